@@ -1,4 +1,4 @@
-"""Logs whose last record contradicts what came before it, and whether Kafka 4.3.1 survives a start on them."""
+"""Logs with a last record that contradicts the records before, and whether Kafka 4.3.1 survives a start on them."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ FAULTS: list[Fault] = [
     Fault([records.RemoveAccessControlEntryRecord(id=A)], "no access control entry"),
     Fault([ACL, records.RemoveAccessControlEntryRecord(id=B)], "no access control entry"),
     Fault([records.RemoveUserScramCredentialRecord(name="u", mechanism=1)], "has no credential of mechanism 1"),
-    Fault([records.DelegationTokenRecord(owner="nobody", requester="User:u")], "'nobody', which is no principal"),
+    Fault([records.DelegationTokenRecord(owner="untyped", requester="User:u")], "'untyped', which is no principal"),
     Fault([records.ProducerIdsRecord(next_producer_id=5)] * 2, "5 is not above the current one, 5"),
     Fault([records.ConfigRecord(resource_type=4, resource_name="x", name="k", value="v")], "'x' is no id of a broker"),
 ]

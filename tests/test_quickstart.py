@@ -129,7 +129,7 @@ def test_no_process_survives_a_quickstart_that_is_killed(tmp_path: Path) -> None
 
 
 def test_a_folder_used_before_keeps_its_cluster_and_its_log(tmp_path: Path) -> None:
-    """And a quickstart runs until it is told to stop, by Ctrl-C or SIGTERM, and takes its nodes along."""
+    """A quickstart runs until Ctrl-C or SIGTERM, and ends its nodes with it."""
     found = []
     unfenced = {"101": {"state": "unfenced", "replicas": 0, "inSync": 0, "leads": 0}}
     for number, brokers, seen in ((signal.SIGINT, "1", unfenced), (signal.SIGTERM, "0", {})):

@@ -158,7 +158,7 @@ def test_tests_wait_for_conditions_and_not_for_time() -> None:
 
 
 def test_nothing_is_left_for_later() -> None:
-    """What stands in the product is finished, and no test is expected to fail or tried twice."""
+    """The product has no unfinished code, and no test is expected to fail or run twice."""
     pattern = re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b|NotImplementedError|mark\.xfail|pragma: no cover|mark\.flaky")
     found = [
         f"{name}:{number}"

@@ -120,7 +120,7 @@ def disagreements(scenario: str, side: InProcess, look: Callable[[Message], Any]
 
 
 def as_bytes(records: Iterable[tuple[int, Message]]) -> list[bytes]:
-    """Records as they stand in a log, sorted, where Kafka takes their order from a hash map."""
+    """Records as they are in a log, sorted, where Kafka takes their order from a hash map."""
     return sorted(encode_record(record, version) for version, record in records)
 
 

@@ -76,7 +76,7 @@ class Cluster:
         return self.since(before)
 
     def change(self, broker: int, **fields: Any) -> BrokerRegistrationChangeRecord:
-        """The record that says this of a broker."""
+        """The BrokerRegistrationChangeRecord with these values for a broker."""
         epoch = self.side.epochs[broker]
         return BrokerRegistrationChangeRecord(broker_id=broker, broker_epoch=epoch, **fields)
 

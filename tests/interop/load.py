@@ -266,7 +266,7 @@ class Transacting:
 
 
 def read_committed(cluster: BrokerCluster, topic: str) -> Counter[int]:
-    """How often each number stands in a topic, transactions that were given up left out; read from beginning to end."""
+    """How often each number is in a topic, without aborted transactions; reads the topic from beginning to end."""
     consumer = Consumer(
         {"bootstrap.servers": cluster.bootstrap, "group.id": "reads", "isolation.level": "read_committed"}
     )
@@ -367,5 +367,5 @@ class Load:
 
 
 def _target(partition: Partition) -> tuple[int, ...]:
-    """Its replicas once it is not moved any more."""
+    """The replicas of a partition after its reassignment has ended."""
     return tuple(one for one in partition.replicas if one not in partition.removing_replicas)

@@ -141,7 +141,7 @@ class AdminStream:
 
     @property
     def acknowledged(self) -> list[int]:
-        """The numbers of the changes that were, in their order."""
+        """The numbers of the acknowledged changes, in their order."""
         return [int(line.split()[1]) for line in self.process.text.splitlines() if line.startswith("acknowledged ")]
 
     @property

@@ -190,7 +190,7 @@ class QuorumLayout(Struct, frozen=True):
     is_dynamic: bool = False
     """Whether the voters are in the log (KIP-853), and not in the configuration."""
     behind: dict[int, int] = {}
-    """Where nodes listen, if not at their port: that is then a proxy's, and they advertise it."""
+    """The ports at which nodes listen, if their advertised ports are those of proxies."""
 
     @property
     def bootstrap(self) -> str:

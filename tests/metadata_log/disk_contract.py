@@ -112,7 +112,7 @@ def renaming(disk: Disk, root: str) -> None:
 
 
 def read_only_files(disk: Disk, root: str) -> None:
-    """They can be read, renamed and removed."""
+    """Read-only files can be read, renamed and removed."""
     disk.open(f"{root}/a", create=True).append(b"content")
     disk.make_read_only(f"{root}/a")
     disk.rename(f"{root}/a", f"{root}/b")

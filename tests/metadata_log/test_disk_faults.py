@@ -47,7 +47,7 @@ def dies_before(wanted: str) -> Callable[[str, str], None]:
 
 
 def test_a_failed_fsync_is_not_mended_by_another() -> None:
-    """It says that all is well, as Linux does, and what the first should have written is gone with the power."""
+    """The second fsync succeeds, as on Linux, and a power failure takes the records of the first."""
     disk = new_disk(b"durable")
     file = disk.open("/d/f")
     file.append(b" and not")

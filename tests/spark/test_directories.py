@@ -27,7 +27,7 @@ def names(found: list[Directory]) -> list[tuple[str, str]]:
 
 
 def test_a_fleet_is_named_by_meta_properties_and_else_by_what_the_glob_matched(tmp_path: Path) -> None:
-    """Two clusters under one name would be told as one history."""
+    """Two clusters under one name would become one history."""
     fleet = tmp_path / "fleet"
     write_log(fleet / "a" / "data", [1], cluster="cluster-a")
     write_log(fleet / "b" / "data", [1])

@@ -124,7 +124,7 @@ def test_damage_ends_a_query_or_is_told_or_is_passed_over(tmp_path: Path, view: 
 
 
 def test_records_of_an_unknown_type_are_kept(tmp_path: Path) -> None:
-    """A newer Kafka may have written them: they are shown by number, and no history is told without a word."""
+    """A newer Kafka may have written them: they are shown by number, and a history reports them."""
     partition = write_log(tmp_path, [1], cluster="x")
     with (partition / file_name(0)).open("ab") as file:
         file.write(build_batch(2, 1, 1000, [topic(2), UNKNOWN_TYPE]))
@@ -206,7 +206,7 @@ def test_an_archive_tells_what_its_directory_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cluster", ["failover", "old39"])
 def test_states_equal_replay_at_random_offsets(tmp_path: Path, cluster: str) -> None:
-    """`partitions_state` with asOfOffset and `metadata_log.replay` are told by different code."""
+    """`partitions_state` with asOfOffset and `metadata_log.replay` are computed by different code."""
     home = unpack("clusters", f"{cluster}/nodes/c1", tmp_path)
     path = str(home / PARTITION_DIRECTORY)
     offsets = [row["offset"] for row in read(path, StructType([StructField("offset", LongType())]))]

@@ -378,7 +378,7 @@ def test_headers_like_the_one_before_are_read_like_any_other(sent: list[tuple[tu
 
 
 def test_the_same_answer_to_several_is_written_for_each() -> None:
-    """Its bytes are kept from one connection to the next; version and correlation id are each request's own."""
+    """The encoded answer is kept from one connection to the next; version and correlation id are each request's own."""
     answer, other = VoteResponse(error_code=1), VoteResponse(error_code=2)
     for version, correlation_id, message in (
         (2, 1, answer),

@@ -293,7 +293,7 @@ async def test_time_runs_out(new_node: NewNode, mock_clock: trio.testing.MockClo
 
 @not_simulated("each exchange ends by itself there; a struck connection is a fault, `reset-connections`")
 async def test_requests_behind_one_out_of_time_fail_with_it(new_node: NewNode, mock_clock: trio.testing.MockClock):
-    """Their answers could only come after its answer."""
+    """Answers leave a connection in order, so the later answers could only follow the one that timed out."""
     server, client = new_node(), new_node()
     endpoint = server.transport.listen(LISTENER)
     async with server.running(), client.running():

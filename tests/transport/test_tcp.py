@@ -491,7 +491,7 @@ class TestAddresses:
             assert (await server.next_request()).peer.startswith("[::1]:")
 
     def test_of_several_addresses_the_one_that_refuses_says_most(self):
-        """It is the host's own word, also where its other address is not routed here."""
+        """A refusal comes from the host itself, even if the host's other address is not routed here."""
         silence, refusal, later = (Cause.TIMEOUT, "a"), (Cause.REFUSED, "b"), (Cause.TIMEOUT, "c")
         assert clearer(None, silence) == silence
         assert clearer(silence, refusal) == refusal

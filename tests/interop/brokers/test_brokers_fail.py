@@ -42,7 +42,7 @@ def watched(image: MetadataImage) -> dict[Name, Partition]:
 
 
 def partitions(cluster: BrokerCluster) -> dict[Name, Partition]:
-    """They, as they are now."""
+    """The present state of the watched partitions."""
     return watched(cluster.image())
 
 

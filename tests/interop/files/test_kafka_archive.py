@@ -53,7 +53,7 @@ def busy(kafka: KafkaInstallation, tmp_path: Path) -> Iterator[Nodes]:
 
 @pytest.mark.kafka
 def test_a_running_quorum(kafka: KafkaInstallation, busy: Nodes, tmp_path: Path) -> None:
-    """Its controllers go on while their logs are kept, and Kafka reads what was kept."""
+    """The controllers go on while their logs are archived, and Kafka reads the archive."""
     disk, to = OsDisk(), tmp_path / "kept"
     partitions = [busy.layout.partition(node) for node in (1, 2, 3)]
     # A first leader may be deposed before any follower has its first record, which the archive then sets aside.
@@ -75,7 +75,7 @@ def test_a_running_quorum(kafka: KafkaInstallation, busy: Nodes, tmp_path: Path)
 
 
 def check_followed(busy: Nodes, folder: Path) -> None:
-    """Over the network it is the same: what is kept and what is watched is what stands in the leader's log."""
+    """The same over the network: the archive and the watched lines equal the leader's log."""
     live = str(folder / "live")
     where = ("--bootstrap-controller", busy.layout.bootstrap)
     for _ in range(2):

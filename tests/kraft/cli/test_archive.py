@@ -120,7 +120,7 @@ def check_sound(disk: MemoryDisk | OsDisk, to: str = TO) -> None:
 
 @pytest.mark.parametrize("cluster", ["static3", "dynamic3", "failover", "old39"])
 def test_all_nodes_of_a_real_cluster_into_one_archive(cluster: str, tmp_path: Path) -> None:
-    """They merge, as controllers and brokers hold one log; the archive is what the one with the longest log has."""
+    """The logs merge, as controllers and brokers hold one log; the archive equals the longest log."""
     name, prefix = ("static3", "nodes") if cluster == "static3" else ("clusters", f"{cluster}/nodes")
     nodes = sorted(unpack(name, prefix, tmp_path / "nodes").iterdir())
     before = {path: path.read_bytes() for path in (tmp_path / "nodes").rglob("*") if path.is_file()}
@@ -181,7 +181,7 @@ def test_damage_in_a_source_ends_the_archive_before_it(case: str, tmp_path: Path
 @settings(max_examples=150)
 @given(st.lists(st.sampled_from(["append", "commit", "leader", "cut", "snapshot", "forget", "look"]), max_size=40))
 def test_a_node_that_writes_cuts_and_forgets(actions: list[str]) -> None:
-    """The archive is always a prefix of what the node's log was; what the node overwrote is told and kept aside."""
+    """The archive is always a prefix of the node's former log; overwritten records are reported and kept aside."""
     disk = MemoryDisk()
     writer = Writer(disk)
     truth: dict[int, bytes] = {}  # also what retention took
@@ -615,7 +615,7 @@ def test_a_missing_file_is_noticed(suffix: str) -> None:
 
 
 def test_a_changed_archive_does_not_grow() -> None:
-    """Its last segment is read before anything is written behind it."""
+    """The last segment of an archive is read before anything is written behind that segment."""
     disk = sound_archive()
     name = next(name for name in reversed(disk.list(TO)) if name.endswith(".log"))
     content = disk.read(f"{TO}/{name}")

@@ -173,7 +173,7 @@ def asked(message: Message) -> dict[str, object]:
 
 
 def leaks(text: str) -> bool:
-    """Whether the secret stands in a text, as it is, in hexadecimal digits or in base64 at any place of three."""
+    """Whether the secret is in a text, as it is, in hexadecimal digits or in base64 at any of three alignments."""
     packed = [base64.b64encode(b" " * shift + RAW)[4:12].decode() for shift in range(3)]
     return any(form in text for form in (SECRET, RAW.hex(), *packed))
 
@@ -224,7 +224,7 @@ def test_a_batch_hides_no_more_than_the_secrets() -> None:
 
 
 def test_a_newer_record_that_cannot_be_read() -> None:
-    """Its bytes are hidden where its type is that of secrets."""
+    """The bytes of such a record are hidden if its type is one of secrets."""
     newer = CUT[:2] + b"\x7f" + CUT[3:]
     assert json.loads(decoded("frame", newer.hex(), "--tolerant"))["data"] == {"hex": REDACTED}
     assert leaks(decoded("frame", newer.hex(), "--tolerant", "--show-secrets"))

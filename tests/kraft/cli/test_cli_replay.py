@@ -197,7 +197,7 @@ def test_what_cannot_be(
 def test_damage_is_named_and_the_image_is_that_before_it(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, case: str, offset: int, file: str, position: int, at: int | None
 ) -> None:
-    """Or, where a snapshot is damaged, that to which an older one and the log lead."""
+    """Or, where a snapshot is damaged, the image of an older snapshot and the log."""
     done = run(capsys, "replay", str(damaged(case, tmp_path)), "--json")
     found = json.loads(done.out)
     assert (done.code, found["offset"]) == (1, offset)

@@ -71,7 +71,7 @@ class Quorum:
         return answer
 
     def led_by(self, leaders: set[int], count: int) -> list[dict[str, Any]]:
-        """What is told of each voter once so many follow one of these leaders."""
+        """The reported state of each voter once so many follow one of these leaders."""
         while True:
             voters: list[dict[str, Any]] = self.ask("status", "--why")["why"]
             if sum(one.get("leaderId") in leaders for one in voters) == count:
@@ -122,7 +122,7 @@ for failures in range(4):
 
 
 def test_each_failed_attempt_begins_with_another_address(tmp_path: Path) -> None:
-    """Or an address that swallows everything would hide the others for ever."""
+    """Otherwise an address that drops all packets would hide the others for ever."""
     with machines(tmp_path / "hosts") as there:
         there.name(KNOWN)
         command = there.command((sys.executable, "-c", RESOLVE))

@@ -119,7 +119,7 @@ def test_a_cancelled_reassignment_keeps_the_order_that_it_had_then() -> None:
 
 
 def test_going_back_to_the_original_replicas_completes() -> None:
-    """In Kafka the reassignment would stay open: the new replica stands in both lists there."""
+    """In Kafka the reassignment would stay open: the new replica is in both lists there."""
     cluster = Cluster(A, B, C)
     cluster.do(create(topic("t", [A, B])))
     cluster.do(reassign("t", (0, [A, C])), reassign("t", (0, [A, B])))

@@ -1,4 +1,4 @@
-"""The turns of a node are measured, and what takes long is told."""
+"""The turns of a node are measured, and long turns are logged."""
 
 from __future__ import annotations
 

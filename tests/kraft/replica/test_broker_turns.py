@@ -34,7 +34,7 @@ def replays(monkeypatch: pytest.MonkeyPatch) -> Counted:
 
 @pytest.fixture
 def publications(monkeypatch: pytest.MonkeyPatch) -> Counted:
-    """Partitions that the replicas of a broker are told of."""
+    """Partitions that are reported to the replicas of a broker."""
     counter = Counted()
     counted = counter.counting(BrokerAgent._publish_partition)
     monkeypatch.setattr(BrokerAgent, "_publish_partition", counted)

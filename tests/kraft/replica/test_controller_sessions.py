@@ -45,7 +45,7 @@ class Quorum:
         return self.controller(node).history.committed.brokers.by_id[broker]
 
     def arrive(self, *brokers: int) -> None:
-        """They register, and are unfenced."""
+        """Register these brokers, and have them unfenced."""
         for broker in brokers:
             answer = self.net.ask(self.leader, registration(broker, cluster_id=CLUSTER_ID))
             assert isinstance(answer, BrokerRegistrationResponse)

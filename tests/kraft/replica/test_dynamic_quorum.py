@@ -116,7 +116,7 @@ def test_describe_quorum_names_the_directories() -> None:
 
 
 def test_a_voter_with_a_wiped_disk_is_an_observer_and_never_campaigns() -> None:
-    """Its id is that of a voter, its directory is not: it must not vote for what it has forgotten (KIP-853)."""
+    """The node has a voter's id and another directory: its votes are forgotten, so it must not vote (KIP-853)."""
     net = dynamic_net()
     leader = net.elect()
     lost = next(node for node in net.replicas if node != leader)

@@ -180,7 +180,7 @@ def test_an_only_voter_in_the_last_epoch_lives() -> None:
 
 
 def test_one_frame_does_not_end_the_quorum() -> None:
-    """It ended it for good: the epoch went to disk, and no node started any more."""
+    """Formerly such a frame ended the quorum for good: the epoch went to disk, and no node started any more."""
     net = Net(3)
     leader = net.elect()
     part = VoteRequestPartitionData(

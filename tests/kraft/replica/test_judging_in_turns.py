@@ -167,7 +167,7 @@ def test_an_answer_of_the_new_leader_waits_for_no_answer_that_is_dropped(checks:
 
 
 def test_judging_is_no_silence_of_the_leader() -> None:
-    """It takes longer here than a fetch and a request may take; both timers end soon after it is over."""
+    """The checks take longer here than the fetch and request timeouts, which expire soon after the checks."""
     node = Follower(judged_per_turn=1)
     batches = b"".join(build_batch(offset, 1, START_MS, [NOTHING]) for offset in range(1, 1501))
     before, began_ms = node.fetches, node.now_ms

@@ -252,7 +252,7 @@ def forged_batches(disk: MemoryDisk, path: str, change: Callable[[bytes], bytes]
 
 
 def test_a_raw_log_takes_no_snapshot() -> None:
-    """Its leader has none; the node would end, and not start again."""
+    """The leader of a raw log has no snapshot; a node with one would end, and not start again."""
     net = Net(3, application=host_raw_log)
     leader = net.elect()
     node = next(one for one in net.replicas if one != leader)

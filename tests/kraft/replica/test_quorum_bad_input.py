@@ -1,7 +1,7 @@
 """What an operator, a disk or a clock can do to one member of a quorum: it stops with an error that has a name, or goes
 on in a way that is written here; the others commit on, and nothing acknowledged is lost.
 
-What strangers send over the wire stands in `test_replica_rpc`, what files hold in `test_damaged_directories`.
+`test_replica_rpc` has the messages of strangers, and `test_damaged_directories` has damaged files.
 """
 
 from __future__ import annotations

@@ -311,7 +311,7 @@ def test_a_voter_does_not_fill_the_log_with_its_listeners() -> None:
 
 
 def test_the_words_of_a_peer_do_not_fill_the_disk() -> None:
-    """They stand in a line of the log."""
+    """A peer's text becomes part of a log line."""
     one = OneCore(local=ReplicaKey(2, directory(2)))
     one.answer(records_of_the_leader())
     one.advance(2100)

@@ -112,7 +112,7 @@ def replays(monkeypatch: pytest.MonkeyPatch) -> Counted:
 
 
 class Quorum:
-    """Three controllers, brokers that beat when they are told to, and topics with all replicas on three brokers."""
+    """Three controllers, brokers that send heartbeats on command, and topics with all replicas on three brokers."""
 
     def __init__(self, *counters: Counted, **settings: Any) -> None:
         self.net = CountedNet(*counters, **settings)

@@ -53,7 +53,7 @@ def add(net: Net, node: int, **changes: Any) -> AddRaftVoterRequest:
 
 
 def through_a_broker(net: Net, request: Message, version: int) -> EnvelopeResponse:
-    """What a broker is told that passes a client's request on."""
+    """The answer to a broker that forwards a client's request."""
     api_key = schema_of(type(request)).api_key
     assert api_key is not None
     envelope = EnvelopeRequest(

@@ -34,7 +34,7 @@ def _rows() -> list[str]:
 
 
 def _cells() -> dict[str, list[str]]:
-    """By mutant what stands in its line."""
+    """The content of each mutant's line."""
     return {row.split("`")[1]: [cell.strip() for cell in row.split("|")[1:-1]] for row in _rows()}
 
 
@@ -73,7 +73,7 @@ def test_a_mutant_is_found_wherever_one_begins(name: str) -> None:
 
 @pytest.mark.parametrize("path", SCHEDULES, ids=lambda path: path.stem)
 def test_a_saved_schedule_breaks_what_it_did(path: Path) -> None:
-    """And nothing without the mutant, in which the same may not even be possible."""
+    """And breaks nothing without the mutant, where the same events may not even be possible."""
     schedule = decode_schedule(path.read_bytes(), path.name)
     assert schedule.mutant == path.stem
     assert len(schedule.actions) < 30, "no person reads so much"

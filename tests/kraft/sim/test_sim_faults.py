@@ -193,7 +193,7 @@ def test_a_full_disk_keeps_its_node_down_until_there_is_room() -> None:
 
 
 def test_a_disk_fails_only_where_that_was_asked_for() -> None:
-    """Else the simulation would take the product's mistakes for accidents."""
+    """Otherwise the simulation would mistake defects of the product for injected faults."""
     simulator = settled_simulator()
     world, leader = simulator.world, simulator.leaders()[0]
     world.hosts[leader].member.fail_soon(1)
@@ -239,7 +239,7 @@ def test_damage_changes_one_file_or_makes_it_unreadable(what: Damage) -> None:
 
 
 class Drawn(Random):
-    """Draws what it is told to."""
+    """Draws the given values."""
 
     def __init__(self, *numbers: int) -> None:
         super().__init__(0)

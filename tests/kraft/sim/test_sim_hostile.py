@@ -219,7 +219,7 @@ def test_forgeries_are_no_default() -> None:
 
 
 def test_what_is_found_with_hostile_messages_is_saved_shrunk_and_told() -> None:
-    """The whole frame stands in the schedule, so that it means the same when attackers draw otherwise."""
+    """The schedule holds the whole frame, so that the schedule means the same after attackers draw otherwise."""
     mutant = "minority-elects"
     search = SeedSearch(members="core", mutant=mutant, faults=("absurd-frames",))
     recorded: list[object] = []

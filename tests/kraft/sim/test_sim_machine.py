@@ -125,7 +125,7 @@ class QuorumMachine(RuleBasedStateMachine):
 
 
 def _run(machine: type[QuorumMachine], *, examples: int, steps: int, file: Path | None = None, **more: Any) -> None:
-    """Let Hypothesis try; what it found stands in the file, as short as Hypothesis could make it."""
+    """Let Hypothesis search; the file holds the found schedule, as short as Hypothesis could make it."""
     machine.file = file or Path(tempfile.gettempdir()) / "kraft-sim-machine.json"
     wanted = settings(
         max_examples=examples,

@@ -330,7 +330,7 @@ def test_a_rule_gives_cause_election_and_broker(rule: str) -> None:
 
 
 def test_every_code_is_documented() -> None:
-    """The page names each code of these tests, and each that stands in the history of a real cluster."""
+    """The page names each code of these tests, and each in the history of a real cluster."""
     text = DOCS.read_text(encoding="utf-8")
     codes = {code for _, _, code, election, _ in RULES.values() for code in (code, election) if code is not None}
     for cluster_name in CLUSTERS:

@@ -94,7 +94,7 @@ def test_features(history: History) -> None:
     found = re.findall(
         r"([a-z.]+)=FinalizedVersionRange\[min_version_level:\d+, max_version_level:(\d+)\]", str(described["features"])
     )
-    # The level of kraft.version stands in control records.
+    # The level of kraft.version is in control records.
     theirs = {name: int(level) for name, level in found if name != "kraft.version"}
     assert dict(image.features.all_levels()) == theirs
     assert described["features"]["epoch"] == image.end.offset - 1

@@ -212,7 +212,7 @@ def test_nothing_to_clean() -> None:
 
 
 def test_cleaning_by_size() -> None:
-    """It goes on, oldest first, only until the rest is small enough."""
+    """Cleaning goes on, oldest segment first, only until the rest is small enough."""
     disk = MemoryDisk()
     log = filled(disk)
     ids = [snapshot_at(disk, offset) for offset in (8, 16, 24, 32, 40)]

@@ -60,7 +60,7 @@ def whole(content: bytes) -> list[bytes]:
 
 
 def without_epoch(batch: bytes) -> bytes:
-    """Nor base offset: no CRC covers them; an offset is checked against its neighbours."""
+    """Nor the base offset: no CRC covers epoch and offset; an offset is checked against its neighbours."""
     return batch[8:12] + batch[16:]
 
 
