@@ -1,4 +1,4 @@
-"""How many of Kafka's own encodings stand behind each message, record and version.
+"""Counts Kafka's own encodings of each message, record and version.
 
     PYTHONPATH=tests python -m codec_coverage > docs/reference/codec-coverage.md
 

@@ -1,4 +1,4 @@
-"""What the serialization tests share: golden vectors, every declared class, and random values for any declaration."""
+"""Helpers of the serialization tests: golden vectors, every declared class, and random values for any declaration."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""How the suite is spread over processes: nothing is started twice, long files start first, ports are their own."""
+"""The spread of the suite over processes: no fixture starts twice, long files start first, ports are separate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be in the repository: nothing of one machine, nothing unfinished, no tests that wait for a clock."""
+"""Rules for the repository's files: nothing of one machine, nothing unfinished, no tests that wait for a clock."""
 
 from __future__ import annotations
 

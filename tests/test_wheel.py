@@ -1,4 +1,4 @@
-"""What a user installs: the wheel that is built from this tree."""
+"""The wheel that is built from this tree, as a user installs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a controller of Apache Kafka 4.3.1 answered to administrators, and ours asked the same in the same order.
+"""Recorded answers of an Apache Kafka 4.3.1 controller to administrators, and the same requests to ours in that order.
 
 Each scenario is one controller from its format on: requests and answers as they were on the wire, and at the end every
 record of its log. What chance or the clock has made is put into one form before two answers are compared.

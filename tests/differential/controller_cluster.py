@@ -1,4 +1,4 @@
-"""Our controller with stub brokers, in one process: what steps of a story write, and what they leave behind."""
+"""Our controller with stub brokers, in one process: the records that steps of a story write, and the state after."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What drawn requests reach of a controller: its APIs, their versions, their options, the errors of each."""
+"""The coverage of drawn requests: a controller's APIs, their versions, their options, the errors of each."""
 
 from __future__ import annotations
 

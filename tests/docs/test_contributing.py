@@ -1,4 +1,4 @@
-"""What CONTRIBUTING.md, the tasks, the hooks and continuous integration say of each other is true."""
+"""CONTRIBUTING.md, the tasks, the hooks and continuous integration agree with each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What attackers send: random messages of any declaration, mutated frames, and frames of a quorum with any value."""
+"""Frames of attackers: random messages of any declaration, mutated frames, and frames of a quorum with any value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a JVM has made of Kafka's classes, kept for its next start (JEP 350): it starts in half the time."""
+"""An archive of Kafka's classes as a JVM has loaded them (JEP 350), which halves the time of the next start."""
 
 from __future__ import annotations
 

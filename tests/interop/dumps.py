@@ -1,4 +1,4 @@
-"""What two programs read in the same file: the dump tool of Apache Kafka, and ours."""
+"""The output of two programs for the same file: the dump tool of Apache Kafka, and ours."""
 
 from __future__ import annotations
 

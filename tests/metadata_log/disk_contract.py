@@ -1,4 +1,4 @@
-"""What every `Disk` must do. A test module for one disk calls `check_disk` in a directory of that disk."""
+"""The contract of every `Disk`. A test module for one disk calls `check_disk` in a directory of that disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the disk in memory does beyond losing what was not fsynced: it fails, fills up, rots and forgets."""
+"""Faults of the disk in memory beyond the loss of unsynced writes: failures, a full disk, bit rot and lost files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pages of `docs/howto` do in Spark is run, and shows what they show."""
+"""Runs the Spark programs of the pages of `docs/howto`, and compares their output with the pages."""
 
 from __future__ import annotations
 

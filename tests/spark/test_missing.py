@@ -1,4 +1,4 @@
-"""What the logs lack, and what was asked for and is not there: rows or errors, as `mode` says, and never silence."""
+"""Missing parts of logs, and queries for missing things: rows or errors, by `mode`, and never silence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a query asks for is understood or refused with a sentence, before anything is read."""
+"""The options of a query are understood or refused with a sentence, before anything is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever happens to a log between two triggers, a stream delivers each record once or says what it could not."""
+"""Through any change of a log between two triggers, a stream delivers each record once or reports the lost ones."""
 
 from __future__ import annotations
 

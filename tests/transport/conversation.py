@@ -1,4 +1,4 @@
-"""One end of a conversation over any `Transport`: remembers what was delivered and lets a test wait for it."""
+"""One end of a conversation over any `Transport`: keeps the delivered messages, and lets a test wait for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only sockets can do wrong: hostile bytes, slow readers, broken peers, leaked descriptors."""
+"""Faults that only sockets have: hostile bytes, slow readers, broken peers, leaked descriptors."""
 
 from __future__ import annotations
 

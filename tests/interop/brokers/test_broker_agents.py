@@ -1,4 +1,4 @@
-"""Our broker agents on controllers of Apache Kafka: its controller takes them for brokers, dead and alive."""
+"""Our broker agents on controllers of Apache Kafka, which treat the agents as brokers, dead and alive."""
 
 from __future__ import annotations
 

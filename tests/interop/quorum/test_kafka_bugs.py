@@ -40,7 +40,7 @@ pytestmark = pytest.mark.kafka
 METADATA_VERSION: Final = 30
 SOON: Final = ("controller.quorum.election.timeout.ms=200", "controller.quorum.fetch.timeout.ms=800")
 LONG_SECONDS: Final = 2.0
-"""Many of these timeouts."""
+"""Longer than several of these timeouts."""
 LEADS_ITSELF: Final = rf"with leader OptionalInt\[1\] and epoch 5 {TOLD_THAT_IT_LEADS}"
 BOTH: Final = pytest.mark.parametrize("make", ["kafka", "ours"])
 

@@ -1,4 +1,4 @@
-"""No command that looks into a log shows a secret unless it is asked to, not even in what changed."""
+"""No command that reads a log shows a secret without the option for it, not even in a difference."""
 
 from __future__ import annotations
 

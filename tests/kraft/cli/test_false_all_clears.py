@@ -1,4 +1,4 @@
-"""No command says that all is well, or that nothing happened, of what is not there: every one on every bad input."""
+"""No command reports success, or an empty history, for missing or invalid input: every command on every bad input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Apache Kafka's controller has answered, our controller answers: every field, every text, story by story.
+"""Our controller's answers equal the recorded ones of Apache Kafka's: every field, every text, story by story.
 
 `tests/interop/controller/test_controller_differential.py` tells the same stories to a running Kafka.
 """

@@ -1,4 +1,4 @@
-"""What requests about topics write: the order of records, limits, reassignments step by step."""
+"""The records of requests about topics: their order, limits, reassignments step by step."""
 
 from __future__ import annotations
 

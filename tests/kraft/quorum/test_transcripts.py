@@ -1,4 +1,4 @@
-"""What one core does, event by event, in files that a reviewer can read beside the protocol's specification."""
+"""The effects of one core, event by event, in files that a reviewer can read beside the protocol's specification."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What comes before and after a decision has steps, too: permissions, descriptions, and the answer in an envelope."""
+"""The work before and after a decision has steps, too: permissions, descriptions, and the answer in an envelope."""
 
 from __future__ import annotations
 

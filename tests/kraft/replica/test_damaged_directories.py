@@ -1,4 +1,4 @@
-"""Every documented damage: what `kraft dump` finds, what a start of ours does, and what a start of Kafka 4.3.1 did.
+"""Every documented damage: the findings of `kraft dump`, a start of our node, and the recorded start of Kafka 4.3.1.
 
 `cases.json` of the archive `damaged` holds what a real controller made of each directory, as the only voter.
 """

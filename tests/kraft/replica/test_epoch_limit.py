@@ -1,5 +1,5 @@
-"""No message, and no number of them, uses up the epochs: what is claimed is believed up to a line that rises with the
-clock (decision 0015).
+"""No number of messages uses up the epochs: a node accepts a claimed epoch up to a limit that rises with the clock
+(decision 0015).
 """
 
 from __future__ import annotations

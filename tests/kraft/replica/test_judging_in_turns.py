@@ -1,4 +1,4 @@
-"""What a leader sends is judged a portion at a time, and until all of it is judged the core sees a slow network."""
+"""A leader's records are checked a portion at a time; until the checks end, the core sees a slow network."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What an operator, a disk or a clock can do to one member of a quorum: it stops with an error that has a name, or goes
-on in a way that is written here; the others commit on, and nothing acknowledged is lost.
+"""Errors of an operator, a disk or a clock at one member of a quorum: the member stops with a named error, or goes on
+as the tests state; the others commit on, and nothing acknowledged is lost.
 
 `test_replica_rpc` has the messages of strangers, and `test_damaged_directories` has damaged files.
 """

@@ -1,6 +1,4 @@
-"""What a peer can answer or ask that a correct one never would: refused and reported, and the node goes on
-(decision 0006).
-"""
+"""Answers and requests that no correct peer sends are refused and reported, and the node goes on (decision 0006)."""
 
 from __future__ import annotations
 

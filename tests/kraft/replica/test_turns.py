@@ -1,4 +1,4 @@
-"""No turn of a replica's owner is long: what is decided, applied or loaded at once is counted, whatever its size is."""
+"""No turn of a replica's owner is long: each turn's work on decisions, batches and snapshots of any size is counted."""
 
 from __future__ import annotations
 

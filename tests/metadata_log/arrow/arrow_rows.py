@@ -1,4 +1,4 @@
-"""What the tests of the Arrow views share: files in memory, and what the reader makes of them."""
+"""Helpers of the tests of the Arrow views: files in memory, and the reader's view of them."""
 
 from __future__ import annotations
 

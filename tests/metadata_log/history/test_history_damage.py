@@ -1,4 +1,4 @@
-"""What a history says of logs that are damaged, incomplete, mixed up or of a newer Kafka: nothing wrong in silence."""
+"""Histories of logs that are damaged, incomplete, mixed up or of a newer Kafka: no wrong row without a report."""
 
 from __future__ import annotations
 

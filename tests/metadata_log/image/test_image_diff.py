@@ -1,4 +1,4 @@
-"""What differs between two images, against a comparison of everything with everything."""
+"""The differences between two images, against a comparison of everything with everything."""
 
 from __future__ import annotations
 

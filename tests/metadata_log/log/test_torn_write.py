@@ -1,4 +1,4 @@
-"""What a power failure may leave is cut, as Kafka does; what only a disk can lose is refused."""
+"""Damage that a power failure may leave is truncated, as by Kafka; damage that only a disk can cause is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever happens to the bytes of a real segment is noticed, or has changed no record that is still shown."""
+"""Every change to the bytes of a real segment is detected, or has changed no record that is still shown."""
 
 from __future__ import annotations
 

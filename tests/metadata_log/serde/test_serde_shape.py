@@ -1,4 +1,4 @@
-"""What is read by its shape is what the compiled reader reads; templates write what the writer writes."""
+"""The shape matcher reads the same as the compiled reader; templates write the same as the writer."""
 
 from random import Random
 
