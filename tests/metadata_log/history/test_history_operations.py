@@ -36,7 +36,7 @@ NOT_IN_A_LOG = {
     "consume": "reads from topics",
     "wipe": "removes the files of a node that does not run",
     "continue (SIGCONT)": "the node goes on as a follower",
-    "restart leaders until controller 3, with a moved log start, leads": "a headline of what follows",
+    "restart leaders until controller 3, whose log start has moved, leads": "a headline of what follows",
 }
 
 
