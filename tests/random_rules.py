@@ -21,7 +21,7 @@ RESOURCES: Final = (AclResource.TOPIC, AclResource.GROUP)
 
 
 class Question(Struct, frozen=True):
-    """What is asked of an authorizer; without a name, of any resource of the type."""
+    """A question to an authorizer; without a name, about any resource of the type."""
 
     caller: Caller
     operation: AclOperation

@@ -50,7 +50,7 @@ def _lines(scenario: str) -> tuple[dict[str, Any], ...]:
 
 
 def exchanges(scenario: str) -> Iterator[Exchange]:
-    """What was asked and answered, in order."""
+    """The requests and answers, in order."""
     for line in _lines(scenario):
         if "request" in line:
             header, request = decode_request(bytes.fromhex(line["request"]))

@@ -50,7 +50,7 @@ class OneCore:
         }
         self.core = RaftCore(config=config, **{**known, **changes})
         self.effects: list[Effect] = []
-        """All that was asked for, ever."""
+        """All effects of the core since its start."""
         self._next_id = 1000
         self._take(self.core.begin(now_ms))
 

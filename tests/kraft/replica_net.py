@@ -217,7 +217,7 @@ class Net:
         return self.disks[node].read(f"{DIRECTORY}/__cluster_metadata-0/00000000000000000000.log")
 
     def values_of(self, node: int) -> list[bytes]:
-        """Every committed value that the host of a raw log was told since its start."""
+        """Every committed value that the host of a raw log received since its start."""
         return [value for batch in self.committed[node] for value in batch.values]
 
     def _new_id(self) -> int:

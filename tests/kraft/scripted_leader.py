@@ -47,7 +47,7 @@ def piece(position: int, data: bytes, size: int, error: Error = Error.NONE) -> m
 
 
 class Leader:
-    """Answers Fetch and FetchSnapshot from a script, in which its epoch may rise; what it was asked is noted."""
+    """Answers Fetch and FetchSnapshot from a script, in which its epoch may rise; keeps the received requests."""
 
     def __init__(self, network: MemoryNetwork, script: Sequence[Message]) -> None:
         self.transport = MemoryTransport(network, host="leader")

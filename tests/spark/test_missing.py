@@ -46,7 +46,7 @@ def damages(rows: list[dict[str, Any]]) -> list[str]:
 @pytest.mark.parametrize(("patterns", "words"), CASES.values(), ids=list(CASES))
 @pytest.mark.parametrize("where", ["here", "in a store"])
 def test_missing_segments_are_told(node: Path, where: str, patterns: tuple[str, ...], words: str) -> None:
-    """FAILFAST ends with them, PERMISSIVE tells them in a row, DROPMALFORMED was asked to be silent."""
+    """FAILFAST fails on missing segments, PERMISSIVE reports them in a row, DROPMALFORMED drops them silently."""
     remove(node, *patterns)
     path = str(node)
     if where == "in a store":

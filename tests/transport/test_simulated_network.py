@@ -35,7 +35,7 @@ class Conversation:
         self.talk = Talk(2, seed, faults)
         self.simulator = self.talk.simulator
         self.seen: list[int] = []
-        """The numbers that the server was asked."""
+        """The numbers of the requests that the server received."""
         self.outcomes: dict[int, tuple[int, Reply | Failed]] = {}
         """What became of each number, and when."""
         self.is_answering = True
@@ -178,7 +178,7 @@ def test_a_life_hears_nothing_that_was_meant_for_the_last_one() -> None:
 
 
 def test_an_answer_is_lost_with_the_node_that_owed_it() -> None:
-    """The next life of a node does not answer what the last one was asked; what was sent before arrives."""
+    """The next life of a node does not answer requests to the last one; answers sent before arrive."""
     talking = Conversation(3, Faults(delay_ms=(20, 20)))
     talking.ask(range(1))
     talking.pass_time(20)

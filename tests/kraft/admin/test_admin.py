@@ -136,7 +136,7 @@ async def test_the_error_of_the_block_is_raised_as_it_is(autojump_clock: trio.te
 
 
 class Scripted:
-    """A controller that answers from a script: what it is asked is noted, what it says is up to the test."""
+    """A controller that answers from a test's script, and keeps the received requests."""
 
     def __init__(self, network: MemoryNetwork, host: str, active: int) -> None:
         self.transport = MemoryTransport(network, host=host)

@@ -105,7 +105,7 @@ def test_a_broker_registers_catches_up_and_asks_to_be_unfenced() -> None:
     ],
 )
 def test_a_registration_that_fails_is_tried_again(answer: Message | None, again_ms: int) -> None:
-    """Another controller is looked for at once; one that refuses is asked again after a heartbeat interval."""
+    """The agent looks for another controller at once; it retries one that refuses after a heartbeat interval."""
     agent = new_agent()
     agent.poll(0)
     agent.on_answer(HEARTBEATS, answer, 0)
@@ -352,7 +352,7 @@ def test_a_removed_topic_takes_its_replicas_along() -> None:
 # Directories
 
 
-def test_a_replica_without_a_directory_gets_the_emptiest_and_the_controller_is_told() -> None:
+def test_a_replica_without_a_directory_gets_the_emptiest_and_this_is_reported() -> None:
     agent = started(directories=(ONE, Uuid(b"3" * 16)))
     commit(
         agent,

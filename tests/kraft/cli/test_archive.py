@@ -383,7 +383,7 @@ def test_snapshots_of_two_nodes_must_hold_the_same_records() -> None:
 
 
 @pytest.mark.parametrize("byte", [11, 16, 70], ids=["length", "magic", "record"])
-def test_another_nodes_damaged_snapshot_is_told_and_not_compared(byte: int) -> None:
+def test_another_nodes_damaged_snapshot_is_reported_and_not_compared(byte: int) -> None:
     disk = MemoryDisk()
     path = snapshot_name(OffsetAndEpoch(epoch=1, offset=10))
     for name, flipped, time in (("c1/log", 0, 1), ("c2/log", 2, 2)):
@@ -685,7 +685,7 @@ def test_what_the_command_refuses(
     assert "\nhint: " in done.err
 
 
-def test_following_until_it_is_told_to_stop(tmp_path: Path) -> None:
+def test_following_until_sigterm(tmp_path: Path) -> None:
     """A process follows a log that grows; SIGTERM ends it with everything on the disk."""
     log = MetadataLog.open(OsDisk(), str(tmp_path / "node"), segment_bytes=SEGMENT_BYTES, segment_ms=10**12)
     log.append(build_batch(0, 1, 1, [b"first"]))

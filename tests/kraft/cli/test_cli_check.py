@@ -13,7 +13,7 @@ from kraft.cli.main import report
 from metadata_log.errors import MetadataLogError
 
 
-def test_a_real_quorum_is_told_to_be_legal(tmp_path: Path) -> None:
+def test_a_real_quorum_is_reported_as_legal(tmp_path: Path) -> None:
     nodes = unpack("clusters", "dynamic3/nodes", tmp_path)
     found = CliRunner().invoke(check_command, [str(nodes / name) for name in ("c1", "c2", "c3", "c4")])
     assert found.exit_code == 0
@@ -25,7 +25,7 @@ def test_a_real_quorum_is_told_to_be_legal(tmp_path: Path) -> None:
     ]
 
 
-def test_a_broken_promise_is_told_and_ends_with_1(tmp_path: Path) -> None:
+def test_a_broken_promise_is_reported_and_ends_with_1(tmp_path: Path) -> None:
     nodes = unpack("clusters", "failover/nodes", tmp_path)
     quorum_state = nodes / "c1" / "__cluster_metadata-0" / "quorum-state"
     state = json.loads(quorum_state.read_text())

@@ -52,7 +52,7 @@ def test_the_leaders_of_a_partition_and_why_it_moved(capsys: pytest.CaptureFixtu
     assert all(line[44:].startswith("audit-1-0: ") for line in lines)
 
 
-def test_a_topic_is_told_with_its_partitions_and_configurations(
+def test_a_topic_is_shown_with_its_partitions_and_configurations(
     capsys: pytest.CaptureFixture[str], static3: Path
 ) -> None:
     lines = [line[44:] for line in lines_of(history(capsys, static3, "--topic", "invoices"))]
@@ -174,7 +174,7 @@ def test_secret_values_are_hidden(capsys: pytest.CaptureFixture[str], static3: P
         ("segment-missing", "the log goes on at offset 4072, and nothing is known from offset 2908 to there", True),
     ],
 )
-def test_damage_is_named_and_no_wrong_story_is_told(
+def test_damage_is_named_and_no_wrong_history_is_shown(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, static3: Path, case: str, words: str, tells_on: bool
 ) -> None:
     done = history(capsys, damaged(case, tmp_path))

@@ -216,7 +216,7 @@ MISSING: dict[Callable[[Path], Path], str] = {
     ids=[name for name in ON_A_PATH if name != "archive verify"],
 )  # fmt: skip
 @pytest.mark.parametrize("make", MISSING, ids=[make.__name__ for make in MISSING])
-def test_what_is_missing_is_told(
+def test_what_is_missing_is_reported(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, make: Callable[[Path], Path], words: list[str]
 ) -> None:
     path = make(tmp_path / "x")

@@ -167,7 +167,7 @@ def test_a_renewal_never_outlives_the_token() -> None:
     assert renew(side, b"unknown.", 1) == (Error.DELEGATION_TOKEN_NOT_FOUND, 0)
 
 
-def test_a_token_ends_when_it_is_told_to() -> None:
+def test_a_token_expires_on_request() -> None:
     side = InProcess(admin=SECURED)
     token = create(side)
     assert expire(side, token.hmac, 10, EVE) == (Error.DELEGATION_TOKEN_OWNER_MISMATCH, 0)

@@ -147,7 +147,7 @@ async def test_a_submit_goes_on_while_leaders_die(autojump_clock: MockClock) -> 
         cluster.check()
 
 
-async def test_a_watcher_is_told_every_change_once_in_order(autojump_clock: MockClock) -> None:
+async def test_a_watcher_receives_every_change_once_in_order(autojump_clock: MockClock) -> None:
     async with Cluster(controllers=3, seed=6, state_machine=Accounts) as cluster:
         told: dict[int, list[Any]] = {node_id: [] for node_id in cluster.ids}
         moves: list[Any] = []
@@ -174,7 +174,7 @@ async def test_a_watcher_is_told_every_change_once_in_order(autojump_clock: Mock
         assert [command for command, _, _ in moves] == [Move("a", "b")]
 
 
-async def test_a_watcher_that_falls_behind_is_told_so(
+async def test_a_watcher_that_falls_behind_gets_an_error(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(state_machine_node, "MOST_UNREAD_CHANGES", 5)

@@ -135,7 +135,7 @@ class Shops:
 
 
 async def sell(shops: Shops, till: str, count: int, rng: Random) -> None:
-    """Sell so many things, one after the other; what is not answered is asked for again, anywhere."""
+    """Sell so many things, one after the other; a request without an answer is repeated at any process."""
     for number in range(1, count + 1):
         while True:
             await shops.ask(shops.pick(rng), till, number)

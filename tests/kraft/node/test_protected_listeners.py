@@ -29,7 +29,7 @@ ANSWER = FetchResponse(
 
 @asynccontextmanager
 async def voter(network: MemoryNetwork, asked: list[str]) -> AsyncIterator[None]:
-    """A voter that answers at three listeners, and notes at which it was asked."""
+    """A voter that answers at three listeners, and notes the listener of each request."""
     transport = MemoryTransport(network, host="voter")
 
     def deliver(thing: Inbound) -> None:
@@ -48,7 +48,7 @@ async def voter(network: MemoryNetwork, asked: list[str]) -> AsyncIterator[None]
 
 
 async def condition(listeners: dict[str, Endpoint], registered: Endpoint | None) -> tuple[Condition, list[str]]:
-    """How a voter with these listeners is, and at which of them it was asked."""
+    """The condition of a voter with these listeners, and the listeners that got a request."""
     network, asked = MemoryNetwork(), list[str]()
     told = ReplicaDescription(
         id=1,

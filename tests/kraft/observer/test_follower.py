@@ -30,7 +30,7 @@ def sent_to(asked: list[object], index: int) -> fetch.FetchPartition:
 
 
 async def test_only_what_is_committed_is_passed_on(autojump_clock: trio.testing.MockClock) -> None:
-    """The rest waits here: it is not fetched again, and the leader is asked for a higher high watermark."""
+    """The follower keeps the rest, does not fetch it again, and waits for a higher high watermark of the leader."""
     first, second = topics(0, "a", "b"), topics(2, "c")
     script = (answer(records=first + second, high_watermark=2), answer(high_watermark=3))
     async with following(*script, high_watermark=2) as (leader, admin):
@@ -195,7 +195,7 @@ async def test_elections_do_not_disturb_it(autojump_clock: trio.testing.MockCloc
     assert sum("leads in epoch" in notice for notice in notices) >= 4
 
 
-async def test_silence_is_told_and_outlasted(autojump_clock: trio.testing.MockClock) -> None:
+async def test_silence_of_the_leader_is_reported_and_outlasted(autojump_clock: trio.testing.MockClock) -> None:
     notices: list[str] = []
     async with Cluster(controllers=1, seed=1) as cluster, cluster.admin("watcher") as admin:
         await cluster.leader()

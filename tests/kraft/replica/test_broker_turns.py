@@ -140,7 +140,7 @@ def test_a_fork_applies_on_where_the_broker_was() -> None:
     assert len(copy.agent.replicas.led) == PARTITIONS
 
 
-def test_a_batch_that_comes_while_replicas_are_told_is_told_as_well() -> None:
+def test_a_batch_that_arrives_during_the_reports_to_replicas_is_reported_as_well() -> None:
     host = BrokerHost(started())
     agent = host.agent
     host.on_committed(created(agent.image.end.offset))

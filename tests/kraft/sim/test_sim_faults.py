@@ -1,4 +1,4 @@
-"""Each fault of the simulation happens when it is asked for, does what it says, and a quorum keeps its promises."""
+"""Each fault of the simulation happens on request, has the documented effect, and a quorum keeps its promises."""
 
 from __future__ import annotations
 

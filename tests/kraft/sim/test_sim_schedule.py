@@ -244,7 +244,7 @@ def test_the_mutants_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     "schedule", FOUND, ids=lambda schedule: f"{schedule.scenario.members}-{schedule.scenario.seed}"
 )
 def test_what_was_found_once_is_mended(schedule: Schedule) -> None:
-    """A vote that was told of records not yet on disk; and damage of a disk, minimum ISRs and repeated votes that the
+    """A Vote request that named records not yet on disk; and damage of a disk, minimum ISRs and repeated votes that the
     checks did not understand.
     """
     replayed = replay(schedule)

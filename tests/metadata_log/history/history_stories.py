@@ -81,7 +81,7 @@ def tell(
     at: At | None = None,
     options: history.Options | None = None,
 ) -> dict[str, list[Row]]:
-    """The rows of a directory; every view that was asked for is there."""
+    """The rows of a directory, with every requested view."""
     chosen = options or history.Options()
     items = read_timeline(disk, path, until=at, on_damage=chosen.on_damage)
     found = named(history.rows(items, views, cluster="c", at=at, options=chosen))
