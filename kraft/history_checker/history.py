@@ -1,8 +1,8 @@
-"""Could a quorum that keeps its promises have left these directories? The invariants of consensus over files (Kafka:
-those of `RaftEventSimulationTest`; KIP-595, KIP-630, KIP-853), with the metadata's own beside them.
+"""Checks whether a correct quorum could have left these directories: the invariants of consensus over files (Kafka:
+those of `RaftEventSimulationTest`; KIP-595, KIP-630, KIP-853), and the invariants of the metadata.
 
-Files tell less than a running node: nobody's high watermark is in them. A snapshot, though, proves that all below its
-offset was committed, and a LeaderChange record who was elected by whom.
+Files contain less than a running node reports: they hold no high watermark. However, a snapshot proves that everything
+below its offset was committed, and a LeaderChange record names the elected leader and its voters.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from metadata_log.types import NO_NODE, OffsetAndEpoch, Uuid
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """A promise that was not kept: which one, where it shows, and how."""
+    """A violated invariant: the rule, the node or file that shows it, and the contradiction."""
 
     rule: str
     where: str
@@ -42,8 +42,10 @@ class Finding(Struct, frozen=True, kw_only=True):
 
 
 class History(Struct, frozen=True, kw_only=True):
-    """What came of a check. `leaders` are those of each epoch, `proven_end` is where a snapshot proves that all below
-    was committed, `compared` counts the batches that more than one log has, `changes` those of partitions.
+    """The result of a check.
+
+    `leaders` are the leader ids by epoch. A snapshot proves that everything below offset `proven_end` was committed.
+    `compared` is the number of batches found in more than one log, `changes` the number of partition changes.
     """
 
     directories: tuple[str, ...]
@@ -55,17 +57,25 @@ class History(Struct, frozen=True, kw_only=True):
 
     @property
     def is_legal(self) -> bool:
-        """Whether nothing contradicts the promises."""
+        """Whether no invariant is violated."""
         return not self.findings
 
 
 def check_history(
     *directories: str, disk: Disk | None = None, advance: Callable[[int], None] = lambda batches: None
 ) -> History:
-    """Check the log directories of a quorum's nodes, of all or of some; a running node's may be among them.
+    """Check the log directories of all or some nodes of a quorum. The nodes may be running.
 
-    `advance` is told how many batches more have been read or replayed. Raises `MetadataLogError` where there is no
-    metadata log, or a small file that cannot be read.
+    Args:
+        directories: paths of log directories, as in log.dirs.
+        disk: the file system to read from; by default that of the operating system.
+        advance: called with the number of further batches read or replayed.
+
+    Returns:
+        The findings, and what the check has covered.
+
+    Raises:
+        MetadataLogError: a directory has no metadata log, or a small file cannot be read.
     """
     disk = OsDisk() if disk is None else disk
     nodes = [read_node(disk, path, advance) for path in directories]
@@ -99,11 +109,11 @@ class _Check:
         self.findings.append(Finding(rule=rule, where=where, what=what, offset=offset))
 
 
-# The nodes by themselves
+# Each node by itself
 
 
 def _one_cluster(check: _Check) -> None:
-    """All directories are of one cluster, and no two of one replica."""
+    """All directories belong to one cluster and to different replicas."""
     clusters = {node.meta.cluster_id: node for node in check.nodes if node.meta is not None}
     for (one, _), (other, node) in pairwise(sorted(clusters.items(), key=lambda item: str(item[0]))):
         check.found("OneCluster", node, f"cluster {other}, beside cluster {one}")
@@ -118,15 +128,15 @@ def _one_cluster(check: _Check) -> None:
 
 
 def _sound(check: _Check) -> None:
-    """CRCs, contiguous offsets, epochs that never fall, snapshots with header and footer."""
+    """CRCs are right, offsets are contiguous, epochs never decrease, and snapshots have a header and a footer."""
     for node in check.nodes:
         for damage in node.damages:
             check.found("Sound", damage.where, f"{damage.what}; expected {damage.expected}", damage.offset)
 
 
 def _start_is_covered(check: _Check) -> None:
-    """A log that does not begin at 0 has a snapshot at or behind its beginning (SnapshotAtLogStart; a real node's first
-    segment may begin below its oldest snapshot, as whole segments are deleted).
+    """A log that does not begin at offset 0 has a snapshot at or after its start (SnapshotAtLogStart). Retention
+    deletes whole segments, so the first segment may begin below the oldest snapshot.
     """
     for node in check.nodes:
         start, end = node.start_offset, node.end_offset
@@ -146,7 +156,7 @@ def _start_is_covered(check: _Check) -> None:
 
 
 def _epochs_agree(check: _Check) -> None:
-    """leader-epoch-checkpoint says where the log's epochs begin; quorum-state is not behind the log."""
+    """leader-epoch-checkpoint agrees with the epochs in the log, and quorum-state is not behind the log."""
     for node in check.nodes:
         begins = [
             (one.epoch, one.base_offset)
@@ -155,7 +165,7 @@ def _epochs_agree(check: _Check) -> None:
         ]
         stored = {entry.epoch: entry.offset for entry in node.epochs.entries} if node.epochs is not None else {}
         for epoch, offset in begins[1:]:
-            # The first entry begins where the log began when it was last cut short at its start.
+            # The offset of the first entry is the log start offset of the last truncation from the start.
             if stored.get(epoch, offset) != offset and epoch != min(stored):
                 what = f"leader-epoch-checkpoint lets epoch {epoch} begin at {stored[epoch]}, the log at {offset}"
                 check.found("EpochsAgree", node, what, offset)
@@ -168,7 +178,7 @@ def _epochs_agree(check: _Check) -> None:
 
 
 def _leaders_begin_their_epochs(check: _Check) -> None:
-    """The first batch of an epoch is its leader's LeaderChange, elected by a majority of the voters it names."""
+    """The first batch of an epoch is a LeaderChange record, which names a majority of its voters as granting voters."""
     for node in check.nodes:
         changes = {one.offset: one for one in node.elections}
         for before, batch in pairwise(node.batches):
@@ -187,7 +197,7 @@ def _leaders_begin_their_epochs(check: _Check) -> None:
 
 
 def _voters_change_one_by_one(check: _Check) -> None:
-    """Successive voter sets differ by at most one voter that came or went (KIP-853)."""
+    """Successive voter sets differ by at most one added or removed voter (KIP-853)."""
     for node in check.nodes:
         ordered = sorted(node.voters, key=lambda one: one.offset)
         for before, behind in pairwise(ordered):
@@ -199,11 +209,11 @@ def _voters_change_one_by_one(check: _Check) -> None:
                 check.found("OneVoterAtATime", node, what, behind.offset)
 
 
-# The nodes beside each other
+# Comparison of the nodes
 
 
 def _one_leader_per_epoch(check: _Check) -> None:
-    """Every LeaderChange and every quorum-state names the same leader of an epoch (SingleLeader)."""
+    """All LeaderChange records and quorum-state files name the same leader of an epoch (SingleLeader)."""
     for node in check.nodes:
         known = [(one.epoch, one.change.leader_id) for one in node.elections]
         if node.election is not None and node.election.leader_id != NO_NODE:
@@ -246,7 +256,9 @@ def _logs_match(check: _Check) -> None:
 
 
 def _committed_is_on_a_majority(check: _Check) -> None:
-    """What a snapshot proves to be committed is in the logs or snapshots of most voters, if all of them are here."""
+    """If the directories of all voters are present, a majority has what a snapshot proves to be committed, in logs or
+    snapshots.
+    """
     voters = _last_voters(check.nodes)
     present = {node.meta.node_id: node for node in check.nodes if node.meta is not None}
     if not voters or not voters <= present.keys():
@@ -267,7 +279,7 @@ def _holds(node: NodeFiles, proven: OffsetAndEpoch) -> bool:
 
 
 def _last_voters(nodes: Iterable[NodeFiles]) -> set[int]:
-    """The voters by whom the latest leader was elected, or that were set after it."""
+    """The voters in the latest LeaderChange or Voters record."""
     newest: tuple[int, set[int]] = (-1, set())
     for node in nodes:
         for change in node.elections:
@@ -301,9 +313,9 @@ RULES: tuple[Callable[[_Check], None], ...] = (
 
 
 def _check_metadata(check: _Check, disk: Disk, advance: Callable[[int], None]) -> int:
-    """Replay the longest log; every change of a partition must be a legal one, and every snapshot what the log came to.
+    """Replay the longest log: every partition change must be legal, and every snapshot must equal the replayed log.
 
-    Returns how many changes of partitions were looked at.
+    Returns the number of partition changes checked.
     """
     node = min(check.nodes, key=lambda one: (one.start_offset, -one.end_offset))
     ledger = PartitionLedger(knows_requests=False)
@@ -334,7 +346,7 @@ def _replay(node: NodeFiles, disk: Disk, ledger: PartitionLedger, advance: Calla
 
 
 def _compare_snapshots(check: _Check, disk: Disk, ledger: PartitionLedger, end_offset: int) -> None:
-    """Snapshots of one offset hold the same, and what the log came to there (ConsistentCommittedData)."""
+    """Snapshots at one offset are equal, and equal the replayed log at that offset (ConsistentCommittedData)."""
     replayed = list(ledger.images)
     known: dict[int, MetadataImage] = {}
     for node in check.nodes:
@@ -367,7 +379,7 @@ def _image_of(disk: Disk, path: str, snapshot: OffsetAndEpoch) -> MetadataImage:
 
 
 def _without_orphans(image: MetadataImage) -> MetadataImage:
-    """Kafka 4.3.1 keeps the configuration of a topic that came and went before it published anything."""
+    """Kafka 4.3.1 keeps the configuration of a topic that was created and deleted before the first published image."""
     by_resource = image.configs.by_resource
     for (kind, name), _ in in_key_order(by_resource):
         if kind == ResourceType.TOPIC and name not in image.topics:

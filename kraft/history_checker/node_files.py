@@ -1,4 +1,4 @@
-"""What one node has on its disk, read without changing it: its log batch by batch, its promises, its snapshots."""
+"""Reads the files of one node without changing them: log batches, elections, snapshots."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from metadata_log.types import OffsetAndEpoch
 
 
 class BatchId(Struct, frozen=True, gc=False):
-    """What tells one batch from another: two with the same length and CRC-32C are taken for the same bytes."""
+    """The identity of a batch: two batches with the same length and CRC-32C count as the same bytes."""
 
     base_offset: int
     next_offset: int
@@ -34,7 +34,7 @@ class BatchId(Struct, frozen=True, gc=False):
 
 
 class Election(Struct, frozen=True):
-    """A LeaderChange record and where it stands."""
+    """A LeaderChange record with its offset and epoch."""
 
     offset: int
     epoch: int
@@ -42,14 +42,14 @@ class Election(Struct, frozen=True):
 
 
 class Voters(Struct, frozen=True):
-    """A voter set and where it begins; that of a snapshot at the snapshot's end."""
+    """A voter set and its offset; for a voter set in a snapshot, the end offset of the snapshot."""
 
     offset: int
     record: VotersRecord
 
 
 class NodeFiles(Struct, kw_only=True):
-    """Everything of one directory that a history is checked by."""
+    """Everything in one directory that the checks need."""
 
     path: str
     partition: str
@@ -64,28 +64,28 @@ class NodeFiles(Struct, kw_only=True):
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """The name of the node in findings."""
         return self.path if self.meta is None else f"node {self.meta.node_id} ({self.path})"
 
     @property
     def start_offset(self) -> int:
-        """Where the log begins."""
+        """The log start offset."""
         return self.batches[0].base_offset if self.batches else 0
 
     @property
     def end_offset(self) -> int:
-        """Where the log ends."""
+        """The log end offset."""
         return self.batches[-1].next_offset if self.batches else 0
 
     def epoch_at(self, offset: int) -> int | None:
-        """The epoch of the record at an offset; None if the log does not have it."""
+        """The epoch of the record at an offset; None if the log does not have that offset."""
         place = bisect_right(self.batches, offset, key=_base_offset) - 1
         if place < 0 or offset >= self.batches[place].next_offset:
             return None
         return self.batches[place].epoch
 
     def log(self, disk: Disk) -> Iterator[RecordBatch]:
-        """The sound batches of the log, once more."""
+        """Read the undamaged batches of the log again."""
         for _, path in _segments(disk, self.partition):
             for item in read_file(disk, path, on_damage=OnDamage.STOP):
                 if isinstance(item, RecordBatch):
@@ -93,10 +93,9 @@ class NodeFiles(Struct, kw_only=True):
 
 
 def read_node(disk: Disk, path: str, advance: Callable[[int], None]) -> NodeFiles:
-    """Read a log directory, or only the partition's directory in one; `advance` is told of the batches.
+    """Read a log directory, or the directory of the metadata partition; calls `advance` with numbers of batches read.
 
-    Raises `MetadataLogError` where there is no log, and for a small file that cannot be read; damage of logs is part of
-    the result.
+    Raises `MetadataLogError` if there is no log or a small file cannot be read. Damage of logs is part of the result.
     """
     base = path.rstrip("/")
     partition = f"{base}/{PARTITION_DIRECTORY}"

@@ -1,7 +1,7 @@
 """The invariants of consensus over what nodes leave on their disks (Kafka: those of `RaftEventSimulationTest`).
 
-A `Ledger` is shown quorum states, logs and high watermarks, as often as one likes and in any order, and remembers what
-was promised: once a leader, a vote or a committed batch has been seen, nothing shown later may contradict it.
+The caller shows a `Ledger` quorum states, logs and high watermarks, as often as needed and in any order. The ledger
+remembers each leader, vote and committed batch; nothing shown later may contradict them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from metadata_log.types import NO_NODE
 
 
 class Ledger:
-    """What was promised so far by the quorum of `voter_ids`. Every method raises `InvariantViolated`."""
+    """What the quorum of `voter_ids` has promised so far. Every method raises `InvariantViolated`."""
 
     def __init__(self, voter_ids: Sequence[int]) -> None:
         self._voter_ids = tuple(voter_ids)
@@ -28,11 +28,11 @@ class Ledger:
 
     @property
     def committed_end(self) -> int:
-        """Everything below was committed by somebody."""
+        """At least one node has committed everything below this offset."""
         return self._committed[-1].next_offset if self._committed else 0
 
     def note_leader(self, node_id: int, epoch: int, leader_id: int) -> None:
-        """A node takes somebody (or with -1 nobody) for the leader of an epoch."""
+        """A node names the leader of an epoch; -1 is no leader."""
         if leader_id == NO_NODE:
             return
         known = self._leaders.setdefault(epoch, leader_id)
@@ -52,8 +52,8 @@ class Ledger:
     def note_log(self, node_id: int, batches: Sequence[RecordBatch], high_watermark: int) -> None:
         """A node has these batches in its log, and knows those below the high watermark (-1 for none) as committed.
 
-        An epoch's leader writes an offset once, so a batch with the same epoch and offset is the same, everywhere and
-        for ever; what is committed is the same at its offset in every log that knows it as committed.
+        The leader of an epoch writes an offset once, so batches with the same epoch and offset are identical in every
+        log. A committed batch is the same in every log in which its offset is below the high watermark.
         """
         end, epoch = 0, 0
         for batch in batches:
@@ -82,27 +82,27 @@ class Ledger:
         self._committed.extend(batches[len(self._committed) :])
 
     def note_acknowledged(self, offset: int, values: Sequence[bytes]) -> None:
-        """Somebody was told that these values are committed from this offset on."""
+        """A node acknowledged these values as committed, the first one at `offset`."""
         for at, value in enumerate(values, offset):
             if self._acknowledged.setdefault(at, value) != value:
                 raise InvariantViolated(f"offset {at} was acknowledged for two records")
 
     def check_durable(self, logs: Mapping[int, Sequence[RecordBatch]]) -> None:
-        """What is committed, and what was acknowledged, is in the logs of a majority: these are what a power failure
-        now would leave on the disks of all voters.
+        """Committed batches and acknowledged values are in the logs of a majority. `logs` are what a power failure at
+        this moment would leave on the disks of all voters.
         """
-        everyone = [(node_id, logs[node_id]) for node_id in self._voter_ids]
+        voters = [(node_id, logs[node_id]) for node_id in self._voter_ids]
         for place, batch in enumerate(self._committed):
-            holders = [node_id for node_id, log in everyone if len(log) > place and log[place].data == batch.data]
-            if len(holders) < majority(len(everyone)):
+            holders = [node_id for node_id, log in voters if len(log) > place and log[place].data == batch.data]
+            if len(holders) < majority(len(voters)):
                 raise InvariantViolated(
                     f"what was committed at offset {batch.base_offset} of epoch {batch.epoch} is only on the disks of"
                     f" {holders}"
                 )
-        values = [(node_id, _values(log)) for node_id, log in everyone] if self._acknowledged else []
+        values = [(node_id, _values(log)) for node_id, log in voters] if self._acknowledged else []
         for offset, value in self._acknowledged.items():
             holders = [node_id for node_id, found in values if found.get(offset) == value]
-            if len(holders) < majority(len(everyone)):
+            if len(holders) < majority(len(voters)):
                 raise InvariantViolated(
                     f"{value!r}, acknowledged at offset {offset}, is only on the disks of {holders}"
                 )

@@ -1,6 +1,6 @@
-"""What the invariants look at: a running node, its log, its snapshots, and what reaches its application.
+"""The view that the invariants have of a running node, its log, its snapshots, and the batches that it applies.
 
-The simulator shows its nodes in this form. An invariant knows nothing else of a node.
+The simulator presents its nodes in this form. An invariant knows nothing else of a node.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from metadata_log.types import OffsetAndEpoch
 
 
 class LogBatch(Struct, frozen=True):
-    """One batch as it stands in a log; `content` is everything in it, byte for byte."""
+    """One batch in a log; `content` is the whole batch, byte for byte."""
 
     base_offset: int
     next_offset: int
@@ -29,14 +29,14 @@ class LogBatch(Struct, frozen=True):
 
 
 class SnapshotContent(Struct, frozen=True):
-    """What a snapshot says. `timestamp_ms` is that of the last record it covers."""
+    """The content of a snapshot. `timestamp_ms` is that of the last record that the snapshot covers."""
 
     timestamp_ms: int
     kraft_version: int
     voters: tuple[ReplicaKey, ...]
     values: tuple[bytes, ...]
     is_of_registers: bool = False
-    """Whether the values are what `Registers` make of the log."""
+    """Whether the values are those of `Registers` after the log."""
 
 
 class Applied(Struct, frozen=True):
@@ -48,7 +48,7 @@ class Applied(Struct, frozen=True):
 
 
 class View(Struct, frozen=True):
-    """What the invariants look at, of a running node."""
+    """The state of a running node that the invariants check."""
 
     epoch: int
     state: str
@@ -61,7 +61,7 @@ class View(Struct, frozen=True):
 
 
 def view_of(core: RaftCore) -> View:
-    """What there is to see of a core. It is looked at after every event, hence past its properties."""
+    """The view of a core. For speed this reads private fields: the caller takes a view after every event."""
     quorum = core._quorum
     state, log = quorum.state, quorum.log
     return View(
@@ -77,21 +77,21 @@ def view_of(core: RaftCore) -> View:
 
 
 class ObservedMember(Protocol):
-    """A node, as far as the invariants look at it."""
+    """A node, as the invariants observe it."""
 
     @property
     def node_id(self) -> int:
-        """Its id."""
+        """The node id."""
 
     @property
     def key(self) -> ReplicaKey:
-        """Its id and that of its disk; a static quorum without disks knows only the former."""
+        """The node id and the directory id; a static quorum without disks has only the former."""
 
     def view(self) -> View:
         """The state of the running node."""
 
     def election(self) -> ElectionState | None:
-        """What stands in quorum-state on disk; None before the first start."""
+        """The content of quorum-state on disk; None before the first start."""
 
     def read(self, offset: int) -> list[LogBatch]:
         """The batches from `offset` to the end of the log of the running node."""
@@ -100,13 +100,13 @@ class ObservedMember(Protocol):
         """The submitted values in a batch; none if it is a control batch."""
 
     def changes(self, batch: LogBatch) -> tuple[QuorumChange, ...]:
-        """What a batch changes in the quorum; nothing if it is a batch of data."""
+        """The changes of the quorum in a batch; none in a batch of data."""
 
     def voters(self) -> tuple[ReplicaKey, ...]:
-        """Whom the running node takes for the voters."""
+        """The voter set as the running node knows it."""
 
     def snapshots(self) -> tuple[OffsetAndEpoch, ...]:
-        """The snapshots on its disk, oldest first."""
+        """The snapshots on the disk, oldest first."""
 
     def content(self, snapshot: OffsetAndEpoch) -> SnapshotContent:
-        """What a snapshot on its disk says."""
+        """The content of a snapshot on the disk."""

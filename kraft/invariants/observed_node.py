@@ -1,4 +1,4 @@
-"""What was seen of a node, and of the disk that it has."""
+"""What the invariants have observed of a node and of its disk."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from kraft.quorum.values import ElectionState, ReplicaKey
 
 
 class ObservedNode(Struct):
-    """What was seen of one disk so far, and of the node on it; its log and its promise outlive its crashes.
+    """What the invariants have observed of one disk and of the node on it. The log and the promise outlive crashes.
 
-    What lies before the beginning of the log counts as part of it: a snapshot has it.
+    Batches before the log start count as part of the log: a snapshot covers them.
     """
 
     key: ReplicaKey
     view: View | None = None
     election: ElectionState | None = None
     former_election: ElectionState | None = None
-    """As it was before the last step."""
+    """The election state before the last step."""
     judged_election: ElectionState | None = None
-    """As it was when the state was last compared with it."""
+    """The election state at the last comparison with the node's state."""
     log: list[LogBatch] = []
     flushed_offset: int = 0
     verified: int = 0
@@ -32,12 +32,14 @@ class ObservedNode(Struct):
 
     @property
     def end_offset(self) -> int:
-        """Where the log ended when it was last seen."""
+        """The log end offset at the last observation."""
         return self.log[-1].next_offset if self.log else 0
 
 
 def forgets(observed: ElectionState, now: ElectionState | None) -> bool:
-    """Whether a vote or an epoch is gone. A leader may be: who had voted for itself starts as a candidate again."""
+    """Whether a vote or an epoch is lost. The leader may be lost: after a restart, a node that voted for itself is a
+    candidate again.
+    """
     if now is None or now.epoch != observed.epoch:
         return now is None or now.epoch < observed.epoch
     if observed.voted is None or now.voted is None:

@@ -1,8 +1,8 @@
-"""What must hold of brokers and partitions in every committed record, whoever decided on it (Kafka: the invariants that
+"""The invariants of brokers and partitions in every committed record, from any controller (Kafka: the invariants that
 `ReplicationControlManager` and `PartitionChangeBuilder` keep; KIP-497, KIP-903, KIP-966).
 
-The ledger replays the committed log record by record and looks at each change for itself: none of the controller's code
-but the replay of records is used.
+The ledger replays the committed log record by record and checks each change. The ledger uses no code of the controller
+except the replay of records.
 """
 
 from __future__ import annotations
@@ -36,33 +36,33 @@ _FENCE: Final = 1
 
 
 class PartitionLedger:
-    """The committed metadata so far, and of every partition who is sure to hold all that producers were acknowledged.
+    """The committed metadata, and for each partition the replicas that certainly have all acknowledged records.
 
-    Every method raises `InvariantViolated`. Who does not see what is asked of the controllers, `knows_requests`, takes
-    an unclean election for one that was asked for.
+    `knows_requests` states whether the caller observes the requests to the controllers. Otherwise the ledger regards
+    every unclean election as requested. Every method raises `InvariantViolated`.
     """
 
     def __init__(self, *, knows_requests: bool = True) -> None:
         self._knows_requests = knows_requests
         self.image = MetadataImage()
         self.images: dict[int, MetadataImage] = {0: self.image}
-        """By the offset after each committed batch of data what the metadata is there."""
+        """The metadata after each committed batch of data, by the offset after the batch."""
         self.changes = 0
-        """How many changes of partitions were looked at."""
+        """The number of partition changes checked."""
         self.clean_starts: dict[Uuid, bool] = {}
-        """By incarnation id whether the broker's life before it ended cleanly."""
+        """Whether the broker shut down cleanly before this incarnation, by incarnation id."""
         self.forced: set[PartitionKey] = set()
-        """The partitions that somebody has asked an unclean election for."""
+        """The partitions with a requested unclean election."""
         self._complete: dict[PartitionKey, frozenset[int]] = {}
         self._taken_away: dict[PartitionKey, frozenset[int]] = {}
-        """Who was taken from a partition while it was eligible, and still is: Kafka 4.3.1 forgets to strike it off, so
-        that it may lead, if it is added again, with no more than it had then.
+        """The replicas that a reassignment removed from a partition and left in the ELR. Kafka 4.3.1 does not remove
+        such a replica from the ELR. Added again, the replica may lead with only the records that it had before.
         """
 
     # The log
 
     def begin(self, image: MetadataImage) -> None:
-        """Begin with what a snapshot holds, and trust it: whoever is in sync or eligible has everything."""
+        """Begin with the image of a snapshot. Every replica in the ISR or the ELR then counts as complete."""
         self.image = image
         self.images = {image.end.offset: image}
         for topic, number, partition in _partitions(image):
@@ -121,7 +121,7 @@ class PartitionLedger:
             raise InvariantViolated(f"the leader epoch falls; {where}")
         has_dropped = any(one not in new.replicas for one in old.replicas)
         if (new.leader != old.leader or has_dropped) and new.leader_epoch == old.leader_epoch:
-            raise InvariantViolated(f"the leader epoch stays, so whoever led or followed cannot be told off; {where}")
+            raise InvariantViolated(f"the leader epoch does not rise, so former replicas are not fenced; {where}")
         if self._is_unclean_cancellation(key, old, new, before):
             self._complete[key] = frozenset(new.isr)
             return
@@ -148,21 +148,23 @@ class PartitionLedger:
     def _check_unclean(
         self, key: PartitionKey, old: Partition, new: Partition, before: MetadataImage, where: str
     ) -> None:
-        """Who may lack records leads only if somebody wants that, or as the last leader known (KIP-966)."""
+        """A replica that may lack records leads only if unclean election is enabled or requested, or if the replica is
+        the last known leader (KIP-966).
+        """
         if new.leader_recovery_state != RECOVERING:
             raise InvariantViolated(f"broker {new.leader} is elected from outside, as if it were in sync; {where}")
         is_asked_for = key in self.forced or not self._knows_requests
         is_wanted = is_asked_for or _setting(before, key, "unclean.leader.election.enable") == "true"
-        # The last eligible one may be who registers just now, having lost what it had.
+        # The last replica in the ELR may be the broker that registers now and has lost its records.
         is_last_known = not old.isr and len(old.elr) <= 1 and not new.elr and old.last_known_elr == (new.leader,)
         if not is_wanted and not is_last_known:
-            raise InvariantViolated(f"broker {new.leader} is elected uncleanly, which nobody wants; {where}")
+            raise InvariantViolated(f"broker {new.leader} is elected uncleanly without a request; {where}")
 
     def _is_unclean_cancellation(
         self, key: PartitionKey, old: Partition, new: Partition, before: MetadataImage
     ) -> bool:
-        """Whether a reassignment is taken back when only who it added is in sync: the first of those who stay then
-        counts as in sync, as it is, if unclean elections are wanted (`PartitionReassignmentRevert`).
+        """Whether a reassignment is cancelled while only the added replicas are in sync. If unclean elections are
+        enabled, the first of the remaining replicas then becomes the ISR (`PartitionReassignmentRevert`).
         """
         has_ended = old.is_reassigning and not new.is_reassigning
         is_taken_back = has_ended and new.isr == new.replicas[:1] and not set(old.adding_replicas) & set(new.replicas)
@@ -174,8 +176,9 @@ class PartitionLedger:
         return new.leader in self._complete[key] or _is_completion(old, new) or is_left_over
 
     def _advance(self, key: PartitionKey, image: MetadataImage) -> None:
-        """While enough are in sync records are acknowledged that nobody else has. A leader goes by the replicas of its
-        own partition (`Partition.effectiveMinIsr`), and the controllers, which may ask for less, by those of the first.
+        """While the ISR has at least min.insync.replicas members, replicas outside of it may lack acknowledged records.
+        A leader limits the minimum by the replicas of its own partition (`Partition.effectiveMinIsr`). A controller
+        limits the minimum by the replicas of the first partition, which may be fewer.
         """
         partition = _partition(image, key)
         wanted = int(_setting(image, key, "min.insync.replicas") or 1)
@@ -215,15 +218,15 @@ class PartitionLedger:
     # The nodes
 
     def check_node(self, node_id: int, image: MetadataImage, *, is_published: bool) -> None:
-        """A node's committed metadata is that of everybody else at the same offset; `is_published` is without an open
-        transaction.
+        """The committed metadata of a node equals that of all other nodes at the same offset. With `is_published`, the
+        image excludes an open transaction.
         """
         expected = self.images.get(image.end.offset)
         if expected is None:
             return
         if is_published:
             expected = expected.stable
-        # Which batch has changed a feature depends on what its leader put into one.
+        # The offset of a feature change depends on how the leader grouped records into batches.
         if replace(image, features_offset=expected.features_offset) != expected:
             raise InvariantViolated(
                 f"node {node_id} has other metadata at offset {image.end.offset}: {_difference(image, expected)}"
@@ -243,7 +246,7 @@ def _check_shape(partition: Partition, where: str) -> None:
     if len(partition.directories) != len(replicas):
         raise InvariantViolated(f"not every replica has a directory; {where}")
     if not set(partition.adding_replicas) <= set(replicas) or not set(partition.removing_replicas) <= set(replicas):
-        raise InvariantViolated(f"who is added or removed is no replica; {where}")
+        raise InvariantViolated(f"an added or removed replica is not a replica; {where}")
 
 
 def _is_unclean(old: Partition, new: Partition) -> bool:
@@ -251,7 +254,7 @@ def _is_unclean(old: Partition, new: Partition) -> bool:
 
 
 def _is_completion(old: Partition, new: Partition) -> bool:
-    """Whether a reassignment ends here, so that a replica may be elected that the old leader has just let in."""
+    """Whether this change completes a reassignment, and so may elect a replica that has just entered the ISR."""
     has_ended = old.is_reassigning and not new.is_reassigning
     return has_ended and old.leader != NO_LEADER and new.leader not in old.removing_replicas
 
@@ -273,8 +276,8 @@ def _is_active(image: MetadataImage, broker_id: int) -> bool:
 
 
 def _may_enter(image: MetadataImage, broker_id: int, partition: Partition) -> bool:
-    """Whether a broker is active. One that is unfenced by a late heartbeat, after it was fenced in the midst of its
-    controlled shutdown, counts where nobody leads, as in Kafka.
+    """Whether an active broker may enter the ISR. For a partition without a leader, any unfenced broker may, as in
+    Kafka: a late heartbeat may unfence a broker that was fenced during its controlled shutdown.
     """
     broker = image.brokers.by_id.get(broker_id)
     is_back = broker is not None and not broker.fenced and partition.leader == NO_LEADER
@@ -282,7 +285,7 @@ def _may_enter(image: MetadataImage, broker_id: int, partition: Partition) -> bo
 
 
 def _setting(image: MetadataImage, key: PartitionKey, name: str) -> str | None:
-    """What the topic, or else the cluster, has this setting at."""
+    """The value of a setting for the topic, or else for the cluster."""
     own = image.configs.of((_TOPIC, image.topics.by_id[key[0]].name)).get(name)
     return own if own is not None else image.configs.of((_BROKER, "")).get(name)
 

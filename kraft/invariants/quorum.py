@@ -1,10 +1,10 @@
-"""What must hold after every event, whatever the network, the disks and the clocks do (Kafka: the invariants of
+"""The invariants after every event, under any faults of network, disks and clocks (Kafka: the invariants of
 `RaftEventSimulationTest`; the TLA+ models of KRaft).
 
-The ledger knows only what an `ObservedMember` shows. Batches are copied between logs byte for byte, so two logs that
-agree have the same batch at the same place in their lists. Each check looks only at what has changed.
+The ledger observes only an `ObservedMember`. Replication copies batches byte for byte, so two matching logs have the
+same batch at the same place in their lists. Each check examines only what has changed.
 
-| who names it | what | where |
+| source | invariant | check |
 | --- | --- | --- |
 | Kafka | MonotonicHighWatermark | `_check_progress`, and per life `_check_high_watermark` |
 | Kafka | MonotonicEpoch | `_check_election`, `started` |
@@ -13,20 +13,20 @@ agree have the same batch at the same place in their lists. Each check looks onl
 | Kafka | ConsistentCommittedData; TLA+ NoLogDivergence | `_check_high_watermark`, and from the disks `concluded` |
 | TLA+ | NoIllegalState, StatesMatchRoles | `states` |
 | TLA+ | LeaderHasAllAckedValues, AckedValueNotLost | `_check_leading`, `acknowledged`, `_cut` |
-| TLA+ | ValidVotesRecv | `_check_elected`: who leads was voted for by a majority |
+| TLA+ | ValidVotesRecv | `_check_elected`: a majority has voted for the leader |
 | Raft | LogMatching; (epoch, offset) names the same bytes for ever | `_append` |
 | Raft | LeaderAppendOnly, in its own epoch | `_check_log`, `_check_written` |
-| Raft | the voters change only after something of the epoch is committed (2015) | `_check_change` |
-| Kafka | a leader that was removed from the voters goes | `_check_not_removed` |
-| TLA+ | ValuesNotStuck, EventuallyLeaderElected | `World`, in the end |
-| ours | a leader that a message names has an address | `wire` |
-| ours | one vote per epoch, for ever, and for who stands | `_check_vote` |
+| Raft | the voters change only after a batch of the epoch is committed (2015) | `_check_change` |
+| Kafka | a leader that was removed from the voters resigns | `_check_not_removed` |
+| TLA+ | ValuesNotStuck, EventuallyLeaderElected | `World`, at the end of a run |
+| ours | a message that names a leader contains its address | `wire` |
+| ours | one vote per epoch, for ever, and only for a candidate | `_check_vote` |
 | ours | a vote is on disk before it leaves, a pre-vote writes nothing | `granted`, `pre_granted` |
-| ours | what is acknowledged is on disk | `fetched` |
-| ours | what was flushed is there after a crash | `_check_promise` |
-| Raft | who leads commits its own epoch first | `_check_own_epoch_first` |
+| ours | acknowledged records are on disk | `fetched` |
+| ours | flushed records survive a crash | `_check_promise` |
+| Raft | a leader commits a batch of its own epoch first | `_check_own_epoch_first` |
 | ours | each record is applied once, in order, as committed | `applied` |
-| ours | what was refused is nowhere | `refused` |
+| ours | refused submissions are in no log | `refused` |
 """
 
 from __future__ import annotations
@@ -55,31 +55,31 @@ class Invariants:
     """The ledger of one run. Every method raises `InvariantViolated`."""
 
     def __init__(self, voters: VoterSet) -> None:
-        """`voters` are those with whom the run begins."""
+        """`voters` is the voter set at the beginning of the run."""
         self._nodes: dict[int, ObservedNode] = {}
         self._former: dict[int, list[ObservedNode]] = {}
-        """The disks that a node had before."""
+        """The former disks of each node."""
         self._ever_damaged: set[int] = set()
         self.votes = VoteLedger()
         self.voters = VoterLedger(voters)
         self.snapshots = SnapshotLedger(self.voters)
         self._written: dict[tuple[int, int], tuple[LogBatch, int]] = {}
-        """By epoch and offset each batch that was ever written, and the epoch of the one before it."""
+        """Every batch ever written and the epoch of the previous batch, by epoch and offset."""
         self._leader_progress = (0, NO_OFFSET)
         self.committed: list[LogBatch] = []
         self._committed_in: list[int] = []
         self._values: list[tuple[bytes, ...]] = []
         self.values_end = 0
-        """Where the last values end that were committed by somebody."""
+        """The offset after the last values that any node has committed."""
 
     @property
     def committed_end(self) -> int:
-        """Everything below was committed by somebody."""
+        """At least one node has committed everything below this offset."""
         return self.committed[-1].next_offset if self.committed else 0
 
     @property
     def majority_epoch(self) -> int:
-        """The latest epoch that a majority of the voters has come to: who leads a former one speaks for nobody now."""
+        """The latest epoch that a majority of the voters has reached. The leader of an earlier epoch is deposed."""
         voters = self.voters.in_force(self.voters.committed)
         elections = [self.observed(voter_id).election for voter_id in voters.ids]
         return sorted((0 if one is None else one.epoch for one in elections), reverse=True)[voters.majority - 1]
@@ -89,24 +89,24 @@ class Invariants:
         return self._values[place]
 
     def observed(self, node_id: int) -> ObservedNode:
-        """What was seen of a node; nothing before its first start."""
+        """What the ledger has observed of a node; nothing before its first start."""
         return self._nodes.setdefault(node_id, ObservedNode(ReplicaKey(node_id)))
 
     def acknowledged_upto(self, node_id: int, leader_id: int) -> int:
-        """How many of the batches in a leader's log another node may have said it has on disk."""
+        """How many batches of a leader's log another node may have acknowledged as flushed."""
         own, model = self.observed(node_id), self.observed(leader_id).log
         count = min(bisect_right(own.log, own.flushed_offset, key=_next_offset), len(model))
-        # Two logs that have the same batch are the same up to it.
+        # Two logs with the same batch are equal up to that batch.
         while count > 0 and own.log[count - 1] != model[count - 1]:
             count -= 1
         return count
 
     def voters_of(self, node_id: int) -> VoterSet:
-        """Who votes as of the log of a node."""
+        """The voter set at the end of a node's log."""
         return self.voters.in_force(self._nodes[node_id].voters)
 
     def voter_sets(self) -> list[VoterSet]:
-        """The last voter set that is committed, then those that stand in some log and may become so."""
+        """The last committed voter set, then the uncommitted ones in all logs."""
         return [
             self.voters.in_force(self.voters.committed),
             *(
@@ -120,7 +120,7 @@ class Invariants:
     # Events
 
     def started(self, member: ObservedMember, *, is_damaged: bool = False) -> View:
-        """A node begins a life: what it promised to have on disk must be there, unless the disk was damaged."""
+        """A node starts: everything that the node had flushed must be on its disk, unless the disk was damaged."""
         node_id, view, election = member.node_id, member.view(), member.election()
         observed = self._disk_of(member)
         if is_damaged:
@@ -142,7 +142,7 @@ class Invariants:
         return self.stepped(member)
 
     def _disk_of(self, member: ObservedMember) -> ObservedNode:
-        """What is known of the disk that a node starts with, which may be another than it had."""
+        """What the ledger knows of the disk at this start, which may be another disk than before."""
         observed = self._nodes.get(member.node_id)
         if observed is not None and observed.key != member.key:
             self._former.setdefault(member.node_id, []).append(observed)
@@ -152,7 +152,7 @@ class Invariants:
         return observed
 
     def _covered(self, node_id: int, start_offset: int) -> list[LogBatch]:
-        """What a snapshot has in place of the log: it can only be what was committed."""
+        """The batches that a snapshot replaces: only committed ones are possible."""
         place = bisect_right(self.committed, start_offset, key=_next_offset)
         if start_offset > 0 and (place == 0 or self.committed[place - 1].next_offset != start_offset):
             raise InvariantViolated(
@@ -166,11 +166,11 @@ class Invariants:
         observed.voters = [entry for entry in self.voters.committed if entry[0] < len(batches)]
 
     def interrupted(self, node_id: int) -> None:
-        """A node died within a step or its start: nobody knows how much of it is on its disk."""
+        """A node crashed within a step or its start: how much of that step is on its disk is unknown."""
         self.observed(node_id).was_interrupted = True
 
     def damaged(self, node_id: int) -> None:
-        """The disk of a node has lost something, and so perhaps a snapshot that nobody has looked at since."""
+        """The disk of a node has lost data, perhaps a snapshot that no check has read since."""
         self._ever_damaged.add(node_id)
 
     @property
@@ -183,8 +183,8 @@ class Invariants:
         return node_id in self._ever_damaged
 
     def _check_promise(self, node_id: int, observed: ObservedNode, log: list[LogBatch], *, is_later: bool) -> None:
-        """What was flushed is still there. A step that was interrupted may have truncated the log, or put a snapshot in
-        its place (`is_later`), but what is committed stays.
+        """Flushed records are still in the log. An interrupted step may have truncated the log, or replaced it by a
+        snapshot (`is_later`), but committed records remain.
         """
         promised = bisect_right(observed.log, observed.flushed_offset, key=_next_offset)
         if observed.was_interrupted:
@@ -195,7 +195,7 @@ class Invariants:
             )
 
     def stepped(self, member: ObservedMember) -> View:
-        """A node has done something; what it looks like now."""
+        """A node has completed a step; returns its new view."""
         node_id, view, election = member.node_id, member.view(), member.election()
         observed = self._nodes[node_id]
         observed.former_election = observed.election
@@ -218,7 +218,7 @@ class Invariants:
             voters = observed.voters.copy()
             self._check_log(member, observed, before)
             has_same_voters = observed.voters == voters
-        # What a node may be depends on its role, its voters and its file alone.
+        # Whether a state is legal depends only on the role, the voters and quorum-state.
         if not (is_settled and has_same_voters and election is observed.judged_election):
             observed.judged_election = election
             problem = illegal(node_id, view, election, is_voter=self._can_campaign(observed, view))
@@ -246,8 +246,8 @@ class Invariants:
             )
 
     def granted(self, node_id: int, epoch: int, candidate_id: int) -> None:
-        """A vote leaves a node: it must be on disk by then, as this node must not give another after a crash. In the
-        same step it may have gone on to a later epoch, where it voted long ago and is only asked again.
+        """A node sends a vote, which must be on its disk already: after a crash the node must not grant another one. In
+        the same step the node may have moved to a later epoch and repeated a vote of an earlier step.
         """
         observed = self._nodes[node_id]
         if not self.votes.is_bound(observed.key, epoch, candidate_id):
@@ -256,8 +256,8 @@ class Invariants:
             )
 
     def pre_granted(self, node_id: int, epoch: int) -> None:
-        """A node would vote for who asks in `epoch`: nothing is written down for that, unless the epoch is news. The
-        time to leave its own epoch may have come all the same.
+        """A node grants a pre-vote in `epoch`, which changes nothing in quorum-state, unless the epoch is new to the
+        node. In the same step, a timeout may have moved the node to a later epoch.
         """
         observed = self._nodes[node_id]
         before, now = observed.former_election, observed.election
@@ -265,7 +265,7 @@ class Invariants:
             raise InvariantViolated(f"node {node_id} is asked for a pre-vote, and writes {now} where {before} was")
 
     def applied(self, member: ObservedMember, applied: Applied) -> None:
-        """A batch has reached the application: each once, in order, as committed."""
+        """The application receives a batch: each batch once, in order, as committed."""
         observed = self._nodes[member.node_id]
         place = bisect_right(self.committed, applied.base_offset, key=_base_offset) - 1
         if (
@@ -280,7 +280,9 @@ class Invariants:
         observed.applied_offset = applied.next_offset
 
     def acknowledged(self, node_id: int, value: bytes, offset: int | None) -> None:
-        """A submission is said to be committed, at `offset` if that is known; a controller's record is around it."""
+        """A node acknowledges a submission as committed, at `offset` if that is known. Without an offset, the value is
+        inside of a controller's record.
+        """
         if offset is None:
             if not any(value in record for values in reversed(self._values) for record in values):
                 raise InvariantViolated(f"node {node_id} acknowledges {value!r}, which is not committed")
@@ -293,13 +295,13 @@ class Invariants:
             raise InvariantViolated(f"{value!r} was acknowledged at {offset}, where {self._values[place]} are")
 
     def refused(self, values: list[bytes]) -> None:
-        """Submissions that were refused, and not merely of unknown fate, are in no log, at the end of a run."""
+        """At the end of a run, submissions that were definitely refused are in no log."""
         found = {one for values in self._values for one in values}.intersection(values)
         if found:
             raise InvariantViolated(f"these were refused and are committed all the same: {sorted(found)}")
 
     def concluded(self, member: ObservedMember) -> None:
-        """The run is over: what is committed must stand in the log of a node, as read anew."""
+        """The run is over: the log of a node, read again, must contain the committed batches."""
         observed = self._nodes[member.node_id]
         upto = bisect_right(observed.log, member.view().high_watermark, key=_next_offset)
         log = [
@@ -312,7 +314,7 @@ class Invariants:
     # Checks
 
     def _check_election(self, node_id: int, observed: ObservedNode, election: ElectionState | None) -> None:
-        """Quorum-state: epochs never fall, one vote and one leader per epoch, across crashes."""
+        """Quorum-state across crashes: the epoch never decreases, with one vote and one leader per epoch."""
         if election is None or (observed.election is not None and election.epoch < observed.election.epoch):
             raise InvariantViolated(f"the epoch of node {node_id} falls: {observed.election}, then {election}")
         was, observed.election = observed.election, election
@@ -361,7 +363,7 @@ class Invariants:
         self._check_change(observed, view, batches)
 
     def _check_change(self, observed: ObservedNode, view: View, batches: list[LogBatch]) -> None:
-        """A leader changes the voters only when something of its epoch is committed."""
+        """A leader changes the voters only after a batch of its epoch is committed."""
         begin = observed.log[bisect_left(observed.log, view.epoch, key=_epoch)].base_offset
         if view.high_watermark <= begin and any(
             self.voters.set_in(batch.epoch, batch.base_offset) for batch in batches if batch.base_offset > begin
@@ -371,7 +373,7 @@ class Invariants:
             )
 
     def _cut(self, node_id: int, observed: ObservedNode, place: int) -> None:
-        """Who leads has all that was committed before its epoch, so nobody who follows it has to cut that off."""
+        """A leader has every batch committed before its epoch, so none of its followers truncates such a batch."""
         view = observed.view
         assert view is not None
         is_committed = place < len(self.committed) and self._committed_in[place] <= view.epoch
@@ -382,7 +384,7 @@ class Invariants:
             observed.voters.pop()
 
     def _begin_later(self, member: ObservedMember, observed: ObservedNode, before: View | None) -> None:
-        """The log begins later: what came before is in a snapshot, which may also have taken the place of the rest
+        """The log start offset has risen: a snapshot covers the earlier batches, and may have replaced the whole log
         (LeaderNeverLoadSnapshot).
         """
         node_id, view = member.node_id, observed.view
@@ -405,7 +407,7 @@ class Invariants:
         observed.applied_offset = max(observed.applied_offset, start_offset)
 
     def _read(self, member: ObservedMember, observed: ObservedNode, offset: int) -> list[LogBatch]:
-        """The log from an offset on; where a damaged disk does not give it, as far as it was seen before."""
+        """The log from an offset on; batches that a damaged disk cannot return are those observed before."""
         try:
             return member.read(offset)
         except (OSError, MetadataLogError):
@@ -419,7 +421,7 @@ class Invariants:
         return [*seen, *member.read(seen[-1].next_offset if seen else offset)]
 
     def _append(self, member: ObservedMember, observed: ObservedNode, batches: list[LogBatch]) -> None:
-        """An epoch's leader writes an offset once: (epoch, offset) names the same bytes in every log, for ever."""
+        """The leader of an epoch writes an offset once: (epoch, offset) names the same bytes in every log, for ever."""
         node_id = member.node_id
         for batch in batches:
             last = observed.log[-1] if observed.log else None
@@ -442,13 +444,13 @@ class Invariants:
             observed.log.append(batch)
 
     def _check_voters(self, member: ObservedMember, observed: ObservedNode) -> None:
-        """Who votes as of this log has changed, or a node reads it for the first time."""
+        """Check the voter set of a log after it changed or was read for the first time."""
         node_id = member.node_id
         self._raise_if(self.voters.uncommitted(node_id, observed.voters, len(self.committed)))
         self._raise_if(self.voters.believed(node_id, observed.voters, member.voters()))
 
     def _check_snapshots(self, member: ObservedMember, view: View, before: View | None) -> None:
-        """There is another snapshot, or one less."""
+        """Check the snapshots after one was added or deleted."""
         is_moved = before is not None and view.log_start_offset != before.log_start_offset
         self._raise_if(self.snapshots.listed(view.snapshots, view.log_start_offset, is_moved=is_moved))
         was_damaged = self.was_damaged(member.node_id)
@@ -470,7 +472,7 @@ class Invariants:
             raise InvariantViolated(violation)
 
     def _check_high_watermark(self, member: ObservedMember, observed: ObservedNode, before: View | None) -> None:
-        """It has moved: it never falls within a life, and below it all logs are equal."""
+        """Check a changed high watermark: between restarts it never falls, and below it all logs are equal."""
         node_id = member.node_id
         view = observed.view
         assert view is not None
@@ -502,13 +504,13 @@ class Invariants:
             self._check_not_removed(observed)
 
     def _check_own_epoch_first(self, observed: ObservedNode, view: View) -> None:
-        """A leader commits what former ones have left only together with something of its own (Raft §5.4.2)."""
+        """A leader commits batches of former epochs only together with a batch of its own epoch (Raft §5.4.2)."""
         first = bisect_left(observed.log, view.epoch, key=_epoch)
         if first == len(observed.log) or view.high_watermark <= observed.log[first].base_offset:
             raise InvariantViolated(f"node {observed.key.id} commits nothing of its own epoch first: {view}")
 
     def _check_majority(self, node_id: int, observed: ObservedNode, place: int) -> None:
-        """What is committed is on the disks of a majority, down nodes too, when somebody first knows it."""
+        """A batch is on the disks of a majority, stopped nodes included, before any node commits the batch."""
         batch = self.committed[place]
         voters = self.voters.in_force(observed.voters)
         holders = [key.id for key in voters.keys if self.has_on_disk(key, place, batch)]
@@ -518,7 +520,7 @@ class Invariants:
             )
 
     def _check_progress(self, node_id: int, view: View) -> None:
-        """No leader's high watermark is below that of a former one."""
+        """The high watermark of a leader is not below that of a former leader."""
         epoch, offset = self._leader_progress
         if view.epoch >= epoch:
             if view.high_watermark < offset:
@@ -528,25 +530,21 @@ class Invariants:
             self._leader_progress = (view.epoch, view.high_watermark)
 
     def _check_not_removed(self, observed: ObservedNode) -> None:
-        """A leader that is no voter any more goes when that is committed."""
-        if (
-            observed.voters
-            and observed.voters[-1][0] < observed.verified
-            and not observed.voters[-1][1].contains(observed.key)
-        ):
+        """A leader that is no longer a voter resigns once its removal is committed."""
+        if observed.voters and observed.voters[-1][0] < observed.verified and not observed.voters[-1][1].contains(observed.key):
             raise InvariantViolated(
                 f"node {observed.key.id} leads on, though it was removed from the voters: {observed.view}"
             )
 
     def _disks(self, key: ReplicaKey) -> list[ObservedNode]:
-        """The disks that a voter had, those it has lost too: one, where the voters are known by their disks."""
+        """The present and former disks of a voter; only one if the voter key has a directory id."""
         observed = self._nodes.get(key.id)
         disks = [*self._former.get(key.id, ()), *(() if observed is None else (observed,))]
         return [disk for disk in disks if key.matches(disk.key)]
 
     def _can_campaign(self, observed: ObservedNode, view: View) -> bool:
-        """Whether a node is a voter by its log; a leader, whether it was one when it was elected. One that the last
-        record removed may be needed until that is committed.
+        """Whether a node is a voter by its log, or a leader was one when elected. The previous voter set counts, too: a
+        voter removed by the last record may be needed until that record is committed.
         """
         end = len(observed.log)
         if view.state == "Leader":
@@ -555,7 +553,7 @@ class Invariants:
         return any(self.voters.before(observed.voters, place).contains(observed.key) for place in (end, last))
 
     def has_on_disk(self, key: ReplicaKey, place: int, batch: LogBatch) -> bool:
-        """Whether a batch, the so-many-th of its log, is known to be on a voter's disk, or was when that was lost."""
+        """Whether a batch, at this place of its log, is on a voter's disk, or was when the voter lost that disk."""
         observed = self._nodes.get(key.id)
         if observed is None or not key.matches(observed.key):
             observed = next(reversed(self._disks(key)), None)
@@ -565,7 +563,7 @@ class Invariants:
         return (observed.flushed_offset if view is None else view.flushed_offset) >= batch.next_offset
 
     def _check_leading(self, node_id: int, observed: ObservedNode) -> None:
-        """A new leader has every record that was committed in an epoch before its own; it may be stale itself."""
+        """A new leader has every record committed in an earlier epoch. The leader itself may be deposed already."""
         view = observed.view
         assert view is not None
         self._check_leader(node_id, view.epoch, node_id)

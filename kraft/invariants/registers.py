@@ -1,4 +1,4 @@
-"""The registers of a simulated application. Their values follow from the log, and so does a snapshot of them."""
+"""The registers of a simulated application. The log determines their values, and a snapshot of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Registers:
             self._known[crc32(value) % COUNT] = value
 
     def values(self) -> tuple[bytes, ...]:
-        """What is known, by register."""
+        """The values written so far, ordered by register."""
         return tuple(self._known[register] for register in sorted(self._known))
 
     def copy(self) -> Registers:

@@ -1,6 +1,6 @@
-"""What must hold of snapshots (Kafka: `SnapshotAtLogStart` and `LeaderNeverLoadSnapshot` of `RaftEventSimulationTest`).
+"""The invariants of snapshots (Kafka: `SnapshotAtLogStart` and `LeaderNeverLoadSnapshot` of `RaftEventSimulationTest`).
 
-A snapshot is of something committed, and two with one id say the same, whoever wrote them.
+A snapshot covers committed batches only. Two snapshots with one id have the same content on all nodes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class SnapshotLedger:
         self._voters = voters
         self._contents: dict[OffsetAndEpoch, SnapshotContent] = {}
         self._registers: list[tuple[int, Registers]] = [(0, Registers())]
-        """What the committed values come to at the places of the snapshots known."""
+        """The registers after the committed values, at the places of the known snapshots."""
 
     @property
     def ids(self) -> tuple[OffsetAndEpoch, ...]:
@@ -32,9 +32,9 @@ class SnapshotLedger:
         return tuple(snapshot for snapshot in self._contents if snapshot.offset > 0)
 
     def listed(self, snapshots: tuple[OffsetAndEpoch, ...], log_start_offset: int, *, is_moved: bool) -> str | None:
-        """What is wrong with the snapshots of a node, given where its log begins (SnapshotAtLogStart).
+        """What is wrong with the snapshots of a node, given its log start offset (SnapshotAtLogStart).
 
-        After a restart a log may begin a little earlier than it did, with the segment in which its first record is.
+        After a restart a log may begin a little earlier: at the base offset of the segment with its first record.
         """
         if log_start_offset == 0:
             return None
@@ -45,7 +45,7 @@ class SnapshotLedger:
         return None
 
     def wrong_id(self, snapshot: OffsetAndEpoch, committed: Sequence[LogBatch]) -> str | None:
-        """What is wrong with the name of a snapshot: it ends where a committed batch ends, and has its epoch."""
+        """What is wrong with a snapshot id: a snapshot ends with a committed batch and has the epoch of that batch."""
         if snapshot.offset == 0:
             return None
         place = bisect_left(committed, snapshot.offset, key=_next_offset)
@@ -62,7 +62,7 @@ class SnapshotLedger:
         committed: Sequence[LogBatch],
         values: Sequence[tuple[bytes, ...]],
     ) -> str | None:
-        """What is wrong with what a snapshot says. Its id must be a good one."""
+        """What is wrong with the content of a snapshot. Its id must be valid."""
         known = self._contents.get(snapshot)
         if known is not None:
             return None if content == known else f"snapshot {snapshot} is {known} here and {content} there"

@@ -1,8 +1,8 @@
-"""What must hold of the voters, by what stands in the logs (Kafka: `AtMostOneUncommittedVoterSet` and
+"""The invariants of the voter sets in the logs (Kafka: `AtMostOneUncommittedVoterSet` and
 `MajorityReachedHighWatermark` of `RaftEventSimulationTest`; KIP-853 and its TLA+ model).
 
-The ledger reads the records by itself and asks a node only to compare: who believes in other voters than its log names
-is wrong, too.
+The ledger reads the voter records by itself. A node violates an invariant, too, if its own voter set differs from the
+one in its log.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ _place = itemgetter(0)
 
 
 class VoterLedger:
-    """The voter sets of one run. `first` counts until a log names another."""
+    """The voter sets of one run. `first` is in force until a log contains another."""
 
     def __init__(self, first: VoterSet) -> None:
         self.first = first
         self.committed: VotersInLog = []
-        """The sets in what is committed."""
+        """The sets in the committed batches."""
         self._sets: dict[tuple[int, int], VoterSet] = {}
 
     def written(self, epoch: int, base_offset: int, changes: tuple[QuorumChange, ...]) -> None:
-        """A batch was seen for the first time; remember the set in it, if there is one."""
+        """Remember the voter set in a batch that was observed for the first time, if the batch contains one."""
         for change in changes:
             if isinstance(change.value, VoterSet):
                 self._sets[epoch, base_offset] = change.value
 
     def set_in(self, epoch: int, base_offset: int) -> VoterSet | None:
-        """The set that a batch brings."""
+        """The voter set in a batch, if there is one."""
         return self._sets.get((epoch, base_offset))
 
     def in_force(self, found: VotersInLog) -> VoterSet:
-        """Who votes at the end of a log, committed or not."""
+        """The voter set at the end of a log, committed or not."""
         return found[-1][1] if found else self.first
 
     def before(self, found: VotersInLog, place: int) -> VoterSet:
-        """Who votes at the end of a log that is cut before a place."""
+        """The voter set at the end of a log that is truncated before a place."""
         at = bisect_left(found, place, key=_place)
         return found[at - 1][1] if at else self.first
 
     def appended(self, node_id: int, found: VotersInLog, place: int, voters: VoterSet) -> str | None:
-        """A set came into a log; what is wrong with it (SingleServerChange)."""
+        """Add a voter set to a log; returns what is wrong with the set (SingleServerChange)."""
         known = self.in_force(found)
         found.append((place, voters))
         if _is_one_step(known, voters):
@@ -56,9 +56,9 @@ class VoterLedger:
         return f"the voters change from {_told(known)} to {_told(voters)} at once in the log of node {node_id}"
 
     def uncommitted(self, node_id: int, found: VotersInLog, committed: int) -> str | None:
-        """What is wrong if of a log only so many batches are committed (AtMostOneUncommittedVoterSet).
+        """What is wrong if only the first `committed` batches of a log are committed (AtMostOneUncommittedVoterSet).
 
-        Among two that are not committed, each could have a majority that knows nothing of the other's.
+        Two uncommitted voter sets could have majorities without a common voter.
         """
         at = bisect_left(found, committed, key=_place)
         known = found[at - 1][1] if at else self.first
@@ -72,7 +72,7 @@ class VoterLedger:
         return f"the log of node {node_id} changes the voters {len(changes)} times in what is not committed: {changes}"
 
     def believed(self, node_id: int, found: VotersInLog, keys: tuple[ReplicaKey, ...]) -> str | None:
-        """What is wrong if a node takes these for the voters. Who joins knows of none before it has a log."""
+        """What is wrong if a node regards these as the voters. A joining node knows no voters before it has a log."""
         voters = self.in_force(found)
         if keys == voters.keys or not (keys or found):
             return None
@@ -80,7 +80,7 @@ class VoterLedger:
 
 
 def _is_one_step(old: VoterSet, new: VoterSet) -> bool:
-    """Whether two sets differ by one voter at most; when kraft.version rises, directories become known."""
+    """Whether two sets differ by one voter at most. An upgrade of kraft.version adds directory ids."""
     if _are_same(old, new):
         return True
     return len(set(old.keys) ^ set(new.keys)) == 1

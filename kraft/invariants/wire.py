@@ -1,6 +1,6 @@
-"""What must be true of a message before it leaves a node: the leader that it names can be found (KIP-853).
+"""The invariant of outgoing messages: a message that names a leader contains an endpoint of that leader (KIP-853).
 
-A receiver that knows no address of the leader could do nothing with its id, and a JVM stops over that.
+A receiver without an address of the leader cannot use the leader id, and a Kafka node in a JVM stops with an error.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ FIRST_WITH_ENDPOINTS: Final[dict[type[Message], int]] = {
     FetchResponse: 17,
     FetchSnapshotResponse: 1,
 }
-"""The versions since which a message says where the leader listens; before that, everybody has that configured."""
+"""The first version of each message that contains the endpoints of the leader. Before that version, every node has the
+addresses of all voters in its configuration.
+"""
 
 
 def check_leader_can_be_found(node_id: int, message: Message, version: int) -> None:
@@ -41,7 +43,7 @@ def check_leader_can_be_found(node_id: int, message: Message, version: int) -> N
 
 
 def _named(message: Message) -> tuple[int, list[int]]:
-    """The id of the leader that a message names, or -1, and whose addresses it has."""
+    """The id of the leader that a message names, or -1, and the ids of the nodes with addresses in the message."""
     match message:
         case FetchResponse(responses=[topic, *_]) if topic.topic_id == Uuid.METADATA_TOPIC:
             endpoints = [one.node_id for one in message.node_endpoints if one.host]
