@@ -69,7 +69,9 @@ class Victims(Protocol):
         """Let a node be refused for a while at the address that another one tells."""
 
     def strand(self) -> None:
-        """Cut a leader off; once it has a successor, cut that off instead, whose log only it has then."""
+        """Cut a leader off. Once the leader has a successor, cut off the successor instead, which then alone has the
+        end of its log.
+        """
 
     def slow_down(self, node_id: int, record_us: int) -> None:
         """From now on every record that a node decides on or applies takes it so long."""
@@ -96,7 +98,9 @@ class Nemesis:
         return 1 + int(self.rng.expovariate(1 / self._mean_ms))
 
     def strike(self) -> str:
-        """Do some harm; says what. Now and then what was cut heals first, lest nobody ever reaches a majority."""
+        """Inject one fault and return its description. At random, all network cuts heal first: otherwise no node could
+        ever reach a majority.
+        """
         if self.rng.random() < 0.5:
             self.plan.heal()
         if not self._names:
@@ -104,11 +108,11 @@ class Nemesis:
         name = self.rng.choice(self._names)
         return f"{name} {_ALL_STRIKES[name](self)}".rstrip()
 
-    def anybody(self) -> int:
+    def any_node(self) -> int:
         """A node, which may be down."""
         return self.rng.choice(self.victims.node_ids)
 
-    def somebody_important(self) -> int:
+    def important_node(self) -> int:
         """A leader if there is one, else a node that is up if there is one."""
         victims = self.victims
         return self.rng.choice(victims.leaders() or victims.running() or victims.node_ids)
@@ -159,7 +163,7 @@ def _cut_links(nemesis: Nemesis) -> str:
 
 
 def _isolate_leader(nemesis: Nemesis) -> str:
-    victim = nemesis.somebody_important()
+    victim = nemesis.important_node()
     nemesis.plan.isolate(victim)
     return str(victim)
 
@@ -178,13 +182,13 @@ def _slow_links(nemesis: Nemesis) -> str:
 
 
 def _reset_connections(nemesis: Nemesis) -> str:
-    victim = nemesis.somebody_important()
+    victim = nemesis.important_node()
     nemesis.victims.reset_connections(victim)
     return str(victim)
 
 
 def _refuse_connections(nemesis: Nemesis) -> str:
-    target = nemesis.somebody_important()
+    target = nemesis.important_node()
     others = [one for one in nemesis.victims.node_ids if one != target and nemesis.rng.random() < 0.6]
     refused_ms = nemesis.rng.choice((1, 50, 500, 4000))
     for one in others:
@@ -201,13 +205,13 @@ def _strand_leaders(nemesis: Nemesis) -> str:
 
 
 def _crash(nemesis: Nemesis) -> str:
-    victim = nemesis.anybody()
+    victim = nemesis.any_node()
     nemesis.victims.crash(victim, nemesis.down_ms())
     return str(victim)
 
 
 def _crash_leader(nemesis: Nemesis) -> str:
-    victim = nemesis.somebody_important()
+    victim = nemesis.important_node()
     nemesis.victims.crash(victim, nemesis.down_ms())
     return str(victim)
 
@@ -219,31 +223,31 @@ def _crash_all(nemesis: Nemesis) -> str:
 
 
 def _crash_within_a_step(nemesis: Nemesis) -> str:
-    victim = nemesis.anybody()
+    victim = nemesis.any_node()
     nemesis.victims.crash_within_a_step(victim, nemesis.rng.randint(1, 8), nemesis.down_ms())
     return str(victim)
 
 
 def _resign(nemesis: Nemesis) -> str:
-    victim = nemesis.somebody_important()
+    victim = nemesis.important_node()
     nemesis.victims.resign(victim)
     return str(victim)
 
 
 def _shut_down(nemesis: Nemesis) -> str:
-    victim = nemesis.somebody_important()
+    victim = nemesis.important_node()
     nemesis.victims.shut_down(victim, 500, nemesis.down_ms())
     return str(victim)
 
 
 def _pause(nemesis: Nemesis) -> str:
-    victim = nemesis.somebody_important()
+    victim = nemesis.important_node()
     nemesis.victims.pause(victim, nemesis.rng.randint(100, 4000))
     return str(victim)
 
 
 def _wrong_clock(nemesis: Nemesis) -> str:
-    victim = nemesis.anybody()
+    victim = nemesis.any_node()
     jump_ms = nemesis.rng.choice((0, 300, 5000, HOUR_MS, 10 * DAY_MS))
     drift = nemesis.rng.choice((-300, -20, 0, 20, 300))
     nemesis.victims.set_clock(victim, jump_ms, drift)
@@ -254,19 +258,19 @@ def _wrong_clock(nemesis: Nemesis) -> str:
 
 
 def _slow_disk(nemesis: Nemesis) -> str:
-    victim = nemesis.anybody()
+    victim = nemesis.any_node()
     nemesis.victims.slow_disk(victim, nemesis.rng.choice((1, 20, 500, 4000)))
     return str(victim)
 
 
 def _disk_error(nemesis: Nemesis) -> str:
-    victim = nemesis.anybody()
+    victim = nemesis.any_node()
     nemesis.victims.fail_disk(victim, nemesis.rng.randint(1, 8), nemesis.down_ms())
     return str(victim)
 
 
 def _disk_full(nemesis: Nemesis) -> str:
-    victim = nemesis.anybody()
+    victim = nemesis.any_node()
     nemesis.victims.limit_disk(victim, nemesis.rng.choice((0, 100, 1000, 5000)), nemesis.rng.randint(100, 4000))
     return str(victim)
 
@@ -284,7 +288,7 @@ def _damage(*kinds: Damage) -> Callable[[Nemesis], str]:
 
 
 def _long_decisions(nemesis: Nemesis) -> str:
-    victim, record_us = nemesis.somebody_important(), nemesis.rng.choice((0, 200, 2000, 20_000, 100_000))
+    victim, record_us = nemesis.important_node(), nemesis.rng.choice((0, 200, 2000, 20_000, 100_000))
     nemesis.victims.slow_down(victim, record_us)
     return f"{victim} {record_us}"
 
@@ -294,7 +298,7 @@ def _long_decisions(nemesis: Nemesis) -> str:
 
 def _attack(*, is_forging: bool) -> Callable[[Nemesis], str]:
     def strike(nemesis: Nemesis) -> str:
-        victim = nemesis.anybody() if nemesis.rng.random() < 0.5 else nemesis.somebody_important()
+        victim = nemesis.any_node() if nemesis.rng.random() < 0.5 else nemesis.important_node()
         frames, answers = nemesis.rng.choice((0, 1, 5, 20)), nemesis.rng.choice((0, 1, 3, 10))
         nemesis.victims.attack(victim, frames, answers, is_forging=is_forging)
         return f"{victim} {frames} {answers}"

@@ -35,7 +35,7 @@ class Network:
         self._plan = plan
         self._agenda = agenda
         self._refusing: dict[tuple[int, int], None] = {}
-        """By sender and target whose connections are refused, at the address that the target tells."""
+        """The refused connections, by sender and target, at the address that the target advertises."""
         self._latest: dict[tuple[int, int, bool, Kind], tuple[Exchange, int]] = {}
         """By connection and direction the last message and when it arrives, where the order is kept."""
 

@@ -1,4 +1,4 @@
-"""Bugs with names, to be planted on purpose: a simulation that does not find them would be worth nothing."""
+"""Mutants: named bugs, planted on purpose to prove that the simulation finds them."""
 
 from kraft.sim.mutants import (
     brokers,

@@ -1,5 +1,5 @@
-"""Mutants of controllers and broker agents: who leads a partition, who is in sync, and who is listened to (KIP-497,
-KIP-903, KIP-966).
+"""Mutants of controllers and broker agents: partition leaders, ISRs and fencing of stale requests (KIP-497, KIP-903,
+KIP-966).
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from transport.protocol.errors import Error
 from transport.protocol.messages.alter_partition import AlterPartitionRequestPartitionData, BrokerState
 from transport.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 
-# Leaders and those in sync
+# Leaders and ISRs
 
 
 @mutant(Scope.CLUSTER, budget=20)
 def fenced_brokers_in_an_isr(code: Patches) -> None:
-    """A leader lets brokers into the ISR that are fenced, and the controller agrees."""
+    """A leader adds fenced brokers to the ISR, and the controller accepts that."""
     code.replace(isr, "_is_eligible", lambda *_: True)
     code.replace(replicas, "_is_eligible", lambda *_: True)
 
 
 @mutant(Scope.CLUSTER, budget=20)
 def leader_epoch_stays(code: Patches) -> None:
-    """Another leader is elected in the same leader epoch, so that nobody can tell off the former one."""
+    """The controller elects another leader in the same leader epoch, which does not fence the former leader."""
 
     def merge_without_epoch(old: Partition, record: PartitionChangeRecord) -> Partition:
         return replace(merge(old, record), leader_epoch=old.leader_epoch)
@@ -45,7 +45,7 @@ def leader_epoch_stays(code: Patches) -> None:
 
 @mutant(Scope.CLUSTER, budget=20)
 def leader_from_outside_of_the_isr(code: Patches) -> None:
-    """Any replica may be elected, in sync or not."""
+    """The controller may elect any replica, in sync or not."""
 
     def is_valid(candidates: Candidates, replica: int) -> bool:
         return replica in candidates.replicas and candidates.is_acceptable(candidates.partition, replica)
@@ -55,7 +55,7 @@ def leader_from_outside_of_the_isr(code: Patches) -> None:
 
 @mutant(Scope.CLUSTER, budget=20)
 def fenced_broker_leads_on(code: Patches) -> None:
-    """A broker that is fenced keeps its leaderships."""
+    """A fenced broker keeps its leaderships."""
 
     def fence(image: MetadataImage, broker: Broker, defaults: TopicDefaults) -> Records:
         change = BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, fenced=1)
@@ -66,7 +66,7 @@ def fenced_broker_leads_on(code: Patches) -> None:
 
 @mutant(Scope.CLUSTER, budget=50)
 def every_restart_is_trusted(code: Patches) -> None:
-    """A broker that comes back counts as complete, though its last life did not end cleanly."""
+    """A restarted broker counts as complete, even after an unclean shutdown."""
 
     def restart_cleanly(image: MetadataImage, broker_id: int, defaults: TopicDefaults, *, is_clean: bool) -> Records:
         return restart(image, broker_id, defaults, is_clean=True)
@@ -74,7 +74,7 @@ def every_restart_is_trusted(code: Patches) -> None:
     code.replace(broker_registration, "restart", restart_cleanly)
 
 
-# Who is listened to
+# Stale requests
 
 
 @mutant(Scope.CLUSTER, budget=50)
@@ -92,7 +92,7 @@ def former_lives_are_listened_to(code: Patches) -> None:
 
 @mutant(Scope.CLUSTER, budget=20)
 def partition_epochs_are_overlooked(code: Patches) -> None:
-    """A leader that does not know the last change of its partition changes the ISR all the same."""
+    """A leader with an old partition epoch may change the ISR."""
     sound = isr._error
 
     def error_but_of_epochs(
@@ -113,7 +113,7 @@ def partition_epochs_are_overlooked(code: Patches) -> None:
 
 @mutant(Scope.CLUSTER, budget=20)
 def reassignment_without_catching_up(code: Patches) -> None:
-    """A reassignment is completed before its new replicas are in sync, and they count as if they were."""
+    """A reassignment completes before its new replicas are in sync, and these count as in sync."""
 
     def complete_at_once(assignment: Assignment) -> Assignment:
         if not assignment.adding and not assignment.removing:
@@ -126,7 +126,7 @@ def reassignment_without_catching_up(code: Patches) -> None:
 
 @mutant(Scope.CLUSTER, budget=50)
 def unclean_election_without_a_mark(code: Patches) -> None:
-    """A leader that may lack records is elected as if it had them all."""
+    """An uncleanly elected leader does not get the recovery state, as if it had all records."""
 
     def elect_without_mark(candidates: Candidates, election: Election, *, elr_enabled: bool) -> Elected:
         return replace(elect(candidates, election, elr_enabled=elr_enabled), is_unclean=False)

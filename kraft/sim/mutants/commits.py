@@ -1,4 +1,4 @@
-"""Mutants of what a replica makes of commits: what reaches the application, and what its clients are told."""
+"""Mutants of a replica after a commit: the batches that the application receives, and the responses to clients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from transport.protocol.errors import Error
 
 @mutant(Scope.REPLICA, budget=20)
 def apply_twice(code: Patches) -> None:
-    """The last batch that is committed is handed to the application twice."""
+    """The application receives the last committed batch twice."""
     advance = Applier.advance
 
     def advance_and_repeat(applier: Applier, high_watermark: int) -> list[CommittedBatch]:
@@ -29,14 +29,14 @@ def apply_twice(code: Patches) -> None:
 
 @mutant(Scope.REPLICA, budget=20)
 def apply_what_is_not_committed(code: Patches) -> None:
-    """The application is handed all of the log."""
+    """The application receives the whole log, committed or not."""
     advance = Applier.advance
     code.replace(Applier, "advance", lambda applier, high_watermark: advance(applier, applier._log.end_offset))
 
 
 @mutant(Scope.REPLICA, budget=200)
 def apply_what_was_appended(code: Patches) -> None:
-    """Who has lost the leadership applies what it had appended, not what came to stand in its place."""
+    """A former leader applies the records that it appended, not the committed ones at the same offsets."""
     code.replace(Applier, "forget", lambda applier: None)
 
 
@@ -56,8 +56,8 @@ def no_rollback(code: Patches) -> None:
 
 @mutant(Scope.REPLICA, budget=20)
 def acknowledge_what_is_appended(code: Patches) -> None:
-    """A client is told of success once its record is appended."""
-    propose = Proposals.propose
+    """A client receives a success once its record is appended."""
+    submit_pending = Proposals.submit_pending
 
     def propose_and_acknowledge(proposals: Proposals, host: ProposalHost, proposal: Proposal, now_ms: int) -> None:
         propose(proposals, host, proposal, now_ms)
@@ -69,7 +69,7 @@ def acknowledge_what_is_appended(code: Patches) -> None:
 
 @mutant(Scope.REPLICA, budget=20)
 def acknowledge_what_is_lost(code: Patches) -> None:
-    """Who loses the leadership tells those who wait that all is well."""
+    """A leader that loses its leadership reports success for all pending submissions."""
     refuse = Proposals.refuse
 
     def not_refused(
@@ -91,7 +91,7 @@ def acknowledge_what_is_lost(code: Patches) -> None:
 
 @mutant(Scope.REPLICA, budget=50)
 def refuse_what_is_uncertain(code: Patches) -> None:
-    """Who loses the leadership tells those who wait that nothing was written, though it may yet be committed."""
+    """A leader that loses its leadership reports pending submissions as refused, although they may yet be committed."""
     refuse = Proposals.refuse
 
     def surely_refused(

@@ -1,6 +1,4 @@
-"""Mutants of elections: votes, pre-votes, epochs, and who is taken for the leader (Raft §5.2 and
-§5.4.1; KIP-595, KIP-996).
-"""
+"""Mutants of elections: votes, pre-votes, epochs and leaders (Raft §5.2 and §5.4.1; KIP-595, KIP-996)."""
 
 from __future__ import annotations
 
@@ -31,7 +29,7 @@ from kraft.sim.mutants.registry import Patches, Scope, mutant
 from metadata_log.types import NO_NODE, OffsetAndEpoch
 from transport.protocol.errors import Error
 
-# Who gets a vote
+# Granting votes
 
 
 def _judge_logs_by(code: Patches, is_up_to_date: object) -> None:
@@ -53,13 +51,13 @@ def _judge_logs_by(code: Patches, is_up_to_date: object) -> None:
 
 @mutant(Scope.CORE, budget=100)
 def vote_without_log_check(code: Patches) -> None:
-    """A vote is given without a look at the candidate's log."""
+    """A voter grants its vote without a check of the candidate's log."""
     _judge_logs_by(code, lambda log, last: True)
 
 
 @mutant(Scope.CORE, budget=600)
 def vote_by_offset_alone(code: Patches) -> None:
-    """The longer log wins, whatever the epoch of its last record."""
+    """A voter compares only the end offsets of the logs, not the epochs of the last records."""
 
     def is_longer(log: LogView, last: OffsetAndEpoch) -> bool:
         return last.offset >= log.end_offset
@@ -69,7 +67,7 @@ def vote_by_offset_alone(code: Patches) -> None:
 
 @mutant(Scope.CORE, budget=200)
 def vote_by_epoch_alone(code: Patches) -> None:
-    """A candidate's log may be shorter, if its last record is of the same epoch."""
+    """A voter compares only the epochs of the last records, so a candidate's log may be shorter."""
 
     def is_as_new(log: LogView, last: OffsetAndEpoch) -> bool:
         return last.epoch >= log.last_epoch
@@ -79,7 +77,7 @@ def vote_by_epoch_alone(code: Patches) -> None:
 
 @mutant(Scope.CORE, budget=100)
 def vote_by_high_watermark(code: Patches) -> None:
-    """A candidate needs no more than what the voter knows to be committed."""
+    """A voter requires only that the candidate's log reaches the voter's high watermark."""
 
     def has_committed(log: LogView, last: OffsetAndEpoch) -> bool:
         return last.offset >= log.high_watermark
@@ -89,13 +87,13 @@ def vote_by_high_watermark(code: Patches) -> None:
 
 @mutant(Scope.CORE, budget=200)
 def vote_again(code: Patches) -> None:
-    """Who has voted gives a second vote in the same epoch."""
+    """A voter that has voted grants a second vote in the same epoch."""
     code.replace(VotedState, "can_grant", lambda state, vote, *, up_to_date: up_to_date)
 
 
 @mutant(Scope.CORE, budget=200)
 def candidate_votes_for_others(code: Patches) -> None:
-    """A candidate, which has voted for itself, gives its vote to another one, too."""
+    """A candidate, which has voted for itself, also votes for another candidate."""
     code.replace(CandidateState, "can_grant", lambda state, vote, *, up_to_date: up_to_date)
 
 
@@ -104,7 +102,7 @@ def candidate_votes_for_others(code: Patches) -> None:
 
 @mutant(Scope.CORE, budget=20)
 def vote_in_memory_only(code: Patches) -> None:
-    """A vote is given without being written to quorum-state: a voter that restarts votes again (as PySyncObj did)."""
+    """A voter does not persist its vote in quorum-state, and so votes again after a restart (as PySyncObj did)."""
 
     def become_voted(quorum: QuorumState, candidate: ReplicaKey, now_ms: int) -> None:
         deadline_ms = now_ms + quorum.random_election_timeout_ms()
@@ -116,7 +114,7 @@ def vote_in_memory_only(code: Patches) -> None:
 
 @mutant(Scope.CORE, budget=20)
 def epoch_in_memory_only(code: Patches) -> None:
-    """A candidate does not write down its new epoch, and uses it once more after a restart."""
+    """A candidate does not persist its new epoch, and so uses the same epoch again after a restart."""
 
     def become_candidate(quorum: QuorumState, now_ms: int, cause: str) -> None:
         deadline_ms = now_ms + quorum.random_election_timeout_ms()
@@ -128,7 +126,7 @@ def epoch_in_memory_only(code: Patches) -> None:
 
 @mutant(Scope.CORE, budget=20)
 def vote_forgotten_on_following(code: Patches) -> None:
-    """Who learns the leader of an epoch strikes out the vote that it gave in it."""
+    """A voter that learns the leader of an epoch deletes its vote of that epoch."""
     become_follower = QuorumState.become_follower
 
     def become_follower_without_vote(
@@ -146,7 +144,7 @@ def vote_forgotten_on_following(code: Patches) -> None:
 
 @mutant(Scope.CORE, budget=20)
 def pre_vote_that_persists(code: Patches) -> None:
-    """A pre-vote is written down as if it were a vote."""
+    """A voter persists a pre-vote as if it were a vote."""
     on_vote = elections.on_vote
 
     def on_vote_or_pre_vote(quorum: QuorumState, event: Received, vote: Vote, now_ms: int) -> None:
@@ -163,7 +161,7 @@ def pre_vote_that_persists(code: Patches) -> None:
 
 @mutant(Scope.CORE, budget=600)
 def lead_on_after_a_restart(code: Patches) -> None:
-    """A leader that restarts goes on in its epoch, and uses the offsets of the tail that it lost a second time."""
+    """A restarted leader continues to lead its epoch, and writes the offsets of its lost records a second time."""
     first_state = core._first_state
 
     def lead_on(quorum: QuorumState, election: ElectionState, now_ms: int) -> EpochState:
@@ -187,13 +185,13 @@ def lead_on_after_a_restart(code: Patches) -> None:
 
 @mutant(Scope.CORE, budget=20)
 def minority_elects(code: Patches) -> None:
-    """Half of the voters, rounded down, are taken for a majority."""
+    """Half of the voters, rounded down, count as a majority."""
     code.replace(Tally, "is_won", property(lambda tally: len(tally.granted) >= len(tally.voters) // 2))
 
 
 @mutant(Scope.CORE, budget=20)
 def pre_votes_count_as_votes(code: Patches) -> None:
-    """Who has won the pre-vote leads at once, as if all these had voted for it."""
+    """The winner of a pre-vote becomes the leader at once, as if the granted pre-votes were votes."""
     become_candidate = QuorumState.become_candidate
 
     def become_candidate_with_pre_votes(quorum: QuorumState, now_ms: int, cause: str) -> None:
@@ -207,14 +205,14 @@ def pre_votes_count_as_votes(code: Patches) -> None:
 
 @mutant(Scope.CORE, budget=20)
 def refusal_counts_as_vote(code: Patches) -> None:
-    """Every answer to a request for a vote is taken for a vote."""
+    """Every response to a Vote request counts as a vote."""
     record = Tally.record
     code.replace(Tally, "record", lambda tally, voter_id, *, granted: record(tally, voter_id, granted=True))
 
 
 @mutant(Scope.CORE, budget=50)
 def vote_of_a_past_epoch_counts(code: Patches) -> None:
-    """Answers are taken whatever request, and whatever epoch, they belong to."""
+    """Vote responses count for any request and any epoch."""
     on_common_reply = exchanges.on_common_reply
 
     def on_reply_of_any_epoch(quorum: QuorumState, peer_id: int, reply: LeaderReply, now_ms: int) -> Verdict:
@@ -226,12 +224,12 @@ def vote_of_a_past_epoch_counts(code: Patches) -> None:
     code.replace(elections, "on_common_reply", on_reply_of_any_epoch)
 
 
-# Who leads
+# Leadership
 
 
 @mutant(Scope.CORE, budget=600)
 def stale_begin_is_obeyed(code: Patches) -> None:
-    """Who announces itself as the leader of an epoch that is over is taken for the leader of the present one."""
+    """A node accepts the announcement of a former epoch's leader as that of the present leader."""
     adopt_announced = leadership._adopt_announced
 
     def adopt_any(quorum: QuorumState, request: BeginQuorumEpoch | EndQuorumEpoch, now_ms: int, cause: str) -> Error:
@@ -243,7 +241,7 @@ def stale_begin_is_obeyed(code: Patches) -> None:
 
 @mutant(Scope.CORE, budget=200)
 def check_quorum_missing(code: Patches) -> None:
-    """A leader that no majority fetches from leads on."""
+    """A leader without fetches from a majority does not resign."""
 
     def resign_unless_alone(quorum: QuorumState, now_ms: int, cause: str) -> None:
         leader = quorum.state

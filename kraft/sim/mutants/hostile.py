@@ -1,4 +1,4 @@
-"""Mutants of what a node believes of others: absurd values, refusals that mean nothing, snapshots of former epochs."""
+"""Mutants of the validation of messages: absurd values, irrelevant refusals, snapshots of former epochs."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _ABSURD = ("absurd-frames",)
 
 @mutant(Scope.CORE, budget=20, faults=_ABSURD)
 def any_epoch_is_believed(code: Patches) -> None:
-    """The last epochs of an int32 are taken from anybody, so that the next election needs one that no file can hold."""
+    """A node accepts the last epochs of an int32 from any peer, so that the next election needs an invalid epoch."""
     code.replace(QuorumState, "believes_epoch", lambda quorum, peer_id, epoch, now_ms: True)
     code.replace(QuorumState, "may_raise_epoch", lambda quorum, now_ms: True)
 
 
 @mutant(Scope.CORE, budget=50, faults=_ABSURD)
 def grant_beside_an_error_counts(code: Patches) -> None:
-    """An answer that grants a vote and reports an error at once is taken for a vote."""
+    """A Vote response with an error code and a granted vote counts as a vote."""
 
     def on_vote_reply(quorum: QuorumState, peer_id: int, reply: VoteReply, now_ms: int) -> None:
         if exchanges.on_common_reply(quorum, peer_id, reply, now_ms) is not Verdict.CONTINUE:
@@ -48,7 +48,7 @@ def grant_beside_an_error_counts(code: Patches) -> None:
 
 @mutant(Scope.REPLICA, budget=20, faults=_ABSURD)
 def checksum_is_enough(code: Patches) -> None:
-    """A follower appends every batch with a valid checksum, whatever is in it."""
+    """A follower appends every batch with a valid checksum, with any content."""
 
     def judging(data: bytes, *_: object) -> Generator[int, None, Judged]:
         yield from ()
@@ -72,7 +72,7 @@ _REFUSALS = ("refused-connections", "cut-links", "drop", "delay", "crash")
 
 @mutant(Scope.DYNAMIC, budget=150, faults=_REFUSALS)
 def refusal_is_remembered(code: Patches) -> None:
-    """A leader that has refused a connection once counts as gone for the rest of the epoch, whatever it answers."""
+    """After one refused connection, a leader counts as gone for the rest of the epoch, even if it responds later."""
     heard_leader = FollowerState.heard_leader
 
     def heard_but_gone(follower: FollowerState, peer_id: int, deadline_ms: int) -> None:
@@ -86,7 +86,7 @@ def refusal_is_remembered(code: Patches) -> None:
 
 @mutant(Scope.DYNAMIC, budget=20, faults=_REFUSALS)
 def refused_address_ends_a_leader_that_answers_elsewhere(code: Patches) -> None:
-    """A leader that answers at a bootstrap address counts as gone when the address that it tells refuses."""
+    """A leader that responds at a bootstrap address counts as gone when its advertised address refuses connections."""
 
     def heard_leader(follower: FollowerState, peer_id: int, deadline_ms: int) -> None:
         follower.contact = LeaderContact.DIRECT
@@ -100,7 +100,7 @@ def refused_address_ends_a_leader_that_answers_elsewhere(code: Patches) -> None:
 
 @mutant(Scope.DYNAMIC, budget=1500, faults=("stranded-leaders", "delay", "crash"))
 def later_epoch_beats_a_snapshot(code: Patches) -> None:
-    """A follower with an uncommitted record of a later epoch refuses the snapshot that its leader's log begins with."""
+    """A follower with an uncommitted record of a later epoch refuses the snapshot at the start of its leader's log."""
 
     def cut_for(log: LogView, snapshot: OffsetAndEpoch) -> int | None:
         return log.end_offset if snapshot > log.end and snapshot.offset >= log.never_below else None

@@ -1,4 +1,4 @@
-"""Mutants of decisions that take time, and of heartbeats that nobody has registered for."""
+"""Mutants of decisions that take time, and of heartbeats without a registration."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from transport.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 
 @mutant(Scope.LOADED, budget=5, faults=())
 def decisions_in_one_turn(code: Patches) -> None:
-    """A decision is made at once, however many records it has: no fetch is answered meanwhile."""
+    """The controller makes a decision with any number of records in one step, and answers no fetch meanwhile."""
     code.replace(decisions, "STEPS_PER_TURN", 1 << 40)
 
 
 @mutant(Scope.LOADED, budget=5, faults=())
 def sessions_for_anybody(code: Patches) -> None:
-    """A heartbeat of an incarnation that is not registered opens a session, which has to be swept up later."""
+    """A heartbeat of an unregistered incarnation opens a session, which the controller has to remove later."""
 
     def note_contact(controller: QuorumController, beat: BrokerHeartbeatRequest, now_ms: int) -> None:
         controller._sessions.contact(beat.broker_id, beat.broker_epoch, now_ms)

@@ -1,4 +1,4 @@
-"""Mutants of state machines and their clients: copies that count, and reads that are stale (Raft dissertation §6.3 and
+"""Mutants of state machines and their clients: duplicate commands and stale reads (Raft dissertation §6.3 and
 §6.4).
 """
 
@@ -26,7 +26,7 @@ from metadata_log.types import NO_OFFSET
 
 @mutant(Scope.MACHINE, budget=400)
 def copies_are_applied(code: Patches) -> None:
-    """A command that is sent again, perhaps to another leader, is applied again."""
+    """A repeated command, perhaps sent to another leader, is applied again."""
     admit = Sessions.admit
 
     def admit_copies(sessions: Sessions, entry: Command) -> Outcome | None:
@@ -38,7 +38,7 @@ def copies_are_applied(code: Patches) -> None:
 
 @mutant(Scope.MACHINE, budget=50)
 def snapshot_without_sessions(code: Patches) -> None:
-    """Who takes a snapshot does not know any more who has asked for what."""
+    """A snapshot contains no client sessions."""
 
     def sessions_without_results(now_ms: int = 0, sessions: Iterable[SessionState] = ()) -> Sessions:
         return Sessions(now_ms, [replace(one, kept={}) for one in sessions])
@@ -51,7 +51,7 @@ def snapshot_without_sessions(code: Patches) -> None:
 
 @mutant(Scope.MACHINE, budget=1000)
 def reads_without_a_majority(code: Patches) -> None:
-    """A leader lets read without asking whether it still leads."""
+    """A leader serves reads without confirming its leadership."""
 
     def confirm_at_once(quorum: QuorumState, leader: LeaderState, now_ms: int) -> None:
         if leader.high_watermark != NO_OFFSET:
@@ -63,7 +63,7 @@ def reads_without_a_majority(code: Patches) -> None:
 
 @mutant(Scope.MACHINE, budget=8000)
 def fetches_confirm_the_leader(code: Patches) -> None:
-    """Who fetches is taken for a follower still, though it may have sent that before it elected somebody else."""
+    """Any fetch confirms the leader, although the follower may have sent it before it voted for another leader."""
     count_fetch = replication._count_fetch
 
     def count_and_confirm(quorum: QuorumState, leader: LeaderState, request: Fetch, now_ms: int) -> None:
@@ -77,6 +77,6 @@ def fetches_confirm_the_leader(code: Patches) -> None:
 
 @mutant(Scope.MACHINE, budget=50)
 def reads_do_not_wait(code: Patches) -> None:
-    """Who has the leader's word reads at once, and not only when it has applied as much."""
+    """A node serves a read once the leader confirms it, without waiting to apply the log up to the read offset."""
     release = StateMachineReads.release
     code.replace(StateMachineReads, "release", lambda waiting, applied_offset: release(waiting, 2**63))

@@ -1,4 +1,4 @@
-"""Mutants of who votes: changes that overlap, and majorities of the wrong set (KIP-853; Raft, §4 of the thesis)."""
+"""Mutants of voter changes: overlapping changes, and majorities of the wrong set (KIP-853; Raft dissertation §4)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from kraft.quorum.voter_history import VoterHistory
 from kraft.quorum.voters import VoterSet
 from kraft.sim.mutants.registry import Patches, Scope, mutant
 
-# When a change may begin
+# Begin of a change
 
 
 def _refuse_unless(code: Patches, is_overlooked: object) -> None:
-    """Refuse changes as always, but for refusals of which `is_overlooked(quorum, text)` says that they are not made."""
+    """Refuse changes as before, except for refusals for which `is_overlooked(quorum, text)` is true."""
     assert callable(is_overlooked)
     sound = membership._refusal
 
@@ -30,7 +30,7 @@ def _refuse_unless(code: Patches, is_overlooked: object) -> None:
 
 @mutant(Scope.DYNAMIC, budget=400)
 def two_pending_voter_changes(code: Patches) -> None:
-    """Once nobody waits for a change of the voters any more the next one begins, committed or not (KAFKA-20740)."""
+    """Once no request waits for a voter change any more, the next change begins, committed or not (KAFKA-20740)."""
 
     def is_uncommitted(quorum: QuorumState, text: str) -> bool:
         return text == "The last change of the voters is not committed yet."
@@ -41,7 +41,7 @@ def two_pending_voter_changes(code: Patches) -> None:
 
 @mutant(Scope.DYNAMIC, budget=200)
 def voter_change_before_the_own_epoch_commits(code: Patches) -> None:
-    """A new leader changes the voters before it has committed anything of its epoch (the flaw of 2015 in Raft)."""
+    """A new leader changes the voters before it has committed a record of its epoch (the flaw of 2015 in Raft)."""
 
     def is_new(quorum: QuorumState, text: str) -> bool:
         is_first = text == "The leader has committed nothing of its epoch yet."
@@ -52,17 +52,17 @@ def voter_change_before_the_own_epoch_commits(code: Patches) -> None:
 
 @mutant(Scope.DYNAMIC, budget=0)
 def single_server_change_of_2015(code: Patches) -> None:
-    """A new leader changes the voters before it has committed anything, and nothing is said until a record is lost."""
+    """A new leader changes the voters before it has committed a record, and the checks wait for a lost record."""
     voter_change_before_the_own_epoch_commits(code)
     code.replace(Invariants, "_check_change", lambda ledger, known, view, batches: None)
 
 
-# Who is counted
+# Majorities
 
 
 @mutant(Scope.DYNAMIC, budget=20)
 def removed_voters_count(code: Patches) -> None:
-    """A leader goes on counting who has been removed."""
+    """A leader still counts removed voters."""
     take_voters = LeaderState.take_voters
 
     def take_voters_and_keep_others(leader: LeaderState, voters: VoterSet) -> None:
@@ -75,13 +75,13 @@ def removed_voters_count(code: Patches) -> None:
 
 @mutant(Scope.DYNAMIC, budget=20)
 def leader_counts_former_voters(code: Patches) -> None:
-    """A leader that changes the voters goes on with majorities of those before."""
+    """A leader that changes the voters still uses majorities of the former voters."""
     code.replace(LeaderState, "take_voters", lambda leader, voters: None)
 
 
 @mutant(Scope.DYNAMIC, budget=20)
 def observers_stand(code: Patches) -> None:
-    """Who does not vote stands for election all the same."""
+    """An observer becomes a candidate."""
     take_voters = QuorumState._take_voters
 
     def take_voters_and_vote(quorum: QuorumState, history: VoterHistory) -> None:
@@ -93,13 +93,13 @@ def observers_stand(code: Patches) -> None:
 
 @mutant(Scope.DYNAMIC, budget=200)
 def directories_are_not_compared(code: Patches) -> None:
-    """A voter that has lost its disk is taken for who it was."""
+    """A voter with a lost disk and a new directory id still counts as the same voter."""
     code.replace(ReplicaKey, "matches", lambda key, other: key.id == other.id)
 
 
 @mutant(Scope.DYNAMIC, budget=50)
 def removed_leader_leads_on(code: Patches) -> None:
-    """A leader that was removed from the voters does not give up when that is committed."""
+    """A leader that was removed from the voters does not resign when the removal is committed."""
 
     def on_commit(quorum: QuorumState, leader: LeaderState, now_ms: int) -> None:
         sound(quorum, leader, now_ms)
@@ -110,18 +110,18 @@ def removed_leader_leads_on(code: Patches) -> None:
         code.replace(module, "on_commit", on_commit)
 
 
-# Who knows of it
+# Adoption of a change
 
 
 @mutant(Scope.DYNAMIC, budget=50)
 def voters_survive_a_truncation(code: Patches) -> None:
-    """A change of the voters that is cut off the log is not taken back."""
+    """A truncated voter change stays in force."""
     code.replace(VoterHistory, "truncated", lambda history, offset: history)
 
 
 @mutant(Scope.DYNAMIC, budget=50)
 def followers_overlook_changes(code: Patches) -> None:
-    """Only the leader takes note of a change of the voters; the others will with their next start."""
+    """Only the leader adopts a voter change; the other nodes adopt it at their next start."""
     change_voters = QuorumState.change_voters
 
     def change_voters_unless_following(quorum: QuorumState, history: VoterHistory, now_ms: int) -> None:

@@ -1,4 +1,4 @@
-"""Named bugs, and how to plant them: functions and methods are replaced for a while and then put back.
+"""Named bugs, planted by replacing functions and methods temporarily.
 
 The product's code is not changed for that, and nothing of it knows of mutants.
 """
@@ -17,20 +17,20 @@ from kraft.sim.faults.nemesis import CLASSIC_FAULTS
 
 
 class Scope(StrEnum):
-    """The kind of run that a mutant is looked for in: the cheapest that has what the mutant breaks."""
+    """The kind of run for the search of a mutant: the cheapest one with the part that the mutant breaks."""
 
     CORE = "core"
     """Bare cores over logs in memory."""
     REPLICA = "replica"
     """Whole replicas with disks, over a raw log."""
     MACHINE = "state-machine"
-    """Replicas that host a state machine, and clients whose answers must be linearizable."""
+    """Replicas that host a state machine, and clients with linearizable requests."""
     DYNAMIC = "dynamic"
-    """Replicas whose voters come and go, with snapshots."""
+    """Replicas with voter changes and snapshots."""
     LOADED = "loaded"
     """Controllers that need a while for each record, and brokers that are in many ISRs."""
     CLUSTER = "cluster"
-    """Controllers, brokers and somebody who administers them."""
+    """Controllers, brokers and an administrative workload."""
 
 
 class Patches:

@@ -1,4 +1,4 @@
-"""Mutants of replication: what is acknowledged, what counts as committed, and what is cut off (Raft §5.3, §5.4.2;
+"""Mutants of replication: acknowledgement, commit and truncation (Raft §5.3, §5.4.2;
 KIP-595).
 """
 
@@ -20,18 +20,18 @@ from kraft.quorum.states import LeaderState
 from kraft.sim.mutants.registry import Patches, Scope, mutant
 from metadata_log.types import OffsetAndEpoch
 
-# What is acknowledged
+# Acknowledgement
 
 
 @mutant(Scope.CORE, budget=20)
 def fetch_before_flush(code: Patches) -> None:
-    """A follower fetches on, and so acknowledges, before what it has fetched is on disk."""
+    """A follower fetches the next records, and so acknowledges the last ones, before those are on disk."""
     code.replace(LogView, "is_flushed", True)
 
 
 @mutant(Scope.CORE, budget=2000)
 def one_flush_for_all(code: Patches) -> None:
-    """An fsync that is done counts for what was appended after it had begun, too."""
+    """A completed fsync also counts for records appended after its start."""
 
     def flushed(log: LogView, offset: int, epoch: int) -> bool:
         return sound(log, log.end_offset, log.last_epoch)
@@ -42,7 +42,7 @@ def one_flush_for_all(code: Patches) -> None:
 
 @mutant(Scope.CORE, budget=50)
 def leader_counts_itself_before_its_flush(code: Patches) -> None:
-    """A leader counts its own log as far as it is written, flushed or not."""
+    """A leader counts its own records as replicated once they are written, flushed or not."""
     drain = replication.drain
 
     def drain_and_count(quorum: QuorumState, now_ms: int) -> None:
@@ -57,7 +57,7 @@ def leader_counts_itself_before_its_flush(code: Patches) -> None:
 
 @mutant(Scope.CORE, budget=20)
 def what_is_sent_counts(code: Patches) -> None:
-    """A leader counts what it sends to a follower, not what that has."""
+    """A leader counts the records sent to a follower, not those that the follower has acknowledged."""
     count_fetch = replication._count_fetch
 
     def count_what_is_sent(quorum: QuorumState, leader: LeaderState, request: Fetch, now_ms: int) -> None:
@@ -68,7 +68,7 @@ def what_is_sent_counts(code: Patches) -> None:
 
 @mutant(Scope.CORE, budget=200)
 def fetch_counts_before_it_is_checked(code: Patches) -> None:
-    """The offset of a Fetch counts, of whatever epoch it is and whether or not the logs agree."""
+    """A leader counts the offset of any Fetch request, without a check of its epoch and of the follower's log."""
     judge = replication._judge
 
     def count_and_judge(quorum: QuorumState, request: Fetch, now_ms: int) -> FetchReply | None:
@@ -80,12 +80,12 @@ def fetch_counts_before_it_is_checked(code: Patches) -> None:
     code.replace(replication, "_judge", count_and_judge)
 
 
-# What is committed
+# Commit
 
 
 @mutant(Scope.CORE, budget=20)
 def former_epochs_commit(code: Patches) -> None:
-    """A leader commits records of former epochs as soon as a majority has them (Raft figure 8)."""
+    """A leader commits records of former epochs once a majority has them (Raft figure 8)."""
 
     def advance_high_watermark(quorum: QuorumState, leader: LeaderState, now_ms: int) -> None:
         offset = sorted(one.end_offset for one in leader.progress.values())[-leader.voters.majority]
@@ -99,14 +99,14 @@ def former_epochs_commit(code: Patches) -> None:
 
 @mutant(Scope.CORE, budget=0)
 def raft_figure_8(code: Patches) -> None:
-    """A leader commits records of former epochs, and nothing is said until one of them is lost."""
+    """A leader commits records of former epochs, and the checks wait for a lost record."""
     former_epochs_commit(code)
     code.replace(Invariants, "_check_own_epoch_first", lambda ledger, known, view: None)
     code.replace(Invariants, "_check_progress", lambda ledger, node_id, view: None)
 
 
 def _commit_with(code: Patches, is_enough: Callable[[int], int]) -> None:
-    """Let so many of the voters, by their number, make a majority."""
+    """Let the given function of the number of voters determine the size of a majority."""
 
     def committable(leader: LeaderState) -> int | None:
         offsets = sorted((one.end_offset for one in leader.progress.values()), reverse=True)
@@ -118,19 +118,19 @@ def _commit_with(code: Patches, is_enough: Callable[[int], int]) -> None:
 
 @mutant(Scope.CORE, budget=20)
 def one_commits(code: Patches) -> None:
-    """What a single voter has on disk is committed."""
+    """A record on the disk of a single voter counts as committed."""
     _commit_with(code, lambda voters: 1)
 
 
 @mutant(Scope.CORE, budget=20)
 def minority_commits(code: Patches) -> None:
-    """What one voter less than a majority has is committed."""
+    """A record on the disks of one voter less than a majority counts as committed."""
     _commit_with(code, lambda voters: max(voters // 2, 1))
 
 
 @mutant(Scope.CORE, budget=20)
 def high_watermark_carried_to_a_new_leader(code: Patches) -> None:
-    """A new leader takes all of its log for committed."""
+    """A new leader regards its whole log as committed."""
     become_leader = QuorumState.become_leader
 
     def become_leader_of_all(quorum: QuorumState, now_ms: int) -> LeaderState:
@@ -144,7 +144,7 @@ def high_watermark_carried_to_a_new_leader(code: Patches) -> None:
 
 @mutant(Scope.CORE, budget=50)
 def follower_believes_any_high_watermark(code: Patches) -> None:
-    """A follower takes the leader's high watermark for its own, also where its log does not reach so far."""
+    """A follower adopts the leader's high watermark, even beyond the end of its own log."""
 
     def commit(log: LogView, offset: int) -> None:
         log.high_watermark = offset
@@ -159,7 +159,7 @@ def follower_believes_any_high_watermark(code: Patches) -> None:
 
 @mutant(Scope.CORE, budget=20)
 def follower_commits_all_it_has(code: Patches) -> None:
-    """A follower takes whatever the leader sends for committed."""
+    """A follower regards all records from the leader as committed."""
 
     def follow_high_watermark(quorum: QuorumState, high_watermark: int) -> None:
         if high_watermark >= 0:
@@ -168,12 +168,12 @@ def follower_commits_all_it_has(code: Patches) -> None:
     code.replace(replication, "_follow_high_watermark", follow_high_watermark)
 
 
-# What is cut off
+# Truncation
 
 
 @mutant(Scope.CORE, budget=50)
 def divergence_overlooked(code: Patches) -> None:
-    """A leader does not compare logs: who is not as long as its own log follows it."""
+    """A leader does not compare logs: any follower with a log no longer than the leader's may fetch."""
 
     def check(log: LogView, offset: int, last_epoch: int) -> PositionCheck:
         return PositionCheck(Position.VALID, OffsetAndEpoch(epoch=last_epoch, offset=offset))
@@ -183,7 +183,7 @@ def divergence_overlooked(code: Patches) -> None:
 
 @mutant(Scope.CORE, budget=20)
 def divergence_not_cut(code: Patches) -> None:
-    """A follower that is told to cut its log does not, and asks again."""
+    """A follower ignores the diverging epoch in a response, does not truncate, and fetches again."""
     code.replace(replication, "_truncate", lambda quorum, peer_id, diverging, now_ms: Verdict.CONTINUE)
 
 
@@ -198,7 +198,7 @@ def _truncate_with_shift(code: Patches, shift: int) -> None:
 
 @mutant(Scope.CORE, budget=200)
 def one_record_too_many_is_cut(code: Patches) -> None:
-    """A truncation takes the last record with it that both logs have."""
+    """A truncation also removes the last record that both logs have."""
     _truncate_with_shift(code, -1)
 
 
@@ -210,7 +210,7 @@ def one_record_too_few_is_cut(code: Patches) -> None:
 
 @mutant(Scope.CORE, budget=100)
 def new_leader_cuts_its_log(code: Patches) -> None:
-    """A new leader drops what it does not know to be committed."""
+    """A new leader truncates its log to its high watermark."""
 
     def cut_and_begin(quorum: QuorumState, granting: tuple[int, ...], now_ms: int) -> None:
         log = quorum.log

@@ -1,4 +1,4 @@
-"""Mutants of snapshots: what stands in them, when they are adopted, and where the log begins (KIP-630)."""
+"""Mutants of snapshots: their content, their adoption and the log start offset (KIP-630)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from metadata_log.errors import MetadataLogError
 from metadata_log.log.snapshot_receiver import SnapshotReceiver
 from metadata_log.types import OffsetAndEpoch
 
-# What stands in them
+# Content
 
 
 @mutant(Scope.DYNAMIC, budget=50)
 def snapshot_holds_more_than_its_name_says(code: Patches) -> None:
-    """A snapshot is named after the batch before the last one that is in it."""
+    """The id of a snapshot is that of the batch before its last one."""
     note = SnapshotMaker.note
 
     def note_one_late(maker: SnapshotMaker, batch: CommittedBatch) -> None:
@@ -38,7 +38,7 @@ def snapshot_holds_more_than_its_name_says(code: Patches) -> None:
 
 @mutant(Scope.DYNAMIC, budget=50)
 def snapshot_without_footer(code: Patches) -> None:
-    """A snapshot is adopted as soon as something of it has arrived, whatever it ends with."""
+    """A follower adopts a snapshot after its first part, complete or not."""
     take_piece = snapshots._take_piece
 
     def take_last_piece(
@@ -59,18 +59,18 @@ def snapshot_without_footer(code: Patches) -> None:
     code.replace(SnapshotFiles, "check", check)
 
 
-# What becomes of the log
+# The log
 
 
 @mutant(Scope.DYNAMIC, budget=50)
 def snapshot_not_loaded(code: Patches) -> None:
-    """The log begins at the end of a snapshot, and the application does not know what is in it."""
+    """The log begins at the end of a snapshot that the application has not loaded."""
     code.replace(Replica, "_load_snapshot", lambda replica, snapshot: replica._applier.begin_at(snapshot.offset))
 
 
 @mutant(Scope.DYNAMIC, budget=300)
 def former_epochs_outlive_a_snapshot(code: Patches) -> None:
-    """A log that begins anew at a snapshot keeps the epochs of the one before."""
+    """A log that a snapshot replaces keeps its former epochs."""
 
     def reset_to(log: LogView, snapshot: OffsetAndEpoch) -> None:
         epochs = log.epochs
@@ -83,13 +83,13 @@ def former_epochs_outlive_a_snapshot(code: Patches) -> None:
 
 @mutant(Scope.DYNAMIC, budget=100)
 def nobody_needs_a_snapshot(code: Patches) -> None:
-    """A leader sends records also to who lacks what comes before its log."""
+    """A leader also sends records to followers that need the snapshot before its log."""
     code.replace(LogView, "_needs_snapshot", lambda log, offset, last_epoch: False)
 
 
 @mutant(Scope.DYNAMIC, budget=100)
 def snapshot_published_without_fsync(code: Patches) -> None:
-    """A snapshot gets its name before its content is on disk, and the log that it replaces goes."""
+    """A snapshot gets its name before its content is on disk, and its log is deleted."""
 
     def publish(receiver: SnapshotReceiver) -> None:
         receiver._close()

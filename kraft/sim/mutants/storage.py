@@ -1,6 +1,4 @@
-"""Mutants of what a replica has on disk: fsyncs that are missing or count for too much, files that are replaced badly,
-and recoveries that keep or drop too much.
-"""
+"""Mutants of a replica's files: missing or overestimated fsyncs, unsafe replacement of files, and wrong recovery."""
 
 from __future__ import annotations
 
@@ -41,7 +39,7 @@ def quorum_state_without_fsync(code: Patches) -> None:
 
 @mutant(Scope.REPLICA, budget=50)
 def directory_not_fsynced(code: Patches) -> None:
-    """The new quorum-state file gets its name without an fsync of the directory: after a crash the old one is back."""
+    """The node renames the new quorum-state file without an fsync of the directory: a crash restores the old file."""
 
     def write(disk: Disk, directory: str, state: StoredElection) -> None:
         _write_quorum_state(disk, f"{directory}/{FILE_NAME}.tmp", state, with_fsync=True)
@@ -52,7 +50,7 @@ def directory_not_fsynced(code: Patches) -> None:
 
 @mutant(Scope.REPLICA, budget=50)
 def quorum_state_written_in_place(code: Patches) -> None:
-    """The quorum-state file is overwritten, so that a crash in between leaves neither the old nor the new one."""
+    """The node overwrites quorum-state in place, so that a crash leaves neither the old nor the new content."""
 
     def write(disk: Disk, directory: str, state: StoredElection) -> None:
         _write_quorum_state(disk, f"{directory}/{FILE_NAME}", state, with_fsync=True)
@@ -66,13 +64,13 @@ def quorum_state_written_in_place(code: Patches) -> None:
 
 @mutant(Scope.REPLICA, budget=20)
 def flush_nothing(code: Patches) -> None:
-    """No record is ever brought to the disk by an fsync (PySyncObj's journal)."""
+    """No fsync ever flushes a record (PySyncObj's journal)."""
     code.replace(FlushHandle, "run", lambda handle: None)
 
 
 @mutant(Scope.REPLICA, budget=200)
 def segment_without_directory_flush(code: Patches) -> None:
-    """A new segment's name is not brought to the disk: after a crash it is gone, with all that was fsynced in it."""
+    """A new segment's directory entry is not fsynced: a crash loses the segment with all its flushed records."""
 
     def new_segment(of: MetadataLog, base_offset: int) -> Segment:
         return Segment.open(
@@ -87,7 +85,7 @@ def segment_without_directory_flush(code: Patches) -> None:
 
 @mutant(Scope.REPLICA, budget=50)
 def recovery_drops_the_last_batch(code: Patches) -> None:
-    """A log that is opened loses its last batch, torn or not."""
+    """Recovery drops the last batch of the log, torn or not."""
     settle = log._settle
 
     def settle_without_last(of: MetadataLog, findings: list[str]) -> None:
@@ -102,5 +100,5 @@ def recovery_drops_the_last_batch(code: Patches) -> None:
 
 @mutant(Scope.REPLICA, budget=400)
 def recovery_trusts_every_batch(code: Patches) -> None:
-    """A log that is opened keeps batches without a look at their checksums."""
+    """Recovery keeps batches without a check of their checksums."""
     code.replace(log, "scan_file", lambda file, *rest, **named: scan_file(file, *rest, **{**named, "verify": False}))

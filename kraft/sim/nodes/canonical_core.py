@@ -33,7 +33,7 @@ class Canonical(Random):
 
 
 class CanonicalCore(CoreMember):
-    """A core of a quorum whose voters never change."""
+    """A core of a quorum with a constant voter set."""
 
     def start(self, rng: Random, now_ms: int) -> list[Output]:
         """Begin a life with what is on disk; nothing is drawn from `rng`."""

@@ -23,7 +23,7 @@ _FOREVER_MS: Final = 2**40
 
 
 class Cluster:
-    """How quick everybody is in one run; all is quicker than in Kafka, as runs are short."""
+    """The timeouts and intervals in one run. All are shorter than in Kafka, as runs are short."""
 
     def __init__(self, seed: int, brokers: int) -> None:
         self.broker_ids = broker_ids(brokers)

@@ -417,7 +417,7 @@ class CoreMember(SteppedMember):
         raise AssertionError(f"a bare core is asked for {message}")
 
     def read_index(self, read_id: int, now_ms: int) -> list[Output]:
-        """Somebody wants to read from this leader."""
+        """A client requests a read from this leader."""
         return self.step(ReadIndex(read_id), now_ms)
 
     # Effects

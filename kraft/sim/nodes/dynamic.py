@@ -1,4 +1,4 @@
-"""The nodes of a quorum whose voters stand in the log, with settings drawn from the seed (KIP-853)."""
+"""The nodes of a quorum with the voter set in the log, and with settings drawn from the seed (KIP-853)."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ DYNAMIC: Final[dict[str, ApplicationFactory]] = {
 
 
 def draw_snapshots(rng: Random) -> SnapshotOptions:
-    """How often snapshots are made, and how little of the past is kept: often, as runs are short.
+    """Draw the interval of snapshots and the retention: snapshots are frequent, as runs are short.
 
-    But who downloads one must be done before it goes: a follower that took 100 bytes at a time of snapshots of 140 kB,
-    of which there was a new one every 700 ms and only the last two were kept, began anew 188 times and never caught up.
+    A follower must complete the download of a snapshot before its deletion. With 100 bytes per request, snapshots of
+    140 kB, one every 700 ms and only two retained, a follower restarted its download 188 times and never caught up.
     """
     return SnapshotOptions(
         max_bytes=rng.choice((500, 3000, 20 << 20)),
@@ -85,7 +85,7 @@ class DynamicQuorum:
 
 
 def _first_voters(count: int, is_static: bool) -> VoterSet:
-    """The voters from 1 on; who is one of a static quorum is known by its id alone."""
+    """The voters with ids from 1 on. A voter of a static quorum has no directory id."""
     ids = range(1, count + 1)
     if is_static:
         return VoterSet(tuple(Voter(ReplicaKey(one), endpoints_of(one)) for one in ids))
@@ -112,6 +112,6 @@ class VoterWatch:
         """There is nothing that can only be judged now."""
 
     def unsettled(self, world: World) -> str:
-        """In the end every change is committed or gone, and all nodes know who votes (ReconfigurationNotStuck)."""
+        """At the end no change is pending, and all nodes have the same voter set (ReconfigurationNotStuck)."""
         voters = {host.member.voters() for host in world.hosts.values() if host.is_running}
         return "" if len(voters) == 1 else f"the nodes take for voters {sorted(voters)}"

@@ -55,7 +55,7 @@ def replica_member(node_id: int, voters: VoterSet, config: QuorumConfig, rng: Ra
 
 
 def controller_member(node_id: int, voters: VoterSet, config: QuorumConfig, rng: Random) -> Member:
-    """A whole replica that hosts the controller, whose configurations are altered over the wire."""
+    """A whole replica that hosts the controller; clients alter its configurations over the wire."""
     return _replica(node_id, voters, config, rng, host_controller)
 
 

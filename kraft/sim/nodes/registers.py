@@ -18,7 +18,7 @@ from metadata_log.types import OffsetAndEpoch
 
 
 class RegisterLog(RawLog):
-    """A raw log whose values are also kept in registers, which can be snapshot."""
+    """A raw log that also keeps the values in registers, of which it can take snapshots."""
 
     def __init__(self) -> None:
         super().__init__(reads_batches=True)

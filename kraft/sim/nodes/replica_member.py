@@ -116,7 +116,7 @@ class Formatting(Struct, frozen=True):
 
     first_voters: VoterSet | None
     bootstrap: tuple[ListenerAddress, ...]
-    """Where the node asks who leads."""
+    """The addresses at which the node discovers the leader."""
 
 
 class ReplicaMember(SteppedMember):
@@ -424,7 +424,7 @@ class ReplicaMember(SteppedMember):
         return translated
 
     def _answered(self, output: replica_events.Answer) -> Output:
-        """An answer to a peer, to a client, or to who has submitted something."""
+        """An answer to a peer, to a client, or to the caller that submitted a record."""
         request_id, message = output.request_id, output.message
         self.stale.answered(request_id, message)
         if request_id >= 0:
@@ -636,7 +636,7 @@ def _formatted_disk(
 
 
 def _key_on(disk: MemoryDisk) -> ReplicaKey:
-    """Whose directory a disk has."""
+    """The replica key of the directory on a disk."""
     formatted = read_meta_properties(disk, DIRECTORY)
     assert formatted is not None
     assert formatted.directory_id is not None

@@ -1,7 +1,7 @@
-"""Who may change nothing: brokers of a former life, leaders that were deposed, and views that are out of date (Kafka:
-broker epochs, leader epochs and partition epochs; KIP-497, KIP-903).
+"""Checks that stale requests change nothing: those of former incarnations of brokers, of deposed leaders, and of
+leaders with an old view of the partition (Kafka: broker, leader and partition epochs; KIP-497, KIP-903).
 
-Each request is judged by the metadata that the controller decides on, and its answer, whenever that comes, compared.
+The watch judges each request by the metadata that the controller decides on, and later compares the response.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class StaleRequests:
             for topic in response.topics:
                 for part in topic.partitions:
                     if part.error_code == 0 and (topic.topic_id, part.partition_index) in stale:
-                        raise InvariantViolated(f"an ISR is changed by somebody who is not up to date: {part}")
+                        raise InvariantViolated(f"a stale request changes an ISR: {part}")
 
 
 def _is_stale(image: MetadataImage, broker_id: int, topic_id: Uuid, part: AlterPartitionRequestPartitionData) -> bool:

@@ -1,8 +1,8 @@
-"""A node that hosts the state machine of a `WorkloadSpec`, and what clients ask it (Kafka: `ReplicatedCounter` of its
+"""A node that hosts the state machine of a `WorkloadSpec`, and the requests of its clients (Kafka: `ReplicatedCounter` of its
 simulation).
 
-A line that ends with ` | CLIENT NUMBER` is asked in the session of a client, who may ask the same of another node, too;
-any other in the session of the node.
+A line that ends with ` | CLIENT NUMBER` belongs to the session of a client, which may send the same request to another
+node, too. Any other line belongs to the session of the node.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ COUNTS: Final = WorkloadSpec(
 
 
 class Line(Struct, frozen=True):
-    """What is asked, and in whose session: that of a client, as its so-many-th command, or the node's own."""
+    """A request and its session: that of a client, with the sequence number of the command, or that of the node."""
 
     ask: str
     client: str | None = None

@@ -46,7 +46,7 @@ class Work:
             replayed += 1
             sound(delta, *arguments, **named)
 
-        setattr(MetadataDelta, "replay", replay)  # noqa: B010 -- mypy lets nobody assign to a method
+        setattr(MetadataDelta, "replay", replay)  # noqa: B010 -- mypy rejects an assignment to a method
         try:
             yield
         finally:

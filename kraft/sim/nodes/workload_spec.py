@@ -33,7 +33,7 @@ class WorkloadSpec(Struct, frozen=True, kw_only=True):
     make: Callable[[], StateMachine[Any, Any]]
     """Makes a machine in its first state, such as its class."""
     draw: Callable[[Random], str]
-    """The line that somebody asks next."""
+    """Draws the line of the next request."""
     command: Callable[[str], Any]
     """The command of a line that is no `read`."""
     look: Callable[[Any, str], Any]

@@ -1,6 +1,6 @@
-"""A story as a picture: one lane for each node, time going down, messages as arrows (Lamport's space-time diagram).
+"""Renders a story as Lamport's space-time diagram: one lane for each node, time downwards, messages as arrows.
 
-The page needs nothing but itself. A click on a moment shows what everybody was then.
+The page has no external resources. A click on a moment shows the state of every node at that moment.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ function show(at) {
   marks.forEach(mark => mark.classList.toggle("chosen", Number(mark.dataset.at) === at));
   panel.replaceChildren();
   const title = panel.appendChild(document.createElement("h2"));
-  const who = moment.node ? "node " + moment.node + " " : "";
-  title.textContent = (at + 1) + ". " + moment.at_ms + " ms: " + who + moment.what;
+  const subject = moment.node ? "node " + moment.node + " " : "";
+  title.textContent = (at + 1) + ". " + moment.at_ms + " ms: " + subject + moment.what;
   for (const line of moment.details) panel.appendChild(document.createElement("p")).textContent = line;
   const table = panel.appendChild(document.createElement("table"));
   const head = table.insertRow();
@@ -129,7 +129,7 @@ def _heading(execution: Execution) -> str:
     failure = execution.replayed.failure
     verdict = f'<p class="broken">{escape(str(failure))}</p>' if failure else "<p>No promise is broken.</p>"
     legend = "".join(f'<span><i style="background:{colour}"></i>{state}</span>' for state, colour in COLOURS.items())
-    how = "Click a moment, or go up and down with the arrow keys, to see what everybody was then."
+    how = "Click a moment, or go up and down with the arrow keys, to see the state of every node."
     dashed = "A dashed arrow is a message that never arrives."
     return f'<h1>{escape(title)}</h1>{verdict}<p class="legend">{legend}</p><p>{how} {dashed}</p>'
 

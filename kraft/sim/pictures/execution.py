@@ -1,4 +1,4 @@
-"""What happened in a schedule, moment by moment, for people: who sent what to whom, and what everybody was by then."""
+"""Tells a schedule moment by moment for a reader: each message with its sender and receiver, and each node's state."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ class NodeState(Struct, frozen=True):
     flushed_offset: int
     log_end_offset: int
     vote: int | None
-    """Whom quorum-state has it vote for in the epoch."""
+    """The id of the candidate that the node has voted for in the epoch, by quorum-state."""
     log: tuple[tuple[int, int, int], ...]
     """Of each of the last batches the first offset, the offset after it and the epoch."""
 
 
 class Moment(Struct, frozen=True):
-    """One thing that happened, and what everybody was after it."""
+    """One action, and the state of every node after it."""
 
     at_ms: int
     node: int
@@ -123,7 +123,7 @@ def execution_lines(execution: Execution) -> Iterator[str]:
 
 
 class _HeardTrace(Trace):
-    """A trace whose last lines can be had."""
+    """A trace that returns its last lines."""
 
     def __init__(self) -> None:
         super().__init__()

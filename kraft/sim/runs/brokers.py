@@ -1,7 +1,7 @@
-"""Runs with brokers: somebody who administers a cluster, and requests that come again.
+"""Runs with brokers, an administrative workload and repeated requests.
 
-`run_cluster` is the door. Requests of brokers' former lives, and of leaders that are none any more, come again now and
-then, and must change nothing.
+`run_cluster` is the entry point. From time to time the run repeats stale requests, from former incarnations of brokers
+and from former leaders. Stale requests must change nothing.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from transport.protocol.errors import Error
 
 CHAOS_MS: Final = 20_000
 TEND_MS: Final = 3_000
-"""How often somebody looks after the brokers."""
+"""The interval of the operator's maintenance of the brokers."""
 REMEMBERED: Final = 40
-"""So many requests of brokers may come again."""
+"""The number of brokers' requests kept for repetition."""
 _REPEATABLE: Final = (ApiKey.BROKER_HEARTBEAT, ApiKey.ALTER_PARTITION, ApiKey.ASSIGN_REPLICAS_TO_DIRS)
 
 
 class Administration:
-    """Who asks the controllers of one run for something, beside the brokers themselves."""
+    """Sends the requests of administrative clients to the controllers of one run."""
 
     pauses_ms: tuple[int, ...] = (700, 2000, 5000)
     """Brokers need a quorum for everything they do."""
@@ -84,9 +84,9 @@ class Administration:
             self._simulator.schedule(self._workload.pause_ms(), self._administer)
 
     def _tend(self) -> None:
-        """Restart each broker whose epoch is stale: it does not register anew by itself, as Kafka's does not.
+        """Restart each broker with a stale epoch: as in Kafka, such a broker does not register again by itself.
 
-        The registration of its former life has come late, and has replaced that of this life.
+        A delayed registration of its former incarnation has replaced that of the present one.
         """
         for node_id in self._broker_ids:
             member = self._simulator.world.hosts[node_id].member

@@ -83,7 +83,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
             quorum = DynamicQuorum(self.members, self.nodes, self.config, self.seed)
             first = quorum.first_voters
             world = World(quorum.members(), first, trace=trace, check_quorum=check_quorum, watch=VoterWatch())
-            # The voters that may be lost are drawn by who knows how they change.
+            # The workload of voter changes draws the disks to lose.
             world.disk_losses = DiskLosses(())
             return world
         voters = VoterSet.parse(",".join(f"{one}@n{one}:9000" for one in voter_ids))

@@ -71,7 +71,7 @@ CALM_NETWORK: Final = Faults(delay_ms=(1, 1))
 PAUSES_MS: Final = (200, 600, 2000)
 """How often on average something goes wrong in a run; one of these."""
 AGAIN_MS: Final = 100
-"""How long until somebody tries once more to start a node."""
+"""The time until the next attempt to start a node."""
 SAME_MOMENT_LIMIT: Final = 20_000
 """More events than this without any time passing are a loop."""
 NEVER_MS: Final = 10**9
@@ -103,10 +103,10 @@ class Work(Protocol):
     pauses_ms: tuple[int, ...]
     """How often on average something goes wrong meanwhile; one of these."""
     writes_ms: tuple[int, ...]
-    """How often on average somebody writes meanwhile; one of these."""
+    """The mean time between submissions in this phase; one of these is drawn."""
 
     def begin(self, simulator: Simulator) -> None:
-        """Everybody is about to start."""
+        """All nodes are about to start."""
 
     def end(self) -> None:
         """All faults are about to end; nothing more is done, so that everything can come to rest."""
@@ -133,7 +133,7 @@ class Times(Struct):
 
 
 class Simulator(Driver):
-    """Drives a `World`: the heap of what is to come, and who draws it."""
+    """Drives a `World`: draws the actions and keeps the heap of scheduled events."""
 
     def __init__(
         self,
@@ -245,7 +245,7 @@ class Simulator(Driver):
     # A run
 
     def begin(self) -> None:
-        """Start everybody, at slightly different times, and the workload."""
+        """Start all nodes, at slightly different times, and the workload."""
         for node_id in self.world.node_ids:
             self.schedule(self._rng.randint(0, 500), partial(self._start, node_id, 0))
         self.schedule(self._workload.pause_ms(), self._submit)
@@ -274,7 +274,7 @@ class Simulator(Driver):
         self.run_until(duration_ms)
 
     def calm(self, duration_ms: int, records: int = CALM_RECORDS) -> None:
-        """End all faults; soon everybody must follow one leader and have so many records more committed."""
+        """End all faults. Within `duration_ms`, all nodes must follow one leader and commit `records` more records."""
         self._end_faults()
         target = self.world.invariants.committed_end + records
         self.run_until(self.now_ms + duration_ms, partial(self.world.has_settled, target))
@@ -427,7 +427,9 @@ class Simulator(Driver):
         self.schedule(refused_ms, partial(self._network.accept_connections, node_id, target))
 
     def strand(self) -> None:
-        """Cut a leader off; once it has a successor, cut that off instead, whose log only it has then."""
+        """Cut a leader off. Once the leader has a successor, cut off the successor instead, which then alone has the
+        end of its log.
+        """
         leaders = self.leaders()
         if leaders:
             self._stranded = leaders[0]
@@ -477,7 +479,7 @@ class Simulator(Driver):
     def _start(self, node_id: int, life: int) -> None:
         """Start a node, if it is still down after that life, as soon as the quorum can bear that.
 
-        If it refuses the disk that it finds, somebody formats that anew, and the node is to try again.
+        If the node refuses its disk, the operator formats the disk again, and the node starts once more.
         """
         host = self.world.hosts[node_id]
         if host.life != life or host.is_running:
@@ -493,7 +495,7 @@ class Simulator(Driver):
             self._perform(DamageDisk(self.now_ms, node_id, Damage.WIPED, self._draw_seed()))
 
     def _let_epoch_rise(self, node_id: int) -> None:
-        """Ask a leader to give up who leads in an earlier epoch than a node has seen that is to come back."""
+        """Request the resignation of every leader with an earlier epoch than the restarting node has seen."""
         election = self.world.invariants.observed(node_id).election
         for leader_id in self.leaders():
             view = self.world.hosts[leader_id].view

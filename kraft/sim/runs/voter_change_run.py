@@ -32,7 +32,7 @@ class Reconfiguration:
         self._is_over = False
 
     def begin(self, simulator: Simulator) -> None:
-        """Change who votes from now on."""
+        """Begin to change the voters."""
         self._simulator = simulator
         simulator.schedule(self._workload.pause_ms(), self._change)
 
@@ -77,7 +77,7 @@ def run_dynamic(
     recorded: list[Action] | None = None,
     faults: tuple[str, ...] = FAULTS,
 ) -> Result:
-    """Simulate one quorum whose voters come and go; `kind` is a key of `kraft.sim.nodes.dynamic.DYNAMIC`.
+    """Simulate one quorum with changes of the voters; `kind` is a key of `kraft.sim.nodes.dynamic.DYNAMIC`.
 
     What goes wrong is raised, with the seed and the end of the trace in its notes. What happens is added to `recorded`,
     up to what went wrong.

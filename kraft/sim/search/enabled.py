@@ -1,4 +1,4 @@
-"""What can happen to a world next, for those who choose for themselves, as Hypothesis does (TLA+: what is enabled)."""
+"""Lists the enabled actions of a world for a driver with its own choice, such as Hypothesis (TLA+: ENABLED)."""
 
 from __future__ import annotations
 

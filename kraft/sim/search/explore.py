@@ -1,9 +1,9 @@
 """Walks everything that can happen to a small quorum, breadth first: the trace of a bug that is found is the shortest
 (Kafka: the TLA+ models of KRaft and their checker).
 
-Times do not count: each clock goes as it likes, so that a node may lose patience at any moment, and states that differ
-in times only are one state. A request and its answer are one step, unless the scope allows answers to be late or lost.
-States that differ in the names of the nodes only are one state; whom a node asks first follows its id, though.
+The exploration ignores times: a timer may expire at any moment, and states that differ only in times are one state. A
+request and its response are one step, unless the scope allows late or lost responses. States that differ only in node
+ids are one state, although the first peer that a node queries depends on its id.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ LOSES_NOTHING: Final = 17
 AT_ONCE: Final = QuorumConfig(
     retry_backoff_ms=0, append_linger_ms=0, election_backoff_max_ms=0, lost_leader_backoff_max_ms=0
 )
-"""Settings under which nobody pauses: every timer that is left may end a leadership or begin an election."""
+"""Settings without backoffs: every remaining timer may end a leadership or begin an election."""
 _ID: Final = re.compile(r"(?<!\d)10[1-9](?!\d)")
 _NOISE: Final = re.compile(r"\b1[67]\d{11}\b|request_id=\d+|voters=\([\d, ]+\)|VoterSet\(.*|, directory_id=Uuid\(A+\)")
 
@@ -55,7 +55,7 @@ class Scope(Struct, frozen=True, kw_only=True):
 
     nodes: int = 3
     last_epoch: int = 2
-    """Nobody goes on beyond this epoch."""
+    """The exploration stops beyond this epoch."""
     submissions: int = 1
     crashes: int = 1
     timeouts: int = 2
@@ -182,7 +182,7 @@ class _Walk:
                     done.pop()
         except Exception as failure:
             return self._schedule(state.place, tuple(done), failure)
-        _forget_what_nobody_awaits(world)
+        _drop_unawaited_exchanges(world)
         if _is_beyond(world, self._scope.last_epoch):
             return None
         facts = state.facts | {node_id: _facts_of(world.hosts[node_id]) for node_id in sorted(node_ids)}
@@ -281,7 +281,7 @@ def _steps_of(world: World, exchange: Exchange, budget: Budget) -> Iterator[tupl
             yield (request,), replace(budget, late_answers=budget.late_answers - 1)
 
 
-def _forget_what_nobody_awaits(world: World) -> None:
+def _drop_unawaited_exchanges(world: World) -> None:
     world.exchanges = {name: one for name, one in world.exchanges.items() if _is_awaited(world, one)}
 
 
@@ -307,7 +307,7 @@ def _fork(world: World, node_ids: set[int]) -> World:
     copy.hosts, copy.trace = hosts, world.trace
     exchanges = copy.exchanges
     for host in hosts.values():
-        # Who asked and who was asked know the very exchange that is under way.
+        # Sender and receiver refer to the same exchange object in the copy.
         host.waiting = {number: exchanges.get((one.sender, number), one) for number, one in host.waiting.items()}
         host.asked = {
             request_id: (exchanges.get((one.sender, one.number), one), number)
@@ -361,7 +361,7 @@ def _in_order(text: str) -> str:
 
 
 def _facts_of(host: Host) -> str:
-    """What decides about everything that a node will do, in lines whose order does not matter."""
+    """Everything that determines the future behaviour of a node, as unordered lines."""
     lines = [f"up {host.is_running} {len(host.flushing)}"]
     for at, fact in enumerate(_member(host).facts()):
         _explode(f"{at}", fact, lines)

@@ -41,7 +41,7 @@ class Schedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which check failed in the end, as `check_of` names it; empty if none did."""
     message: str = ""
     calm_ms: int = 0
-    """If given: when all of this has happened, all faults end, and so much later everybody must have got somewhere."""
+    """If given, all faults end after the actions, and this time later all nodes must have made progress."""
     actions: tuple[Action, ...]
 
 
@@ -144,7 +144,7 @@ def perform_all(
 
 
 def _end_in_calm(world: World, schedule: Schedule, performed: list[Action]) -> None:
-    """Let all faults end, if the schedule says so. Raises what is broken then, `NoProgress` where nobody gets on."""
+    """End all faults, if the schedule has a calm. Raises the failure of that phase; `NoProgress` without progress."""
     if schedule.calm_ms:
         submitted = (action.submit_id for action in performed if isinstance(action, Submit))
         simulator = Simulator(schedule.scenario, world=world, faults=())
@@ -155,7 +155,7 @@ def _end_in_calm(world: World, schedule: Schedule, performed: list[Action]) -> N
 def check_of(failure: BaseException) -> str:
     """Which check a failure comes from: the kind of the failure and the function that raised it.
 
-    Two failures of one check are the same bug, as far as anybody can tell, whatever nodes and offsets they name.
+    Two failures of one check count as the same bug, even with different nodes and offsets.
     """
     place = ""
     traceback: TracebackType | None = failure.__traceback__

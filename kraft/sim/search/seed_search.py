@@ -19,10 +19,10 @@ from kraft.sim.search.schedule import Schedule, check_of
 from kraft.sim.world.actions import Action
 
 KINDS = tuple(name for name in (*MEMBERS, *DYNAMIC, CLUSTER) if name != "steady-core")
-"""What the nodes of a run may be; steady cores draw nothing, and so never elect anybody in a run."""
+"""The kinds of nodes in a run. Steady cores draw no random numbers, and so never elect a leader in a run."""
 
 SURVIVORS = ("core", "replica", "controller", *DYNAMIC)
-"""What the nodes of a run may be in which peers forge messages."""
+"""The kinds of nodes in a run with forged messages."""
 
 
 class SeedSearch(Struct, frozen=True, kw_only=True):

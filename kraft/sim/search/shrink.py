@@ -46,7 +46,7 @@ MOST_EVENTS: Final = 2_000_000
 _RECENT: Final = 20
 """So many of a node's last requests are looked through."""
 _CALM_MS: Final = 20_000
-"""Who gets nowhere in so long a calm is stuck."""
+"""A quorum without progress in a calm of this length is stuck."""
 
 
 class _Spent(Exception):
@@ -64,8 +64,8 @@ def shrink(
     """A schedule that breaks the same promise with as few actions as can be found, no clocks that are wrong without
     need, and no waiting without need.
 
-    One in which nobody got anywhere ends where all faults did, and the calm after that is made anew each time; with a
-    mutant, the sound code must get somewhere in it. `on_shorter` is told each shorter length.
+    A schedule of a stuck quorum ends with the end of all faults, and each replay runs a new calm after that. With a
+    mutant, the correct code must make progress in that calm. `on_shorter` receives each shorter length.
     """
     shortened = _without_calm(schedule, make_member)
     if shortened is None:
@@ -87,10 +87,10 @@ def shrink(
 
 
 def _without_calm(schedule: Schedule, make_member: MakeMember | None) -> Schedule | None:
-    """The schedule up to where all faults end, if it breaks no other promise than to get somewhere then.
+    """The schedule up to the end of all faults, if the lack of progress after that is its only failure.
 
-    None if that takes more than a calm, such as clients that go on where they were; or if nobody may get anywhere once
-    something is left out, as where voters come and go, and there is no sound code to compare with.
+    None if progress needs more than a calm, such as clients that continue. None, too, if a shorter schedule may rightly
+    be stuck, as with changes of voters, and there is no correct code to compare with.
     """
     if not _is_stuck(schedule) or schedule.calm_ms:
         return schedule

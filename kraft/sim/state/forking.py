@@ -1,9 +1,9 @@
-"""Copies of worlds and replicas, so that one can see what follows from each of the things that could happen next.
+"""Copies worlds and replicas, so that an exploration can follow each of the enabled actions.
 
-`kraft.sim.state.copier` copies field by field. Two kinds of classes need a rule of their own: those that hold a file,
-whose
-copy belongs to the copied disk; and those that hold an iterator that has begun, which Python cannot copy. Such an
-iterator is made anew and moved to the same place.
+`kraft.sim.state.copier` copies field by field. Two kinds of classes need a rule of their own. A class with a file
+refers to
+the file on the copied disk. Python cannot copy an iterator in progress: the copy gets a new iterator, moved to the same
+place.
 """
 
 from __future__ import annotations

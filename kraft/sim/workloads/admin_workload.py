@@ -1,4 +1,4 @@
-"""Who administers a cluster in a run: topics come, change and go, all drawn from the seed."""
+"""The administrative workload of a cluster in a run: creates, changes and deletes topics, all drawn from the seed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _UNCLEAN: Final = 1
 
 
 class AdminWorkload:
-    """Draws requests; `allows_unclean` says whether anybody in this run ever wants an unclean election."""
+    """Draws requests; `allows_unclean` states whether the workload of this run requests unclean elections."""
 
     def __init__(self, rng: Random, broker_ids: tuple[int, ...]) -> None:
         self._rng = rng
@@ -120,5 +120,5 @@ class AdminWorkload:
 
 
 def is_unclean_election(request: Message) -> bool:
-    """Whether somebody asks for leaders that may lack records."""
+    """Whether a request is for an unclean election, which may elect leaders that lack records."""
     return isinstance(request, ElectLeadersRequest) and request.election_type == _UNCLEAN

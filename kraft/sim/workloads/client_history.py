@@ -1,6 +1,6 @@
-"""What the clients of a simulated state machine asked and heard, and whether one machine could have told them that.
+"""Records the requests and responses of clients of a simulated state machine, and checks them for linearizability.
 
-The history is judged when the run is over. Before that, whoever has applied the same log must have the same state.
+The check of the history runs at the end. During the run, nodes that have applied the same log must have equal states.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Asked(Struct):
     answer: Any = None
 
     def hear(self, answer: Any, now_ms: int) -> None:
-        """An answer has come; whoever asks again hears the same."""
+        """Record a response; a repeated request must receive the same response."""
         if self.returned_ms is None:
             self.returned_ms, self.answer = now_ms, answer
         elif self.answer != answer:
@@ -67,7 +67,7 @@ class ClientHistory:
 
     def administering(self, request: Message) -> None:
         """A state machine is not administered."""
-        raise AssertionError(f"nobody answers {request}")
+        raise AssertionError(f"no controller answers {request}")
 
     def started(self, member: Member, world: World) -> None:
         """A node has begun a life."""
@@ -84,8 +84,8 @@ class ClientHistory:
                     asked.hear(output.answer[0], world.now_ms)
 
     def _check_read(self, member: Member, asked: Asked) -> None:
-        """A leader answers who reads only if it may have led when it was asked. Anybody who does has applied what
-        anybody knew to be committed by then, whether or not that shows in the answer.
+        """A node answers a read only if the node may have been the leader when the read began. By then the node has
+        applied everything that any node had committed at that time, even if the response does not depend on it.
         """
         assert isinstance(member, StateMachineMember), member
         if not asked.line.is_read:
@@ -103,7 +103,7 @@ class ClientHistory:
             )
 
     def _compare(self, member: Member) -> None:
-        """Whoever has come to the same offset has the same state, sessions included (StateMachineConsistency)."""
+        """Nodes at the same applied offset have equal states, including sessions (StateMachineConsistency)."""
         assert isinstance(member, StateMachineMember), member
         host = member.host
         if self._applied.get(member.node_id) == host.applied_offset:
@@ -152,7 +152,9 @@ def _shown(state: bytes) -> str:
 
 
 class ClientWorkload:
-    """Draws what clients ask, and whom: any node. Those with numbers ask again and again, before they go on."""
+    """Draws the requests of clients and their target, any node. A client with sequence numbers repeats each request
+    several times.
+    """
 
     def __init__(self, rng: Random, workload_spec: WorkloadSpec, means_ms: tuple[int, ...] = (20, 100, 300)) -> None:
         self._rng = rng
@@ -167,7 +169,7 @@ class ClientWorkload:
         return world.running_voters()
 
     def pause_ms(self) -> int:
-        """How long until somebody asks for something."""
+        """The time until the next request, in ms."""
         return 1 + int(self._rng.expovariate(1 / self._mean_ms))
 
     def next_submission(self, candidates: list[int]) -> tuple[int, int, str]:

@@ -48,7 +48,7 @@ class Verdict(Enum):
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """The verdict; of a violation the key, the operation whose answer no order explains, and the reason in words."""
+    """The verdict. For a violation also the key, the operation with an inexplicable response, and the reason."""
 
     verdict: Verdict
     key: Hashable = None

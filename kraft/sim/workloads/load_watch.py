@@ -16,7 +16,7 @@ SILENT: Final = BROKERS[-1]
 """The broker that falls silent when all faults have ended."""
 TOPICS: Final = 20
 MOST_ELECTIONS: Final = 3
-"""So many leaders may come after all faults have ended: one is there, and one who resigned may be followed."""
+"""The maximal number of leaders after the end of all faults: the present one, and successors after a resignation."""
 
 
 class LoadWatch:

@@ -96,10 +96,10 @@ def _is_whole(partition: Partition) -> bool:
 
 
 def _is_hopeless(partition: Partition) -> bool:
-    """Whether nobody may lead but by an unclean election, which nobody wants; it is so in Kafka 4.3.1, too.
+    """Whether the partition stays without a leader until a requested unclean election, as in Kafka 4.3.1.
 
-    Either min.insync.replicas was set while there was no leader, which clears the eligible leaders (ClearElr). Or all
-    who are eligible were taken away by a reassignment; even the last leader known must wait for them.
+    Either min.insync.replicas was set while there was no leader, which clears the eligible leaders (ClearElr). Or a
+    reassignment removed all eligible replicas; even the last known leader must wait for them.
     """
     if partition.isr or set(partition.elr) & set(partition.replicas):
         return False

@@ -1,8 +1,8 @@
-"""Who is made a voter and who is not any more, whose disk is lost, who moves: all drawn from the seed (KIP-853).
+"""The workload of voter changes: additions, removals, lost disks, new addresses, all drawn from the seed (KIP-853).
 
-What is asked for may be foolish, late, repeated or refused, and two changes may be asked for at once. But nobody
-removes a voter, or loses its disk, if then no majority could come together even with every node up: no protocol
-could go on from there.
+A requested change may be useless, late, repeated or refused, and two changes may be requested at once. However, the
+workload removes no voter, and loses no disk, if that left the quorum without a possible majority even with all nodes
+running: no protocol could continue from there.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ class VoterWorkload:
 
 
 def _is_static_somewhere(world: World) -> bool:
-    """Whether some log still has voters that are known by their ids alone: they count who has lost its disk."""
+    """Whether some log still has voters without directory ids: such a voter counts even with a lost disk."""
     ledger = world.invariants
     sets = [ledger.voters.in_force(ledger.observed(node_id).voters) for node_id in world.node_ids]
     return any(key.directory_id == Uuid.ZERO for voters in sets for key in voters.keys)

@@ -1,4 +1,4 @@
-"""Who writes what: records with values that never repeat, to whoever takes itself for the leader."""
+"""The workload of submissions: records with unique values, to any node that regards itself as the leader."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Workload:
         """Of the next submission."""
 
     def candidates(self, world: World) -> list[int]:
-        """The nodes to hand a record to: whoever takes itself for the leader, if anybody does."""
+        """The possible targets of a submission: the nodes in the leader state, or else the running voters."""
         return world.leaders() or world.running_voters()
 
     def pause_ms(self) -> int:

@@ -12,7 +12,7 @@ from kraft.quorum.events import FailureCause
 from kraft.sim.world.disk_damage import Damage
 
 WORLD = 0
-"""What happens to nobody in particular happens here."""
+"""The node id of actions that concern no single node."""
 
 
 class Happening(Struct, frozen=True, tag_field="do", omit_defaults=True):
@@ -60,7 +60,7 @@ class Deliver(Happening, frozen=True, tag="deliver"):
     sender: int
     number: int
     kind: str = ""
-    """What it asks, for who reads a schedule."""
+    """The kind of the request, for the reader of a schedule."""
 
 
 class Return(Happening, frozen=True, tag="return"):
@@ -100,7 +100,7 @@ class Tick(Happening, frozen=True, tag="tick"):
 
 
 class Submit(Happening, frozen=True, tag="submit"):
-    """Somebody hands a record to a node."""
+    """A client submits a record to a node."""
 
     submit_id: int
     value: str
@@ -196,8 +196,8 @@ class Note(Happening, frozen=True, tag="note"):
 
 
 class Conclude(Happening, frozen=True, tag="conclude"):
-    """The run is over: what can only be judged in the end is judged; if `settled_at` is given, this too: that everybody
-    follows one leader and knows that everything below that offset is committed.
+    """The run is over: perform the checks that need its end. With `settled_at`, also check that all nodes follow one
+    leader and know everything below that offset as committed.
     """
 
     settled_at: int = 0

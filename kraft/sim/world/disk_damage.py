@@ -2,7 +2,7 @@
 
 Two things carry no checksum that would tell: `quorum-state`, and in a batch's header what comes before it, such as the
 epoch. They may be lost as a whole or together with what is around them, but not rot by themselves, and no batch gets
-all that another one has behind them: nobody could notice, in Kafka neither.
+all that another one has behind them: no node could detect such damage, nor could one of Kafka.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Damage(StrEnum):
     FOREIGN = "foreign"
     """The disk of another node or another cluster is in its place."""
     OLD_COPY = "old-copy"
-    """The disk is as it was at the start of an earlier life: somebody has restored a backup."""
+    """The operator has restored a backup: the disk has the content of the start of an earlier life."""
 
     @property
     def needs_stop(self) -> bool:
@@ -44,7 +44,7 @@ class Damage(StrEnum):
 
 
 UNCHECKED: Final = ("/quorum-state", ".lock", ".index", ".timeindex", ".deleted", "leader-epoch-checkpoint")
-"""How the paths of files end that carry no checksum, or that nobody reads."""
+"""The suffixes of files without a checksum, and of files that a node does not read."""
 _EPOCH_BEGIN: Final = 12
 _EPOCH_END: Final = 16
 

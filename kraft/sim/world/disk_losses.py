@@ -1,13 +1,13 @@
-"""How much a quorum may lose of its disks, and when who has lost something may come back.
+"""Limits the disk losses of a quorum, and decides when a node with a damaged disk may restart.
 
-KRaft promises nothing to a static quorum whose voters forget: a voter with an empty disk has the id of the old one, and
-votes and acknowledges again. So an operator has to see to it, and in the simulation this is the rule:
+KRaft guarantees nothing for a static quorum with voters that lose data: a voter with an empty disk keeps its id, and so
+votes and acknowledges again. The operator has to prevent that. The simulation follows these rules:
 
-- No more than a minority of the voters' disks is damaged at a time. A damaged disk may go unnoticed while its node
-  runs, as what that one does comes from its memory.
-- A node with a damaged disk is started again only when a majority of sound voters is up, and follows one leader in no
-  earlier epoch than the damaged one has seen, as does everybody else who is up; and when that majority has on disk
-  everything that was committed, and everything that the damaged node may have acknowledged to this leader.
+- At most a minority of the voters' disks is damaged at a time. A damaged disk may stay undetected while its node runs,
+  as a running node works from memory.
+- A node with a damaged disk restarts only while a majority of undamaged voters is running. All running nodes must
+  follow one leader, in an epoch not before the latest one that the damaged node has seen. That majority must have on
+  disk everything committed, and everything that the damaged node may have acknowledged to this leader.
 
 No rule is needed for a node that refuses its disk. Damage in a segment that is not the last one proves that
 acknowledged records may be lost, so a start that overlooks it breaks a promise (`World._start`), and such a node is
@@ -32,7 +32,7 @@ class DiskLosses:
     """Which disks are damaged."""
 
     def __init__(self, voter_ids: tuple[int, ...]) -> None:
-        """`voter_ids` are the static voters: to whom their disks are known by ids, the loss of one does no harm."""
+        """`voter_ids` are the static voters. A voter with a directory id may lose its disk without harm."""
         self._voter_ids = voter_ids
         self._damaged: dict[int, None] = {}
 

@@ -1,5 +1,5 @@
-"""Who chooses what happens in a `World`, and what it is told for that: which requests are under way, which fsyncs have
-begun, who has done something (Kafka: the `EventQueue` and `MessageRouter` of `RaftEventSimulationTest`).
+"""The interface of a driver, which chooses the actions in a `World`. The world notifies the driver of requests, fsyncs
+and completed steps (Kafka: the `EventQueue` and `MessageRouter` of `RaftEventSimulationTest`).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Exchange(Struct):
 
 
 class Driver:
-    """Who chooses what happens, and so wants to know what could. None of these may perform an action at once.
+    """Receives notifications of possible further actions. No method may perform an action within its call.
 
-    This one does nothing about it: only what is written down happens.
+    This base class ignores all notifications: only recorded actions happen.
     """
 
     def on_asked(self, exchange: Exchange) -> None:

@@ -30,7 +30,7 @@ class SimulatedRequest(Struct, frozen=True):
     timeout_ms: int
     fetch_offset: int | None = None
     kind: str = ""
-    """What it asks, for who reads a trace."""
+    """The kind of the request, for the reader of a trace."""
     is_indirect: bool = False
     """Whether it goes to the address of a bootstrap server, and not to that which the peer itself has told."""
 
@@ -52,7 +52,7 @@ class Flush(Struct, frozen=True):
 
 
 class Outcome(Enum):
-    """What became of a submission. Where leadership was lost before it was committed, nobody knows."""
+    """The outcome of a submission, which is unknown if the leader lost its leadership before the commit."""
 
     COMMITTED = "committed"
     REFUSED = "refused"
@@ -226,7 +226,7 @@ class SteppedMember(ABC):
         return self._election
 
     def voters(self) -> tuple[ReplicaKey, ...]:
-        """Whom the core takes for the voters."""
+        """The voter set as the core knows it."""
         return self.core.voters.keys
 
 

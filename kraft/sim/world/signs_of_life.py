@@ -104,11 +104,11 @@ class SignsOfLife:
             )
 
     def _last(self, member: Member, peer_id: int, *, is_strict: bool = True) -> Sign | None:
-        """The last answer of a peer that a node has taken for its leader's, or one whose address has refused since.
+        """The last response of a peer that a node regards as its leader's, or a later refused connection of that peer.
 
-        An error is none, and neither is an answer whose records the node still judges: for the core of the node that
-        answer is still on its way (decision 0031). A node may have forgotten what it asked before it followed, and may
-        not: with `is_strict` only what a follower has asked counts.
+        An error response does not count, nor does a response with records that the node still judges: the core of the
+        node has not received that response yet (decision 0031). A node may or may not remember a request from before it
+        became a follower: with `is_strict` only the requests of a follower count.
         """
         for sign in reversed(self._signs.get(member.node_id, {}).get(peer_id, ())):
             if sign.is_refused:
@@ -128,4 +128,4 @@ class UncheckedSigns(SignsOfLife):
         """A node may stand whenever it likes."""
 
     def pre_granted(self, member: Member, view: View | None, now_ms: int) -> None:
-        """A node may help whom it likes."""
+        """A node may grant any pre-vote."""

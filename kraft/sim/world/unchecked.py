@@ -53,4 +53,4 @@ class NoCheckQuorum(CheckQuorum):
     """Looks at no leader."""
 
     def led(self, node_id: int, epoch: int, voters: VoterSet, now_ms: int) -> None:
-        """Anybody may lead."""
+        """Any node may lead."""

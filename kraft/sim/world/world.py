@@ -1,8 +1,8 @@
-"""A quorum to which things happen one at a time: each action is carried out on the members and the invariants checked
+"""Performs actions on a simulated quorum one at a time, and checks the invariants after each of them
 (Kafka: the `Cluster` of `RaftEventSimulationTest`).
 
-The world draws nothing and chooses nothing: a `Driver` does, and the same actions make the same history, whoever chose
-them.
+The world draws nothing and chooses nothing: a `Driver` does. The same actions produce the same history with every
+driver.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class NodeEnded(AssertionError):
 
 
 class NoProgress(AssertionError):
-    """All faults were over, and still nobody got anywhere."""
+    """The quorum made no progress after the end of all faults."""
 
 
 class Held(Struct, frozen=True):
@@ -141,7 +141,7 @@ class Watch(Protocol):
     """More invariants, beside those of the quorum; each method may raise `InvariantViolated`."""
 
     def submitting(self, submit_id: int, line: str, world: World) -> None:
-        """Somebody is about to hand something over."""
+        """A client is about to submit a record."""
 
     def administering(self, request: Message) -> None:
         """A client is about to ask for something."""
@@ -221,7 +221,7 @@ class World:
         return [node_id for node_id, host in self.hosts.items() if host.is_running]
 
     def running_voters(self) -> list[int]:
-        """The voters that are up, by the last set that anybody has written down."""
+        """The running voters, by the last voter set in any log."""
         return [node_id for node_id in self.invariants.voter_sets()[-1].ids if self.hosts[node_id].is_running]
 
     def may_start(self, node_id: int) -> bool:
@@ -252,8 +252,8 @@ class World:
         ]
 
     def has_settled(self, target: int) -> bool:
-        """Whether everybody is up, follows one leader, knows that everything below `target` is committed, and has
-        decided on what was submitted a while ago.
+        """Whether all nodes are running, follow one leader, know everything below `target` as committed, and have
+        decided on all submissions made a while ago.
         """
         if self.invariants.committed_end < target:
             return False
@@ -387,7 +387,7 @@ class World:
         if not is_expected:
             if not self.invariants.was_damaged(node_id):
                 raise failure
-            # A damage that nobody noticed when the node started; if the quorum bears that, the disk will be replaced.
+            # The node did not detect this damage at its start. If the quorum bears the loss, the disk will be replaced.
             if losses.is_bearable(node_id):
                 losses.damage(node_id)
         self.trace.add(self.now_ms, node_id, f"{what}: {type(failure).__name__} {failure}")

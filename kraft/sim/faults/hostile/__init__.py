@@ -1,4 +1,4 @@
-"""Frames that no sound peer sends: absurd requests and answers, and forgeries whose values are in range."""
+"""Frames that no correct peer sends: absurd requests and responses, and forgeries with values in range."""
 
 from kraft.sim.faults.hostile.answers import absurd_answer, forged_answer
 from kraft.sim.faults.hostile.requests import absurd_request, forged_request

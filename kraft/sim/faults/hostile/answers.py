@@ -1,4 +1,4 @@
-"""Hostile answers to requests that a node has under way: absurd ones, and forgeries whose values are in range."""
+"""Hostile responses to pending requests of a node: absurd ones, and forgeries with values in range."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ def absurd_answer(rng: Random, target: Target, key: int, request: Message) -> Ho
 
 
 def forged_answer(rng: Random, target: Target, key: int, request: Message) -> Hostile | None:
-    """An answer whose values are in range, and which only its true sender could deny; None for other APIs."""
+    """A forged response with values in range, which a receiver cannot distinguish from a correct one; None for other
+    APIs.
+    """
     draw = _FORGED.get(key)
     return None if draw is None else draw(rng, target, request)
 

@@ -77,7 +77,7 @@ def plausible_records(rng: Random, target: Target) -> tuple[bytes, str]:
 
 
 def _two_voter_sets(rng: Random, offset: int, epoch: int) -> bytes:
-    """Three control records in a batch whose header says that it holds one."""
+    """Three control records in a batch with a record count of one in its header."""
     voter = VotersRecordVoter(voter_id=rng.choice((1, STRANGER_ID)), voter_directory_id=Uuid(rng.randbytes(16)))
     changes = (KRaftVersionRecord(kraft_version=1), VotersRecord(voters=(voter,)), VotersRecord(voters=(voter,)))
     records = [(kind, value) for kind, _, value in map(encode_control, changes)]

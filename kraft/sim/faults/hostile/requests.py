@@ -57,7 +57,7 @@ def absurd_request(rng: Random, target: Target) -> Hostile:
 
 
 def forged_request(rng: Random, target: Target) -> Hostile:
-    """A request in the name of a voter or a leader, whose values are in range."""
+    """A forged request in the name of a voter or a leader, with values in range."""
     return rng.choice(_FORGED)(rng, target)
 
 
@@ -172,7 +172,7 @@ def _absurd_end(rng: Random, target: Target) -> Hostile:
         host, port = _addresses(rng, leader_id)
         endpoints = [end_wire.LeaderEndpoint(DEFAULT_LISTENER, host, port)]
     if target.leader_id != NO_NODE and rng.random() < 0.4:
-        # The leader that the node follows gives up, it says; only who comes next is absurd.
+        # The request claims that the node's leader resigns; only the preferred successors are absurd.
         ids = [any_id(rng, target) for _ in range(rng.choice((0, 1, 3, MANY)))]
         named = [end_wire.ReplicaInfo(one, any_directory(rng, target)) for one in ids]
         part = end_wire.EndQuorumEpochRequestPartitionData(
@@ -254,7 +254,7 @@ def _forged_fetch(rng: Random, target: Target) -> Hostile:
 
 
 def _absurd_fetch_snapshot(rng: Random, target: Target) -> Hostile:
-    """A FetchSnapshot acknowledges nothing, whoever sends it and whatever it asks for."""
+    """A FetchSnapshot acknowledges nothing, with any sender and any content."""
     view, replica_id = target.view, any_id(rng, target)
     known = [snapshot_wire.FetchSnapshotRequestSnapshotId(one.offset, one.epoch) for one in view.snapshots]
     invented = snapshot_wire.FetchSnapshotRequestSnapshotId(
