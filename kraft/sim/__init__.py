@@ -1,4 +1,4 @@
-"""Whole quorums in one thread and virtual time, everything drawn from a seed: the production code under faults."""
+"""Simulates whole quorums: the production code under faults, in one thread and virtual time, all drawn from a seed."""
 
 from kraft.invariants.violation import InvariantViolated
 from kraft.sim.nodes.member_kinds import MakeMember, controller_member, core_member, replica_member

@@ -31,7 +31,7 @@ class Attacker:
         return bool(self._awaited)
 
     def lie_in_wait(self, node_id: int, answers: int) -> None:
-        """Answer so many of a node's next requests."""
+        """Answer this number of a node's next requests."""
         if answers:
             self._awaited[node_id] = answers
 
@@ -81,7 +81,7 @@ class Attacker:
 
 
 def _encoded(message: Message, version: int) -> bytes | None:
-    """The body on the wire; None where this version cannot carry it."""
+    """The body in wire format; None if this version cannot express the message."""
     try:
         return encode(message, version)
     except EncodeError:

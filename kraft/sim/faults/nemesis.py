@@ -1,5 +1,5 @@
-"""What goes wrong in a run, and when: drawn from the seed, another mix of faults for each (swarm testing; Kafka: the
-scenarios of `RaftEventSimulationTest`).
+"""Draws the faults of a run and their times: each seed has another mix of faults (swarm testing; Kafka: the scenarios
+of `RaftEventSimulationTest`).
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ DAY_MS: Final = 24 * HOUR_MS
 
 
 class Victims(Protocol):
-    """What the nemesis can do to the nodes."""
+    """The faults that the nemesis can inject into the nodes."""
 
     @property
     def node_ids(self) -> tuple[int, ...]:
-        """All nodes, down ones too."""
+        """All nodes, including stopped ones."""
 
     @property
     def voter_ids(self) -> tuple[int, ...]:
         """The voters among them."""
 
     def running(self) -> list[int]:
-        """The nodes that are up."""
+        """The running nodes."""
 
     def leaders(self) -> list[int]:
-        """The nodes that take themselves for leaders."""
+        """The nodes in the leader state."""
 
     def crash(self, node_id: int, down_ms: int) -> None:
         """Crash a node and start it again after a while."""
@@ -39,34 +39,34 @@ class Victims(Protocol):
         """Crash a node in the middle of one of its next steps, or of its next start."""
 
     def resign(self, node_id: int) -> None:
-        """Make a leader give up."""
+        """Make a leader resign."""
 
     def shut_down(self, node_id: int, grace_ms: int, down_ms: int) -> None:
-        """Stop a node in good order, if it manages within the grace period, and start it again."""
+        """Shut a node down gracefully, at most for the grace period, and start it again."""
 
     def pause(self, node_id: int, pause_ms: int) -> None:
-        """Let a node do nothing for a while, as in a long garbage collection."""
+        """Pause a node for a while, as in a long garbage collection."""
 
     def set_clock(self, node_id: int, jump_ms: int, drift: int) -> None:
-        """Let a node's clock jump ahead, and go so many thousandths too fast from now on."""
+        """Let a node's clock jump ahead, and run too fast by this many thousandths from now on."""
 
     def reset_connections(self, node_id: int) -> None:
-        """Break the connections of a node while requests are under way on them, both ways."""
+        """Break the connections of a node with pending requests, in both directions."""
 
     def slow_disk(self, node_id: int, flush_ms: int) -> None:
-        """From now on an fsync at this node takes up to that long."""
+        """From now on an fsync at this node takes up to this time."""
 
     def fail_disk(self, node_id: int, operations: int, down_ms: int) -> None:
         """Let one of the next operations on a disk fail, and start the node again a while after it has stopped."""
 
     def limit_disk(self, node_id: int, free_bytes: int, full_ms: int) -> None:
-        """Leave a node's disk only so much room for a while."""
+        """Limit the free space of a node's disk for a while."""
 
     def damage_disk(self, node_id: int, what: Damage, down_ms: int) -> None:
-        """Let a disk lose something for good, unless that is more than the quorum bears."""
+        """Damage a disk permanently, unless the quorum cannot bear the loss."""
 
     def refuse_connections(self, node_id: int, target: int, refused_ms: int) -> None:
-        """Let a node be refused for a while at the address that another one tells."""
+        """Let the address that a node advertises refuse connections of another node for a while."""
 
     def strand(self) -> None:
         """Cut a leader off. Once the leader has a successor, cut off the successor instead, which then alone has the
@@ -74,14 +74,14 @@ class Victims(Protocol):
         """
 
     def slow_down(self, node_id: int, record_us: int) -> None:
-        """From now on every record that a node decides on or applies takes it so long."""
+        """From now on a node needs this time for every record that it decides on or applies."""
 
     def attack(self, node_id: int, frames: int, answers: int, *, is_forging: bool) -> None:
-        """Let a node get so many hostile requests now, and hostile answers to so many of its next requests."""
+        """Send hostile requests to a node now, and hostile responses to its next requests, in these numbers."""
 
 
 class Nemesis:
-    """Strikes now and then with one of the faults that there are in this run."""
+    """Injects faults from the selection of this run at random times."""
 
     def __init__(
         self, rng: Random, plan: FaultPlan, victims: Victims, means_ms: Iterable[int], names: Iterable[str]
@@ -94,7 +94,7 @@ class Nemesis:
         self._mean_ms = rng.choice(tuple(means_ms))
 
     def pause_ms(self) -> int:
-        """How long until the next strike."""
+        """The time until the next fault, in ms."""
         return 1 + int(self.rng.expovariate(1 / self._mean_ms))
 
     def strike(self) -> str:
@@ -118,11 +118,11 @@ class Nemesis:
         return self.rng.choice(victims.leaders() or victims.running() or victims.node_ids)
 
     def down_ms(self) -> int:
-        """How long a node stays down."""
+        """The downtime of a node, in ms."""
         return self.rng.randint(1, 3000)
 
     def two_sides(self) -> tuple[list[int], list[int]]:
-        """The nodes, divided anyhow."""
+        """A random division of the nodes into two sets."""
         ids = list(self.victims.node_ids)
         self.rng.shuffle(ids)
         side = self.rng.randrange(len(ids))
@@ -334,26 +334,26 @@ STRIKES: Final[dict[str, Callable[[Nemesis], str]]] = {
     "absurd-frames": _attack(is_forging=False),
     "long-decisions": _long_decisions,
 }
-"""What can befall nodes at one moment, by name."""
+"""The faults of nodes at one moment, by name."""
 FORGED_FRAMES: Final = "forged-frames"
-"""The fault under which only this is demanded: no node ends, and every node starts again."""
+"""Under this fault, the only requirements are that no node ends and that every node starts again."""
 PROFILES: Final[dict[str, Callable[[Nemesis], str]]] = {FORGED_FRAMES: _attack(is_forging=True)}
-"""What befalls nodes only where it is asked for by name, as no quorum keeps its promises under it."""
+"""Faults injected only on request by name, as no quorum keeps its guarantees under them."""
 MESSAGE_FAULTS: Final = ("drop", "duplicate", "delay", "slow-messages", "reorder")
-"""What can befall any message between strikes, by name."""
+"""The permanent faults of messages, by name."""
 FAULTS: Final = (*MESSAGE_FAULTS, *STRIKES)
-"""The names of all faults under which a quorum keeps its promises."""
+"""The names of all faults under which a quorum keeps its guarantees."""
 CLASSIC_FAULTS: Final = tuple(
     name
     for name in FAULTS
     if name not in ("refused-connections", "stranded-leaders", "long-decisions", "absurd-frames")
 )
-"""The faults without those that came last: runs with these are what they were."""
+"""The faults without the latest additions: runs with these faults stay the same."""
 _ALL_STRIKES: Final = {**STRIKES, **PROFILES}
 
 
 def draw_faults(rng: Random, names: Iterable[str] = FAULTS) -> Faults:
-    """How bad the network of one run is, between strikes."""
+    """Draw the permanent faults of the network in one run."""
     chosen = set(names)
     drop = rng.choice((0.0, 0.0, 0.01, 0.1))
     duplicate = rng.choice((0.0, 0.0, 0.05))
@@ -370,6 +370,6 @@ def draw_faults(rng: Random, names: Iterable[str] = FAULTS) -> Faults:
 
 
 def draw_clock_error_ms(rng: Random, names: Iterable[str] = FAULTS) -> int:
-    """How wrong a clock may be at the start of a node, either way."""
+    """The maximal error of a clock at the start of a node, in either direction, in ms."""
     error_ms = rng.choice((0, 5000, 5000, HOUR_MS, 30 * DAY_MS))
     return error_ms if "wrong-clock" in set(names) else 0

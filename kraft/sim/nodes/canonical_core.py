@@ -36,7 +36,7 @@ class CanonicalCore(CoreMember):
     """A core of a quorum with a constant voter set."""
 
     def start(self, rng: Random, now_ms: int) -> list[Output]:
-        """Begin a life with what is on disk; nothing is drawn from `rng`."""
+        """Start the node with the content of its disk; draws nothing from `rng`."""
         return super().start(_STEADY, now_ms)
 
     def _write(self, effect: AppendBatch | AppendControl | AppendFetched | TruncateLog) -> None:

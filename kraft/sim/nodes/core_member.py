@@ -252,24 +252,24 @@ class CoreMember(SteppedMember):
 
     @property
     def endpoints(self) -> Endpoints:
-        """Where it would listen."""
+        """The endpoints that the node advertises."""
         voter = self._voters.find(self.node_id)
         own = Endpoints((ListenerAddress("CONTROLLER", f"n{self.node_id}", 9000),))
         return own if voter is None else voter.endpoints
 
     @property
     def core(self) -> RaftCore:
-        """The core of this life."""
+        """The core since the last start."""
         assert self._core is not None, f"node {self.node_id} is not running"
         return self._core
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started and has not crashed since."""
+        """Whether the node is running."""
         return self._core is not None
 
     def start(self, rng: Random, now_ms: int) -> list[Output]:
-        """Begin a life with what is on disk."""
+        """Start the node with the content of its disk."""
         assert self._core is None, self.node_id
         self._old_copy = (tuple(self.log.batches), self._election)
         self._core = RaftCore(
@@ -289,7 +289,7 @@ class CoreMember(SteppedMember):
         return self._carry_out(self._core.begin(now_ms))
 
     def crash(self, rng: Random) -> None:
-        """End the life; of what was not fsynced, any part may be lost."""
+        """Crash the node; the crash may lose any part of the data that is not fsynced."""
         self._core = None
         self._flushes.clear()
         self._asked.clear()
@@ -324,7 +324,7 @@ class CoreMember(SteppedMember):
         return ""
 
     def move(self, port: int) -> None:
-        """Never asked: there are no ports."""
+        """Never called: a bare core has no ports."""
         raise AssertionError(f"core {self.node_id} listens nowhere but in memory")
 
     # Events
@@ -336,7 +336,7 @@ class CoreMember(SteppedMember):
         return self._carry_out(core.step(event, now_ms))
 
     def on_request(self, request_id: int, message: object, now_ms: int) -> list[Output]:
-        """A peer asks."""
+        """Receive a request of a peer."""
         assert isinstance(message, Request), message
         if type(message) is Vote:
             self._candidates[request_id] = message
@@ -413,7 +413,7 @@ class CoreMember(SteppedMember):
         return []
 
     def administer(self, request_id: int, message: Message, now_ms: int) -> list[Output]:
-        """Never asked: a bare core serves no clients."""
+        """Never called: a bare core serves no clients."""
         raise AssertionError(f"a bare core is asked for {message}")
 
     def read_index(self, read_id: int, now_ms: int) -> list[Output]:
@@ -517,5 +517,5 @@ class CoreMember(SteppedMember):
         return ()
 
     def content(self, snapshot: OffsetAndEpoch) -> SnapshotContent:
-        """Never asked: there are no snapshots."""
+        """Never called: a bare core has no snapshots."""
         raise AssertionError(f"a bare core has no snapshot {snapshot}")

@@ -97,10 +97,10 @@ class VoterWatch:
     """The `Watch` of a world in which voters come and go."""
 
     def submitting(self, submit_id: int, line: str, world: World) -> None:
-        """The ledger of the world sees what comes of it."""
+        """Nothing to do: the ledger of the world observes the outcome."""
 
     def administering(self, request: Message) -> None:
-        """What is asked for may be done or refused."""
+        """Nothing to do: the quorum may perform or refuse the request."""
 
     def started(self, member: Member, world: World) -> None:
         """The ledger of the world looks at the voters by itself."""

@@ -1,4 +1,4 @@
-"""The kinds of nodes that a run can consist of, and the settings that are drawn for them."""
+"""The kinds of nodes in a run, and their settings, drawn from the seed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kraft.sim.world.member_interface import Member
 from transport.protocol.apis import APIS, ApiKey
 
 MakeMember = Callable[[int, VoterSet, QuorumConfig, Random], Member]
-"""Makes the node of an id; what it draws from the `Random` is part of the run."""
+"""Makes the node of an id; its draws from the `Random` are part of the run."""
 
 
 def draw_config(rng: Random) -> QuorumConfig:
@@ -45,7 +45,7 @@ def core_member(node_id: int, voters: VoterSet, config: QuorumConfig, rng: Rando
 
 
 def canonical_core_member(node_id: int, voters: VoterSet, config: QuorumConfig, rng: Random) -> Member:
-    """A bare core that draws nothing, for exploring."""
+    """A bare core without random numbers, for exploration."""
     return CanonicalCore(node_id, voters=voters, config=config)
 
 

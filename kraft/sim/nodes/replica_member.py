@@ -104,7 +104,7 @@ _CLIENT_METRICS: Final = 16
 
 
 class Frame(Struct, frozen=True):
-    """A message on its way: its body encoded, or, where a run does without the codecs, as it is."""
+    """A message in transit: its encoded body, or the message itself in a run without the codecs."""
 
     api_key: int
     version: int
@@ -182,22 +182,22 @@ class ReplicaMember(SteppedMember):
 
     @property
     def endpoints(self) -> Endpoints:
-        """Where it listens."""
+        """The endpoints of the node."""
         return self._options.endpoints
 
     @property
     def replica(self) -> Replica:
-        """The replica of this life."""
+        """The replica since the last start."""
         assert self._replica is not None, f"node {self.node_id} is not running"
         return self._replica
 
     @property
     def core(self) -> RaftCore:
-        """The core of this life."""
+        """The core since the last start."""
         return self.replica.core
 
     def start(self, rng: Random, now_ms: int) -> list[Output]:
-        """Begin a life with what is on disk."""
+        """Start the node with the content of its disk."""
         assert self._replica is None, self.node_id
         self._rng = rng
         options = self._options
@@ -248,7 +248,7 @@ class ReplicaMember(SteppedMember):
         self._disk.on_operation = count
 
     def limit_disk(self, free_bytes: int | None) -> None:
-        """Let the disk take so many bytes more."""
+        """Let the disk accept this number of further bytes."""
         self._disk.free_bytes = free_bytes
 
     def damage(self, what: Damage, rng: Random) -> str:
@@ -290,7 +290,7 @@ class ReplicaMember(SteppedMember):
         return self._translate(outputs, now_ms) if outputs else []
 
     def on_request(self, request_id: int, message: object, now_ms: int) -> list[Output]:
-        """A peer asks."""
+        """Receive a request of a peer."""
         assert isinstance(message, Frame), message
         key, version = message.api_key, message.version
         body = _open(message, APIS[key].request)
@@ -338,7 +338,7 @@ class ReplicaMember(SteppedMember):
         self._work = Work() if is_on else None
 
     def take_work(self) -> int:
-        """How many records were decided on or applied since this was last asked."""
+        """The number of records decided on or applied since the last call."""
         return 0 if self._work is None else self._work.take()
 
     def wire_request(self, message: object) -> tuple[int, int, Message] | None:
@@ -374,7 +374,7 @@ class ReplicaMember(SteppedMember):
         return self.step(request, now_ms)
 
     def administer(self, request_id: int, message: Message, now_ms: int) -> list[Output]:
-        """Let a client ask a controller for something; one `Administered` follows while the node lives."""
+        """Receive a client's request to the controller; one `Administered` follows unless the node crashes."""
         key = type(message).__schema__.api_key
         assert key is not None, message
         request = replica_events.WireRequest(
@@ -601,7 +601,7 @@ def _alter_config(name: str) -> IncrementalAlterConfigsRequest:
 
 
 def _vote_asked(message: Message) -> VoteRequestPartitionData | None:
-    """What a request for a vote asks; None for everything else."""
+    """The description of a Vote request; None for any other message."""
     if type(message) is not VoteRequest or not message.topics or not message.topics[0].partitions:
         return None
     return message.topics[0].partitions[0]

@@ -119,13 +119,13 @@ class StateMachineMember(ReplicaMember):
         """What is under way in this life, by the ids of the calls."""
 
     def start(self, rng: Random, now_ms: int) -> list[Output]:
-        """Begin a life with what is on disk."""
+        """Start the node with the content of its disk."""
         self._lines = {}
         return super().start(rng, now_ms)
 
     @property
     def host(self) -> StateMachineHost:
-        """The application of this life."""
+        """The application since the last start."""
         application = self.replica.application
         assert isinstance(application, StateMachineHost), application
         return application

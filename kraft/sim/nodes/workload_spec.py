@@ -1,4 +1,4 @@
-"""The workload of a user's state machine in the simulator: what its clients request, and how the answers are judged.
+"""A trial of a state machine in the simulator: the requests of its clients, and the check of the responses.
 
 A request of a client is a line of text, as in schedules and traces. `workload_spec_of` makes a specification from a
 state machine alone: the commands as JSON, and the machine itself as its own specification.
@@ -52,10 +52,19 @@ def workload_spec_of(
     look: Callable[[Any], Any] | None = None,
     reads: float = READS,
 ) -> WorkloadSpec:
-    """A workload of a state machine by commands that are drawn; `look` is what a read returns, or else the `value`.
+    """Make a trial of a state machine with random commands.
 
-    The machine is its own specification: what its clients hear must be what one machine, which never restores anything,
-    would have answered in some order. So what `apply` returns may not depend on where in the log a command stands.
+    The machine is its own specification: the responses to clients must equal those of one machine, which never restores
+    a snapshot, in some order of the requests. So the result of `apply` must not depend on the offset of a command.
+
+    Args:
+        make: makes a machine in its initial state, such as its class.
+        draw_command: draws a command.
+        look: the result of a read; by default that of the machine's `value`.
+        reads: the share of reads among the requests, from 0 to 1.
+
+    Returns:
+        The trial, for `run`.
     """
     codec = Codec(make())
     lines = msgspec.json.Decoder(codec.command_type)

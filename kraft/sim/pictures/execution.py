@@ -84,7 +84,7 @@ class Arrow(Struct, frozen=True):
 
 
 class Execution(Struct, frozen=True):
-    """A schedule told from beginning to end."""
+    """The story of a whole schedule."""
 
     schedule: Schedule
     moments: tuple[Moment, ...]
@@ -147,11 +147,11 @@ class _Notes(Driver):
         self._returned: dict[tuple[int, int, int], int] = {}
 
     def on_asked(self, exchange: Exchange) -> None:
-        """A request is on its way."""
+        """A node has sent a request."""
         self._asked[exchange.sender, exchange.number] = (len(self.moments), exchange)
 
     def on_answered(self, exchange: Exchange, copy: int) -> None:
-        """The answer to a delivery is on its way."""
+        """A node has answered a delivery."""
         self._answered[exchange.sender, exchange.number, copy] = (len(self.moments), exchange)
 
     def on_performed(self, world: World, action: Action) -> None:

@@ -60,11 +60,11 @@ class Administration:
         simulator.schedule(TEND_MS, self._tend)
 
     def end(self) -> None:
-        """No more requests, so that everything can come to rest."""
+        """Send no more requests, so that the cluster can settle."""
         self._is_over = True
 
     def on_asked(self, exchange: Exchange) -> None:
-        """A broker asks for something that may come again."""
+        """A broker sends a request, which may be repeated later."""
         frame = exchange.message
         assert isinstance(frame, Frame), frame
         if exchange.sender in self._broker_ids and frame.api_key in _REPEATABLE:
@@ -99,7 +99,7 @@ class Administration:
         return 1 + int(self._rng.expovariate(1 / self._repeat_mean_ms))
 
     def _repeat(self) -> None:
-        """A request arrives again, perhaps of a former life or to another controller."""
+        """A repeated request arrives, perhaps from a former incarnation or at another controller."""
         if self._is_over:
             return
         if self._sent:
@@ -125,9 +125,24 @@ def run_cluster(
     recorded: list[Action] | None = None,
     faults: tuple[str, ...] = FAULTS,
 ) -> tuple[Result, PartitionLedger]:
-    """Simulate one cluster; what goes wrong in it is raised, with the seed and the end of the trace in its notes.
+    """Simulate one cluster of controllers and brokers with an administrative workload.
 
-    What happens is added to `recorded`, up to what went wrong.
+    Args:
+        seed: determines the whole run.
+        nodes: the number of controllers.
+        brokers: the number of brokers.
+        chaos_ms: the virtual time with faults, in ms.
+        calm_ms: the virtual time without faults in which the cluster must make progress, in ms.
+        keep_trace: whether the result contains the whole trace.
+        recorded: receives all actions, up to a failure.
+        faults: the names of the possible faults; the seed draws some of them.
+
+    Returns:
+        The counts and the digest of the run, and the ledger of its partitions.
+
+    Raises:
+        InvariantViolated: an invariant does not hold. The notes contain the seed and the end of the trace.
+        NoProgress: the cluster made no progress in the calm phase.
     """
     scenario = Scenario.drawn(CLUSTER, nodes, seed, brokers)
     work = Administration(seed, brokers)

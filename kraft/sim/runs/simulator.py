@@ -1,8 +1,8 @@
-"""Chooses what happens to a quorum, all from one seed: the event heap, virtual time, and what befalls the nodes (Kafka:
+"""Simulates a quorum from one seed: the event heap, virtual time, and the faults of the nodes (Kafka:
 `RaftEventSimulationTest`).
 
-`run` is the door: chaos for a while, the invariants checked after every event, then a calm phase that must make
-progress. Two runs with one seed are the same to the last line of their traces.
+`run` is the entry point: a phase with faults, with a check of the invariants after every event, then a calm phase that
+must make progress. Two runs with one seed have equal traces.
 """
 
 from __future__ import annotations
@@ -63,24 +63,24 @@ CHAOS_MS: Final = 8_000
 CALM_MS: Final = 60_000
 CALM_RECORDS: Final = 10
 CALM: Final = "calm"
-"""What the note says that stands where all faults end."""
+"""The text of the note at the end of all faults."""
 AFTERMATHS: Final = 2
-"""So many times every node starts anew after a run in which peers forge messages."""
+"""The number of restarts of every node after a run with forged messages."""
 AFTERMATH_MS: Final = 3_000
 CALM_NETWORK: Final = Faults(delay_ms=(1, 1))
 PAUSES_MS: Final = (200, 600, 2000)
-"""How often on average something goes wrong in a run; one of these."""
+"""The mean time between faults in a run; one of these is drawn."""
 AGAIN_MS: Final = 100
 """The time until the next attempt to start a node."""
 SAME_MOMENT_LIMIT: Final = 20_000
-"""More events than this without any time passing are a loop."""
+"""More events than this at one moment of virtual time are an endless loop."""
 NEVER_MS: Final = 10**9
-"""A deadline that is farther away than this is none."""
+"""A deadline later than this counts as no deadline."""
 _SEED_BITS: Final = 32
 
 
 class Result(Struct, frozen=True, kw_only=True):
-    """A run that went well."""
+    """The result of a run without a failure."""
 
     seed: int
     nodes: int
@@ -91,17 +91,17 @@ class Result(Struct, frozen=True, kw_only=True):
     committed: int
     acknowledged: int
     voter_sets: int
-    """How many records of the voters were committed."""
+    """The number of committed Voters records."""
     snapshots: int
-    """How many snapshots there were, those of several nodes with one id counted once."""
+    """The number of snapshot ids in the run."""
     trace: str
 
 
 class Work(Protocol):
-    """What else is done to a quorum, beside submissions."""
+    """A workload for a quorum in addition to submissions."""
 
     pauses_ms: tuple[int, ...]
-    """How often on average something goes wrong meanwhile; one of these."""
+    """The mean time between faults in this phase; one of these is drawn."""
     writes_ms: tuple[int, ...]
     """The mean time between submissions in this phase; one of these is drawn."""
 
@@ -109,25 +109,25 @@ class Work(Protocol):
         """All nodes are about to start."""
 
     def end(self) -> None:
-        """All faults are about to end; nothing more is done, so that everything can come to rest."""
+        """All faults are about to end: the workload stops, so that the quorum can settle."""
 
     def on_asked(self, exchange: Exchange) -> None:
         """A node has sent a request."""
 
     def on_administered(self, request_id: int) -> None:
-        """A client has its answer."""
+        """A client has received its response."""
 
     def on_died(self, node_id: int) -> None:
         """A node has crashed."""
 
 
 class Times(Struct):
-    """What only the chooser knows of one node."""
+    """The scheduling state of one node."""
 
     tick_at_ms: int = -1
     paused_until_ms: int = 0
     busy_until_ms: int = 0
-    """Until then its owner works, and takes no events."""
+    """Until then the owner of the replica is busy and takes no events."""
     crash_down_ms: int = 0
     flush_ms: int = 1
 
@@ -147,8 +147,8 @@ class Simulator(Driver):
         faults: tuple[str, ...] = FAULTS,
         world: World | None = None,
     ) -> None:
-        """`faults` are the names of what may go wrong; each seed draws some of these. A `world` is driven on from where
-        it is.
+        """`faults` are the names of the possible faults; each seed draws some of these. The simulator continues a given
+        `world` from its present state.
         """
         seed = scenario.seed
         self.scenario = scenario
@@ -161,7 +161,7 @@ class Simulator(Driver):
         self._rng = Random(f"{seed}/world")
         self._is_calm = False
         self._stranded: int | None = None
-        """The leader that was cut off and has no successor yet."""
+        """The leader that is cut off and has no successor yet."""
         self._times = {one: Times() for one in self.world.node_ids}
         self._work = work
         network_rng = Random(f"{seed}/network")
@@ -182,17 +182,17 @@ class Simulator(Driver):
     # The heap
 
     def schedule(self, delay_ms: int, call: Callable[[], None]) -> None:
-        """Call something when this much virtual time has passed; what comes at one moment keeps this order."""
+        """Schedule a call after this much virtual time. Calls at one moment keep the order of scheduling."""
         self._sequence += 1
         heappush(self._heap, (self.now_ms + delay_ms, self._sequence, None, call))
 
     def plan(self, action: Action) -> None:
-        """Let something happen at its time, or when the node is awake."""
+        """Schedule an action at its time, or when the node is awake."""
         self._sequence += 1
         heappush(self._heap, (action.at_ms, self._sequence, action, None))
 
     def run_until(self, end_ms: int, is_done: Callable[[], bool] | None = None) -> None:
-        """Let events happen until `is_done`, at the latest until the time has come."""
+        """Process events until `is_done`, at most until this virtual time."""
         moment, heap = 0, self._heap
         while heap and heap[0][0] <= end_ms:
             if is_done is not None and is_done():
@@ -221,7 +221,7 @@ class Simulator(Driver):
             self._perform(action)
 
     def _postpone(self, action: Action, times: Times) -> None:
-        """Let something happen when the node is awake; what it was told dies with it, what it was sent does not."""
+        """Postpone an action until the node is awake. A crash of the node drops local inputs, but not messages."""
         action = replace(action, at_ms=max(self.now_ms + 1, times.paused_until_ms, times.busy_until_ms))
         host = self.world.hosts[action.node]
         life = host.life
@@ -235,7 +235,7 @@ class Simulator(Driver):
         self.schedule(action.at_ms - self.now_ms, wake)
 
     def _record(self, recorded: list[Action], action: Action) -> bool:
-        """Perform an action; whatever it breaks, it is the last that was recorded."""
+        """Perform an action and record it first, so that a failing action is the last recorded one."""
         recorded.append(action)
         has_happened = self.world.perform(action)
         if not has_happened:
@@ -253,7 +253,7 @@ class Simulator(Driver):
             self._work.begin(self)
 
     def resume(self, first_submission: int) -> None:
-        """Go on in a world to which something has happened: what is under way there is lost, and fsyncs are done."""
+        """Continue in a world after some actions: pending messages are lost, and pending fsyncs complete."""
         now_ms = self.now_ms
         for node_id, host in self.world.hosts.items():
             for one in host.waiting.values():
@@ -268,7 +268,7 @@ class Simulator(Driver):
         self.schedule(self._workload.pause_ms(), self._submit)
 
     def chaos(self, duration_ms: int) -> None:
-        """Let the nemesis loose for a while."""
+        """Run with faults for this time."""
         self.begin()
         self.schedule(self._nemesis.pause_ms(), self._strike)
         self.run_until(duration_ms)
@@ -281,7 +281,7 @@ class Simulator(Driver):
         self._perform(Conclude(self.now_ms, WORLD, target))
 
     def aftermath(self) -> None:
-        """End all faults, and start every node anew; nothing more is demanded where peers have forged messages."""
+        """End all faults and restart every node, the only requirement after forged messages."""
         self._end_faults()
         for _ in range(AFTERMATHS):
             for node_id in self.world.node_ids:
@@ -320,18 +320,18 @@ class Simulator(Driver):
         self.schedule(self._workload.pause_ms(), self._submit)
 
     def administer(self, node_id: int, request_id: int, request: Message) -> None:
-        """Let a client ask a controller for something."""
+        """Let a client send a request to a controller."""
         key = type(request).__schema__.api_key
         assert key is not None, request
         version = APIS[key].versions.highest
         body = encode(request, version)
         self._fall_due(Administer(self.now_ms, node_id, request_id, key, version, body))
 
-    # What befalls nodes (`nemesis.Victims`)
+    # Faults of nodes (`nemesis.Victims`)
 
     @property
     def node_ids(self) -> tuple[int, ...]:
-        """All nodes, down ones too."""
+        """All nodes, including stopped ones."""
         return self.world.node_ids
 
     @property
@@ -340,11 +340,11 @@ class Simulator(Driver):
         return self.world.invariants.voter_sets()[-1].ids
 
     def running(self) -> list[int]:
-        """The nodes that are up."""
+        """The running nodes."""
         return self.world.running()
 
     def leaders(self) -> list[int]:
-        """The nodes that take themselves for leaders."""
+        """The nodes in the leader state."""
         return self.world.leaders()
 
     def crash(self, node_id: int, down_ms: int) -> None:
@@ -369,11 +369,11 @@ class Simulator(Driver):
         self._perform(CrashSoon(self.now_ms, node_id, operations, self._draw_seed()))
 
     def resign(self, node_id: int) -> None:
-        """Make a leader give up."""
+        """Make a leader resign."""
         self._fall_due(Resign(self.now_ms, node_id))
 
     def shut_down(self, node_id: int, grace_ms: int, down_ms: int) -> None:
-        """Stop a node in good order, if it manages within the grace period, and start it again."""
+        """Shut a node down gracefully, at most for the grace period, and start it again."""
         host = self.world.hosts[node_id]
         if not host.is_running:
             return
@@ -387,19 +387,19 @@ class Simulator(Driver):
         self.schedule(grace_ms, end)
 
     def pause(self, node_id: int, pause_ms: int) -> None:
-        """Let a node do nothing for a while."""
+        """Pause a node for a while."""
         self._times[node_id].paused_until_ms = self.now_ms + pause_ms
 
     def slow_disk(self, node_id: int, flush_ms: int) -> None:
-        """From now on an fsync at this node takes up to that long."""
+        """From now on an fsync at this node takes up to this time."""
         self._times[node_id].flush_ms = flush_ms
 
     def set_clock(self, node_id: int, jump_ms: int, drift: int) -> None:
-        """Let a node's clock jump ahead, and go so many thousandths too fast from now on."""
+        """Let a node's clock jump ahead, and run too fast by this many thousandths from now on."""
         self._perform(SetClock(self.now_ms, node_id, self.world.clock_offset_ms(node_id) + jump_ms, drift))
 
     def reset_connections(self, node_id: int) -> None:
-        """Break the connections of a node while requests are under way on them, both ways."""
+        """Break the connections of a node with pending requests, in both directions."""
         for exchange in self.world.under_way(node_id):
             sender, target = exchange.sender, exchange.target
             self._fall_due(Fail(self.now_ms, sender, target, exchange.number, FailureCause.RESET, exchange.kind))
@@ -410,19 +410,19 @@ class Simulator(Driver):
         self._perform(FailDisk(self.now_ms, node_id, operations, self._draw_seed()))
 
     def limit_disk(self, node_id: int, free_bytes: int, full_ms: int) -> None:
-        """Leave a node's disk only so much room for a while."""
+        """Limit the free space of a node's disk for a while."""
         self._times[node_id].crash_down_ms = full_ms
         self._perform(LimitDisk(self.now_ms, node_id, self._draw_seed(), free_bytes))
         self.schedule(full_ms, partial(self._free_disk, node_id))
 
     def damage_disk(self, node_id: int, what: Damage, down_ms: int) -> None:
-        """Let a disk lose something for good, unless that is more than the quorum bears."""
+        """Damage a disk permanently, unless the quorum cannot bear the loss."""
         if what.needs_stop and self.world.disk_losses.is_bearable(node_id):
             self.crash(node_id, down_ms)
         self._perform(DamageDisk(self.now_ms, node_id, what, self._draw_seed()))
 
     def refuse_connections(self, node_id: int, target: int, refused_ms: int) -> None:
-        """Let a node be refused for a while at the address that another one tells."""
+        """Let the address that a node advertises refuse connections of another node for a while."""
         self._network.refuse_connections(node_id, target)
         self.schedule(refused_ms, partial(self._network.accept_connections, node_id, target))
 
@@ -436,7 +436,7 @@ class Simulator(Driver):
             self.faults.isolate(leaders[0])
 
     def _strand_successor(self, node_id: int) -> None:
-        """If a node has succeeded the leader that was cut off, the two change places."""
+        """If a node has succeeded the leader that is cut off, cut off that node instead."""
         former, view = self._stranded, self.world.hosts[node_id].view
         if former is None or node_id == former or view is None or view.state != "Leader":
             return
@@ -451,11 +451,11 @@ class Simulator(Driver):
         self._perform(note)
 
     def slow_down(self, node_id: int, record_us: int) -> None:
-        """From now on every record that a node decides on or applies takes it so long."""
+        """From now on a node needs this time for every record that it decides on or applies."""
         self._perform(SlowDown(self.now_ms, node_id, record_us))
 
     def attack(self, node_id: int, frames: int, answers: int, *, is_forging: bool) -> None:
-        """Let a node get hostile requests now, unless it is paused, and hostile answers to its next requests."""
+        """Send hostile requests to a node now, unless it is paused, and hostile responses to its next requests."""
         self._attacker.lie_in_wait(node_id, answers)
         for _ in range(frames if self._is_awake(node_id) else 0):
             request = self._attacker.request(node_id, self.now_ms, is_forging=is_forging)
@@ -502,10 +502,10 @@ class Simulator(Driver):
             if election is not None and view is not None and view.epoch < election.epoch:
                 self.resign(leader_id)
 
-    # What follows from what happened (`Driver`)
+    # Reactions to actions (`Driver`)
 
     def on_asked(self, exchange: Exchange) -> None:
-        """A request is on its way."""
+        """A node has sent a request."""
         if exchange.target not in self.world.hosts:
             self._network.refuse(exchange)
             return
@@ -523,11 +523,11 @@ class Simulator(Driver):
                 self._perform(answer)
 
     def on_answered(self, exchange: Exchange, copy: int) -> None:
-        """The answer to a delivery is on its way."""
+        """A node has answered a delivery."""
         self._network.answer(exchange, copy)
 
     def on_abandoned(self, exchange: Exchange) -> None:
-        """The target is not there, or has died over the request."""
+        """The target is not running, or has crashed during the request."""
         self._network.break_off(exchange)
 
     def on_flush(self, node_id: int, number: int) -> None:
@@ -536,7 +536,7 @@ class Simulator(Driver):
         self.plan(Flushed(self.now_ms + flush_ms, node_id, number))
 
     def on_administered(self, node_id: int, request_id: int) -> None:
-        """A client has its answer."""
+        """A client has received its response."""
         if self._work is not None:
             self._work.on_administered(request_id)
 
@@ -552,7 +552,7 @@ class Simulator(Driver):
             self.plan(Tick(at_ms, node_id))
 
     def on_busy(self, node_id: int, work_ms: int) -> None:
-        """A node works for so long, and takes no events meanwhile."""
+        """A node is busy for this time and takes no events meanwhile."""
         times = self._times[node_id]
         times.busy_until_ms = self.now_ms + work_ms
         self.plan(Act(times.busy_until_ms, node_id))
@@ -562,7 +562,7 @@ class Simulator(Driver):
         return max(times.paused_until_ms, times.busy_until_ms) <= self.now_ms
 
     def on_died(self, node_id: int) -> None:
-        """A node has died in the middle of a step, or does not start with the disk it has."""
+        """A node has crashed within a step, or cannot start with its disk."""
         self._restart(node_id, self._times[node_id].crash_down_ms or AGAIN_MS)
 
 
@@ -578,10 +578,25 @@ def run(
     recorded: list[Action] | None = None,
     faults: tuple[str, ...] = FAULTS,
 ) -> Result:
-    """Simulate one quorum; what goes wrong in it is raised, with the seed and the end of the trace in its notes.
+    """Simulate one quorum (Kafka: `RaftEventSimulationTest`).
 
-    With a `workload_spec` the nodes host its state machine, and what its clients hear must be linearizable. What
-    happens is added to `recorded`, up to what went wrong.
+    Args:
+        seed: determines the whole run.
+        nodes: the number of voters.
+        make_member: the kind of the nodes.
+        trial: a state machine for the nodes to host; the responses to its clients must be linearizable.
+        chaos_ms: the virtual time with faults, in ms.
+        calm_ms: the virtual time without faults in which the quorum must make progress, in ms.
+        keep_trace: whether the result contains the whole trace.
+        recorded: receives all actions, up to a failure.
+        faults: the names of the possible faults; the seed draws some of them.
+
+    Returns:
+        The counts and the digest of the run.
+
+    Raises:
+        InvariantViolated: an invariant does not hold. The notes contain the seed and the end of the trace.
+        NoProgress: the quorum made no progress in the calm phase.
     """
     kind = kind_of(make_member) if workload_spec is None else MACHINES
     simulator = Simulator(
@@ -601,7 +616,7 @@ def run(
 
 
 def whole_run(simulator: Simulator, chaos_ms: int, calm_ms: int, *, again: str) -> Result:
-    """Chaos, then calm. What goes wrong is raised, with the end of the trace and how to have it `again` as notes."""
+    """Run the phase with faults, then the calm. A failure gets the end of the trace and the call `again` as notes."""
     try:
         simulator.chaos(chaos_ms)
         if simulator.scenario.is_forged:
@@ -616,7 +631,7 @@ def whole_run(simulator: Simulator, chaos_ms: int, calm_ms: int, *, again: str) 
 
 
 def result_of(simulator: Simulator) -> Result:
-    """What a run that went well came to."""
+    """The result of a run without a failure."""
     world = simulator.world
     return Result(
         seed=simulator.scenario.seed,

@@ -37,7 +37,7 @@ class Reconfiguration:
         simulator.schedule(self._workload.pause_ms(), self._change)
 
     def end(self) -> None:
-        """No more changes, so that everything can come to rest."""
+        """Request no more changes, so that the quorum can settle."""
         self._is_over = True
 
     def on_asked(self, exchange: Exchange) -> None:
@@ -79,8 +79,8 @@ def run_dynamic(
 ) -> Result:
     """Simulate one quorum with changes of the voters; `kind` is a key of `kraft.sim.nodes.dynamic.DYNAMIC`.
 
-    What goes wrong is raised, with the seed and the end of the trace in its notes. What happens is added to `recorded`,
-    up to what went wrong.
+    A failure is raised with the seed and the end of the trace in its notes. `recorded` receives all actions up to a
+    failure.
     """
     scenario = Scenario.drawn(kind, nodes, seed, is_forged=FORGED_FRAMES in faults)
     work = Reconfiguration(scenario)

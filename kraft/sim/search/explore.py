@@ -63,7 +63,7 @@ class Scope(Struct, frozen=True, kw_only=True):
     repeats: int = 0
     """So many times a node may send again what was not answered."""
     late_answers: int = 0
-    """So many answers may come late, or never."""
+    """The maximal number of late or lost responses."""
     depth: int | None = None
     """At most so many steps, counted from a quorum of which all nodes have started."""
 

@@ -28,7 +28,7 @@ RAISES_FOR_OTHERS: Final = "_raise_if"
 
 
 class BadSchedule(MetadataLogError):
-    """A file is no schedule, or none that can be replayed here."""
+    """A file is not a schedule, or this version cannot replay the schedule."""
 
 
 class Schedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -38,7 +38,7 @@ class Schedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     scenario: Scenario
     mutant: str | None = None
     violated: str = ""
-    """Which check failed in the end, as `check_of` names it; empty if none did."""
+    """The failed check, as named by `check_of`; empty without a failure."""
     message: str = ""
     calm_ms: int = 0
     """If given, all faults end after the actions, and this time later all nodes must have made progress."""
@@ -117,7 +117,7 @@ def perform_all(
     find: Callable[[World, Action], Action | None] = lambda world, action: action,
     on_performed: Callable[[World, Action], None] = lambda world, action: None,
 ) -> Replayed:
-    """Let everything in a schedule happen in a world as it was at its beginning, until a promise is broken.
+    """Perform all actions of a schedule in a world in its initial state, until a failure.
 
     `find` says what an action is in this world, and None if it is nothing there.
     """

@@ -1,4 +1,4 @@
-"""Looks at one seed after the other for a broken promise, and brings back the schedule that breaks it."""
+"""Searches the seeds for a run that violates an invariant, and returns the schedule of that run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class SeedSearch(Struct, frozen=True, kw_only=True):
     chaos_ms: int | None = None
     """How long things go wrong; None for as long as is usual."""
     faults: tuple[str, ...] = FAULTS
-    """What may go wrong; each seed draws some of it."""
+    """The names of possible faults; each seed draws some of them."""
 
     def run(self, seed: int, recorded: list[Action] | None = None) -> Result | Schedule:
         """One run: what it came to, or the schedule that broke a promise in it. What happens is added to `recorded`.
@@ -64,7 +64,7 @@ class SeedSearch(Struct, frozen=True, kw_only=True):
                 )
 
     def scenario(self, seed: int) -> Scenario:
-        """What the run of a seed begins with."""
+        """The initial state of the run of a seed."""
         if self.members == LOADED:
             return loaded.loaded_scenario(seed, self.nodes)
         brokers = self.brokers if self.members == CLUSTER else 0

@@ -1,4 +1,4 @@
-"""Makes a schedule that breaks a promise as short as it can be (Zeller's ddmin, with messages that are found again).
+"""Shrinks the schedule of a failure (Zeller's ddmin; actions refer to messages that replay identifies again).
 
 Parts are left out, large ones first; then a request and its answer become one round trip where that does, and any two
 actions are left out at once. That is repeated as long as it helps.
@@ -50,7 +50,7 @@ _CALM_MS: Final = 20_000
 
 
 class _Spent(Exception):
-    """The search has cost as much as it may."""
+    """The search has exceeded its budget."""
 
 
 def shrink(
@@ -108,7 +108,7 @@ def _is_stuck(schedule: Schedule) -> bool:
 
 
 class _Search:
-    """The shortest so far, and what the search for it has cost."""
+    """The shortest schedule so far, and the cost of the search."""
 
     def __init__(
         self,
@@ -205,7 +205,7 @@ class _Search:
             saved_ms //= 2
 
     def _try(self, actions: Sequence[Action]) -> bool:
-        """Let these happen, and take what did for the best if it breaks the same promise and is no longer."""
+        """Perform these actions; if they fail the same check and are no longer, they become the best schedule."""
         if self._events_left <= 0:
             raise _Spent
         shortened = self._perform(replace(self.best, actions=tuple(actions)))
@@ -224,7 +224,7 @@ class _Search:
         return True
 
     def _perform(self, schedule: Schedule) -> Replayed:
-        """What of a schedule happens in a world of its own, and what it breaks."""
+        """Replay a schedule in a new world: the performed actions and the failure."""
         world = schedule.scenario.make_world(Trace(), self._make_member, self._workload_spec)
         with planted(schedule.mutant):
             replayed = perform_all(world, schedule, find=_found_again)

@@ -20,15 +20,15 @@ from kraft.sim.world.world import World
 from metadata_log.serde import Message
 
 CLIENTS: Final = 3
-"""So many ask with numbers."""
+"""The number of clients with sequence numbers."""
 NUMBERED: Final = 0.65
-"""How many of the commands are theirs."""
+"""The share of the commands from these clients."""
 GOES_ON: Final = 0.4
-"""How often such a client asks for something new."""
+"""The probability that such a client sends a new request."""
 
 
 class Asked(Struct):
-    """One operation: from when it was first asked for, whatever became of that, to the first answer."""
+    """One operation: from its first request to its first response, including all repetitions."""
 
     line: Line
     invoked_ms: int
@@ -59,7 +59,7 @@ class ClientHistory:
         self._applied: dict[int, int] = {}
 
     def submitting(self, submit_id: int, line: str, world: World) -> None:
-        """A client is about to ask. One with a number asks for the same thing, however often it does."""
+        """A client is about to send a request. All requests with one sequence number must be equal."""
         parsed, ledger = Line.parse(line), world.invariants
         name = submit_id if parsed.client is None else line
         self._of_submission[submit_id] = name
@@ -70,11 +70,11 @@ class ClientHistory:
         raise AssertionError(f"no controller answers {request}")
 
     def started(self, member: Member, world: World) -> None:
-        """A node has begun a life."""
+        """A node has started."""
         self._compare(member)
 
     def stepped(self, member: Member, outputs: list[Output], world: World) -> None:
-        """A node has done something: it may have applied something, or have answers for clients."""
+        """A node has completed a step: it may have applied batches or answered clients."""
         self._compare(member)
         for output in outputs:
             if isinstance(output, Done):
@@ -119,7 +119,7 @@ class ClientHistory:
                 )
 
     def unsettled(self, world: World) -> str:
-        """Nothing is demanded beyond a quorum that works and decides on what it was asked."""
+        """There is no requirement beyond those for every quorum."""
         return ""
 
     def concluded(self, world: World) -> None:
@@ -162,10 +162,10 @@ class ClientWorkload:
         self._mean_ms = rng.choice(means_ms)
         self.next_id = 1
         self._under_way: dict[str, Line] = {}
-        """What each client with numbers asks, until it goes on."""
+        """The present request of each client with sequence numbers."""
 
     def candidates(self, world: World) -> list[int]:
-        """The nodes that a client may ask: any that is up."""
+        """The possible targets of a client: all running nodes."""
         return world.running_voters()
 
     def pause_ms(self) -> int:
@@ -173,7 +173,7 @@ class ClientWorkload:
         return 1 + int(self._rng.expovariate(1 / self._mean_ms))
 
     def next_submission(self, candidates: list[int]) -> tuple[int, int, str]:
-        """The id of a new submission, the node to hand it to, and the line."""
+        """The id of a new submission, its target node, and its line."""
         rng = self._rng
         submit_id = self.next_id
         self.next_id += 1
@@ -183,7 +183,7 @@ class ClientWorkload:
         return submit_id, rng.choice(candidates), str(line)
 
     def _numbered(self, ask: str, client: str) -> Line:
-        """What a client asks again, or if it goes on, this."""
+        """The repeated request of a client, or the new one if the client continues."""
         last = self._under_way.get(client)
         if last is None or self._rng.random() < GOES_ON:
             last = self._under_way[client] = Line(ask, client, 1 if last is None else last.number + 1)

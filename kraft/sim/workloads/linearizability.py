@@ -40,7 +40,7 @@ class Operation(Struct, frozen=True, kw_only=True):
 
 
 class Verdict(Enum):
-    """What came of a search. `UNDECIDED` means that it had to stop before it knew."""
+    """The result of a search. `UNDECIDED` means that the search exceeded its budget."""
 
     LINEARIZABLE = "linearizable"
     VIOLATED = "violated"
@@ -55,7 +55,7 @@ class Finding(Struct, frozen=True, kw_only=True):
     culprit: Operation | None = None
     why: str = ""
     steps: int = 0
-    """How often the model was asked."""
+    """The number of calls of the model."""
 
 
 def check(

@@ -30,10 +30,10 @@ class LoadWatch:
         self._elections = world.invariants.votes.elections
 
     def submitting(self, submit_id: int, line: str, world: World) -> None:
-        """The ledger of the world sees what comes of it."""
+        """Nothing to do: the ledger of the world observes the outcome."""
 
     def administering(self, request: Message) -> None:
-        """What is asked for may be done or refused."""
+        """Nothing to do: the quorum may perform or refuse the request."""
 
     def started(self, member: Member, world: World) -> None:
         """Nothing is remembered of a node."""

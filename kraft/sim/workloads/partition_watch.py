@@ -24,7 +24,7 @@ class PartitionWatch:
         self._place = 0
 
     def submitting(self, submit_id: int, line: str, world: World) -> None:
-        """The ledger of the world sees what comes of it."""
+        """Nothing to do: the ledger of the world observes the outcome."""
 
     def administering(self, request: Message) -> None:
         """From now on partitions may be elected uncleanly if this asks for it; it may be decided on late."""
@@ -73,7 +73,7 @@ class PartitionWatch:
         """There is nothing that can only be judged now."""
 
     def unsettled(self, world: World) -> str:
-        """What is not yet as it has to become when all faults end; empty if nothing."""
+        """Which requirement after the end of all faults is not met yet; empty if none."""
         image = self.ledger.image
         for broker_id in self._broker_ids:
             member = world.hosts[broker_id].member

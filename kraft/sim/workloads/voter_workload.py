@@ -27,16 +27,16 @@ from transport.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from transport.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 
 MOST_AT_ONCE: Final = 4
-"""So many changes may be asked for before one is answered."""
+"""The maximal number of pending change requests."""
 LINGER_MS: Final = 12_000
-"""What a node said before it lost its disk can still be on its way for so long."""
+"""The maximal time in transit of messages that a node sent before it lost its disk."""
 PORTS: Final = (9000, 9001, 9002)
 _TIMEOUT_MS: Final = 2000
 _UPGRADE: Final = 1
 
 
 class AskVoters(Struct, frozen=True):
-    """A client asks a node for another voter set."""
+    """A client requests a voter change from a node."""
 
     node_id: int
     request_id: int
@@ -98,11 +98,11 @@ class VoterWorkload:
         return 1 + int(self._rng.expovariate(1 / self._mean_ms))
 
     def answered(self, request_id: int) -> None:
-        """A change is answered, however it was: what comes of it stands in a log by now."""
+        """A change request has its response: its effect, if any, is in a log by now."""
         self._asked.pop(request_id, None)
 
     def died(self, node_id: int) -> None:
-        """A node will answer nothing more; what it wrote stands in its log."""
+        """A node has stopped and answers no more requests; its writes are in its log."""
         self._asked = {at: one for at, one in self._asked.items() if one.node_id != node_id}
 
     def next_steps(self, world: World, now_ms: int) -> list[Step]:
@@ -185,7 +185,7 @@ class VoterWorkload:
     def _is_safe(
         self, world: World, now_ms: int, *, removed: ReplicaKey | None = None, lost: ReplicaKey | None = None
     ) -> bool:
-        """Whether a majority can come together whatever becomes of all that was asked for."""
+        """Whether a majority is possible with every outcome of the pending changes."""
         changes = [(one.key, one.is_addition) for one in self._asked.values()]
         changes += [(key, True) for until_ms, key in self._lingering if until_ms > now_ms]
         if lost is not None:

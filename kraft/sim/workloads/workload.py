@@ -25,7 +25,7 @@ class Workload:
         return 1 + int(self._rng.expovariate(1 / self._mean_ms))
 
     def next_submission(self, candidates: list[int]) -> tuple[int, int, str]:
-        """The id of a new submission, the node to hand it to, and the record."""
+        """The id of a new submission, its target node, and its record."""
         submit_id = self.next_id
         self.next_id += 1
         return submit_id, self._rng.choice(candidates), f"value-{submit_id}"

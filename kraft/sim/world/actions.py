@@ -16,7 +16,7 @@ WORLD = 0
 
 
 class Happening(Struct, frozen=True, tag_field="do", omit_defaults=True):
-    """Something that happens at a node, so many ms of virtual time after the run began."""
+    """An action at a node, at a virtual time in ms since the beginning of the run."""
 
     at_ms: int
     node: int
@@ -64,7 +64,7 @@ class Deliver(Happening, frozen=True, tag="deliver"):
 
 
 class Return(Happening, frozen=True, tag="return"):
-    """The answer to the `copy`-th delivery of a request reaches `node`, which asked."""
+    """The response to the `copy`-th delivery of a request reaches its sender, `node`."""
 
     peer: int
     number: int
@@ -90,7 +90,7 @@ class Fail(Happening, frozen=True, tag="fail"):
 
 
 class Flushed(Happening, frozen=True, tag="flushed"):
-    """The so-many-th fsync that a node began is done."""
+    """The fsync of a node with this number completes."""
 
     number: int
 
@@ -107,7 +107,7 @@ class Submit(Happening, frozen=True, tag="submit"):
 
 
 class Administer(Happening, frozen=True, tag="administer"):
-    """A client asks a controller for something: the body of a request as it stands on the wire."""
+    """A client sends a request to a controller; the body is in wire format."""
 
     request_id: int
     api_key: int
@@ -116,15 +116,15 @@ class Administer(Happening, frozen=True, tag="administer"):
 
 
 class Intrude(Happening, frozen=True, tag="intrude"):
-    """A frame of no simulated node reaches `node`: the body of a request as it stands on the wire."""
+    """A frame from outside of the quorum reaches `node`; the body of the request is in wire format."""
 
     api_key: int
     version: int
     body: bytes
     what: str
-    """What the frame asks, for readers of a schedule."""
+    """A description of the frame for readers of a schedule."""
     claims: int | None = None
-    """The replica id that the sender gives as its own, where that counts as a sign of life."""
+    """The replica id that the sender claims, where that counts as a sign of life."""
 
 
 class Forge(Happening, frozen=True, tag="forge"):
@@ -134,13 +134,13 @@ class Forge(Happening, frozen=True, tag="forge"):
     number: int
     kind: str
     body: bytes
-    """The body of the answer as it stands on the wire, in the version of the request."""
+    """The body of the response in wire format, in the version of the request."""
     what: str
     """What the answer says, for readers of a schedule."""
 
 
 class Resign(Happening, frozen=True, tag="resign"):
-    """A leader is asked to give up."""
+    """A leader receives the order to resign."""
 
 
 class SlowDown(Happening, frozen=True, tag="slow-down"):
@@ -150,11 +150,11 @@ class SlowDown(Happening, frozen=True, tag="slow-down"):
 
 
 class Act(Happening, frozen=True, tag="act"):
-    """A node is done with its work, and what that led to leaves it."""
+    """A busy node completes its step and emits the outputs."""
 
 
 class ShutDown(Happening, frozen=True, tag="shut-down"):
-    """A node is told that it will stop; a `Crash` ends it."""
+    """A node begins a graceful shutdown; a `Crash` ends the node."""
 
 
 class SetClock(Happening, frozen=True, tag="set-clock"):

@@ -20,12 +20,12 @@ from metadata_log.records.batch import RecordBatch, scan
 
 
 class Damage(StrEnum):
-    """The ways in which a disk loses what was on it for good."""
+    """The kinds of permanent damage of a disk."""
 
     ROT = "rot"
     """A bit flips."""
     ASTRAY = "astray"
-    """What was written to one place stands at another."""
+    """A write went to a wrong place."""
     UNREADABLE = "unreadable"
     """A sector cannot be read any more."""
     LOST_FILE = "lost-file"
@@ -39,7 +39,7 @@ class Damage(StrEnum):
 
     @property
     def needs_stop(self) -> bool:
-        """Whether it can only befall a node that is down."""
+        """Whether this damage requires a stopped node."""
         return self in (Damage.WIPED, Damage.FOREIGN, Damage.OLD_COPY)
 
 

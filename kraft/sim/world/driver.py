@@ -34,19 +34,19 @@ class Driver:
     """
 
     def on_asked(self, exchange: Exchange) -> None:
-        """A request is on its way."""
+        """A node has sent a request."""
 
     def on_answered(self, exchange: Exchange, copy: int) -> None:
-        """The answer to a delivery is on its way."""
+        """A node has answered a delivery."""
 
     def on_abandoned(self, exchange: Exchange) -> None:
-        """The target is not there, or has died over the request."""
+        """The target is not running, or has crashed during the request."""
 
     def on_flush(self, node_id: int, number: int) -> None:
         """An fsync has begun."""
 
     def on_administered(self, node_id: int, request_id: int) -> None:
-        """A client has its answer."""
+        """A client has received its response."""
 
     def on_stepped(self, node_id: int) -> None:
         """A node has done something; it may want to be woken at another time."""
@@ -55,4 +55,4 @@ class Driver:
         """A node works for so long, and takes no events meanwhile; an `Act` ends that."""
 
     def on_died(self, node_id: int) -> None:
-        """A node has died in the middle of a step, or does not start with the disk it has."""
+        """A node has crashed within a step, or cannot start with its disk."""

@@ -32,7 +32,7 @@ class SimulatedRequest(Struct, frozen=True):
     kind: str = ""
     """The kind of the request, for the reader of a trace."""
     is_indirect: bool = False
-    """Whether it goes to the address of a bootstrap server, and not to that which the peer itself has told."""
+    """Whether the request goes to a bootstrap address, and not to the address that the peer advertises."""
 
 
 class Answer(Struct, frozen=True):
@@ -78,7 +78,7 @@ class Changed(Struct, frozen=True):
 
 
 class PeerFaultReported(Struct, frozen=True):
-    """The node reports that a peer is not what it seems."""
+    """The node reports a suspicion against a peer."""
 
     peer_id: int
     what: str
@@ -99,7 +99,7 @@ STRANGERS: Final = 1 << 50
 
 
 NOWHERE: Final = -1
-"""What stands for a node where an address leads to none."""
+"""The target id of an address without a node."""
 
 
 class Crashed(Exception):
@@ -111,22 +111,22 @@ class Member(ObservedMember, Protocol):
 
     @property
     def endpoints(self) -> Endpoints:
-        """Where it listens."""
+        """The endpoints of the node."""
 
     def start(self, rng: Random, now_ms: int) -> list[Output]:
-        """Begin a life with what is on disk."""
+        """Start the node with the content of its disk."""
 
     def crash(self, rng: Random) -> None:
-        """End the life; of what was not fsynced, any part may be lost."""
+        """Crash the node; the crash may lose any part of the data that is not fsynced."""
 
     def crash_soon(self, operations: int) -> None:
-        """Die in the middle of what comes next: that step raises `Crashed` when it has done some of its work."""
+        """Crash within the next step: that step raises `Crashed` after a part of its work."""
 
     def fail_soon(self, operations: int) -> None:
-        """Let the so-many-th operation that changes something on the disk raise `OSError`, in this life."""
+        """Let a later writing operation on the disk, counted from now, raise `OSError` in this life."""
 
     def limit_disk(self, free_bytes: int | None) -> None:
-        """Let the disk take so many bytes more and then raise `OSError`; None for any number."""
+        """Let the disk accept this number of further bytes and then raise `OSError`; None removes the limit."""
 
     def damage(self, what: Damage, rng: Random) -> str:
         """Let the disk lose something; says what, or nothing if that is not possible here."""
@@ -143,7 +143,7 @@ class Member(ObservedMember, Protocol):
         """Time has passed."""
 
     def on_request(self, request_id: int, message: object, now_ms: int) -> list[Output]:
-        """A peer asks."""
+        """Receive a request of a peer."""
 
     def on_reply(self, request_id: int, message: object, now_ms: int) -> list[Output]:
         """A peer answers."""
@@ -161,10 +161,10 @@ class Member(ObservedMember, Protocol):
         """An fsync is done."""
 
     def submit(self, submit_id: int, value: bytes, now_ms: int) -> list[Output]:
-        """Hand over a record for the log; one `Done` follows while the node lives."""
+        """Submit a record; one `Done` follows unless the node crashes."""
 
     def administer(self, request_id: int, message: Message, now_ms: int) -> list[Output]:
-        """Let a client ask a controller for something; one `Administered` follows while the node lives."""
+        """Receive a client's request to the controller; one `Administered` follows unless the node crashes."""
 
     def resign(self, now_ms: int) -> list[Output]:
         """Ask a leader to give up."""
@@ -182,7 +182,7 @@ class Member(ObservedMember, Protocol):
         """Count the records that each step decides on or applies, or stop counting."""
 
     def take_work(self) -> int:
-        """How many records were decided on or applied since this was last asked."""
+        """The number of records decided on or applied since the last call."""
 
     def wire_request(self, message: object) -> tuple[int, int, Message] | None:
         """The API key, the version and the wire form of a request that this node has sent; None if it has none."""
@@ -199,7 +199,7 @@ class SteppedMember(ABC):
     @property
     @abstractmethod
     def core(self) -> RaftCore:
-        """The core of this life."""
+        """The core since the last start."""
 
     @abstractmethod
     def step(self, event: Tick | Resign | BeginShutdown, now_ms: int) -> list[Output]:
@@ -222,7 +222,7 @@ class SteppedMember(ABC):
         return view_of(self.core)
 
     def election(self) -> ElectionState | None:
-        """What stands in quorum-state on disk."""
+        """The content of quorum-state on disk."""
         return self._election
 
     def voters(self) -> tuple[ReplicaKey, ...]:

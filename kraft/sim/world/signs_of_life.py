@@ -21,12 +21,12 @@ LEADER_GONE: Final = "Follower->Prospective leader-gone"
 """How a voter tells that it stands because its leader's process has ended."""
 _LEAVES: Final = "Follower->"
 _REMEMBERED: Final = 40
-"""So many answers of a peer are looked through."""
+"""The number of remembered responses of a peer."""
 _FETCHES: Final = frozenset(("Fetch", "FetchSnapshot"))
 
 
 class Sign(Struct):
-    """What one node was last shown of one peer."""
+    """The last response of one peer to one node."""
 
     answered_ms: int
     message: object
@@ -49,13 +49,13 @@ class SignsOfLife:
         """By node how many requests it had sent when it last ceased to be a follower: it forgets those."""
 
     def answered(self, exchange: Exchange, message: object, now_ms: int) -> None:
-        """A peer answers a node."""
+        """A peer has answered a node."""
         if exchange.kind in _FETCHES and exchange.number > self._left.get(exchange.sender, 0):
             signs = self._signs.setdefault(exchange.sender, {}).setdefault(exchange.target, deque(maxlen=_REMEMBERED))
             signs.append(Sign(now_ms, message, exchange.asked_in, exchange.request_id, exchange.is_indirect))
 
     def refused(self, member: Member, exchange: Exchange) -> None:
-        """A node is refused at an address."""
+        """An address has refused a connection of a node."""
         for is_strict in (False, True):
             sign = self._last(member, exchange.target, is_strict=is_strict)
             if sign is not None and sign.is_indirect == exchange.is_indirect:
@@ -66,13 +66,13 @@ class SignsOfLife:
         self._deceived[node_id] = None
 
     def died(self, node_id: int) -> None:
-        """A node forgets what it knew."""
+        """A node crashes and forgets all responses."""
         self._signs.pop(node_id, None)
         self._deceived.pop(node_id, None)
 
     def changed(self, member: Member, what: str, requests: int) -> None:
-        """A node that has sent so many requests goes from one state to another. One that follows no more forgets what
-        it knew of its leader.
+        """A node that has sent `requests` requests changes its state. A node that stops following forgets the responses
+        of its leader.
         """
         if what == LEADER_GONE and member.node_id not in self._deceived:
             self._check_gone(member)
@@ -90,7 +90,7 @@ class SignsOfLife:
             )
 
     def pre_granted(self, member: Member, view: View | None, now_ms: int) -> None:
-        """A node helps another one to stand."""
+        """A node grants a pre-vote to another node."""
         if view is None or view.state != "Follower":
             return
         leader_id = view.leader.leader_id
@@ -122,10 +122,10 @@ class SignsOfLife:
 
 
 class UncheckedSigns(SignsOfLife):
-    """Looks at no follower."""
+    """Checks no follower."""
 
     def changed(self, member: Member, what: str, requests: int) -> None:
-        """A node may stand whenever it likes."""
+        """A node may campaign at any time."""
 
     def pre_granted(self, member: Member, view: View | None, now_ms: int) -> None:
         """A node may grant any pre-vote."""

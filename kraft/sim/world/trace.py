@@ -12,7 +12,7 @@ DIGEST_LINES: Final = 64
 
 
 class Trace:
-    """Takes lines; keeps all of them only if asked to."""
+    """Collects the lines of a trace; keeps all of them only on request."""
 
     def __init__(self, *, keep_all: bool = False) -> None:
         self._digest = hashlib.blake2b(digest_size=16)
@@ -20,7 +20,7 @@ class Trace:
         self._lines: deque[str] = deque(maxlen=None if keep_all else TAIL_LINES)
 
     def add(self, now_ms: int, node_id: int, what: str) -> None:
-        """Note that something happened at a node; 0 stands for the world around."""
+        """Add a line for a node; node 0 is the world."""
         fresh = self._fresh
         fresh.append(f"{now_ms} {node_id} {what}")
         if len(fresh) == DIGEST_LINES:

@@ -50,7 +50,7 @@ class Unchecked(Invariants):
 
 
 class NoCheckQuorum(CheckQuorum):
-    """Looks at no leader."""
+    """Checks no leader."""
 
     def led(self, node_id: int, epoch: int, voters: VoterSet, now_ms: int) -> None:
         """Any node may lead."""

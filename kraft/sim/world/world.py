@@ -78,17 +78,17 @@ _OF_SOUND_PEERS: Final = (
     "whose address nobody has told",
     "it calls our request invalid",
 )
-"""How the suspicions end that a sound peer can raise: a Fetch that was overtaken by later ones; the resignation of a
-leader of which the node has never heard, and how it answers that.
+"""The last words of suspicions that a correct peer can cause: a Fetch overtaken by later ones; the resignation of a
+leader that the node does not know, and the response to that.
 """
 STUCK_MS: Final = 5_000
-"""A submission that was made so long ago is decided, when all faults have ended (TLA+: ValuesNotStuck)."""
+"""After the end of all faults, a submission is decided within this time (TLA+: ValuesNotStuck)."""
 START_MS: Final = 1_700_000_000_000
-"""What a right clock shows when a run begins."""
+"""The time of a correct clock at the beginning of a run."""
 
 
 class NodeEnded(AssertionError):
-    """A frame from outside has ended a node, which no frame may."""
+    """A frame from the network has ended a node, which violates the guarantee that no frame does so."""
 
 
 class NoProgress(AssertionError):
@@ -96,7 +96,7 @@ class NoProgress(AssertionError):
 
 
 class Held(Struct, frozen=True):
-    """What a step has led to, while the node is still busy with it."""
+    """The result of a step while the node is still busy with that step."""
 
     view: View
     outputs: list[Output]
@@ -112,55 +112,55 @@ class Host(Struct):
     """The view, for the trace."""
     clock_offset_ms: int = 0
     clock_drift: int = 0
-    """So many thousandths the clock is too fast."""
+    """The excess speed of the clock, in thousandths."""
     clock_set_ms: int = 0
-    """When it was right but for its offset."""
+    """The virtual time since which the drift counts."""
     life: int = 0
     is_running: bool = False
     crash_seed: int = 0
     requests: int = 0
     waiting: dict[int, Exchange] = {}
-    """By number the requests that it waits for answers to, in this life."""
+    """The pending requests of this life, by number."""
     is_disk_failing: bool = False
-    """Whether its disk may fail by itself in this life."""
+    """Whether the disk may fail in this life."""
     is_disk_limited: bool = False
     submitted: dict[int, int] = {}
-    """Since when it owes answers to submissions, in this life."""
+    """The start times of the pending submissions of this life."""
     flushes: int = 0
     flushing: dict[int, int] = {}
-    """By number the tickets of the fsyncs that are not done."""
+    """The tickets of the pending fsyncs, by number."""
     record_us: int = 0
-    """How long a record takes that the node decides on or applies."""
+    """The time for each record that the node decides on or applies, in µs."""
     held: Held | None = None
-    """What the node is busy with; it takes no events meanwhile."""
+    """The step in progress; the node takes no events meanwhile."""
     asked: dict[int, tuple[Exchange, int]] = {}
-    """By the id it has here each delivery that awaits its answer."""
+    """The deliveries without an answer, by their request id at this node."""
 
 
 class Watch(Protocol):
-    """More invariants, beside those of the quorum; each method may raise `InvariantViolated`."""
+    """Additional invariants beside those of the quorum; each method may raise `InvariantViolated`."""
 
     def submitting(self, submit_id: int, line: str, world: World) -> None:
         """A client is about to submit a record."""
 
     def administering(self, request: Message) -> None:
-        """A client is about to ask for something."""
+        """A client is about to send a request."""
 
     def started(self, member: Member, world: World) -> None:
-        """A node has begun a life."""
+        """A node has started."""
 
     def stepped(self, member: Member, outputs: list[Output], world: World) -> None:
-        """A node has done something."""
+        """A node has completed a step."""
 
     def unsettled(self, world: World) -> str:
-        """What is not yet as it has to become when all faults end; empty if nothing."""
+        """Which requirement after the end of all faults is not met yet; empty if none."""
 
     def concluded(self, world: World) -> None:
         """The run is over."""
 
 
 class World:
-    """The nodes, the messages between them, and the ledger of what they promised."""
+    """The nodes, the messages between them, and the invariants."""
 
     def __init__(
         self,
@@ -181,29 +181,29 @@ class World:
         self.driver = Driver()
         self.now_ms = 0
         self.events = 0
-        """How many inputs nodes were given."""
+        """The number of inputs to all nodes."""
         self.exchanges: dict[tuple[int, int], Exchange] = {}
-        """By sender and number every request so far."""
+        """Every request so far, by sender and number."""
         self.is_attacked = False
-        """Whether any node was sent a message that no sound peer sends."""
+        """Whether any node has received a hostile message."""
         self.has_forgotten = False
-        """Whether any node was given an empty disk."""
+        """Whether any node has received an empty disk."""
         self.acknowledged = 0
         self.refused: list[bytes] = []
         self._pending: dict[int, bytes] = {}
         self._next_request_id = 1
 
     def demand_only_survival(self) -> None:
-        """Check nothing more than that no node ends: peers may forge what only the true sender could deny."""
+        """Check only that no node ends: forged messages may be indistinguishable from correct ones."""
         voters = self.invariants.voter_sets()[-1]
         self.invariants, self.check_quorum, self.watch = Unchecked(voters), NoCheckQuorum(0), None
         self.is_attacked, self.signs = True, UncheckedSigns(0)
 
     def perform(self, action: Action) -> bool:
-        """Let something happen; False if it cannot, as what it is about is not there.
+        """Perform an action; returns False if its subject does not exist, such as a request or a running node.
 
         Raises:
-            AssertionError: a promise was broken, by the quorum (`InvariantViolated`) or to itself.
+            AssertionError: the quorum violates an invariant (`InvariantViolated`), or a node its own assertion.
         """
         at_ms = action.at_ms
         self.now_ms = at_ms if at_ms > self.now_ms else self.now_ms
@@ -213,11 +213,11 @@ class World:
 
     @property
     def node_ids(self) -> tuple[int, ...]:
-        """All nodes, down ones too."""
+        """All nodes, including stopped ones."""
         return tuple(self.hosts)
 
     def running(self) -> list[int]:
-        """The nodes that are up."""
+        """The running nodes."""
         return [node_id for node_id, host in self.hosts.items() if host.is_running]
 
     def running_voters(self) -> list[int]:
@@ -225,17 +225,17 @@ class World:
         return [node_id for node_id in self.invariants.voter_sets()[-1].ids if self.hosts[node_id].is_running]
 
     def may_start(self, node_id: int) -> bool:
-        """Whether the quorum can bear that a node comes back with the disk it has, or the node refuses that disk."""
+        """Whether a node may restart with its disk: the quorum bears the loss, or the node must refuse the disk."""
         if self._must_refuse(node_id):
             return True
         return self.disk_losses.may_return(node_id, self.running_voters(), self.invariants)
 
     def _must_refuse(self, node_id: int) -> str:
-        """What a node's disk has lost that the node has to notice at its start."""
+        """The damage of a disk that the node has to detect at its start."""
         return self.hosts[node_id].member.must_refuse() if self.disk_losses.is_damaged(node_id) else ""
 
     def under_way(self, node_id: int) -> list[Exchange]:
-        """The requests from and to a node that are neither answered nor given up."""
+        """The pending requests from and to a node."""
         return [
             exchange
             for host in self.hosts.values()
@@ -244,7 +244,7 @@ class World:
         ]
 
     def leaders(self) -> list[int]:
-        """The nodes that take themselves for leaders."""
+        """The nodes in the leader state."""
         return [
             node_id
             for node_id, host in self.hosts.items()
@@ -267,7 +267,7 @@ class World:
         )
 
     def _stuck(self) -> list[tuple[int, int]]:
-        """By node and id the submissions that have not been decided for long (TLA+: ValuesNotStuck)."""
+        """The submissions undecided for too long, by node and id (TLA+: ValuesNotStuck)."""
         return [
             (host.member.node_id, submit_id)
             for host in self.hosts.values()
@@ -276,7 +276,7 @@ class World:
         ]
 
     def deadline_ms(self, node_id: int) -> int:
-        """When a node that is up wants a tick, in virtual time."""
+        """The next deadline of a running node, in virtual time."""
         host = self.hosts[node_id]
         deadline_ms = host.member.deadline_ms() - START_MS - host.clock_offset_ms
         if host.clock_drift:
@@ -285,7 +285,7 @@ class World:
         return deadline_ms
 
     def clock_offset_ms(self, node_id: int) -> int:
-        """How wrong the clock of a node is now."""
+        """The present error of a node's clock, in ms."""
         return self._clock(self.hosts[node_id]) - START_MS - self.now_ms
 
     def _clock(self, host: Host) -> int:
