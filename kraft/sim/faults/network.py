@@ -15,7 +15,7 @@ from kraft.sim.world.driver import Exchange
 from transport.faults import FaultPlan, Kind
 
 _OF_QUORUM: Final = frozenset(("PreVote", "Vote", "BeginQuorumEpoch", "EndQuorumEpoch", "Fetch", "FetchSnapshot"))
-"""The kinds of requests that go by one connection; what the application asks for goes by another."""
+"""The kinds of requests on one connection; the requests of the application use another connection."""
 
 
 class Agenda(Protocol):
@@ -40,7 +40,7 @@ class Network:
         """By connection and direction the last message and when it arrives, where the order is kept."""
 
     def refuse_connections(self, sender: int, target: int) -> None:
-        """From now on a node is refused at the address that another one tells."""
+        """From now on the address that a node advertises refuses connections of another node."""
         self._refusing[sender, target] = None
 
     def accept_connections(self, sender: int, target: int) -> None:

@@ -70,5 +70,5 @@ class Cluster:
 
 
 def broker_ids(count: int) -> tuple[int, ...]:
-    """The ids of so many brokers."""
+    """The ids of this number of brokers."""
     return tuple(range(FIRST_BROKER, FIRST_BROKER + count))

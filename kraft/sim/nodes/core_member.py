@@ -237,7 +237,7 @@ class CoreMember(SteppedMember):
         self._election = election
         self.log = CoreLog(log)
         self.effects: list[Effect] = []
-        """What the core asked for in the last step."""
+        """The effects of the core in the last step."""
         self._core: RaftCore | None = None
         self._flushes: dict[int, tuple[int, FlushLog]] = {}
         self._asked: dict[int, int] = {}
@@ -299,12 +299,12 @@ class CoreMember(SteppedMember):
         self.log.crash(rng)
 
     def crash_soon(self, operations: int) -> None:
-        """Die in the middle of what comes next, before the so-many-th effect."""
+        """Crash before a later effect, counted from now."""
         self._effects_left = operations
         self._failure = Crashed(f"before effect {operations}")
 
     def fail_soon(self, operations: int) -> None:
-        """Let the so-many-th effect fail."""
+        """Let a later effect fail, counted from now."""
         self._effects_left = operations
         self._failure = OSError(errno.EIO, "input/output error")
 
@@ -312,7 +312,7 @@ class CoreMember(SteppedMember):
         """A log in memory is never full."""
 
     def damage(self, what: Damage, rng: Random) -> str:
-        """Of a log in memory only the whole can be lost, or what came after the start of this life."""
+        """A log in memory can lose only everything, or everything since the last start."""
         if not what.needs_stop:
             return ""
         batches, election = self._old_copy if what is Damage.OLD_COPY else ((), None)
@@ -348,7 +348,7 @@ class CoreMember(SteppedMember):
         return self.step(Replied(request_id, self._asked[request_id], message), now_ms)
 
     def on_frame(self, request_id: int, api_key: int, version: int, body: bytes, now_ms: int) -> list[Output]:
-        """A sender that is no simulated node asks; the frame is translated as a replica translates it."""
+        """Receive a request from outside of the quorum, translated from its frame as in a replica."""
         message = decode(APIS[api_key].request, version, body)
         wire = WireRequest(
             request_id=request_id, api_key=api_key, version=version, message=message, listener=DEFAULT_LISTENER

@@ -92,7 +92,7 @@ DIRECTORY: Final = "/log"
 PARTITION: Final = f"{DIRECTORY}/{METADATA_TOPIC}-{METADATA_PARTITION}"
 QUORUM_STATE: Final = f"{PARTITION}/{FILE_NAME}"
 REMEMBERED: Final = 1024
-"""So many files and batches are not parsed anew if they are met again."""
+"""The number of cached parsed files and batches."""
 FORMATTED_MS: Final = 1_600_000_000_000
 PORT: Final = 9000
 _HOST: Final = re.compile("[nbv][1-9][0-9]{0,5}")
@@ -154,7 +154,7 @@ class ReplicaMember(SteppedMember):
             judged_per_turn=judged_per_turn,
         )
         self._broker = broker
-        """What the agent of a broker is told, but for what it finds on its disk."""
+        """The configuration of a broker's agent, without the content of its disk."""
         self._application = application
         self._versions = versions
         self._uses_codecs = uses_codecs
@@ -173,7 +173,7 @@ class ReplicaMember(SteppedMember):
         self._sent: tuple[Message | None, int, bytes | Message] = (None, 0, b"")
         """The last message that was sent, its version, and what was sent of it."""
         self.stale = StaleRequests()
-        """What must be refused by the controller of this life."""
+        """The stale requests that the present controller must refuse."""
         self._work: Work | None = None
 
     def move(self, port: int) -> None:
@@ -212,7 +212,7 @@ class ReplicaMember(SteppedMember):
         return self._translate(outputs, now_ms)
 
     def crash(self, rng: Random) -> None:
-        """End the life; of what was not fsynced, any part may be lost. A broker that was let go leaves cleanly."""
+        """Crash the node, with loss of any data not fsynced. A broker with a permitted shutdown stops cleanly."""
         agent = self.agent
         self._disk.on_operation = None
         if agent is not None and agent.may_stop and agent.lifecycle.epoch != UNCLEAN:
@@ -229,11 +229,11 @@ class ReplicaMember(SteppedMember):
             self._disk.crash(rng)
 
     def crash_soon(self, operations: int) -> None:
-        """Die in the middle of what comes next, before the so-many-th operation on the disk."""
+        """Crash before a later operation on the disk, counted from now."""
         self._count_down(operations, lambda operation, path: Crashed(f"before {operation} of {path}"))
 
     def fail_soon(self, operations: int) -> None:
-        """Let the so-many-th operation on the disk fail."""
+        """Let a later operation on the disk fail, counted from now."""
         self._count_down(operations, lambda operation, path: OSError(errno.EIO, f"{operation} failed", path))
 
     def _count_down(self, operations: int, failure: Callable[[str, str], Exception]) -> None:
@@ -271,7 +271,7 @@ class ReplicaMember(SteppedMember):
         return DIRECTORY
 
     def must_refuse(self) -> str:
-        """A segment that is damaged and is not the last one: no torn write has left it."""
+        """A damaged segment before the last one, which no torn write can explain."""
         return next(damaged_old_segments(self._disk), "")
 
     # Events
@@ -307,7 +307,7 @@ class ReplicaMember(SteppedMember):
         return self.step(replica_events.WireReply(request_id, body), now_ms)
 
     def on_frame(self, request_id: int, api_key: int, version: int, body: bytes, now_ms: int) -> list[Output]:
-        """A sender that is no simulated node asks, by a frame that the codecs read."""
+        """Receive a request from outside of the quorum, in a frame for the codecs."""
         return self.on_request(request_id, Frame(api_key, version, body), now_ms)
 
     def on_forged_reply(self, request_id: int, api_key: int, version: int, body: bytes, now_ms: int) -> list[Output]:
@@ -468,7 +468,7 @@ class ReplicaMember(SteppedMember):
         return body
 
     def _read_election(self) -> None:
-        """Look at quorum-state; where it has got lost since it was written, what it said counts."""
+        """Read quorum-state; if the file was lost after a write, the written content counts."""
         try:
             content = self._disk.read(QUORUM_STATE)
         except OSError:
@@ -479,13 +479,13 @@ class ReplicaMember(SteppedMember):
 
     @property
     def agent(self) -> BrokerAgent | None:
-        """The broker agent of this life, if the node is a broker and runs."""
+        """The broker agent, if the node is a running broker."""
         application = None if self._replica is None else self._replica.application
         return application.agent if isinstance(application, BrokerHost) else None
 
     @property
     def controller(self) -> QuorumController | None:
-        """The controller of this life, if the node hosts one and runs."""
+        """The controller, if the node hosts one and is running."""
         application = None if self._replica is None else self._replica.application
         return application.controller if isinstance(application, ControllerHost) else None
 
@@ -548,7 +548,7 @@ def _node_at(host: str) -> int:
 
 
 def bootstrap_of(node_id: int) -> ListenerAddress:
-    """An address that leads to a controller and that it does not tell itself, as that of a load balancer."""
+    """An address of a controller that the controller does not advertise, such as that of a load balancer."""
     return ListenerAddress(DEFAULT_LISTENER, f"{_INDIRECT}{node_id}", PORT)
 
 
@@ -558,7 +558,7 @@ def _endpoints_of_broker(node_id: int) -> Endpoints:
 
 @cache
 def _kind_of(message: type[Message]) -> tuple[int, int, str]:
-    """The API key of a kind of requests, its highest version, and what a trace calls it."""
+    """The API key of a kind of requests, its highest version, and its name in traces."""
     key = message.__schema__.api_key
     assert key is not None, message
     return key, APIS[key].versions.highest, message.__name__.removesuffix("Request")

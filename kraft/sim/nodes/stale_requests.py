@@ -28,7 +28,7 @@ ToBroker = BrokerHeartbeatResponse | AlterPartitionResponse | AssignReplicasToDi
 
 
 class StaleRequests:
-    """Watches one node while it lives. `refused` counts what had to be refused."""
+    """Watches one node until its crash. `refused` counts the requests that the node had to refuse."""
 
     def __init__(self) -> None:
         self.refused = 0

@@ -116,7 +116,7 @@ class StateMachineMember(ReplicaMember):
         self._workload_spec = workload_spec
         self._codec = Codec(workload_spec.make())
         self._lines: dict[int, Line] = {}
-        """What is under way in this life, by the ids of the calls."""
+        """The pending calls since the last start, by id."""
 
     def start(self, rng: Random, now_ms: int) -> list[Output]:
         """Start the node with the content of its disk."""

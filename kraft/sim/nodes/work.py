@@ -30,7 +30,7 @@ class Work:
         self._records = 0
 
     def take(self) -> int:
-        """How many there were since this was last asked."""
+        """The number since the last call."""
         records, self._records = self._records, 0
         return records
 

@@ -1,7 +1,7 @@
 """A trial of a state machine in the simulator: the requests of its clients, and the check of the responses.
 
-A request of a client is a line of text, as in schedules and traces. `workload_spec_of` makes a specification from a
-state machine alone: the commands as JSON, and the machine itself as its own specification.
+A request of a client is a line of text, as in schedules and traces. `workload_spec_of` makes a trial from a state machine
+alone: its commands are JSON, and the machine is its own specification.
 """
 
 from __future__ import annotations

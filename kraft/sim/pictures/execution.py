@@ -43,7 +43,7 @@ from kraft.sim.world.world import Host, World
 from transport.protocol.apis import APIS
 
 LOG_BATCHES: Final = 12
-"""So many batches of a log are told, the last ones."""
+"""The number of the last batches of a log in a story."""
 
 
 class NodeState(Struct, frozen=True):
@@ -68,7 +68,7 @@ class Moment(Struct, frozen=True):
     node: int
     what: str
     details: tuple[str, ...]
-    """Changes of state, and what else stands in the trace."""
+    """Changes of state, and further lines of the trace."""
     is_fault: bool
     nodes: dict[int, NodeState]
 

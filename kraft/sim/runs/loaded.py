@@ -1,9 +1,9 @@
-"""Runs in which every decision takes its time: controllers that need a while for each record, brokers that are in many
-ISRs, and one broker that falls silent.
+"""Runs with slow decisions: controllers that need time for each record, brokers in many ISRs, and one broker that stops
+sending heartbeats.
 
-`run_loaded` is the door. A fence that is decided in one turn keeps the leader from everything else for longer than a
-fetch timeout; the leader loses its leadership and the fence, and the next leader begins anew. So what must happen is
-that the silent broker gets fenced, and that leaders come and go no more than the faults made them.
+`run_loaded` is the entry point. Fencing such a broker in one step would block the leader for longer than a fetch
+timeout. The leader would lose its leadership and the fencing, and the next leader would start over. The run requires
+that the silent broker is fenced, and that only faults cause changes of leaders.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def loaded_scenario(seed: int, nodes: int) -> Scenario:
 
 
 class Load:
-    """What brokers and an operator ask of the controllers in one run."""
+    """The requests of brokers and of an operator to the controllers in one run."""
 
     pauses_ms: tuple[int, ...] = (2000, 5000)
     writes_ms: tuple[int, ...] = (500,)
@@ -89,7 +89,7 @@ class Load:
         """Nothing follows."""
 
     def _beat(self) -> None:
-        """Every broker registers, until it is, and then says that it lives."""
+        """Every broker sends registrations until one succeeds, then heartbeats."""
         image = self._image()
         if self._is_over and not self._is_silent and image is not None and len(image.topics) == TOPICS:
             self._is_silent = True

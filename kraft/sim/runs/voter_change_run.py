@@ -1,7 +1,7 @@
-"""Runs in which voters come and go, under all the other faults (KIP-853; Kafka: the tests of `RaftEventSimulationTest`
-that add, remove and swap voters).
+"""Runs with voter changes, under all other faults (KIP-853; Kafka: the tests of `RaftEventSimulationTest` that add,
+remove and swap voters).
 
-`run_dynamic` is the door.
+`run_dynamic` is the entry point.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CHAOS_MS: Final = 20_000
 
 
 class Reconfiguration:
-    """What befalls the voters of one run, beside what befalls all nodes."""
+    """The changes and faults of voters in one run, in addition to the faults of all nodes."""
 
     pauses_ms: tuple[int, ...] = (500, 1500, 4000)
     writes_ms: tuple[int, ...] = (20, 100, 500)

@@ -13,9 +13,9 @@ NEVER_MS = 10**9
 
 
 def enabled(world: World) -> Iterator[Action]:
-    """Every event that the nodes wait for, and every fault that may befall them now; seeds are for others to draw.
+    """Every event that the nodes wait for, and every possible fault; the caller draws the seeds of actions.
 
-    A tick comes at the time that the node wants it, or now.
+    A tick is possible at the node's deadline, or now.
     """
     for node_id, host in world.hosts.items():
         if host.is_running:

@@ -34,7 +34,7 @@ from kraft.sim.world.world import START_MS, Host, World
 from metadata_log.types import NEVER_MS
 
 FIRST_ID: Final = 101
-"""Ids that are nothing else than ids, offsets and epochs being small: so they can be told apart in any text."""
+"""Node ids that differ from all offsets and epochs, which are small, so that any text shows which is which."""
 MOST_NODES: Final = 9
 MOST_TIMERS: Final = 8
 TEXTS: Final = 10_000
@@ -65,7 +65,7 @@ class Scope(Struct, frozen=True, kw_only=True):
     late_answers: int = 0
     """The maximal number of late or lost responses."""
     depth: int | None = None
-    """At most so many steps, counted from a quorum of which all nodes have started."""
+    """The maximal number of steps, counted from a quorum with all nodes started."""
 
 
 class Budget(Struct, frozen=True):
@@ -101,14 +101,14 @@ class _State(Struct):
     facts: dict[int, str]
     """By node what `_facts_of` says of it."""
     place: int
-    """Where its way stands in the list of ways."""
+    """The index of its path in the list of paths."""
 
 
 class _Silence(Trace):
     """The trace of nothing."""
 
     def add(self, now_ms: int, node_id: int, what: str) -> None:
-        """Forget it."""
+        """Drop the state."""
 
 
 def explore(
@@ -118,9 +118,9 @@ def explore(
     most_states: int | None = None,
     on_depth: Callable[[int, int, int], None] = lambda depth, states, waiting: None,
 ) -> Explored:
-    """Walk the scope until a promise is broken, or nothing new is left, or `most_states` were seen.
+    """Explore the scope until a failure, until no new states are left, or up to `most_states` states.
 
-    `on_depth` is told after each round how deep the walk is, how many states there are, and how many are new.
+    `on_depth` receives the depth, the number of states and the number of new states after each round.
     """
     scenario = Scenario(members="steady-core", nodes=scope.nodes, first_id=FIRST_ID, config=AT_ONCE)
     with planted(mutant):

@@ -1,5 +1,5 @@
-"""A history of a simulated quorum as a file: what it began with, what happened, and which promise was broken in the end
-(Kafka's simulation names a seed instead; a schedule still means the same when the simulator draws otherwise).
+"""A history of a simulated quorum as a file: the initial state, the actions and the failed check at the end (Kafka's
+simulation prints a seed instead; a schedule stays valid when the random draws of the simulator change).
 """
 
 from __future__ import annotations
@@ -92,14 +92,21 @@ def replay(
     driver: Driver | None = None,
     on_performed: Callable[[World, Action], None] = lambda world, action: None,
 ) -> Replayed:
-    """Let everything in a schedule happen again, until a promise is broken.
+    """Perform all actions of a schedule again, until a failure.
 
-    `make_member` makes the nodes, if they are of a kind that `MEMBERS` does not name; `workload_spec` says which
-    state machine they host, if not counters. `driver` is told what follows
-    from what, and `on_performed` each action after it was performed.
+    Args:
+        schedule: the schedule.
+        make_member: makes nodes of a kind that is not in `MEMBERS`.
+        trial: the state machine of the nodes, if not counters.
+        trace: receives the lines of the trace.
+        driver: receives the notifications of the world.
+        on_performed: called after each performed action.
+
+    Returns:
+        The world at the end, the performed actions, and the failure, if any.
 
     Raises:
-        BadSchedule: there is no such kind of nodes.
+        BadSchedule: the kind of nodes is unknown.
     """
     with planted(schedule.mutant):
         try:

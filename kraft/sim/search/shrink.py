@@ -1,10 +1,10 @@
 """Shrinks the schedule of a failure (Zeller's ddmin; actions refer to messages that replay identifies again).
 
-Parts are left out, large ones first; then a request and its answer become one round trip where that does, and any two
-actions are left out at once. That is repeated as long as it helps.
+The search removes parts, large ones first. Then it merges requests and responses into round trips where the failure
+remains, and removes pairs of actions. The search repeats these steps while they shorten the schedule.
 
-When something is left out, what follows has other numbers: the third Vote of node 2 may be its second now. So what an
-action is about is looked for anew, and the shortened schedule names what it found.
+Removing an action changes the numbers of later messages: the third Vote of node 2 may become its second. The search
+therefore looks up the message of each action again, and the shortened schedule contains the new numbers.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ class _Search:
                 self._try([*self._actions[:place], Tick(action.at_ms, action.node), *self._actions[place + 1 :]])
 
     def _close_gap(self, place: int) -> None:
-        """Let everything from this action on happen as early as it may."""
+        """Move all actions from this one on to their earliest possible times."""
         if place >= len(self._actions):
             return
         gap_ms = self._actions[place].at_ms - (self._actions[place - 1].at_ms if place else 0)

@@ -52,7 +52,7 @@ def fork_fields(value: T, memo: Memo, **given: Any) -> T:
 
 
 class _Copiers(dict[type, Copier]):
-    """By type what copies it; chosen when the type is met for the first time."""
+    """The copier of each type, chosen at its first occurrence."""
 
     def __missing__(self, kind: type) -> Copier:
         copier = self[kind] = _choose(kind)
@@ -91,7 +91,7 @@ def meet(value: object, met: set[int]) -> bool:
 
 
 def share(value: Any, memo: Memo) -> Any:
-    """The original itself: it cannot change."""
+    """The original itself, which is immutable."""
     return value
 
 
@@ -199,7 +199,7 @@ _BY_BASE: Final[dict[type, Copier]] = {
     BuiltinMethodType: _copy_method,
     partial: _copy_partial,
 }
-"""By type what copies it and its subclasses."""
+"""The copier of each type and its subclasses."""
 COPIERS: Final = _Copiers()
 
 

@@ -1,4 +1,4 @@
-"""What tells a replica from another one: the values of all fields that can decide what it does next.
+"""Fingerprints of replicas: the values of all fields that can influence the future behaviour.
 
 One generic walk collects them. A field counts unless `kraft.sim.state.irrelevant` declares that it does not, and why.
 """

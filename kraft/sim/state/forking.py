@@ -113,7 +113,7 @@ def _iterator(owner: object, name: str) -> Iterator[Any] | None:
 
 
 def _broker_host(host: BrokerHost, memo: Memo) -> BrokerHost:
-    """What is under way is replayed anew into the image of the copy of the agent, which has noted it."""
+    """The copy of the agent replays the pending records, which it has noted, into its own image."""
     found = known_copy(host, memo)
     if found is not None:
         return found
@@ -134,7 +134,7 @@ def _applying_of_broker(applying: ApplyingOfBroker, agent: BrokerAgent) -> Apply
 
 
 def _reading(reading: _Reading, memo: Memo) -> _Reading:
-    """The records are read anew up to the same place."""
+    """The copy reads the records again, up to the same place."""
     made = _Reading(reading._batch, reading._where)
     made._values = reading._values.copy()
     made._records = islice(made._records, len(made._values), None)
@@ -142,7 +142,7 @@ def _reading(reading: _Reading, memo: Memo) -> _Reading:
 
 
 def _replica(replica: Replica, memo: Memo) -> Replica:
-    """Answers that are held are judged anew against the copy, as far as they were."""
+    """The copy judges the held responses again, up to the same place."""
     found = known_copy(replica, memo)
     if found is not None:
         return found
@@ -164,7 +164,7 @@ def _held_reply(held: HeldReply, replica: Replica, memo: Memo) -> HeldReply:
 
 
 def _controller_host(host: ControllerHost, memo: Memo) -> ControllerHost:
-    """What is under way is decided anew by the copy of the controller, and replayed anew into its image."""
+    """The copy of the controller repeats the decision in progress and replays it into its own image."""
     found = known_copy(host, memo)
     if found is not None:
         return found

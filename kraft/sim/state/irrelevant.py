@@ -1,6 +1,6 @@
-"""The fields that do not count when one asks whether two replicas can behave differently, each with its reason.
+"""The fields without influence on the future behaviour of a replica, each with its reason.
 
-A test changes every other field of every object that a replica holds, and demands another fingerprint
+A test changes every other field of every object that a replica holds, and requires another fingerprint
 (`tests/kraft/sim/test_fingerprints.py`).
 """
 

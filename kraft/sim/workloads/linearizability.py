@@ -1,8 +1,8 @@
-"""Is there an order of all operations that explains what clients saw? (Herlihy and Wing; the search of Wing and Gong
-with the memory of Lowe, as in Porcupine and Knossos.)
+"""Checks histories for linearizability: whether an order of all operations explains the responses (Herlihy and Wing;
+the search of Wing and Gong with Lowe's cache, as in Porcupine and Knossos).
 
-It stands alone: a history is a list of `Operation`, a model a function from a state and an input to a new state and an
-output. An operation that never returned may have happened at any time after its call, or never.
+The module is self-contained: a history is a list of `Operation`, a model a function from a state and an input to a new
+state and an output. An operation without a return may take effect at any time after its call, or never.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 Step = Callable[[Any, Any], tuple[Any, Any]]
 """From a state and an input to the new state and the output. States are hashable and never changed in place."""
 BUDGET: Final = 1_000_000
-"""So many steps of the model are tried before the search gives up: seconds."""
+"""The maximal number of steps of the model in a search, which take seconds."""
 _SHOWN: Final = 6
 _CLOCK_STEPS: Final = 1024
 _MOST_OPEN: Final = (1, 2, 4)
@@ -68,8 +68,8 @@ def check(
 ) -> Finding:
     """Decide whether a history is linearizable.
 
-    The search ends after `budget` steps of the model in all, or when `is_late` (asked now and then) says so: then the
-    answer may be `UNDECIDED`. A violation of any key is told even if others stay undecided.
+    The search ends after `budget` steps of the model in total, or when `is_late`, called from time to time, returns
+    true. The verdict may then be `UNDECIDED`. A violation of one key is reported even if other keys stay undecided.
     """
     by_key: dict[Hashable, list[Operation]] = {}
     for operation in history:
@@ -89,9 +89,9 @@ def check(
 class _Search:
     """One search through the orders of one key's operations, depth first.
 
-    The calls and returns stand in a doubly linked list by time; an operation that has taken its place in the order is
-    unlinked. Whatever is called before the first return that is left may come next. The same set of operations with the
-    same state is never looked at twice.
+    A doubly linked list contains the calls and returns by time, without those of already ordered operations. Every
+    operation called before the first remaining return may be the next in the order. The search visits no pair of
+    ordered operations and state twice.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class _Search:
         return Verdict.UNDECIDED
 
     def _search(self, most_open: int, last_step: int) -> Verdict:
-        """Search the orders with at most so many unanswered operations between two answered ones."""
+        """Search the orders with a maximal number of unanswered operations between two answered ones."""
         state, taken, answered, streak = self._initial, 0, 0, 0
         seen = {(taken, state, streak)}
         path: list[tuple[int, Any, int, Iterator[tuple[int, Any]]]] = []

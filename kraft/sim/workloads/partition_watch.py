@@ -27,7 +27,7 @@ class PartitionWatch:
         """Nothing to do: the ledger of the world observes the outcome."""
 
     def administering(self, request: Message) -> None:
-        """From now on partitions may be elected uncleanly if this asks for it; it may be decided on late."""
+        """From now on unclean elections are legal if this request is for them. The decision may come late."""
         if is_unclean_election(request):
             assert isinstance(request, ElectLeadersRequest), request
             for asked in request.topic_partitions or []:
@@ -36,7 +36,7 @@ class PartitionWatch:
                     self.ledger.forced.update((topic_id, number) for number in asked.partitions)
 
     def started(self, member: Member, world: World) -> None:
-        """A node begins a life; a broker's may follow on one that ended cleanly."""
+        """A node has started; a broker perhaps after a clean shutdown."""
         assert isinstance(member, ReplicaMember), member
         self._checked.pop(member.node_id, None)
         agent = member.agent

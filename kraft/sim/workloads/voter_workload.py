@@ -70,7 +70,7 @@ class _Asked(Struct, frozen=True):
 
 
 class VoterWorkload:
-    """Draws what befalls the voters in one run."""
+    """Draws the changes and faults of the voters in one run."""
 
     def __init__(self, rng: Random, timeout_ms: int, *, upgrades: bool = False) -> None:
         """A leader gives up waiting for a change after `timeout_ms`. With `upgrades` the quorum is static at first."""
@@ -209,7 +209,7 @@ def _is_static_somewhere(world: World) -> bool:
 
 
 def _outcomes(keys: Iterable[ReplicaKey], changes: list[tuple[ReplicaKey, bool]]) -> Iterator[set[ReplicaKey]]:
-    """What a set can become if some of the changes are made."""
+    """The possible voter sets after any of the changes."""
     for made in chain.from_iterable(combinations(changes, count) for count in range(len(changes) + 1)):
         added = {key for key, is_addition in made if is_addition}
         yield (set(keys) | added) - {key for key, is_addition in made if not is_addition}

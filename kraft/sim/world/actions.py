@@ -1,7 +1,7 @@
-"""Everything that can happen to a simulated quorum, as data: a list of these is a schedule (Kafka: the events of
+"""The actions on a simulated quorum, as data: a schedule is a list of actions (Kafka: the events of
 `RaftEventSimulationTest`).
 
-A message is named by its sender and the count of that sender's requests; it never stands in an action.
+An action identifies a message by its sender and the number of that sender's requests, and never contains the message.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Happening(Struct, frozen=True, tag_field="do", omit_defaults=True):
 
 
 class Start(Happening, frozen=True, tag="start"):
-    """A node begins a life, with a `Random` of this seed and a clock that is wrong by so much."""
+    """A node starts with a `Random` of this seed and a clock with this error."""
 
     seed: int
     clock_offset_ms: int = 0
@@ -36,7 +36,7 @@ class Crash(Happening, frozen=True, tag="crash"):
 
 
 class CrashSoon(Happening, frozen=True, tag="crash-soon"):
-    """A node will die before the so-many-th effect, or operation on its disk, of what it does from now on."""
+    """A node will crash before one of its later effects or disk operations, counted from now."""
 
     operations: int
     seed: int
@@ -144,7 +144,7 @@ class Resign(Happening, frozen=True, tag="resign"):
 
 
 class SlowDown(Happening, frozen=True, tag="slow-down"):
-    """From now on every record that a node decides on or applies takes it so many microseconds."""
+    """From now on a node needs this time for every record that it decides on or applies, in µs."""
 
     record_us: int
 
@@ -158,8 +158,8 @@ class ShutDown(Happening, frozen=True, tag="shut-down"):
 
 
 class SetClock(Happening, frozen=True, tag="set-clock"):
-    """From now on the clock of a node is wrong by so much, but never goes back while the node is up; it goes so many
-    thousandths too fast.
+    """From now on the clock of a node has this offset and this drift, in thousandths. The clock of a running node never
+    goes back.
     """
 
     offset_ms: int
@@ -167,8 +167,8 @@ class SetClock(Happening, frozen=True, tag="set-clock"):
 
 
 class FailDisk(Happening, frozen=True, tag="fail-disk"):
-    """The so-many-th operation on a node's disk that changes something fails, if that is in this life, and so do all
-    that follow; the seed draws what is lost when the node stops over it.
+    """A later writing operation on a node's disk fails, counted from now, and so do all operations after it, until the
+    node's next start. The seed draws what the crash of the node loses.
     """
 
     operations: int
@@ -176,7 +176,7 @@ class FailDisk(Happening, frozen=True, tag="fail-disk"):
 
 
 class LimitDisk(Happening, frozen=True, tag="limit-disk"):
-    """The disk of a node takes so many bytes more and is full then; any number if none is given."""
+    """The disk of a node accepts this number of further bytes and is full then; without a number, there is no limit."""
 
     seed: int
     free_bytes: int | None = None

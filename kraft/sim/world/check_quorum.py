@@ -1,8 +1,9 @@
-"""A leader that hears from no majority of the voters gives up in time (Kafka: the check-quorum timer of `LeaderState`).
+"""Checks that a leader without contact to a majority of the voters resigns in time (Kafka: the check-quorum timer of
+`LeaderState`).
 
-Kafka's timer is one and a half fetch timeouts long and begins anew with each majority heard, so that two of them may
-pass between two contacts that count. Each may be over for a while before the leader looks at its clock, and hears one
-more voter in the same moment. Time is that of the leader's own clock.
+Kafka's timer runs for one and a half fetch timeouts and restarts with each contact to a majority. So two of its periods
+may pass between two contacts that count. Each period may have expired some time before the leader reads its clock and
+receives a fetch of one more voter. All times are those of the leader's own clock.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What becomes of the disk of one node, beyond what a power failure does to it.
+"""Permanent damage of the disk of one node, beyond the effects of a power failure.
 
-Two things carry no checksum that would tell: `quorum-state`, and in a batch's header what comes before it, such as the
-epoch. They may be lost as a whole or together with what is around them, but not rot by themselves, and no batch gets
-all that another one has behind them: no node could detect such damage, nor could one of Kafka.
+No checksum covers `quorum-state` and the fields of a batch header before the checksum, such as the epoch. These may be
+lost as a whole or together with the bytes around them, but are not corrupted alone, and no batch gets the whole
+checksummed part of another one. No node, nor one of Kafka, could detect such damage.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Damage(StrEnum):
     LOST_FILE = "lost-file"
     """A file is gone from its directory."""
     WIPED = "wiped"
-    """The directory is formatted anew, as an operator does."""
+    """The operator formats the directory again."""
     FOREIGN = "foreign"
     """The disk of another node or another cluster is in its place."""
     OLD_COPY = "old-copy"

@@ -22,7 +22,7 @@ class Exchange(Struct):
     is_indirect: bool = False
     """Whether it goes to the address of a bootstrap server."""
     asked_in: int = -1
-    """The epoch in which the sender was a follower when it asked; -1 if it was none."""
+    """The epoch in which the sender was a follower at the time of the request; -1 if it was not a follower."""
     is_settled: bool = False
     """Whether the sender has its reply, or knows that there will be none."""
 

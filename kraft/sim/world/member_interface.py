@@ -60,7 +60,7 @@ class Outcome(Enum):
 
 
 class Done(Struct, frozen=True):
-    """A submission is over; `base_offset` says where it is committed, if that is told."""
+    """A submission has ended; `base_offset` is the offset of its commit, if known."""
 
     submit_id: int
     outcome: Outcome
@@ -149,10 +149,10 @@ class Member(ObservedMember, Protocol):
         """A peer answers."""
 
     def on_frame(self, request_id: int, api_key: int, version: int, body: bytes, now_ms: int) -> list[Output]:
-        """A sender that is no simulated node asks, by a frame as it stands on the wire."""
+        """Receive a request from outside of the quorum, in wire format."""
 
     def on_forged_reply(self, request_id: int, api_key: int, version: int, body: bytes, now_ms: int) -> list[Output]:
-        """A forged answer to a request of this node arrives, as it stands on the wire."""
+        """Receive a forged response to a request of this node, in wire format."""
 
     def on_failed(self, request_id: int, cause: FailureCause, now_ms: int) -> list[Output]:
         """A request will not be answered."""

@@ -1,8 +1,8 @@
-"""What followers know of their leaders' lives: a voter that hears its leader neither stands for election nor helps
-another one to (KIP-996; ours: the end of a leader's process is noticed by a refused connection).
+"""Checks leader stickiness: a voter with contact to its leader neither campaigns nor grants pre-votes (KIP-996; ours: a
+refused connection shows the end of a leader's process).
 
-A refusal means that the leader's process has ended only if the leader has not answered since, and if its last answer
-came from the address that refuses. Time is that of the follower's own clock.
+A refused connection counts as the end of the leader's process under two conditions: the leader has not answered since,
+and its last response came from the refusing address. All times are those of the follower's own clock.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kraft.sim.world.driver import Exchange
 from kraft.sim.world.member_interface import Member
 
 LEADER_GONE: Final = "Follower->Prospective leader-gone"
-"""How a voter tells that it stands because its leader's process has ended."""
+"""The log line of a voter that campaigns because its leader's process has ended."""
 _LEAVES: Final = "Follower->"
 _REMEMBERED: Final = 40
 """The number of remembered responses of a peer."""

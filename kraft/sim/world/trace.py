@@ -1,4 +1,4 @@
-"""What happened in a run, line by line: the tail is kept for failures, the digest tells two runs apart."""
+"""The trace of a run: its last lines are kept for failures, and its digest identifies the run."""
 
 from __future__ import annotations
 

@@ -16,11 +16,11 @@ class Unchecked(Invariants):
     """Looks at nodes, and believes everything."""
 
     def started(self, member: ObservedMember, *, is_damaged: bool = False) -> View:
-        """A node begins a life; what it looks like."""
+        """A node has started; returns its view."""
         return self.stepped(member)
 
     def stepped(self, member: ObservedMember) -> View:
-        """A node has done something; what it looks like now."""
+        """A node has completed a step; returns its new view."""
         return member.view()
 
     def voters_of(self, node_id: int) -> VoterSet:

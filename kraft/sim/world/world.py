@@ -104,7 +104,7 @@ class Held(Struct, frozen=True):
 
 
 class Host(Struct):
-    """One node and its place in the world. `life` counts its starts."""
+    """One node and its simulation state. `life` counts the starts."""
 
     member: Member
     view: View | None = None

@@ -1,8 +1,8 @@
 """Hostile requests of the quorum's APIs.
 
-An absurd request has at least one value that the receiver can see to be wrong, or asks for nothing that binds the
-receiver: a correct node keeps every promise whatever absurd requests arrive. A forged request claims to come from a
-voter or a leader, with values that only the true sender could deny.
+An absurd request has at least one value that the receiver can recognise as wrong, or does not bind the receiver: a
+correct node keeps every guarantee under absurd requests. A forged request claims to come from a voter or a leader, with
+values that the receiver cannot recognise as wrong.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def _end(part: end_wire.EndQuorumEpochRequestPartitionData, endpoints: list[Any]
 
 
 def _absurd_leader(rng: Random, target: Target) -> tuple[int, int, bool]:
-    """The epoch and the id of a leader that no node may follow, and whether addresses may stand beside them."""
+    """The epoch and the id of a leader that no node may follow, and whether addresses may accompany them."""
     epoch, known = target.view.epoch, target.leader_id
     others = [one for one in (*target.node_ids, STRANGER_ID) if target.is_led_by_another(one)]
     soon = rng.choice((epoch, epoch + 1))
