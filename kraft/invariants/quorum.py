@@ -531,7 +531,11 @@ class Invariants:
 
     def _check_not_removed(self, observed: ObservedNode) -> None:
         """A leader that is no longer a voter resigns once its removal is committed."""
-        if observed.voters and observed.voters[-1][0] < observed.verified and not observed.voters[-1][1].contains(observed.key):
+        if (
+            observed.voters
+            and observed.voters[-1][0] < observed.verified
+            and not observed.voters[-1][1].contains(observed.key)
+        ):
             raise InvariantViolated(
                 f"node {observed.key.id} leads on, though it was removed from the voters: {observed.view}"
             )

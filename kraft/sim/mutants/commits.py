@@ -57,7 +57,7 @@ def no_rollback(code: Patches) -> None:
 @mutant(Scope.REPLICA, budget=20)
 def acknowledge_what_is_appended(code: Patches) -> None:
     """A client receives a success once its record is appended."""
-    submit_pending = Proposals.submit_pending
+    propose = Proposals.propose
 
     def propose_and_acknowledge(proposals: Proposals, host: ProposalHost, proposal: Proposal, now_ms: int) -> None:
         propose(proposals, host, proposal, now_ms)

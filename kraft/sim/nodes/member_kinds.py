@@ -60,7 +60,7 @@ def controller_member(node_id: int, voters: VoterSet, config: QuorumConfig, rng:
 
 
 def state_machine_members(workload_spec: WorkloadSpec) -> MakeMember:
-    """Whole replicas that host the state machine of a trial, with snapshots; clients send requests to any node."""
+    """Whole replicas that host the machine of a workload specification, with snapshots; clients ask any node."""
 
     def machine_member(node_id: int, voters: VoterSet, config: QuorumConfig, rng: Random) -> Member:
         snapshots = draw_snapshots(rng)

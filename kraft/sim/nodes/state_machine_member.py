@@ -1,5 +1,5 @@
-"""A node that hosts the state machine of a `WorkloadSpec`, and the requests of its clients (Kafka: `ReplicatedCounter` of its
-simulation).
+"""A node that hosts the state machine of a `WorkloadSpec`, and the requests of its clients
+(Kafka: `ReplicatedCounter` of its simulation).
 
 A line that ends with ` | CLIENT NUMBER` belongs to the session of a client, which may send the same request to another
 node, too. Any other line belongs to the session of the node.

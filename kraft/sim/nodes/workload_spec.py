@@ -1,7 +1,7 @@
-"""A trial of a state machine in the simulator: the requests of its clients, and the check of the responses.
+"""The workload of a state machine in the simulator: the requests of its clients, and the check of the responses.
 
-A request of a client is a line of text, as in schedules and traces. `workload_spec_of` makes a trial from a state machine
-alone: its commands are JSON, and the machine is its own specification.
+A request of a client is a line of text, as in schedules and traces. `workload_spec_of` makes a specification from a
+state machine alone: its commands are JSON, and the machine is its own specification.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def workload_spec_of(
     look: Callable[[Any], Any] | None = None,
     reads: float = READS,
 ) -> WorkloadSpec:
-    """Make a trial of a state machine with random commands.
+    """Make a workload specification of a state machine, with random commands.
 
     The machine is its own specification: the responses to clients must equal those of one machine, which never restores
     a snapshot, in some order of the requests. So the result of `apply` must not depend on the offset of a command.
@@ -64,7 +64,7 @@ def workload_spec_of(
         reads: the share of reads among the requests, from 0 to 1.
 
     Returns:
-        The trial, for `run`.
+        The specification, for `run`.
     """
     codec = Codec(make())
     lines = msgspec.json.Decoder(codec.command_type)

@@ -584,7 +584,7 @@ def run(
         seed: determines the whole run.
         nodes: the number of voters.
         make_member: the kind of the nodes.
-        trial: a state machine for the nodes to host; the responses to its clients must be linearizable.
+        workload_spec: a state machine for the nodes to host; the responses to its clients must be linearizable.
         chaos_ms: the virtual time with faults, in ms.
         calm_ms: the virtual time without faults in which the quorum must make progress, in ms.
         keep_trace: whether the result contains the whole trace.

@@ -97,7 +97,7 @@ def replay(
     Args:
         schedule: the schedule.
         make_member: makes nodes of a kind that is not in `MEMBERS`.
-        trial: the state machine of the nodes, if not counters.
+        workload_spec: the state machine of the nodes, if not counters.
         trace: receives the lines of the trace.
         driver: receives the notifications of the world.
         on_performed: called after each performed action.
