@@ -36,7 +36,7 @@ from controller_stories import (
     reassignments,
     topic,
 )
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 from serde_values import values
@@ -50,6 +50,7 @@ from transport.protocol.apis import APIS as SERVED
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.headers import decode_response, encode_request, encode_response
+from transport.protocol.limits import request_limit
 from transport.protocol.messages.fetch_snapshot import (
     FetchSnapshotResponse,
     FetchSnapshotResponsePartitionSnapshot,
@@ -102,16 +103,18 @@ def plausible(value: Any, rng: Random, on: Cluster) -> Any:
 @settings(max_examples=8, deadline=None)
 @given(data=st.data(), seed=st.integers(0, 2**32))
 def test_whatever_is_asked_is_answered(type_: type[Message], data: st.DataObject, seed: int) -> None:
-    """What is written replays, or this raises; and the next request is served."""
+    """All written records can be replayed, and the next request is served. Larger frames are refused before that."""
     versions = SERVED[APIS[type_].key].versions
     version = data.draw(st.integers(versions.lowest, versions.highest))
     on = cluster()
     drawn = data.draw(values(type_, version, flexible=version in schema_of(type_).flexible))
     request = plausible(drawn, Random(seed), on)
+    key = APIS[type_].key
     try:
-        encode_request(APIS[type_].key, version, 1, "", request)
+        frame = encode_request(key, version, 1, "", request)
     except EncodeError:
-        request = drawn
+        request, frame = drawn, encode_request(key, version, 1, "", drawn)
+    assume(len(frame) <= request_limit(key).size)
     on.controller.ask(request, version)
     assert on.controller.controller.is_active
     assert on.do(delete("unknown-topic"))["responses"][0]["error_code"] == Error.UNKNOWN_TOPIC_OR_PARTITION

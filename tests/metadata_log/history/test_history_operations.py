@@ -40,7 +40,7 @@ NOT_IN_A_LOG = {
 }
 
 
-class Story:
+class RecordedOperations:
     """A cluster's views, with questions about a stretch of time."""
 
     def __init__(self, cluster: str) -> None:
@@ -101,7 +101,7 @@ def all_of(parts: Iterable[list[Row]]) -> list[Row]:
     return [row for part in found for row in part] if all(found) else []
 
 
-def node_event(story: Story, operation: Row) -> Found:
+def node_event(story: RecordedOperations, operation: Row) -> Found:
     node, op, at = operation["args"]["node"], operation["op"], operation["t_ms"]
     low, high = at - 50, at + LATER_MS
     if op == "start":
@@ -123,7 +123,7 @@ def node_event(story: Story, operation: Row) -> Found:
     return story.began("fencing", low, high, broker=node, cause=causes)[:1]
 
 
-def create_topics(story: Story, operation: Row) -> Found:
+def create_topics(story: RecordedOperations, operation: Row) -> Found:
     args = operation["args"]
     if args.get("validateOnly"):
         return "was only validated"
@@ -137,14 +137,14 @@ def create_topics(story: Story, operation: Row) -> Found:
     return all_of(found) if names else refused(operation)
 
 
-def doomed_topics(story: Story, operation: Row) -> Found:
+def doomed_topics(story: RecordedOperations, operation: Row) -> Found:
     """Sent to a leader that was about to lose them; the client sent them again to the next."""
     at = operation["t_ms"]
     names = oks(operation)
     return all_of(story.began("topic_history", at - LATER_MS, at + LATER_MS, topic=name) for name in names)
 
 
-def delete_topics(story: Story, operation: Row) -> Found:
+def delete_topics(story: RecordedOperations, operation: Row) -> Found:
     ended = (
         story.ended("topic_history", *answered(operation), topic=name, end_cause="topic-deleted")
         for name in oks(operation)
@@ -152,7 +152,7 @@ def delete_topics(story: Story, operation: Row) -> Found:
     return all_of(ended)
 
 
-def create_partitions(story: Story, operation: Row) -> Found:
+def create_partitions(story: RecordedOperations, operation: Row) -> Found:
     if operation["args"].get("validateOnly"):
         return "was only validated"
     counts = {name: one["count"] for name, one in operation["args"]["topics"].items() if name in oks(operation)}
@@ -163,7 +163,7 @@ def create_partitions(story: Story, operation: Row) -> Found:
     return all_of(found) if counts else "was refused"
 
 
-def alter_configs(story: Story, operation: Row) -> Found:
+def alter_configs(story: RecordedOperations, operation: Row) -> Found:
     if operation["args"].get("validateOnly"):
         return "was only validated"
     found = []
@@ -182,7 +182,7 @@ def alter_configs(story: Story, operation: Row) -> Found:
     return all_of(found) if found else refused(operation)
 
 
-def quotas(story: Story, operation: Row) -> Found:
+def quotas(story: RecordedOperations, operation: Row) -> Found:
     found = []
     for entry in operation["args"]["entries"]:
         named = [f"{kind}={'null' if name is None else name}" for kind, name in entry["entity"].items()]
@@ -199,7 +199,7 @@ def quotas(story: Story, operation: Row) -> Found:
     return all_of(found) if found else refused(operation)
 
 
-def scram(story: Story, operation: Row) -> Found:
+def scram(story: RecordedOperations, operation: Row) -> Found:
     found = []
     for user in operation["args"]["users"]:
         if user["user"] not in oks(operation):
@@ -213,7 +213,7 @@ def scram(story: Story, operation: Row) -> Found:
     return all_of(found) if found else refused(operation)
 
 
-def create_acls(story: Story, operation: Row) -> Found:
+def create_acls(story: RecordedOperations, operation: Row) -> Found:
     """A rule that is there already is answered with ok and not written again."""
     found = []
     for acl in operation["args"]["acls"]:
@@ -232,7 +232,7 @@ def create_acls(story: Story, operation: Row) -> Found:
     return all_of(found)
 
 
-def delete_acls(story: Story, operation: Row) -> Found:
+def delete_acls(story: RecordedOperations, operation: Row) -> Found:
     found = []
     for filter_ in operation["args"]["acls"]:
         columns = {"rtype": "resource_type", "name": "resource_name", "principal": "principal"}
@@ -241,7 +241,7 @@ def delete_acls(story: Story, operation: Row) -> Found:
     return all_of(found)
 
 
-def tokens(story: Story, operation: Row) -> Found:
+def tokens(story: RecordedOperations, operation: Row) -> Found:
     low, high = answered(operation)
     match operation["op"]:
         case "tokenCreate":
@@ -254,7 +254,7 @@ def tokens(story: Story, operation: Row) -> Found:
             return story.ended("token_history", low, high, end_cause="token-removed")
 
 
-def update_features(story: Story, operation: Row) -> Found:
+def update_features(story: RecordedOperations, operation: Row) -> Found:
     if operation["args"].get("validateOnly"):
         return "was only validated"
     found = []
@@ -271,7 +271,7 @@ def update_features(story: Story, operation: Row) -> Found:
     return all_of(found) if found else refused(operation)
 
 
-def elect(story: Story, operation: Row) -> Found:
+def elect(story: RecordedOperations, operation: Row) -> Found:
     preferred = operation["args"]["type"] == "PREFERRED"
     changes = story.began(
         "leadership_changes",
@@ -285,7 +285,7 @@ def elect(story: Story, operation: Row) -> Found:
     return changes if elected else "was refused: no election was needed"
 
 
-def reassign(story: Story, operation: Row) -> Found:
+def reassign(story: RecordedOperations, operation: Row) -> Found:
     found = []
     for name, target in operation["args"]["partitions"].items():
         if name not in oks(operation):
@@ -302,14 +302,14 @@ def reassign(story: Story, operation: Row) -> Found:
     return all_of(found)
 
 
-def unregister(story: Story, operation: Row) -> Found:
+def unregister(story: RecordedOperations, operation: Row) -> Found:
     if not operation["result"]["ok"]:
         return "was refused"
     broker = operation["args"]["id"]
     return story.ended("broker_history", *answered(operation), broker=broker, end_cause="broker-unregistered")
 
 
-def voters(story: Story, operation: Row) -> Found:
+def voters(story: RecordedOperations, operation: Row) -> Found:
     if not operation["result"]["ok"]:
         return "was refused"
     of = {"voter": operation["args"]["id"], "directory_id": operation["args"]["dir"]}
@@ -318,14 +318,14 @@ def voters(story: Story, operation: Row) -> Found:
     return story.ended("voter_history", *answered(operation), end_cause="voter-removed", **of)
 
 
-def change_endpoint(story: Story, operation: Row) -> Found:
+def change_endpoint(story: RecordedOperations, operation: Row) -> Found:
     """The voter tells the leader of it when it has started again."""
     at, node, port = operation["t_ms"], operation["args"]["node"], operation["args"]["port"]
     rows = story.began("voter_history", at, at + LATER_MS, voter=node, cause="voter-updated")
     return [row for row in rows if row["endpoints"] == (f"CONTROLLER://127.0.0.1:{port}",)]
 
 
-def alter_log_dirs(story: Story, operation: Row) -> Found:
+def alter_log_dirs(story: RecordedOperations, operation: Row) -> Found:
     found = []
     for move in operation["args"]["moves"]:
         topic, _, number = move["tp"].rpartition("-")
@@ -335,7 +335,7 @@ def alter_log_dirs(story: Story, operation: Row) -> Found:
     return all_of(found)
 
 
-Matcher = Callable[[Story, Row], Found]
+Matcher = Callable[[RecordedOperations, Row], Found]
 MATCHERS: dict[str, Matcher] = {
     **dict.fromkeys(PROCESSES, node_event),
     "createTopics": create_topics,
@@ -366,7 +366,7 @@ SHOWN = {"failover": 34, "static3": 103, "dynamic3": 34, "old39": 32}
 
 @pytest.mark.parametrize("cluster", CLUSTERS)
 def test_every_operation_is_found_at_its_time_with_its_cause(cluster: str) -> None:
-    story = Story(cluster)
+    story = RecordedOperations(cluster)
     missing, shown = [], 0
     for operation in story.operations:
         found = NOT_IN_A_LOG.get(operation["op"]) or MATCHERS[operation["op"]](story, operation)
@@ -379,7 +379,7 @@ def test_every_operation_is_found_at_its_time_with_its_cause(cluster: str) -> No
 
 @pytest.mark.parametrize("cluster", CLUSTERS)
 def test_the_active_controller_is_the_one_that_the_tools_saw(cluster: str) -> None:
-    story = Story(cluster)
+    story = RecordedOperations(cluster)
     seen = [one for one in story.operations if one["op"] == "observe quorum" and one["result"].get("leader")]
     assert seen
     for operation in seen:
@@ -395,7 +395,7 @@ WITHOUT_OPERATION = {
 @pytest.mark.parametrize("cluster", CLUSTERS)
 def test_every_fencing_has_its_operation(cluster: str) -> None:
     """The other way round: the histories report no change without an operation."""
-    story = Story(cluster)
+    story = RecordedOperations(cluster)
     for row in story.views["fencing"]:
         if row["cause"] == "broker-registered":
             continue
@@ -415,7 +415,7 @@ def test_every_fencing_has_its_operation(cluster: str) -> None:
 @pytest.mark.parametrize("cluster", CLUSTERS)
 def test_every_election_of_a_controller_has_its_operation(cluster: str) -> None:
     """An operation stopped, killed, paused or removed the controller before."""
-    story = Story(cluster)
+    story = RecordedOperations(cluster)
     for row in story.views["controller_elections"]:
         before = row["previous_leader_id"]
         done = [

@@ -20,7 +20,7 @@ class PowerFailure(Exception):
     pass
 
 
-class Story:
+class CrashScenario:
     """What a writer did: every batch that it appended, and what it knew to be on the disk."""
 
     def __init__(self) -> None:
@@ -33,63 +33,65 @@ def open_log(disk: MemoryDisk) -> MetadataLog:
     return MetadataLog.open(disk, "d/p", segment_bytes=SEGMENT_BYTES, segment_ms=10**12, index_interval_bytes=100)
 
 
-def append(log: MetadataLog, story: Story, count: int, epoch: int) -> None:
+def append(log: MetadataLog, scenario: CrashScenario, count: int, epoch: int) -> None:
     for _ in range(count):
         batch = build_batch(log.end_offset, epoch, 0, [b"%03d" % log.end_offset, b"%d" % epoch])
-        story.batches.append(batch)
+        scenario.batches.append(batch)
         log.append(batch)
-        story.flushed = max(story.flushed, log.flushed_offset)
+        scenario.flushed = max(scenario.flushed, log.flushed_offset)
 
 
-def flush(log: MetadataLog, story: Story) -> None:
+def flush(log: MetadataLog, scenario: CrashScenario) -> None:
     log.flush()
-    story.flushed = log.flushed_offset
+    scenario.flushed = log.flushed_offset
 
 
-def appending(disk: MemoryDisk, story: Story) -> None:
+def appending(disk: MemoryDisk, scenario: CrashScenario) -> None:
     """Two epochs over several segments, flushed now and then."""
     log = open_log(disk)
-    append(log, story, 3, epoch=1)
-    flush(log, story)
-    append(log, story, 5, epoch=1)
-    append(log, story, 6, epoch=2)
-    flush(log, story)
-    append(log, story, 1, epoch=4)
+    append(log, scenario, 3, epoch=1)
+    flush(log, scenario)
+    append(log, scenario, 5, epoch=1)
+    append(log, scenario, 6, epoch=2)
+    flush(log, scenario)
+    append(log, scenario, 1, epoch=4)
     log.close()
 
 
-def truncating(disk: MemoryDisk, story: Story) -> None:
+def truncating(disk: MemoryDisk, scenario: CrashScenario) -> None:
     """A diverged follower: cuts across segments, then takes another leader's records."""
     log = open_log(disk)
-    append(log, story, 12, epoch=1)
-    flush(log, story)
-    story.truncating_to = story.flushed = 8
+    append(log, scenario, 12, epoch=1)
+    flush(log, scenario)
+    scenario.truncating_to = scenario.flushed = 8
     assert log.truncate(8) == 8
-    del story.batches[4:]
-    story.truncating_to = None
-    append(log, story, 4, epoch=3)
-    flush(log, story)
+    del scenario.batches[4:]
+    scenario.truncating_to = None
+    append(log, scenario, 4, epoch=3)
+    flush(log, scenario)
 
 
-def reopening(disk: MemoryDisk, story: Story) -> None:
+def reopening(disk: MemoryDisk, scenario: CrashScenario) -> None:
     """Starting on a torn log, stopping, and starting again."""
     log = open_log(disk)
-    append(log, story, 7, epoch=1)
-    flush(log, story)
-    append(log, story, 2, epoch=2)
+    append(log, scenario, 7, epoch=1)
+    flush(log, scenario)
+    append(log, scenario, 2, epoch=2)
     disk.crash(Random(5))
     log = open_log(disk)
-    del story.batches[log.end_offset // 2 :]
-    story.flushed = log.flushed_offset
-    append(log, story, 2, epoch=3)
+    del scenario.batches[log.end_offset // 2 :]
+    scenario.flushed = log.flushed_offset
+    append(log, scenario, 2, epoch=3)
     log.close()
-    story.flushed = log.end_offset
+    scenario.flushed = log.end_offset
     open_log(disk).close()
 
 
-def crash_after(operations: int, work: Callable[[MemoryDisk, Story], None]) -> tuple[MemoryDisk, Story, bool]:
+def crash_after(
+    operations: int, work: Callable[[MemoryDisk, CrashScenario], None]
+) -> tuple[MemoryDisk, CrashScenario, bool]:
     """Let the power fail before disk operation number `operations` of `work`; whether it came to that."""
-    disk, story, left = MemoryDisk(), Story(), operations
+    disk, scenario, left = MemoryDisk(), CrashScenario(), operations
 
     def count(_operation: str, _path: str) -> None:
         nonlocal left
@@ -99,41 +101,41 @@ def crash_after(operations: int, work: Callable[[MemoryDisk, Story], None]) -> t
 
     disk.on_operation = count
     try:
-        work(disk, story)
+        work(disk, scenario)
     except PowerFailure:
         disk.on_operation = None
-        return disk, story, True
+        return disk, scenario, True
     disk.on_operation = None
-    return disk, story, False
+    return disk, scenario, False
 
 
 @pytest.mark.parametrize("work", [appending, truncating, reopening], ids=lambda work: work.__name__)
-def test_power_failure_anywhere(work: Callable[[MemoryDisk, Story], None]) -> None:
+def test_power_failure_anywhere(work: Callable[[MemoryDisk, CrashScenario], None]) -> None:
     """After each disk operation, whatever of it made it to the disk: a prefix is there, with all that was flushed."""
     operations = 0
     while True:
         crashed = False
         for seed in range(RANDOM_CRASHES):
-            disk, story, crashed = crash_after(operations, work)
+            disk, scenario, crashed = crash_after(operations, work)
             disk.crash(Random(seed) if seed else None)
-            check_survivor(disk, story, f"operation {operations}, seed {seed}")
+            check_survivor(disk, scenario, f"operation {operations}, seed {seed}")
         if not crashed:
             break
         operations += 1
     assert operations > 20
 
 
-def check_survivor(disk: MemoryDisk, story: Story, where: str) -> None:
+def check_survivor(disk: MemoryDisk, scenario: CrashScenario, where: str) -> None:
     log = open_log(disk)
     found = [batch.data for batch in read_batches(log)]
-    assert found == story.batches[: len(found)], where
-    assert log.end_offset >= story.flushed, where
+    assert found == scenario.batches[: len(found)], where
+    assert log.end_offset >= scenario.flushed, where
     # Before the truncation is done the old records may still be there; the model holds them until then.
     assert log.flushed_offset == log.end_offset, where
     epochs = sorted({batch.epoch for batch in read_batches(log)})
     assert [entry.epoch for entry in log.epochs.entries] == epochs, where
     # The survivor can be written to, and what it says it has flushed survives once more.
-    more = Story()
+    more = CrashScenario()
     append(log, more, 3, epoch=50)
     flush(log, more)
     disk.crash()
@@ -155,20 +157,20 @@ def test_power_failure_while_a_vote_is_written() -> None:
     """quorum-state says the old or the new vote, never nothing; the new one once the write has returned."""
     old, new = StoredElection(leader_epoch=3, voted_id=1), StoredElection(leader_epoch=4, voted_id=2)
 
-    def vote(disk: MemoryDisk, story: Story) -> None:
+    def vote(disk: MemoryDisk, scenario: CrashScenario) -> None:
         open_log(disk)
         write_quorum_state(disk, "d/p", old)
-        story.flushed = 1
+        scenario.flushed = 1
         write_quorum_state(disk, "d/p", new)
-        story.flushed = 2
+        scenario.flushed = 2
 
     operations, crashed = 0, True
     while crashed:
         for seed in range(RANDOM_CRASHES):
-            disk, story, crashed = crash_after(operations, vote)
+            disk, scenario, crashed = crash_after(operations, vote)
             disk.crash(Random(seed) if seed else None)
             found = read_quorum_state(disk, "d/p") if disk.exists("d/p") else None
-            allowed = {0: (None, old), 1: (old, new), 2: (new,)}[story.flushed]
+            allowed = {0: (None, old), 1: (old, new), 2: (new,)}[scenario.flushed]
             assert found in allowed, (operations, seed)
         operations += 1
     assert operations > 10
@@ -177,26 +179,26 @@ def test_power_failure_while_a_vote_is_written() -> None:
 def test_a_power_failure_while_a_snapshot_replaces_the_log() -> None:
     """The log is the old one or part of it, or empty, or begins at the snapshot: never old records behind a gap."""
 
-    def reset(disk: MemoryDisk, story: Story) -> None:
+    def reset(disk: MemoryDisk, scenario: CrashScenario) -> None:
         log = open_log(disk)
-        append(log, story, 12, epoch=1)
-        flush(log, story)
-        story.flushed = -1
+        append(log, scenario, 12, epoch=1)
+        flush(log, scenario)
+        scenario.flushed = -1
         log.reset_to(100)
-        story.flushed = 100
+        scenario.flushed = 100
 
     operations, crashed = 0, True
     while crashed:
         for seed in range(RANDOM_CRASHES):
-            disk, story, crashed = crash_after(operations, reset)
+            disk, scenario, crashed = crash_after(operations, reset)
             disk.crash(Random(seed) if seed else None)
             log = open_log(disk)
             found = [batch.data for batch in read_batches(log)]
-            assert found == story.batches[: len(found)]
-            if story.flushed == 100:
+            assert found == scenario.batches[: len(found)]
+            if scenario.flushed == 100:
                 assert (log.start_offset, log.end_offset) == (100, 100)
-            elif story.flushed >= 0:
-                assert log.end_offset >= story.flushed
+            elif scenario.flushed >= 0:
+                assert log.end_offset >= scenario.flushed
         operations += 1
     assert operations > 20
 
@@ -204,34 +206,34 @@ def test_a_power_failure_while_a_snapshot_replaces_the_log() -> None:
 def test_what_a_killed_process_left_is_on_the_disk_after_a_start() -> None:
     """A process that dies loses nothing that it wrote; the next one says that it is flushed, so it must make it so."""
     disk = MemoryDisk()
-    log, story = open_log(disk), Story()
-    append(log, story, 5, epoch=1)
+    log, scenario = open_log(disk), CrashScenario()
+    append(log, scenario, 5, epoch=1)
     again = open_log(disk)
     assert again.flushed_offset == again.end_offset == log.end_offset
     disk.crash()
-    assert [batch.data for batch in read_batches(open_log(disk))] == story.batches
+    assert [batch.data for batch in read_batches(open_log(disk))] == scenario.batches
 
 
 def test_power_failure_while_a_torn_write_is_cut() -> None:
     """Whatever the start was about to do: the next one cuts the same, and loses nothing before the tear."""
 
-    def torn_start(disk: MemoryDisk, story: Story) -> None:
+    def torn_start(disk: MemoryDisk, scenario: CrashScenario) -> None:
         log = open_log(disk)
-        append(log, story, 14, epoch=1)
+        append(log, scenario, 14, epoch=1)
         log.close()
         *_, last = sorted(name for name in disk.list("d/p") if name.endswith(".log"))
         disk.open(f"d/p/{last}").append(build_batch(log.end_offset, 1, 0, [b"torn"])[:-3] + bytes(3))
         disk.kill()
-        story.flushed = -1
+        scenario.flushed = -1
         assert open_log(disk).recovered
 
     operations, crashed, met = 0, True, 0
     while crashed:
         for seed in range(RANDOM_CRASHES):
-            disk, story, crashed = crash_after(operations, torn_start)
+            disk, scenario, crashed = crash_after(operations, torn_start)
             disk.crash(Random(seed) if seed else None)
-            if story.flushed == -1:
+            if scenario.flushed == -1:
                 met += 1
-                assert [batch.data for batch in read_batches(open_log(disk))] == story.batches
+                assert [batch.data for batch in read_batches(open_log(disk))] == scenario.batches
         operations += 1
     assert met > 40
