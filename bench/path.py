@@ -371,7 +371,7 @@ async def walk_votes(root: Path, counting: Counting, options: argparse.Namespace
         assert reply.topics[0].partitions[0].vote_granted, reply
 
     with ExitStack() as deaf:
-        # The voter asks them who leads. They have a backlog for its connections, and say nothing.
+        # The voter asks these listeners for the leader. They accept its connections, and send no answer.
         for other in set(NODES) - {voter}:
             deaf.enter_context(socket.create_server(("127.0.0.1", quorum.ports[other])))
         async with quorum.running((voter,)), quorum.client(voter) as exchange:
