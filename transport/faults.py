@@ -74,7 +74,7 @@ class FaultPlan:
             kind: Whether the message is a request or a reply.
 
         Returns:
-            The delay of each copy in milliseconds: usually one copy, `LOST` for none.
+            The delay of each copy in milliseconds, or `LOST`. Usually there is one copy.
         """
         if source == target:
             return (0,)

@@ -31,7 +31,7 @@ _MAX_CORRELATION_ID: Final = 0x7FFF_FFFF
 
 
 class MemoryNetwork:
-    """Joins `MemoryTransport`s. A host is named by a text, or by a node id with the same text.
+    """Joins instances of `MemoryTransport`. A host is named by a text, or by a node id with the same text.
 
     Args:
         seed: The seed of the faults.

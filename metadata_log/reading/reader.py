@@ -239,7 +239,7 @@ def read_file(disk: Disk, path: str, *, on_damage: OnDamage = OnDamage.SKIP) -> 
             are damage too.
 
     Returns:
-        Batches and damage (Kafka: `DumpLogSegments`).
+        Batches and damage (Kafka's `DumpLogSegments`).
 
     Raises:
         DamagedFile: The file is damaged, and the mode is strict.

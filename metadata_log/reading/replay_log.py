@@ -31,7 +31,7 @@ def replay(
             one from before the first of them.
 
     Returns:
-        The image (Kafka: `MetadataImage`).
+        The image (Kafka's `MetadataImage`).
 
     Raises:
         DamagedFile: The log is damaged, and the mode is strict.

@@ -143,7 +143,7 @@ def read_timeline(
         on_damage: The reaction to damage and gaps.
 
     Returns:
-        Bases, batches and damage, in order (Kafka: `MetadataLoader`).
+        Bases, batches and damage, in order (Kafka's `MetadataLoader`).
 
     Raises:
         MetadataLogError: The files do not cover the time before `until`, or the path holds no history.

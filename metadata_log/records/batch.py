@@ -224,7 +224,7 @@ def build_batch(base_offset: int, epoch: int, timestamp_ms: int, values: Sequenc
         values: The values of the records; at least one.
 
     Returns:
-        The encoded batch (Kafka: `BatchBuilder`).
+        The encoded batch (Kafka's `BatchBuilder`).
     """
     return new_batch(base_offset, epoch, timestamp_ms, values).data
 
