@@ -19,7 +19,7 @@ class NotLeader(NodeError):
         hint = (
             f"node {leader.leader_id} leads epoch {leader.epoch}"
             if known
-            else f"nobody is known to lead epoch {leader.epoch}"
+            else f"no known leader of epoch {leader.epoch}"
         )
         super().__init__(f"this node is not the leader: {hint}")
         self.leader = leader

@@ -1,4 +1,4 @@
-"""The one task that owns a replica, and what everybody else may ask of the node (Kafka: `KafkaRaftClientDriver`).
+"""The one task that owns a replica, and the node's interface for other tasks (Kafka: `KafkaRaftClientDriver`).
 
 Everything that happens is an event in the owner's inbox. The owner takes events in bursts, steps the replica, carries
 out what it asks for in order, and sleeps until the next event or deadline; between two steps of a burst it never waits.
@@ -47,9 +47,9 @@ from transport.interface import Endpoint, Transport
 SHUTDOWN_BUDGET_MS: Final = 5000
 """How long a graceful shutdown may take."""
 BROKER_SHUTDOWN_BUDGET_MS: Final = 30_000
-"""The same of a broker, which goes only when the others have heard in a heartbeat who leads what it led."""
+"""The same for a broker, which stops only after other brokers have learned its partitions' new leaders."""
 OUTSTANDING_APPEND_BYTES: Final = 64 << 20
-"""Less than a leader takes, whose word is a refusal."""
+"""Less than the limit of the leader, as the leader refuses appends beyond its limit."""
 _TICK: Final = Tick()
 _TICKS_PER_BURST: Final = 100
 LATE_MS: Final = 100
@@ -112,7 +112,7 @@ class Node:
         self._stop = trio.Event()
         self._ended = False
 
-    # For everybody
+    # The interface for other tasks
 
     def status(self) -> ReplicaStatus:
         """What this node knows right now."""
@@ -241,7 +241,7 @@ class Node:
 
     def _burst_in_place(self) -> None:
         """Deal with what the transport has delivered in its own task: waking the owner for it would cost a message a
-        tenth more. The owner, who waits meanwhile, raises what goes wrong.
+        tenth more. The owner, which waits meanwhile, raises the errors.
         """
         try:
             self._burst()
@@ -270,7 +270,7 @@ class Node:
                     self._carry_out(outputs)
                 has_room = turns.did(event)
             wanted_ms = replica.deadline_ms()
-            # A leader waits for this flush, and nobody for what else a follower has to do.
+            # A leader waits for this flush, but not for the other work of a follower.
             if flusher.wanted is not None and not replica.core.is_leader and self._flush(is_busy=self._is_busy):
                 now_ms = self._clock.now_ms()
                 if wanted_ms <= now_ms:
@@ -291,7 +291,7 @@ class Node:
                 self._transport.poll_nowait()
                 if events:
                     continue
-            # Last, so that everybody who is sent something has it while the disk works.
+            # The flush comes last, so that all messages are sent before the disk works.
             if not self._flush(is_busy=is_busy):
                 break
             now_ms = self._clock.now_ms()
@@ -342,7 +342,7 @@ class Node:
 
     def _on_told(self, told: Returned | Noted) -> None:
         """The application has something to say to the host; most have not."""
-        raise AssertionError(f"nobody listens to {told}")
+        raise AssertionError(f"no handler for {told}")
 
     @property
     def _is_obliged(self) -> bool:
@@ -351,8 +351,8 @@ class Node:
         return core.state_name in _OBLIGED and not core.may_stop
 
     def _keep_connections(self) -> None:
-        """Voters have connections to each other at hand: an election is a few small questions among those who had
-        nothing to say to each other before, and would take twice as long.
+        """Keep connections to the other voters open. An election is a few small requests between voters that may have
+        had no connection before; opening connections first would double the duration.
         """
         core = self._replica.core
         peers = core.voters.voters if core.is_voter else ()

@@ -99,7 +99,7 @@ class ClientSession(Generic[C, R]):
 
 
 class StateMachineNode(Node, Generic[C, R]):
-    """One running node whose log drives a state machine; `open_node(config, state_machine=…)` hands it out."""
+    """One running node with a log that drives a state machine; `open_node(config, state_machine=…)` yields the node."""
 
     def __init__(self, parts: NodeParts) -> None:
         super().__init__(parts)
@@ -119,7 +119,7 @@ class StateMachineNode(Node, Generic[C, R]):
         """Have a command applied, exactly once if this returns; by any node. Returns what `apply` returned, once it is
         committed and this node has applied it.
 
-        While nobody leads or can be reached it waits, and repeats itself as often as it takes. A cancelled submit may
+        Without a reachable leader the call waits, and repeats the request as often as necessary. A cancelled submit may
         still be applied. Raises `Refused` if `apply` did, `AppendRejected` for a command that is too large, `TypeError`
         for one that cannot be encoded; `SessionExpired` after this node was cut off for an hour, `NodeStopped`.
         """
@@ -154,7 +154,7 @@ class StateMachineNode(Node, Generic[C, R]):
     async def read(self, look: Callable[[Any], T] | None = None, *, linearizable: bool = True) -> T:
         """Look at this node's state machine: what `look` returns, or the machine's own `value`.
 
-        A linearizable read sees everything that anybody was told to be done before it was called, also on a node that
+        A linearizable read sees every command acknowledged to any client before the call, also on a node that
         does not lead: it waits until a majority has confirmed the leader, and this node has come as far. Any other sees
         what this node knows. Nothing is written for it.
         """
