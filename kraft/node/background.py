@@ -3,7 +3,7 @@
 Kafka has no such thread: its one raft thread waits for the disk. With 16 and 128 clients a leader commits a fifth more
 if it goes on serving them meanwhile. (The thread is long-lived: `trio.to_thread` would cost half a
 millisecond per flush.) But handing a flush over and back takes about ten futex calls, a sixth of the CPU time of a
-follower, who has nothing else to do; so a node with little in hand flushes in place, as long as the disk is quick.
+follower, which has nothing else to do; so a node with little in hand flushes in place, as long as the disk is quick.
 
 Under MockClock a replica flushes inside of its step (`ReplicaOptions.inline_flush`): virtual time must not run on while
 a thread works.

@@ -1,4 +1,4 @@
-"""A node inside of one's own program: a replicated log of raw records (Kafka: `KafkaRaftClient` as a library)."""
+"""Runs a node inside another program, with a raw log or a state machine (Kafka: `KafkaRaftClient` as a library)."""
 
 from __future__ import annotations
 
@@ -62,14 +62,32 @@ def open_node(
     application: ApplicationFactory = host_silent_raw_log,
     inline_flush: bool = False,
 ) -> AbstractAsyncContextManager[Any]:
-    """Run a node while the block lasts: TCP and this machine's disk unless told otherwise. It is a raw log, or drives a
-    state machine: `state_machine` makes a fresh one, as its class does.
+    """Run a node for the duration of an `async with` block (Kafka: `KafkaRaftClient` as a library).
 
-    The directory is read before the block begins, in one go: the newest snapshot, and the log behind it, some 0.1 s for
-    each megabyte. No other task runs meanwhile (decision 0031).
+    The node reads its directory before the block begins: the newest snapshot and the log after it, in some 0.1 s per
+    megabyte. No other task runs meanwhile (decision 0031).
 
-    At its end the node shuts down gracefully, within five seconds; if the block is cancelled or fails, at once. What
-    stops the node cancels the block and is raised here; see `run_node`.
+    At the end of the block the node shuts down gracefully, within five seconds. If the block is cancelled or fails, the
+    node stops at once. An error of the node cancels the block and leaves it.
+
+    Args:
+        config: The node's configuration.
+        state_machine: Makes a fresh state machine, for example its class. Without it the node hosts `application`.
+        transport: The network; by default TCP with the limits of `config`.
+        disk: The disk of the node's directory; by default this machine's.
+        rng: The source of the random election timeouts; by default seeded by the operating system.
+        clock: The node's clock, in milliseconds; by default Trio's.
+        application: Makes the application of the replica; by default a raw log. Ignored with `state_machine`.
+        inline_flush: Whether to flush in the node's own task instead of a thread, for memory disks.
+
+    Returns:
+        An asynchronous context manager that yields a `StateMachineNode` if `state_machine` is given, else a `Node`.
+
+    Raises:
+        OSError: A port is in use, or the disk has failed.
+        MetadataLogError: The directory is unusable, or the log is damaged.
+        AssertionError: An invariant is broken.
+        NodeError: Python runs with -O, which removes the assertions.
     """
     run = partial(
         run_node,
@@ -94,7 +112,7 @@ async def _running(run: Callable[..., Awaitable[None]]) -> AsyncIterator[Node]:
 
 
 def tcp_transport(config: Config, *, patience_ms: int = 0) -> TcpTransport:
-    """A TCP transport with the limits of a configuration; `patience_ms` as there."""
+    """A TCP transport with the limits of a configuration; for `patience_ms` see `TcpTransport`."""
     return TcpTransport(
         max_frame_bytes=config.request_max_bytes,
         max_idle_ms=config.connections_max_idle_ms,

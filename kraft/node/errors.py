@@ -1,4 +1,4 @@
-"""What the caller of an embedded node can be told instead of an offset."""
+"""The errors that the methods of an embedded node raise."""
 
 from __future__ import annotations
 
@@ -8,25 +8,35 @@ from transport.protocol.errors import Error
 
 
 class NodeError(Exception):
-    """A node cannot do what was asked of it."""
+    """A node cannot carry out a call; the base class of the errors of this module."""
 
 
 class NotLeader(NodeError):
-    """This node does not lead: the append was not taken and never will be. `leader` is the one to ask, if known."""
+    """This node does not lead: the append is not in the log and never will be (Kafka: `NotLeaderException`).
+
+    Attributes:
+        leader: The leader to send the append to, with its epoch; `leader_id` is -1 while no leader is known.
+    """
 
     def __init__(self, leader: LeaderAndEpoch) -> None:
         known = leader.leader_id != NO_NODE
         hint = (
             f"node {leader.leader_id} leads epoch {leader.epoch}"
             if known
-            else f"nobody is known to lead epoch {leader.epoch}"
+            else f"no known leader of epoch {leader.epoch}"
         )
         super().__init__(f"this node is not the leader: {hint}")
         self.leader = leader
 
 
 class OutcomeUnknown(NodeError):
-    """Leadership was lost before the append was committed: a later leader may hold it, or not. Read the log to know."""
+    """This node lost its leadership before the append was committed; a later leader may hold the values, or not.
+
+    The caller must read the log to learn the outcome.
+
+    Attributes:
+        leader: The current leader and epoch, as far as known; `leader_id` is -1 while no leader is known.
+    """
 
     def __init__(self, leader: LeaderAndEpoch) -> None:
         super().__init__(
@@ -37,7 +47,11 @@ class OutcomeUnknown(NodeError):
 
 
 class AppendRejected(NodeError):
-    """The values themselves cannot be appended, such as ones that do not fit a batch."""
+    """The values themselves cannot be appended, for example because they do not fit in a batch.
+
+    Attributes:
+        error: Kafka's error code, for example `MESSAGE_TOO_LARGE`.
+    """
 
     def __init__(self, error: Error) -> None:
         super().__init__(f"the append was rejected: {error.name}")
@@ -45,21 +59,25 @@ class AppendRejected(NodeError):
 
 
 class NodeStopped(NodeError):
-    """The node has stopped, or is about to; what was outstanding may or may not be in the log."""
+    """The node has stopped, or is about to stop; an outstanding append or command may or may not be in the log."""
 
 
 class SessionExpired(NodeError):
-    """The session was not used for so long that the log has forgotten it. The command will not be applied any more; an
-    earlier attempt, if there was one, may have been.
+    """The session has expired after a long time without use. The command will not be applied any more; an earlier
+    attempt, if there was one, may have been applied.
     """
 
 
 class Superseded(NodeError):
-    """The client has gone on to later commands since; what came of this one is not kept."""
+    """The client has already sent later commands in its session; the result of this command is not kept."""
 
 
 class ChangesSkipped(NodeError):
-    """The changes up to `end_offset` will not be seen: they were not fetched in time, or a snapshot stands for them."""
+    """A watch misses changes: the watcher read them too late, or a snapshot has replaced them.
+
+    Attributes:
+        end_offset: The offset below which changes are missing (exclusive).
+    """
 
     def __init__(self, why: str, end_offset: int) -> None:
         super().__init__(f"{why}: changes below offset {end_offset} are missing")
@@ -67,7 +85,12 @@ class ChangesSkipped(NodeError):
 
 
 class OffsetOutOfRange(NodeError):
-    """The log no longer holds the offset asked for: a snapshot has taken its place."""
+    """The log no longer holds the requested offset: a snapshot has replaced the records (Kafka: `OFFSET_OUT_OF_RANGE`).
+
+    Attributes:
+        offset: The requested offset.
+        start_offset: The first offset of the log.
+    """
 
     def __init__(self, offset: int, start_offset: int) -> None:
         super().__init__(f"offset {offset} is not in the log any more, which begins at {start_offset}")

@@ -27,7 +27,7 @@ class Inbound:
         """The requests, parked fetches included, that wait for an answer."""
 
     def deliver(self, thing: Request | Reply | Failed | Gone) -> None:
-        """The transport's callback; nobody is woken, as `Inbox.batch_delivered` follows.
+        """The transport's callback. The callback wakes no task, as `Inbox.batch_delivered` follows.
 
         Beyond the limit of unanswered requests a connection is closed, not queued for: that is for transports that let
         connections ask without end. `WireTransport` lets them wait long before.

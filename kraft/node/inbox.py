@@ -27,7 +27,7 @@ class Inbox(Generic[E]):
     def __init__(self) -> None:
         self.events: deque[E] = deque()
         self.in_place: Callable[[], None] = self.wake
-        """How whoever reads deals with events within the task that brought them; must not raise."""
+        """Handles events in the task that delivered them, for the reader; must not raise."""
         self._reader: trio.lowlevel.Task | None = None
 
     def put(self, event: E) -> None:
@@ -51,8 +51,8 @@ class Inbox(Generic[E]):
         return self._reader is not None
 
     async def wait(self) -> None:
-        """Return once there is an event, or after `wake`. Always a checkpoint: a reader who never runs dry lets others
-        run.
+        """Return once there is an event, or after `wake`. Always a checkpoint: a reader with an ever full inbox lets
+        other tasks run.
         """
         if self.events:
             await trio.lowlevel.checkpoint()

@@ -1,7 +1,7 @@
 """What an operator would want to know next week: effects of the core, rendered as log lines.
 
 One line per change of state or leader (Kafka: `QuorumState.transitionTo`), one for the first high watermark of an
-epoch, at most one warning of a kind per second; what somebody was denied is among these (Kafka:
+epoch, at most one warning of a kind per second; denied requests are among these (Kafka:
 `kafka.authorizer.logger`). Each record carries its facts as the dict `record.facts`, for formatters that print JSON.
 """
 

@@ -1,4 +1,4 @@
-"""The one task that owns a replica, and what everybody else may ask of the node (Kafka: `KafkaRaftClientDriver`).
+"""The one task that owns a replica, and the node's interface for other tasks (Kafka: `KafkaRaftClientDriver`).
 
 Everything that happens is an event in the owner's inbox. The owner takes events in bursts, steps the replica, carries
 out what it asks for in order, and sleeps until the next event or deadline; between two steps of a burst it never waits.
@@ -47,9 +47,9 @@ from transport.interface import Endpoint, Transport
 SHUTDOWN_BUDGET_MS: Final = 5000
 """How long a graceful shutdown may take."""
 BROKER_SHUTDOWN_BUDGET_MS: Final = 30_000
-"""The same of a broker, which goes only when the others have heard in a heartbeat who leads what it led."""
+"""The same for a broker, which stops only after other brokers have learned its partitions' new leaders."""
 OUTSTANDING_APPEND_BYTES: Final = 64 << 20
-"""Less than a leader takes, whose word is a refusal."""
+"""Less than the limit of the leader, as the leader refuses appends beyond its limit."""
 _TICK: Final = Tick()
 _TICKS_PER_BURST: Final = 100
 LATE_MS: Final = 100
@@ -80,11 +80,14 @@ class NodeParts(Struct, frozen=True, eq=False, kw_only=True):
 
 
 class Node:
-    """One running node; all its methods belong to the Trio thread. `run_node` and `open_node` hand it out."""
+    """A running node (Kafka: `KafkaRaftClientDriver`). `run_node` and `open_node` create it.
+
+    All methods must be called in the Trio thread.
+    """
 
     def __init__(self, parts: NodeParts) -> None:
         self.endpoints = parts.endpoints
-        """Where it listens, in the order of its listeners."""
+        """The addresses of the node's listeners, in the order of the configuration."""
         self._replica = parts.replica
         self._clock = parts.clock
         self._inbox = parts.inbox
@@ -112,10 +115,10 @@ class Node:
         self._stop = trio.Event()
         self._ended = False
 
-    # For everybody
+    # The interface for other tasks
 
     def status(self) -> ReplicaStatus:
-        """What this node knows right now."""
+        """The current state of this node's replica: leader, epoch and offsets."""
         return self._replica.status()
 
     @property
@@ -125,16 +128,20 @@ class Node:
 
     @property
     def longest_turn(self) -> LongestTurn:
-        """The longest time so far, in milliseconds, for which this node has kept all other tasks waiting, and why."""
+        """The longest time so far, in milliseconds, for which this node has blocked all other tasks, with its cause."""
         return self._turns.longest
 
     @property
     def application(self) -> Application:
-        """What the replica hosts; only to be looked at."""
+        """The replica's application; read-only."""
         return self._replica.application
 
     async def wait_for_leader(self) -> LeaderAndEpoch:
-        """Wait until this node knows a leader of its epoch that takes appends: another one, or itself once active."""
+        """Wait until this node knows a leader that accepts appends: another node, or this node once it is active.
+
+        Returns:
+            The id and the epoch of the leader.
+        """
         while (leader := self._known_leader()) is None:
             await self._changed.park()
         return leader
@@ -146,11 +153,22 @@ class Node:
         return leader
 
     async def append(self, values: Sequence[bytes]) -> int:
-        """Append raw record values as one atomic unit; returns the offset of the first once all are committed.
+        """Append raw record values as one atomic unit and wait for the commit (Kafka: `RaftClient.prepareAppend`).
 
-        A new leader that is not active yet waits until it is. Raises `NotLeader` (not appended), `OutcomeUnknown`,
-        `AppendRejected` or `NodeStopped`. A cancelled append may still be committed. While so much waits
-        that memory would run short, the caller waits its turn.
+        On a new leader the call waits until the leader is active. While the outstanding appends exceed a memory limit,
+        the call waits, too. A cancelled append may still be committed.
+
+        Args:
+            values: The record values, which are written in one batch.
+
+        Returns:
+            The offset of the first value, once all values are committed.
+
+        Raises:
+            NotLeader: This node does not lead; the values are not appended.
+            OutcomeUnknown: The node lost its leadership before the commit.
+            AppendRejected: The values cannot be appended.
+            NodeStopped: The node has stopped.
         """
         replica = self._replica
         while not replica.is_active and replica.core.is_leader and not self._ended:
@@ -158,17 +176,29 @@ class Node:
         return (await self._appends.append(values)).base_offset
 
     def committed(self, from_offset: int = 0) -> CommittedBatches:
-        """Iterate over the committed batches of data records from an offset on, and wait for more; any node can.
+        """Iterate over the committed batches of data records, and wait for more, on any node.
 
-        Ends when the node stops. Raises `OffsetOutOfRange` where the log begins later.
+        The iteration ends when the node stops.
+
+        Args:
+            from_offset: The first offset to read.
+
+        Raises:
+            OffsetOutOfRange: During the iteration: the log begins after the next offset.
         """
         return CommittedBatches(from_offset, self._read_committed, self.wait_for_change)
 
     def watch(self, types: Sequence[str] = ()) -> AsyncIterator[Any]:
-        """What the application of this node applies from now on, of these types only, if any are given: the metadata
-        records of a controller or a broker, as `MetadataChange`. Ends when the node stops.
+        """Iterate over the metadata records that a controller or a broker commits from now on, as `MetadataChange`.
 
-        Raises `OffsetOutOfRange` where a snapshot took the place of what comes next. A raw log is read by `committed`.
+        The iteration ends when the node stops.
+
+        Args:
+            types: The names of the record types to return; empty for all types.
+
+        Raises:
+            TypeError: The node hosts a raw log, which `committed` reads.
+            OffsetOutOfRange: During the iteration: a snapshot has replaced the next records.
         """
         if isinstance(self._replica.application, RawLog):
             raise TypeError("a raw log has no types to watch: iterate over `committed`")
@@ -187,10 +217,10 @@ class Node:
         return not self._ended
 
     async def shutdown(self) -> None:
-        """Stop politely: a leader resigns in favour of its best successors and tells them, in at most five seconds; a
-        broker hands over what it leads, in at most thirty.
+        """Shut down gracefully. A leader resigns in favour of its best successors, within at most five seconds.
 
-        Returns when `run_node` is about to. If the caller is cancelled meanwhile, the node stops at once.
+        A broker hands over its leaderships within at most thirty seconds. The call returns when `run_node` is about to
+        return. If the caller is cancelled meanwhile, the node stops at once.
         """
         self._leaving = True
         self._inbox.put(BeginShutdown())
@@ -204,7 +234,7 @@ class Node:
     # The tasks
 
     async def run(self, outputs: Sequence[Output], task_status: trio.TaskStatus[Node]) -> None:
-        """Live until `shutdown`; raises what stopped the node. `outputs` are what opening the replica asked for."""
+        """Run until `shutdown`; raises the error that stopped the node. `outputs` are those of `Replica.open`."""
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._flusher.run)
@@ -221,7 +251,7 @@ class Node:
                 raise self._failure
 
     async def _own(self, outputs: Sequence[Output]) -> NoReturn:
-        """The owner. A scope lasts as long as no deadline passes: making one for every burst would be dear."""
+        """The owner. A scope lasts until a deadline passes: a new scope for every burst would be expensive."""
         inbox = self._inbox
         self._keep_connections()
         self._carry_out(outputs)
@@ -241,7 +271,7 @@ class Node:
 
     def _burst_in_place(self) -> None:
         """Deal with what the transport has delivered in its own task: waking the owner for it would cost a message a
-        tenth more. The owner, who waits meanwhile, raises what goes wrong.
+        tenth more. The owner, which waits meanwhile, raises the errors.
         """
         try:
             self._burst()
@@ -270,7 +300,7 @@ class Node:
                     self._carry_out(outputs)
                 has_room = turns.did(event)
             wanted_ms = replica.deadline_ms()
-            # A leader waits for this flush, and nobody for what else a follower has to do.
+            # A leader waits for this flush, but not for the other work of a follower.
             if flusher.wanted is not None and not replica.core.is_leader and self._flush(is_busy=self._is_busy):
                 now_ms = self._clock.now_ms()
                 if wanted_ms <= now_ms:
@@ -291,7 +321,7 @@ class Node:
                 self._transport.poll_nowait()
                 if events:
                     continue
-            # Last, so that everybody who is sent something has it while the disk works.
+            # The flush comes last, so that all messages are sent before the disk works.
             if not self._flush(is_busy=is_busy):
                 break
             now_ms = self._clock.now_ms()
@@ -342,7 +372,7 @@ class Node:
 
     def _on_told(self, told: Returned | Noted) -> None:
         """The application has something to say to the host; most have not."""
-        raise AssertionError(f"nobody listens to {told}")
+        raise AssertionError(f"no handler for {told}")
 
     @property
     def _is_obliged(self) -> bool:
@@ -351,8 +381,8 @@ class Node:
         return core.state_name in _OBLIGED and not core.may_stop
 
     def _keep_connections(self) -> None:
-        """Voters have connections to each other at hand: an election is a few small questions among those who had
-        nothing to say to each other before, and would take twice as long.
+        """Keep connections to the other voters open. An election is a few small requests between voters that may have
+        had no connection before; opening connections first would double the duration.
         """
         core = self._replica.core
         peers = core.voters.voters if core.is_voter else ()

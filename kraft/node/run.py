@@ -33,7 +33,7 @@ from transport.interface import Transport
 from transport.tcp import TcpTransport
 
 UNANSWERED_REQUESTS = 65_536
-"""Beyond so many requests in hand a node closes the connections of those who ask for more."""
+"""Beyond this number of unanswered requests a node closes the connections that send more."""
 
 
 async def run_node(

@@ -23,13 +23,16 @@ T = TypeVar("T")
 _WEIGHT: Final = 1024
 """Bytes that a call takes beside its command, generously."""
 MOST_UNREAD_CHANGES: Final = 65_536
-"""A watcher that is further behind is told that it has missed some."""
+"""The maximum number of unread changes of a watcher; beyond it the watcher gets `ChangesSkipped`."""
 
 
 class Watch(AsyncIterator[Change[C, R]], Generic[C, R]):
-    """An asynchronous iterator over the commands that this node applies, from now on: each once, in order.
+    """An asynchronous iterator over the commands that a node applies from now on, each once and in order.
 
-    Ends when the node stops. Raises `ChangesSkipped` where some will not come: then look at the state and watch anew.
+    The iteration ends when the node stops.
+
+    Raises:
+        ChangesSkipped: Some changes are missing; the watcher must read the state and begin a new watch.
     """
 
     def __init__(self, types: Sequence[str], from_offset: int) -> None:
@@ -53,7 +56,7 @@ class Watch(AsyncIterator[Change[C, R]], Generic[C, R]):
         return self._unread.popleft()
 
     def put(self, changes: Sequence[Change[C, R]]) -> None:
-        """These were applied."""
+        """Add applied commands."""
         wanted = [one for one in changes if not self._types or type(one.command).__name__ in self._types]
         if self._skipped is None and wanted:
             self._unread.extend(wanted)
@@ -63,7 +66,7 @@ class Watch(AsyncIterator[Change[C, R]], Generic[C, R]):
             self._news.unpark_all()
 
     def skip(self, why: str, end_offset: int) -> None:
-        """What is below this offset, and was not told, will not be."""
+        """Report that undelivered changes below this offset are missing."""
         if end_offset > self._from_offset and self._skipped is None:
             self._skipped = ChangesSkipped(why, end_offset)
             self._news.unpark_all()
@@ -75,23 +78,36 @@ class Watch(AsyncIterator[Change[C, R]], Generic[C, R]):
 
 
 class ClientSession(Generic[C, R]):
-    """The session of a client that numbers its commands by itself, one after the other, and can so repeat one at any
-    node, even after it was restarted.
+    """The session of a client that numbers its commands itself (Raft dissertation §6.3).
+
+    The client submits one command after the other. It can repeat a command at any node, even after a restart.
     """
 
     def __init__(self, node: StateMachineNode[C, R], client: str, opened: log.Opened) -> None:
         self.client = client
         self.id = opened.session
-        """Another id than before says that the former session is forgotten."""
+        """The session id; another id than before means that the former session has expired."""
         self.last_sequence = opened.last_sequence
-        """The highest number of a command that was applied in it."""
+        """The highest sequence number of a command applied in the session."""
         self._node = node
 
     async def submit(self, command: C, sequence: int) -> R:
-        """Have the command with this number applied, once, however often it is repeated; the result is the same.
+        """Apply a command exactly once, however often the client repeats it; each repetition returns the same result.
 
-        The number says that the client knows what came of lower ones. Raises `SessionExpired` or `Superseded`, where
-        that cannot be told any more, and what `StateMachineNode.submit` raises.
+        Args:
+            command: The command.
+            sequence: The command's number. The client has received the results of all lower numbers.
+
+        Returns:
+            The result of `StateMachine.apply`.
+
+        Raises:
+            SessionExpired: The session has expired.
+            Superseded: The client has already sent a higher number.
+            Refused: `StateMachine.apply` refused the command.
+            AppendRejected: The command is too large.
+            TypeError: The command cannot be encoded.
+            NodeStopped: The node has stopped; the command may or may not be applied.
         """
         result = await self._node.submit_in(self.id, sequence, command)
         self.last_sequence = max(self.last_sequence, sequence)
@@ -99,7 +115,10 @@ class ClientSession(Generic[C, R]):
 
 
 class StateMachineNode(Node, Generic[C, R]):
-    """One running node whose log drives a state machine; `open_node(config, state_machine=…)` hands it out."""
+    """One running node with a log that drives a state machine; `open_node(config, state_machine=…)` yields the node.
+
+    All methods work on any node of the quorum, and must be called in the Trio thread (Kafka: `RaftClient.Listener`).
+    """
 
     def __init__(self, parts: NodeParts) -> None:
         super().__init__(parts)
@@ -112,21 +131,32 @@ class StateMachineNode(Node, Generic[C, R]):
 
     @property
     def machine(self) -> StateMachine[C, R]:
-        """This node's state machine, as it is now: only to be looked at."""
+        """This node's state machine in its current state; read-only."""
         return self._host.machine
 
     async def submit(self, command: C) -> R:
-        """Have a command applied, exactly once if this returns; by any node. Returns what `apply` returned, once it is
-        committed and this node has applied it.
+        """Apply a command exactly once, and wait until the command is committed and this node has applied it.
 
-        While nobody leads or can be reached it waits, and repeats itself as often as it takes. A cancelled submit may
-        still be applied. Raises `Refused` if `apply` did, `AppendRejected` for a command that is too large, `TypeError`
-        for one that cannot be encoded; `SessionExpired` after this node was cut off for an hour, `NodeStopped`.
+        Without a reachable leader the call waits, and repeats the request as often as necessary. The command of a
+        cancelled call may still be applied.
+
+        Args:
+            command: The command.
+
+        Returns:
+            The result of `StateMachine.apply`.
+
+        Raises:
+            Refused: `StateMachine.apply` refused the command.
+            AppendRejected: The command is too large.
+            TypeError: The command cannot be encoded.
+            SessionExpired: This node was cut off from the quorum for an hour.
+            NodeStopped: The node has stopped; the command may or may not be applied.
         """
         return await self._submit(SubmitCall(self._host.codec.encode(command)))
 
     async def submit_in(self, session: int, sequence: int, command: C) -> R:
-        """Have the command with this number in a session applied; see `ClientSession.submit`."""
+        """Apply the command with this number in a session; see `ClientSession.submit`."""
         return await self._submit(SubmitCall(self._host.codec.encode(command), session, sequence))
 
     async def _submit(self, ask: SubmitCall) -> R:
@@ -146,17 +176,32 @@ class StateMachineNode(Node, Generic[C, R]):
                 raise AssertionError(other)
 
     async def open_session(self, client: str) -> ClientSession[C, R]:
-        """The session of a client, by a name that is its alone: the one that it has, or a new one."""
+        """Open the session of a client, or resume the client's existing session.
+
+        Args:
+            client: A name that no other client uses.
+
+        Raises:
+            NodeStopped: The node has stopped.
+        """
         opened = await self._call(OpenCall(client))
         assert isinstance(opened, log.Opened), opened
         return ClientSession(self, client, opened)
 
     async def read(self, look: Callable[[Any], T] | None = None, *, linearizable: bool = True) -> T:
-        """Look at this node's state machine: what `look` returns, or the machine's own `value`.
+        """Read this node's state machine. A read writes nothing to the log (Raft dissertation §6.4).
 
-        A linearizable read sees everything that anybody was told to be done before it was called, also on a node that
-        does not lead: it waits until a majority has confirmed the leader, and this node has come as far. Any other sees
-        what this node knows. Nothing is written for it.
+        Args:
+            look: Computes the result from the state machine; by default `StateMachine.value`.
+            linearizable: Whether the read sees every command acknowledged to any client before the call. Such a read
+                waits until a majority has confirmed the leader and this node has applied the log up to the leader's
+                read index. Otherwise the read returns the local state of this node at once.
+
+        Returns:
+            The result of `look`, or of `StateMachine.value`.
+
+        Raises:
+            NodeStopped: The node has stopped.
         """
         if linearizable:
             await self._call(ReadCall())
@@ -167,9 +212,12 @@ class StateMachineNode(Node, Generic[C, R]):
         return seen
 
     def watch(self, types: Sequence[str] = ()) -> Watch[C, R]:
-        """The commands that this node applies from now on, of these types only (names of classes), if any are given.
+        """Iterate over the commands that this node applies from now on.
 
-        Begin to watch before you look at the state: then what you have seen and what you are told leave nothing out.
+        A caller that begins the watch before it reads the state misses no command.
+
+        Args:
+            types: The class names of the commands to return; empty for all commands.
         """
         watch: Watch[C, R] = Watch(types, self._host.applied_offset)
         self._watches.add(watch)

@@ -1,7 +1,7 @@
 """How long the owner of a replica keeps everything else waiting, and what it does meanwhile.
 
 A turn is what happens between two moments at which other tasks can run: the events of a burst. While it lasts, no fetch
-is answered and no heartbeat is taken, so that a leader whose turn takes seconds loses its leadership.
+is answered and no heartbeat is taken, so that a leader with a turn of seconds loses its leadership.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Turns:
             self._log.warn("long-turn", facts)
 
     def watched(self, what: str, function: Callable[..., R]) -> Callable[..., R]:
-        """A function of the user's, whose longest call in a turn is told with it."""
+        """Wrap a function of the user; the report of a long turn names the longest call of the function."""
 
         def call(*args: Any) -> R:
             began_s = self._clock()

@@ -1,4 +1,4 @@
-"""Callers who wait, each in its own task, for what the replica has to say about what they asked for."""
+"""Callers that wait, each in its own task, for the replica's answers to their requests."""
 
 from __future__ import annotations
 
@@ -104,6 +104,6 @@ class Waiters(Generic[D]):
             self._crowd -= 1
 
     def _let_in(self) -> None:
-        """Whoever comes in lets in the next one, as one that was heavy may have made room for many."""
+        """Each admitted caller admits the next one, as one heavy caller may have made room for many."""
         if self._weight < self._limit:
             self._turn.unpark()

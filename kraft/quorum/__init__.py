@@ -1,4 +1,4 @@
-"""Consensus without waiting: who leads, what is committed (Kafka: `KafkaRaftClient` and `QuorumState`, KIP-595).
+"""Consensus without I/O: leader election and commitment (Kafka: `KafkaRaftClient` and `QuorumState`, KIP-595).
 
 `core.RaftCore` is the door: an event goes in, effects come out.
 """

@@ -30,7 +30,7 @@ class BatchAccumulator:
         self.next_offset = next_offset
         self._linger_ms = linger_ms
         self._lingers = False
-        """The first batch of a leader does not: whoever sent it has waited for the election."""
+        """The first batch of a leader does not linger: its sender has already waited for the election."""
         self._max_batch_bytes = max_batch_bytes
         self._complete: list[GatheredBatch] = []
         self._open: list[bytes] = []

@@ -24,9 +24,9 @@ def write_gathered(quorum: QuorumState, leader: LeaderState) -> None:
 def append_control(quorum: QuorumState, leader: LeaderState, records: tuple[ControlRecord, ...], now_ms: int) -> None:
     """Write control records in one batch, after everything that was handed over before; what they change holds at once.
 
-    A leader never adds a change of who votes to another one that is not committed, whatever became of the request for
-    it: the log itself is asked, and not those who wait for answers (KAFKA-20740). The log that the leader took over may
-    hold more than one: the committed ones among them are only not known to be so.
+    A leader never appends a voter change after an uncommitted one, whatever became of the request for that change. The
+    check reads the log, not the pending requests (KAFKA-20740). The log that the leader took over may hold more than
+    one change: the leader only does not know yet which of the changes are committed.
     """
     write_gathered(quorum, leader)
     base_offset = quorum.log.end_offset

@@ -123,7 +123,7 @@ class RaftCore:
             state=UnattachedState(self._election.epoch, NO_NODE, NEVER_MS),
         )
         self._deadline_ms: int | None = 0
-        """None until somebody asks: many events of a burst move it, and nobody asks in between."""
+        """The cached deadline; None after an event, as a caller asks for the deadline only at the end of a burst."""
         self._stepped_at_ms = 0
 
     # Questions
@@ -203,7 +203,7 @@ class RaftCore:
 
     @property
     def local(self) -> ReplicaKey:
-        """Who this replica is."""
+        """The node id and directory id of this replica."""
         return self._quorum.local
 
     @property
@@ -213,7 +213,7 @@ class RaftCore:
 
     @property
     def history(self) -> VoterHistory:
-        """Who votes, by what record of the log."""
+        """The voter sets, each with the log record that defines it."""
         return self._quorum.history
 
     def truncation_point(self, diverging: OffsetAndEpoch) -> int:
@@ -230,7 +230,7 @@ class RaftCore:
 
     @property
     def may_stop(self) -> bool:
-        """Whether a node that is shutting down has done its part: nobody waits for it any more."""
+        """Whether a node that is shutting down may stop: no other voter depends on this node any more."""
         quorum = self._quorum
         if not quorum.is_voter or quorum.is_only_voter:
             return True
@@ -332,7 +332,7 @@ class RaftCore:
         return self._finish(now_ms)
 
     def withdraw(self, request_id: int) -> bool:
-        """Forget a parked Fetch whose sender has closed its connection; returns whether it was parked."""
+        """Forget a parked Fetch after its sender has closed the connection; returns whether the Fetch was parked."""
         return self._quorum.purgatory.remove(request_id)
 
     def _on_request(self, event: Received, now_ms: int) -> None:

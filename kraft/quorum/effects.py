@@ -133,8 +133,8 @@ class InstallSnapshot(Struct, frozen=True):
 
 
 class ReadConfirmed(Struct, frozen=True):
-    """Whoever has applied everything below `offset` may answer these reads: nothing more was committed by anybody when
-    they came.
+    """A node that has applied everything below `offset` may answer these reads. No leader had committed more when the
+    reads arrived.
     """
 
     read_ids: tuple[int, ...]
@@ -157,7 +157,7 @@ class LeaderChanged(Struct, frozen=True):
 
 
 class VotersChanged(Struct, frozen=True):
-    """Who votes has changed, as of the end of the log; it may be undone as long as it is not committed."""
+    """The voter set at the end of the log has changed; a truncation may undo the change until it is committed."""
 
     kraft_version: int
     voters: VoterSet

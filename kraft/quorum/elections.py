@@ -35,9 +35,11 @@ def on_vote(quorum: QuorumState, event: Received, vote: Vote, now_ms: int) -> No
 
 
 def _may_grant_prevote_after_leader_exit(quorum: QuorumState, vote: Vote) -> bool:
-    """Whether the leader's process has ended, and who asks for a pre-vote has more records than this voter: refused, as
-    by who hears a leader, it would wait out two timers, and nobody else can be elected (Kafka knows nothing of ended
-    processes). Of equal logs the first to ask is refused and the second one elected, so that votes do not split.
+    """Whether to grant a pre-vote because the leader's process has ended and the nominee's log is longer than this one.
+
+    Otherwise leader stickiness delays the election by two timeouts, although no replica with a shorter log can win.
+    (Kafka does not detect ended processes.) Among equal logs the first nominee is refused and the second one is
+    elected, so that votes do not split.
     """
     match quorum.state:
         case FollowerState(contact=LeaderContact.REFUSED):
@@ -65,7 +67,7 @@ def _consider(quorum: QuorumState, vote: Vote, now_ms: int) -> Error:
 
 
 def poll_unattached(quorum: QuorumState, state: UnattachedState | VotedState, now_ms: int) -> None:
-    """Stand for election when the time has come; meanwhile ask the others who leads."""
+    """Campaign when the election timer expires; until then ask the other voters for the leader."""
     if now_ms >= state.election_deadline_ms and quorum.can_campaign and not quorum.is_shutting_down:
         campaign(quorum, now_ms, "election-timeout")
     else:
@@ -73,10 +75,10 @@ def poll_unattached(quorum: QuorumState, state: UnattachedState | VotedState, no
 
 
 def poll_following(quorum: QuorumState, follower: FollowerState, now_ms: int) -> None:
-    """Stand for election when the leader was silent for too long; else go on fetching, as observers always do.
+    """Campaign when the leader was silent for longer than the fetch timeout; else fetch on, as observers always do.
 
-    But they refuse no pre-votes any longer, as Kafka's do until another one leads: by the candidate's log this may be a
-    voter, and the one without which nobody can be elected.
+    After that timeout an observer refuses no more pre-votes; Kafka's observer refuses them until a new leader is
+    elected. By the candidate's log this observer may be a voter, and the election may need its vote.
     """
     if now_ms >= follower.fetch_deadline_ms and not quorum.is_shutting_down:
         if quorum.can_campaign:
@@ -137,7 +139,7 @@ def _give_up(quorum: QuorumState, deadline_ms: int, now_ms: int, cause: str) -> 
 
 
 def poll_prospective(quorum: QuorumState, state: ProspectiveState, now_ms: int) -> None:
-    """Ask whoever has not answered; start anew when nobody decides in time."""
+    """Ask each voter that has not answered; begin again when the election timer expires without a majority."""
     if now_ms >= state.election_deadline_ms and not quorum.is_shutting_down:
         _give_up(quorum, now_ms, now_ms, "election-timeout")
     else:
@@ -145,7 +147,7 @@ def poll_prospective(quorum: QuorumState, state: ProspectiveState, now_ms: int) 
 
 
 def poll_candidate(quorum: QuorumState, state: CandidateState, now_ms: int) -> None:
-    """Ask whoever has not answered; a lost election is waited out."""
+    """Ask each voter that has not answered; after a lost election wait for the election timer."""
     if now_ms >= state.election_deadline_ms and not quorum.is_shutting_down:
         campaign(quorum, now_ms, "election-timeout")
     elif not state.tally.is_lost:

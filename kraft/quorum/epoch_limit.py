@@ -1,8 +1,8 @@
 """How high an epoch can be by now (decision 0015).
 
-An epoch never falls and has 31 bits. Whoever could raise it at will could use all of them up with one message, and no
-leader could be elected ever again. So what others say is believed up to a line that rises with the clock, slower than
-the epochs would run out, and faster than a quorum that is well elects leaders.
+An epoch never falls and has 31 bits. A peer that could raise the epoch at will could exhaust all epochs with one
+message, and no leader could be elected again. So a replica accepts epochs only up to a limit that rises with the clock:
+slowly enough that the epochs do not run out, and faster than a healthy quorum elects leaders.
 """
 
 from __future__ import annotations

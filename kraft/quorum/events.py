@@ -101,7 +101,7 @@ class Resign(Struct, frozen=True):
 
 
 class ReadIndex(Struct, frozen=True):
-    """Somebody wants to read from this leader; `ReadConfirmed` follows, unless it stops leading before."""
+    """A client reads from this leader; `ReadConfirmed` follows, unless the leader loses its leadership before."""
 
     read_id: int
 
@@ -122,9 +122,7 @@ class Resumed(Struct, frozen=True):
 
 
 class BeginShutdown(Struct, frozen=True):
-    """The node is about to stop: a leader resigns in favour of its best successors, nobody stands for election any
-    more.
-    """
+    """The node is about to stop: a leader resigns in favour of its best successors, and the node campaigns no more."""
 
 
 Event = (

@@ -36,16 +36,14 @@ class Verdict(Enum):
 
 
 def known_leader(quorum: QuorumState) -> tuple[int, Endpoints]:
-    """The leader to name in a reply: none whom the receiver might be unable to reach, as that would end a Kafka
-    process.
-    """
+    """The leader to name in a reply; no leader without a known address, as such a reply would end a Kafka process."""
     state = quorum.state
     endpoints = state.endpoints if state.endpoints.listeners else quorum.endpoints_of(state.leader_id)
     return (state.leader_id, endpoints) if endpoints.listeners else (NO_NODE, _NO_ENDPOINTS)
 
 
 def send(quorum: QuorumState, peer_id: int, message: Request, now_ms: int) -> None:
-    """Send a request to a peer whose address is known."""
+    """Send a request to a peer with a known address."""
     address = quorum.address_of(peer_id)
     assert address is not None, peer_id
     request_id = quorum.peers.sent(peer_id, now_ms)
@@ -71,9 +69,7 @@ def learn_leader(
         # A leader that was removed from the voters names no address when it resigns (KAFKA-17608).
         resolved = quorum.state.endpoints
     if leader_id != NO_NODE and not len(resolved):
-        quorum.report_peer_fault(
-            peer_id, f"it names leader {leader_id} of epoch {epoch}, whose address nobody has told"
-        )
+        quorum.report_peer_fault(peer_id, f"it names leader {leader_id} of epoch {epoch}, with no known address")
         return Error.INVALID_REQUEST
     if epoch > quorum.epoch:
         if leader_id == NO_NODE:
@@ -132,12 +128,12 @@ def settle(quorum: QuorumState, peer_id: int, verdict: Verdict, now_ms: int) -> 
 
 
 def epoch_error(quorum: QuorumState, epoch: int) -> Error:
-    """What is wrong with the epoch of a request to the leader; it moves nobody, whatever it is."""
+    """The error for the epoch of a request to the leader; the request's epoch changes no state."""
     if epoch < quorum.state.epoch:
         return Error.FENCED_LEADER_EPOCH
     return Error.UNKNOWN_LEADER_EPOCH if epoch > quorum.state.epoch else Error.NONE
 
 
 def is_addressed(quorum: QuorumState, voter: ReplicaKey) -> bool:
-    """Whether a request meant for this voter has come to the right replica; unknown parts match anybody."""
+    """Whether a request addressed to this voter has reached the right replica; unknown parts match any replica."""
     return voter.id == NO_NODE or voter.matches(quorum.local)

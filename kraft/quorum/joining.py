@@ -1,8 +1,8 @@
 """What a controller that joins by itself (KIP-1186) concludes from the voters in its log about other replicas that have
 its node id (decision 0017).
 
-A replaced disk makes another replica with the same id, whose first step is to have its former self removed. Two running
-replicas with one id would do so to each other for ever.
+A replaced disk makes another replica with the same id. The new replica first requests the removal of the former one.
+Two running replicas with one id would remove each other for ever.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Joining:
         """Up to where the committed records of the voters were taken into account."""
         self._has_voted = False
         self._removed: ReplicaKey | None = None
-        """Whose removal this replica has asked for."""
+        """The voter that this replica has asked the leader to remove."""
         self._is_removed = False
         """Whether that removal was committed."""
 

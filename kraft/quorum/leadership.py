@@ -26,8 +26,8 @@ from metadata_log.types import NO_OFFSET
 from transport.protocol.errors import Error
 
 STAY_MS: Final = 250
-"""How long a leader that stops stays for the vote of its successor, who asks at once: others have heard this leader a
-moment ago and may refuse the pre-vote. Kafka waits for five seconds, even if nobody is left to ask.
+"""How long a leader that shuts down stays to vote for its successor, which campaigns at once: the other voters have
+heard this leader a moment ago and may refuse the pre-vote. Kafka waits for five seconds, even without another voter.
 """
 
 
@@ -66,7 +66,7 @@ def _adopt_announced(quorum: QuorumState, request: BeginQuorumEpoch | EndQuorumE
 
 def ranked_backoff_ms(successors: tuple[ReplicaKey, ...], local: ReplicaKey, maximum_ms: int) -> int:
     """How long a voter waits after EndQuorumEpoch: nothing for the first in the list, doubling down the list, then the
-    maximum (`FollowerState.overrideFetchTimeout`, `strictExponentialElectionBackoffMs`). An empty list ranks nobody.
+    maximum (`FollowerState.overrideFetchTimeout`, `strictExponentialElectionBackoffMs`). An empty list ranks no voter.
     """
     count = len(successors)
     position = next((at for at, key in enumerate(successors) if key.matches(local)), count)
@@ -141,7 +141,7 @@ def on_commit(quorum: QuorumState, leader: LeaderState, now_ms: int) -> None:
 
 
 def end_change(quorum: QuorumState, leader: LeaderState, error: Error = Error.NONE, text: str | None = None) -> None:
-    """Answer who waits for a change of the voters. Its record, if there is one, stays in the log."""
+    """Answer the request for the pending voter change. The change's record, if there is one, stays in the log."""
     change, leader.change = leader.change, None
     assert change is not None, leader
     if change.reply is not None:
@@ -193,7 +193,7 @@ def poll_resigned(quorum: QuorumState, resigned: ResignedState, now_ms: int) -> 
 
 
 def on_peer_gone(quorum: QuorumState, peer_id: int) -> None:
-    """Nobody listens at a voter's address. A node that is stopping need not stay until that voter hears it resign."""
+    """A voter's address refuses connections. A node that shuts down need not wait until that voter hears it resign."""
     match quorum.state:
         case ResignedState() as resigned if quorum.is_shutting_down:
             resigned.unacknowledged = tuple(one for one in resigned.unacknowledged if one != peer_id)

@@ -62,8 +62,8 @@ class LogView:
 
     @property
     def flushed_end(self) -> OffsetAndEpoch:
-        """What a candidate says of its log. After a crash it stands again in the same epoch, and who has voted for it
-        then does so again: it must not have less in its log than it has said.
+        """The end of the log that a candidate reports. After a crash the candidate campaigns again in the same epoch,
+        and its voters grant the vote again. So the log must then not be shorter than the candidate has reported.
         """
         offset = self.flushed_offset
         if offset == self.end_offset:

@@ -47,7 +47,7 @@ _ORDINARY_ANSWERS: Final = (
     Error.NOT_LEADER_OR_FOLLOWER,
     Error.BROKER_NOT_AVAILABLE,
 )
-"""What a leader may answer to who wants to vote; it may lead no more by then."""
+"""The replies to a replica that wants to become a voter; the sender of the reply may have lost its leadership."""
 
 Refusal = tuple[Error, str]
 
@@ -194,7 +194,7 @@ def on_upgrade(quorum: QuorumState, event: UpgradeQuorum, now_ms: int) -> None:
 def _refusal(
     quorum: QuorumState, key: ReplicaKey, endpoints: Endpoints | None, *, is_update: bool = False
 ) -> Refusal | None:
-    """Why nobody's vote can be changed now, in Kafka's order of checks."""
+    """Why the voter set cannot be changed now, in Kafka's order of checks."""
     leader = quorum.state
     if quorum.is_shutting_down:
         return Error.BROKER_NOT_AVAILABLE, Error.BROKER_NOT_AVAILABLE.message
@@ -240,7 +240,7 @@ def _write(quorum: QuorumState, leader: LeaderState, voters: VoterSet, now_ms: i
     return quorum.log.end_offset - 1
 
 
-# The side of those who vote, or would
+# The side of the voters, and of the replicas that want to join
 
 
 def on_update_voter_reply(quorum: QuorumState, peer_id: int, reply: UpdateVoterReply, now_ms: int) -> None:

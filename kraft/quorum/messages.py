@@ -94,7 +94,7 @@ class UpdateVoter(Struct, frozen=True, kw_only=True):
 
 
 class ProbeVersions(Struct, frozen=True):
-    """A leader asks a voter to be what it supports, as anybody may who connects."""
+    """The leader asks a future voter which versions it supports. Any client may send this request (ApiVersions)."""
 
 
 class BatchFacts(Struct, frozen=True):
@@ -164,8 +164,8 @@ class FetchReply(Struct, frozen=True, kw_only=True):
 
 
 class FetchSnapshotReply(Struct, frozen=True, kw_only=True):
-    """Bytes of a snapshot whose file has `size` bytes. On the sending side `size` and `data` stay empty: they are read
-    when `SendSnapshot` is carried out.
+    """Bytes of a snapshot file of `size` bytes. On the sending side `size` and `data` stay empty: the host reads both
+    when it carries out `SendSnapshot`.
     """
 
     epoch: int
@@ -189,7 +189,7 @@ class ReplicaProgress(Struct, frozen=True, kw_only=True):
 
 
 class DescribeQuorumReply(Struct, frozen=True, kw_only=True):
-    """The answer of a leader; anybody else sets `error`."""
+    """The reply of the leader; any other node sets `error`."""
 
     epoch: int
     leader_id: int = NO_NODE
@@ -235,7 +235,7 @@ VoterReply = AddVoterReply | RemoveVoterReply | UpdateVoterReply
 LeaderReply = (
     FetchReply | VoteReply | BeginQuorumEpochReply | EndQuorumEpochReply | FetchSnapshotReply | UpdateVoterReply
 )
-"""Those that say who leads. What comes most stands first, here and below: `isinstance` asks in this order."""
+"""The replies that name the leader. The most frequent types come first, here and below: `isinstance` tests in order."""
 Request = (
     Fetch | Vote | BeginQuorumEpoch | EndQuorumEpoch | FetchSnapshot | DescribeQuorum | VoterRequest | ProbeVersions
 )

@@ -32,7 +32,7 @@ class Peers:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is in flight, and nobody has failed a moment ago."""
+        """Whether no request is in flight and no peer is in backoff after a failure."""
         return not self._requests
 
     def is_ready(self, peer_id: int, now_ms: int) -> bool:
@@ -61,12 +61,12 @@ class Peers:
         return request is not None and request.awaiting is None and request.ready_at_ms > now_ms
 
     def is_any_awaiting(self, now_ms: int) -> bool:
-        """Whether an answer may still come from anybody."""
+        """Whether a reply of any peer may still arrive."""
         requests = self._requests.values()
         return any(request.awaiting is not None and request.ready_at_ms > now_ms for request in requests)
 
     def choose_ready(self, peer_ids: tuple[int, ...], now_ms: int, rng: Random) -> int | None:
-        """One of the peers, starting at random, if nothing is in flight to anybody (`findReadyBootstrapServer`)."""
+        """One of the peers, starting at random, if no request is in flight (`findReadyBootstrapServer`)."""
         if not peer_ids or self.is_any_awaiting(now_ms):
             return None
         first = rng.randrange(len(peer_ids))

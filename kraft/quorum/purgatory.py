@@ -52,7 +52,7 @@ class Purgatory:
         )
 
     def take_expired(self, now_ms: int) -> list[ParkedFetch]:
-        """Hand out the fetches whose patience has ended."""
+        """Remove and return the fetches that have reached their maximum wait time."""
         if now_ms < self.deadline_ms:
             return []
         expired = [fetch for fetch in self.parked.values() if fetch.deadline_ms <= now_ms]

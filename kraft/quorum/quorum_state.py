@@ -100,7 +100,7 @@ class QuorumState:
         self.local = local
         self.endpoints = endpoints
         self.bootstrap = bootstrap
-        """Where to ask who leads, whoever votes."""
+        """The addresses of the bootstrap servers, where this replica asks for the leader."""
         self._take_voters(history)
         self.log = log
         self.rng = rng
@@ -118,7 +118,7 @@ class QuorumState:
     def _take_voters(self, history: VoterHistory) -> None:
         voters = history.voters
         self.history = history
-        """Who votes, as of the end of the log."""
+        """The voter sets, as of the end of the log."""
         self.voters = voters
         self.is_voter = voters.contains(self.local)
         """Whether this replica votes; otherwise it is an observer."""
@@ -128,11 +128,11 @@ class QuorumState:
         self.other_voter_ids = voters.other_ids(self.local.id)
         """The ids of the voters on other nodes."""
         self.contact_ids = self.other_voter_ids + self._bootstrap_ids(history.static_voters)
-        """Whom to ask who leads: the other voters, and where one bootstraps from, under ids that no voter has."""
+        """The peers to ask for the leader: the other voters and the bootstrap servers, under ids that no voter has."""
 
     def _bootstrap_ids(self, static_voters: VoterSet) -> tuple[int, ...]:
-        """The bootstrap servers; without any the voters of the configuration, whoever votes by now, as in Kafka: this
-        log may end where this replica, or the disk that it had, was the only voter.
+        """The bootstrap servers; without any the voters of the configuration, even if the voter set has changed, as in
+        Kafka: this log may end where this replica, or its former disk, was the only voter.
         """
         if self.bootstrap:
             return tuple(BOOTSTRAP_ID - at for at in range(len(self.bootstrap)))
@@ -142,7 +142,7 @@ class QuorumState:
         leader_id = NO_NODE if type(state) is ResignedState else state.leader_id
         self.state = state
         self.leader = LeaderAndEpoch(leader_id, state.epoch)
-        """The leader and the epoch. A resigned leader is none any more for those who look for one."""
+        """The leader and the epoch. A resigned leader is not reported as the leader."""
 
     # Questions
 
@@ -153,7 +153,7 @@ class QuorumState:
 
     @property
     def leader_id(self) -> int:
-        """Who leads in this epoch, as far as known; -1 if not."""
+        """The leader of this epoch; -1 while the leader is not known."""
         return self.state.leader_id
 
     def address_of(self, peer_id: int) -> ListenerAddress | None:
@@ -175,7 +175,7 @@ class QuorumState:
 
     @property
     def can_campaign(self) -> bool:
-        """Whether this replica may stand for election: as a voter, or as one whose removal may not be committed yet.
+        """Whether this replica may campaign: as a voter, or as a removed voter while the removal may be uncommitted.
 
         It may be the only one left with the record that removes it. The others then cannot do without its vote, have a
         shorter log than it, and would wait for it for ever, as Kafka's do (Raft thesis, §4.2.2).
@@ -225,10 +225,10 @@ class QuorumState:
         )
         return False
 
-    # Who votes
+    # The voter set
 
     def change_voters(self, history: VoterHistory, now_ms: int) -> None:
-        """The records of the log say otherwise now who votes: appended or cut off, committed or not."""
+        """Adopt the voter sets after voter records were appended to the log or truncated, committed or not."""
         known, was_only_voter = self.history, self.is_only_voter
         self._take_voters(history)
         if (history.voters, history.kraft_version) == (known.voters, known.kraft_version):
@@ -301,7 +301,7 @@ class QuorumState:
         self.emit(election)
 
     def become_unattached(self, epoch: int, now_ms: int, cause: str) -> None:
-        """A higher epoch whose leader is not known."""
+        """Enter a higher epoch without a known leader."""
         assert epoch > self.epoch, (epoch, self.epoch)
         deadline_ms = self._inherited_election_deadline_ms(now_ms)
         self.transition_to(UnattachedState(epoch, NO_NODE, deadline_ms), cause)
@@ -341,7 +341,7 @@ class QuorumState:
         self.transition_to(follower, cause)
 
     def become_prospective(self, now_ms: int, cause: str) -> None:
-        """Ask who would vote, within the same epoch and in memory only."""
+        """Begin a round of pre-votes, within the same epoch and in memory only."""
         state = self.state
         self.transition_to(
             ProspectiveState(

@@ -2,7 +2,7 @@
 
 A leader that was deposed does not know it. So before it may speak for the quorum a majority has to say, after the
 question came, that it is still in this leader's epoch. BeginQuorumEpoch asks a voter just that. A Fetch would not do:
-one that arrives after the question may have been sent before it, by a voter that has elected somebody else since.
+one that arrives after the question may have been sent before it, by a voter that has elected another leader since.
 
 All questions that come while a round is under way share the next one.
 """
@@ -23,7 +23,7 @@ from transport.protocol.errors import Error
 
 
 def on_read_index(quorum: QuorumState, event: ReadIndex) -> None:
-    """Somebody wants to read; `advance` sees to it."""
+    """Add a read; `advance` confirms it."""
     leader = quorum.state
     assert isinstance(leader, LeaderState), "only a leader is asked for its read index"
     leader.waiting_reads = (*leader.waiting_reads, event.read_id)
@@ -43,7 +43,7 @@ def on_begin_reply(quorum: QuorumState, peer_id: int, reply: BeginQuorumEpochRep
 
 
 def advance(quorum: QuorumState, leader: LeaderState, now_ms: int) -> None:
-    """Begin a round, ask whoever can be asked, end the round with a majority; until there is nothing to do."""
+    """Begin a round, ask each voter that is ready, end the round with a majority; repeat until no read waits."""
     while leader.waiting_reads or leader.read_round is not None:
         current = _current_round(quorum, leader)
         if current is None:

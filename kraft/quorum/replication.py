@@ -79,7 +79,7 @@ def count_own_log(quorum: QuorumState, leader: LeaderState, now_ms: int) -> None
 
 
 def advance_high_watermark(quorum: QuorumState, leader: LeaderState, now_ms: int) -> None:
-    """Commit what a majority has, and tell everybody who waits."""
+    """Commit what a majority has, and answer the requests that wait for the commit."""
     offset = leader.committable()
     if offset is None:
         return
@@ -146,8 +146,8 @@ def _judge(quorum: QuorumState, request: Fetch, now_ms: int) -> FetchReply | Non
 
 
 def _refusal(quorum: QuorumState, request: Fetch) -> Error:
-    """Why a Fetch is refused, in Kafka's order of checks. A higher epoch moves nobody: Fetch is not how epochs
-    spread.
+    """Why a Fetch is refused, in Kafka's order of checks. A higher epoch in a Fetch changes no state: a replica
+    does not adopt epochs from fetches.
     """
     if (
         request.max_wait_ms < 0
@@ -226,13 +226,13 @@ def answer_parked(quorum: QuorumState, now_ms: int) -> None:
 
 
 def fail_parked(quorum: QuorumState) -> None:
-    """Send the parked fetches away: whoever parked them here leads no more."""
+    """Fail the parked fetches, as this replica has lost its leadership."""
     for parked in quorum.purgatory.take_all():
         quorum.emit(SendReply(parked.request_id, _reply(quorum, error=Error.NOT_LEADER_OR_FOLLOWER)))
 
 
 def expire_parked(quorum: QuorumState, now_ms: int) -> None:
-    """Answer the fetches whose patience has ended as they would have been on arrival."""
+    """Answer the fetches that have reached their maximum wait time with the reply they would have had on arrival."""
     for parked in quorum.purgatory.take_expired(now_ms):
         quorum.emit(SendReply(parked.request_id, parked.timeout_reply))
 
@@ -311,7 +311,7 @@ def _next_request(
 
 
 def own_report(quorum: QuorumState, follower: FollowerState) -> AddVoter | RemoveVoter | UpdateVoter | None:
-    """What a follower has to tell the leader about itself, once in a while (KIP-1186 for who joins by itself)."""
+    """The voter request that a follower sends to the leader from time to time (KIP-1186 for automatic joining)."""
     own, is_dynamic = quorum.own_voter, quorum.history.kraft_version != STATIC
     if own.key.directory_id == Uuid.ZERO:
         return None
@@ -379,7 +379,7 @@ def on_fetch_reply(quorum: QuorumState, peer_id: int, reply: FetchReply, now_ms:
 
 
 def on_answer_held(quorum: QuorumState, event: AnswerHeld, now_ms: int) -> None:
-    """The time that a follower spends on an answer is not silence of the one who sent it."""
+    """The time that a follower spends on a reply does not count as silence of the sender."""
     if quorum.peers.is_expected(event.peer_id, event.request_id):
         quorum.peers.hold(event.peer_id, now_ms + event.grace_ms)
         quorum.state.wait_at_least_until(now_ms + event.grace_ms)

@@ -56,7 +56,7 @@ def on_fetch_snapshot(quorum: QuorumState, event: Received, request: FetchSnapsh
 
 
 def _refusal(quorum: QuorumState, request: FetchSnapshot) -> Error:
-    """Why nothing of a snapshot is sent, in Kafka's order of checks. The one of the bootstrap is nobody's business."""
+    """Why nothing of a snapshot is sent, in Kafka's order of checks. The bootstrap snapshot is never sent."""
     error = epoch_error(quorum, request.epoch)
     if error is not Error.NONE:
         return error
@@ -181,7 +181,7 @@ def give_up_download(quorum: QuorumState, follower: FollowerState) -> None:
 
 
 def on_snapshot_taken(quorum: QuorumState, event: SnapshotTaken) -> None:
-    """There is a snapshot more, for whoever is too far behind."""
+    """Add a new snapshot, for followers that are too far behind."""
     quorum.log.snapshot_taken(event.snapshot)
 
 

@@ -1,6 +1,4 @@
-"""The values of consensus: who a replica is, where it listens, what it promised (Kafka: `ReplicaKey`, `Endpoints`,
-`ElectionState`).
-"""
+"""The values of consensus: replica keys, endpoints, elections (Kafka: `ReplicaKey`, `Endpoints`, `ElectionState`)."""
 
 from __future__ import annotations
 
@@ -78,7 +76,7 @@ OWN_KRAFT_VERSIONS: Final = VersionRange(0, 1)
 
 
 class LeaderAndEpoch(Struct, frozen=True):
-    """Who leads in an epoch; `leader_id` is -1 while nobody is known to."""
+    """The leader of an epoch; `leader_id` is -1 while no leader is known."""
 
     leader_id: int
     epoch: int
@@ -108,8 +106,8 @@ class QuorumConfig(Struct, frozen=True, kw_only=True):
     max_batch_bytes: int = MAX_BATCH_BYTES
     observer_timeout_ms: int = 300_000
     lost_leader_backoff_max_ms: int = 100
-    """How long at most a follower waits with its pre-votes when nobody listens any more where the leader was; 0 to wait
-    for the fetch timeout, as Kafka does.
+    """The maximum time in ms that a follower delays its pre-votes after the leader's address refuses connections; 0 to
+    wait for the fetch timeout, as Kafka does.
     """
     auto_join: bool = False
     """Whether a controller that is no voter asks to become one (KIP-1186)."""

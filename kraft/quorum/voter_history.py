@@ -21,9 +21,9 @@ T = TypeVar("T")
 At = tuple[int, T]
 """A value, and the offset of the record that brought it."""
 STATIC: Final = 0
-"""The kraft.version of a quorum whose voters stand in the configuration."""
+"""The kraft.version of a quorum with its voters in the configuration."""
 DYNAMIC: Final = 1
-"""The kraft.version of a quorum whose voters stand in the log."""
+"""The kraft.version of a quorum with its voters in the log."""
 
 
 class VoterHistory(Struct, frozen=True):
@@ -93,7 +93,7 @@ class VoterHistory(Struct, frozen=True):
         return len(self.sets) > 1 and self.sets[-2][1].contains(key) and not self.voters.contains(key)
 
     def uncommitted_changes(self, high_watermark: int) -> int:
-        """How often who votes changes in what is not known to be committed: more than once could elect two leaders."""
+        """The number of voter changes not known to be committed: more than one could lead to two leaders."""
         committed = _at(self.sets, high_watermark - 1)
         keys = None if committed is None else committed.keys
         changes = 0

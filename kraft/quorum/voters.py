@@ -17,7 +17,7 @@ def majority(count: int) -> int:
 
 
 class Voter(Struct, frozen=True):
-    """One voter: who it is and where it listens. In a static quorum its directory id is not known (zero)."""
+    """One voter: its key and its endpoints. In a static quorum the directory id is not known (zero)."""
 
     key: ReplicaKey
     endpoints: Endpoints
@@ -100,7 +100,7 @@ class VoterSet(Struct, frozen=True, dict=True):
 
     @cached_property
     def keys(self) -> tuple[ReplicaKey, ...]:
-        """Who votes, in the order of the ids."""
+        """The keys of the voters, in the order of the ids."""
         return tuple(voter.key for voter in self.voters)
 
     @cached_property

@@ -100,7 +100,7 @@ class Applier:
         self.next_offset = offset
 
     def skip(self, high_watermark: int) -> None:
-        """Nobody wants to see the batches below `high_watermark`."""
+        """Skip the batches below `high_watermark`, as the application does not read batches."""
         self._remembered.clear()
         self._reading = None
         self.next_offset = max(self.next_offset, high_watermark)

@@ -1,5 +1,5 @@
-"""Reads that the application wants confirmed: nobody else has committed anything, and what is committed is applied here
-(Raft thesis, 6.4).
+"""Confirms reads of the application: no other leader has committed records, and this replica has applied all committed
+records (Raft thesis, 6.4).
 """
 
 from __future__ import annotations

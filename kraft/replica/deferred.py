@@ -15,7 +15,7 @@ EVERYTHING: Final = 2**62
 
 
 class Held(Struct, frozen=True, gc=False):
-    """Somebody who is told once everything up to and including `last_offset` is committed."""
+    """A waiting request, answered once everything up to and including `last_offset` is committed."""
 
     base_offset: int
     last_offset: int
@@ -23,7 +23,7 @@ class Held(Struct, frozen=True, gc=False):
 
 
 class Deferred:
-    """Those who wait, in the order of their offsets."""
+    """The waiting requests, in the order of their offsets."""
 
     __slots__ = ("held",)
 
@@ -31,7 +31,7 @@ class Deferred:
         self.held: deque[Held] = deque()
 
     def hold(self, held: Held) -> None:
-        """Keep somebody waiting."""
+        """Add a waiting request."""
         assert not self.held or held.last_offset >= self.held[-1].last_offset, (held, self.held[-1])
         self.held.append(held)
 
@@ -40,7 +40,7 @@ class Deferred:
         return bool(self.held) and self.held[0].last_offset < committed_offset
 
     def release(self, committed_offset: int, room: int = EVERYTHING) -> list[Held]:
-        """Take those whose records are all below `committed_offset`, while there is room for their answers."""
+        """Take the requests with all records below `committed_offset`, while there is room for their answers."""
         held = self.held
         released: list[Held] = []
         while held and held[0].last_offset < committed_offset and room > 0:
@@ -56,7 +56,7 @@ class Deferred:
 
 
 class Abandoned:
-    """Those who waited when a leadership ended, in their order, with the offset up to which was committed by then."""
+    """The requests that waited when a leadership ended, in order, each with whether its records were committed."""
 
     __slots__ = ("_held",)
 
@@ -68,7 +68,7 @@ class Abandoned:
         return bool(self._held)
 
     def add(self, held: deque[Held], committed_offset: int) -> None:
-        """Remember those who are to be told. Those whose records are committed are told just that."""
+        """Add requests to answer. A request with committed records is answered with success."""
         self._held.extend((one, one.last_offset < committed_offset) for one in held)
 
     def take(self, room: int) -> list[tuple[Held, bool]]:
@@ -90,6 +90,6 @@ def _weight(held: Held, *, is_refused: bool) -> int:
 
 
 def _id(held: Held) -> int:
-    """The request of the one who waits; negative for a submit."""
+    """The id of the waiting request; negative for a submit."""
     waiting = held.waiting
     return waiting.request_id if isinstance(waiting, ForRequest) else ~waiting.submit_id

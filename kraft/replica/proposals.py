@@ -1,8 +1,8 @@
 """What the application of a leader writes, from its decision to the answer (Kafka: the `ControllerWriteEvent` of
 `QuorumController`).
 
-The core gives each proposal its offsets at once, and one step at the end of the burst writes all of them. Whoever waits
-for one is told when it is committed, or that it may be lost.
+The core gives each proposal its offsets at once, and one step at the end of the burst writes all of them. The request
+that waits for a proposal is answered when the proposal is committed, or when it may be lost.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Proposals:
         return self.backlog.size_bytes + core.pending_bytes >= self._options.max_uncommitted_bytes
 
     def propose(self, host: ProposalHost, proposal: Proposal, now_ms: int) -> None:
-        """Take what was decided, and remember who waits for it; or refuse it."""
+        """Append a proposal and remember the request that waits for it; or refuse the proposal."""
         core, waiting = host.core, proposal.waiting
         if not self.is_open:
             # They were open when the application decided, earlier in this step.
@@ -114,7 +114,7 @@ class Proposals:
         return obstacle
 
     def release(self, host: ProposalHost, committed_offset: int, now_ms: int) -> None:
-        """Records are committed: answer those who wait for them, as many as a turn has room for."""
+        """Answer the requests that wait for records committed by now, as many as a turn has room for."""
         if self.backlog.size_bytes:
             self.backlog.release(committed_offset)
         # The rest of an earlier portion comes first, and has a turn of its own.
@@ -155,7 +155,7 @@ class Proposals:
         self.is_open = False
 
     def refuse_waiting(self, host: ProposalHost, now_ms: int) -> None:
-        """Tell those who wait that their records may never be committed, as many as a turn has room for."""
+        """Answer the waiting requests that their records may never be committed, as many as a turn has room for."""
         self._abandoned.add(self._deferred.abandon(), host.core.high_watermark)
         if self.deadline_ms == NEVER_MS:
             self._tell_abandoned(host, now_ms)
@@ -174,7 +174,7 @@ class Proposals:
         is_uncertain: bool = False,
         text: str | None = None,
     ) -> None:
-        """Tell whoever waits, if anybody does."""
+        """Answer the waiting request, if there is one."""
         leader = host.core.leader
         match waiting:
             case ForRequest(request_id=request_id, request=request):
@@ -186,7 +186,7 @@ class Proposals:
 
 
 def success(held: Held, leader: LeaderAndEpoch) -> Output:
-    """What somebody is told whose records are committed."""
+    """The answer to a request after its records are committed."""
     waiting = held.waiting
     if isinstance(waiting, ForRequest):
         return Answer(waiting.request_id, waiting.response)

@@ -181,13 +181,13 @@ class Replica:
         self._early: deque[WireRequest] = deque()
         self._early_at_ms = NEVER_MS
         """When the next of `_early` are dealt with, after some of them were."""
-        """What came between the election and that moment: a client who was sent away would come back much later."""
+        """The requests between the election and that moment: a refused client would return much later."""
         self._finish_by_ms = NEVER_MS
         """When a leader that stops resigns at the latest. Meanwhile it takes nothing new and finishes what it has."""
         self._applied_offset = storage.log.start_offset
         """Everything below was applied."""
         self._held: deque[HeldReply] = deque()
-        """Answers whose records are being judged: the first of them, and then the others."""
+        """The replies with records to check: first the one that is being checked, then the others."""
         self._judged: tuple[bytes, Judged] | None = None
         """The records that were judged last, and what came of that."""
         self._judge_at_ms = NEVER_MS
@@ -294,7 +294,7 @@ class Replica:
         """
         core = self.core
         core_ms = core.deadline_ms()
-        # A follower's flush is waited for by the leader and so by clients, its application by nobody.
+        # The leader, and so its clients, wait for a follower's flush; no request waits for a follower's application.
         if self._apply_at_ms < NEVER_MS and (core.is_leader or not self._storage.is_flushing):
             return min(core_ms, self._apply_at_ms, self._judge_at_ms, self._proposals.deadline_ms, self._early_at_ms)
         return min(
@@ -423,7 +423,7 @@ class Replica:
 
     def _ask_application(self, request: WireRequest, now_ms: int) -> None:
         if now_ms >= self._apply_at_ms:
-            # What was answered must be seen by whoever asks next.
+            # The next request must see everything that was answered before.
             self._apply(now_ms)
         answer = self.application.on_full if self._proposals.is_full(self.core) else self.application.on_request
         self._perform(answer(request, self.core.leader, now_ms), now_ms)
@@ -443,7 +443,7 @@ class Replica:
             self._outputs.append(Answer(request.request_id, self._sealed(request.request_id, flat)))
 
     def _sealed(self, request_id: int, answer: Message) -> Message:
-        """The answer as its receiver gets it, who may stand behind a broker."""
+        """The answer as its receiver gets it: in an envelope, if a broker forwarded the request."""
         if not self._seals:
             return answer
         seal = self._seals.pop(request_id, None)
@@ -579,7 +579,7 @@ class Replica:
             match effect:
                 case SendRecords():
                     request = self._received.pop(effect.request_id)
-                    # Followers who keep up all ask for the same.
+                    # Followers that keep up all fetch the same records.
                     if (effect.offset, effect.max_bytes) != last_read:
                         last_read = (effect.offset, effect.max_bytes)
                         data = storage.read(effect.offset, effect.max_bytes)
@@ -617,7 +617,7 @@ class Replica:
                     self._proposals.release(self, effect.offset, now_ms)
                     outputs.append(Trace(effect))
                     if self.application.reads_batches:
-                        # Clients wait for their answers, and nobody for the application: a Tick of its own comes last.
+                        # Clients wait for their answers, but not for the application, so its own Tick comes last.
                         self._apply_at_ms = now_ms
                     else:
                         self._apply(now_ms)
@@ -815,7 +815,7 @@ class Replica:
         self.step_core(ReadIndex(token), now_ms)
 
     def _leader_target(self) -> tuple[int, str, int] | None:
-        """Who leads and where it listens; None if that is nobody, or this very node."""
+        """The id, host and port of the leader; None if the leader is unknown or is this node."""
         leader_id, address = self.core.leader.leader_id, self.core.leader_endpoints.default
         if leader_id in (NO_NODE, self.core.local.id) or address is None:
             return None

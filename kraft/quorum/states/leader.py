@@ -43,8 +43,8 @@ class Progress(Struct):
 
 
 class PendingChange(Struct, frozen=True):
-    """A change of the voters that somebody waits for: first for the answer of the one to be added, then for `offset` to
-    be committed. Without a `reply` it has been answered.
+    """A pending voter change: it first waits for the reply of the replica to be added, then for the commit of `offset`.
+    Without a `reply` the request has been answered.
     """
 
     request_id: int
@@ -184,7 +184,7 @@ class LeaderState(Struct):
     def note_contact(self, voter_id: int) -> bool:
         """Count another voter's contact for check-quorum; true when a majority has been heard since the last time."""
         if voter_id == self.local.id:
-            # Anybody can say so.
+            # Any peer can claim the id of this leader.
             return False
         if voter_id not in self.fetched_voters:
             self.fetched_voters = (*self.fetched_voters, voter_id)

@@ -1,6 +1,4 @@
-"""Prospective: asks who would vote for it, before it disturbs anybody with a new epoch (Kafka: `ProspectiveState`,
-KIP-996).
-"""
+"""Prospective: collects pre-votes before it begins a new epoch (Kafka: `ProspectiveState`, KIP-996)."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class ResignedState(Struct):
 
     @property
     def leader_id(self) -> int:
-        """Itself: it was the leader of this epoch, and nobody else can be."""
+        """This replica: it was the leader of this epoch, and an epoch has at most one leader."""
         return self.local.id
 
     def deadline_ms(self) -> int:

@@ -14,7 +14,7 @@ from metadata_log.types import NO_NODE
 
 
 class UnattachedState(Struct):
-    """`leader_id` may be known from the quorum-state file while nobody has told where that leader listens."""
+    """`leader_id` may be known from the quorum-state file while the address of that leader is unknown."""
 
     epoch: int
     leader_id: int

@@ -11,7 +11,7 @@ from kraft.quorum.values import ElectionState, Endpoints, ReplicaKey
 
 
 class VotedState(Struct):
-    """Nobody else gets a vote in this epoch; the same candidate gets it again, as its answer may have been lost."""
+    """No other candidate gets a vote in this epoch. The same candidate gets it again, as the reply may be lost."""
 
     epoch: int
     leader_id: int
@@ -34,5 +34,5 @@ class VotedState(Struct):
         return ElectionState(epoch=self.epoch, leader_id=self.leader_id, voted=self.voted, voters=voters)
 
     def can_grant(self, vote: Vote, *, up_to_date: bool) -> bool:
-        """A pre-vote depends on the log alone; the vote is given again to whom it was given, whatever its log."""
+        """A pre-vote depends on the log alone. The candidate that got the vote gets it again, whatever its log."""
         return up_to_date if vote.pre_vote else self.voted.matches(vote.candidate)

@@ -23,7 +23,7 @@ from transport.protocol.errors import Error
 from transport.protocol.messages.fetch import FetchRequest
 
 FEATURES: Final = (*SUPPORTED_FEATURES, ("kraft.version", 0, 1))
-"""What a broker registers with: unlike a controller it names kraft.version, whose level 1 changes nothing for it."""
+"""The features that a broker registers. Unlike a controller a broker names kraft.version: level 1 changes no broker."""
 
 
 class BrokerHost:
@@ -97,7 +97,7 @@ class BrokerHost:
         return None
 
     def take_denials(self) -> Sequence[Denial]:
-        """Nobody is refused anything."""
+        """No denials: a broker host refuses no request for lack of authorization."""
         return ()
 
     def on_caught_up(self) -> None:

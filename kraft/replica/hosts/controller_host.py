@@ -130,7 +130,7 @@ class ControllerHost:
         if self._answers_at_once(request):
             return decisions.read(work, self.controller, now_ms)
         if decisions.is_busy and isinstance(message, BrokerHeartbeatRequest):
-            # It waits for its turn, and nobody takes the broker for dead meanwhile.
+            # The heartbeat waits for its turn; the session of the broker must not expire meanwhile.
             self.controller.note_contact(message, now_ms)
         if decisions.is_full:
             return self._refuse_full(request)
@@ -260,7 +260,7 @@ def _caller(request: WireRequest) -> Caller:
 
 
 def _seal_answer(forwarded: Forwarded, response: Message) -> Message:
-    """The answer to a client who asks the quorum, or to the broker, if that has to ask somebody else."""
+    """The answer to the client of the quorum, or to the broker if the broker must ask another controller."""
     match response:
         case DescribeQuorumResponse():
             errors = [partition.error_code for topic in response.topics for partition in topic.partitions]

@@ -44,7 +44,7 @@ NOTHING: Final = Proposal()
 
 
 class Work(Struct, frozen=True):
-    """What is to be decided on. There is no `request` where nobody waits for an answer."""
+    """A unit of work for the controller. `request` is None if no client waits for an answer."""
 
     begin: Begin
     request: WireRequest | None = None
@@ -143,7 +143,7 @@ class Decisions:
         self._reads: deque[_UnderWay] = deque()
         """Long answers from what is committed: they wait for nothing, and nothing waits for them."""
         self._refused: deque[WireRequest] = deque()
-        """Those who are to be told that this controller does not decide any more."""
+        """The requests to refuse because this controller is not active any more."""
         self._ahead: tuple[Unit, BatchReplay] | None = None
         """The batch that is being appended, as far as it was replayed ahead."""
         self.deadline_ms = NEVER_MS
@@ -193,7 +193,7 @@ class Decisions:
             left -= max(STEPS_PER_DECISION, weight_of_refusal(request.message))
             yield Respond(request.request_id, controller.not_controller(request.message, NO_NODE))
         if self._reads:
-            # Half a turn, so that those who wait for a decision have the other half.
+            # Half a turn, so that the requests that wait for a decision have the other half.
             read = self._reads.popleft()
             left -= STEPS_PER_TURN // 2 - read.advance(STEPS_PER_TURN // 2, controller)
             if read.is_done:
@@ -247,7 +247,7 @@ class Decisions:
             return
         if current.records:
             yield self._write(current)
-        # By itself, as a proposal whose records are refused would be a result of which a part is missing.
+        # As one proposal, because a refusal of its records would otherwise leave a result with a part missing.
         waiting = _waiting(current)
         if waiting is not None:
             yield Proposal((), waiting)
@@ -282,7 +282,7 @@ def _backlog(controller: QuorumController) -> int:
 
 
 def _waiting(current: _UnderWay) -> ForRequest | None:
-    """Who waits for a decision that is made."""
+    """The client that waits for the decision."""
     request, result = current.work.request, current.result
     if request is None:
         return None
@@ -301,5 +301,5 @@ def _outcome(current: _UnderWay) -> Proposal:
 
 def _answer(current: _UnderWay) -> Respond:
     waiting = _waiting(current)
-    assert waiting is not None, "an answer to nobody"
+    assert waiting is not None, "an answer without a request"
     return Respond(waiting.request_id, waiting.response)

@@ -1,4 +1,4 @@
-"""Who has asked for what, as part of the replicated state: a command that comes twice is applied once (Raft
+"""The client sessions, as part of the replicated state: a command that arrives twice is applied once (Raft
 dissertation §6.3, RIFL).
 
 Every rule depends on the log alone, its clock included: the largest timestamp of a batch so far. So all nodes forget a

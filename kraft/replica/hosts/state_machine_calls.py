@@ -1,8 +1,8 @@
 """What the host of a state machine has asked for, until its own state machine has done it.
 
-Every entry is sent, by whoever leads or to whoever leads, again and again until this node sees it applied; the sessions
-in the replicated state make sure that the copies count once. So the caller hears of it only when its own node has it,
-and reads there what it wrote.
+A node sends each entry to the leader (itself, if it leads) again and again until the node has applied the entry. The
+sessions in the replicated state ensure that the copies count once. So a call returns only when the caller's own node
+has applied the entry, and the caller reads there its own writes.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def key_of(entry: Entry) -> Key:
 
 
 class Sent(Struct, frozen=True, gc=False):
-    """An entry on its way to whoever leads."""
+    """An entry on its way to the leader."""
 
     call_id: int
     key: Key
@@ -117,7 +117,7 @@ class StateMachineCalls:
         return None
 
     def cancel(self, call_id: int) -> None:
-        """Nobody waits for it any more. What was sent may still be applied, until the session's next command is."""
+        """Drop a call that its caller has cancelled. A sent entry may still be applied, before the session's next."""
         if call_id in self._pending:
             self._end(call_id)
             for queue in (self._unnumbered, self._unsent):
@@ -160,7 +160,7 @@ class StateMachineCalls:
         if pending.is_own:
             self._own.pop(pending.sequence, None)
 
-    # On the way to whoever leads
+    # On the way to the leader
 
     @property
     def is_any_unsent(self) -> bool:
@@ -168,7 +168,7 @@ class StateMachineCalls:
         return bool(self._unsent)
 
     def take(self) -> tuple[Sent, ...]:
-        """What is to be sent next, as much as one message should have; nothing if nobody waits for it any more."""
+        """The entries to send next, at most as many as one message should have; none of cancelled calls."""
         taken: list[Sent] = []
         size = 0
         while self._unsent and size < FORWARD_BYTES and len(taken) < FORWARD_ENTRIES:
@@ -184,7 +184,7 @@ class StateMachineCalls:
     def _entry(self, call_id: int, pending: _Pending) -> Entry:
         if isinstance(pending.ask, OpenCall):
             return OpenSession(pending.ask.client, f"{self._client}/{call_id}", self._session_ttl_ms)
-        # Who numbers its commands by itself does one after the other.
+        # A caller that numbers its commands itself submits one after the other.
         acknowledged = next(iter(self._own)) if pending.is_own else pending.sequence
         return Command(pending.session, pending.sequence, acknowledged, pending.ask.command)
 
@@ -237,7 +237,7 @@ class StateMachineCalls:
         for call_id, pending in tuple(self._pending.items()):
             if pending.session == NO_SESSION:
                 if isinstance(pending.ask, OpenCall) and pending.was_sent:
-                    # The session may be open by now; whoever asks once more is told so.
+                    # The session may be open by now; the leader answers a repeated request with that session.
                     pending.was_sent = False
                     self._unsent.append(call_id)
                 continue

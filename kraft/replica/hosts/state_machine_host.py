@@ -1,7 +1,7 @@
 """A user's state machine as the application of a `Replica` (Kafka: `RaftClient.Listener`).
 
-Any node takes commands and reads. A command goes into the log by way of whoever leads; a read waits until the leader
-has said up to where one has to have applied. Between nodes both travel in Kafka's envelopes, which are for forwarding.
+Any node takes commands and reads. The leader appends each command to the log; a read waits until the node has applied
+the log up to the offset that the leader reports. Between nodes both travel in Kafka's envelopes for forwarding.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ from transport.protocol.messages.envelope import EnvelopeRequest, EnvelopeRespon
 SESSION_TTL_MS: Final = 3_600_000
 """A session that is not used for so long, by the clock of the log, is forgotten."""
 MAX_FORWARDED: Final = 65_536
-"""So many entries of other nodes may be under way at a leader; whoever comes then has to come again."""
+"""The maximum number of entries of other nodes in progress at a leader; the leader refuses more, to be sent again."""
 COMMANDS_PER_TURN: Final = 1000
 """How many commands of one batch are applied before whatever else there is to do has its turn."""
 _ASK_INDEX: Final = encode(AskIndex())
@@ -78,7 +78,7 @@ _KINDS: Final = 2
 
 
 class ReadCall(Struct, frozen=True):
-    """Tell the host when it may look at the state machine: everything that was acknowledged to anybody is in it."""
+    """Return when the host may read the state machine: every acknowledged command is applied then."""
 
 
 class ReadReady(Struct, frozen=True):
@@ -119,7 +119,7 @@ class StateMachineHost:
         self.applied_offset = 0
         """The state is that of the log below, and of the commands above that a batch under way has brought."""
         self._batch: CommittedBatch | None = None
-        """The batch whose commands are being applied."""
+        """The batch of the commands that are being applied."""
         self._position = 0
         """How many of them were."""
         self._changes: list[Change[Any, Any]] = []
@@ -143,7 +143,7 @@ class StateMachineHost:
     def watch(self, watched: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> None:
         """Call the functions of the state machine by way of `watched`, which gets the name and the function of each.
 
-        They are the user's, and no turn can be cut while one runs: whoever keeps the time can only measure them.
+        They are the user's, and no turn can be cut while one runs: the turn watch can only measure them.
         """
         machine = self.machine
         self._apply_to_machine = watched("apply", machine.apply)
@@ -278,7 +278,7 @@ class StateMachineHost:
             return _answer(request.request_id, Error.INVALID_REQUEST)
 
     def on_full(self, request: WireRequest, leader: LeaderAndEpoch, now_ms: int) -> Action:
-        """Whoever wants something written has to come again."""
+        """Refuse a request to append; its sender repeats the request later."""
         message = request.message
         assert isinstance(message, EnvelopeRequest), message
         if self._is_leader and message.request_data != _ASK_INDEX:
@@ -318,7 +318,7 @@ class StateMachineHost:
         self._actions.append(_answer(request_id, error, data))
 
     def on_confirmed(self, token: int, *, is_leader: bool) -> None:
-        """Those who wanted to read may, or have to ask another leader."""
+        """Let the confirmed reads proceed, or send them to another leader."""
         for reader in self._reads.take_asked(token):
             if not reader.is_remote:
                 if is_leader:
@@ -352,7 +352,7 @@ class StateMachineHost:
         self._actions += [Returned(call_id, ReadReady()) for call_id in self._reads.release(self.applied_offset)]
 
     def on_answer(self, token: int, response: Message | None, now_ms: int) -> None:
-        """Whoever leads has answered; if not, it is asked again a moment later, or whoever leads then."""
+        """Take the leader's answer; without an answer this node asks the current leader again after a backoff."""
         round_, kind = divmod(token, _KINDS)
         if round_ != self._round:
             return
@@ -422,11 +422,11 @@ class StateMachineHost:
         return RefuseSubmit(submit.submit_id, Error.INVALID_REQUEST)
 
     def denial(self, request: WireRequest) -> ApiError | None:
-        """Nobody is refused anything."""
+        """None: a state machine host has no authorizer."""
         return None
 
     def take_denials(self) -> Sequence[Denial]:
-        """Nobody is refused anything."""
+        """None: a state machine host has no authorizer."""
         return ()
 
     def on_caught_up(self) -> None:

@@ -92,13 +92,13 @@ class StateMachineSnapshot(Struct, frozen=True, array_like=True, tag=0):
 
 
 class Forward(Struct, frozen=True, array_like=True, tag=0):
-    """To whoever leads: entries to append, in this order. It answers once all of them are applied there."""
+    """A request to the leader: entries to append, in this order. The leader answers once it has applied all of them."""
 
     entries: tuple[bytes, ...]
 
 
 class AskIndex(Struct, frozen=True, array_like=True, tag=1):
-    """To whoever leads: up to where has one to apply, before one may read?"""
+    """A request to the leader for its read index: the offset up to which a node must apply before a read."""
 
 
 class Index(Struct, frozen=True, array_like=True, tag=0):

@@ -1,4 +1,4 @@
-"""Who waits to read a state machine, and for what: the leader's word, or the log up to where the leader said."""
+"""The waiting reads of a state machine: a read waits for the leader's read index, then for the log up to that index."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class StateMachineReads:
 
     @property
     def is_any_waiting(self) -> bool:
-        """Whether there is somebody to ask for."""
+        """Whether a read waits for a read index."""
         return bool(self._waiting)
 
     def wait(self, call_id: int) -> None:
@@ -38,16 +38,16 @@ class StateMachineReads:
         self._waiting[call_id] = None
 
     def wait_again(self, call_ids: Iterable[int]) -> None:
-        """Nobody could say it; somebody else has to be asked."""
+        """Put reads back, as the asked node could not report a read index; another node must be asked."""
         self._waiting = dict.fromkeys((*call_ids, *self._waiting))
 
     def take_waiting(self) -> tuple[int, ...]:
-        """Everybody, for whom one question is asked."""
+        """Take all waiting reads, for one common read index request."""
         taken, self._waiting = tuple(self._waiting), {}
         return taken
 
     def cancel(self, call_id: int) -> None:
-        """Nobody waits for it any more; where it has been asked for already, it is told all the same."""
+        """Drop a waiting read after its caller has cancelled it; a read with a request in flight is answered anyway."""
         self._waiting.pop(call_id, None)
 
     # A leader's
@@ -60,11 +60,11 @@ class StateMachineReads:
         return token
 
     def ask_for_all(self) -> int:
-        """The token of a new question for everybody who waits."""
+        """The token of a new read index request for all waiting reads."""
         return self.ask_for(*map(Reader, self.take_waiting()))
 
     def take_asked(self, token: int) -> tuple[Reader, ...]:
-        """For whom it was asked."""
+        """Take the reads of a read index request."""
         return self._asked.pop(token)
 
     # A follower's
@@ -74,7 +74,7 @@ class StateMachineReads:
         self._until.append((offset, call_ids))
 
     def release(self, applied_offset: int) -> list[int]:
-        """Those who may read now. The offsets of questions that were asked one after the other never fall."""
+        """Take the reads that may proceed now. The read indexes of successive requests never fall."""
         released: list[int] = []
         while self._until and self._until[0][0] <= applied_offset:
             released += self._until.popleft()[1]

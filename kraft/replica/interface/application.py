@@ -34,14 +34,14 @@ from transport.protocol.errors import Error
 
 
 class Unit(Struct, frozen=True, gc=False):
-    """Record values that stand in one batch, all or none. `records` is what they were encoded from, for who cares."""
+    """Record values that are in one batch, all or none. `records` holds the decoded values, if any."""
 
     values: tuple[bytes, ...]
     records: tuple[VersionedRecord, ...] = ()
 
 
 class ForRequest(Struct, frozen=True, gc=False):
-    """Who waits for a proposal is a client; `response` is its answer once everything is committed."""
+    """A client waits for the proposal; `response` is the client's answer once everything is committed."""
 
     request_id: int
     request: Message
@@ -49,14 +49,14 @@ class ForRequest(Struct, frozen=True, gc=False):
 
 
 class ForSubmit(Struct, frozen=True, gc=False):
-    """Who waits for a proposal is the host of a raw log."""
+    """The host of a raw log waits for the proposal."""
 
     submit_id: int
 
 
 class Proposal(Struct, frozen=True, gc=False):
-    """Records to append, in order. Without any, whoever waits is told once all that is outstanding is committed: the
-    decision may rest on it.
+    """Records to append, in order. A proposal without records is answered once all outstanding records are committed:
+    the decision may depend on them.
     """
 
     units: tuple[Unit, ...] = ()
@@ -87,7 +87,7 @@ class RefuseSubmit(Struct, frozen=True, gc=False):
 
 
 class OutboundRequest(Struct, frozen=True, gc=False):
-    """Send a request to whoever leads, or to `target`, which is the id, host and port of another node.
+    """Send a request to the leader, or to `target`, which is the id, host and port of another node.
 
     Exactly one `on_answer` with this `token` follows. Without `timeout_ms` it takes as long as a request of the quorum.
     """
@@ -99,7 +99,7 @@ class OutboundRequest(Struct, frozen=True, gc=False):
 
 
 class Confirm(Struct, frozen=True, gc=False):
-    """Make sure that nobody else has committed anything; `on_confirmed` with this token follows."""
+    """Confirm that no other leader has committed anything; `on_confirmed` with this token follows."""
 
     token: int
 
@@ -116,7 +116,7 @@ class Application(Protocol):
 
     @property
     def reads_batches(self) -> bool:
-        """Whether `on_committed` is wanted at all; decoding batches that nobody reads would be dear."""
+        """Whether `on_committed` is wanted at all; decoding unread batches would be expensive."""
 
     def check(self, values: Sequence[bytes], *, in_snapshot: bool = False) -> None:
         """Raise `MetadataLogError` if the values of a batch of the log, or of a snapshot, could not be read. A leader
@@ -154,7 +154,7 @@ class Application(Protocol):
         """A request for one of `apis`."""
 
     def denial(self, request: WireRequest) -> ApiError | None:
-        """Why a request of the quorum is refused to whoever asks; None if it is not. Asked before it is looked at."""
+        """Why the sender may not send this request of the quorum; None if it may. Called before the request runs."""
 
     def take_denials(self) -> Sequence[Denial]:
         """What was not allowed since this was asked last, for a log."""
@@ -175,8 +175,8 @@ class Application(Protocol):
         """The answer to the `OutboundRequest` with this token; None if there will be none."""
 
     def on_confirmed(self, token: int, *, is_leader: bool) -> None:
-        """After the `Confirm` with this token this replica still led, and everything that anybody had committed when it
-        came is applied; or it does not lead any more.
+        """The result of the `Confirm` with this token: this replica still led after it and has applied everything
+        that was committed when it was issued; or this replica does not lead any more.
         """
 
     def on_begin_shutdown(self, now_ms: int) -> None:
@@ -187,8 +187,8 @@ class Application(Protocol):
         """Whether nothing holds a node back that is about to stop."""
 
     def refusal(self, request: Message, error: Error, leader: LeaderAndEpoch, text: str | None = None) -> Message:
-        """The answer to a request whose records were refused (`RECORD_LIST_TOO_LARGE`, `REQUEST_TIMED_OUT`), or may be
-        lost. `text` says more than the error, if there is more to say.
+        """The answer to a request after its records were refused (`RECORD_LIST_TOO_LARGE`, `REQUEST_TIMED_OUT`), or may
+        be lost. `text` gives more detail than the error, if there is any.
         """
 
     def snapshot(self) -> Callable[[], Iterator[bytes | None]] | None:
@@ -234,7 +234,7 @@ class RawLog:
         raise CorruptBatch("a raw log has no snapshots")
 
     def on_snapshot(self, values: Iterable[bytes], end: OffsetAndEpoch) -> None:
-        """A raw log has no snapshots: nobody but its host could say what they mean."""
+        """A raw log has no snapshots: only its host knows the meaning of the values."""
         raise DirectoryError(
             f"the directory holds a snapshot that ends at {end}, and a raw log cannot begin with one",
             hint="This is the directory of a metadata quorum; serve it as such.",
@@ -270,11 +270,11 @@ class RawLog:
         raise AssertionError(f"a raw log does not answer API {request.api_key}")
 
     def denial(self, request: WireRequest) -> ApiError | None:
-        """Nobody is refused anything."""
+        """None: a raw log has no authorizer."""
         return None
 
     def take_denials(self) -> Sequence[Denial]:
-        """Nobody is refused anything."""
+        """None: a raw log has no authorizer."""
         return ()
 
     def on_caught_up(self) -> None:
@@ -299,8 +299,8 @@ class RawLog:
         raise AssertionError("a raw log has nothing to read")
 
     def on_answer(self, token: int, response: Message | None, now_ms: int) -> None:
-        """Never called: a raw log asks nobody."""
-        raise AssertionError("a raw log asks nobody")
+        """Never called: a raw log sends no requests."""
+        raise AssertionError("a raw log sends no requests")
 
     def on_begin_shutdown(self, now_ms: int) -> None:
         """There is nothing to hand over."""
@@ -315,7 +315,7 @@ class RawLog:
         raise AssertionError(f"a raw log does not answer {type(request).__name__}")
 
     def snapshot(self) -> Callable[[], Iterator[bytes]] | None:
-        """Nobody but its host could say what the values mean."""
+        """None: only the host knows the meaning of the values."""
         return None
 
     def finalized_features(self) -> tuple[tuple[tuple[str, int], ...], int]:
@@ -336,12 +336,12 @@ class RawLog:
 
 
 def host_raw_log(options: ReplicaOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random) -> RawLog:
-    """The factory of a raw log whose committed batches come out as `Committed`."""
+    """The factory of a raw log that reports its committed batches as `Committed`."""
     return RawLog(reads_batches=True)
 
 
 def host_silent_raw_log(
     options: ReplicaOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random
 ) -> RawLog:
-    """The factory of a raw log whose host reads `Replica.log` by itself."""
+    """The factory of a raw log for a host that reads `Replica.log` itself."""
     return RawLog(reads_batches=False)

@@ -75,7 +75,7 @@ class Call(Struct, frozen=True, gc=False):
 
 
 class CancelCall(Struct, frozen=True, gc=False):
-    """Nobody waits for the `Call` with this id any more; no `Returned` need follow."""
+    """The caller has cancelled the `Call` with this id; no `Returned` need follow."""
 
     call_id: int
 
@@ -113,7 +113,7 @@ class SendWire(Struct, frozen=True, gc=False):
     message: Message
     timeout_ms: int
     is_raft: bool = True
-    """Else it is the application's, whose answer may wait for a commit: it must not stand in a queue before a Fetch."""
+    """False for a request to the application. Its answer may wait for a commit, so a Fetch must not queue behind it."""
 
 
 class Answer(Struct, frozen=True, gc=False):
@@ -146,7 +146,7 @@ class SubmitDone(Struct, frozen=True, gc=False, kw_only=True):
 
     Without an error the values are committed at `base_offset` to `last_offset`. With an error they were refused and are
     in no log, unless `is_uncertain`: then leadership was lost before they were committed, and a later leader may or may
-    not hold them. `leader` is who leads now, as far as known.
+    not hold them. `leader` is the current leader, as far as known.
     """
 
     submit_id: int
@@ -183,7 +183,7 @@ class Returned(Struct, frozen=True, gc=False):
 
 
 class Noted(Struct, frozen=True, gc=False):
-    """The application has something to tell that nobody asked for; `what` is of its own kinds."""
+    """An unsolicited message of the application to its host; `what` is of the application's own types."""
 
     what: Struct
 

@@ -1,4 +1,4 @@
-"""Answers of peers whose records are judged a portion at a time, so that no answer takes a long turn (decision 0031).
+"""Replies of peers with records to check in portions, so that no reply takes a long turn (decision 0031).
 
 For the core such an answer is still on its way: the core learns of the answer when all of it is judged, and not at all
 if the core does not wait for the answer any more. So whatever happens meanwhile is what may happen while a network is

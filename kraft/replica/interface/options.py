@@ -29,10 +29,10 @@ class ReplicaOptions(Struct, frozen=True, kw_only=True):
     directory: str
     node_id: int
     voters: VoterSet
-    """Those of the configuration: without any, the log has to say who votes."""
+    """The voters of the configuration; if empty, the voters are in the log."""
     endpoints: Endpoints
     bootstrap: tuple[ListenerAddress, ...] = ()
-    """Where to ask who leads, beside the voters."""
+    """The bootstrap servers, which are asked for the leader besides the voters."""
     cluster_id: str | None = None
     listener: str = DEFAULT_LISTENER
     quorum: QuorumConfig = QuorumConfig()

@@ -35,12 +35,12 @@ _SOFTWARE_SINCE: Final = 3
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """What clients may call themselves and their version (`ApiVersionsRequest.isValid`)."""
 _ZERO_MINIMUM_SINCE: Final = 4
-"""Clients below this version of the API take a feature whose lowest level is 0 for a malformed one."""
+"""Clients below this version of the API reject a feature with minimum level 0 as malformed."""
 
 
 def quorum_apis(application: Application) -> tuple[ApiKey, ...]:
-    """The APIs of the quorum that a replica with this application answers. A broker is fetched from by other brokers,
-    and nobody asks it for votes.
+    """The APIs of the quorum that a replica with this application answers; none on a broker. Other brokers fetch from
+    a broker, and no voter requests its vote.
     """
     return () if ApiKey.FETCH in application.apis else QUORUM_APIS
 

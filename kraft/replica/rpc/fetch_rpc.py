@@ -20,7 +20,7 @@ from transport.protocol.messages import fetch as fetch_wire
 FactsOf = Callable[[bytes], tuple[tuple[BatchFacts, ...], str | None]]
 """What may be appended of fetched records, and what is wrong with the rest."""
 _ENDPOINTS_SINCE: Final = 17
-"""The first Fetch version whose answer names the leader's endpoint, as Kafka fills it in."""
+"""The first Fetch version with the leader's endpoint in the response, as Kafka fills it in."""
 _NO_DIVERGENCE: Final = fetch_wire.EpochEndOffset()
 _NO_SNAPSHOT: Final = fetch_wire.SnapshotId()
 

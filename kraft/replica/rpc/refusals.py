@@ -1,4 +1,4 @@
-"""What the quorum answers to who may not ask (Kafka: `FetchRequest.getErrorResponse` and its kin)."""
+"""The quorum's error responses to unauthorized clients (Kafka: `FetchRequest.getErrorResponse` and the like)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from transport.protocol.messages import (
 )
 
 _TOP_LEVEL_SINCE: Final = 13
-"""The Fetch version whose clients look for an error of the whole response, and need none of its partitions."""
+"""From this Fetch version on, clients read the top-level error of the response, and need no partitions in it."""
 _UNKNOWN_OFFSET: Final = -1
 
 

@@ -1,4 +1,4 @@
-"""The RPCs that change who votes, between wire and flat form (Kafka: `RaftUtil`; KIP-853)."""
+"""The RPCs that change the voter set, between wire and flat form (Kafka: `RaftUtil`; KIP-853)."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def judging(
 
 
 def _check_epoch(batch: RecordBatch, previous: Follows | None) -> None:
-    """An epoch begins with the record that says who leads it (`LeaderState.appendStartOfEpochControlRecords`)."""
+    """An epoch begins with the record that names its leader (`LeaderState.appendStartOfEpochControlRecords`)."""
     if previous is not None and batch.base_offset == previous.end_offset and batch.epoch > previous.last_epoch:
         raise CorruptBatch(f"epoch {batch.epoch} begins without LeaderChange, at offset {batch.base_offset}")
 
@@ -131,7 +131,7 @@ def _control_changes(batch: RecordBatch, previous: Follows | None) -> tuple[tupl
 def _check_leader_change(
     batch: RecordBatch, number: int, message: LeaderChangeMessage, previous: Follows | None
 ) -> None:
-    """A leader writes who leads once, first of all, and only of itself."""
+    """A leader writes one LeaderChange, as the first record of its epoch, and it names itself."""
     if number > 0:
         raise CorruptBatch(f"LeaderChange is record {number} of the batch at offset {batch.base_offset}")
     if previous is None or batch.base_offset != previous.end_offset:

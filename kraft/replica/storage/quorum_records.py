@@ -25,7 +25,7 @@ def changes_in(batch: RecordBatch, where: str | None = None) -> Iterator[QuorumC
 
 
 def _in_order(batch: RecordBatch, where: str | None) -> Iterator[Record]:
-    """The records of a batch, whose offsets rise one by one within it."""
+    """The records of a batch; the offsets must rise one by one within the batch."""
     for offset, record in enumerate(records(batch, where=where), batch.base_offset):
         if record.offset != offset or offset >= batch.next_offset:
             what = f"a control record has offset {record.offset}, where {offset} of {batch.next_offset} was due"

@@ -278,13 +278,13 @@ class SnapshotCleaner:
         return now_ms >= self._round_ms
 
     def mark(self, files: tuple[str, ...], now_ms: int) -> None:
-        """These have got their second name, and go when nobody reads them any more."""
+        """Schedule the removal of renamed files, after the last reader has finished."""
         if files:
             self._marked.append((now_ms + REMOVE_AFTER_MS, files))
             self._plan()
 
     def take_due(self, now_ms: int) -> Iterator[tuple[str, ...]]:
-        """The files whose time has come."""
+        """Take the files that are due for removal."""
         while self._marked and self._marked[0][0] <= now_ms:
             _, files = self._marked.pop(0)
             self._plan()

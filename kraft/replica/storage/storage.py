@@ -141,7 +141,7 @@ class Storage:
             )
 
     def _is_of_this_log(self, snapshot: OffsetAndEpoch) -> bool:
-        """Whether the last record in a snapshot has the epoch in the log, too; before the log begins nobody knows."""
+        """Whether the last record in a snapshot has the epoch in the log, too; unknown before the log start."""
         log = self.log
         if snapshot.offset <= log.start_offset:
             return True
@@ -154,7 +154,7 @@ class Storage:
 
     @property
     def local(self) -> ReplicaKey:
-        """Who this replica is: node id and directory id."""
+        """The node id and directory id of this replica."""
         return ReplicaKey(self._directory.meta.node_id, self._directory.directory_id)
 
     def bootstrap(self) -> tuple[Message, ...]:

@@ -75,7 +75,7 @@ from transport.protocol.apis import APIS
 
 _OF_SOUND_PEERS: Final = (
     "or its question comes late",
-    "whose address nobody has told",
+    "with no known address",
     "it calls our request invalid",
 )
 """The last words of suspicions that a correct peer can cause: a Fetch overtaken by later ones; the resignation of a
