@@ -1,4 +1,4 @@
-"""What a broker's node finds in its log directories when it starts, and leaves there when it ends in good order."""
+"""Reads a broker's log directories at the start, and writes its state there at a graceful shutdown."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from metadata_log.types import Uuid
 
 
 def broker_options(config: Config, disk: Disk) -> BrokerOptions:
-    """What the agent is told; raises `DirectoryError` for a directory that has no id of its own."""
+    """The options of the broker's agent; raises `DirectoryError` for a directory without an id."""
     return BrokerOptions(
         directories=tuple(_directory_id(disk, path) for path in config.log_dirs),
         previous_epoch=take_clean_shutdown(disk, config.log_dirs),

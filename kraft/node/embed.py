@@ -76,7 +76,7 @@ def open_node(
         transport: The network; by default TCP with the limits of `config`.
         disk: The disk of the node's directory; by default this machine's.
         rng: The source of the random election timeouts; by default seeded by the operating system.
-        clock: The node's clock, in milliseconds; by default Trio's.
+        clock: The node's clock, in milliseconds; by default the wall clock at the start, advanced by Trio's clock.
         application: Makes the application of the replica; by default a raw log. Ignored with `state_machine`.
         inline_flush: Whether to flush in the node's own task instead of a thread, for memory disks.
 

@@ -1,4 +1,4 @@
-"""What an operator would want to know next week: effects of the core, rendered as log lines.
+"""Renders the effects of the core as log lines for operators.
 
 One line per change of state or leader (Kafka: `QuorumState.transitionTo`), one for the first high watermark of an
 epoch, at most one warning of a kind per second; denied requests are among these (Kafka:

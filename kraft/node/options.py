@@ -1,4 +1,4 @@
-"""From a node's configuration to what its replica and its transport are told (Kafka: `KafkaConfig`, `Endpoints`)."""
+"""Derives the options of a node's replica and transport from its configuration (Kafka: `KafkaConfig`, `Endpoints`)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ for every commit of a leader with one client: a quarter of a follower's CPU time
 
 
 def listeners_of(config: Config) -> tuple[Listener, ...]:
-    """Where the node listens."""
+    """The listeners of the node."""
     return tuple(Listener(one.name, one.host, one.port) for one in config.listeners)
 
 
@@ -42,7 +42,7 @@ def replica_options(
     broker: BrokerOptions | None = None,
     own_name: str = "",
 ) -> ReplicaOptions:
-    """What the replica is told; `bound` is where the listeners ended up, in their order, `own_name` the machine's."""
+    """The options of the replica; `bound` holds the listeners' bound addresses, `own_name` is the machine's name."""
     listener = config.controller_listener_names[0]
     return ReplicaOptions(
         directory=config.metadata_log_dir,

@@ -99,14 +99,14 @@ async def run_node(
 
 
 async def _own_name(log: NodeLog) -> str:
-    """What others are told of a listener on every address (Kafka: `ListenerInfo.withWildcardHostnamesResolved`)."""
+    """The advertised host of a listener on all addresses (Kafka: `ListenerInfo.withWildcardHostnamesResolved`)."""
     name = await name_of_this_machine()
     log.write("advertised", {"host": name}, logging.WARNING if name.startswith("localhost") else logging.INFO)
     return name
 
 
 def _warn_of_exposure(config: Config, log: NodeLog) -> None:
-    """One line at the start of a controller that other hosts reach, and that lets every one of them do everything."""
+    """Log a warning at the start of a controller without an authorizer that other hosts can reach."""
     exposed = [listener for listener in config.listeners if not listener.is_loopback]
     if exposed and not config.is_broker and not config.has_authorizer:
         facts: dict[str, object] = {

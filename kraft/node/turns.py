@@ -18,7 +18,7 @@ from transport.protocol.apis import ApiKey
 
 R = TypeVar("R")
 BOUND_MS: Final = 50
-"""A turn that takes longer is told."""
+"""The node logs turns that take longer."""
 ROOM_S: Final = 0.02
 """A turn that has taken so long takes no more events: other tasks come first."""
 _S: Final = 1000
@@ -61,7 +61,7 @@ class Turns:
         return now_s - self._began_s < ROOM_S
 
     def end(self) -> None:
-        """The turn is over: remember the longest, and tell one that was too long."""
+        """End the turn: record the longest turn, and log a turn that took too long."""
         took_ms = _S * (self._clock() - self._began_s)
         longest = self.longest
         if took_ms > longest.ms:

@@ -71,7 +71,7 @@ class Waiters(Generic[D]):
         return waiting.done
 
     def finish(self, waiting_id: int, done: D) -> None:
-        """The replica's word on one of them; its caller may have been cancelled meanwhile."""
+        """Pass an answer of the replica to its caller, unless the caller was cancelled meanwhile."""
         waiting = self.waiting.pop(waiting_id, None)
         if waiting is not None:
             self._weight -= waiting.weight
@@ -81,7 +81,7 @@ class Waiters(Generic[D]):
             trio.lowlevel.reschedule(waiting.task)
 
     def stop(self) -> None:
-        """No word will come any more."""
+        """Wake all callers without an answer, as no answer follows any more."""
         self._stopped = True
         for waiting in self.waiting.values():
             trio.lowlevel.reschedule(waiting.task)

@@ -1,4 +1,4 @@
 """Consensus without I/O: leader election and commitment (Kafka: `KafkaRaftClient` and `QuorumState`, KIP-595).
 
-`core.RaftCore` is the door: an event goes in, effects come out.
+`core.RaftCore` is the entry point: it takes an event and returns effects.
 """

@@ -1,4 +1,4 @@
-"""Consensus as one synchronous object: events go in, effects come out (Kafka: `KafkaRaftClient`, without its I/O).
+"""Consensus as one synchronous object that turns events into effects (Kafka: `KafkaRaftClient`, without its I/O).
 
 The core never waits, reads no clock, and draws only from the `Random` it was given.
 """
@@ -79,7 +79,7 @@ from metadata_log.types import NEVER_MS, NO_NODE, OffsetAndEpoch
 
 
 class CoreStart(Struct, frozen=True, kw_only=True):
-    """What was found on disk. The log is flushed up to its end; `election` is None if there is no quorum-state file."""
+    """The state found on disk. The log is flushed up to its end; `election` is None without a quorum-state file."""
 
     election: ElectionState | None
     log_start_offset: int
@@ -87,7 +87,7 @@ class CoreStart(Struct, frozen=True, kw_only=True):
     epochs: EpochHistory
     snapshots: tuple[OffsetAndEpoch, ...] = ()
     changes: tuple[QuorumChange, ...] = ()
-    """What the newest snapshot and the log after it say of the quorum."""
+    """The quorum changes in the newest snapshot and in the log after the snapshot."""
 
 
 class RaftCore:
@@ -104,7 +104,7 @@ class RaftCore:
         rng: Random,
         bootstrap: tuple[ListenerAddress, ...] = (),
     ) -> None:
-        """`voters` are those of the configuration, which count until the log names others."""
+        """`voters` are those of the configuration, which are in force until the log contains a voter set."""
         log = LogView(
             start_offset=start.log_start_offset,
             end_offset=start.log_end_offset,
@@ -140,7 +140,7 @@ class RaftCore:
 
     @property
     def leader_endpoints(self) -> Endpoints:
-        """Where the leader listens; empty while that is not known."""
+        """The leader's endpoints; empty while they are unknown."""
         return exchanges.known_leader(self._quorum)[1]
 
     @property
@@ -155,19 +155,19 @@ class RaftCore:
 
     @property
     def epoch_start_offset(self) -> int:
-        """Where the log ended when this leader was elected; only a leader has one."""
+        """The end of the log when this leader was elected; the replica must be the leader."""
         state = self._quorum.state
         assert isinstance(state, LeaderState), state
         return state.epoch_start_offset
 
     @property
     def is_voter(self) -> bool:
-        """Whether this replica votes."""
+        """Whether this replica is a voter."""
         return self._quorum.is_voter
 
     @property
     def high_watermark(self) -> int:
-        """Everything below is known to be committed; -1 until that is known since the start."""
+        """All records below this offset are committed; -1 while unknown after the start."""
         return self._quorum.log.high_watermark
 
     @property
@@ -187,7 +187,7 @@ class RaftCore:
 
     @property
     def snapshots(self) -> tuple[OffsetAndEpoch, ...]:
-        """The snapshots that are whole and on disk, oldest first."""
+        """The complete snapshots on disk, oldest first."""
         return self._quorum.log.snapshots
 
     @property
@@ -217,15 +217,15 @@ class RaftCore:
         return self._quorum.history
 
     def truncation_point(self, diverging: OffsetAndEpoch) -> int:
-        """Where this log would be cut if the leader's records of `diverging.epoch` end at `diverging.offset`."""
+        """The truncation offset of this log if the leader's records of `diverging.epoch` end at `diverging.offset`."""
         return self._quorum.log.truncation_point(diverging)
 
     def awaits(self, peer_id: int, request_id: int) -> bool:
-        """Whether the answer of this peer to this request would be looked at, were it to come now."""
+        """Whether the core would handle a reply of this peer to this request now."""
         return self._quorum.peers.is_expected(peer_id, request_id)
 
     def upgrade_obstacle(self, level: int) -> str | None:
-        """Why kraft.version cannot be `level` now, as a sentence; None if it can, or is."""
+        """Why kraft.version cannot be raised to `level` now, as a sentence; None if there is no obstacle."""
         return membership.upgrade_obstacle(self._quorum, level)
 
     @property
@@ -239,10 +239,10 @@ class RaftCore:
         return quorum.leader_id not in (NO_NODE, quorum.local.id)
 
     def deadline_ms(self) -> int:
-        """When `step(Tick())` is wanted if nothing happens before: for appends without linger that is at once.
+        """The time of the next `step(Tick())` if no event comes before; for appends without linger this is now.
 
-        A timer that is due and still has not acted (an observer's, a stopping node's) is no reason to wake up; only a
-        leader's drain may be due now, as it waits for the end of the burst.
+        An expired timer without effect (of an observer, or of a node that shuts down) does not count. Only a leader's
+        drain may be due now, as it waits for the end of the burst.
         """
         if self._deadline_ms is not None:
             return self._deadline_ms
@@ -263,17 +263,17 @@ class RaftCore:
 
     @property
     def pending_bytes(self) -> int:
-        """How many bytes of values were given to `append` and are not written."""
+        """The number of bytes of values passed to `append` and not written yet."""
         state = self._quorum.state
         return state.accumulator.pending_bytes if type(state) is LeaderState else 0
 
     # Life
 
     def append(self, values: tuple[bytes, ...], now_ms: int) -> int | None:
-        """Take record values of the application of this leader: one atomic unit, which stands in one batch.
+        """Append record values of this leader's application as one atomic unit, in one batch.
 
-        Returns the offset of the first value; None where no batch can hold the unit. The step that `deadline_ms` asks
-        for writes all units of a burst (Kafka: `KafkaRaftClient.prepareAppend`, `schedulePreparedAppend`).
+        Returns the offset of the first value; None if no batch can hold the unit. The step at `deadline_ms` writes all
+        units of a burst (Kafka: `KafkaRaftClient.prepareAppend`, `schedulePreparedAppend`).
         """
         leader = self._quorum.state
         assert type(leader) is LeaderState, leader
@@ -282,7 +282,7 @@ class RaftCore:
         return leader.accumulator.append(values, now_ms)
 
     def begin(self, now_ms: int) -> list[Effect]:
-        """Take the first state, by what is on disk (`QuorumState.initialize`); call once, before any step."""
+        """Enter the first state, according to the disk (`QuorumState.initialize`); call once, before any step."""
         quorum = self._quorum
         quorum.start_as(_first_state(quorum, self._election, now_ms))
         if quorum.is_only_voter and not isinstance(quorum.state, CandidateState):
@@ -292,7 +292,7 @@ class RaftCore:
         return self._finish(now_ms)
 
     def step(self, event: Event, now_ms: int) -> list[Effect]:
-        """Let one thing happen; returns what is to be done, in order."""
+        """Handle one event; returns the effects to carry out, in order."""
         quorum = self._quorum
         match event:
             case Received(message=Fetch() as fetch):
@@ -355,9 +355,9 @@ class RaftCore:
             case UpdateVoter() as update:
                 membership.on_update_voter(quorum, event, update, now_ms)
             case ProbeVersions():
-                raise AssertionError("what a node supports is no question to its core")
+                raise AssertionError("the host answers ApiVersions, not the core")
             case Fetch():
-                raise AssertionError("a Fetch is dealt with before all others")
+                raise AssertionError("`step` handles a Fetch before all other requests")
             case _ as never:
                 assert_never(never)
 
@@ -402,11 +402,11 @@ class RaftCore:
                 elections.on_leader_gone(quorum, event.peer_id, now_ms)
 
     def _finish(self, now_ms: int) -> list[Effect]:
-        """Let the state act on the new situation until it rests, and note when it wants to act next."""
+        """Poll the state until it does not change any more, and return the effects."""
         quorum = self._quorum
         state = quorum.state
         if type(state) is FollowerState:
-            # A follower that waits for its disk does not fetch on.
+            # A follower that waits for its disk sends no Fetch.
             is_at_rest = now_ms < state.fetch_deadline_ms and not quorum.log.is_flushed
         else:
             is_at_rest = (
@@ -454,9 +454,9 @@ class RaftCore:
 def _first_state(quorum: QuorumState, election: ElectionState, now_ms: int) -> EpochState:
     """The start-up rules (`QuorumState.initialize`).
 
-    A leader that restarts is resigned, as its log may have lost a tail that others have seen; a log of a later epoch
-    than the file proves the file's vote to be of a past election. One that is no voter any more ends its leadership in
-    the same way, and does not stand for the election that it voted for itself in.
+    A restarted leader becomes Resigned, as its log may have lost a tail that other replicas have read. A log of a later
+    epoch than the file proves that the file's vote is of a past election. A restarted leader that is no voter any more
+    also becomes Resigned. A former candidate that is no voter any more does not campaign again.
     """
     local, log_epoch = quorum.local, quorum.log.last_epoch
     drawn_ms = now_ms + quorum.random_election_timeout_ms()

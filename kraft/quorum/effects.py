@@ -1,5 +1,5 @@
-"""What a core can ask for. Effects are carried out strictly in list order: an effect that needs durability follows
-it.
+"""The effects that a core returns. The host carries out effects strictly in list order: an effect that depends on a
+durable write follows that write.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class PersistElection(Struct, frozen=True):
 
     state: ElectionState
     kraft_version: int = 0
-    """Decides the format of the file: from 1 on it names directories."""
+    """Decides the format of the file: from 1 on the file contains directory ids."""
 
 
 class AppendBatch(Struct, frozen=True):
@@ -51,7 +51,7 @@ class AppendFetched(Struct, frozen=True):
 
 
 class TruncateLog(Struct, frozen=True):
-    """Cut the log so that it ends at `offset`."""
+    """Truncate the log so that the log ends at `offset`."""
 
     offset: int
 
@@ -64,7 +64,7 @@ class FlushLog(Struct, frozen=True):
 
 
 class SendRequest(Struct, frozen=True):
-    """Ask a peer; `Replied` or `RequestFailed` with this id may follow."""
+    """Send a request to a peer; `Replied` or `RequestFailed` with this id may follow."""
 
     request_id: int
     peer_id: int
@@ -92,8 +92,8 @@ class SendRecords(Struct, frozen=True):
 
 
 class SendSnapshot(Struct, frozen=True):
-    """Answer a FetchSnapshot with `reply` and at most `max_bytes` of the snapshot from `position`; past its end that is
-    POSITION_OUT_OF_RANGE.
+    """Answer a FetchSnapshot with `reply` and at most `max_bytes` of the snapshot from `position`. A position past the
+    end of the snapshot is answered with POSITION_OUT_OF_RANGE.
     """
 
     request_id: int
@@ -104,30 +104,30 @@ class SendSnapshot(Struct, frozen=True):
 
 
 class BeginDownload(Struct, frozen=True):
-    """Make room for a snapshot that is about to arrive; what was left of another goes."""
+    """Prepare the download of a snapshot; remove the rest of an earlier download."""
 
     snapshot: OffsetAndEpoch
 
 
 class AppendDownload(Struct, frozen=True):
-    """Write the next bytes of the snapshot. `SnapshotChecked` follows if they cannot be a snapshot's."""
+    """Write the next bytes of the snapshot. `SnapshotChecked` follows if the bytes are invalid."""
 
     snapshot: OffsetAndEpoch
     data: bytes
 
 
 class CheckDownload(Struct, frozen=True):
-    """All bytes are there; `SnapshotChecked` follows."""
+    """Check the complete download; `SnapshotChecked` follows."""
 
     snapshot: OffsetAndEpoch
 
 
 class AbandonDownload(Struct, frozen=True):
-    """Remove what has arrived of a snapshot."""
+    """Remove an incomplete download."""
 
 
 class InstallSnapshot(Struct, frozen=True):
-    """Publish the downloaded snapshot, durably, and begin the log, empty, where it ends."""
+    """Publish the downloaded snapshot durably, and begin an empty log at the end of the snapshot."""
 
     snapshot: OffsetAndEpoch
 
@@ -151,7 +151,7 @@ class StateChanged(Struct, frozen=True):
 
 
 class LeaderChanged(Struct, frozen=True):
-    """Another leader, epoch, or none, is known now."""
+    """The known leader or the epoch has changed."""
 
     leader: LeaderAndEpoch
 
@@ -170,7 +170,7 @@ class HighWatermarkMoved(Struct, frozen=True):
 
 
 class PeerFault(Struct, frozen=True):
-    """A peer said something that cannot be right; it was refused or ignored."""
+    """A peer sent an invalid or contradictory message, which the core refused or ignored."""
 
     peer_id: int
     what: str

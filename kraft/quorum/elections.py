@@ -1,7 +1,7 @@
 """Pre-votes, votes, and the timers that lead to them (Kafka: the Vote half of `KafkaRaftClient`, KIP-595 and KIP-996).
 
-Election timers are drawn from [E, 2E) and a lost election is waited out on one. Kafka 4.3 has no exponential back-off
-any more: pre-votes keep losers from disturbing, and the random timer keeps them apart.
+Election timeouts are random in [E, 2E). After a lost election a candidate waits for its election timer. Kafka 4.3 has
+no exponential backoff any more: pre-votes prevent disruptive candidates, and random timeouts prevent split votes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from transport.protocol.errors import Error
 
 
 def on_vote(quorum: QuorumState, event: Received, vote: Vote, now_ms: int) -> None:
-    """Judge a candidate. A granted vote is on disk before the answer leaves."""
+    """Answer a vote request. A granted vote is on disk before the reply is sent."""
     error = _consider(quorum, vote, now_ms)
     can_grant = quorum.state.can_grant(vote, up_to_date=vote.last >= quorum.log.end)
     granted = error == Error.NONE and (can_grant or _may_grant_prevote_after_leader_exit(quorum, vote))
@@ -48,7 +48,7 @@ def _may_grant_prevote_after_leader_exit(quorum: QuorumState, vote: Vote) -> boo
 
 
 def _consider(quorum: QuorumState, vote: Vote, now_ms: int) -> Error:
-    """Check a vote request in Kafka's order; a higher epoch is adopted on the way, by a pre-vote too."""
+    """Check a vote request in Kafka's order. The voter adopts a higher epoch, also from a pre-vote."""
     highest_epoch = vote.epoch if vote.pre_vote else vote.epoch - 1
     if vote.last.offset < 0 or vote.last.epoch < 0 or vote.last.epoch > highest_epoch:
         return Error.INVALID_REQUEST
@@ -89,11 +89,11 @@ def poll_following(quorum: QuorumState, follower: FollowerState, now_ms: int) ->
 
 
 def on_leader_gone(quorum: QuorumState, peer_id: int, now_ms: int) -> None:
-    """A leader that was heard refuses connections: its process has ended, and there is nothing to wait for.
+    """Shorten the fetch timeout after a known leader refuses connections, as its process has ended.
 
-    A moment is waited all the same, each voter another one, as otherwise all would ask at once for each other's
-    pre-votes. Kafka waits for the fetch timeout. A leader that was last heard at a bootstrap server's address says
-    nothing by refusing at the address that it advertises: that address may never have led there.
+    Each voter adds a random delay, as otherwise all voters would request pre-votes at the same time. Kafka waits for
+    the fetch timeout. A refusal at the advertised address means nothing if the leader was last heard at a bootstrap
+    server's address: the advertised address may never have reached the leader.
     """
     most_ms = quorum.config.lost_leader_backoff_max_ms
     match quorum.state:
@@ -103,13 +103,13 @@ def on_leader_gone(quorum: QuorumState, peer_id: int, now_ms: int) -> None:
 
 
 def campaign(quorum: QuorumState, now_ms: int, cause: str) -> None:
-    """Become Prospective; an only voter goes all the way at once."""
+    """Become Prospective; the only voter of a quorum becomes the leader at once."""
     quorum.become_prospective(now_ms, cause)
     advance(quorum, now_ms)
 
 
 def advance(quorum: QuorumState, now_ms: int) -> None:
-    """Go as far as the tally allows: a won pre-vote makes a candidate, a won vote a leader."""
+    """Act on the tally: a won pre-vote makes this replica a candidate, a won vote makes it the leader."""
     match quorum.state:
         case ProspectiveState(tally=tally) if tally.is_won:
             _campaign(quorum, now_ms, "pre-vote-won")
@@ -121,8 +121,8 @@ def advance(quorum: QuorumState, now_ms: int) -> None:
 
 
 def _campaign(quorum: QuorumState, now_ms: int, cause: str) -> None:
-    """Ask for votes in the next epoch, if the others can believe that epoch; else this round of pre-votes ends with its
-    timer.
+    """Request votes in the next epoch, if that epoch is within the epoch limit. Otherwise this round of pre-votes ends
+    when its timer expires.
     """
     if quorum.may_raise_epoch(now_ms):
         quorum.become_candidate(now_ms, cause)
@@ -130,7 +130,7 @@ def _campaign(quorum: QuorumState, now_ms: int, cause: str) -> None:
 
 
 def _give_up(quorum: QuorumState, deadline_ms: int, now_ms: int, cause: str) -> None:
-    """Return to the leader, if one is known after all, or wait for the deadline."""
+    """Follow the leader again if one is known; otherwise wait for the deadline."""
     state = quorum.state
     if state.leader_id != NO_NODE and len(state.endpoints):
         quorum.become_follower(state.epoch, state.leader_id, state.endpoints, now_ms, cause)
@@ -170,13 +170,13 @@ def _ask_for_votes(quorum: QuorumState, tally: Tally, now_ms: int, *, pre_vote: 
 
 
 def on_vote_reply(quorum: QuorumState, peer_id: int, reply: VoteReply, now_ms: int) -> None:
-    """Count an answer. A voter that does not know pre-votes makes the pre-vote superfluous."""
+    """Count a vote. If a voter does not support pre-votes, this replica skips the pre-vote."""
     if reply.top_error == Error.UNSUPPORTED_VERSION:
         skip_pre_vote(quorum, peer_id, now_ms)
         return
     verdict = on_common_reply(quorum, peer_id, reply, now_ms)
     if verdict is Verdict.CONTINUE and reply.error != Error.NONE:
-        # Whatever else such an answer says, it grants nothing (`handleUnexpectedError`).
+        # A reply with an error grants no vote (`handleUnexpectedError`).
         quorum.report_peer_fault(peer_id, f"it answers our request for a vote with {reply.error.name}")
         verdict = Verdict.BACK_OFF
     settle(quorum, peer_id, verdict, now_ms)
@@ -191,7 +191,9 @@ def on_vote_reply(quorum: QuorumState, peer_id: int, reply: VoteReply, now_ms: i
 
 
 def skip_pre_vote(quorum: QuorumState, peer_id: int, now_ms: int) -> None:
-    """A peer cannot do pre-votes: stand for election without (KIP-996). A leader that takes no reports gets no more."""
+    """Campaign without pre-votes, as a peer does not support them (KIP-996). A follower sends no more voter requests to
+    a leader that does not support them.
+    """
     match quorum.state:
         case ProspectiveState():
             quorum.peers.back_off(peer_id, now_ms)

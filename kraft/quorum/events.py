@@ -1,4 +1,4 @@
-"""What can happen to a core. Time comes beside each event, as an argument of `RaftCore.step`."""
+"""The events that a core handles. The time of each event is an argument of `RaftCore.step`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from metadata_log.types import OffsetAndEpoch
 
 
 class FailureCause(StrEnum):
-    """Why a request brought no reply."""
+    """Why a request got no reply."""
 
     REFUSED = "refused"
     RESET = "reset"
@@ -23,12 +23,12 @@ class FailureCause(StrEnum):
 
 
 class Tick(Struct, frozen=True):
-    """Time has passed; also ends each burst of events, which is when appends without linger are written."""
+    """Time has passed. A Tick also ends each burst of events; the core then writes appends without linger."""
 
 
 class Received(Struct, frozen=True):
-    """A peer or client asks something; exactly one `SendReply` or `SendRecords` with this id follows, sooner or
-    later.
+    """A peer or client has sent a request; exactly one `SendReply`, `SendRecords` or `SendSnapshot` with this id
+    follows, at once or later.
     """
 
     request_id: int
@@ -36,7 +36,7 @@ class Received(Struct, frozen=True):
 
 
 class Replied(Struct, frozen=True):
-    """A peer answers the request with this id."""
+    """A peer has answered the request with this id."""
 
     request_id: int
     peer_id: int
@@ -52,9 +52,9 @@ class RequestFailed(Struct, frozen=True):
 
 
 class AnswerHeld(Struct, frozen=True):
-    """The answer to the request with this id is here, and its records are being judged; `Replied` follows.
+    """The reply to the request with this id has arrived, and the host is checking its records; `Replied` follows.
 
-    For `grace_ms` neither the request nor the timer of the fetch ends.
+    For `grace_ms` neither the request nor the fetch timer expires.
     """
 
     request_id: int
@@ -65,7 +65,7 @@ class AnswerHeld(Struct, frozen=True):
 class LogFlushed(Struct, frozen=True):
     """Everything below `offset` is on disk.
 
-    `epoch` is that of the record before `offset`, so that a flush from before a truncation is told apart.
+    `epoch` is that of the record before `offset`; it identifies a flush from before a truncation.
     """
 
     offset: int
@@ -73,28 +73,28 @@ class LogFlushed(Struct, frozen=True):
 
 
 class SnapshotChecked(Struct, frozen=True):
-    """The snapshot that is being downloaded is whole and sound, or why it cannot become so."""
+    """The download is a complete and valid snapshot, or `problem` states why the download is invalid."""
 
     snapshot: OffsetAndEpoch
     problem: str | None = None
     changes: tuple[QuorumChange, ...] = ()
-    """What it says of the quorum."""
+    """The voter sets and kraft.version in the snapshot."""
 
 
 class SnapshotTaken(Struct, frozen=True):
-    """This node has made a snapshot of its own."""
+    """This node has written a snapshot of its own."""
 
     snapshot: OffsetAndEpoch
 
 
 class LogStartRaised(Struct, frozen=True):
-    """The log begins at `offset` now, where a snapshot ends; older snapshots are gone."""
+    """The log now begins at `offset`, the end of a snapshot; older snapshots are deleted."""
 
     offset: int
 
 
 class Resign(Struct, frozen=True):
-    """The application asks its node to give up the leadership of `epoch`."""
+    """The application resigns the leadership of `epoch`."""
 
     epoch: int
     cause: str = "requested"
@@ -107,15 +107,15 @@ class ReadIndex(Struct, frozen=True):
 
 
 class UpgradeQuorum(Struct, frozen=True):
-    """The application of the leader of `epoch` raises kraft.version; `RaftCore.upgrade_obstacle` was asked before."""
+    """The application of the leader of `epoch` raises kraft.version, after a check of `RaftCore.upgrade_obstacle`."""
 
     epoch: int
     level: int
 
 
 class Resumed(Struct, frozen=True):
-    """This process stood still until now, and what came meanwhile is about to follow: for `grace_ms` no election timer
-    and no check of the quorum ends.
+    """This process was paused until now, and the messages received meanwhile follow. For `grace_ms` neither the
+    election timer nor the check-quorum timer expires.
     """
 
     grace_ms: int

@@ -1,8 +1,8 @@
-"""What requests and replies of the quorum have in common: sending, the leader that they name, errors (Kafka:
+"""The common parts of the quorum's requests and replies: sending, the named leader, errors (Kafka:
 `KafkaRaftClient.maybeTransition`, `maybeHandleCommonResponse`).
 
-A leader that contradicts what is known, or that cannot be reached, kills a Kafka process. Here it is refused and
-reported instead: a peer's mistake must not take this node down.
+A message that names a contradictory or unreachable leader ends a Kafka process. Here the core refuses and reports such
+a message instead: a peer's mistake must not stop this node.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _NO_ENDPOINTS: Final = Endpoints()
 
 
 class Verdict(Enum):
-    """What the common part of a reply leaves to do."""
+    """What remains to do after the common part of a reply."""
 
     HANDLED = auto()
-    """Done; the peer may be asked again at once."""
+    """Nothing; the next request to the peer may follow at once."""
     BACK_OFF = auto()
-    """Of no use; ask again a moment later."""
+    """The reply is of no use; the next request to the peer follows after a backoff."""
     CONTINUE = auto()
-    """The rest of the reply is good."""
+    """The caller handles the rest of the reply."""
 
 
 def known_leader(quorum: QuorumState) -> tuple[int, Endpoints]:
@@ -53,7 +53,7 @@ def send(quorum: QuorumState, peer_id: int, message: Request, now_ms: int) -> No
 def learn_leader(
     quorum: QuorumState, peer_id: int, epoch: int, leader_id: int, endpoints: Endpoints, now_ms: int, cause: str
 ) -> Error:
-    """Adopt a leader or a higher epoch that a message names; the error says why it was not (`maybeTransition`)."""
+    """Adopt the leader or higher epoch that a message names; returns the reason for a refusal (`maybeTransition`)."""
     if not quorum.believes_epoch(peer_id, epoch, now_ms):
         return Error.UNKNOWN_LEADER_EPOCH
     if leader_id < NO_NODE:
@@ -88,10 +88,10 @@ def learn_leader(
 
 
 def on_common_reply(quorum: QuorumState, peer_id: int, reply: LeaderReply, now_ms: int) -> Verdict:
-    """What every reply can tell: errors, a higher epoch, a leader (`maybeHandleCommonResponse`).
+    """Handle the common part of a reply: errors, a higher epoch, a leader (`maybeHandleCommonResponse`).
 
-    Kafka asks again at once where it learned nothing new, and so spins while there is no leader; a short back-off there
-    cannot be seen by the peer and spares both.
+    Kafka repeats the request at once after a reply without news, and so loops while there is no leader. The short
+    backoff here saves both nodes work, and the peer cannot observe a difference.
     """
     top_error = getattr(reply, "top_error", Error.NONE)
     if top_error != Error.NONE:
@@ -120,7 +120,7 @@ def on_common_reply(quorum: QuorumState, peer_id: int, reply: LeaderReply, now_m
 
 
 def settle(quorum: QuorumState, peer_id: int, verdict: Verdict, now_ms: int) -> None:
-    """Note with the peer's record how its reply was dealt with."""
+    """Record the outcome of a peer's reply."""
     if verdict is Verdict.BACK_OFF:
         quorum.peers.back_off(peer_id, now_ms)
     else:

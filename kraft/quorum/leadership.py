@@ -35,7 +35,7 @@ heard this leader a moment ago and may refuse the pre-vote. Kafka waits for five
 
 
 def on_begin_quorum_epoch(quorum: QuorumState, event: Received, request: BeginQuorumEpoch, now_ms: int) -> None:
-    """A leader announces itself. The epoch is adopted first, then the receiver's identity is checked."""
+    """Handle a leader's announcement. The voter first adopts the epoch, then checks that it is the addressed voter."""
     error = _adopt_announced(quorum, request, now_ms, "begin-quorum-epoch")
     if error == Error.NONE and not is_addressed(quorum, request.voter):
         error = Error.INVALID_VOTER_KEY
@@ -45,7 +45,7 @@ def on_begin_quorum_epoch(quorum: QuorumState, event: Received, request: BeginQu
 
 
 def on_end_quorum_epoch(quorum: QuorumState, event: Received, request: EndQuorumEpoch, now_ms: int) -> None:
-    """The leader resigns: wait by one's place in the ranking of its successors, then stand for election."""
+    """Handle the leader's resignation: wait according to the rank among the successors, then campaign."""
     error = _adopt_announced(quorum, request, now_ms, "end-quorum-epoch")
     match quorum.state:
         case FollowerState(leader_id=leader_id) as follower if error == Error.NONE and leader_id == request.leader_id:
@@ -81,7 +81,7 @@ def ranked_backoff_ms(successors: tuple[ReplicaKey, ...], local: ReplicaKey, max
 
 
 def begin_leadership(quorum: QuorumState, granting: tuple[int, ...], now_ms: int) -> None:
-    """Lead: begin the epoch in the log with a LeaderChange batch; poll announces it to the voters."""
+    """Become the leader: append the epoch's LeaderChange batch; the next poll announces the epoch to the voters."""
     leader = quorum.become_leader(now_ms)
     quorum.log.assign_epoch(leader.epoch)
     change = LeaderChangeMessage(
@@ -99,7 +99,7 @@ def begin_leadership(quorum: QuorumState, granting: tuple[int, ...], now_ms: int
 
 
 def _voters_to_record(quorum: QuorumState) -> VoterSet | None:
-    """The voter set, where a new leader has to record it: its log has none yet, or another address of this leader."""
+    """The voter set that a new leader must append: its log has no set yet, or another address of this leader."""
     history = quorum.history
     own = history.voters.find(quorum.local.id)
     if history.kraft_version == STATIC or own is None:
@@ -109,28 +109,28 @@ def _voters_to_record(quorum: QuorumState) -> VoterSet | None:
 
 
 def on_resign(quorum: QuorumState, event: Resign, now_ms: int) -> None:
-    """The application gives up the leadership, if this node still has it."""
+    """Resign on behalf of the application, if this node still leads the epoch."""
     match quorum.state:
         case LeaderState(epoch=epoch) if epoch == event.epoch:
             resign(quorum, now_ms, event.cause)
 
 
 def resign(quorum: QuorumState, now_ms: int, cause: str) -> None:
-    """Give up the leadership in favour of those that have the most of the log."""
+    """Resign in favour of the voters with the highest log end offsets."""
     leader = quorum.state
     assert isinstance(leader, LeaderState), leader
     quorum.become_resigned(leader.ranked_successors(), now_ms, cause)
 
 
 def on_begin_shutdown(quorum: QuorumState, now_ms: int) -> None:
-    """The node is about to stop."""
+    """Begin a graceful shutdown."""
     quorum.is_shutting_down = True
     if isinstance(quorum.state, LeaderState):
         resign(quorum, now_ms, "shutdown")
 
 
 def on_commit(quorum: QuorumState, leader: LeaderState, now_ms: int) -> None:
-    """More is committed: perhaps a change of the voters, perhaps the one that this leader does not vote after."""
+    """Handle a higher high watermark: end a committed voter change, and note this leader's own committed removal."""
     change = leader.change
     if change is not None and 0 <= change.offset < leader.high_watermark:
         end_change(quorum, leader)
@@ -149,7 +149,7 @@ def end_change(quorum: QuorumState, leader: LeaderState, error: Error = Error.NO
 
 
 def poll_leader(quorum: QuorumState, leader: LeaderState, now_ms: int) -> None:
-    """Resign if no majority was heard for too long; announce the epoch to voters that do not fetch."""
+    """Resign if the leader has not heard a majority for too long; announce the epoch to voters that do not fetch."""
     if now_ms >= leader.check_quorum_deadline_ms:
         resign(quorum, now_ms, "check-quorum")
         return
@@ -172,7 +172,7 @@ def poll_leader(quorum: QuorumState, leader: LeaderState, now_ms: int) -> None:
 
 
 def on_begin_reply(quorum: QuorumState, peer_id: int, reply: BeginQuorumEpochReply, now_ms: int) -> None:
-    """A voter has taken note, or knows better."""
+    """Handle the reply to BeginQuorumEpoch."""
     settle(quorum, peer_id, on_common_reply(quorum, peer_id, reply, now_ms), now_ms)
 
 
@@ -180,7 +180,7 @@ def on_begin_reply(quorum: QuorumState, peer_id: int, reply: BeginQuorumEpochRep
 
 
 def poll_resigned(quorum: QuorumState, resigned: ResignedState, now_ms: int) -> None:
-    """Tell the voters until they have heard it; then go on to the next epoch."""
+    """Send EndQuorumEpoch until each voter has acknowledged it; then enter the next epoch."""
     if now_ms >= resigned.election_deadline_ms and not quorum.is_shutting_down:
         if quorum.may_raise_epoch(now_ms):
             quorum.become_unattached(resigned.epoch + 1, now_ms, "election-timeout")
@@ -200,7 +200,7 @@ def on_peer_gone(quorum: QuorumState, peer_id: int) -> None:
 
 
 def on_end_reply(quorum: QuorumState, peer_id: int, reply: EndQuorumEpochReply, now_ms: int) -> None:
-    """A voter has heard of the resignation."""
+    """Handle the reply to EndQuorumEpoch."""
     verdict = on_common_reply(quorum, peer_id, reply, now_ms)
     match quorum.state:
         case ResignedState() as resigned if verdict is Verdict.CONTINUE and reply.error == Error.NONE:

@@ -1,7 +1,7 @@
-"""Voters are added, removed and updated by the leader, one at a time (Kafka: `AddVoterHandler`, `RemoveVoterHandler`,
+"""The leader adds, removes and updates voters, one at a time (Kafka: `AddVoterHandler`, `RemoveVoterHandler`,
 `UpdateVoterHandler`; KIP-853).
 
-REQUEST_TIMED_OUT is the answer that asks to try again later, also where nothing took long.
+The error REQUEST_TIMED_OUT means that the client should try again later, even if no timeout has passed.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from metadata_log.types import Uuid
 from transport.protocol.errors import Error
 
 CAUGHT_UP_WITHIN_MS: Final = 3_600_000
-"""A replica that has not fetched for so long is not caught up any more."""
+"""A replica without a Fetch for this time does not count as caught up any more."""
 MAX_LISTENERS: Final = 64
-"""What a voter says of itself goes to every log and every snapshot; no controller has so many listeners."""
+"""The limit of endpoints of a voter, as every log and every snapshot holds them; no controller has more listeners."""
 _ORDINARY_ANSWERS: Final = (
     Error.NONE,
     Error.REQUEST_TIMED_OUT,
@@ -53,7 +53,7 @@ Refusal = tuple[Error, str]
 
 
 def on_add_voter(quorum: QuorumState, event: Received, request: AddVoter, now_ms: int) -> None:
-    """Ask the new voter first what it supports; the rest follows with its answer."""
+    """Request the supported versions of the new voter; the change continues with the reply."""
     refusal = _refusal(quorum, request.voter.key, request.voter.endpoints)
     if refusal is None and request.voter.id in quorum.voters.ids:
         refusal = Error.DUPLICATE_VOTER, f"The voter id {request.voter.id} is already in the set of voters."
@@ -80,7 +80,7 @@ def _adding(leader: LeaderState, request_id: int) -> PendingChange | None:
 
 
 def on_versions(quorum: QuorumState, peer_id: int, request_id: int, reply: ProbeVersionsReply, now_ms: int) -> None:
-    """The voter to be has said what it supports: add it, if it can be a voter of this quorum."""
+    """Add the new voter after it has reported its supported versions, if it can be a voter of this quorum."""
     leader = quorum.state
     change = _adding(leader, request_id) if isinstance(leader, LeaderState) else None
     if not isinstance(leader, LeaderState) or change is None or change.adding is None:
@@ -108,14 +108,14 @@ def on_versions(quorum: QuorumState, peer_id: int, request_id: int, reply: Probe
 
 
 def on_probe_failed(quorum: QuorumState, peer_id: int, request_id: int) -> None:
-    """The voter to be cannot be reached."""
+    """Refuse the pending change, as the new voter cannot be reached."""
     match quorum.state:
         case LeaderState() as leader if _adding(leader, request_id) is not None:
             end_change(quorum, leader, Error.REQUEST_TIMED_OUT, f"Voter {peer_id} cannot be reached.")
 
 
 def on_remove_voter(quorum: QuorumState, event: Received, request: RemoveVoter, now_ms: int) -> None:
-    """Write the set without the voter; the answer follows when that is committed by those that are left."""
+    """Append the set without the voter; the leader answers once the remaining voters have committed the set."""
     refusal = _refusal(quorum, request.voter, None)
     if refusal is None and (request.voter not in quorum.voters.keys or len(quorum.voters) == 1):
         refusal = Error.VOTER_NOT_FOUND, f"Cannot remove voter {request.voter.id} from the set of voters."
@@ -131,7 +131,7 @@ def on_remove_voter(quorum: QuorumState, event: Received, request: RemoveVoter, 
 
 
 def on_update_voter(quorum: QuorumState, event: Received, request: UpdateVoter, now_ms: int) -> None:
-    """A voter says where it listens now and what it supports; it is not told when that is committed."""
+    """Update the endpoints and supported versions of a voter; the reply does not wait for the commit."""
     error = _update(quorum, request, now_ms)
     leader_id, endpoints = known_leader(quorum)
     reply = UpdateVoterReply(epoch=quorum.epoch, leader_id=leader_id, endpoints=endpoints, error=error)
@@ -165,7 +165,7 @@ def _update(quorum: QuorumState, request: UpdateVoter, now_ms: int) -> Error:
 
 
 def upgrade_obstacle(quorum: QuorumState, level: int) -> str | None:
-    """Why kraft.version cannot be `level` now: above all, every voter must have told its directory and what it supports
+    """Why kraft.version cannot be `level` now. Every voter must have reported its directory id and supported versions
     (`KRaftVersionUpgrade`, `LeaderState.maybeAppendUpgradedKRaftVersion`).
     """
     leader, now = quorum.state, quorum.history.kraft_version
@@ -181,7 +181,7 @@ def upgrade_obstacle(quorum: QuorumState, level: int) -> str | None:
 
 
 def on_upgrade(quorum: QuorumState, event: UpgradeQuorum, now_ms: int) -> None:
-    """From here on the voters stand in the log, with their directories, and the configuration counts no more."""
+    """Write the voters to the log, with their directory ids; the voters of the configuration are not used any more."""
     leader = quorum.state
     if not isinstance(leader, LeaderState) or leader.epoch != event.epoch:
         return
@@ -235,7 +235,7 @@ def _is_caught_up(leader: LeaderState, key: ReplicaKey, now_ms: int) -> bool:
 
 
 def _write(quorum: QuorumState, leader: LeaderState, voters: VoterSet, now_ms: int) -> int:
-    """Write another voter set; returns its offset."""
+    """Append a voter set; returns its offset."""
     append_control(quorum, leader, (voters.to_record(),), now_ms)
     return quorum.log.end_offset - 1
 
@@ -244,7 +244,7 @@ def _write(quorum: QuorumState, leader: LeaderState, voters: VoterSet, now_ms: i
 
 
 def on_update_voter_reply(quorum: QuorumState, peer_id: int, reply: UpdateVoterReply, now_ms: int) -> None:
-    """The leader has taken note, or cannot now. Either way it is fetched from at once: the next report has its time."""
+    """Handle the reply to UpdateVoter. After any reply this replica fetches at once; a timer starts the next report."""
     verdict = on_common_reply(quorum, peer_id, reply, now_ms)
     match quorum.state:
         case FollowerState(leader_id=leader_id) as follower if verdict is Verdict.CONTINUE and leader_id == peer_id:
@@ -255,7 +255,7 @@ def on_update_voter_reply(quorum: QuorumState, peer_id: int, reply: UpdateVoterR
 
 
 def on_joining_reply(quorum: QuorumState, peer_id: int, reply: AddVoterReply | RemoveVoterReply) -> None:
-    """The leader has added this replica or removed its former self, or will be asked again when it is time."""
+    """Handle the reply to a request to add this replica or to remove its former self; a timer repeats the request."""
     if reply.error not in _ORDINARY_ANSWERS:
         quorum.report_peer_fault(peer_id, f"it answers our wish to vote with {reply.error.name}: {reply.text}")
     quorum.peers.answered(peer_id)

@@ -14,12 +14,12 @@ from metadata_log.types import NO_NODE, NO_OFFSET, OffsetAndEpoch
 from transport.protocol.errors import Error
 
 HIGH_WATERMARK_ABSENT = 2**63 - 1
-"""What a Fetch below version 18 says about its high watermark: nothing is news to it (KIP-1166)."""
+"""The high watermark of a Fetch below version 18: a new high watermark alone never completes the Fetch (KIP-1166)."""
 
 
 class Vote(Struct, frozen=True, kw_only=True):
-    """A candidate asks for a vote, or with `pre_vote` whether it would get one. `last` holds its log's end offset and
-    last epoch.
+    """A candidate requests a vote, or with `pre_vote` a pre-vote. `last` holds the end offset and the last epoch of the
+    candidate's log.
     """
 
     epoch: int
@@ -30,7 +30,7 @@ class Vote(Struct, frozen=True, kw_only=True):
 
 
 class BeginQuorumEpoch(Struct, frozen=True, kw_only=True):
-    """A new leader makes itself known to a voter that does not fetch from it."""
+    """A new leader announces itself to a voter that does not fetch from this leader."""
 
     epoch: int
     leader_id: int
@@ -39,7 +39,7 @@ class BeginQuorumEpoch(Struct, frozen=True, kw_only=True):
 
 
 class EndQuorumEpoch(Struct, frozen=True, kw_only=True):
-    """A leader that resigns; `successors` are ranked by how much of the log they have."""
+    """A leader resigns; `successors` are ranked by their log end offsets, the highest first."""
 
     epoch: int
     leader_id: int
@@ -48,7 +48,7 @@ class EndQuorumEpoch(Struct, frozen=True, kw_only=True):
 
 
 class Fetch(Struct, frozen=True, kw_only=True):
-    """A replica asks for records after `offset`, and so acknowledges everything before it."""
+    """A replica requests records from `offset` on, and so acknowledges all records before `offset`."""
 
     epoch: int
     replica: ReplicaKey
@@ -60,7 +60,7 @@ class Fetch(Struct, frozen=True, kw_only=True):
 
 
 class FetchSnapshot(Struct, frozen=True, kw_only=True):
-    """A replica that is too far behind asks for the bytes of a snapshot from `position` on (KIP-630)."""
+    """A replica that is too far behind requests the bytes of a snapshot from `position` on (KIP-630)."""
 
     epoch: int
     replica: ReplicaKey
@@ -70,24 +70,24 @@ class FetchSnapshot(Struct, frozen=True, kw_only=True):
 
 
 class DescribeQuorum(Struct, frozen=True):
-    """An operator asks a leader for the progress of every replica."""
+    """An operator requests the progress of every replica from the leader."""
 
 
 class AddVoter(Struct, frozen=True):
-    """An operator, or the replica itself, wants a vote for a replica that has caught up (KIP-853)."""
+    """An operator, or the replica itself, requests to make a caught-up replica a voter (KIP-853)."""
 
     voter: Voter
     ack_when_committed: bool = True
 
 
 class RemoveVoter(Struct, frozen=True):
-    """A voter is to become an observer."""
+    """An operator, or a replica, requests to make a voter an observer (KIP-853)."""
 
     voter: ReplicaKey
 
 
 class UpdateVoter(Struct, frozen=True, kw_only=True):
-    """A voter says where it listens and what it supports."""
+    """A voter reports its endpoints and supported versions."""
 
     epoch: int
     voter: Voter
@@ -98,14 +98,14 @@ class ProbeVersions(Struct, frozen=True):
 
 
 class BatchFacts(Struct, frozen=True):
-    """What the core must know of one fetched batch; `end_position` is where it ends in `FetchReply.data`."""
+    """The facts of a fetched batch that the core needs; `end_position` is the end of the batch in `FetchReply.data`."""
 
     base_offset: int
     next_offset: int
     epoch: int
     end_position: int
     changes: tuple[QuorumChange, ...] = ()
-    """What the control records in it change."""
+    """The changes by the control records in the batch."""
 
 
 class VoteReply(Struct, frozen=True, kw_only=True):
@@ -120,7 +120,7 @@ class VoteReply(Struct, frozen=True, kw_only=True):
 
 
 class BeginQuorumEpochReply(Struct, frozen=True, kw_only=True):
-    """The voter has taken note of the leader, or says why not."""
+    """The voter has accepted the leader, or the error states why not."""
 
     epoch: int
     leader_id: int = NO_NODE
@@ -130,7 +130,7 @@ class BeginQuorumEpochReply(Struct, frozen=True, kw_only=True):
 
 
 class EndQuorumEpochReply(Struct, frozen=True, kw_only=True):
-    """The voter has taken note of the resignation, or says why not."""
+    """The voter has accepted the resignation, or the error states why not."""
 
     epoch: int
     leader_id: int = NO_NODE
@@ -140,12 +140,12 @@ class EndQuorumEpochReply(Struct, frozen=True, kw_only=True):
 
 
 class FetchReply(Struct, frozen=True, kw_only=True):
-    """Records from the asked offset, or where the logs diverge, or which snapshot to take first.
+    """Records from the requested offset on, or the point where the logs diverge, or the snapshot to fetch first.
 
-    On the sending side `data` and `batches` stay empty: the bytes are read when `SendRecords` is carried out. On the
-    receiving side `batches` lists the whole, CRC-checked batches at the start of `data`; `damage` says why the list
-    ends before the data does, if it was not just cut; `splits_batch` says that the cut that `diverging` asks for lies
-    inside a batch of the receiver's log, which only the holder of the log can tell.
+    On the sending side `data` and `batches` stay empty: the host reads the bytes when it carries out `SendRecords`. On
+    the receiving side `batches` lists the complete, CRC-checked batches at the start of `data`. `damage` states why the
+    list ends before the data, if the last batch is not merely incomplete. `splits_batch` is set by the receiving host,
+    which holds the log, if the truncation to `diverging` would split a batch.
     """
 
     epoch: int
@@ -180,7 +180,7 @@ class FetchSnapshotReply(Struct, frozen=True, kw_only=True):
 
 
 class ReplicaProgress(Struct, frozen=True, kw_only=True):
-    """How far one replica is, as its leader sees it; times are wall-clock milliseconds, -1 where not known."""
+    """The progress of one replica as seen by the leader; times are wall-clock milliseconds, -1 if unknown."""
 
     key: ReplicaKey
     log_end_offset: int
@@ -201,14 +201,14 @@ class DescribeQuorumReply(Struct, frozen=True, kw_only=True):
 
 
 class AddVoterReply(Struct, frozen=True):
-    """The voter is added, or why it is not; only a leader adds voters."""
+    """The leader has added the voter, or the error states why not."""
 
     error: Error = Error.NONE
     text: str | None = None
 
 
 class RemoveVoterReply(Struct, frozen=True):
-    """The voter is removed, or why it is not; only a leader removes voters."""
+    """The leader has removed the voter, or the error states why not."""
 
     error: Error = Error.NONE
     text: str | None = None

@@ -1,6 +1,6 @@
 """The state of one quorum member, and the only code that replaces it (Kafka: `QuorumState`).
 
-Which state may follow which is written down as data; a step off the table is a bug, and stops the node.
+A table defines the allowed transitions; any other transition is a bug and stops the node.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ from metadata_log.types import NEVER_MS, NO_NODE
 from transport.protocol.errors import Error
 
 BOOTSTRAP_ID: Final = -2
-"""The first bootstrap server goes by this id, the next ones by those below."""
+"""The id of the first bootstrap server; the next ones have the ids below."""
 _NO_ENDPOINTS: Final = Endpoints()
 _MOST_REPORTED: Final = 500
-"""Of so many characters a report consists at most."""
+"""The maximum length of a report in characters."""
 WITHIN_EPOCH: Final[dict[str, tuple[str, ...]]] = {
     "Unattached": ("Voted", "Prospective", "Follower"),
     "Voted": ("Prospective", "Follower"),
@@ -77,9 +77,7 @@ TO_HIGHER_EPOCH: Final[dict[str, tuple[str, ...]]] = {
 
 
 class QuorumState:
-    """Everything that the handlers share: the current state, the log's view, the peers, and the effects asked for so
-    far.
-    """
+    """The shared data of the handlers: the current state, the view of the log, the peers and the collected effects."""
 
     def __init__(
         self,
@@ -96,7 +94,7 @@ class QuorumState:
         self.config = config
         self.longest_wait_ms = config.longest_wait_ms
         self.check_quorum_ms = config.fetch_timeout_ms * 3 // 2
-        """For so long a leader leads without a word of a majority."""
+        """The time for which a leader leads without requests of a majority."""
         self.local = local
         self.endpoints = endpoints
         self.bootstrap = bootstrap
@@ -111,9 +109,9 @@ class QuorumState:
         self.is_shutting_down = False
         self.persisted: ElectionState | None = None
         self.effects: list[Effect] = []
-        """What is asked for, in the order in which it is to be carried out."""
+        """The effects of this step, in the order in which the host must carry them out."""
         self.emit = self.effects.append
-        """Ask for an effect."""
+        """Add an effect to this step."""
 
     def _take_voters(self, history: VoterHistory) -> None:
         voters = history.voters
@@ -124,7 +122,7 @@ class QuorumState:
         """Whether this replica votes; otherwise it is an observer."""
         self._is_removed_last = history.removes(self.local)
         self.is_only_voter = voters.is_only(self.local)
-        """Whether this replica is a majority all by itself."""
+        """Whether this replica alone is a majority."""
         self.other_voter_ids = voters.other_ids(self.local.id)
         """The ids of the voters on other nodes."""
         self.contact_ids = self.other_voter_ids + self._bootstrap_ids(history.static_voters)
@@ -157,8 +155,8 @@ class QuorumState:
         return self.state.leader_id
 
     def address_of(self, peer_id: int) -> ListenerAddress | None:
-        """Where a peer can be asked: the leader where it said it is, any other voter where the voter set has it, or
-        else the configuration.
+        """The address of a peer: the announced endpoint for the leader, else the endpoint in the voter set or in the
+        configuration.
         """
         state = self.state
         if peer_id == state.leader_id and state.endpoints.listeners:
@@ -169,7 +167,7 @@ class QuorumState:
         return None if voter is None else voter.endpoints.default
 
     def endpoints_of(self, node_id: int) -> Endpoints:
-        """The endpoints that the voter set names for a node; empty if it is not in it."""
+        """The endpoints of a node in the voter set; empty if the node is no voter."""
         voter = self.voters.find(node_id)
         return voter.endpoints if voter is not None else _NO_ENDPOINTS
 
@@ -177,8 +175,8 @@ class QuorumState:
     def can_campaign(self) -> bool:
         """Whether this replica may campaign: as a voter, or as a removed voter while the removal may be uncommitted.
 
-        It may be the only one left with the record that removes it. The others then cannot do without its vote, have a
-        shorter log than it, and would wait for it for ever, as Kafka's do (Raft thesis, §4.2.2).
+        This replica may be the only one with the record of its removal. The other voters then need its vote, have
+        shorter logs, and would wait for this replica forever, as Kafka's voters do (Raft thesis, §4.2.2).
         """
         if self.is_voter:
             return True
@@ -187,28 +185,28 @@ class QuorumState:
 
     @property
     def own_voter(self) -> Voter:
-        """What the voter set should say of this replica."""
+        """The entry that the voter set should contain for this replica."""
         return Voter(self.local, self.endpoints, OWN_KRAFT_VERSIONS)
 
     def random_election_timeout_ms(self) -> int:
-        """An election timeout E, drawn anew from [E, 2E)."""
+        """A random election timeout in [E, 2E) milliseconds."""
         base = self.config.election_timeout_ms
         return base + self.rng.randrange(base) if base else 0
 
     # Effects
 
     def report_peer_fault(self, peer_id: int, what: str) -> None:
-        """Report what a peer cannot have meant; nothing else comes of it. The peer's own words may be long."""
+        """Report an invalid message of a peer; the report is cut to a maximum length."""
         self.emit(PeerFault(peer_id, what if len(what) <= _MOST_REPORTED else f"{what[:_MOST_REPORTED]}…"))
 
     def move_high_watermark(self, offset: int) -> None:
-        """Everything below `offset` is committed, if that is news."""
+        """Raise the high watermark to `offset`, if that is higher."""
         if offset > self.log.high_watermark:
             self.log.commit(offset)
             self.emit(HighWatermarkMoved(offset))
 
     def believes_epoch(self, peer_id: int, epoch: int, now_ms: int) -> bool:
-        """Whether a quorum can have come to this epoch, which a peer claims; if not, that is reported."""
+        """Whether an epoch from a peer is within the epoch limit; if not, report a peer fault."""
         limit = highest_epoch(now_ms)
         if epoch <= max(limit, self.epoch):
             return True
@@ -216,7 +214,7 @@ class QuorumState:
         return False
 
     def may_raise_epoch(self, now_ms: int) -> bool:
-        """Whether the others would believe the epoch after this one; if not, that is reported."""
+        """Whether the next epoch is within the epoch limit of the other voters; if not, report that."""
         limit = highest_epoch(now_ms)
         if self.epoch < limit:
             return True
@@ -243,16 +241,14 @@ class QuorumState:
     # Transitions
 
     def start_as(self, state: EpochState) -> None:
-        """Take the first state after a start; it is written down durably, which also makes the file on the first
-        start.
-        """
+        """Enter the first state after a start and persist it; this creates the quorum-state file on the first start."""
         self._enter(state)
         self._persist()
         self.emit(StateChanged("Start", state.name, state.epoch, "start"))
         self.emit(LeaderChanged(self.leader))
 
     def transition_to(self, target: EpochState, cause: str, *, persist: bool = True, keep_peers: bool = False) -> None:
-        """Replace the state. What must survive a crash is asked to be written first."""
+        """Replace the state. The effect that persists the election comes first."""
         source, known = self.state, self.leader
         within, higher = target.epoch == source.epoch, target.epoch > source.epoch
         allowed = WITHIN_EPOCH[source.name] if within else TO_HIGHER_EPOCH[source.name] if higher else ()
@@ -284,7 +280,7 @@ class QuorumState:
             self._write(PersistElection(election, self.history.kraft_version))
 
     def _write(self, election: PersistElection) -> None:
-        """Ask for one write of quorum-state, in the place of an earlier one that nothing outward rests on.
+        """Add one write of quorum-state. It replaces an earlier one if no message depends on the earlier one.
 
         A vote in a higher epoch is two transitions. A crash before the write leaves the replica as if the request had
         never come, and a crash after the write leaves the epoch together with the vote.
@@ -307,7 +303,7 @@ class QuorumState:
         self.transition_to(UnattachedState(epoch, NO_NODE, deadline_ms), cause)
 
     def _inherited_election_deadline_ms(self, now_ms: int) -> int:
-        """A running election timer goes on, so that a stream of higher epochs cannot put off an election for ever."""
+        """The deadline of the running election timer: a stream of higher epochs must not delay elections forever."""
         if not self.can_campaign:
             return NEVER_MS
         match self.state:
@@ -319,7 +315,7 @@ class QuorumState:
                 return min(running.deadline_ms(), now_ms + 2 * self.config.election_timeout_ms)
 
     def become_voted(self, candidate: ReplicaKey, now_ms: int) -> None:
-        """Give the vote of this epoch away; a Prospective stays one, with the vote."""
+        """Vote for a candidate in this epoch; a Prospective replica stays Prospective, with the vote."""
         deadline_ms = now_ms + self.random_election_timeout_ms()
         target: EpochState
         match self.state:
@@ -332,7 +328,7 @@ class QuorumState:
         self.transition_to(target, f"vote-for-{candidate.id}", keep_peers=True)
 
     def become_follower(self, epoch: int, leader_id: int, endpoints: Endpoints, now_ms: int, cause: str) -> None:
-        """The leader of this or a higher epoch is known, and where it listens. A vote of this epoch is kept."""
+        """Follow the leader of this or a higher epoch. The replica keeps its vote of this epoch."""
         assert leader_id != self.local.id, (leader_id, epoch)
         assert len(endpoints), (leader_id, epoch)
         voted = self.state.voted if epoch == self.epoch else None

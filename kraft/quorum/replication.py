@@ -1,6 +1,6 @@
-"""Pulling the log from the leader, and what that commits (Kafka: `KafkaRaftClient`, Fetch; KIP-595, KIP-1166).
+"""Replication by fetching, and the commits that follow from it (Kafka: `KafkaRaftClient`, Fetch; KIP-595, KIP-1166).
 
-A Fetch is an acknowledgement of everything before its offset, so a replica fetches only what follows its flushed end.
+A Fetch acknowledges all records before its offset, so a replica fetches only from its flushed end on.
 Likewise the leader counts its own log only as far as it is flushed, which is stricter than Kafka.
 """
 
@@ -47,9 +47,7 @@ from transport.protocol.errors import Error
 
 
 def drain(quorum: QuorumState, now_ms: int) -> None:
-    """Write the gathered batches when they are due, with one flush, and pass them on to the fetches that wait for
-    them.
-    """
+    """Write the gathered batches when they are due, with one flush, and answer the parked fetches with them."""
     leader = quorum.state
     if not isinstance(leader, LeaderState):
         return
@@ -62,9 +60,7 @@ def drain(quorum: QuorumState, now_ms: int) -> None:
 
 
 def on_log_flushed(quorum: QuorumState, event: LogFlushed, now_ms: int) -> None:
-    """Records are on disk: only now does this replica count them, as a leader for itself, as a follower by fetching
-    on.
-    """
+    """Count records that are on disk now: a leader counts its own log, a follower acknowledges by its next Fetch."""
     if quorum.log.flushed(event.offset, event.epoch):
         match quorum.state:
             case LeaderState() as leader:
@@ -72,7 +68,7 @@ def on_log_flushed(quorum: QuorumState, event: LogFlushed, now_ms: int) -> None:
 
 
 def count_own_log(quorum: QuorumState, leader: LeaderState, now_ms: int) -> None:
-    """Count what this leader has on disk."""
+    """Count the flushed records of this leader."""
     if leader.is_voter:
         leader.progress[leader.local.id].end_offset = quorum.log.flushed_offset
         advance_high_watermark(quorum, leader, now_ms)
@@ -102,7 +98,7 @@ def advance_high_watermark(quorum: QuorumState, leader: LeaderState, now_ms: int
 
 
 def on_fetch(quorum: QuorumState, event: Received, request: Fetch, now_ms: int) -> None:
-    """Answer a Fetch, or park it until there is something to tell."""
+    """Answer a Fetch, or park it until there are records or a new high watermark."""
     reply = _judge(quorum, request, now_ms)
     if reply is not None:
         quorum.emit(SendReply(event.request_id, reply))
@@ -125,7 +121,7 @@ def on_fetch(quorum: QuorumState, event: Received, request: Fetch, now_ms: int) 
 
 
 def _judge(quorum: QuorumState, request: Fetch, now_ms: int) -> FetchReply | None:
-    """The reply to a Fetch that gets no records; None where it does, after it was counted."""
+    """The reply to a Fetch that gets no records; None if the Fetch gets records, after its offset was counted."""
     leader = quorum.state
     is_sound = 0 <= request.last_epoch <= request.epoch and request.offset >= 0 and request.max_wait_ms >= 0
     is_of_this_epoch = request.epoch == leader.epoch and request.replica.id != quorum.local.id
@@ -164,7 +160,7 @@ def _refusal(quorum: QuorumState, request: Fetch) -> Error:
 
 
 def _count_fetch(quorum: QuorumState, leader: LeaderState, request: Fetch, now_ms: int) -> None:
-    """A valid Fetch says what its sender has on disk; a replica without an id only reads."""
+    """Record the sender's flushed offset from a valid Fetch; a replica without an id only reads."""
     replica = request.replica
     if replica.id < 0:
         return
@@ -207,7 +203,7 @@ def _empty_reply(quorum: QuorumState, leader: LeaderState) -> FetchReply:
 
 
 def answer_parked(quorum: QuorumState, now_ms: int) -> None:
-    """Look at every parked fetch anew and answer it, even if there is still nothing to send."""
+    """Answer every parked fetch, even without records to send."""
     leader = quorum.state
     assert isinstance(leader, LeaderState), leader
     reply = _empty_reply(quorum, leader)
@@ -238,7 +234,7 @@ def expire_parked(quorum: QuorumState, now_ms: int) -> None:
 
 
 def on_describe_quorum(quorum: QuorumState, event: Received, request: DescribeQuorum, now_ms: int) -> None:
-    """Tell an operator how far every replica is; only a leader knows."""
+    """Report the progress of every replica to an operator; only the leader knows the progress."""
     leader = quorum.state
     if not isinstance(leader, LeaderState):
         leader_id, _ = known_leader(quorum)
@@ -281,7 +277,7 @@ def _progress(one: Progress) -> ReplicaProgress:
 
 
 def poll_follower(quorum: QuorumState, follower: FollowerState, now_ms: int) -> None:
-    """Fetch on once everything fetched is on disk; ask the other voters while the leader does not answer."""
+    """Send the next Fetch once all fetched records are on disk; ask other voters while the leader does not answer."""
     download = follower.download
     is_busy = not quorum.log.is_flushed or (download is not None and download.is_whole)
     if is_busy or (quorum.is_shutting_down and quorum.is_voter):
@@ -325,7 +321,7 @@ def own_report(quorum: QuorumState, follower: FollowerState) -> AddVoter | Remov
 
 
 def _remove_former_self(quorum: QuorumState, key: ReplicaKey) -> RemoveVoter | None:
-    """Have the replica removed that this node was before its disk was replaced, unless that replica is alive."""
+    """The request to remove this node's former replica, from before the disk was replaced, unless that one is alive."""
     joining = quorum.joining
     joining.take_committed(quorum.history, quorum.log.high_watermark)
     if joining.rival is None:
@@ -339,7 +335,7 @@ def _remove_former_self(quorum: QuorumState, key: ReplicaKey) -> RemoveVoter | N
 
 
 def fetch_from_bootstrap(quorum: QuorumState, now_ms: int) -> None:
-    """Ask any voter for records; its answer names the leader."""
+    """Send a Fetch to any voter; the reply names the leader."""
     if not quorum.log.is_flushed:
         return
     contact_ids, leader_id = quorum.contact_ids, quorum.leader_id
@@ -363,7 +359,7 @@ def _fetch(quorum: QuorumState) -> Fetch:
 
 
 def on_fetch_reply(quorum: QuorumState, peer_id: int, reply: FetchReply, now_ms: int) -> None:
-    """Take what the leader answers: records, a divergence, or the way to a snapshot."""
+    """Handle the leader's reply: records, a divergence, or the id of a snapshot."""
     verdict = on_common_reply(quorum, peer_id, reply, now_ms)
     follower = quorum.state
     if verdict is Verdict.CONTINUE:
@@ -407,7 +403,7 @@ def _take(quorum: QuorumState, follower: FollowerState, peer_id: int, reply: Fet
 
 
 def _truncate(quorum: QuorumState, peer_id: int, diverging: OffsetAndEpoch, now_ms: int) -> Verdict:
-    """Cut what the leader does not have. What is committed is never cut: then one of the two is not what it seems."""
+    """Truncate records that the leader lacks. A truncation of committed records is refused as a peer fault."""
     log = quorum.log
     offset = log.truncation_point(diverging)
     if offset < log.never_below or offset >= log.end_offset:
@@ -423,10 +419,10 @@ def _truncate(quorum: QuorumState, peer_id: int, diverging: OffsetAndEpoch, now_
 
 
 def _append_fetched(quorum: QuorumState, peer_id: int, reply: FetchReply, now_ms: int) -> Verdict:
-    """Append the batches up to this epoch; later ones come again once this replica is in theirs."""
+    """Append the batches up to this epoch; the replica fetches later ones again once it is in their epoch."""
     if reply.damage is not None:
         quorum.report_peer_fault(peer_id, f"it sent damaged records: {reply.damage}")
-    # What comes before the damage is taken; what follows it is asked for later, as it may be the same.
+    # The batches before the damage are appended. The rest is fetched after a backoff, as it may be damaged again.
     verdict = Verdict.CONTINUE if reply.damage is None else Verdict.BACK_OFF
     epoch = quorum.state.epoch
     batches = reply.batches
@@ -479,6 +475,6 @@ def _emit_append(quorum: QuorumState, batches: tuple[BatchFacts, ...], data: byt
 
 
 def _follow_high_watermark(quorum: QuorumState, high_watermark: int) -> None:
-    """A follower's high watermark is the leader's, as far as its log goes; an unknown one (-1) says nothing."""
+    """A follower's high watermark is the leader's, as far as its log goes; an unknown one (-1) changes nothing."""
     if high_watermark >= 0:
         quorum.move_high_watermark(min(high_watermark, quorum.log.end_offset))
