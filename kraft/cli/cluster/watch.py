@@ -78,7 +78,8 @@ def watch_command(
     deleted before they were read, if a leader contradicts committed records, or if a controller belongs to another
     cluster.
 
-    \b Example:
+    \b
+    Example:
         kraft watch --bootstrap-controller 127.0.0.1:9093 --type PartitionChangeRecord
     """
     wanted = RecordsWanted(

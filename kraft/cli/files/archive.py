@@ -103,7 +103,8 @@ def archive_command(
 
     From H:P, the address of controllers, it takes the committed records from the current leader, as they arrive.
 
-    \b Example:
+    \b
+    Example:
         kraft archive --from /var/lib/kafka/metadata --to /backup/prod-metadata --verify
         kraft archive --from 127.0.0.1:9093 --to /backup/prod-metadata --for 3600
     """

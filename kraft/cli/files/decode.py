@@ -61,7 +61,8 @@ def decode_command(words: tuple[str, ...], *, many: bool, tolerant: bool, show_s
     {"ok": true, "json": …, "hex": encoded again}, or {"ok": false, "error": …, "detail": …, "position": …,
     "field": …}.
 
-    \b Example:
+    \b
+    Example:
         kraft decode TopicRecord 0 0004666f6fca2cf8e1f34a4abca66e2f2a5d1d1e1f00
         kraft decode frame 01140000
     """

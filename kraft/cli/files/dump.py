@@ -138,7 +138,8 @@ def dump_command(
     PATH is a file, a partition directory or a log directory; it may belong to a running node. Each damage is reported
     with its file and byte, and the exit code is then 1. The range of --since and --until includes both ends.
 
-    \b Example:
+    \b
+    Example:
         kraft dump --records --type ConfigRecord /var/lib/kafka/metadata
         kraft dump --records --since 2026-11-20T22:00:00Z --until 2026-11-20T23:00:00Z /var/lib/kafka/metadata
     """

@@ -46,7 +46,8 @@ def sim_command() -> None:
     """Simulate whole quorums under faults, in virtual time: the production code, on a network and disks that fail as a
     seed determines. The simulator checks the invariants after every event.
 
-    \b Example:
+    \b
+    Example:
         kraft sim run --seeds 0..999 --jobs 2
     """
 
@@ -91,7 +92,8 @@ def run_command(
 
     Then the command shrinks the schedule of that run, saves it, and ends with exit code 1.
 
-    \b Example:
+    \b
+    Example:
         kraft sim run --seeds 0..999 --nodes 5
         kraft sim run --mutant vote-without-log-check
     """
@@ -144,7 +146,8 @@ def replay_command(
 
     The same file yields the same history on every machine, to the last line, as the digest shows.
 
-    \b Example:
+    \b
+    Example:
         kraft sim replay kraft-sim-vote-without-log-check-0.json --html picture.html
     """
     schedule = decode_schedule(Path(file).read_bytes(), file)
@@ -201,7 +204,8 @@ def explore_command(
     States that differ only in the names of nodes or in times count as one. If an invariant is broken, the command saves
     the schedule and ends with exit code 1: no schedule with fewer steps breaks an invariant.
 
-    \b Example:
+    \b
+    Example:
         kraft sim explore --nodes 2
         kraft sim explore --nodes 3 --depth 8 --mutant vote-again
     """
@@ -243,7 +247,8 @@ def explore_command(
 def mutants_command(*, as_json: bool) -> None:
     """List the bugs that `kraft sim run --mutant` plants, and the members that each affects.
 
-    \b Example:
+    \b
+    Example:
         kraft sim mutants
     """
     for mutant in MUTANTS.values():

@@ -74,7 +74,7 @@ _SUMMARIES: Final[dict[type, Summary]] = {
         (peer_id, one.awaiting is not None, one.ready_at_ms) for peer_id, one in sorted(peers._requests.items())
     ],
     # One that waits in vain, as it was asked again meanwhile, counts no more than the other.
-    Purgatory: lambda purgatory: sorted({repr(fetch.request) for fetch in purgatory._parked.values()}),
+    Purgatory: lambda purgatory: sorted({repr(fetch.request) for fetch in purgatory.parked.values()}),
 }
 _FACTS_OF: Final = FactsOf(_SUMMARIES)
 _STEADY = Canonical()

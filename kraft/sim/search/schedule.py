@@ -23,6 +23,8 @@ from kraft.sim.world.world import World
 from metadata_log.errors import MetadataLogError
 
 FORMAT: Final = 1
+_FORMER_FIELDS: Final = {b'"commit_news_delay_ms"': b'"high_watermark_propagation_delay_ms"'}
+"""Fields of the last release's schedules by their present names, for one release."""
 RAISES_FOR_OTHERS: Final = "_raise_if"
 """Functions of this name only raise what the one that calls them has found."""
 
@@ -72,6 +74,8 @@ def decode_schedule(data: bytes, source: str) -> Schedule:
     Raises:
         BadSchedule: these bytes are no schedule, or of another format or a later version of Kraft.
     """
+    for former, name in _FORMER_FIELDS.items():
+        data = data.replace(former, name)
     try:
         schedule = msgspec.json.decode(data, type=Schedule)
     except msgspec.DecodeError as failure:
