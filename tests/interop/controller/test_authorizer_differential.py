@@ -35,4 +35,9 @@ def test_answers_and_records_are_kafkas(kafka: KafkaInstallation, tmp_path: Path
             kafkas = said(one, name)
             assert said(other, name) == kafkas, name
             assert plain(kafkas) == kafkas_answers()[name], f"tests/data has other answers to the story {name}"
-        assert by_batches(log_of(ours)) == by_batches(log_of(theirs))
+        assert without_probes(by_batches(log_of(ours))) == without_probes(by_batches(log_of(theirs)))
+
+
+def without_probes(batches: list[list[str]]) -> list[list[str]]:
+    """All batches but the rules of probes: Kafka may still accept one after a rule that closes envelopes."""
+    return [batch for batch in batches if not any("'User:probe-" in record for record in batch)]
