@@ -19,7 +19,6 @@ def lazy_names(
         package: The name of the package, for the text of the error.
         homes: By name the module that defines it.
         renamed: By deprecated name the new one. Each use of a deprecated name warns with `DeprecationWarning`.
-
         moved: By deprecated name the module in another package that defines it now. Each use warns, too.
 
     Returns:

@@ -63,9 +63,7 @@ class Flusher:
         if is_busy or self._last_s >= _QUICK_S:
             self._hand_over(flush)
             return None
-        began = self._now()
-        flush.handle.run()
-        self._last_s = self._now() - began
+        self._last_s = self._timed(flush)
         return FlushDone(flush.ticket)
 
     def _hand_over(self, flush: StartFlush) -> None:
@@ -94,9 +92,7 @@ class Flusher:
     def _work(self, token: trio.lowlevel.TrioToken) -> None:
         while (flush := self._jobs.get()) is not None:
             try:
-                began = self._now()
-                flush.handle.run()
-                took_s = self._now() - began
+                took_s = self._timed(flush)
             except BaseException as failure:  # whatever it is, the Trio thread must hear of it
                 # Kept before the Trio thread is told: that thread may be waiting for the end of this one already.
                 self._failure = failure
@@ -105,3 +101,9 @@ class Flusher:
             self._last_s = took_s
             self._events.append(FlushDone(flush.ticket))
             self._wake()
+
+    def _timed(self, flush: StartFlush) -> float:
+        """Run a flush; returns the seconds that it took."""
+        began = self._now()
+        flush.handle.run()
+        return self._now() - began

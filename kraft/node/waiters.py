@@ -72,11 +72,8 @@ class Waiters(Generic[D]):
 
     def finish(self, waiting_id: int, done: D) -> None:
         """Pass an answer of the replica to its caller, unless the caller was cancelled meanwhile."""
-        waiting = self.waiting.pop(waiting_id, None)
+        waiting = self._remove(waiting_id)
         if waiting is not None:
-            self._weight -= waiting.weight
-            if self._crowd:
-                self._let_in()
             waiting.done = done
             trio.lowlevel.reschedule(waiting.task)
 

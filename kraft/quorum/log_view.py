@@ -145,11 +145,7 @@ class LogView:
 
     def flushed(self, offset: int, epoch: int) -> bool:
         """Note that everything below `offset` is on disk, unless the flush is of records that are gone since."""
-        if offset <= self.flushed_offset or offset > self.end_offset:
-            return False
-        entries = self.epochs.entries
-        is_of_last = entries and offset > entries[-1].offset
-        if epoch != (entries[-1].epoch if is_of_last else self.epoch_before(offset)):
+        if offset <= self.flushed_offset or offset > self.end_offset or self.epoch_before(offset) != epoch:
             return False
         self.flushed_offset = offset
         return True

@@ -122,11 +122,11 @@ def on_fetch(quorum: QuorumState, event: Received, request: Fetch, now_ms: int) 
 
 def _judge(quorum: QuorumState, request: Fetch, now_ms: int) -> FetchReply | None:
     """The reply to a Fetch that gets no records; None if the Fetch gets records, after its offset was counted."""
+    error = _refusal(quorum, request)
+    if error is not Error.NONE:
+        return _reply(quorum, error=error)
     leader = quorum.state
-    is_sound = 0 <= request.last_epoch <= request.epoch and request.offset >= 0 and request.max_wait_ms >= 0
-    is_of_this_epoch = request.epoch == leader.epoch and request.replica.id != quorum.local.id
-    if not (is_sound and is_of_this_epoch and isinstance(leader, LeaderState)):
-        return _reply(quorum, error=_refusal(quorum, request))
+    assert isinstance(leader, LeaderState), leader
     if quorum.log.holds(request.offset, request.last_epoch):
         _count_fetch(quorum, leader, request, now_ms)
         return None
@@ -153,10 +153,12 @@ def _refusal(quorum: QuorumState, request: Fetch) -> Error:
         or request.epoch < 0
     ):
         return Error.INVALID_REQUEST
-    error = epoch_error(quorum, request.epoch)
-    if error is not Error.NONE:
-        return error
-    return Error.UNKNOWN_SERVER_ERROR if isinstance(quorum.state, LeaderState) else Error.NOT_LEADER_OR_FOLLOWER
+    state = quorum.state
+    if request.epoch != state.epoch:
+        return epoch_error(quorum, request.epoch)
+    if not isinstance(state, LeaderState):
+        return Error.NOT_LEADER_OR_FOLLOWER
+    return Error.UNKNOWN_SERVER_ERROR if request.replica.id == quorum.local.id else Error.NONE
 
 
 def _count_fetch(quorum: QuorumState, leader: LeaderState, request: Fetch, now_ms: int) -> None:

@@ -6,7 +6,7 @@ A leader remembers what it appends, so that committing costs no read; everything
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Final
 
@@ -108,18 +108,15 @@ class Applier:
     def _read(self, high_watermark: int) -> Iterator[CommittedBatch]:
         if self.next_offset >= high_watermark:
             return
-        if self._reading is not None:
-            # What is committed stays what it is: the batch is read on in the turn after.
-            reading, self._reading = self._reading, None
-            whole = reading.go_on()
-            if whole is None:
-                self._reading = reading
-                return
-            self.next_offset = whole.next_offset
-            yield whole
-            return
-        for batch in self._log.read_batches(self.next_offset, READ_BYTES, end_offset=high_watermark):
-            reading = _Reading(batch, self._log.directory)
+        batches: Iterable[_Reading]
+        if self._reading is None:
+            log = self._log
+            found = log.read_batches(self.next_offset, READ_BYTES, end_offset=high_watermark)
+            batches = (_Reading(batch, log.directory) for batch in found)
+        else:
+            # Committed records do not change: a later turn may read on in the batch.
+            batches, self._reading = (self._reading,), None
+        for reading in batches:
             whole = reading.go_on()
             if whole is None:
                 self._reading = reading

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Final
 
 from msgspec import Struct
 
 from kraft.replica.interface.answer_weight import weight_of_answer, weight_of_refusal
 from kraft.replica.interface.application import ForRequest, ForSubmit
-
-EVERYTHING: Final = 2**62
-"""Room for all answers."""
 
 
 class Held(Struct, frozen=True, gc=False):
@@ -39,14 +35,14 @@ class Deferred:
         """Whether the first of them may be told, because its records are all below `committed_offset`."""
         return bool(self.held) and self.held[0].last_offset < committed_offset
 
-    def release(self, committed_offset: int, room: int = EVERYTHING) -> list[Held]:
+    def release(self, committed_offset: int, room: int) -> list[Held]:
         """Take the requests with all records below `committed_offset`, while there is room for their answers."""
         held = self.held
         released: list[Held] = []
         while held and held[0].last_offset < committed_offset and room > 0:
             one = held.popleft()
             released.append(one)
-            room -= 1 if isinstance(one.waiting, ForSubmit) else _weight(one, is_refused=False)
+            room -= _weight(one, is_refused=False)
         return released
 
     def abandon(self) -> deque[Held]:
@@ -87,9 +83,3 @@ def _weight(held: Held, *, is_refused: bool) -> int:
     if isinstance(waiting, ForSubmit):
         return 1
     return weight_of_refusal(waiting.request) if is_refused else weight_of_answer(waiting.response)
-
-
-def _id(held: Held) -> int:
-    """The id of the waiting request; negative for a submit."""
-    waiting = held.waiting
-    return waiting.request_id if isinstance(waiting, ForRequest) else ~waiting.submit_id

@@ -43,8 +43,7 @@ class FsyncFailure(Struct, eq=False):
 
     def fsync(self, file: File) -> None:
         """Fsync a file of the log; raises `OSError`, and from then on always the same error."""
-        if self.error is not None:
-            raise self.error
+        self.check()
         try:
             file.fsync()
         except OSError as failed:

@@ -89,7 +89,9 @@ def test_files_and_tests_of_the_page_exist() -> None:
 
 
 def test_declarations_are_regenerated_by_the_command_of_the_page() -> None:
-    (module, facts) = re.search(r"^uv run python -m (\S+) (\S+)$", PAGE, re.MULTILINE).groups()  # type: ignore[union-attr]
+    command = re.search(r"^uv run python -m (\S+) (\S+)$", PAGE, re.MULTILINE)
+    assert command is not None
+    module, facts = command.groups()
     done = subprocess.run(
         [sys.executable, "-m", module, facts, "--diff"], cwd=ROOT, capture_output=True, text=True, check=True
     )

@@ -13,7 +13,7 @@ from typing import Final
 from msgspec import Struct
 
 from metadata_log.errors import DecodeError, EncodeError
-from metadata_log.serde import Message, Versions
+from metadata_log.serde import Message, Versions, schema_of
 from metadata_log.serde.codec import UNCOUNTED_BYTES, decode_in_steps, decode_within
 from transport.protocol.apis import APIS, Api, ApiKey
 from transport.protocol.errors import Error
@@ -681,7 +681,7 @@ class ClientConnection:
         if not self.ready:
             self._waiting.append(_Waiting(token, message, client_id))
             return b""
-        api_key = type(message).__schema__.api_key
+        api_key = schema_of(type(message)).api_key
         assert api_key is not None, type(message)
         version = self._versions.get(api_key)
         if version is None:
@@ -693,7 +693,7 @@ class ClientConnection:
         frame = encode_request(api.key, version, correlation_id, client_id, message)
         self._next_correlation_id = (correlation_id + 1) & _MAX_CORRELATION_ID
         self._in_flight.append(_InFlight(correlation_id, token, api.key, version))
-        return len(frame).to_bytes(4, "big") + frame
+        return _frame(frame)
 
     def feed(self, data: bytes) -> tuple[list[Reply | Failed], bytes]:
         """Take bytes in: the outcomes of requests, and bytes to send at once."""

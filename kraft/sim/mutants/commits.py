@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kraft.replica.applier import Applier
+from kraft.replica.interface.answer_weight import ANSWERS_PER_TURN
 from kraft.replica.interface.application import ForRequest, ForSubmit, Proposal
 from kraft.replica.interface.events import CommittedBatch, SubmitDone
 from kraft.replica.proposals import ProposalHost, Proposals, success
@@ -61,7 +62,7 @@ def acknowledge_what_is_appended(code: Patches) -> None:
 
     def propose_and_acknowledge(proposals: Proposals, host: ProposalHost, proposal: Proposal, now_ms: int) -> None:
         propose(proposals, host, proposal, now_ms)
-        for held in proposals._deferred.release(host.core.next_append_offset):
+        for held in proposals._deferred.release(host.core.next_append_offset, ANSWERS_PER_TURN):
             host.tell(success(held, host.core.leader))
 
     code.replace(Proposals, "propose", propose_and_acknowledge)

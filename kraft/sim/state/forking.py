@@ -1,9 +1,8 @@
 """Copies worlds and replicas, so that an exploration can follow each of the enabled actions.
 
 `kraft.sim.state.copier` copies field by field. Two kinds of classes need a rule of their own. A class with a file
-refers to
-the file on the copied disk. Python cannot copy an iterator in progress: the copy gets a new iterator, moved to the same
-place.
+refers to the file on the copied disk. Python cannot copy an iterator in progress: the copy gets a new iterator, moved
+to the same place.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -215,9 +216,8 @@ def everything(table: pa.Table) -> str:
 def test_columns_hide_secrets(directory: Path, view: str, decoder: str) -> None:
     def table(**more: bool) -> pa.Table:
         path = str(directory)
-        reader = read_records if view == "records" else read_typed
-        args = (path,) if view == "records" else (path, view)
-        return reader(*args, decoder=decoder, **more).read_all()  # type: ignore[operator]
+        read = partial(read_records, path) if view == "records" else partial(read_typed, path, view)
+        return read(decoder=decoder, **more).read_all()
 
     hidden = everything(table())
     assert leaks(hidden) == []

@@ -272,7 +272,7 @@ async def test_a_log_of_something_else_is_no_log_of_a_state_machine(autojump_clo
         await open_it_as_a_machine()
 
 
-class NoTypes(kraft.StateMachine):  # type: ignore[type-arg]
+class NoTypes(kraft.StateMachine):  # type: ignore[type-arg]  # a class without type arguments is what is tested
     def apply(self, command: Any, at: kraft.Position) -> Any:
         return None
 

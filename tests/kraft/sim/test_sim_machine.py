@@ -135,7 +135,7 @@ def _run(machine: type[QuorumMachine], *, examples: int, steps: int, file: Path 
         **more,
     )
     try:
-        run_state_machine_as_test(machine, settings=wanted)  # type: ignore[no-untyped-call]
+        run_state_machine_as_test(machine, settings=wanted)  # type: ignore[no-untyped-call]  # Hypothesis gives no types
     except AssertionError as failure:
         failure.add_note(f"replay with: kraft sim replay {machine.file}")
         raise
