@@ -782,7 +782,7 @@ class Replica:
             case Proposal():
                 is_leaving = self._finish_by_ms < NEVER_MS
                 if is_leaving and action.waiting is not None:
-                    self._proposals.refuse(self, action.waiting, Error.NOT_LEADER_OR_FOLLOWER)
+                    self._proposals.refuse(self, action.waiting, Error.NOT_LEADER_OR_FOLLOWER, now_ms)
                 else:
                     self._proposals.propose(self, action, now_ms)
             case Respond():
@@ -796,7 +796,7 @@ class Replica:
             case Returned() | Noted():
                 self._outputs.append(action)
             case RefuseSubmit():
-                self._proposals.refuse(self, ForSubmit(action.submit_id), action.error)
+                self._proposals.refuse(self, ForSubmit(action.submit_id), action.error, now_ms)
             case _:
                 assert_never(action)
 

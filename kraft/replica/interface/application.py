@@ -186,9 +186,12 @@ class Application(Protocol):
     def may_stop(self) -> bool:
         """Whether nothing holds a node back that is about to stop."""
 
-    def refusal(self, request: Message, error: Error, leader: LeaderAndEpoch, text: str | None = None) -> Message:
-        """The answer to a request after its records were refused (`RECORD_LIST_TOO_LARGE`, `REQUEST_TIMED_OUT`), or may
-        be lost. `text` gives more detail than the error, if there is any.
+    def refuse(
+        self, asked: ForRequest, error: Error, leader: LeaderAndEpoch, now_ms: int, text: str | None = None
+    ) -> Respond | None:
+        """Answer a request after its records were refused (`RECORD_LIST_TOO_LARGE`, `REQUEST_TIMED_OUT`), or may be
+        lost. `text` gives more detail than the error, if there is any. Returns None if the answer takes several turns;
+        the application then gives it in `on_tick`.
         """
 
     def snapshot(self) -> Callable[[], Iterator[bytes | None]] | None:
@@ -310,9 +313,11 @@ class RawLog:
         """At any time."""
         return True
 
-    def refusal(self, request: Message, error: Error, leader: LeaderAndEpoch, text: str | None = None) -> Message:
+    def refuse(
+        self, asked: ForRequest, error: Error, leader: LeaderAndEpoch, now_ms: int, text: str | None = None
+    ) -> Respond | None:
         """Never called: a raw log serves no API of its own."""
-        raise AssertionError(f"a raw log does not answer {type(request).__name__}")
+        raise AssertionError(f"a raw log does not answer {type(asked.request).__name__}")
 
     def snapshot(self) -> Callable[[], Iterator[bytes]] | None:
         """None: only the host knows the meaning of the values."""
