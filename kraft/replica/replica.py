@@ -5,7 +5,7 @@ returns what leaves the node (Kafka: `KafkaRaftClient` with its log, store, netw
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
 from random import Random
 from typing import Final, assert_never
@@ -205,7 +205,17 @@ class Replica:
 
         Raises `MetadataLogError` where a file or the directory is not as it should be, `OSError` where the disk fails.
         """
-        storage = Storage.open(disk, options, rng, now_ms)
+        return finished(cls.opening(options=options, disk=disk, rng=rng, application=application, now_ms=now_ms))
+
+    @classmethod
+    def opening(
+        cls, *, options: ReplicaOptions, disk: Disk, rng: Random, application: ApplicationFactory, now_ms: int
+    ) -> Generator[None, None, tuple[Replica, list[Output]]]:
+        """As `open`, in steps of some milliseconds. No other code uses the directory between two steps.
+
+        A generator that is closed before its end closes the files and releases the directory.
+        """
+        storage = yield from Storage.opening(disk, options, rng, now_ms)
         try:
             core = RaftCore(
                 config=options.quorum,
@@ -222,16 +232,19 @@ class Replica:
             if snapshots and snapshots[-1].offset > 0:
                 with storage.naming_snapshot(snapshots[-1]):
                     replica._load_snapshot(snapshots[-1])
-                    # Before the replica lives, so that this is no turn of its owner.
                     while hosted.is_applying:
+                        yield None
                         hosted.apply_more()
                 replica._applied_offset = replica._applier.next_offset
             if hosted.reads_batches:
-                storage.check_records(hosted.check)
+                yield from storage.checking_records(hosted.check)
             replica._carry_out(core.begin(now_ms), now_ms)
             replica._work_off(now_ms)
             outputs, replica._outputs = replica._outputs, []
             return replica, outputs
+        except GeneratorExit:
+            storage.close()
+            raise
         except BaseException:
             storage.abandon()
             raise

@@ -17,12 +17,12 @@ from kraft.controller.apis import APIS, Read
 from kraft.controller.controller import NOT_ACTIVE
 from kraft.controller.decision.authorizer import Denial
 from kraft.controller.decision.caller import Caller, host_of_peer
-from kraft.controller.decision.result import ApiError, refused_with
+from kraft.controller.decision.result import ApiError, Steps, refused_with
 from kraft.controller.envelope import Forwarded, api_key_of, refuse_envelope, seal
 from kraft.controller.features.supported_features import DEFAULT_BOOTSTRAP, SUPPORTED_FEATURES
 from kraft.controller.replaying import BatchReplay, SnapshotReplay
 from kraft.quorum.values import LeaderAndEpoch
-from kraft.replica.hosts.decisions import NOTHING, Begin, Decisions, Refused, Work
+from kraft.replica.hosts.decisions import NOTHING, Decisions, Refused, Work
 from kraft.replica.interface.application import (
     Action,
     ForRequest,
@@ -199,10 +199,12 @@ class ControllerHost:
     ) -> Respond | None:
         """Answer a write that is not, or may not be, in the log."""
         message, leader_id, told = asked.request, leader.leader_id, text or error.message
-        if error == Error.NOT_LEADER_OR_FOLLOWER:
-            begin: Begin = lambda controller, _: refused_with(controller.not_controller(message, leader_id))  # noqa: E731
-        else:
-            begin = lambda controller, _: refused_with(controller.failure(message, error, told))  # noqa: E731
+
+        def begin(controller: QuorumController, _: int) -> Steps:
+            if error == Error.NOT_LEADER_OR_FOLLOWER:
+                return refused_with(controller.not_controller(message, leader_id))
+            return refused_with(controller.failure(message, error, told))
+
         return self._decisions.read(Work(begin, Refused(asked.request_id, message)), self.controller, now_ms)
 
     def snapshot(self) -> Callable[[], Iterator[bytes | None]] | None:

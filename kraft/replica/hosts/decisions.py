@@ -44,7 +44,7 @@ NOTHING: Final = Proposal()
 
 
 class Refused(Struct, frozen=True):
-    """A request that was decided on, and whose records are not or may not be in the log."""
+    """A request that the controller decided on, and whose records are not in the log, or may get lost."""
 
     request_id: int
     message: Message
