@@ -44,7 +44,7 @@ NOTHING: Final = Proposal()
 
 
 class Refused(Struct, frozen=True):
-    """A request that the controller decided on, and whose records are not in the log, or may get lost."""
+    """A request that the controller has decided on. Its records are not in the log, or may get lost."""
 
     request_id: int
     message: Message
