@@ -94,11 +94,16 @@ def refuse_list_reassignments(
     request: ListPartitionReassignmentsRequest, error: Error, text: str | None = None
 ) -> Refusing[ListPartitionReassignmentsResponse]:
     """The response with an error and with the named partitions, without replicas."""
+    # One list for all entries: to free three lists of each takes 0.1 s where a request names 960,000 partitions.
+    none: list[int] = []
     topics = []
     for topic in request.topics or ():
         yield None
         partitions = yield from made_of(
-            topic.partition_indexes, lambda number: OngoingPartitionReassignment(partition_index=number)
+            topic.partition_indexes,
+            lambda number: OngoingPartitionReassignment(
+                partition_index=number, replicas=none, adding_replicas=none, removing_replicas=none
+            ),
         )
         topics.append(OngoingTopicReassignment(name=topic.name, partitions=partitions))
     return ListPartitionReassignmentsResponse(error_code=error, error_message=text, topics=topics)

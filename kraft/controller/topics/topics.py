@@ -382,7 +382,12 @@ def delete_topics(context: RequestContext, request: DeleteTopicsRequest) -> Step
     asked = request.topics
     if context.version < _BY_ID_SINCE:
         asked = [DeleteTopicState(name=name) for name in request.topic_names]
-    results = [_outcome(one.name, one.topic_id, *error) for one in asked if (error := _malformed(one))]
+    results = []
+    for one in now_and_then(asked):
+        if one is None:
+            yield None
+        elif error := _malformed(one):
+            results.append(_outcome(one.name, one.topic_id, *error))
     names = Counter(one.name for one in asked if one.name is not None and one.topic_id == Uuid.ZERO)
     ids = Counter(one.topic_id for one in asked if one.name is None and one.topic_id != Uuid.ZERO)
     wanted: dict[Uuid, str] = {}

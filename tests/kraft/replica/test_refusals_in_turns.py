@@ -20,6 +20,7 @@ from kraft.quorum.events import Resign
 from kraft.replica.hosts.decisions import STEPS_PER_TURN
 from metadata_log.image import Partition
 from metadata_log.serde import Message, encode
+from metadata_log.types import Uuid
 from transport.protocol import messages as m
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
@@ -162,6 +163,29 @@ def test_a_caller_without_permission_is_refused_a_few_items_at_a_step(
     what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counter = refused_by(InProcess(admin=STRICT), *FORBIDDEN[what], monkeypatch)
+    assert counter.total == ITEMS
+    assert counter.most <= ITEMS_PER_STEP
+
+
+def test_the_entries_of_a_refused_list_share_one_list() -> None:
+    """To free three lists of each entry takes longer than a turn may."""
+    request, version, _, _ = FORBIDDEN["list of reassignments"]
+    told = InProcess(admin=STRICT).controller.handle(request, version, 1, 0, ALICE).response
+    assert isinstance(told, m.ListPartitionReassignmentsResponse)
+    [topic] = told.topics
+    lists = [value for one in topic.partitions for value in (one.replicas, one.adding_replicas, one.removing_replicas)]
+    assert len(lists) == 3 * ITEMS
+    assert {id(value) for value in lists} == {id(lists[0])}
+    assert not lists[0]
+
+
+def test_malformed_deletions_are_refused_a_few_items_at_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    counter = PerStep()
+    monkeypatch.setattr(topics, "_malformed", counter.counting(topics._malformed))
+    both = named(lambda name: DeleteTopicState(name=name, topic_id=Uuid(b"i" * 16)))
+    told = counter.run(InProcess().controller.steps(m.DeleteTopicsRequest(topics=both), 6, 1, 0)).response
+    assert isinstance(told, m.DeleteTopicsResponse)
+    assert [one.error_code for one in told.responses] == [Error.INVALID_REQUEST] * ITEMS
     assert counter.total == ITEMS
     assert counter.most <= ITEMS_PER_STEP
 
