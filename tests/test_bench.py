@@ -93,3 +93,19 @@ def test_ours_is_measured_where_no_peer_is_installed(tmp_path: Path) -> None:
         assert line["per_second"]["least"] <= line["per_second"]["median"] <= line["per_second"]["most"]
         assert line["ratio_of_rates"] == {"median": 1.0, "least": 1.0, "most": 1.0}
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_calls_of_an_event_are_counted() -> None:
+    """The order of sets does not change the count, and an event gets no longer."""
+    command = [sys.executable, str(BENCH / "sim.py"), "--calls", "--seeds=2", "--only=core", "--only=replica", "--json"]
+    found = []
+    for seed in ("1", "2"):
+        env = os.environ | {"PYTHONHASHSEED": seed}
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False, env=env)
+        assert done.returncode == 0, done.stderr
+        found.append(json.loads(done.stdout))
+    assert found[0] == found[1]
+    per_event = {one["kind"]: one["per_event"] for one in found[0]}
+    assert set(per_event) == {"core", "replica"}
+    assert 0 < per_event["core"] < 65, per_event
+    assert 0 < per_event["replica"] < 105, per_event
