@@ -330,7 +330,7 @@ def _key(world: World, budget: Budget, facts: dict[int, str]) -> bytes:
     for one in world.exchanges.values():
         asked[one.sender].append(f"{one.sender} asks {one.target} {one.message!r} {one.answers!r}")
     texts = {node_id: "\n".join((fact, *asked[node_id])) for node_id, fact in facts.items()}
-    history = f"{world.invariants.votes.leaders} {world.invariants.committed} {budget}"
+    history = f"{world.invariants.votes.leaders} {world.invariants.commits.batches} {budget}"
     unnamed = sorted((_unnamed(text, node_id), node_id) for node_id, text in texts.items())
     groups = [[node_id for _, node_id in group] for _, group in groupby(unnamed, itemgetter(0))]
     keys = []

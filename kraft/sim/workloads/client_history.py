@@ -63,7 +63,7 @@ class ClientHistory:
         parsed, ledger = Line.parse(line), world.invariants
         name = submit_id if parsed.client is None else line
         self._of_submission[submit_id] = name
-        self._asked.setdefault(name, Asked(parsed, world.now_ms, ledger.values_end, ledger.majority_epoch))
+        self._asked.setdefault(name, Asked(parsed, world.now_ms, ledger.commits.values_end, ledger.majority_epoch))
 
     def administering(self, request: Message) -> None:
         """A state machine is not administered."""

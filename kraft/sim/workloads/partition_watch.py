@@ -51,9 +51,9 @@ class PartitionWatch:
         self._look(member, world)
 
     def _look(self, member: ReplicaMember, world: World) -> None:
-        invariants = world.invariants
-        while self._place < len(invariants.committed):
-            batch, values = invariants.committed[self._place], invariants.committed_values(self._place)
+        commits = world.invariants.commits
+        while self._place < len(commits.batches):
+            batch, values = commits.batches[self._place], commits.values[self._place]
             self._place += 1
             if values:
                 end = OffsetAndEpoch(epoch=batch.epoch, offset=batch.next_offset)

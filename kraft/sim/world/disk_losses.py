@@ -66,12 +66,14 @@ class DiskLosses:
             return False
         if own.election is not None and leader.epoch < own.election.epoch:
             return False
-        needed = max(len(ledger.committed), ledger.acknowledged_upto(node_id, leader.leader_id))
+        needed = max(len(ledger.commits.batches), ledger.nodes.acknowledged_upto(node_id, leader.leader_id))
         model = ledger.observed(leader.leader_id).log
         if needed > len(model):
             return False
         sound = [one for one in running if one not in self._damaged]
         holders = [
-            one for one in sound if needed == 0 or ledger.has_on_disk(ReplicaKey(one), needed - 1, model[needed - 1])
+            one
+            for one in sound
+            if needed == 0 or ledger.nodes.has_on_disk(ReplicaKey(one), needed - 1, model[needed - 1])
         ]
         return len(holders) >= majority(len(self._voter_ids))

@@ -357,7 +357,7 @@ class World:
         if not damaged:
             return False
         losses.damage(node_id)
-        self.invariants.damaged(node_id)
+        self.invariants.nodes.damaged(node_id)
         self.trace.add(self.now_ms, node_id, f"{what}: {damaged}")
         return True
 
@@ -385,7 +385,7 @@ class World:
         is_failing = isinstance(failure, OSError) and (host.is_disk_failing or host.is_disk_limited)
         is_expected = isinstance(failure, Crashed) or is_failing or losses.is_damaged(node_id)
         if not is_expected:
-            if not self.invariants.was_damaged(node_id):
+            if not self.invariants.nodes.was_damaged(node_id):
                 raise failure
             # The node did not detect this damage at its start. If the quorum bears the loss, the disk will be replaced.
             if losses.is_bearable(node_id):
@@ -667,7 +667,7 @@ class World:
         """A node suspects a peer; where no peer lies and no disk forgets, that is a mistake of the node's own."""
         if self.is_attacked:
             self.trace.add(self.now_ms, node_id, f"suspects {peer_id}: {what}")
-        is_sound = not self.is_attacked and not self.has_forgotten and not self.invariants.has_damaged
+        is_sound = not self.is_attacked and not self.has_forgotten and not self.invariants.nodes.has_damaged
         if is_sound and not what.endswith(_OF_SOUND_PEERS):
             raise InvariantViolated(f"node {node_id} suspects node {peer_id}, which is sound: {what}")
 
