@@ -12,8 +12,10 @@ from kraft.quorum.voters import Voter, VoterSet
 from kraft.replica.hosts.controller_host import host_controller
 from kraft.replica.interface.application import ApplicationFactory
 from kraft.replica.interface.snapshot_options import SnapshotOptions
+from kraft.sim.nodes.addresses import bootstrap_of, endpoints_of
+from kraft.sim.nodes.node_disk import Formatting
 from kraft.sim.nodes.registers import host_registers
-from kraft.sim.nodes.replica_member import Formatting, ReplicaMember, bootstrap_of, endpoints_of
+from kraft.sim.nodes.replica_member import ReplicaMember
 from kraft.sim.world.member_interface import Member, Output
 from kraft.sim.world.world import World
 from metadata_log.log.retention import Retention

@@ -13,7 +13,8 @@ from typing import Final
 from kraft.invariants.partitions import PartitionLedger
 from kraft.sim.faults.nemesis import FAULTS
 from kraft.sim.nodes.cluster import CLUSTER, broker_ids
-from kraft.sim.nodes.replica_member import Frame, ReplicaMember
+from kraft.sim.nodes.frames import Frame
+from kraft.sim.nodes.replica_member import ReplicaMember
 from kraft.sim.runs.scenario import Scenario
 from kraft.sim.runs.simulator import CALM_MS, Result, Simulator, whole_run
 from kraft.sim.workloads.admin_workload import AdminWorkload

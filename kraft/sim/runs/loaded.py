@@ -15,12 +15,12 @@ from kraft.quorum.values import QuorumConfig
 from kraft.replica.hosts.broker_host import FEATURES
 from kraft.sim.faults.nemesis import FAULTS
 from kraft.sim.nodes.member_kinds import LOADED
-from kraft.sim.nodes.replica_member import CLUSTER_ID
 from kraft.sim.runs.scenario import Scenario
 from kraft.sim.runs.simulator import Result, Simulator, whole_run
 from kraft.sim.workloads.load_watch import BROKERS, TOPICS, LoadWatch, image_of_leader
 from kraft.sim.world.actions import Action
 from kraft.sim.world.driver import Exchange
+from kraft.sim.world.member_interface import CLUSTER_ID
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
 from metadata_log.types import Uuid

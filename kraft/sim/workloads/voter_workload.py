@@ -17,7 +17,7 @@ from msgspec import Struct
 from kraft.quorum.values import ReplicaKey
 from kraft.quorum.voter_history import DYNAMIC
 from kraft.quorum.voters import majority
-from kraft.sim.nodes.replica_member import CLUSTER_ID
+from kraft.sim.world.member_interface import CLUSTER_ID
 from kraft.sim.world.world import World
 from metadata_log.image.features import KRAFT_VERSION
 from metadata_log.serde import Message

@@ -94,10 +94,10 @@ class Administered(Struct, frozen=True):
 Output = SimulatedRequest | Answer | Flush | Done | Applied | Changed | Administered | PeerFaultReported
 
 
+CLUSTER_ID: Final = "AAAAAAAAAAAAAAAAAAAkrA"
+"""The cluster id of every simulated node."""
 STRANGERS: Final = 1 << 50
 """Requests of senders that are no simulated nodes have ids from here on."""
-
-
 NOWHERE: Final = -1
 """The target id of an address without a node."""
 

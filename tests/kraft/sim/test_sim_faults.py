@@ -146,7 +146,7 @@ def test_a_start_that_overlooks_a_damaged_old_segment_breaks_a_promise(monkeypat
 
     def cut(file: File, damage: object, end: object, later: list[int], snapshots: object) -> None:
         for base in later:
-            simulator.world.hosts[victim].member._disk.remove(f"{file.path.rpartition('/')[0]}/{base:020d}.log")
+            simulator.world.hosts[victim].member.disk.files.remove(f"{file.path.rpartition('/')[0]}/{base:020d}.log")
 
     monkeypatch.setattr("metadata_log.log.log.refuse_damage", cut)
     with pytest.raises(InvariantViolated, match=f"node {victim} has started, though its disk has lost"):
@@ -160,11 +160,11 @@ def quorum_with_rot() -> tuple[Simulator, int, int]:
     followers = [node_id for node_id in world.node_ids if node_id not in simulator.leaders()]
 
     def segments(node_id: int) -> list[str]:
-        return [path for path in world.hosts[node_id].member._disk.files() if path.endswith(".log")]
+        return [path for path in world.hosts[node_id].member.disk.files.files() if path.endswith(".log")]
 
     victim = next(node_id for node_id in followers if len(segments(node_id)) > 1)
     assert world.perform(Crash(simulator.now_ms, victim, 1))
-    disk, path = world.hosts[victim].member._disk, segments(victim)[0]
+    disk, path = world.hosts[victim].member.disk.files, segments(victim)[0]
     # The damage is drawn: of all seeds one that hits the place.
     seed = next(seed for seed in range(1000) if damage_file(disk.fork(), Damage.ROT, Random(seed)).startswith(path))
     assert world.perform(DamageDisk(simulator.now_ms, victim, Damage.ROT, seed))

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from kraft.quorum.values import DEFAULT_LISTENER
 from kraft.sim.faults.hostile.target import (
-    CLUSTER_ID,
     FOREIGN_CLUSTER_ID,
     HOSTS,
     INT16_MAX,
@@ -34,6 +33,7 @@ from kraft.sim.faults.hostile.target import (
     any_topics,
     some_id,
 )
+from kraft.sim.world.member_interface import CLUSTER_ID
 from metadata_log.serde import Message
 from metadata_log.types import METADATA_TOPIC, NO_NODE, Uuid
 from transport.protocol.messages import add_raft_voter as add_wire

@@ -12,8 +12,6 @@ from kraft.quorum.values import ReplicaKey
 from metadata_log.serde import Message
 from metadata_log.types import METADATA_TOPIC, NO_NODE, Uuid
 
-CLUSTER_ID: Final = "AAAAAAAAAAAAAAAAAAAkrA"
-"""The cluster id of every simulated node."""
 FOREIGN_CLUSTER_ID: Final = "AAAAAAAAAAAAAAAAAAAkrZ"
 STRANGER_ID: Final = 4711
 """The id of no simulated node."""
