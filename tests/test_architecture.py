@@ -157,8 +157,6 @@ LONG = {
     "kraft.config.config",
     "kraft.controller.controller",
     "kraft.replica.replica",
-    "kraft.sim.runs.simulator",
-    "kraft.sim.world.world",
     "metadata_log.log.log",
     "metadata_log.reading.reader",
     "metadata_log.records.batch",

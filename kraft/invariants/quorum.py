@@ -4,9 +4,9 @@
 `Invariants` observes only an `ObservedMember`. Replication copies batches byte for byte, so two matching logs have the
 same batch at the same place in their lists. Each check examines only what has changed.
 
-Each family of invariants has a module with a ledger, whose methods return a description of the violation, or None:
-`votes`, `voters`, `logs`, `commits` and `snapshots`. `states` judges one node alone. `Invariants` decides which check
-an observation needs, and raises. Each check is a method of its own here, even if a ledger does all of its work:
+Each family of invariants has a module with a ledger: `votes`, `voters`, `logs`, `commits` and `snapshots`. A method of
+a ledger returns a description of the violation, or None. `states` judges one node alone. `Invariants` decides which
+check an observation needs, and raises. Each check is a method of its own here, even if a ledger does all of its work:
 schedules and `docs/reference/mutants.md` name the check that failed by that method.
 
 | source | invariant | check |

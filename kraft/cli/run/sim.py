@@ -27,7 +27,7 @@ from kraft.sim.faults.nemesis import FAULTS, FORGED_FRAMES, PROFILES
 from kraft.sim.mutants import MUTANTS
 from kraft.sim.pictures.diagram import render_diagram
 from kraft.sim.pictures.execution import execution_lines, execution_of
-from kraft.sim.runs.simulator import Result
+from kraft.sim.runs.seeded_run import Result
 from kraft.sim.search.explore import Explored, Scope, explore
 from kraft.sim.search.schedule import Schedule, decode_schedule, encode_schedule
 from kraft.sim.search.seed_search import KINDS, SURVIVORS, SeedSearch

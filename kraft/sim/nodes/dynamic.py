@@ -17,7 +17,7 @@ from kraft.sim.nodes.node_disk import Formatting
 from kraft.sim.nodes.registers import host_registers
 from kraft.sim.nodes.replica_member import ReplicaMember
 from kraft.sim.world.member_interface import Member, Output
-from kraft.sim.world.world import World
+from kraft.sim.world.simulated_quorum import SimulatedQuorum
 from metadata_log.log.retention import Retention
 from metadata_log.serde import Message
 from metadata_log.types import Uuid
@@ -98,22 +98,22 @@ def _first_voters(count: int, is_static: bool) -> VoterSet:
 class VoterWatch:
     """The `Watch` of a world in which voters come and go."""
 
-    def submitting(self, submit_id: int, line: str, world: World) -> None:
+    def submitting(self, submit_id: int, line: str, world: SimulatedQuorum) -> None:
         """Nothing to do: the ledger of the world observes the outcome."""
 
     def administering(self, request: Message) -> None:
         """Nothing to do: the quorum may perform or refuse the request."""
 
-    def started(self, member: Member, world: World) -> None:
+    def started(self, member: Member, world: SimulatedQuorum) -> None:
         """The ledger of the world looks at the voters by itself."""
 
-    def stepped(self, member: Member, outputs: list[Output], world: World) -> None:
+    def stepped(self, member: Member, outputs: list[Output], world: SimulatedQuorum) -> None:
         """The ledger of the world looks at the voters by itself."""
 
-    def concluded(self, world: World) -> None:
+    def concluded(self, world: SimulatedQuorum) -> None:
         """There is nothing that can only be judged now."""
 
-    def unsettled(self, world: World) -> str:
+    def unsettled(self, world: SimulatedQuorum) -> str:
         """At the end no change is pending, and all nodes have the same voter set (ReconfigurationNotStuck)."""
         voters = {host.member.voters() for host in world.hosts.values() if host.is_running}
         return "" if len(voters) == 1 else f"the nodes take for voters {sorted(voters)}"

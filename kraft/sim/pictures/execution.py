@@ -38,8 +38,9 @@ from kraft.sim.world.actions import (
     Tick,
 )
 from kraft.sim.world.driver import Driver, Exchange
+from kraft.sim.world.host import Host
 from kraft.sim.world.trace import Trace
-from kraft.sim.world.world import Host, World
+from kraft.sim.world.world import World
 from transport.protocol.apis import APIS
 
 LOG_BATCHES: Final = 12

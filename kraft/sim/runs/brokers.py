@@ -16,7 +16,8 @@ from kraft.sim.nodes.cluster import CLUSTER, broker_ids
 from kraft.sim.nodes.frames import Frame
 from kraft.sim.nodes.replica_member import ReplicaMember
 from kraft.sim.runs.scenario import Scenario
-from kraft.sim.runs.simulator import CALM_MS, Result, Simulator, whole_run
+from kraft.sim.runs.seeded_run import CALM_MS, Result, whole_run
+from kraft.sim.runs.simulator import Simulator
 from kraft.sim.workloads.admin_workload import AdminWorkload
 from kraft.sim.workloads.partition_watch import PartitionWatch
 from kraft.sim.world.actions import Action
@@ -56,9 +57,9 @@ class Administration:
         assert isinstance(watch, PartitionWatch), watch
         self._simulator = simulator
         self._ledger = watch.ledger
-        simulator.schedule(self._workload.pause_ms(), self._administer)
-        simulator.schedule(self._repeat_pause_ms(), self._repeat)
-        simulator.schedule(TEND_MS, self._tend)
+        simulator.queue.schedule(self._workload.pause_ms(), self._administer)
+        simulator.queue.schedule(self._repeat_pause_ms(), self._repeat)
+        simulator.queue.schedule(TEND_MS, self._tend)
 
     def end(self) -> None:
         """Send no more requests, so that the cluster can settle."""
@@ -82,7 +83,7 @@ class Administration:
     def _administer(self) -> None:
         if not self._is_over:
             self._ask_controller(self._workload.next_request(self._ledger.image))
-            self._simulator.schedule(self._workload.pause_ms(), self._administer)
+            self._simulator.queue.schedule(self._workload.pause_ms(), self._administer)
 
     def _tend(self) -> None:
         """Restart each broker with a stale epoch: as in Kafka, such a broker does not register again by itself.
@@ -94,7 +95,7 @@ class Administration:
             assert isinstance(member, ReplicaMember), member
             if member.agent is not None and member.agent.lifecycle.last_error is Error.STALE_BROKER_EPOCH:
                 self._simulator.crash(node_id, 1)
-        self._simulator.schedule(TEND_MS, self._tend)
+        self._simulator.queue.schedule(TEND_MS, self._tend)
 
     def _repeat_pause_ms(self) -> int:
         return 1 + int(self._rng.expovariate(1 / self._repeat_mean_ms))
@@ -105,7 +106,7 @@ class Administration:
             return
         if self._sent:
             self._ask_controller(self._rng.choice(self._sent))
-        self._simulator.schedule(self._repeat_pause_ms(), self._repeat)
+        self._simulator.queue.schedule(self._repeat_pause_ms(), self._repeat)
 
     def _ask_controller(self, request: Message) -> None:
         world = self._simulator.world

@@ -16,7 +16,8 @@ from kraft.replica.hosts.broker_host import FEATURES
 from kraft.sim.faults.nemesis import FAULTS
 from kraft.sim.nodes.member_kinds import LOADED
 from kraft.sim.runs.scenario import Scenario
-from kraft.sim.runs.simulator import Result, Simulator, whole_run
+from kraft.sim.runs.seeded_run import Result, whole_run
+from kraft.sim.runs.simulator import Simulator
 from kraft.sim.workloads.load_watch import BROKERS, TOPICS, LoadWatch, image_of_leader
 from kraft.sim.world.actions import Action
 from kraft.sim.world.driver import Exchange
@@ -72,8 +73,8 @@ class Load:
         self._watch = watch
         for node_id in simulator.world.node_ids:
             simulator.slow_down(node_id, simulator.scenario.record_us)
-        simulator.schedule(HEARTBEAT_MS, self._beat)
-        simulator.schedule(ASK_MS, self._create)
+        simulator.queue.schedule(HEARTBEAT_MS, self._beat)
+        simulator.queue.schedule(ASK_MS, self._create)
 
     def end(self) -> None:
         """All faults have ended: one broker falls silent as soon as all topics are there."""
@@ -104,7 +105,7 @@ class Load:
                 )
                 self._ask(beat)
         self._ask(_invented_heartbeat(self._rng))
-        self._simulator.schedule(HEARTBEAT_MS, self._beat)
+        self._simulator.queue.schedule(HEARTBEAT_MS, self._beat)
 
     def _create(self) -> None:
         """One topic after the other, as long as all faults last and after that until there are enough."""
@@ -114,7 +115,7 @@ class Load:
         if image is not None and missing and all(broker_id in image.brokers.by_id for broker_id in BROKERS):
             self._ask(_topic(missing[0]))
         if missing:
-            self._simulator.schedule(ASK_MS, self._create)
+            self._simulator.queue.schedule(ASK_MS, self._create)
 
     def _image(self) -> MetadataImage | None:
         """What the active controller has committed."""

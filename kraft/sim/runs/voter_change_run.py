@@ -12,7 +12,8 @@ from typing import Final
 from kraft.sim.faults.nemesis import FAULTS, FORGED_FRAMES
 from kraft.sim.nodes.dynamic import UPGRADED
 from kraft.sim.runs.scenario import Scenario
-from kraft.sim.runs.simulator import CALM_MS, Result, Simulator, whole_run
+from kraft.sim.runs.seeded_run import CALM_MS, Result, whole_run
+from kraft.sim.runs.simulator import Simulator
 from kraft.sim.workloads.voter_workload import AskVoters, MoveNode, VoterWorkload, WipeDisk
 from kraft.sim.world.actions import Action
 from kraft.sim.world.driver import Exchange
@@ -34,7 +35,7 @@ class Reconfiguration:
     def begin(self, simulator: Simulator) -> None:
         """Begin to change the voters."""
         self._simulator = simulator
-        simulator.schedule(self._workload.pause_ms(), self._change)
+        simulator.queue.schedule(self._workload.pause_ms(), self._change)
 
     def end(self) -> None:
         """Request no more changes, so that the quorum can settle."""
@@ -63,7 +64,7 @@ class Reconfiguration:
                     simulator.wipe(node_id, down_ms)
                 case MoveNode(node_id, port, down_ms):
                     simulator.move(node_id, port, down_ms)
-        simulator.schedule(self._workload.pause_ms(), self._change)
+        simulator.queue.schedule(self._workload.pause_ms(), self._change)
 
 
 def run_dynamic(

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from kraft.quorum.events import FailureCause
 from kraft.sim.world.actions import Action, Crash, Deliver, Fail, Flushed, Resign, Return, Start, Tick
 from kraft.sim.world.driver import Exchange
-from kraft.sim.world.world import Host, World
+from kraft.sim.world.host import Host
+from kraft.sim.world.world import World
 
 NEVER_MS = 10**9
 

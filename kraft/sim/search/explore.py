@@ -28,9 +28,10 @@ from kraft.sim.search.schedule import Schedule, check_of
 from kraft.sim.state.forking import forked
 from kraft.sim.world.actions import Action, Crash, Deliver, Flushed, Return, SetClock, Start, Submit, Tick
 from kraft.sim.world.driver import Exchange
+from kraft.sim.world.host import START_MS, Host
 from kraft.sim.world.member_interface import Changed
 from kraft.sim.world.trace import Trace
-from kraft.sim.world.world import START_MS, Host, World
+from kraft.sim.world.world import World
 from metadata_log.types import NEVER_MS
 
 FIRST_ID: Final = 101

@@ -12,9 +12,9 @@ from kraft.sim.nodes.cluster import CLUSTER
 from kraft.sim.nodes.dynamic import DYNAMIC
 from kraft.sim.nodes.member_kinds import LOADED, MEMBERS
 from kraft.sim.nodes.workload_spec import WorkloadSpec
-from kraft.sim.runs import brokers, loaded, simulator, voter_change_run
+from kraft.sim.runs import brokers, loaded, seeded_run, voter_change_run
 from kraft.sim.runs.scenario import Scenario
-from kraft.sim.runs.simulator import Result
+from kraft.sim.runs.seeded_run import Result
 from kraft.sim.search.schedule import Schedule, check_of
 from kraft.sim.world.actions import Action
 
@@ -85,8 +85,8 @@ class SeedSearch(Struct, frozen=True, kw_only=True):
             chaos_ms = loaded.CHAOS_MS if self.chaos_ms is None else self.chaos_ms
             return loaded.run_loaded(seed, self.nodes, chaos_ms=chaos_ms, recorded=recorded, faults=self.faults)
         make_member = MEMBERS[self.members]
-        chaos_ms = simulator.CHAOS_MS if self.chaos_ms is None else self.chaos_ms
-        return simulator.run(
+        chaos_ms = seeded_run.CHAOS_MS if self.chaos_ms is None else self.chaos_ms
+        return seeded_run.run(
             seed,
             self.nodes,
             make_member=make_member,

@@ -16,7 +16,7 @@ from kraft.sim.nodes.state_machine_member import Line, StateMachineMember
 from kraft.sim.nodes.workload_spec import WorkloadSpec
 from kraft.sim.workloads.linearizability import Operation, Verdict, check
 from kraft.sim.world.member_interface import Done, Member, Output
-from kraft.sim.world.world import World
+from kraft.sim.world.simulated_quorum import SimulatedQuorum
 from metadata_log.serde import Message
 
 CLIENTS: Final = 3
@@ -58,7 +58,7 @@ class ClientHistory:
         """By the offset that was applied, what that came to."""
         self._applied: dict[int, int] = {}
 
-    def submitting(self, submit_id: int, line: str, world: World) -> None:
+    def submitting(self, submit_id: int, line: str, world: SimulatedQuorum) -> None:
         """A client is about to send a request. All requests with one sequence number must be equal."""
         parsed, ledger = Line.parse(line), world.invariants
         name = submit_id if parsed.client is None else line
@@ -69,11 +69,11 @@ class ClientHistory:
         """A state machine is not administered."""
         raise AssertionError(f"no controller answers {request}")
 
-    def started(self, member: Member, world: World) -> None:
+    def started(self, member: Member, world: SimulatedQuorum) -> None:
         """A node has started."""
         self._compare(member)
 
-    def stepped(self, member: Member, outputs: list[Output], world: World) -> None:
+    def stepped(self, member: Member, outputs: list[Output], world: SimulatedQuorum) -> None:
         """A node has completed a step: it may have applied batches or answered clients."""
         self._compare(member)
         for output in outputs:
@@ -118,11 +118,11 @@ class ClientHistory:
                     f" and that of another node was {_shown(other)}"
                 )
 
-    def unsettled(self, world: World) -> str:
+    def unsettled(self, world: SimulatedQuorum) -> str:
         """There is no requirement beyond those for every quorum."""
         return ""
 
-    def concluded(self, world: World) -> None:
+    def concluded(self, world: SimulatedQuorum) -> None:
         """The run is over: there must be an order of all operations that explains all answers (Linearizability)."""
         finding = check(self.operations(), self._workload_spec.initial, self._workload_spec.step)
         if finding.verdict is Verdict.VIOLATED:
@@ -164,7 +164,7 @@ class ClientWorkload:
         self._under_way: dict[str, Line] = {}
         """The present request of each client with sequence numbers."""
 
-    def candidates(self, world: World) -> list[int]:
+    def candidates(self, world: SimulatedQuorum) -> list[int]:
         """The possible targets of a client: all running nodes."""
         return world.running_voters()
 

@@ -7,7 +7,7 @@ from typing import Final
 from kraft.invariants.violation import InvariantViolated
 from kraft.sim.nodes.replica_member import ReplicaMember
 from kraft.sim.world.member_interface import Member, Output
-from kraft.sim.world.world import World
+from kraft.sim.world.simulated_quorum import SimulatedQuorum
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
 
@@ -25,20 +25,20 @@ class LoadWatch:
     def __init__(self) -> None:
         self._elections: int | None = None
 
-    def fall_silent(self, world: World) -> None:
+    def fall_silent(self, world: SimulatedQuorum) -> None:
         """From now on leaders are counted."""
         self._elections = world.invariants.votes.elections
 
-    def submitting(self, submit_id: int, line: str, world: World) -> None:
+    def submitting(self, submit_id: int, line: str, world: SimulatedQuorum) -> None:
         """Nothing to do: the ledger of the world observes the outcome."""
 
     def administering(self, request: Message) -> None:
         """Nothing to do: the quorum may perform or refuse the request."""
 
-    def started(self, member: Member, world: World) -> None:
+    def started(self, member: Member, world: SimulatedQuorum) -> None:
         """Nothing is remembered of a node."""
 
-    def stepped(self, member: Member, outputs: list[Output], world: World) -> None:
+    def stepped(self, member: Member, outputs: list[Output], world: SimulatedQuorum) -> None:
         """Leaders do not come and go by themselves, and only registered brokers have sessions."""
         assert isinstance(member, ReplicaMember), member
         controller = member.controller
@@ -55,7 +55,7 @@ class LoadWatch:
                 f"{count} leaders were elected since all faults ended: {world.invariants.votes.leaders}"
             )
 
-    def unsettled(self, world: World) -> str:
+    def unsettled(self, world: SimulatedQuorum) -> str:
         """All topics are there, and the silent broker is fenced."""
         image = image_of_leader(world)
         if image is None:
@@ -65,11 +65,11 @@ class LoadWatch:
         silent = image.brokers.by_id.get(SILENT)
         return "" if silent is not None and silent.fenced else f"broker {SILENT} is not fenced: {silent}"
 
-    def concluded(self, world: World) -> None:
+    def concluded(self, world: SimulatedQuorum) -> None:
         """There is nothing that can only be judged now."""
 
 
-def image_of_leader(world: World) -> MetadataImage | None:
+def image_of_leader(world: SimulatedQuorum) -> MetadataImage | None:
     """What the active controller has committed; None if there is none."""
     for node_id in world.leaders():
         member = world.hosts[node_id].member

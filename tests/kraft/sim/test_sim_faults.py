@@ -17,8 +17,8 @@ from kraft.sim import InvariantViolated, Scenario, Simulator, core_member, repli
 from kraft.sim.faults.nemesis import FAULTS, MESSAGE_FAULTS, STRIKES, draw_faults
 from kraft.sim.world.actions import Crash, DamageDisk, FailDisk, LimitDisk, SetClock, Start
 from kraft.sim.world.disk_damage import Damage, damage_file
+from kraft.sim.world.host import START_MS
 from kraft.sim.world.trace import Trace
-from kraft.sim.world.world import START_MS
 from metadata_log.disk import File, make_directory, replace_file
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records.batch import build_batch
