@@ -14,6 +14,7 @@ from typing import Final
 from msgspec import Struct
 
 from kraft.sim.faults.nemesis import CLASSIC_FAULTS
+from kraft.sim.mutants.former_names import present_name
 
 
 class Scope(StrEnum):
@@ -98,15 +99,21 @@ def mutant(
 
 @contextmanager
 def planted(name: str | None) -> Iterator[Patches]:
-    """Let the code be broken as the mutant of this name breaks it, if any, until the block ends. Raises
-    `KeyError`.
+    """Break the code of this process as a mutant does, until the block ends. Nothing else may run beside the block.
 
-    It is so for everything in this process, so nothing else may run beside the block.
+    Args:
+        name: the name of the mutant; None for sound code. A former name warns with `DeprecationWarning`.
+
+    Yields:
+        What the mutant has replaced.
+
+    Raises:
+        KeyError: there is no mutant of this name.
     """
     patches = Patches()
     try:
         if name is not None:
-            MUTANTS[name].plant(patches)
+            MUTANTS[present_name(name)].plant(patches)
         yield patches
     finally:
         patches.undo()

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from kraft.sim.mutants import MUTANTS, planted
+from kraft.sim.mutants import FORMER_NAMES, MUTANTS, planted
 from kraft.sim.nodes.member_kinds import MakeMember
 from kraft.sim.nodes.workload_spec import WorkloadSpec
 from kraft.sim.runs.scenario import Scenario
@@ -82,6 +82,8 @@ def decode_schedule(data: bytes, source: str) -> Schedule:
         raise BadSchedule(f"{source} is no schedule: {failure}") from failure
     if schedule.format != FORMAT:
         raise BadSchedule(f"{source} has the format {schedule.format}; this version reads {FORMAT}")
+    if schedule.mutant in FORMER_NAMES:
+        schedule = msgspec.structs.replace(schedule, mutant=FORMER_NAMES[schedule.mutant])
     if schedule.mutant is not None and schedule.mutant not in MUTANTS:
         raise BadSchedule(f"{source} needs the mutant {schedule.mutant}, which is not known here")
     return schedule
