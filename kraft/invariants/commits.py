@@ -86,7 +86,7 @@ class CommitLedger:
         """What is wrong if a leader commits batches of former epochs without one of its own (Raft §5.4.2)."""
         first = bisect_left(observed.log, view.epoch, key=_epoch)
         if first == len(observed.log) or view.high_watermark <= observed.log[first].base_offset:
-            return f"node {observed.key.id} commits nothing of its own epoch first: {view}"
+            return f"node {observed.key.id} commits batches of former epochs without one of its own: {view}"
         return None
 
     def falls_behind(self, node_id: int, view: View) -> str | None:
@@ -104,7 +104,7 @@ class CommitLedger:
         """What is wrong if an application that is at `applied_offset` receives this batch."""
         place = bisect_right(self.batches, applied.base_offset, key=_base_offset) - 1
         if place < 0 or self.batches[place].base_offset != applied.base_offset or self.values[place] != applied.values:
-            return f"node {node_id} applies {applied}, which was not committed so"
+            return f"node {node_id} applies {applied}, which is not a committed batch"
         first = bisect_left(self.batches, applied_offset, key=_base_offset)
         if applied.base_offset < applied_offset or any(self.values[first:place]):
             return f"node {node_id} applies {applied} after {applied_offset}"
@@ -123,10 +123,10 @@ class CommitLedger:
             return f"node {node_id} acknowledges offset {offset}, which is not committed"
         first = offset - self.batches[place].base_offset
         if self.values[place][first : first + 1] != (value,):
-            return f"{value!r} was acknowledged at {offset}, where {self.values[place]} are"
+            return f"{value!r} was acknowledged at offset {offset}, in a batch with {self.values[place]}"
         return None
 
     def refused(self, values: Iterable[bytes]) -> str | None:
         """What is wrong if these values were definitely refused."""
         found = {one for values in self.values for one in values}.intersection(values)
-        return f"these were refused and are committed all the same: {sorted(found)}" if found else None
+        return f"these values were refused, but are committed: {sorted(found)}" if found else None

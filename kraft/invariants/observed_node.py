@@ -15,9 +15,10 @@ _next_offset = attrgetter("next_offset")
 
 
 class ObservedNode(Struct):
-    """What the invariants have observed of one disk and of the node on it. The log and the promise outlive crashes.
+    """What the invariants have observed of one disk and of the node on it. The log and the flushed offset outlive
+    crashes.
 
-    Batches before the log start count as part of the log: a snapshot covers them.
+    Batches before the log start offset count as part of the log: a snapshot covers them.
     """
 
     key: ReplicaKey
@@ -30,6 +31,7 @@ class ObservedNode(Struct):
     log: list[LogBatch] = []
     flushed_offset: int = 0
     verified: int = 0
+    """The number of batches that were compared with the committed ones."""
     applied_offset: int = 0
     was_interrupted: bool = False
     start_offset: int = 0

@@ -58,7 +58,10 @@ _epoch = attrgetter("epoch")
 
 
 class Invariants:
-    """The ledger of one run. Every method raises `InvariantViolated`."""
+    """The invariants of one run, over everything that was observed of its nodes.
+
+    Every event raises `InvariantViolated` if it violates an invariant.
+    """
 
     def __init__(self, voters: VoterSet) -> None:
         """`voters` is the voter set at the beginning of the run."""
@@ -104,7 +107,18 @@ class Invariants:
     # Events
 
     def started(self, member: ObservedMember, *, is_damaged: bool = False) -> View:
-        """A node starts: everything that the node had flushed must be on its disk, unless the disk was damaged."""
+        """A node has started: all flushed data must be on its disk.
+
+        Args:
+            member: The running node.
+            is_damaged: Whether the disk was damaged: then it may have lost records and votes.
+
+        Returns:
+            The view of the node.
+
+        Raises:
+            InvariantViolated: The node has lost flushed records, its vote or its epoch, or has an illegal state.
+        """
         node_id, view, election = member.node_id, member.view(), member.election()
         observed = self.nodes.disk_of(member)
         if is_damaged:
@@ -136,14 +150,24 @@ class Invariants:
         observed.voters = [entry for entry in self.voters.committed if entry[0] < len(batches)]
 
     def interrupted(self, node_id: int) -> None:
-        """A node crashed within a step or its start: how much of that step is on its disk is unknown."""
+        """A node has crashed within a step or its start: any part of that step may be on its disk."""
         self.observed(node_id).was_interrupted = True
 
     def _check_promise(self, node_id: int, observed: ObservedNode, log: list[LogBatch], *, is_later: bool) -> None:
         self._raise_if(lost_by_restart(node_id, observed, log, is_later=is_later))
 
     def stepped(self, member: ObservedMember) -> View:
-        """A node has completed a step; returns its new view."""
+        """A node has completed a step.
+
+        Args:
+            member: The running node.
+
+        Returns:
+            The new view of the node.
+
+        Raises:
+            InvariantViolated: The step violates an invariant.
+        """
         node_id, view, election = member.node_id, member.view(), member.election()
         observed = self.nodes.by_id[node_id]
         observed.former_election = observed.election
@@ -186,7 +210,7 @@ class Invariants:
         return view
 
     def fetched(self, node_id: int, offset: int) -> None:
-        """A node acknowledges everything below `offset`."""
+        """A node sends a Fetch, and so acknowledges everything below `offset`, which must be on its disk."""
         view = self.nodes.by_id[node_id].view
         if view is None or offset > view.flushed_offset:
             raise InvariantViolated(
@@ -210,7 +234,7 @@ class Invariants:
         observed = self.nodes.by_id[node_id]
         before, now = observed.former_election, observed.election
         if before is not None and now is not None and epoch <= before.epoch == now.epoch and before != now:
-            raise InvariantViolated(f"node {node_id} is asked for a pre-vote, and writes {now} where {before} was")
+            raise InvariantViolated(f"node {node_id} grants a pre-vote and replaces {before} by {now} in quorum-state")
 
     def applied(self, member: ObservedMember, applied: Applied) -> None:
         """The application receives a batch: each batch once, in order, as committed."""
@@ -237,7 +261,7 @@ class Invariants:
             *member.read(observed.start_offset),
         ]
         if log != observed.log or log[:upto] != self.commits.batches[:upto]:
-            raise InvariantViolated(f"node {member.node_id} has other records in its log than it was seen to write")
+            raise InvariantViolated(f"the log of node {member.node_id} on disk differs from the observed log")
 
     # Checks
 
@@ -253,7 +277,7 @@ class Invariants:
         elif (
             election.leader_id != node_id and was is not None and was.epoch == election.epoch and was.voted is not None
         ):
-            raise InvariantViolated(f"node {node_id} strikes out its vote: {was}, then {election}")
+            raise InvariantViolated(f"node {node_id} deletes its vote: {was}, then {election}")
 
     def _check_vote(self, key: ReplicaKey, epoch: int, candidate_id: int) -> None:
         self._raise_if(self.votes.voted(key, epoch, candidate_id))
@@ -296,7 +320,7 @@ class Invariants:
         view = observed.view
         assert view is not None
         if self.commits.is_committed_at(place, observed.log[place], view.epoch):
-            raise InvariantViolated(f"node {node_id} cuts off the committed {observed.log[place]}: {view}")
+            raise InvariantViolated(f"node {node_id} truncates the committed {observed.log[place]}: {view}")
         del observed.log[place:]
         while observed.voters and observed.voters[-1][0] >= place:
             observed.voters.pop()
@@ -354,7 +378,7 @@ class Invariants:
         self._raise_if(self.snapshots.listed(view.snapshots, view.log_start_offset, is_moved=is_moved))
         was_damaged = self.nodes.was_damaged(member.node_id)
         if view.snapshots != member.snapshots() and not was_damaged:
-            raise InvariantViolated(f"node {member.node_id} has {member.snapshots()} on its disk, and believes {view}")
+            raise InvariantViolated(f"node {member.node_id} has {member.snapshots()} on its disk, not those of {view}")
         for snapshot in view.snapshots:
             if before is None or snapshot not in before.snapshots:
                 self._raise_if(self.snapshots.wrong_id(snapshot, self.commits.batches))

@@ -77,7 +77,7 @@ _RPC: Final = Rpc(cluster_id=CLUSTER_ID, listener=DEFAULT_LISTENER)
 
 
 class CoreMember(SteppedMember):
-    """One core and what it needs to live; its disk, that is log and quorum-state, outlasts crashes."""
+    """One core over a log and a quorum-state in memory, which outlive crashes."""
 
     def __init__(
         self,
@@ -89,10 +89,10 @@ class CoreMember(SteppedMember):
         election: ElectionState | None = None,
         formatted: tuple[QuorumChange, ...] = (),
     ) -> None:
-        """`formatted` is what the directory says of the quorum before its first record."""
+        """`formatted` are the changes of the quorum in a formatted directory, before the first record of the log."""
         self.node_id = node_id
         self.key = ReplicaKey(node_id)
-        """Its id; there is no disk that could have one."""
+        """The node id; without a disk there is no directory id."""
         self._formatted = formatted
         self._voters = voters
         self._config = config
@@ -105,7 +105,7 @@ class CoreMember(SteppedMember):
         self._asked: dict[int, int] = {}
         self._candidates: dict[int, Vote] = {}
         self._submitted: dict[int, int] = {}
-        """By id, the offsets of values that are not known to be committed."""
+        """The offsets of the pending submissions, by id."""
         self._next_ticket = 1
         self._planned_failure: PlannedFailure | None = None
         self._old_copy = (log, election)
@@ -177,11 +177,11 @@ class CoreMember(SteppedMember):
         return "the log"
 
     def must_refuse(self) -> str:
-        """A log in memory is lost as a whole, which nothing proves."""
+        """Always empty: a log in memory is lost as a whole, and no remaining data proves the loss."""
         return ""
 
     def move(self, port: int) -> None:
-        """Never called: a bare core has no ports."""
+        """Never called: a bare core has no port."""
         raise AssertionError(f"core {self.node_id} listens nowhere but in memory")
 
     # Events
@@ -216,7 +216,7 @@ class CoreMember(SteppedMember):
         return [Answer(request_id, flat)]
 
     def on_forged_reply(self, request_id: int, api_key: int, version: int, body: bytes, now_ms: int) -> list[Output]:
-        """A forged answer arrives. Its records are left out: batches of the wire do not fit into this log."""
+        """Receive a forged response, without its records: this log does not hold batches in wire format."""
         try:
             reply = _RPC.reply_from_wire(decode(APIS[api_key].response, version, body))
         except DecodeError:
@@ -232,14 +232,14 @@ class CoreMember(SteppedMember):
         return message.epoch if is_good else None
 
     def is_judging(self, request_id: int) -> bool:
-        """Never: each answer is judged at once."""
+        """Always false: a core judges each answer at once."""
         return False
 
     def measure(self, *, is_on: bool) -> None:
-        """A bare core decides on nothing and applies nothing."""
+        """Ignored: a bare core makes no decisions and applies no records."""
 
     def take_work(self) -> int:
-        """Nothing."""
+        """Always 0."""
         return 0
 
     def wire_request(self, message: object) -> tuple[int, int, Message] | None:
@@ -352,7 +352,7 @@ class CoreMember(SteppedMember):
     # Questions
 
     def deadline_ms(self) -> int:
-        """When `tick` is wanted."""
+        """The time of the next `tick`, by the clock of the node."""
         core = self._core
         assert core is not None, self.node_id
         return core.deadline_ms()
@@ -366,11 +366,11 @@ class CoreMember(SteppedMember):
         return values_in(batch)
 
     def changes(self, batch: LogBatch) -> tuple[QuorumChange, ...]:
-        """What a batch changes in the quorum."""
+        """The changes of the quorum in a batch."""
         return changes_in(batch)
 
     def snapshots(self) -> tuple[OffsetAndEpoch, ...]:
-        """None."""
+        """None: a bare core has no snapshots."""
         return ()
 
     def content(self, snapshot: OffsetAndEpoch) -> SnapshotContent:

@@ -23,13 +23,13 @@ from metadata_log.serde import Message
 from metadata_log.types import Uuid
 
 UPGRADED: Final = "upgraded-controller"
-"""What a scenario calls members that begin as a static quorum and become a dynamic one."""
+"""The kind of members that begin as a static quorum and become a dynamic one."""
 DYNAMIC: Final[dict[str, ApplicationFactory]] = {
     "dynamic": host_registers,
     "dynamic-controller": host_controller,
     UPGRADED: host_controller,
 }
-"""What nodes host, by what a scenario calls its members."""
+"""The application of the nodes, by the kind of members of a scenario."""
 
 
 def draw_snapshots(rng: Random) -> SnapshotOptions:
@@ -47,7 +47,7 @@ def draw_snapshots(rng: Random) -> SnapshotOptions:
 
 
 class DynamicQuorum:
-    """Some nodes vote from the beginning, and the others were formatted to join them."""
+    """Makes the nodes of one run: the first voters, and observers that are formatted to join them."""
 
     def __init__(self, kind: str, nodes: int, config: QuorumConfig, seed: int) -> None:
         rng = Random(f"{seed}/dynamic")
@@ -96,7 +96,7 @@ def _first_voters(count: int, is_static: bool) -> VoterSet:
 
 
 class VoterWatch:
-    """The `Watch` of a world in which voters come and go."""
+    """The `Watch` of a world with voter changes."""
 
     def submitting(self, submit_id: int, line: str, world: SimulatedQuorum) -> None:
         """Nothing to do: the ledger of the world observes the outcome."""
@@ -105,13 +105,13 @@ class VoterWatch:
         """Nothing to do: the quorum may perform or refuse the request."""
 
     def started(self, member: Member, world: SimulatedQuorum) -> None:
-        """The ledger of the world looks at the voters by itself."""
+        """Nothing to do: the ledger of the world observes the voters."""
 
     def stepped(self, member: Member, outputs: list[Output], world: SimulatedQuorum) -> None:
-        """The ledger of the world looks at the voters by itself."""
+        """Nothing to do: the ledger of the world observes the voters."""
 
     def concluded(self, world: SimulatedQuorum) -> None:
-        """There is nothing that can only be judged now."""
+        """Nothing to do: all checks happen during the run."""
 
     def unsettled(self, world: SimulatedQuorum) -> str:
         """At the end no change is pending, and all nodes have the same voter set (ReconfigurationNotStuck)."""

@@ -1,6 +1,5 @@
-"""A node that is the very `Replica` of production over a disk in memory, hosting a raw log or the controller.
-
-Kafka: the `RaftNode` of `RaftEventSimulationTest`, here with real files and frames.
+"""A simulated node that is a production `Replica` over a disk in memory. The node hosts a raw log, a controller, a
+broker agent or a state machine (Kafka: the `RaftNode` of `RaftEventSimulationTest`, here with real files and frames).
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ _CLIENT_METRICS: Final = 16
 
 
 class ReplicaMember(SteppedMember):
-    """One replica and its disk. `versions` are the versions it speaks, by API key, where not the highest it knows."""
+    """One replica and its disk. `versions` are the request versions by API key; by default the highest ones."""
 
     def __init__(
         self,
@@ -92,7 +91,7 @@ class ReplicaMember(SteppedMember):
         snapshots: SnapshotOptions = SnapshotOptions(),
         judged_per_turn: int = UNITS_PER_TURN,
     ) -> None:
-        """`voters` are those of the configuration; a dynamic quorum has none there, but a `formatting`."""
+        """`voters` is the voter set of the configuration. A dynamic quorum has no such voters, but a `formatting`."""
         self.node_id = node_id
         self._options = ReplicaOptions(
             directory=DIRECTORY,
@@ -119,7 +118,7 @@ class ReplicaMember(SteppedMember):
         self._flushes: dict[int, replica_events.StartFlush] = {}
         self._received: dict[int, tuple[int, int, VoteRequestPartitionData | None]] = {}
         self._sent: tuple[Message | None, int, bytes | Message] = (None, 0, b"")
-        """The last message that was sent, its version, and what was sent of it."""
+        """The last sent message, its version, and its body."""
         self.stale = StaleRequests()
         """The stale requests that the present controller must refuse."""
         self._work: Work | None = None
@@ -236,7 +235,7 @@ class ReplicaMember(SteppedMember):
         return self.on_request(request_id, Frame(api_key, version, body), now_ms)
 
     def on_forged_reply(self, request_id: int, api_key: int, version: int, body: bytes, now_ms: int) -> list[Output]:
-        """A forged answer arrives, which the codecs read."""
+        """Receive a forged response in wire format."""
         return self.on_reply(request_id, Frame(api_key, version, body), now_ms)
 
     def epoch_of_leader(self, message: object) -> int | None:
@@ -245,7 +244,7 @@ class ReplicaMember(SteppedMember):
         return epoch_of_leader(message.response())
 
     def is_judging(self, request_id: int) -> bool:
-        """Whether the answer to a request has come, and not all of its records are judged."""
+        """Whether the node has received the answer to a request and has not judged all of its records yet."""
         return self._replica is not None and self._replica.is_judging(request_id)
 
     def measure(self, *, is_on: bool) -> None:
@@ -272,9 +271,9 @@ class ReplicaMember(SteppedMember):
         return self.step(replica_events.FlushDone(ticket), now_ms)
 
     def submit(self, submit_id: int, value: bytes, now_ms: int) -> list[Output]:
-        """Hand over a record for a raw log, or alter a configuration of a controller.
+        """Submit a record to a raw log, or alter a configuration of a controller.
 
-        Its request ids are negative, so that they are none of the network's.
+        The request ids of submissions are negative, as those of the network are not.
         """
         if ApiKey.INCREMENTAL_ALTER_CONFIGS not in self.replica.application.apis:
             return self.step(replica_events.Submit(submit_id, (value,)), now_ms)
@@ -372,7 +371,7 @@ class ReplicaMember(SteppedMember):
         return granting_answer(output.request_id, frame, vote.replica_epoch, vote.replica_id, is_pre_vote=vote.pre_vote)
 
     def _body(self, message: Message, version: int) -> bytes | Message:
-        """What of a message is under way; a leader sends the same to several followers."""
+        """The body of a message in transit, encoded once for several followers of a leader."""
         sent, sent_version, body = self._sent
         if message is not sent or version != sent_version:
             check_leader_can_be_found(self.node_id, message, version)
@@ -401,7 +400,7 @@ class ReplicaMember(SteppedMember):
         return application.controller if isinstance(application, ControllerHost) else None
 
     def deadline_ms(self) -> int:
-        """When `tick` is wanted."""
+        """The time of the next `tick`, by the clock of the node."""
         assert self._replica is not None, self.node_id
         return self._replica.deadline_ms()
 

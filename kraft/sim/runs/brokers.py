@@ -38,9 +38,9 @@ class Administration:
     """Sends the requests of administrative clients to the controllers of one run."""
 
     pauses_ms: tuple[int, ...] = (700, 2000, 5000)
-    """Brokers need a quorum for everything they do."""
+    """Longer than for quorums alone, as brokers need a quorum for all of their actions."""
     writes_ms: tuple[int, ...] = (300, 1000)
-    """Brokers write more."""
+    """Longer than for quorums alone, as brokers cause writes, too."""
 
     def __init__(self, seed: int, brokers: int) -> None:
         self._rng = Random(f"{seed}/administration")
@@ -52,7 +52,7 @@ class Administration:
         self._is_over = False
 
     def begin(self, simulator: Simulator) -> None:
-        """Administer, and repeat what was said before, from now on."""
+        """Begin to send administrative requests, and to repeat requests of brokers."""
         watch = simulator.world.watch
         assert isinstance(watch, PartitionWatch), watch
         self._simulator = simulator
@@ -130,21 +130,21 @@ def run_cluster(
     """Simulate one cluster of controllers and brokers with an administrative workload.
 
     Args:
-        seed: determines the whole run.
-        nodes: the number of controllers.
-        brokers: the number of brokers.
-        chaos_ms: the virtual time with faults, in ms.
-        calm_ms: the virtual time without faults in which the cluster must make progress, in ms.
-        keep_trace: whether the result contains the whole trace.
-        recorded: receives all actions, up to a failure.
-        faults: the names of the possible faults; the seed draws some of them.
+        seed: Determines the whole run.
+        nodes: The number of controllers.
+        brokers: The number of brokers.
+        chaos_ms: The virtual time with faults, in ms.
+        calm_ms: The virtual time without faults in which the cluster must make progress, in ms.
+        keep_trace: Whether the result contains the whole trace.
+        recorded: Receives all actions, up to a failure.
+        faults: The names of the possible faults; the seed draws some of them.
 
     Returns:
         The counts and the digest of the run, and the ledger of its partitions.
 
     Raises:
-        InvariantViolated: an invariant does not hold. The notes contain the seed and the end of the trace.
-        NoProgress: the cluster made no progress in the calm phase.
+        InvariantViolated: An invariant does not hold. The notes contain the seed and the end of the trace.
+        NoProgress: The cluster made no progress in the calm phase.
     """
     scenario = Scenario.drawn(CLUSTER, nodes, seed, brokers)
     work = Administration(seed, brokers)

@@ -26,17 +26,25 @@ class Result(Struct, frozen=True, kw_only=True):
 
     seed: int
     nodes: int
+    """The number of voters, or of controllers in a cluster."""
     digest: str
+    """The digest of the trace, in hexadecimal: equal for equal runs."""
     events: int
+    """The number of inputs to all nodes."""
     elapsed_ms: int
+    """The virtual time of the run, in ms."""
     leaders: tuple[int, ...]
+    """The ids of the leaders, in the order of epochs."""
     committed: int
+    """The offset after the last committed record."""
     acknowledged: int
+    """The number of submissions that were acknowledged as committed."""
     voter_sets: int
     """The number of committed Voters records."""
     snapshots: int
     """The number of snapshot ids in the run."""
     trace: str
+    """The kept lines of the trace: all of them with `keep_trace`, otherwise the last ones."""
 
 
 def run(
@@ -54,22 +62,22 @@ def run(
     """Simulate one quorum (Kafka: `RaftEventSimulationTest`).
 
     Args:
-        seed: determines the whole run.
-        nodes: the number of voters.
-        make_member: the kind of the nodes.
-        workload_spec: a state machine for the nodes to host; the responses to its clients must be linearizable.
-        chaos_ms: the virtual time with faults, in ms.
-        calm_ms: the virtual time without faults in which the quorum must make progress, in ms.
-        keep_trace: whether the result contains the whole trace.
-        recorded: receives all actions, up to a failure.
-        faults: the names of the possible faults; the seed draws some of them.
+        seed: Determines the whole run.
+        nodes: The number of voters.
+        make_member: The kind of the nodes.
+        workload_spec: A state machine for the nodes to host; the responses to its clients must be linearizable.
+        chaos_ms: The virtual time with faults, in ms.
+        calm_ms: The virtual time without faults in which the quorum must make progress, in ms.
+        keep_trace: Whether the result contains the whole trace.
+        recorded: Receives all actions, up to a failure.
+        faults: The names of the possible faults; the seed draws some of them.
 
     Returns:
         The counts and the digest of the run.
 
     Raises:
-        InvariantViolated: an invariant does not hold. The notes contain the seed and the end of the trace.
-        NoProgress: the quorum made no progress in the calm phase.
+        InvariantViolated: An invariant does not hold. The notes contain the seed and the end of the trace.
+        NoProgress: The quorum made no progress in the calm phase.
     """
     kind = kind_of(make_member) if workload_spec is None else MACHINES
     simulator = Simulator(

@@ -63,7 +63,7 @@ CALM_NETWORK: Final = Faults(delay_ms=(1, 1))
 PAUSES_MS: Final = (200, 600, 2000)
 """The mean time between faults in a run; one of these is drawn."""
 AGAIN_MS: Final = 100
-"""The time until the next attempt to start a node."""
+"""The time until the next attempt to start a node, in ms."""
 NEVER_MS: Final = 10**9
 """A deadline later than this counts as no deadline."""
 _SEED_BITS: Final = 32
@@ -108,8 +108,20 @@ class Simulator(Driver):
         faults: tuple[str, ...] = FAULTS,
         world: World | None = None,
     ) -> None:
-        """`faults` are the names of the possible faults; each seed draws some of these. The simulator continues a given
-        `world` from its present state.
+        """Prepare the run of a scenario.
+
+        Args:
+            scenario: The initial state; its seed determines the whole run.
+            make_member: Makes nodes of a kind that is not in `MEMBERS`.
+            workload_spec: The state machine of the nodes, if not counters.
+            work: A workload in addition to submissions.
+            keep_trace: Whether the world keeps its whole trace.
+            recorded: Receives all actions, up to a failure.
+            faults: The names of the possible faults; the seed draws some of them.
+            world: A world to continue from its present state, in place of a new one.
+
+        Raises:
+            KeyError: The kind of members is unknown.
         """
         seed = scenario.seed
         self.scenario = scenario
@@ -143,7 +155,15 @@ class Simulator(Driver):
         return self.queue.now_ms
 
     def run_until(self, end_ms: int, is_done: Callable[[], bool] | None = None) -> None:
-        """Process events until `is_done`, at most until this virtual time."""
+        """Process events.
+
+        Args:
+            end_ms: The virtual time of the end, in ms since the beginning of the run.
+            is_done: Called before each event; ends the processing when it returns true.
+
+        Raises:
+            InvariantViolated: An invariant does not hold.
+        """
         self.queue.run_until(end_ms, is_done)
 
     def _record(self, recorded: list[Action], action: Action) -> bool:
@@ -165,7 +185,11 @@ class Simulator(Driver):
             self._work.begin(self)
 
     def resume(self, first_submission: int) -> None:
-        """Continue in a world after some actions: pending messages are lost, and pending fsyncs complete."""
+        """Continue in a world after some actions: pending messages are lost, and pending fsyncs complete.
+
+        Args:
+            first_submission: The id of the next submission.
+        """
         now_ms = self.now_ms
         for node_id, host in self.world.hosts.items():
             for one in host.waiting.values():
@@ -180,20 +204,40 @@ class Simulator(Driver):
         self.queue.schedule(self._workload.pause_ms(), self._submit)
 
     def chaos(self, duration_ms: int) -> None:
-        """Run with faults for this time."""
+        """Start the nodes and run with faults.
+
+        Args:
+            duration_ms: The virtual time with faults, in ms.
+
+        Raises:
+            InvariantViolated: An invariant does not hold.
+        """
         self.begin()
         self.queue.schedule(self._nemesis.pause_ms(), self._strike)
         self.run_until(duration_ms)
 
     def calm(self, duration_ms: int, records: int = CALM_RECORDS) -> None:
-        """End all faults. Within `duration_ms`, all nodes must follow one leader and commit `records` more records."""
+        """End all faults, and require that all nodes follow one leader and commit further records.
+
+        Args:
+            duration_ms: The virtual time in which the quorum must make progress, in ms.
+            records: The number of records to commit.
+
+        Raises:
+            InvariantViolated: An invariant does not hold.
+            NoProgress: The quorum made no progress.
+        """
         self._end_faults()
         target = self.world.invariants.committed_end + records
         self.run_until(self.now_ms + duration_ms, partial(self.world.has_settled, target))
         self._perform(Conclude(self.now_ms, WORLD, target))
 
     def aftermath(self) -> None:
-        """End all faults and restart every node, the only requirement after forged messages."""
+        """End all faults and restart every node, the only requirement after forged messages.
+
+        Raises:
+            NodeEnded: A message of an attacker has ended a node.
+        """
         self._end_faults()
         for _ in range(AFTERMATHS):
             for node_id in self.world.node_ids:

@@ -49,7 +49,7 @@ class Reconfiguration:
         self._workload.answered(request_id)
 
     def on_died(self, node_id: int) -> None:
-        """A node will answer nothing more."""
+        """A node has crashed and answers no more requests."""
         self._workload.died(node_id)
 
     def _change(self) -> None:
@@ -78,10 +78,21 @@ def run_dynamic(
     recorded: list[Action] | None = None,
     faults: tuple[str, ...] = FAULTS,
 ) -> Result:
-    """Simulate one quorum with changes of the voters; `kind` is a key of `kraft.sim.nodes.dynamic.DYNAMIC`.
+    """Simulate one quorum with voter changes (KIP-853).
 
-    A failure is raised with the seed and the end of the trace in its notes. `recorded` receives all actions up to a
-    failure.
+    Args:
+        seed: Determines the whole run.
+        nodes: The number of nodes; the seed draws the number of the first voters.
+        kind: A key of `kraft.sim.nodes.dynamic.DYNAMIC`.
+        chaos_ms: The virtual time with faults and voter changes, in ms.
+        calm_ms: The virtual time without faults in which the quorum must make progress, in ms.
+        keep_trace: Whether the result contains the whole trace.
+        recorded: Receives all actions, up to a failure.
+        faults: The names of the possible faults; the seed draws some of them.
+
+    Raises:
+        InvariantViolated: An invariant does not hold. The notes contain the seed and the end of the trace.
+        NoProgress: The quorum made no progress in the calm phase.
     """
     scenario = Scenario.drawn(kind, nodes, seed, is_forged=FORGED_FRAMES in faults)
     work = Reconfiguration(scenario)

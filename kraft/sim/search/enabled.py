@@ -14,9 +14,13 @@ NEVER_MS = 10**9
 
 
 def enabled(world: World) -> Iterator[Action]:
-    """Every event that the nodes wait for, and every possible fault; the caller draws the seeds of actions.
+    """The enabled actions of a world: every awaited event, and every possible fault.
 
-    A tick is possible at the node's deadline, or now.
+    A tick is enabled at the node's deadline, or now if the deadline has passed. The seeds in the actions are 0; the
+    caller draws others.
+
+    Args:
+        world: The world, which stays as it is.
     """
     for node_id, host in world.hosts.items():
         if host.is_running:

@@ -33,9 +33,9 @@ class Asked(Struct):
     line: Line
     invoked_ms: int
     committed_end: int
-    """Where the last command ends that was committed by then."""
+    """The offset after the last command committed before the operation."""
     epoch: int
-    """That a majority of the voters had come to by then."""
+    """The epoch that a majority of the voters had reached before the operation."""
     returned_ms: int | None = None
     answer: Any = None
 
@@ -55,7 +55,7 @@ class ClientHistory:
         self._asked: dict[object, Asked] = {}
         self._of_submission: dict[int, object] = {}
         self._states: dict[int, tuple[bytes, bytes]] = {}
-        """By the offset that was applied, what that came to."""
+        """The sessions and the state of the machine, by applied offset."""
         self._applied: dict[int, int] = {}
 
     def submitting(self, submit_id: int, line: str, world: SimulatedQuorum) -> None:

@@ -1,4 +1,4 @@
-"""Shows the partition ledger everything that is committed, and what each node makes of it."""
+"""Shows the partition ledger all committed batches, and the metadata of each node."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class PartitionWatch:
         self._look(member, world)
 
     def stepped(self, member: Member, outputs: list[Output], world: SimulatedQuorum) -> None:
-        """A node has done something: what is committed, and what this node makes of it."""
+        """A node has completed a step: check newly committed batches, and the metadata of the node."""
         assert isinstance(member, ReplicaMember), member
         self._look(member, world)
 
@@ -70,7 +70,7 @@ class PartitionWatch:
             self.ledger.check_node(member.node_id, image, is_published=controller is None)
 
     def concluded(self, world: SimulatedQuorum) -> None:
-        """There is nothing that can only be judged now."""
+        """Nothing to do: all checks happen during the run."""
 
     def unsettled(self, world: SimulatedQuorum) -> str:
         """Which requirement after the end of all faults is not met yet; empty if none."""

@@ -39,12 +39,12 @@ class Host(Struct):
     crash_seed: int = 0
     requests: int = 0
     waiting: dict[int, Exchange] = {}
-    """The pending requests of this life, by number."""
+    """The pending requests since the last start, by number."""
     is_disk_failing: bool = False
-    """Whether the disk may fail in this life."""
+    """Whether a fault of the disk was injected since the last start."""
     is_disk_limited: bool = False
     submitted: dict[int, int] = {}
-    """The start times of the pending submissions of this life."""
+    """The times of the pending submissions since the last start, by id, in virtual time."""
     flushes: int = 0
     flushing: dict[int, int] = {}
     """The tickets of the pending fsyncs, by number."""

@@ -54,6 +54,15 @@ class SimulatedQuorum:
         check_quorum: CheckQuorum,
         watch: Watch | None = None,
     ) -> None:
+        """Begin with stopped nodes at the virtual time 0.
+
+        Args:
+            members: The nodes, by id.
+            voters: The first voter set.
+            trace: Receives the lines of the trace.
+            check_quorum: Checks that leaders without a majority resign.
+            watch: Additional invariants.
+        """
         self.hosts = {node_id: Host(member) for node_id, member in members.items()}
         self.invariants = Invariants(voters)
         self.disk_losses = DiskLosses(tuple(key.id for key in voters.keys if key.directory_id == Uuid.ZERO))
@@ -70,9 +79,11 @@ class SimulatedQuorum:
         self.is_attacked = False
         """Whether any node has received a hostile message."""
         self.has_forgotten = False
-        """Whether any node has received an empty disk."""
+        """Whether the operator has replaced a disk by an empty one."""
         self.acknowledged = 0
+        """The number of submissions that were acknowledged as committed."""
         self.refused: list[bytes] = []
+        """The values of the submissions that were definitely refused."""
         self.submissions: dict[int, bytes] = {}
         """The values of the pending submissions, by id."""
         self._last_request_id = 0
@@ -118,8 +129,12 @@ class SimulatedQuorum:
         ]
 
     def has_settled(self, target: int) -> bool:
-        """Whether all nodes are running, follow one leader, know everything below `target` as committed, and have
-        decided on all submissions made a while ago.
+        """Whether the quorum has made the progress that `Conclude` requires.
+
+        All nodes are running, follow one leader, and have decided on all submissions older than `STUCK_MS`.
+
+        Args:
+            target: An offset; every node knows everything below it as committed.
         """
         if self.invariants.committed_end < target:
             return False
@@ -142,7 +157,7 @@ class SimulatedQuorum:
         ]
 
     def deadline_ms(self, node_id: int) -> int:
-        """The next deadline of a running node, in virtual time."""
+        """The next deadline of a running node, in ms of virtual time."""
         return self.hosts[node_id].deadline_ms()
 
     def clock_offset_ms(self, node_id: int) -> int:

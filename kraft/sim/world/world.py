@@ -69,7 +69,7 @@ _OF_SOUND_PEERS: Final = (
     "with no known address",
     "it calls our request invalid",
 )
-"""The last words of suspicions that a correct peer can cause: a Fetch overtaken by later ones; the resignation of a
+"""The endings of reported faults that a correct peer can cause: a Fetch overtaken by later ones; the resignation of a
 leader that the node does not know, and the response to that.
 """
 
@@ -92,10 +92,19 @@ class World(SimulatedQuorum):
         self.is_attacked, self.signs = True, UncheckedSigns(0)
 
     def perform(self, action: Action) -> bool:
-        """Perform an action; returns False if its subject does not exist, such as a request or a running node.
+        """Perform an action.
+
+        Args:
+            action: The action, with its virtual time in ms.
+
+        Returns:
+            Whether the action was possible: False if its subject does not exist, such as a request or a running node.
 
         Raises:
-            AssertionError: the quorum violates an invariant (`InvariantViolated`), or a node its own assertion.
+            InvariantViolated: The quorum violates an invariant.
+            NodeEnded: A message of an attacker has ended a node.
+            NoProgress: A `Conclude` requires progress, and there was none.
+            AssertionError: A node violates an assertion of its own.
         """
         at_ms = action.at_ms
         self.now_ms = at_ms if at_ms > self.now_ms else self.now_ms
@@ -123,7 +132,7 @@ class World(SimulatedQuorum):
             self._die(host, "start", failure)
             return True
         if lost:
-            raise InvariantViolated(f"node {action.node} has started, though its disk has lost what was there: {lost}")
+            raise InvariantViolated(f"node {action.node} has started, though its disk is damaged: {lost}")
         view = self.invariants.started(host.member, is_damaged=self.disk_losses.is_damaged(action.node))
         self.disk_losses.end(action.node)
         if self.watch is not None:
@@ -132,7 +141,7 @@ class World(SimulatedQuorum):
         return True
 
     def _die(self, host: Host, what: str, failure: Crashed | OSError | MetadataLogError) -> None:
-        """A node has died within a step; raises the failure again if nothing has been done to the node for that."""
+        """A node has died within a step. Raises the failure again if no injected fault explains the failure."""
         node_id = host.member.node_id
         losses = self.disk_losses
         is_failing = isinstance(failure, OSError) and (host.is_disk_failing or host.is_disk_limited)
@@ -140,7 +149,7 @@ class World(SimulatedQuorum):
         if not is_expected:
             if not self.invariants.nodes.was_damaged(node_id):
                 raise failure
-            # The node did not detect this damage at its start. If the quorum bears the loss, the disk will be replaced.
+            # The node did not detect this damage at its start. The operator replaces the disk if the quorum bears that.
             if losses.is_bearable(node_id):
                 losses.damage(node_id)
         self.trace.add(self.now_ms, node_id, f"{what}: {type(failure).__name__} {failure}")
@@ -162,7 +171,7 @@ class World(SimulatedQuorum):
         """Let a node take a step over an input, if the node is running and not busy.
 
         Raises:
-            NodeEnded: a message of an attacker has ended the node.
+            NodeEnded: A message of an attacker has ended the node.
         """
         if not given.is_hostile:
             return self._step(given)
@@ -256,12 +265,12 @@ class World(SimulatedQuorum):
                 self.driver.on_administered(node_id, request_id)
 
     def _suspected(self, node_id: int, peer_id: int, what: str) -> None:
-        """A node suspects a peer; where no peer lies and no disk forgets, that is a mistake of the node's own."""
+        """A node reports a fault of a peer. Without hostile messages and lost data, such a report is wrong."""
         if self.is_attacked:
             self.trace.add(self.now_ms, node_id, f"suspects {peer_id}: {what}")
         is_sound = not self.is_attacked and not self.has_forgotten and not self.invariants.nodes.has_damaged
         if is_sound and not what.endswith(_OF_SOUND_PEERS):
-            raise InvariantViolated(f"node {node_id} suspects node {peer_id}, which is sound: {what}")
+            raise InvariantViolated(f"node {node_id} reports a fault of node {peer_id}, which has none: {what}")
 
     def _ask(self, host: Host, node_id: int, ask: SimulatedRequest) -> Exchange:
         host.requests = number = host.requests + 1
