@@ -32,7 +32,7 @@ from path import is_ours
 from kraft.cli.run.sim import garbage_collected_seldom
 from kraft.quorum.values import QuorumConfig
 from kraft.sim import Scenario, Simulator, core_member, replica_member, run, run_cluster
-from kraft.sim.runs.simulator import Result
+from kraft.sim.runs.seeded_run import Result
 from kraft.sim.search.seed_search import KINDS, SeedSearch
 
 STEADY_MS: Final = 10_000

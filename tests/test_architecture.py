@@ -156,12 +156,7 @@ LINES_PER_MODULE = 500
 LONG = {
     "kraft.config.config",
     "kraft.controller.controller",
-    "kraft.invariants.quorum",
     "kraft.replica.replica",
-    "kraft.sim.nodes.core_member",
-    "kraft.sim.nodes.replica_member",
-    "kraft.sim.runs.simulator",
-    "kraft.sim.world.world",
     "metadata_log.log.log",
     "metadata_log.reading.reader",
     "metadata_log.records.batch",

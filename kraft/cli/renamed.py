@@ -1,4 +1,6 @@
-"""Renamed options: the old name works for one more release, is hidden in the help, and prints a note on stderr."""
+"""Renamed options and values: the old name works for one more release, is hidden in the help, and prints a note on
+stderr.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,11 @@ from functools import wraps
 from typing import Any
 
 import click
+
+
+def note_renamed(old: str, new: str) -> None:
+    """Print on stderr that a name has changed."""
+    click.echo(f"kraft: note: {old} is called {new}, and the old name ends with the next release", err=True)
 
 
 def renamed_option(
@@ -27,7 +34,7 @@ def renamed_option(
                 context = click.get_current_context()
                 if context.get_parameter_source(parameter) is not click.core.ParameterSource.DEFAULT:
                     raise click.UsageError(f"{old} is the old name of {new}: give one of them", context)
-                click.echo(f"kraft: note: {old} is called {new}, and the old name ends with the next release", err=True)
+                note_renamed(old, new)
                 given[parameter] = value if convert is None else convert(value)
             command(*args, **given)
 

@@ -1,4 +1,4 @@
-"""Could a quorum that keeps its promises have left these directories?"""
+"""Checks whether a correct quorum could have left these directories."""
 
 from kraft.history_checker.history import Finding, History, check_history
 

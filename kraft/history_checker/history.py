@@ -67,15 +67,15 @@ def check_history(
     """Check the log directories of all or some nodes of a quorum. The nodes may be running.
 
     Args:
-        directories: paths of log directories, as in log.dirs.
-        disk: the file system to read from; by default that of the operating system.
-        advance: called with the number of further batches read or replayed.
+        directories: Paths of log directories, as in log.dirs.
+        disk: The file system to read from; by default that of the operating system.
+        advance: Called with the number of further batches read or replayed.
 
     Returns:
         The findings, and what the check has covered.
 
     Raises:
-        MetadataLogError: a directory has no metadata log, or a small file cannot be read.
+        MetadataLogError: A directory has no metadata log, or a small file cannot be read.
     """
     disk = OsDisk() if disk is None else disk
     nodes = [read_node(disk, path, advance) for path in directories]

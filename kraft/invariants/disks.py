@@ -1,7 +1,7 @@
 """The invariants of consensus over what nodes leave on their disks (Kafka: those of `RaftEventSimulationTest`).
 
-The caller shows a `Ledger` quorum states, logs and high watermarks, as often as needed and in any order. The ledger
-remembers each leader, vote and committed batch; nothing shown later may contradict them.
+The caller reports quorum states, logs and high watermarks to a `Ledger`, in any order. The ledger remembers each
+leader, vote and committed batch, and raises if a later report contradicts them.
 """
 
 from __future__ import annotations
@@ -15,9 +15,13 @@ from metadata_log.types import NO_NODE
 
 
 class Ledger:
-    """What the quorum of `voter_ids` has promised so far. Every method raises `InvariantViolated`."""
+    """The leaders, votes and committed batches of one quorum.
+
+    Every method raises `InvariantViolated` if a report contradicts an earlier one.
+    """
 
     def __init__(self, voter_ids: Sequence[int]) -> None:
+        """`voter_ids` are the ids of the voters, which never change."""
         self._voter_ids = tuple(voter_ids)
         self._leaders: dict[int, int] = {}
         self._votes: dict[tuple[int, int], int] = {}
@@ -32,7 +36,16 @@ class Ledger:
         return self._committed[-1].next_offset if self._committed else 0
 
     def note_leader(self, node_id: int, epoch: int, leader_id: int) -> None:
-        """A node names the leader of an epoch; -1 is no leader."""
+        """Report the leader of an epoch, as a node names it (Kafka: `SingleLeader`).
+
+        Args:
+            node_id: The id of the node.
+            epoch: The epoch.
+            leader_id: The id of the leader; -1 for no leader.
+
+        Raises:
+            InvariantViolated: The epoch has another leader already.
+        """
         if leader_id == NO_NODE:
             return
         known = self._leaders.setdefault(epoch, leader_id)
@@ -40,7 +53,16 @@ class Ledger:
             raise InvariantViolated(f"epoch {epoch} has two leaders: {known}, and for node {node_id} {leader_id}")
 
     def note_vote(self, node_id: int, epoch: int, voted_id: int) -> None:
-        """A node has this epoch, and this vote (-1 for none), in its quorum-state."""
+        """Report the quorum-state of a node (Kafka: `MonotonicEpoch`).
+
+        Args:
+            node_id: The id of the node.
+            epoch: The epoch in quorum-state.
+            voted_id: The id of the candidate with the node's vote; -1 for no vote.
+
+        Raises:
+            InvariantViolated: The epoch of the node has fallen, or the node has voted twice in the epoch.
+        """
         if epoch < self._epochs.get(node_id, 0):
             raise InvariantViolated(f"the epoch of node {node_id} fell from {self._epochs[node_id]} to {epoch}")
         self._epochs[node_id] = epoch
@@ -50,10 +72,18 @@ class Ledger:
                 raise InvariantViolated(f"node {node_id} voted twice in epoch {epoch}: for {known} and for {voted_id}")
 
     def note_log(self, node_id: int, batches: Sequence[RecordBatch], high_watermark: int) -> None:
-        """A node has these batches in its log, and knows those below the high watermark (-1 for none) as committed.
+        """Report the log of a node (Raft: Log Matching; Kafka: `ConsistentCommittedData`).
 
         The leader of an epoch writes an offset once, so batches with the same epoch and offset are identical in every
         log. A committed batch is the same in every log in which its offset is below the high watermark.
+
+        Args:
+            node_id: The id of the node.
+            batches: All batches of the log.
+            high_watermark: The high watermark of the node; -1 if it is unknown.
+
+        Raises:
+            InvariantViolated: The log has a gap, ends below the high watermark, or differs from another log.
         """
         end, epoch = 0, 0
         for batch in batches:
@@ -82,14 +112,28 @@ class Ledger:
         self._committed.extend(batches[len(self._committed) :])
 
     def note_acknowledged(self, offset: int, values: Sequence[bytes]) -> None:
-        """A node acknowledged these values as committed, the first one at `offset`."""
+        """Report values that a node has acknowledged as committed.
+
+        Args:
+            offset: The offset of the first value.
+            values: The values.
+
+        Raises:
+            InvariantViolated: Another value was acknowledged at one of the offsets.
+        """
         for at, value in enumerate(values, offset):
             if self._acknowledged.setdefault(at, value) != value:
                 raise InvariantViolated(f"offset {at} was acknowledged for two records")
 
     def check_durable(self, logs: Mapping[int, Sequence[RecordBatch]]) -> None:
-        """Committed batches and acknowledged values are in the logs of a majority. `logs` are what a power failure at
-        this moment would leave on the disks of all voters.
+        """Check that committed batches and acknowledged values are durable on a majority (Kafka:
+        `MajorityReachedHighWatermark`).
+
+        Args:
+            logs: The log of each voter as it would be after a power failure now, by node id.
+
+        Raises:
+            InvariantViolated: A committed batch or an acknowledged value is on too few disks.
         """
         voters = [(node_id, logs[node_id]) for node_id in self._voter_ids]
         for place, batch in enumerate(self._committed):

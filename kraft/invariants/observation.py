@@ -1,4 +1,4 @@
-"""The view that the invariants have of a running node, its log, its snapshots, and the batches that it applies.
+"""The observable part of a node: its state, its log, its snapshots, and the batches that it applies.
 
 The simulator presents its nodes in this form. An invariant knows nothing else of a node.
 """

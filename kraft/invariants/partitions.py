@@ -38,11 +38,16 @@ _FENCE: Final = 1
 class PartitionLedger:
     """The committed metadata, and for each partition the replicas that certainly have all acknowledged records.
 
-    `knows_requests` states whether the caller observes the requests to the controllers. Otherwise the ledger regards
-    every unclean election as requested. Every method raises `InvariantViolated`.
+    Every method raises `InvariantViolated`.
     """
 
     def __init__(self, *, knows_requests: bool = True) -> None:
+        """Begin with empty metadata.
+
+        Args:
+            knows_requests: Whether the caller observes the requests to the controllers. Otherwise the ledger regards
+                every unclean election as requested.
+        """
         self._knows_requests = knows_requests
         self.image = MetadataImage()
         self.images: dict[int, MetadataImage] = {0: self.image}
@@ -62,14 +67,27 @@ class PartitionLedger:
     # The log
 
     def begin(self, image: MetadataImage) -> None:
-        """Begin with the image of a snapshot. Every replica in the ISR or the ELR then counts as complete."""
+        """Begin with the image of a snapshot in place of empty metadata.
+
+        Args:
+            image: The image. Every replica in an ISR or an ELR then counts as complete.
+        """
         self.image = image
         self.images = {image.end.offset: image}
         for topic, number, partition in _partitions(image):
             self._complete[topic.id, number] = frozenset(partition.isr).union(partition.elr)
 
     def committed(self, values: Iterable[bytes], base_offset: int, end: OffsetAndEpoch) -> None:
-        """The next committed batch of data."""
+        """Replay and check the next committed batch of data.
+
+        Args:
+            values: The values of the records of the batch.
+            base_offset: The offset of the first record.
+            end: The offset after the last record, and the epoch of the batch.
+
+        Raises:
+            InvariantViolated: A record violates an invariant.
+        """
         before, batch = self.image, MetadataDelta(self.image)
         for offset, value in enumerate(values, base_offset):
             record = decode_record(value, where=f"offset {offset}").record
@@ -196,7 +214,7 @@ class PartitionLedger:
         old = before.brokers.by_id.get(broker_id)
         if old is not None and old.incarnation_id == record.incarnation_id:
             if record.broker_epoch != old.epoch:
-                raise InvariantViolated(f"one life of a broker has two epochs, {old.epoch} before; {where}")
+                raise InvariantViolated(f"one incarnation of a broker has two epochs, {old.epoch} before; {where}")
             return
         if old is not None and record.broker_epoch <= old.epoch:
             raise InvariantViolated(f"the broker epoch does not rise from {old.epoch}; {where}")
@@ -218,8 +236,15 @@ class PartitionLedger:
     # The nodes
 
     def check_node(self, node_id: int, image: MetadataImage, *, is_published: bool) -> None:
-        """The committed metadata of a node equals that of all other nodes at the same offset. With `is_published`, the
-        image excludes an open transaction.
+        """Check that the committed metadata of a node equals that of all other nodes at the same offset.
+
+        Args:
+            node_id: The id of the node.
+            image: The committed metadata of the node.
+            is_published: Whether the image excludes an open transaction (KIP-868).
+
+        Raises:
+            InvariantViolated: The metadata differ.
         """
         expected = self.images.get(image.end.offset)
         if expected is None:

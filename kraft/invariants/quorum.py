@@ -1,8 +1,13 @@
 """The invariants after every event, under any faults of network, disks and clocks (Kafka: the invariants of
 `RaftEventSimulationTest`; the TLA+ models of KRaft).
 
-The ledger observes only an `ObservedMember`. Replication copies batches byte for byte, so two matching logs have the
+`Invariants` observes only an `ObservedMember`. Replication copies batches byte for byte, so two matching logs have the
 same batch at the same place in their lists. Each check examines only what has changed.
+
+Each family of invariants has a module with a ledger: `votes`, `voters`, `logs`, `commits` and `snapshots`. A method of
+a ledger returns a description of the violation, or None. `states` judges one node alone. `Invariants` decides which
+check an observation needs, and raises. Each check is a method of its own here, even if a ledger does all of its work:
+schedules and `docs/reference/mutants.md` name the check that failed by that method.
 
 | source | invariant | check |
 | --- | --- | --- |
@@ -34,8 +39,10 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from operator import attrgetter
 
+from kraft.invariants.commits import CommitLedger
+from kraft.invariants.logs import LogLedger, lost_by_restart, written_in_another_epoch
 from kraft.invariants.observation import Applied, LogBatch, ObservedMember, View
-from kraft.invariants.observed_node import ObservedNode, forgets
+from kraft.invariants.observed_node import ObservedNode, ObservedNodes, forgets
 from kraft.invariants.snapshots import SnapshotLedger
 from kraft.invariants.states import illegal
 from kraft.invariants.violation import InvariantViolated
@@ -46,36 +53,29 @@ from kraft.quorum.voters import VoterSet
 from metadata_log.errors import MetadataLogError
 from metadata_log.types import NO_NODE, NO_OFFSET
 
-_base_offset = attrgetter("base_offset")
 _next_offset = attrgetter("next_offset")
 _epoch = attrgetter("epoch")
 
 
 class Invariants:
-    """The ledger of one run. Every method raises `InvariantViolated`."""
+    """The invariants of one run, over everything that was observed of its nodes.
+
+    Every event raises `InvariantViolated` if it violates an invariant.
+    """
 
     def __init__(self, voters: VoterSet) -> None:
         """`voters` is the voter set at the beginning of the run."""
-        self._nodes: dict[int, ObservedNode] = {}
-        self._former: dict[int, list[ObservedNode]] = {}
-        """The former disks of each node."""
-        self._ever_damaged: set[int] = set()
+        self.nodes = ObservedNodes()
         self.votes = VoteLedger()
         self.voters = VoterLedger(voters)
         self.snapshots = SnapshotLedger(self.voters)
-        self._written: dict[tuple[int, int], tuple[LogBatch, int]] = {}
-        """Every batch ever written and the epoch of the previous batch, by epoch and offset."""
-        self._leader_progress = (0, NO_OFFSET)
-        self.committed: list[LogBatch] = []
-        self._committed_in: list[int] = []
-        self._values: list[tuple[bytes, ...]] = []
-        self.values_end = 0
-        """The offset after the last values that any node has committed."""
+        self.logs = LogLedger(self.voters)
+        self.commits = CommitLedger()
 
     @property
     def committed_end(self) -> int:
         """At least one node has committed everything below this offset."""
-        return self.committed[-1].next_offset if self.committed else 0
+        return self.commits.end_offset
 
     @property
     def majority_epoch(self) -> int:
@@ -84,26 +84,13 @@ class Invariants:
         elections = [self.observed(voter_id).election for voter_id in voters.ids]
         return sorted((0 if one is None else one.epoch for one in elections), reverse=True)[voters.majority - 1]
 
-    def committed_values(self, place: int) -> tuple[bytes, ...]:
-        """The values in one of the batches of `committed`; none if it is a control batch."""
-        return self._values[place]
-
     def observed(self, node_id: int) -> ObservedNode:
         """What the ledger has observed of a node; nothing before its first start."""
-        return self._nodes.setdefault(node_id, ObservedNode(ReplicaKey(node_id)))
-
-    def acknowledged_upto(self, node_id: int, leader_id: int) -> int:
-        """How many batches of a leader's log another node may have acknowledged as flushed."""
-        own, model = self.observed(node_id), self.observed(leader_id).log
-        count = min(bisect_right(own.log, own.flushed_offset, key=_next_offset), len(model))
-        # Two logs with the same batch are equal up to that batch.
-        while count > 0 and own.log[count - 1] != model[count - 1]:
-            count -= 1
-        return count
+        return self.nodes.observed(node_id)
 
     def voters_of(self, node_id: int) -> VoterSet:
         """The voter set at the end of a node's log."""
-        return self.voters.in_force(self._nodes[node_id].voters)
+        return self.voters.in_force(self.nodes.by_id[node_id].voters)
 
     def voter_sets(self) -> list[VoterSet]:
         """The last committed voter set, then the uncommitted ones in all logs."""
@@ -111,27 +98,39 @@ class Invariants:
             self.voters.in_force(self.voters.committed),
             *(
                 voters
-                for observed in self._nodes.values()
+                for observed in self.nodes.by_id.values()
                 for place, voters in observed.voters
-                if place >= len(self.committed)
+                if place >= len(self.commits.batches)
             ),
         ]
 
     # Events
 
     def started(self, member: ObservedMember, *, is_damaged: bool = False) -> View:
-        """A node starts: everything that the node had flushed must be on its disk, unless the disk was damaged."""
+        """A node has started: all flushed data must be on its disk.
+
+        Args:
+            member: The running node.
+            is_damaged: Whether the disk was damaged: then it may have lost records and votes.
+
+        Returns:
+            The view of the node.
+
+        Raises:
+            InvariantViolated: The node has lost flushed records, its vote or its epoch, or has an illegal state.
+        """
         node_id, view, election = member.node_id, member.view(), member.election()
-        observed = self._disk_of(member)
+        observed = self.nodes.disk_of(member)
         if is_damaged:
             self.votes.release(node_id)
             observed = ObservedNode(member.key)
         before = self._covered(node_id, view.log_start_offset)
         log = [*before, *member.read(view.log_start_offset)]
-        self._check_promise(node_id, observed, log, is_later=view.log_start_offset > observed.start_offset)
+        is_later = view.log_start_offset > observed.start_offset
+        self._check_promise(node_id, observed, log, is_later=is_later)
         if observed.election is not None and not observed.was_interrupted and forgets(observed.election, election):
             raise InvariantViolated(f"node {node_id} has forgotten {observed.election}; it has {election} on its disk")
-        self._nodes[node_id] = observed = ObservedNode(
+        self.nodes.by_id[node_id] = observed = ObservedNode(
             member.key,
             election=observed.election,
             start_offset=view.log_start_offset,
@@ -141,63 +140,36 @@ class Invariants:
         self._append(member, observed, log[len(before) :])
         return self.stepped(member)
 
-    def _disk_of(self, member: ObservedMember) -> ObservedNode:
-        """What the ledger knows of the disk at this start, which may be another disk than before."""
-        observed = self._nodes.get(member.node_id)
-        if observed is not None and observed.key != member.key:
-            self._former.setdefault(member.node_id, []).append(observed)
-            observed = None
-        if observed is None:
-            observed = self._nodes[member.node_id] = ObservedNode(member.key)
-        return observed
-
     def _covered(self, node_id: int, start_offset: int) -> list[LogBatch]:
         """The batches that a snapshot replaces: only committed ones are possible."""
-        place = bisect_right(self.committed, start_offset, key=_next_offset)
-        if start_offset > 0 and (place == 0 or self.committed[place - 1].next_offset != start_offset):
-            raise InvariantViolated(
-                f"the log of node {node_id} begins at {start_offset}, where nothing committed ends; "
-                f"{self.committed_end} is committed"
-            )
-        return self.committed[:place]
+        self._raise_if(self.commits.ends_between(node_id, start_offset))
+        return self.commits.batches[: self.commits.count_below(start_offset)]
 
     def _take_covered(self, observed: ObservedNode, batches: list[LogBatch]) -> None:
         observed.log = batches
         observed.voters = [entry for entry in self.voters.committed if entry[0] < len(batches)]
 
     def interrupted(self, node_id: int) -> None:
-        """A node crashed within a step or its start: how much of that step is on its disk is unknown."""
+        """A node has crashed within a step or its start: any part of that step may be on its disk."""
         self.observed(node_id).was_interrupted = True
 
-    def damaged(self, node_id: int) -> None:
-        """The disk of a node has lost data, perhaps a snapshot that no check has read since."""
-        self._ever_damaged.add(node_id)
-
-    @property
-    def has_damaged(self) -> bool:
-        """Whether any disk has ever lost something."""
-        return bool(self._ever_damaged)
-
-    def was_damaged(self, node_id: int) -> bool:
-        """Whether the disk of a node has ever lost something."""
-        return node_id in self._ever_damaged
-
     def _check_promise(self, node_id: int, observed: ObservedNode, log: list[LogBatch], *, is_later: bool) -> None:
-        """Flushed records are still in the log. An interrupted step may have truncated the log, or replaced it by a
-        snapshot (`is_later`), but committed records remain.
-        """
-        promised = bisect_right(observed.log, observed.flushed_offset, key=_next_offset)
-        if observed.was_interrupted:
-            promised = min(promised, observed.verified if is_later else max(len(log), observed.verified))
-        if log[:promised] != observed.log[:promised]:
-            raise InvariantViolated(
-                f"node {node_id} has lost records below {observed.flushed_offset}, which it had flushed"
-            )
+        self._raise_if(lost_by_restart(node_id, observed, log, is_later=is_later))
 
     def stepped(self, member: ObservedMember) -> View:
-        """A node has completed a step; returns its new view."""
+        """A node has completed a step.
+
+        Args:
+            member: The running node.
+
+        Returns:
+            The new view of the node.
+
+        Raises:
+            InvariantViolated: The step violates an invariant.
+        """
         node_id, view, election = member.node_id, member.view(), member.election()
-        observed = self._nodes[node_id]
+        observed = self.nodes.by_id[node_id]
         observed.former_election = observed.election
         if election is not observed.election and election != observed.election:
             self._check_election(node_id, observed, election)
@@ -238,8 +210,8 @@ class Invariants:
         return view
 
     def fetched(self, node_id: int, offset: int) -> None:
-        """A node acknowledges everything below `offset`."""
-        view = self._nodes[node_id].view
+        """A node sends a Fetch, and so acknowledges everything below `offset`, which must be on its disk."""
+        view = self.nodes.by_id[node_id].view
         if view is None or offset > view.flushed_offset:
             raise InvariantViolated(
                 f"node {node_id} fetches from {offset} and so acknowledges what is not flushed: {view}"
@@ -249,7 +221,7 @@ class Invariants:
         """A node sends a vote, which must be on its disk already: after a crash the node must not grant another one. In
         the same step the node may have moved to a later epoch and repeated a vote of an earlier step.
         """
-        observed = self._nodes[node_id]
+        observed = self.nodes.by_id[node_id]
         if not self.votes.is_bound(observed.key, epoch, candidate_id):
             raise InvariantViolated(
                 f"node {node_id} votes for {candidate_id} in epoch {epoch} with {observed.election} on its disk"
@@ -259,57 +231,37 @@ class Invariants:
         """A node grants a pre-vote in `epoch`, which changes nothing in quorum-state, unless the epoch is new to the
         node. In the same step, a timeout may have moved the node to a later epoch.
         """
-        observed = self._nodes[node_id]
+        observed = self.nodes.by_id[node_id]
         before, now = observed.former_election, observed.election
         if before is not None and now is not None and epoch <= before.epoch == now.epoch and before != now:
-            raise InvariantViolated(f"node {node_id} is asked for a pre-vote, and writes {now} where {before} was")
+            raise InvariantViolated(f"node {node_id} grants a pre-vote and replaces {before} by {now} in quorum-state")
 
     def applied(self, member: ObservedMember, applied: Applied) -> None:
         """The application receives a batch: each batch once, in order, as committed."""
-        observed = self._nodes[member.node_id]
-        place = bisect_right(self.committed, applied.base_offset, key=_base_offset) - 1
-        if (
-            place < 0
-            or self.committed[place].base_offset != applied.base_offset
-            or self._values[place] != applied.values
-        ):
-            raise InvariantViolated(f"node {member.node_id} applies {applied}, which was not committed so")
-        first = bisect_left(self.committed, observed.applied_offset, key=_base_offset)
-        if applied.base_offset < observed.applied_offset or any(self._values[first:place]):
-            raise InvariantViolated(f"node {member.node_id} applies {applied} after {observed.applied_offset}")
+        observed = self.nodes.by_id[member.node_id]
+        self._raise_if(self.commits.applied(member.node_id, applied, observed.applied_offset))
         observed.applied_offset = applied.next_offset
 
     def acknowledged(self, node_id: int, value: bytes, offset: int | None) -> None:
         """A node acknowledges a submission as committed, at `offset` if that is known. Without an offset, the value is
         inside of a controller's record.
         """
-        if offset is None:
-            if not any(value in record for values in reversed(self._values) for record in values):
-                raise InvariantViolated(f"node {node_id} acknowledges {value!r}, which is not committed")
-            return
-        place = bisect_right(self.committed, offset, key=_base_offset) - 1
-        if place < 0 or offset >= self.committed_end:
-            raise InvariantViolated(f"node {node_id} acknowledges offset {offset}, which is not committed")
-        first = offset - self.committed[place].base_offset
-        if self._values[place][first : first + 1] != (value,):
-            raise InvariantViolated(f"{value!r} was acknowledged at {offset}, where {self._values[place]} are")
+        self._raise_if(self.commits.acknowledged(node_id, value, offset))
 
     def refused(self, values: list[bytes]) -> None:
         """At the end of a run, submissions that were definitely refused are in no log."""
-        found = {one for values in self._values for one in values}.intersection(values)
-        if found:
-            raise InvariantViolated(f"these were refused and are committed all the same: {sorted(found)}")
+        self._raise_if(self.commits.refused(values))
 
     def concluded(self, member: ObservedMember) -> None:
         """The run is over: the log of a node, read again, must contain the committed batches."""
-        observed = self._nodes[member.node_id]
+        observed = self.nodes.by_id[member.node_id]
         upto = bisect_right(observed.log, member.view().high_watermark, key=_next_offset)
         log = [
             *observed.log[: bisect_right(observed.log, observed.start_offset, key=_next_offset)],
             *member.read(observed.start_offset),
         ]
-        if log != observed.log or log[:upto] != self.committed[:upto]:
-            raise InvariantViolated(f"node {member.node_id} has other records in its log than it was seen to write")
+        if log != observed.log or log[:upto] != self.commits.batches[:upto]:
+            raise InvariantViolated(f"the log of node {member.node_id} on disk differs from the observed log")
 
     # Checks
 
@@ -325,7 +277,7 @@ class Invariants:
         elif (
             election.leader_id != node_id and was is not None and was.epoch == election.epoch and was.voted is not None
         ):
-            raise InvariantViolated(f"node {node_id} strikes out its vote: {was}, then {election}")
+            raise InvariantViolated(f"node {node_id} deletes its vote: {was}, then {election}")
 
     def _check_vote(self, key: ReplicaKey, epoch: int, candidate_id: int) -> None:
         self._raise_if(self.votes.voted(key, epoch, candidate_id))
@@ -357,28 +309,18 @@ class Invariants:
             raise InvariantViolated(f"node {member.node_id} says {view}, but its log ends at {observed.end_offset}")
 
     def _check_written(self, observed: ObservedNode, view: View, batches: list[LogBatch]) -> None:
-        """A leader writes in its own epoch."""
-        if any(batch.epoch != view.epoch for batch in batches):
-            raise InvariantViolated(f"node {observed.key.id} leads epoch {view.epoch} and writes {batches}")
+        self._raise_if(written_in_another_epoch(observed, view, batches))
         self._check_change(observed, view, batches)
 
     def _check_change(self, observed: ObservedNode, view: View, batches: list[LogBatch]) -> None:
-        """A leader changes the voters only after a batch of its epoch is committed."""
-        begin = observed.log[bisect_left(observed.log, view.epoch, key=_epoch)].base_offset
-        if view.high_watermark <= begin and any(
-            self.voters.set_in(batch.epoch, batch.base_offset) for batch in batches if batch.base_offset > begin
-        ):
-            raise InvariantViolated(
-                f"node {observed.key.id} changes the voters before anything of its epoch is committed"
-            )
+        self._raise_if(self.logs.changes_too_early(observed, view, batches))
 
     def _cut(self, node_id: int, observed: ObservedNode, place: int) -> None:
         """A leader has every batch committed before its epoch, so none of its followers truncates such a batch."""
         view = observed.view
         assert view is not None
-        is_committed = place < len(self.committed) and self._committed_in[place] <= view.epoch
-        if is_committed and observed.log[place] == self.committed[place]:
-            raise InvariantViolated(f"node {node_id} cuts off the committed {observed.log[place]}: {view}")
+        if self.commits.is_committed_at(place, observed.log[place], view.epoch):
+            raise InvariantViolated(f"node {node_id} truncates the committed {observed.log[place]}: {view}")
         del observed.log[place:]
         while observed.voters and observed.voters[-1][0] >= place:
             observed.voters.pop()
@@ -411,7 +353,7 @@ class Invariants:
         try:
             return member.read(offset)
         except (OSError, MetadataLogError):
-            if not self.was_damaged(member.node_id):
+            if not self.nodes.was_damaged(member.node_id):
                 raise
         assert observed.view is not None
         first, last = (
@@ -421,51 +363,33 @@ class Invariants:
         return [*seen, *member.read(seen[-1].next_offset if seen else offset)]
 
     def _append(self, member: ObservedMember, observed: ObservedNode, batches: list[LogBatch]) -> None:
-        """The leader of an epoch writes an offset once: (epoch, offset) names the same bytes in every log, for ever."""
-        node_id = member.node_id
         for batch in batches:
-            last = observed.log[-1] if observed.log else None
-            last_epoch, end_offset = (0, 0) if last is None else (last.epoch, last.next_offset)
-            if batch.base_offset != end_offset or batch.epoch < last_epoch:
-                raise InvariantViolated(f"node {node_id} appends {batch} after {observed.log[-1:]}")
-            place = batch.epoch, batch.base_offset
-            written = self._written.get(place)
-            if written is None:
-                self._written[place] = (batch, last_epoch)
-                self.voters.written(batch.epoch, batch.base_offset, member.changes(batch))
-            elif written != (batch, last_epoch):
-                raise InvariantViolated(
-                    f"node {node_id} has {batch} after epoch {last_epoch}, where before {written[0]} was written"
-                    f" after epoch {written[1]}"
-                )
-            voters = self.voters.set_in(batch.epoch, batch.base_offset)
-            if voters is not None:
-                self._raise_if(self.voters.appended(node_id, observed.voters, len(observed.log), voters))
-            observed.log.append(batch)
+            self._raise_if(self.logs.appended(member, observed, batch))
 
     def _check_voters(self, member: ObservedMember, observed: ObservedNode) -> None:
         """Check the voter set of a log after it changed or was read for the first time."""
         node_id = member.node_id
-        self._raise_if(self.voters.uncommitted(node_id, observed.voters, len(self.committed)))
+        self._raise_if(self.voters.uncommitted(node_id, observed.voters, len(self.commits.batches)))
         self._raise_if(self.voters.believed(node_id, observed.voters, member.voters()))
 
     def _check_snapshots(self, member: ObservedMember, view: View, before: View | None) -> None:
         """Check the snapshots after one was added or deleted."""
         is_moved = before is not None and view.log_start_offset != before.log_start_offset
         self._raise_if(self.snapshots.listed(view.snapshots, view.log_start_offset, is_moved=is_moved))
-        was_damaged = self.was_damaged(member.node_id)
+        was_damaged = self.nodes.was_damaged(member.node_id)
         if view.snapshots != member.snapshots() and not was_damaged:
-            raise InvariantViolated(f"node {member.node_id} has {member.snapshots()} on its disk, and believes {view}")
+            raise InvariantViolated(f"node {member.node_id} has {member.snapshots()} on its disk, not those of {view}")
         for snapshot in view.snapshots:
             if before is None or snapshot not in before.snapshots:
-                self._raise_if(self.snapshots.wrong_id(snapshot, self.committed))
+                self._raise_if(self.snapshots.wrong_id(snapshot, self.commits.batches))
                 try:
                     content = member.content(snapshot)
                 except (OSError, MetadataLogError):
                     if was_damaged:
                         continue
                     raise
-                self._raise_if(self.snapshots.wrong_content(snapshot, content, self.committed, self._values))
+                commits = self.commits
+                self._raise_if(self.snapshots.wrong_content(snapshot, content, commits.batches, commits.values))
 
     def _raise_if(self, violation: str | None) -> None:
         if violation is not None:
@@ -482,20 +406,17 @@ class Invariants:
             if view.state == "Leader":
                 self._check_own_epoch_first(observed, view)
         upto = bisect_right(observed.log, view.high_watermark, key=_next_offset)
-        is_news = upto > len(self.committed)
+        committed = self.commits.batches
+        is_news = upto > len(committed)
         for place in range(observed.verified, upto):
             batch = observed.log[place]
-            if place == len(self.committed):
-                self.committed.append(batch)
-                self._committed_in.append(view.epoch)
-                self._values.append(values := member.values(batch))
-                if values:
-                    self.values_end = batch.next_offset
+            if place == len(committed):
+                self.commits.add(batch, member.values(batch), view.epoch)
                 voters = self.voters.set_in(batch.epoch, batch.base_offset)
                 if voters is not None:
                     self.voters.committed.append((place, voters))
-            elif self.committed[place] != batch:
-                raise InvariantViolated(f"node {node_id} commits {batch}, where {self.committed[place]} was committed")
+            elif committed[place] != batch:
+                raise InvariantViolated(f"node {node_id} commits {batch}, where {committed[place]} was committed")
         observed.verified = upto
         if is_news or (view.state == "Leader" and upto > 0):
             self._check_majority(node_id, observed, upto - 1)
@@ -504,30 +425,20 @@ class Invariants:
             self._check_not_removed(observed)
 
     def _check_own_epoch_first(self, observed: ObservedNode, view: View) -> None:
-        """A leader commits batches of former epochs only together with a batch of its own epoch (Raft §5.4.2)."""
-        first = bisect_left(observed.log, view.epoch, key=_epoch)
-        if first == len(observed.log) or view.high_watermark <= observed.log[first].base_offset:
-            raise InvariantViolated(f"node {observed.key.id} commits nothing of its own epoch first: {view}")
+        self._raise_if(self.commits.own_epoch_missing(observed, view))
 
     def _check_majority(self, node_id: int, observed: ObservedNode, place: int) -> None:
         """A batch is on the disks of a majority, stopped nodes included, before any node commits the batch."""
-        batch = self.committed[place]
+        batch = self.commits.batches[place]
         voters = self.voters.in_force(observed.voters)
-        holders = [key.id for key in voters.keys if self.has_on_disk(key, place, batch)]
+        holders = [key.id for key in voters.keys if self.nodes.has_on_disk(key, place, batch)]
         if len(holders) < voters.majority:
             raise InvariantViolated(
                 f"node {node_id} commits {batch}, which only {holders} of {voters.ids} have on disk"
             )
 
     def _check_progress(self, node_id: int, view: View) -> None:
-        """The high watermark of a leader is not below that of a former leader."""
-        epoch, offset = self._leader_progress
-        if view.epoch >= epoch:
-            if view.high_watermark < offset:
-                raise InvariantViolated(
-                    f"node {node_id} leads epoch {view.epoch} at {view.high_watermark}, below {offset}"
-                )
-            self._leader_progress = (view.epoch, view.high_watermark)
+        self._raise_if(self.commits.falls_behind(node_id, view))
 
     def _check_not_removed(self, observed: ObservedNode) -> None:
         """A leader that is no longer a voter resigns once its removal is committed."""
@@ -540,12 +451,6 @@ class Invariants:
                 f"node {observed.key.id} leads on, though it was removed from the voters: {observed.view}"
             )
 
-    def _disks(self, key: ReplicaKey) -> list[ObservedNode]:
-        """The present and former disks of a voter; only one if the voter key has a directory id."""
-        observed = self._nodes.get(key.id)
-        disks = [*self._former.get(key.id, ()), *(() if observed is None else (observed,))]
-        return [disk for disk in disks if key.matches(disk.key)]
-
     def _can_campaign(self, observed: ObservedNode, view: View) -> bool:
         """Whether a node is a voter by its log, or a leader was one when elected. The previous voter set counts, too: a
         voter removed by the last record may be needed until that record is committed.
@@ -556,16 +461,6 @@ class Invariants:
         last = max((place for place, _ in observed.voters if place < end), default=end)
         return any(self.voters.before(observed.voters, place).contains(observed.key) for place in (end, last))
 
-    def has_on_disk(self, key: ReplicaKey, place: int, batch: LogBatch) -> bool:
-        """Whether a batch, at this place of its log, is on a voter's disk, or was when the voter lost that disk."""
-        observed = self._nodes.get(key.id)
-        if observed is None or not key.matches(observed.key):
-            observed = next(reversed(self._disks(key)), None)
-        if observed is None or place >= len(observed.log) or observed.log[place] != batch:
-            return False
-        view = observed.view
-        return (observed.flushed_offset if view is None else view.flushed_offset) >= batch.next_offset
-
     def _check_leading(self, node_id: int, observed: ObservedNode) -> None:
         """A new leader has every record committed in an earlier epoch. The leader itself may be deposed already."""
         view = observed.view
@@ -573,11 +468,4 @@ class Invariants:
         self._check_leader(node_id, view.epoch, node_id)
         voters = self.voters.before(observed.voters, bisect_left(observed.log, view.epoch, key=_epoch))
         self._check_elected(observed.key, view.epoch, voters)
-        place = len(self.committed) - 1
-        while place >= 0 and self._committed_in[place] >= view.epoch:
-            place -= 1
-        if place >= 0 and (place >= len(observed.log) or observed.log[place] != self.committed[place]):
-            raise InvariantViolated(
-                f"node {node_id} leads epoch {view.epoch} without the committed {self.committed[place]}; "
-                f"its log ends at {observed.end_offset}"
-            )
+        self._raise_if(self.commits.missing(node_id, observed, view.epoch))

@@ -17,26 +17,26 @@ a candidate.
 def illegal(node_id: int, view: View, election: ElectionState | None, *, is_voter: bool) -> str:
     """Why a node's state, with this content of quorum-state, is illegal; empty if the state is legal."""
     if election is None or election.epoch != view.epoch:
-        return f"it acts in epoch {view.epoch}, and {election} is on its disk"
+        return f"the node is in epoch {view.epoch}, and {election} is on its disk"
     # A resigned node remains the leader of its epoch in quorum-state, but does not name itself to other nodes.
     if election.leader_id != view.leader.leader_id and (view.state != "Resigned" or view.leader.leader_id != NO_NODE):
-        return f"it knows the leader {view.leader.leader_id}, and {election} is on its disk"
+        return f"the node names the leader {view.leader.leader_id}, and {election} is on its disk"
     if not is_voter and view.state not in OBSERVER_STATES:
-        return "it is no voter"
+        return "the node is not a voter"
     voted = None if election.voted is None else election.voted.id
     leader_id = election.leader_id
     match view.state:
         case "Leader" | "Resigned":
             return "" if leader_id == node_id else f"the leader is {leader_id}"
         case "Follower":
-            return "it follows no other node" if leader_id in (NO_NODE, node_id) else ""
+            return "the node follows no other node" if leader_id in (NO_NODE, node_id) else ""
         case "Candidate":
-            return "" if voted == node_id and leader_id == NO_NODE else f"it has not just voted for itself: {election}"
+            return "" if voted == node_id and leader_id == NO_NODE else f"a candidate votes for itself: {election}"
         case "Voted":
             # The vote may be for the node itself: a candidate with an expired election timeout and no votes left.
-            return "" if voted is not None else f"it has not voted: {election}"
+            return "" if voted is not None else f"the node has not voted: {election}"
         case "Unattached":
-            return "" if voted is None else f"it has voted: {election}"
+            return "" if voted is None else f"the node has voted: {election}"
         case "Prospective":
             return ""
         case _:

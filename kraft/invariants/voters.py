@@ -72,11 +72,11 @@ class VoterLedger:
         return f"the log of node {node_id} changes the voters {len(changes)} times in what is not committed: {changes}"
 
     def believed(self, node_id: int, found: VotersInLog, keys: tuple[ReplicaKey, ...]) -> str | None:
-        """What is wrong if a node regards these as the voters. A joining node knows no voters before it has a log."""
+        """What is wrong if a node has these voters. A joining node knows no voters before it has a log."""
         voters = self.in_force(found)
         if keys == voters.keys or not (keys or found):
             return None
-        return f"node {node_id} takes {_keys(keys)} for the voters, and its log says {_told(voters)}"
+        return f"node {node_id} has the voters {_keys(keys)}, and the voters in its log are {_told(voters)}"
 
 
 def _is_one_step(old: VoterSet, new: VoterSet) -> bool:

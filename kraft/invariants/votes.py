@@ -24,7 +24,7 @@ class VoteLedger:
 
     @property
     def elections(self) -> int:
-        """How many epochs have had a leader."""
+        """The number of epochs with a leader."""
         return len(self._leaders)
 
     @property
@@ -40,7 +40,7 @@ class VoteLedger:
         if voted != candidate_id:
             return f"node {key.id} votes twice in epoch {epoch}: for {voted} and for {candidate_id}"
         if not self._has_granted(ReplicaKey(candidate_id), epoch, candidate_id):
-            return f"node {key.id} votes for {candidate_id}, which does not stand in epoch {epoch}"
+            return f"node {key.id} votes for {candidate_id}, which is not a candidate in epoch {epoch}"
         return None
 
     def is_bound(self, key: ReplicaKey, epoch: int, candidate_id: int) -> bool:

@@ -33,13 +33,22 @@ addresses of all voters in its configuration.
 
 
 def check_leader_can_be_found(node_id: int, message: Message, version: int) -> None:
-    """Raises `InvariantViolated` if a node is about to name a leader without its address."""
+    """Check that an outgoing message with a leader id contains an address of the leader.
+
+    Args:
+        node_id: The id of the sender.
+        message: The message.
+        version: The version of the message.
+
+    Raises:
+        InvariantViolated: The message has no address of the leader.
+    """
     first = FIRST_WITH_ENDPOINTS.get(type(message))
     if first is None or version < first:
         return
     leader_id, addressed = _named(message)
     if leader_id not in (NO_NODE, *addressed):
-        raise InvariantViolated(f"node {node_id} names the leader {leader_id} and no address of it: {message}")
+        raise InvariantViolated(f"node {node_id} names the leader {leader_id} without its address: {message}")
 
 
 def _named(message: Message) -> tuple[int, list[int]]:

@@ -5,7 +5,8 @@ from kraft.sim.nodes.member_kinds import MakeMember, controller_member, core_mem
 from kraft.sim.nodes.workload_spec import WorkloadSpec, workload_spec_of
 from kraft.sim.runs.brokers import run_cluster
 from kraft.sim.runs.scenario import Scenario
-from kraft.sim.runs.simulator import Result, Simulator, run
+from kraft.sim.runs.seeded_run import Result, run
+from kraft.sim.runs.simulator import Simulator
 from kraft.sim.world.world import NoProgress, World
 from metadata_log.lazy_names import lazy_names
 

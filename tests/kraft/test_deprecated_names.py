@@ -1,10 +1,15 @@
-"""Module names that the documentation of the last release gave to users still work, and say where the module is now."""
+"""Names that the documentation of the last release gave to users still work, and say what to use now."""
 
 from __future__ import annotations
 
 from importlib import import_module
 
 import pytest
+from command_line import run
+
+from kraft.sim import Scenario
+from kraft.sim.mutants import FORMER_NAMES, MUTANTS, planted
+from kraft.sim.search.schedule import Schedule, decode_schedule, encode_schedule
 
 MOVED = (
     ("kraft.conformance", "kraft.history_checker", "check_history"),
@@ -49,3 +54,27 @@ def test_a_renamed_public_name_works_for_one_release(package: str, old: str, new
         found = getattr(module, old)
     assert found is getattr(module, new)
     assert old not in module.__all__
+
+
+@pytest.mark.parametrize(("former", "present"), FORMER_NAMES.items())
+def test_a_mutant_can_be_planted_by_its_former_name(former: str, present: str) -> None:
+    assert former not in MUTANTS
+    with pytest.warns(DeprecationWarning, match=present), planted(former) as patches:
+        where = patches.where
+    with planted(present) as patches:
+        assert where == patches.where != ()
+
+
+@pytest.mark.parametrize(("former", "present"), FORMER_NAMES.items())
+def test_a_schedule_of_the_last_release_names_a_mutant(former: str, present: str) -> None:
+    schedule = Schedule(scenario=Scenario.drawn("core", 3, 0), mutant=former, actions=())
+    assert decode_schedule(encode_schedule(schedule), "a schedule").mutant == present
+
+
+@pytest.mark.parametrize(("former", "present"), FORMER_NAMES.items())
+def test_the_command_accepts_the_former_name_of_a_mutant(
+    former: str, present: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = run(capsys, "sim", "explore", "--nodes", "2", "--depth", "1", "--mutant", former)
+    assert done.code == 0, done
+    assert f"note: {former} is called {present}" in done.err

@@ -76,7 +76,8 @@ from kraft.quorum.messages import (
 )
 from kraft.quorum.values import ElectionState, Endpoints, ListenerAddress, QuorumConfig, ReplicaKey
 from kraft.quorum.voters import VoterSet
-from kraft.sim.nodes.core_member import CoreMember, pack_batches
+from kraft.sim.nodes.core_log import pack_batches
+from kraft.sim.nodes.core_member import CoreMember
 from kraft.sim.world.member_interface import Answer, Flush, Output, SimulatedRequest
 from metadata_log.types import OffsetAndEpoch
 from transport.protocol.errors import Error

@@ -139,7 +139,9 @@ class Talk:
         simulator = self.simulator
         for one in simulator.world.under_way(node_id):
             if (one.sender, one.target) == (node_id, peer_id):
-                simulator.plan(Fail(simulator.now_ms, node_id, peer_id, one.number, FailureCause.CLOSED, one.kind))
+                simulator.queue.plan(
+                    Fail(simulator.now_ms, node_id, peer_id, one.number, FailureCause.CLOSED, one.kind)
+                )
 
 
 class SimulatedTransport:

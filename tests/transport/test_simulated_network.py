@@ -15,7 +15,7 @@ from simulated_transport import Talk, Talker
 
 from kraft.sim import Simulator
 from kraft.sim.nodes.cluster import CLUSTER
-from kraft.sim.nodes.replica_member import Frame
+from kraft.sim.nodes.frames import Frame
 from kraft.sim.runs.brokers import Administration
 from kraft.sim.runs.scenario import Scenario
 from kraft.sim.runs.voter_change_run import Reconfiguration

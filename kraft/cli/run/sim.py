@@ -21,13 +21,14 @@ import click
 import msgspec
 
 from kraft.cli.progress import LongJob
+from kraft.cli.renamed import note_renamed
 from kraft.cli.text import count, echo_lines
 from kraft.config import UsageError
 from kraft.sim.faults.nemesis import FAULTS, FORGED_FRAMES, PROFILES
-from kraft.sim.mutants import MUTANTS
+from kraft.sim.mutants import FORMER_NAMES, MUTANTS
 from kraft.sim.pictures.diagram import render_diagram
 from kraft.sim.pictures.execution import execution_lines, execution_of
-from kraft.sim.runs.simulator import Result
+from kraft.sim.runs.seeded_run import Result
 from kraft.sim.search.explore import Explored, Scope, explore
 from kraft.sim.search.schedule import Schedule, decode_schedule, encode_schedule
 from kraft.sim.search.seed_search import KINDS, SURVIVORS, SeedSearch
@@ -219,6 +220,7 @@ def explore_command(
         late_answers=late,
         depth=depth,
     )
+    mutant = _known_mutant(mutant)
     with LongJob("states", most_states) as job:
         known = 0
 
@@ -227,7 +229,7 @@ def explore_command(
             job.advance(states - known)
             known = states
 
-        found = explore(scope, mutant=_known_mutant(mutant), most_states=most_states, on_depth=on_depth)
+        found = explore(scope, mutant=mutant, most_states=most_states, on_depth=on_depth)
     facts = msgspec.structs.asdict(found) | {"schedule": None}
     if found.schedule is None:
         click.echo(msgspec.json.encode(facts | {"violation": None}) if as_json else _explored_line(found))
@@ -271,6 +273,10 @@ def _seeds(text: str) -> range:
 
 
 def _known_mutant(name: str | None) -> str | None:
+    """The present name of a mutant; a former name prints a note on stderr."""
+    if name in FORMER_NAMES:
+        former, name = name, FORMER_NAMES[name]
+        note_renamed(former, name)
     if name is not None and name not in MUTANTS:
         raise UsageError(f"there is no mutant {name}", where="--mutant", hint="`kraft sim mutants` names them all.")
     return name

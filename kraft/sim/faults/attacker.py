@@ -1,6 +1,6 @@
-"""A sender of frames that no sound peer sends: to nodes as a stranger or as a peer, and in place of a peer's answers.
+"""A sender of frames that no correct peer sends: requests in the name of a stranger or a peer, and forged responses.
 
-The attacker sees every node as it is, so that what the frames say is as near to the truth as it likes.
+The attacker knows the state of every node, so that its frames can be close to correct ones.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class Attacker:
         self._rng = rng
         self._world = world
         self._awaited: dict[int, int] = {}
-        """By node the number of its requests that will be answered by the attacker."""
+        """By node the number of its next requests that the attacker will answer."""
 
     @property
     def is_lying_in_wait(self) -> bool:
-        """Whether any request will be answered by the attacker."""
+        """Whether the attacker will answer any request."""
         return bool(self._awaited)
 
     def lie_in_wait(self, node_id: int, answers: int) -> None:
@@ -36,7 +36,7 @@ class Attacker:
             self._awaited[node_id] = answers
 
     def request(self, node_id: int, now_ms: int, *, is_forging: bool) -> Intrude | None:
-        """A hostile request to a node, if that runs."""
+        """A hostile request to a node; None if the node is not running."""
         target = self._target(node_id)
         if target is None:
             return None
@@ -51,7 +51,7 @@ class Attacker:
         return Intrude(now_ms, node_id, int(key), version, body, hostile.what, hostile.claims)
 
     def answer(self, exchange: Exchange, now_ms: int, *, is_forging: bool) -> Forge | None:
-        """A hostile answer in place of the target's, if this is one of the requests that are waited for."""
+        """A hostile response in place of the target's; None if the attacker does not answer this request."""
         node_id = exchange.sender
         left, target = self._awaited.get(node_id, 0), self._target(node_id)
         if not left or target is None or exchange.is_settled:

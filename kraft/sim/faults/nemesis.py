@@ -109,11 +109,11 @@ class Nemesis:
         return f"{name} {_ALL_STRIKES[name](self)}".rstrip()
 
     def any_node(self) -> int:
-        """A node, which may be down."""
+        """Any node, running or not."""
         return self.rng.choice(self.victims.node_ids)
 
     def important_node(self) -> int:
-        """A leader if there is one, else a node that is up if there is one."""
+        """A leader; without a leader a running node; without a running node any node."""
         victims = self.victims
         return self.rng.choice(victims.leaders() or victims.running() or victims.node_ids)
 

@@ -1,7 +1,8 @@
-"""Messages between simulated nodes: each request is delivered, lost, repeated or late as the `FaultPlan` decides, and
-ends at its sender with exactly one reply or failure, as `transport.interface` promises.
+"""The network between simulated nodes. The `FaultPlan` decides whether a message is delivered, lost, repeated or late.
+Each request ends at its sender with exactly one reply or failure, as `transport.interface` guarantees.
 
-What a transport may do can happen here, and more: `tests/transport/test_simulated_network.py` has the differences.
+The network has every behaviour of a transport, and more: `tests/transport/test_simulated_network.py` tests the
+differences.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ _OF_QUORUM: Final = frozenset(("PreVote", "Vote", "BeginQuorumEpoch", "EndQuorum
 
 
 class Agenda(Protocol):
-    """What is to happen, by virtual time."""
+    """The scheduled actions, by virtual time."""
 
     now_ms: int
 
     def plan(self, action: Action) -> None:
-        """Let something happen at its time."""
+        """Schedule an action at its time."""
 
 
 class Network:
@@ -37,18 +38,18 @@ class Network:
         self._refusing: dict[tuple[int, int], None] = {}
         """The refused connections, by sender and target, at the address that the target advertises."""
         self._latest: dict[tuple[int, int, bool, Kind], tuple[Exchange, int]] = {}
-        """By connection and direction the last message and when it arrives, where the order is kept."""
+        """The last message and its time of arrival, by connection and direction, where messages keep their order."""
 
     def refuse_connections(self, sender: int, target: int) -> None:
         """From now on the address that a node advertises refuses connections of another node."""
         self._refusing[sender, target] = None
 
     def accept_connections(self, sender: int, target: int) -> None:
-        """No longer."""
+        """End the refusal."""
         self._refusing.pop((sender, target), None)
 
     def send(self, exchange: Exchange) -> None:
-        """Put a request on its way."""
+        """Schedule the deliveries and the timeout of a request."""
         sender, target = exchange.sender, exchange.target
         if (sender, target) in self._refusing and not exchange.is_indirect:
             self._fail(exchange, self._agenda.now_ms + 1, FailureCause.REFUSED)
@@ -58,22 +59,22 @@ class Network:
         self._fail(exchange, self._agenda.now_ms + exchange.timeout_ms, FailureCause.TIMEOUT)
 
     def refuse(self, exchange: Exchange) -> None:
-        """An address leads nowhere: the connection is refused, or there is no answer in time."""
+        """Schedule the failure of a request to an address without a node: a refused connection or a timeout."""
         is_refused = self._rng.random() < 0.5
         cause = FailureCause.REFUSED if is_refused else FailureCause.TIMEOUT
         self._fail(exchange, self._agenda.now_ms + (1 if is_refused else exchange.timeout_ms), cause)
 
     def answer(self, exchange: Exchange, copy: int) -> None:
-        """Put the reply to one delivery on its way."""
+        """Schedule the arrivals of the reply to one delivery."""
         sender, target = exchange.sender, exchange.target
         for at_ms in self._arrivals(exchange, Kind.REPLY):
             self._agenda.plan(Return(at_ms, sender, target, exchange.number, copy, exchange.kind))
 
     def _arrivals(self, exchange: Exchange, kind: Kind) -> list[int]:
-        """When each copy of a message sent now arrives: in no order, if `Faults.reorder` says so.
+        """The times of arrival of the copies of a message that is sent now. With `Faults.reorder`, messages may arrive
+        in another order.
 
-        A connection ends with the first of its requests that fails, and the next one does not wait for what was sent by
-        it.
+        The first failed request ends its connection. Messages of the next connection do not wait for earlier ones.
         """
         sender, target, plan, now_ms = exchange.sender, exchange.target, self._plan, self._agenda.now_ms
         decided = plan.decide(sender, target, kind) if kind is Kind.REQUEST else plan.decide(target, sender, kind)
@@ -93,10 +94,15 @@ class Network:
         return arrivals
 
     def break_off(self, exchange: Exchange) -> None:
-        """The target is not there, or has died over the request; perhaps the sender notices before its timeout."""
+        """The target is stopped, or has crashed during the request. The sender may learn this before its timeout."""
         if self._rng.random() < 0.5:
             cause = self._rng.choice((FailureCause.REFUSED, FailureCause.RESET))
             self._fail(exchange, self._agenda.now_ms + 1, cause)
 
     def _fail(self, exchange: Exchange, at_ms: int, cause: FailureCause) -> None:
-        self._agenda.plan(Fail(at_ms, exchange.sender, exchange.target, exchange.number, cause, exchange.kind))
+        self._agenda.plan(failure_of(exchange, at_ms, cause))
+
+
+def failure_of(exchange: Exchange, at_ms: int, cause: FailureCause) -> Fail:
+    """The failure of a request at its sender."""
+    return Fail(at_ms, exchange.sender, exchange.target, exchange.number, cause, exchange.kind)

@@ -12,9 +12,11 @@ from kraft.sim.mutants import (
     snapshots,
     storage,
 )
+from kraft.sim.mutants.former_names import FORMER_NAMES
 from kraft.sim.mutants.registry import MUTANTS, Mutant, Patches, Scope, planted
 
 __all__ = [
+    "FORMER_NAMES",
     "MUTANTS",
     "Mutant",
     "Patches",

@@ -15,7 +15,7 @@ def decisions_in_one_turn(code: Patches) -> None:
 
 
 @mutant(Scope.LOADED, budget=5, faults=())
-def sessions_for_anybody(code: Patches) -> None:
+def sessions_without_registration(code: Patches) -> None:
     """A heartbeat of an unregistered incarnation opens a session, which the controller has to remove later."""
 
     def note_contact(controller: QuorumController, beat: BrokerHeartbeatRequest, now_ms: int) -> None:

@@ -1,6 +1,6 @@
 """Named bugs, planted by replacing functions and methods temporarily.
 
-The product's code is not changed for that, and nothing of it knows of mutants.
+The product's code does not change and does not refer to mutants.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Final
 from msgspec import Struct
 
 from kraft.sim.faults.nemesis import CLASSIC_FAULTS
+from kraft.sim.mutants.former_names import present_name
 
 
 class Scope(StrEnum):
@@ -34,24 +35,24 @@ class Scope(StrEnum):
 
 
 class Patches:
-    """What one planted mutant has replaced."""
+    """The replaced functions of one planted mutant."""
 
     def __init__(self) -> None:
         self.replaced: tuple[tuple[type | ModuleType, str, object], ...] = ()
-        """The owner of each, its name there, and what it was; oldest first."""
+        """The owner, the name and the original of each replaced attribute, oldest first."""
 
     def replace(self, owner: type | ModuleType, name: str, broken: object) -> None:
-        """Let `owner.name` be `broken` from now on."""
+        """Replace the attribute `name` of `owner` by `broken`."""
         self.replaced = (*self.replaced, (owner, name, vars(owner)[name]))
         setattr(owner, name, broken)
 
     @property
     def where(self) -> tuple[str, ...]:
-        """The names of what is replaced, as `module.Class.method`."""
+        """The names of the replaced attributes, as `module.Class.method`."""
         return tuple(f"{_name_of(owner)}.{name}" for owner, name, _ in self.replaced)
 
     def undo(self) -> None:
-        """Put everything back, the last replaced first."""
+        """Restore all originals, the last replaced first."""
         for owner, name, sound in reversed(self.replaced):
             setattr(owner, name, sound)
         self.replaced = ()
@@ -62,28 +63,30 @@ def _name_of(owner: type | ModuleType) -> str:
 
 
 class Mutant(Struct, frozen=True):
-    """One bug. A run of its scope finds it within `budget` seeds, whichever seed is the first; 0 if so much has to come
-    together that only a schedule shows it.
+    """One bug. Runs of its scope find the bug within `budget` seeds, from any first seed. The budget is 0 if only a
+    schedule shows the bug.
     """
 
     name: str
     what: str
-    """What is broken, in one sentence."""
+    """A description of the bug in one sentence."""
     scope: Scope
     budget: int
     plant: Callable[[Patches], None]
     faults: tuple[str, ...] = CLASSIC_FAULTS
-    """What may go wrong in the runs in which it is looked for."""
+    """The possible faults in the runs that search for the bug."""
 
 
 MUTANTS: Final[dict[str, Mutant]] = {}
-"""All of them by name, in the order of the modules that define them."""
+"""All mutants by name, in the order of the modules that define them."""
 
 
 def mutant(
     scope: Scope, *, budget: int, faults: tuple[str, ...] = CLASSIC_FAULTS
 ) -> Callable[[Callable[[Patches], None]], Callable[[Patches], None]]:
-    """Register a function that plants a bug: its name, with dashes, is the mutant's, its docstring what is broken."""
+    """Register a function that plants a bug. The name of the function, with dashes, is the name of the mutant, and its
+    docstring the description.
+    """
 
     def register(plant: Callable[[Patches], None]) -> Callable[[Patches], None]:
         name = plant.__name__.replace("_", "-")
@@ -98,15 +101,21 @@ def mutant(
 
 @contextmanager
 def planted(name: str | None) -> Iterator[Patches]:
-    """Let the code be broken as the mutant of this name breaks it, if any, until the block ends. Raises
-    `KeyError`.
+    """Break the code of this process as a mutant does, until the block ends. Nothing else may run beside the block.
 
-    It is so for everything in this process, so nothing else may run beside the block.
+    Args:
+        name: The name of the mutant; None for sound code. A former name warns with `DeprecationWarning`.
+
+    Yields:
+        What the mutant has replaced.
+
+    Raises:
+        KeyError: There is no mutant of this name.
     """
     patches = Patches()
     try:
         if name is not None:
-            MUTANTS[name].plant(patches)
+            MUTANTS[present_name(name)].plant(patches)
         yield patches
     finally:
         patches.undo()

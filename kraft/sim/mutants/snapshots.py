@@ -82,7 +82,7 @@ def former_epochs_outlive_a_snapshot(code: Patches) -> None:
 
 
 @mutant(Scope.DYNAMIC, budget=100)
-def nobody_needs_a_snapshot(code: Patches) -> None:
+def records_instead_of_a_snapshot(code: Patches) -> None:
     """A leader also sends records to followers that need the snapshot before its log."""
     code.replace(LogView, "_needs_snapshot", lambda log, offset, last_epoch: False)
 

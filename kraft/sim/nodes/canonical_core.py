@@ -1,5 +1,5 @@
-"""A bare core that draws nothing and writes no times, so that histories which differ in nothing else meet in one state
-(Kafka has no such thing; the TLA+ models of KRaft know neither times nor draws).
+"""A bare core without random numbers and without timestamps in its log. Histories that differ only in these lead to one
+state, so that an exploration counts the state once (the TLA+ models of KRaft have neither times nor random numbers).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kraft.sim.world.member_interface import Output
 
 
 class Canonical(Random):
-    """Draws the least there is, always."""
+    """A source of random numbers that always returns the smallest one."""
 
     def random(self) -> float:
         """Zero."""
@@ -50,12 +50,12 @@ class CanonicalCore(CoreMember):
                 super()._write(effect)
 
     def awaits(self, request_id: int) -> bool:
-        """Whether an answer to this request would be listened to."""
+        """Whether the core still accepts an answer to this request."""
         peers = self.core._quorum.peers
         return peers.is_expected(self._asked.get(request_id, 0), request_id)
 
     def facts(self) -> Iterator[object]:
-        """What decides about everything that this node will do: what is on its disk first."""
+        """The facts that determine the future behaviour of the node, those on its disk first."""
         yield self._election
         log = self.log
         yield (tuple(log.batches), tuple(log._durable), tuple(log._unsynced))
@@ -67,13 +67,13 @@ class CanonicalCore(CoreMember):
 
 
 _ELSEWHERE: Final = ("history", "rng", "joining")
-"""The voters never change, nothing is drawn, and no replica joins by itself."""
+"""The voters never change, no random number is drawn, and no replica joins by itself."""
 _SUMMARIES: Final[dict[type, Summary]] = {
-    # Whatever the numbers of requests are: they differ between histories that meet.
+    # Without the ids of requests, which differ between histories that lead to one state.
     Peers: lambda peers: [
         (peer_id, one.awaiting is not None, one.ready_at_ms) for peer_id, one in sorted(peers._requests.items())
     ],
-    # One that waits in vain, as it was asked again meanwhile, counts no more than the other.
+    # A follower that has sent the same fetch again does not count twice.
     Purgatory: lambda purgatory: sorted({repr(fetch.request) for fetch in purgatory.parked.values()}),
 }
 _FACTS_OF: Final = FactsOf(_SUMMARIES)

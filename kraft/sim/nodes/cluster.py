@@ -17,13 +17,13 @@ from kraft.sim.world.member_interface import Member
 from metadata_log.types import Uuid
 
 CLUSTER: Final = "cluster"
-"""What a scenario of controllers and brokers calls its members."""
+"""The kind of members of a scenario with controllers and brokers."""
 FIRST_BROKER: Final = 101
 _FOREVER_MS: Final = 2**40
 
 
 class Cluster:
-    """The timeouts and intervals in one run. All are shorter than in Kafka, as runs are short."""
+    """Makes the controllers and brokers of one run. All timeouts are shorter than in Kafka, as runs are short."""
 
     def __init__(self, seed: int, brokers: int) -> None:
         self.broker_ids = broker_ids(brokers)

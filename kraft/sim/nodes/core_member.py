@@ -1,16 +1,11 @@
-"""A node that is a bare `RaftCore` over a log in memory: many more seeds per second than with a whole `Replica` (Kafka:
-`RaftClientTestContext` over `MockLog`).
+"""A simulated node that is a bare `RaftCore` over a log in memory. A run of bare cores takes much less time than one of
+whole replicas (Kafka: `RaftClientTestContext` over `MockLog`).
 """
 
 from __future__ import annotations
 
 import errno
-from bisect import bisect_right
-from collections.abc import Iterator
-from functools import lru_cache
-from operator import attrgetter
 from random import Random
-from struct import Struct as Layout
 from typing import Final
 
 from msgspec.structs import replace
@@ -43,179 +38,46 @@ from kraft.quorum.events import (
     Replied,
     RequestFailed,
 )
-from kraft.quorum.messages import BatchFacts, Fetch, FetchReply, Reply, Request, Vote, VoteReply
-from kraft.quorum.values import (
-    DEFAULT_LISTENER,
-    ElectionState,
-    Endpoints,
-    ListenerAddress,
-    QuorumConfig,
-    ReplicaKey,
-)
+from kraft.quorum.messages import Fetch, FetchReply, Reply, Request, Vote, VoteReply
+from kraft.quorum.values import DEFAULT_LISTENER, ElectionState, Endpoints, QuorumConfig, ReplicaKey
 from kraft.quorum.voters import QuorumChange, VoterSet
 from kraft.replica.interface.events import WireRequest
 from kraft.replica.rpc.rpc import Rpc
-from kraft.sim.faults.hostile.target import CLUSTER_ID
+from kraft.sim.nodes.addresses import endpoints_of
+from kraft.sim.nodes.core_log import (
+    CoreLog,
+    changes_in,
+    control_content,
+    data_content,
+    pack_batches,
+    unpack_batches,
+    values_in,
+)
+from kraft.sim.nodes.effects import PlannedFailure, granting_answer, report_of
 from kraft.sim.world.disk_damage import Damage
 from kraft.sim.world.member_interface import (
+    CLUSTER_ID,
     Answer,
-    Changed,
     Crashed,
     Done,
     Flush,
     Outcome,
     Output,
-    PeerFaultReported,
     SimulatedRequest,
     SteppedMember,
 )
 from metadata_log.errors import DecodeError
-from metadata_log.log.epochs import EpochHistory
-from metadata_log.records.control import KRaftVersionRecord, VotersRecord
-from metadata_log.records.frame import decode_control, encode_control
 from metadata_log.serde import Message, decode
 from metadata_log.types import OffsetAndEpoch
 from transport.protocol.apis import APIS
 from transport.protocol.errors import Error
 
-_FRAME: Final = Layout(">qqiI")
-_DATA: Final = b"d"
-_CONTROL: Final = b"c"
-REMEMBERED: Final = 1024
-"""So many control batches are not taken apart again."""
-_base_offset = attrgetter("base_offset")
 _RPC: Final = Rpc(cluster_id=CLUSTER_ID, listener=DEFAULT_LISTENER)
 """Translates the frames of strangers; what cores send each other has no wire form."""
 
 
-class CoreLog:
-    """Batches as the process sees them, and which of them an fsync has made sure of.
-
-    What was done since the last fsync, truncations too, survives a crash up to a random point, in the order of doing.
-    """
-
-    def __init__(self, batches: tuple[LogBatch, ...] = ()) -> None:
-        self.batches = list(batches)
-        self._durable = list(batches)
-        self._unsynced: list[LogBatch | int] = []
-        self._synced_count = 0
-
-    @property
-    def end_offset(self) -> int:
-        """The offset after the last record."""
-        return self.batches[-1].next_offset if self.batches else 0
-
-    def append(self, batch: LogBatch) -> None:
-        """Add a batch, which must begin where the log ends."""
-        assert batch.base_offset == self.end_offset, (batch, self.end_offset)
-        self.batches.append(batch)
-        self._unsynced.append(batch)
-
-    def truncate(self, offset: int) -> None:
-        """Cut the log at `offset`, which must be between two batches."""
-        _cut(self.batches, offset)
-        assert self.end_offset == offset, (self.end_offset, offset)
-        self._unsynced.append(offset)
-
-    def read(self, offset: int) -> list[LogBatch]:
-        """The batches from the one that holds `offset` on."""
-        first = bisect_right(self.batches, offset, key=_base_offset) - 1
-        return self.batches[max(first, 0) :] if offset < self.end_offset else []
-
-    def sync_point(self) -> int:
-        """What an fsync that begins now will make sure of."""
-        return self._synced_count + len(self._unsynced)
-
-    def synced(self, point: int) -> None:
-        """The fsync that began at `point` is done; a later one may have been done before."""
-        count = max(point - self._synced_count, 0)
-        for operation in self._unsynced[:count]:
-            if isinstance(operation, LogBatch):
-                self._durable.append(operation)
-            else:
-                _cut(self._durable, operation)
-        del self._unsynced[:count]
-        self._synced_count += count
-
-    def crash(self, rng: Random) -> None:
-        """Lose what was not fsynced, or some of it; what is left is on disk."""
-        self.synced(self._synced_count + rng.randint(0, len(self._unsynced)))
-        self._synced_count += len(self._unsynced)
-        self._unsynced.clear()
-        self.batches = list(self._durable)
-
-    def epochs(self) -> EpochHistory:
-        """Where every epoch begins."""
-        history = EpochHistory()
-        for batch in self.batches:
-            history = history.assign(batch.epoch, batch.base_offset)
-        return history
-
-
-def _answer(request_id: int, message: object, granted: Vote | None) -> Answer:
-    """An answer, which may give a vote or a pre-vote."""
-    if granted is None:
-        return Answer(request_id, message)
-    if granted.pre_vote:
-        return Answer(request_id, message, pre_granted=granted.epoch)
-    return Answer(request_id, message, granted=(granted.epoch, granted.candidate.id))
-
-
-def _cut(batches: list[LogBatch], offset: int) -> None:
-    while batches and batches[-1].next_offset > offset:
-        batches.pop()
-
-
-def pack_batches(batches: list[LogBatch], max_bytes: int) -> tuple[tuple[BatchFacts, ...], bytes]:
-    """What a FetchReply carries: whole batches, at least one, else up to `max_bytes`."""
-    facts: list[BatchFacts] = []
-    data = bytearray()
-    for batch in batches:
-        size = _FRAME.size + len(batch.content)
-        if facts and len(data) + size > max_bytes:
-            break
-        data += _FRAME.pack(batch.base_offset, batch.next_offset, batch.epoch, len(batch.content)) + batch.content
-        changes = changes_in(batch)
-        facts.append(BatchFacts(batch.base_offset, batch.next_offset, batch.epoch, len(data), changes))
-    return tuple(facts), bytes(data)
-
-
-def changes_in(batch: LogBatch) -> tuple[QuorumChange, ...]:
-    """What a control batch changes in the quorum."""
-    return _changes_in(batch.content, batch.base_offset) if batch.content.startswith(_CONTROL) else ()
-
-
-@lru_cache(REMEMBERED)
-def _changes_in(content: bytes, base_offset: int) -> tuple[QuorumChange, ...]:
-    """The same of the content of a control batch; several nodes have the same."""
-    return tuple(_changes(content, base_offset))
-
-
-def _changes(content: bytes, base_offset: int) -> Iterator[QuorumChange]:
-    _, _, *lines = content.split(b"\n")
-    for offset, line in enumerate(lines, base_offset):
-        key, _, value = line.decode().partition(":")
-        match decode_control(bytes.fromhex(key), bytes.fromhex(value))[1]:
-            case KRaftVersionRecord() as version:
-                yield QuorumChange(offset, version.kraft_version)
-            case VotersRecord() as voters:
-                yield QuorumChange(offset, VoterSet.of_record(voters))
-
-
-def unpack_batches(data: bytes) -> list[LogBatch]:
-    """The batches in what `pack_batches` made."""
-    batches = []
-    position = 0
-    while position < len(data):
-        base_offset, next_offset, epoch, size = _FRAME.unpack_from(data, position)
-        position += _FRAME.size
-        batches.append(LogBatch(base_offset, next_offset, epoch, data[position : position + size]))
-        position += size
-    return batches
-
-
 class CoreMember(SteppedMember):
-    """One core and what it needs to live; its disk, that is log and quorum-state, outlasts crashes."""
+    """One core over a log and a quorum-state in memory, which outlive crashes."""
 
     def __init__(
         self,
@@ -227,10 +89,10 @@ class CoreMember(SteppedMember):
         election: ElectionState | None = None,
         formatted: tuple[QuorumChange, ...] = (),
     ) -> None:
-        """`formatted` is what the directory says of the quorum before its first record."""
+        """`formatted` are the changes of the quorum in a formatted directory, before the first record of the log."""
         self.node_id = node_id
         self.key = ReplicaKey(node_id)
-        """Its id; there is no disk that could have one."""
+        """The node id; without a disk there is no directory id."""
         self._formatted = formatted
         self._voters = voters
         self._config = config
@@ -243,19 +105,16 @@ class CoreMember(SteppedMember):
         self._asked: dict[int, int] = {}
         self._candidates: dict[int, Vote] = {}
         self._submitted: dict[int, int] = {}
-        """By id, the offsets of values that are not known to be committed."""
+        """The offsets of the pending submissions, by id."""
         self._next_ticket = 1
-        self._effects_left: int | None = None
-        self._failure: Exception = Crashed()
-        """What ends the step when no effects are left."""
+        self._planned_failure: PlannedFailure | None = None
         self._old_copy = (log, election)
 
     @property
     def endpoints(self) -> Endpoints:
         """The endpoints that the node advertises."""
         voter = self._voters.find(self.node_id)
-        own = Endpoints((ListenerAddress("CONTROLLER", f"n{self.node_id}", 9000),))
-        return own if voter is None else voter.endpoints
+        return endpoints_of(self.node_id) if voter is None else voter.endpoints
 
     @property
     def core(self) -> RaftCore:
@@ -295,18 +154,16 @@ class CoreMember(SteppedMember):
         self._asked.clear()
         self._candidates.clear()
         self._submitted.clear()
-        self._effects_left = None
+        self._planned_failure = None
         self.log.crash(rng)
 
     def crash_soon(self, operations: int) -> None:
         """Crash before a later effect, counted from now."""
-        self._effects_left = operations
-        self._failure = Crashed(f"before effect {operations}")
+        self._planned_failure = PlannedFailure(operations, lambda *_: Crashed(f"before effect {operations}"))
 
     def fail_soon(self, operations: int) -> None:
         """Let a later effect fail, counted from now."""
-        self._effects_left = operations
-        self._failure = OSError(errno.EIO, "input/output error")
+        self._planned_failure = PlannedFailure(operations, lambda *_: OSError(errno.EIO, "input/output error"))
 
     def limit_disk(self, free_bytes: int | None) -> None:
         """A log in memory is never full."""
@@ -320,11 +177,11 @@ class CoreMember(SteppedMember):
         return "the log"
 
     def must_refuse(self) -> str:
-        """A log in memory is lost as a whole, which nothing proves."""
+        """Always empty: a log in memory is lost as a whole, and no remaining data proves the loss."""
         return ""
 
     def move(self, port: int) -> None:
-        """Never called: a bare core has no ports."""
+        """Never called: a bare core has no port."""
         raise AssertionError(f"core {self.node_id} listens nowhere but in memory")
 
     # Events
@@ -359,7 +216,7 @@ class CoreMember(SteppedMember):
         return [Answer(request_id, flat)]
 
     def on_forged_reply(self, request_id: int, api_key: int, version: int, body: bytes, now_ms: int) -> list[Output]:
-        """A forged answer arrives. Its records are left out: batches of the wire do not fit into this log."""
+        """Receive a forged response, without its records: this log does not hold batches in wire format."""
         try:
             reply = _RPC.reply_from_wire(decode(APIS[api_key].response, version, body))
         except DecodeError:
@@ -375,14 +232,14 @@ class CoreMember(SteppedMember):
         return message.epoch if is_good else None
 
     def is_judging(self, request_id: int) -> bool:
-        """Never: each answer is judged at once."""
+        """Always false: a core judges each answer at once."""
         return False
 
     def measure(self, *, is_on: bool) -> None:
-        """A bare core decides on nothing and applies nothing."""
+        """Ignored: a bare core makes no decisions and applies no records."""
 
     def take_work(self) -> int:
-        """Nothing."""
+        """Always 0."""
         return 0
 
     def wire_request(self, message: object) -> tuple[int, int, Message] | None:
@@ -426,10 +283,8 @@ class CoreMember(SteppedMember):
         self.effects = effects
         outputs: list[Output] = []
         for effect in effects:
-            if self._effects_left is not None:
-                self._effects_left -= 1
-                if self._effects_left <= 0:
-                    raise self._failure
+            if self._planned_failure is not None:
+                self._planned_failure.count("effect")
             match effect:
                 case SendRequest():
                     message = effect.message
@@ -440,16 +295,14 @@ class CoreMember(SteppedMember):
                         SimulatedRequest(effect.request_id, effect.peer_id, message, effect.timeout_ms, offset, kind)
                     )
                 case SendReply(request_id=request_id, message=message):
-                    vote = self._candidates.pop(request_id, None)
-                    granted = isinstance(message, VoteReply) and message.granted
-                    outputs.append(_answer(request_id, message, vote if granted else None))
-                case StateChanged():
-                    outputs.append(Changed(f"{effect.source}->{effect.target} {effect.cause}"))
-                    if effect.source == "Leader":
+                    outputs.append(self._answer(request_id, message))
+                case StateChanged() | PeerFault():
+                    report = report_of(effect)
+                    assert report is not None, effect
+                    outputs.append(report)
+                    if isinstance(effect, StateChanged) and effect.source == "Leader":
                         outputs.extend(Done(submit_id, Outcome.UNKNOWN) for submit_id in self._submitted)
                         self._submitted.clear()
-                case PeerFault(peer_id=peer_id, what=what):
-                    outputs.append(PeerFaultReported(peer_id, what))
                 case LeaderChanged() | VotersChanged():
                     pass
                 case PersistElection(state=state):
@@ -466,14 +319,19 @@ class CoreMember(SteppedMember):
                     outputs.extend(self._committed(offset))
         return outputs
 
+    def _answer(self, request_id: int, message: Reply) -> Answer:
+        vote = self._candidates.pop(request_id, None)
+        if vote is None or not (isinstance(message, VoteReply) and message.granted):
+            return Answer(request_id, message)
+        return granting_answer(request_id, message, vote.epoch, vote.candidate.id, is_pre_vote=vote.pre_vote)
+
     def _write(self, effect: AppendBatch | AppendControl | AppendFetched | TruncateLog) -> None:
         match effect:
             case AppendBatch(base_offset, epoch, timestamp_ms, values):
-                content = b"\n".join((_DATA, str(timestamp_ms).encode(), *values))
+                content = data_content(timestamp_ms, values)
                 self.log.append(LogBatch(base_offset, base_offset + len(values), epoch, content))
             case AppendControl(base_offset, epoch, timestamp_ms, records):
-                lines = (f"{key.hex()}:{value.hex()}".encode() for _, key, value in map(encode_control, records))
-                content = b"\n".join((_CONTROL, str(timestamp_ms).encode(), *lines))
+                content = control_content(timestamp_ms, records)
                 self.log.append(LogBatch(base_offset, base_offset + len(records), epoch, content))
             case AppendFetched(data=data):
                 for batch in unpack_batches(data):
@@ -494,7 +352,7 @@ class CoreMember(SteppedMember):
     # Questions
 
     def deadline_ms(self) -> int:
-        """When `tick` is wanted."""
+        """The time of the next `tick`, by the clock of the node."""
         core = self._core
         assert core is not None, self.node_id
         return core.deadline_ms()
@@ -505,15 +363,14 @@ class CoreMember(SteppedMember):
 
     def values(self, batch: LogBatch) -> tuple[bytes, ...]:
         """The submitted values in a batch."""
-        kind, _, *values = batch.content.split(b"\n")
-        return tuple(values) if kind == _DATA else ()
+        return values_in(batch)
 
     def changes(self, batch: LogBatch) -> tuple[QuorumChange, ...]:
-        """What a batch changes in the quorum."""
+        """The changes of the quorum in a batch."""
         return changes_in(batch)
 
     def snapshots(self) -> tuple[OffsetAndEpoch, ...]:
-        """None."""
+        """None: a bare core has no snapshots."""
         return ()
 
     def content(self, snapshot: OffsetAndEpoch) -> SnapshotContent:

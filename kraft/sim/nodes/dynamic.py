@@ -12,22 +12,24 @@ from kraft.quorum.voters import Voter, VoterSet
 from kraft.replica.hosts.controller_host import host_controller
 from kraft.replica.interface.application import ApplicationFactory
 from kraft.replica.interface.snapshot_options import SnapshotOptions
+from kraft.sim.nodes.addresses import bootstrap_of, endpoints_of
+from kraft.sim.nodes.node_disk import Formatting
 from kraft.sim.nodes.registers import host_registers
-from kraft.sim.nodes.replica_member import Formatting, ReplicaMember, bootstrap_of, endpoints_of
+from kraft.sim.nodes.replica_member import ReplicaMember
 from kraft.sim.world.member_interface import Member, Output
-from kraft.sim.world.world import World
+from kraft.sim.world.simulated_quorum import SimulatedQuorum
 from metadata_log.log.retention import Retention
 from metadata_log.serde import Message
 from metadata_log.types import Uuid
 
 UPGRADED: Final = "upgraded-controller"
-"""What a scenario calls members that begin as a static quorum and become a dynamic one."""
+"""The kind of members that begin as a static quorum and become a dynamic one."""
 DYNAMIC: Final[dict[str, ApplicationFactory]] = {
     "dynamic": host_registers,
     "dynamic-controller": host_controller,
     UPGRADED: host_controller,
 }
-"""What nodes host, by what a scenario calls its members."""
+"""The application of the nodes, by the kind of members of a scenario."""
 
 
 def draw_snapshots(rng: Random) -> SnapshotOptions:
@@ -45,7 +47,7 @@ def draw_snapshots(rng: Random) -> SnapshotOptions:
 
 
 class DynamicQuorum:
-    """Some nodes vote from the beginning, and the others were formatted to join them."""
+    """Makes the nodes of one run: the first voters, and observers that are formatted to join them."""
 
     def __init__(self, kind: str, nodes: int, config: QuorumConfig, seed: int) -> None:
         rng = Random(f"{seed}/dynamic")
@@ -94,24 +96,24 @@ def _first_voters(count: int, is_static: bool) -> VoterSet:
 
 
 class VoterWatch:
-    """The `Watch` of a world in which voters come and go."""
+    """The `Watch` of a world with voter changes."""
 
-    def submitting(self, submit_id: int, line: str, world: World) -> None:
+    def submitting(self, submit_id: int, line: str, world: SimulatedQuorum) -> None:
         """Nothing to do: the ledger of the world observes the outcome."""
 
     def administering(self, request: Message) -> None:
         """Nothing to do: the quorum may perform or refuse the request."""
 
-    def started(self, member: Member, world: World) -> None:
-        """The ledger of the world looks at the voters by itself."""
+    def started(self, member: Member, world: SimulatedQuorum) -> None:
+        """Nothing to do: the ledger of the world observes the voters."""
 
-    def stepped(self, member: Member, outputs: list[Output], world: World) -> None:
-        """The ledger of the world looks at the voters by itself."""
+    def stepped(self, member: Member, outputs: list[Output], world: SimulatedQuorum) -> None:
+        """Nothing to do: the ledger of the world observes the voters."""
 
-    def concluded(self, world: World) -> None:
-        """There is nothing that can only be judged now."""
+    def concluded(self, world: SimulatedQuorum) -> None:
+        """Nothing to do: all checks happen during the run."""
 
-    def unsettled(self, world: World) -> str:
+    def unsettled(self, world: SimulatedQuorum) -> str:
         """At the end no change is pending, and all nodes have the same voter set (ReconfigurationNotStuck)."""
         voters = {host.member.voters() for host in world.hosts.values() if host.is_running}
         return "" if len(voters) == 1 else f"the nodes take for voters {sorted(voters)}"

@@ -21,11 +21,11 @@ from kraft.sim.world.member_interface import Member
 from transport.protocol.apis import APIS, ApiKey
 
 MakeMember = Callable[[int, VoterSet, QuorumConfig, Random], Member]
-"""Makes the node of an id; its draws from the `Random` are part of the run."""
+"""Makes a node from its id, the voters, the settings and the `Random` of the run."""
 
 
 def draw_config(rng: Random) -> QuorumConfig:
-    """Kafka's defaults, or something tighter that finds other interleavings."""
+    """Draw the settings of the quorum: Kafka's defaults, or shorter times that lead to other interleavings."""
     return QuorumConfig(
         election_timeout_ms=rng.choice((200, 1000)),
         fetch_timeout_ms=rng.choice((500, 1500)),
@@ -40,7 +40,17 @@ def draw_config(rng: Random) -> QuorumConfig:
 
 
 def core_member(node_id: int, voters: VoterSet, config: QuorumConfig, rng: Random) -> Member:
-    """A bare core over a log in memory."""
+    """Make a bare core over a log in memory (Kafka: `RaftClientTestContext`).
+
+    Args:
+        node_id: The id of the node.
+        voters: The voters of the quorum.
+        config: The settings of the quorum.
+        rng: Not used.
+
+    Returns:
+        The node, for `run(…, make_member=core_member)`.
+    """
     return CoreMember(node_id, voters=voters, config=config)
 
 
@@ -50,17 +60,37 @@ def canonical_core_member(node_id: int, voters: VoterSet, config: QuorumConfig, 
 
 
 def replica_member(node_id: int, voters: VoterSet, config: QuorumConfig, rng: Random) -> Member:
-    """A whole replica that hosts a raw log; some speak old versions, and some do without the codecs."""
+    """Make a whole replica that hosts a raw log (Kafka: the `RaftNode` of `RaftEventSimulationTest`).
+
+    Args:
+        node_id: The id of the node.
+        voters: The voters of the quorum.
+        config: The settings of the quorum.
+        rng: Draws the versions of the node's requests, the size of segments, and whether messages are encoded.
+
+    Returns:
+        The node, for `run(…, make_member=replica_member)`.
+    """
     return _replica(node_id, voters, config, rng, host_raw_log)
 
 
 def controller_member(node_id: int, voters: VoterSet, config: QuorumConfig, rng: Random) -> Member:
-    """A whole replica that hosts the controller; clients alter its configurations over the wire."""
+    """Make a whole replica that hosts the controller; each submission alters a configuration over the wire.
+
+    Args:
+        node_id: The id of the node.
+        voters: The voters of the quorum.
+        config: The settings of the quorum.
+        rng: Draws the versions of the node's requests, the size of segments, and whether messages are encoded.
+
+    Returns:
+        The node, for `run(…, make_member=controller_member)`.
+    """
     return _replica(node_id, voters, config, rng, host_controller)
 
 
 def state_machine_members(workload_spec: WorkloadSpec) -> MakeMember:
-    """Whole replicas that host the machine of a workload specification, with snapshots; clients ask any node."""
+    """A function that makes whole replicas with the state machine of a workload specification, and with snapshots."""
 
     def machine_member(node_id: int, voters: VoterSet, config: QuorumConfig, rng: Random) -> Member:
         snapshots = draw_snapshots(rng)
@@ -72,7 +102,7 @@ def state_machine_members(workload_spec: WorkloadSpec) -> MakeMember:
 
 
 def loaded_member(node_id: int, voters: VoterSet, config: QuorumConfig, rng: Random) -> Member:
-    """A controller over a quick disk, for runs in which decisions take long."""
+    """Make a controller for runs with slow decisions."""
     return ReplicaMember(
         node_id,
         voters=voters,
@@ -87,11 +117,11 @@ def loaded_member(node_id: int, voters: VoterSet, config: QuorumConfig, rng: Ran
 
 
 JUDGED_PER_TURN: Final = 100
-"""So few records that a loaded follower judges nearly every answer with a batch of a topic in several turns."""
+"""The records that a loaded follower judges in one turn: so few that nearly every answer takes several turns."""
 LOADED: Final = "loaded"
-"""What a scenario of controllers with much to decide calls its members."""
+"""The kind of members of a scenario with slow decisions."""
 MACHINES: Final = "state-machine"
-"""What a scenario of state machines calls its members."""
+"""The kind of members of a scenario with state machines."""
 MEMBERS: Final[dict[str, MakeMember]] = {
     "core": core_member,
     "steady-core": canonical_core_member,
@@ -100,7 +130,7 @@ MEMBERS: Final[dict[str, MakeMember]] = {
     LOADED: loaded_member,
     MACHINES: state_machine_members(COUNTS),
 }
-"""Every kind of voters by the name that a `Scenario` calls it."""
+"""The kinds of voters, by their name in a `Scenario`."""
 
 
 def _replica(
@@ -110,7 +140,7 @@ def _replica(
 
 
 def _draw(rng: Random) -> dict[str, Any]:
-    """What is drawn for each replica."""
+    """Draw the options of one replica."""
     speaks_old = rng.random() < 0.2
     oldest = {ApiKey.FETCH: 15, ApiKey.VOTE: 0, ApiKey.BEGIN_QUORUM_EPOCH: 0, ApiKey.END_QUORUM_EPOCH: 0}
     versions = {int(key): rng.randint(low, APIS[key].versions.highest) for key, low in oldest.items()}

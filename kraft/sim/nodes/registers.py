@@ -1,7 +1,7 @@
 """A small application with snapshots: every value is written to one of a few registers (Kafka: the counter of
 `ReplicatedCounter`, which its simulation hosts).
 
-What a node knows is then the last value of each register, whether it has read the log or loaded a snapshot.
+The state of a node is the last value of each register, whether the node has read the log or loaded a snapshot.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from metadata_log.types import OffsetAndEpoch
 
 
 class RegisterLog(RawLog):
-    """A raw log that also keeps the values in registers, of which it can take snapshots."""
+    """A raw log with registers as its state, and snapshots of the registers."""
 
     def __init__(self) -> None:
         super().__init__(reads_batches=True)
         self.registers = Registers()
 
     def check_snapshot(self, values: Iterable[bytes]) -> None:
-        """Any bytes are values."""
+        """Accept any bytes as values."""
 
     def on_snapshot(self, values: Iterable[bytes], end: OffsetAndEpoch) -> None:
-        """Forget everything but what the snapshot has."""
+        """Replace the registers by those of the snapshot."""
         self.registers = Registers()
         self.registers.apply(values)
 
     def on_committed(self, batch: CommittedBatch) -> tuple[Committed, ...]:
-        """Write the values, and tell the host of them."""
+        """Write the values to the registers, and report the batch."""
         self.registers.apply(batch.values)
         return super().on_committed(batch)
 

@@ -64,7 +64,7 @@ class StaleRequests:
         if former is not None:
             assert isinstance(response, ToBroker), response
             if response.error_code == 0:
-                raise InvariantViolated(f"a broker of a former life is listened to: {former}")
+                raise InvariantViolated(f"the controller accepts a request of a former incarnation: {former}")
         elif stale and isinstance(response, AlterPartitionResponse) and response.error_code == 0:
             for topic in response.topics:
                 for part in topic.partitions:

@@ -26,23 +26,23 @@ from kraft.state_machine import Codec, Position, StateMachine
 KEYS: Final = 3
 SEPARATOR: Final = " | "
 FOREVER_MS: Final = 2**62
-"""How long sessions live here, where clocks may jump by hours."""
+"""The lifetime of sessions; the clocks of a run may jump by hours."""
 
 
 class Count(Struct, frozen=True):
-    """Count a key up."""
+    """Increment the count of a key."""
 
     key: str
 
 
 class Counts(StateMachine[Count, int]):
-    """How often each key was counted."""
+    """A state machine with one count for each key."""
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
 
     def apply(self, command: Count, at: Position) -> int:
-        """Count up; the number that this comes to."""
+        """Increment the count of the key and return the count."""
         self.counts[command.key] = count = self.counts.get(command.key, 0) + 1
         return count
 
@@ -51,7 +51,7 @@ class Counts(StateMachine[Count, int]):
         return encode(self.counts)
 
     def restore(self, data: bytes) -> None:
-        """Take counts."""
+        """Replace the counts."""
         self.counts = decode(data, type=dict[str, int])
 
 
@@ -61,7 +61,7 @@ def _draw(rng: Random) -> str:
 
 
 def _step(state: int, line: str) -> tuple[int, int]:
-    """What the checker takes a key for."""
+    """The model of one key for the check of linearizability."""
     return (state, state) if line.startswith(READ) else (state + 1, state + 1)
 
 
@@ -90,7 +90,7 @@ class Line(Struct, frozen=True):
 
     @staticmethod
     def parse(text: str) -> Line:
-        """What `str` makes of a line."""
+        """Parse the text that `str` returns."""
         ask, separator, session = text.rpartition(SEPARATOR)
         if not separator:
             return Line(text)
@@ -102,7 +102,7 @@ class Line(Struct, frozen=True):
 
     @property
     def is_read(self) -> bool:
-        """Whether it only looks."""
+        """Whether the request is a read."""
         return self.ask.startswith(READ)
 
 
@@ -131,7 +131,7 @@ class StateMachineMember(ReplicaMember):
         return application
 
     def submit(self, submit_id: int, value: bytes, now_ms: int) -> list[Output]:
-        """Do what a line says."""
+        """Send the request of a line."""
         line = Line.parse(value.decode())
         if line.is_read:
             return self._call(submit_id, line, ReadCall(), now_ms)

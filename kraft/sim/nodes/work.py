@@ -1,9 +1,9 @@
-"""How much a step of a node has to do: so a simulated owner can be as late as a real one would be.
+"""Counts the work of each step of a node, so that the simulated owner of a replica is busy for a realistic time.
 
-The work of controllers and brokers is counted in records that they replay: a leader replays each record that it decides
-on, and a follower each record that others have committed. What a leader has replayed already costs it nothing when that
-is committed. The work of another application is counted in records that reach it. Nothing of the product is changed for
-that, only a method is replaced while a step lasts.
+The work of a controller or a broker is the number of records that it replays. A leader replays each record that it
+decides on, and a follower each committed record of other nodes. The commit of a record that the leader has replayed
+already is no work. The work of another application is the number of records that reach the application. The product
+has no code for this count: one method is replaced while a step lasts.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Work:
 
     @contextmanager
     def counted(self, replica: Replica) -> Iterator[None]:
-        """Count what a step inside of the block does."""
+        """Count the records of a step inside of the block."""
         sound = vars(MetadataDelta)["replay"]
         before = replica.status().applied_offset
         replayed = 0

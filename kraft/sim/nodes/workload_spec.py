@@ -19,30 +19,35 @@ from kraft.state_machine import Codec, Position, Refused, StateMachine
 
 C = TypeVar("C")
 READ: Final = "read"
-"""What a line begins with that only looks."""
+"""The first word of the line of a read."""
 READS: Final = 0.45
-"""How many of what `workload_spec_of` draws are reads."""
+"""The default share of reads in the workload of `workload_spec_of`."""
 REFUSED: Final = "refused"
-"""The answer to a command that was refused begins with it."""
+"""The first element of the answer to a refused command."""
 _NOWHERE: Final = Position(offset=0, epoch=0, timestamp_ms=0)
 
 
 class WorkloadSpec(Struct, frozen=True, kw_only=True):
-    """A state machine and its clients."""
+    """A state machine, the requests of its clients, and the specification of the answers.
+
+    A run with such a workload checks that the answers are linearizable. `workload_spec_of` makes a specification from
+    the state machine alone.
+    """
 
     make: Callable[[], StateMachine[Any, Any]]
-    """Makes a machine in its first state, such as its class."""
+    """Makes a machine in its initial state, such as its class."""
     draw: Callable[[Random], str]
     """Draws the line of the next request."""
     command: Callable[[str], Any]
-    """The command of a line that is no `read`."""
+    """The command of a line that is not a read."""
     look: Callable[[Any, str], Any]
-    """What a `read` of a machine returns."""
+    """The answer of a machine to the line of a read."""
     initial: Hashable
+    """The initial state of the specification."""
     step: Callable[[Any, str], tuple[Any, Any]]
-    """The specification: from a state and a line to a new state and an answer, as `linearizability.check` wants it."""
+    """The specification: from a state and a line to the new state and the answer, as for `linearizability.check`."""
     key: Callable[[str], Hashable] = lambda line: None
-    """Lines of different keys do not affect each other."""
+    """The key of a line. Lines of different keys do not affect each other."""
 
 
 def workload_spec_of(
@@ -58,10 +63,10 @@ def workload_spec_of(
     a snapshot, in some order of the requests. So the result of `apply` must not depend on the offset of a command.
 
     Args:
-        make: makes a machine in its initial state, such as its class.
-        draw_command: draws a command.
-        look: the result of a read; by default that of the machine's `value`.
-        reads: the share of reads among the requests, from 0 to 1.
+        make: Makes a machine in its initial state, such as its class.
+        draw_command: Draws a command.
+        look: The result of a read; by default that of the machine's `value`.
+        reads: The share of reads among the requests, from 0 to 1.
 
     Returns:
         The specification, for `run`.
@@ -96,7 +101,7 @@ def workload_spec_of(
 
 
 class _State:
-    """A machine that is not changed any more; two with one snapshot are the same."""
+    """A machine as an immutable state; two states are equal if the snapshots of their machines are."""
 
     def __init__(self, machine: StateMachine[Any, Any]) -> None:
         self.machine = machine

@@ -33,7 +33,7 @@ COLOURS: Final = {
     "Observer": "#8c6bb1",
     "down": "#ffffff",
 }
-"""Of states; the colour-blind tell them apart (Okabe and Ito)."""
+"""The colours of states, which colour-blind readers can distinguish (Okabe and Ito)."""
 _STYLE: Final = """
 body { font: 14px/1.4 system-ui, sans-serif; color: #222; margin: 0 20px 40px; }
 h1 { font-size: 20px; } .broken { color: #c1121f; font-weight: 600; }
@@ -95,7 +95,7 @@ if (moments.length) show(moments.length - 1);
 
 
 def render_diagram(execution: Execution) -> str:
-    """The page, as HTML; some kilobytes for each moment."""
+    """Render a description as an HTML page that needs no network; the page has some kilobytes for each moment."""
     node_ids = tuple(execution.moments[-1].nodes) if execution.moments else ()
     lanes = {node_id: LEFT + INSET + LANE * at for at, node_id in enumerate(node_ids)}
     width, height = LEFT + INSET + LANE * max(len(lanes), 1), TOP + ROW * (len(execution.moments) + 1)
@@ -139,7 +139,7 @@ def _y(at: int) -> int:
 
 
 def _bands(execution: Execution, lanes: dict[int, int]) -> Iterator[str]:
-    """What each node was, from moment to moment, in colours."""
+    """The state of each node from moment to moment, in colours."""
     bottom = _y(len(execution.moments) - 1)
     for node_id, x in lanes.items():
         yield f'<text x="{x}" y="20" text-anchor="middle" font-weight="600">node {node_id}</text>'

@@ -1,4 +1,6 @@
-"""Tells a schedule moment by moment for a reader: each message with its sender and receiver, and each node's state."""
+"""Describes a schedule moment by moment for a reader: each message with its sender and receiver, and the state of each
+node.
+"""
 
 from __future__ import annotations
 
@@ -38,16 +40,17 @@ from kraft.sim.world.actions import (
     Tick,
 )
 from kraft.sim.world.driver import Driver, Exchange
+from kraft.sim.world.host import Host
 from kraft.sim.world.trace import Trace
-from kraft.sim.world.world import Host, World
+from kraft.sim.world.world import World
 from transport.protocol.apis import APIS
 
 LOG_BATCHES: Final = 12
-"""The number of the last batches of a log in a story."""
+"""The number of batches of each log in a description, the last ones."""
 
 
 class NodeState(Struct, frozen=True):
-    """What a node is. Offsets are -1 where they are not known."""
+    """The state of a node. Unknown offsets are -1."""
 
     state: str
     epoch: int
@@ -56,9 +59,9 @@ class NodeState(Struct, frozen=True):
     flushed_offset: int
     log_end_offset: int
     vote: int | None
-    """The id of the candidate that the node has voted for in the epoch, by quorum-state."""
+    """The id of the candidate with the node's vote in the epoch, by quorum-state."""
     log: tuple[tuple[int, int, int], ...]
-    """Of each of the last batches the first offset, the offset after it and the epoch."""
+    """The first offset, the offset after the last record, and the epoch of each of the last batches."""
 
 
 class Moment(Struct, frozen=True):
@@ -74,7 +77,7 @@ class Moment(Struct, frozen=True):
 
 
 class Arrow(Struct, frozen=True):
-    """A message from the moment of its sending to that of its arrival; None if it never arrived."""
+    """A message, with the indexes of the moments at which it was sent and arrived; None if it never arrived."""
 
     sender: int
     receiver: int
@@ -84,7 +87,7 @@ class Arrow(Struct, frozen=True):
 
 
 class Execution(Struct, frozen=True):
-    """The story of a whole schedule."""
+    """The description of a whole schedule."""
 
     schedule: Schedule
     moments: tuple[Moment, ...]
@@ -95,7 +98,19 @@ class Execution(Struct, frozen=True):
 def execution_of(
     schedule: Schedule, *, make_member: MakeMember | None = None, workload_spec: WorkloadSpec | None = None
 ) -> Execution:
-    """Let a schedule happen again and take notes; nodes are made and errors raised as by `replay`."""
+    """Replay a schedule and describe each moment.
+
+    Args:
+        schedule: The schedule.
+        make_member: Makes nodes of a kind that is not in `MEMBERS`.
+        workload_spec: The state machine of the nodes, if not counters.
+
+    Returns:
+        The moments, the messages, and the result of the replay.
+
+    Raises:
+        BadSchedule: The kind of nodes is unknown.
+    """
     trace = _HeardTrace()
     notes = _Notes(trace)
     replayed = replay(
@@ -112,7 +127,7 @@ def execution_of(
 
 
 def execution_lines(execution: Execution) -> Iterator[str]:
-    """The story as text, a line for each moment."""
+    """The description as text, a line for each moment."""
     width = max((len(moment.what) for moment in execution.moments), default=0)
     for moment in execution.moments:
         where = "      " if moment.node == WORLD else f"node {moment.node}"
@@ -123,20 +138,20 @@ def execution_lines(execution: Execution) -> Iterator[str]:
 
 
 class _HeardTrace(Trace):
-    """A trace that returns its last lines."""
+    """A trace that also keeps the lines since the last moment."""
 
     def __init__(self) -> None:
         super().__init__()
         self.heard: list[tuple[int, str]] = []
 
     def add(self, now_ms: int, node_id: int, what: str) -> None:
-        """Note that something happened at a node."""
+        """Add a line for a node."""
         super().add(now_ms, node_id, what)
         self.heard.append((node_id, what))
 
 
 class _Notes(Driver):
-    """Takes notes while a schedule happens again."""
+    """Describes the moments of a replay."""
 
     def __init__(self, trace: _HeardTrace) -> None:
         self._trace = trace
@@ -155,7 +170,7 @@ class _Notes(Driver):
         self._answered[exchange.sender, exchange.number, copy] = (len(self.moments), exchange)
 
     def on_performed(self, world: World, action: Action) -> None:
-        """Something has happened."""
+        """The replay has performed an action."""
         place = len(self.moments)
         match action:
             case Deliver():
@@ -180,12 +195,12 @@ class _Notes(Driver):
         self.moments.append(Moment(action.at_ms, action.node, _told(action), details, is_fault, _states_in(world)))
 
     def on_calm(self, world: World, calm_ms: int) -> None:
-        """All faults have ended, and so much time has passed."""
+        """All faults have ended, and this virtual time has passed."""
         what = f"all faults end, and {calm_ms} ms pass"
         self.moments.append(Moment(world.now_ms, WORLD, what, (), False, _states_in(world)))
 
     def arrows(self) -> Iterator[Arrow]:
-        """Every message that was sent."""
+        """All messages."""
         for name, (sent, exchange) in self._asked.items():
             for arrived in self._delivered.get(name, [None]):
                 yield Arrow(exchange.sender, exchange.target, sent, arrived, exchange.kind)

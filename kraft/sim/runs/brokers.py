@@ -13,9 +13,11 @@ from typing import Final
 from kraft.invariants.partitions import PartitionLedger
 from kraft.sim.faults.nemesis import FAULTS
 from kraft.sim.nodes.cluster import CLUSTER, broker_ids
-from kraft.sim.nodes.replica_member import Frame, ReplicaMember
+from kraft.sim.nodes.frames import Frame
+from kraft.sim.nodes.replica_member import ReplicaMember
 from kraft.sim.runs.scenario import Scenario
-from kraft.sim.runs.simulator import CALM_MS, Result, Simulator, whole_run
+from kraft.sim.runs.seeded_run import CALM_MS, Result, whole_run
+from kraft.sim.runs.simulator import Simulator
 from kraft.sim.workloads.admin_workload import AdminWorkload
 from kraft.sim.workloads.partition_watch import PartitionWatch
 from kraft.sim.world.actions import Action
@@ -36,9 +38,9 @@ class Administration:
     """Sends the requests of administrative clients to the controllers of one run."""
 
     pauses_ms: tuple[int, ...] = (700, 2000, 5000)
-    """Brokers need a quorum for everything they do."""
+    """Longer than for quorums alone, as brokers need a quorum for all of their actions."""
     writes_ms: tuple[int, ...] = (300, 1000)
-    """Brokers write more."""
+    """Longer than for quorums alone, as brokers cause writes, too."""
 
     def __init__(self, seed: int, brokers: int) -> None:
         self._rng = Random(f"{seed}/administration")
@@ -50,14 +52,14 @@ class Administration:
         self._is_over = False
 
     def begin(self, simulator: Simulator) -> None:
-        """Administer, and repeat what was said before, from now on."""
+        """Begin to send administrative requests, and to repeat requests of brokers."""
         watch = simulator.world.watch
         assert isinstance(watch, PartitionWatch), watch
         self._simulator = simulator
         self._ledger = watch.ledger
-        simulator.schedule(self._workload.pause_ms(), self._administer)
-        simulator.schedule(self._repeat_pause_ms(), self._repeat)
-        simulator.schedule(TEND_MS, self._tend)
+        simulator.queue.schedule(self._workload.pause_ms(), self._administer)
+        simulator.queue.schedule(self._repeat_pause_ms(), self._repeat)
+        simulator.queue.schedule(TEND_MS, self._tend)
 
     def end(self) -> None:
         """Send no more requests, so that the cluster can settle."""
@@ -81,7 +83,7 @@ class Administration:
     def _administer(self) -> None:
         if not self._is_over:
             self._ask_controller(self._workload.next_request(self._ledger.image))
-            self._simulator.schedule(self._workload.pause_ms(), self._administer)
+            self._simulator.queue.schedule(self._workload.pause_ms(), self._administer)
 
     def _tend(self) -> None:
         """Restart each broker with a stale epoch: as in Kafka, such a broker does not register again by itself.
@@ -93,7 +95,7 @@ class Administration:
             assert isinstance(member, ReplicaMember), member
             if member.agent is not None and member.agent.lifecycle.last_error is Error.STALE_BROKER_EPOCH:
                 self._simulator.crash(node_id, 1)
-        self._simulator.schedule(TEND_MS, self._tend)
+        self._simulator.queue.schedule(TEND_MS, self._tend)
 
     def _repeat_pause_ms(self) -> int:
         return 1 + int(self._rng.expovariate(1 / self._repeat_mean_ms))
@@ -104,7 +106,7 @@ class Administration:
             return
         if self._sent:
             self._ask_controller(self._rng.choice(self._sent))
-        self._simulator.schedule(self._repeat_pause_ms(), self._repeat)
+        self._simulator.queue.schedule(self._repeat_pause_ms(), self._repeat)
 
     def _ask_controller(self, request: Message) -> None:
         world = self._simulator.world
@@ -128,21 +130,21 @@ def run_cluster(
     """Simulate one cluster of controllers and brokers with an administrative workload.
 
     Args:
-        seed: determines the whole run.
-        nodes: the number of controllers.
-        brokers: the number of brokers.
-        chaos_ms: the virtual time with faults, in ms.
-        calm_ms: the virtual time without faults in which the cluster must make progress, in ms.
-        keep_trace: whether the result contains the whole trace.
-        recorded: receives all actions, up to a failure.
-        faults: the names of the possible faults; the seed draws some of them.
+        seed: Determines the whole run.
+        nodes: The number of controllers.
+        brokers: The number of brokers.
+        chaos_ms: The virtual time with faults, in ms.
+        calm_ms: The virtual time without faults in which the cluster must make progress, in ms.
+        keep_trace: Whether the result contains the whole trace.
+        recorded: Receives all actions, up to a failure.
+        faults: The names of the possible faults; the seed draws some of them.
 
     Returns:
         The counts and the digest of the run, and the ledger of its partitions.
 
     Raises:
-        InvariantViolated: an invariant does not hold. The notes contain the seed and the end of the trace.
-        NoProgress: the cluster made no progress in the calm phase.
+        InvariantViolated: An invariant does not hold. The notes contain the seed and the end of the trace.
+        NoProgress: The cluster made no progress in the calm phase.
     """
     scenario = Scenario.drawn(CLUSTER, nodes, seed, brokers)
     work = Administration(seed, brokers)

@@ -15,12 +15,13 @@ from kraft.quorum.values import QuorumConfig
 from kraft.replica.hosts.broker_host import FEATURES
 from kraft.sim.faults.nemesis import FAULTS
 from kraft.sim.nodes.member_kinds import LOADED
-from kraft.sim.nodes.replica_member import CLUSTER_ID
 from kraft.sim.runs.scenario import Scenario
-from kraft.sim.runs.simulator import Result, Simulator, whole_run
+from kraft.sim.runs.seeded_run import Result, whole_run
+from kraft.sim.runs.simulator import Simulator
 from kraft.sim.workloads.load_watch import BROKERS, TOPICS, LoadWatch, image_of_leader
 from kraft.sim.world.actions import Action
 from kraft.sim.world.driver import Exchange
+from kraft.sim.world.member_interface import CLUSTER_ID
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
 from metadata_log.types import Uuid
@@ -29,7 +30,7 @@ from transport.protocol.messages.broker_registration import BrokerRegistrationRe
 from transport.protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 
 RECORD_US: Final = 150
-"""A machine that is some ten times slower than ours: a fence in one turn takes three seconds."""
+"""The time for each record, in µs, as on a machine that is ten times slower than a present one."""
 PARTITIONS: Final = 1000
 CHAOS_MS: Final = 20_000
 CALM_MS: Final = 120_000
@@ -38,7 +39,7 @@ ASK_MS: Final = 200
 
 
 def loaded_config(seed: int) -> QuorumConfig:
-    """Timeouts of Kafka or half as long ones; all else as in production."""
+    """Draw the settings of a run: the timeouts of Kafka or half as long ones; all else as in production."""
     rng = Random(f"{seed}/loaded")
     fetch_timeout_ms = rng.choice((1000, 2000))
     return QuorumConfig(
@@ -49,7 +50,7 @@ def loaded_config(seed: int) -> QuorumConfig:
 
 
 def loaded_scenario(seed: int, nodes: int) -> Scenario:
-    """Controllers that need a while for each record."""
+    """The scenario of a seed: controllers that need time for each record."""
     return Scenario.drawn(LOADED, nodes, seed, config=loaded_config(seed), record_us=RECORD_US)
 
 
@@ -65,18 +66,18 @@ class Load:
         self._is_over = self._is_silent = False
 
     def begin(self, simulator: Simulator) -> None:
-        """Register the brokers, and create what they host."""
+        """Begin to register the brokers and to create topics."""
         self._simulator = simulator
         watch = simulator.world.watch
         assert isinstance(watch, LoadWatch), watch
         self._watch = watch
         for node_id in simulator.world.node_ids:
             simulator.slow_down(node_id, simulator.scenario.record_us)
-        simulator.schedule(HEARTBEAT_MS, self._beat)
-        simulator.schedule(ASK_MS, self._create)
+        simulator.queue.schedule(HEARTBEAT_MS, self._beat)
+        simulator.queue.schedule(ASK_MS, self._create)
 
     def end(self) -> None:
-        """All faults have ended: one broker falls silent as soon as all topics are there."""
+        """All faults have ended: one broker stops sending heartbeats as soon as all topics exist."""
         self._is_over = True
 
     def on_asked(self, exchange: Exchange) -> None:
@@ -104,20 +105,20 @@ class Load:
                 )
                 self._ask(beat)
         self._ask(_invented_heartbeat(self._rng))
-        self._simulator.schedule(HEARTBEAT_MS, self._beat)
+        self._simulator.queue.schedule(HEARTBEAT_MS, self._beat)
 
     def _create(self) -> None:
-        """One topic after the other, as long as all faults last and after that until there are enough."""
+        """Create one topic after the other, until all exist."""
         image = self._image()
         names = set() if image is None else set(image.topics)
         missing = [name for name in (f"t{number}" for number in range(TOPICS)) if name not in names]
         if image is not None and missing and all(broker_id in image.brokers.by_id for broker_id in BROKERS):
             self._ask(_topic(missing[0]))
         if missing:
-            self._simulator.schedule(ASK_MS, self._create)
+            self._simulator.queue.schedule(ASK_MS, self._create)
 
     def _image(self) -> MetadataImage | None:
-        """What the active controller has committed."""
+        """The committed metadata of the active controller."""
         return image_of_leader(self._simulator.world)
 
     def _ask(self, request: Message) -> None:
@@ -165,8 +166,20 @@ def run_loaded(
     recorded: list[Action] | None = None,
     faults: tuple[str, ...] = FAULTS,
 ) -> Result:
-    """Simulate controllers that have much to decide; what goes wrong is raised, with the seed and the end of the trace
-    in its notes. What happens is added to `recorded`, up to what went wrong.
+    """Simulate controllers with slow decisions.
+
+    Args:
+        seed: Determines the whole run.
+        nodes: The number of controllers.
+        chaos_ms: The virtual time with faults, in ms.
+        calm_ms: The virtual time without faults in which the quorum must make progress, in ms.
+        keep_trace: Whether the result contains the whole trace.
+        recorded: Receives all actions, up to a failure.
+        faults: The names of the possible faults; the seed draws some of them.
+
+    Raises:
+        InvariantViolated: An invariant does not hold. The notes contain the seed and the end of the trace.
+        NoProgress: The quorum made no progress in the calm phase.
     """
     simulator = Simulator(
         loaded_scenario(seed, nodes), work=Load(seed), keep_trace=keep_trace, recorded=recorded, faults=faults

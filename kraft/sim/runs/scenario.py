@@ -1,5 +1,5 @@
-"""What a run begins with: how many nodes of which kind, with which settings (Kafka: `RaftEventSimulationTest`'s
-`Cluster`).
+"""The initial state of a run: the number and the kind of the nodes, and their settings (Kafka: the `Cluster` of
+`RaftEventSimulationTest`).
 """
 
 from __future__ import annotations
@@ -25,19 +25,24 @@ from kraft.sim.world.world import World
 
 
 class Scenario(Struct, frozen=True, kw_only=True):
-    """Everything that a world is made from. `seed` draws what is not said here, such as the versions nodes speak."""
+    """Everything that determines the initial world. `seed` draws the rest, such as the versions of requests."""
 
     members: str
     """The kind of the voters: a key of `MEMBERS` or of `DYNAMIC`, or `cluster`."""
     nodes: int
+    """The number of voters."""
     first_id: int = 1
+    """The id of the first voter."""
     brokers: int = 0
+    """The number of brokers of a cluster."""
     seed: int = 0
     config: QuorumConfig
     record_us: int = 0
-    """How long every node needs for a record that it decides on or applies, in the calm, too."""
+    """The time that a node needs for each record that it decides on or applies, in µs, also in the calm."""
     is_forged: bool = False
-    """Whether peers forge what only the true sender could deny: then only this is demanded, that no node ends."""
+    """Whether the run has forged messages, which may be indistinguishable from genuine ones. Then the run only requires
+    that no node ends.
+    """
 
     @staticmethod
     def drawn(
@@ -50,7 +55,17 @@ class Scenario(Struct, frozen=True, kw_only=True):
         record_us: int = 0,
         is_forged: bool = False,
     ) -> Scenario:
-        """The scenario of a seed; its settings are drawn, unless given."""
+        """Draw the scenario of a seed.
+
+        Args:
+            members: The kind of the voters: a key of `MEMBERS` or of `DYNAMIC`, or `cluster`.
+            nodes: The number of voters.
+            seed: Determines the scenario.
+            brokers: The number of brokers of a cluster.
+            config: The settings of the quorum; by default drawn from the seed.
+            record_us: The time that a node needs for each record, in µs.
+            is_forged: Whether the run has forged messages.
+        """
         config = config or draw_config(Random(f"{seed}/config"))
         return Scenario(
             members=members,
@@ -65,11 +80,15 @@ class Scenario(Struct, frozen=True, kw_only=True):
     def make_world(
         self, trace: Trace, make_member: MakeMember | None = None, workload_spec: WorkloadSpec | None = None
     ) -> World:
-        """The world at its beginning; `make_member` makes nodes of a kind that `MEMBERS` does not name; `workload_spec`
-        says which state machine they host, if not counters.
+        """Make the initial world of the scenario.
+
+        Args:
+            trace: Receives the lines of the trace.
+            make_member: Makes nodes of a kind that is not in `MEMBERS`.
+            workload_spec: The state machine of the nodes, if not counters.
 
         Raises:
-            KeyError: there is no such kind of members.
+            KeyError: The kind of members is unknown.
         """
         world = self._make_world(trace, make_member, workload_spec)
         if self.is_forged:

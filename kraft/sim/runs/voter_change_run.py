@@ -12,7 +12,8 @@ from typing import Final
 from kraft.sim.faults.nemesis import FAULTS, FORGED_FRAMES
 from kraft.sim.nodes.dynamic import UPGRADED
 from kraft.sim.runs.scenario import Scenario
-from kraft.sim.runs.simulator import CALM_MS, Result, Simulator, whole_run
+from kraft.sim.runs.seeded_run import CALM_MS, Result, whole_run
+from kraft.sim.runs.simulator import Simulator
 from kraft.sim.workloads.voter_workload import AskVoters, MoveNode, VoterWorkload, WipeDisk
 from kraft.sim.world.actions import Action
 from kraft.sim.world.driver import Exchange
@@ -34,7 +35,7 @@ class Reconfiguration:
     def begin(self, simulator: Simulator) -> None:
         """Begin to change the voters."""
         self._simulator = simulator
-        simulator.schedule(self._workload.pause_ms(), self._change)
+        simulator.queue.schedule(self._workload.pause_ms(), self._change)
 
     def end(self) -> None:
         """Request no more changes, so that the quorum can settle."""
@@ -48,7 +49,7 @@ class Reconfiguration:
         self._workload.answered(request_id)
 
     def on_died(self, node_id: int) -> None:
-        """A node will answer nothing more."""
+        """A node has crashed and answers no more requests."""
         self._workload.died(node_id)
 
     def _change(self) -> None:
@@ -63,7 +64,7 @@ class Reconfiguration:
                     simulator.wipe(node_id, down_ms)
                 case MoveNode(node_id, port, down_ms):
                     simulator.move(node_id, port, down_ms)
-        simulator.schedule(self._workload.pause_ms(), self._change)
+        simulator.queue.schedule(self._workload.pause_ms(), self._change)
 
 
 def run_dynamic(
@@ -77,10 +78,21 @@ def run_dynamic(
     recorded: list[Action] | None = None,
     faults: tuple[str, ...] = FAULTS,
 ) -> Result:
-    """Simulate one quorum with changes of the voters; `kind` is a key of `kraft.sim.nodes.dynamic.DYNAMIC`.
+    """Simulate one quorum with voter changes (KIP-853).
 
-    A failure is raised with the seed and the end of the trace in its notes. `recorded` receives all actions up to a
-    failure.
+    Args:
+        seed: Determines the whole run.
+        nodes: The number of nodes; the seed draws the number of the first voters.
+        kind: A key of `kraft.sim.nodes.dynamic.DYNAMIC`.
+        chaos_ms: The virtual time with faults and voter changes, in ms.
+        calm_ms: The virtual time without faults in which the quorum must make progress, in ms.
+        keep_trace: Whether the result contains the whole trace.
+        recorded: Receives all actions, up to a failure.
+        faults: The names of the possible faults; the seed draws some of them.
+
+    Raises:
+        InvariantViolated: An invariant does not hold. The notes contain the seed and the end of the trace.
+        NoProgress: The quorum made no progress in the calm phase.
     """
     scenario = Scenario.drawn(kind, nodes, seed, is_forged=FORGED_FRAMES in faults)
     work = Reconfiguration(scenario)

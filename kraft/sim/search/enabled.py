@@ -7,15 +7,20 @@ from collections.abc import Iterator
 from kraft.quorum.events import FailureCause
 from kraft.sim.world.actions import Action, Crash, Deliver, Fail, Flushed, Resign, Return, Start, Tick
 from kraft.sim.world.driver import Exchange
-from kraft.sim.world.world import Host, World
+from kraft.sim.world.host import Host
+from kraft.sim.world.world import World
 
 NEVER_MS = 10**9
 
 
 def enabled(world: World) -> Iterator[Action]:
-    """Every event that the nodes wait for, and every possible fault; the caller draws the seeds of actions.
+    """The enabled actions of a world: every awaited event, and every possible fault.
 
-    A tick is possible at the node's deadline, or now.
+    A tick is enabled at the node's deadline, or now if the deadline has passed. The seeds in the actions are 0; the
+    caller draws others.
+
+    Args:
+        world: The world, which stays as it is.
     """
     for node_id, host in world.hosts.items():
         if host.is_running:

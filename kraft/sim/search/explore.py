@@ -1,4 +1,4 @@
-"""Walks everything that can happen to a small quorum, breadth first: the trace of a bug that is found is the shortest
+"""Explores all histories of a small quorum, breadth first, so that the schedule of a violation is a shortest one
 (Kafka: the TLA+ models of KRaft and their checker).
 
 The exploration ignores times: a timer may expire at any moment, and states that differ only in times are one state. A
@@ -28,30 +28,31 @@ from kraft.sim.search.schedule import Schedule, check_of
 from kraft.sim.state.forking import forked
 from kraft.sim.world.actions import Action, Crash, Deliver, Flushed, Return, SetClock, Start, Submit, Tick
 from kraft.sim.world.driver import Exchange
+from kraft.sim.world.host import START_MS, Host
 from kraft.sim.world.member_interface import Changed
 from kraft.sim.world.trace import Trace
-from kraft.sim.world.world import START_MS, Host, World
+from kraft.sim.world.world import World
 from metadata_log.types import NEVER_MS
 
 FIRST_ID: Final = 101
-"""Node ids that differ from all offsets and epochs, which are small, so that any text shows which is which."""
+"""The first node id. All offsets and epochs are smaller, so that a text shows which number is a node id."""
 MOST_NODES: Final = 9
 MOST_TIMERS: Final = 8
 TEXTS: Final = 10_000
-"""So many texts are remembered, as a step changes one or two of them."""
+"""The number of cached texts; a step changes one or two of them."""
 LOSES_ALL: Final = 2
-"""The seed of a crash after which nothing is left of what was not fsynced, and of one after which all is."""
+"""The seed of a crash that loses all data without fsync, and of one that loses none."""
 LOSES_NOTHING: Final = 17
 AT_ONCE: Final = QuorumConfig(
     retry_backoff_ms=0, append_linger_ms=0, election_backoff_max_ms=0, lost_leader_backoff_max_ms=0
 )
-"""Settings without backoffs: every remaining timer may end a leadership or begin an election."""
+"""Settings without backoffs: every remaining timer ends a leadership or begins an election."""
 _ID: Final = re.compile(r"(?<!\d)10[1-9](?!\d)")
 _NOISE: Final = re.compile(r"\b1[67]\d{11}\b|request_id=\d+|voters=\([\d, ]+\)|VoterSet\(.*|, directory_id=Uuid\(A+\)")
 
 
 class Scope(Struct, frozen=True, kw_only=True):
-    """How much may happen."""
+    """The bounds of an exploration."""
 
     nodes: int = 3
     last_epoch: int = 2
@@ -59,9 +60,9 @@ class Scope(Struct, frozen=True, kw_only=True):
     submissions: int = 1
     crashes: int = 1
     timeouts: int = 2
-    """So many times a node may lose its patience: with the leader, with an election, or as a leader with the others."""
+    """The maximal number of timeouts: of followers, of elections, and of leaders without a majority."""
     repeats: int = 0
-    """So many times a node may send again what was not answered."""
+    """The maximal number of repeated requests."""
     late_answers: int = 0
     """The maximal number of late or lost responses."""
     depth: int | None = None
@@ -69,7 +70,7 @@ class Scope(Struct, frozen=True, kw_only=True):
 
 
 class Budget(Struct, frozen=True):
-    """What may still happen."""
+    """The rest of the bounds of one history."""
 
     submissions: int
     crashes: int
@@ -79,19 +80,19 @@ class Budget(Struct, frozen=True):
 
 
 class Explored(Struct, frozen=True, kw_only=True):
-    """What was found: how many states there are, or the schedule that breaks a promise."""
+    """The result of an exploration: the number of states, or the schedule that violates an invariant."""
 
     states: int
     steps: int
-    """How many steps were taken, those to states that were known included."""
+    """The number of steps, including those to known states."""
     depth: int
-    """The length of the longest way that a new state was found on."""
+    """The length of the longest path to a new state."""
     is_complete: bool
-    """Whether the scope was walked to its end."""
+    """Whether the exploration has reached every state of the scope."""
     elections: int
-    """The most leaders that one history has seen."""
+    """The maximal number of leaders in one history."""
     committed: int
-    """The most records that one history has committed."""
+    """The maximal number of committed records in one history."""
     schedule: Schedule | None = None
 
 
@@ -99,16 +100,16 @@ class _State(Struct):
     world: World
     budget: Budget
     facts: dict[int, str]
-    """By node what `_facts_of` says of it."""
+    """The result of `_facts_of` for each node."""
     place: int
     """The index of its path in the list of paths."""
 
 
 class _Silence(Trace):
-    """The trace of nothing."""
+    """A trace without lines."""
 
     def add(self, now_ms: int, node_id: int, what: str) -> None:
-        """Drop the state."""
+        """Drop the line."""
 
 
 def explore(
@@ -118,9 +119,16 @@ def explore(
     most_states: int | None = None,
     on_depth: Callable[[int, int, int], None] = lambda depth, states, waiting: None,
 ) -> Explored:
-    """Explore the scope until a failure, until no new states are left, or up to `most_states` states.
+    """Explore a scope until a failure, until no new state is left, or up to a number of states.
 
-    `on_depth` receives the depth, the number of states and the number of new states after each round.
+    Args:
+        scope: The bounds.
+        mutant: The name of a bug to plant.
+        most_states: The limit on states; None for no limit.
+        on_depth: Receives the depth, the number of states and the number of new states after each round.
+
+    Returns:
+        The numbers of states and steps, and the schedule of a violation, if there is one.
     """
     scenario = Scenario(members="steady-core", nodes=scope.nodes, first_id=FIRST_ID, config=AT_ONCE)
     with planted(mutant):
@@ -128,7 +136,7 @@ def explore(
 
 
 class _Walk:
-    """Breadth first, one depth at a time."""
+    """A breadth-first search, one depth at a time."""
 
     def __init__(self, scope: Scope, scenario: Scenario, mutant: str | None, most_states: int | None) -> None:
         self._scope = scope
@@ -137,7 +145,7 @@ class _Walk:
         self._most_states = most_states
         self._seen: set[bytes] = set()
         self._ways: list[tuple[int, tuple[Action, ...]]] = []
-        """Of each state the place of the one before it, and what led from there to here."""
+        """For each state the index of the state before it, and the actions in between."""
         self._steps = 0
         self._elections = 0
         self._committed = 0
@@ -170,7 +178,7 @@ class _Walk:
     def _take(
         self, state: _State, actions: tuple[Action, ...], budget: Budget, following: list[_State]
     ) -> Schedule | None:
-        """Take one step; a new state is added to those that follow."""
+        """Take one step, and add a new state to `following`."""
         self._steps += 1
         node_ids = {action.node for action in actions}
         world = _fork(state.world, node_ids)
@@ -220,11 +228,11 @@ class _Walk:
         )
 
 
-# What can happen
+# The possible steps
 
 
 def _steps(world: World, budget: Budget) -> Iterator[tuple[tuple[Action, ...], Budget]]:
-    """Everything that can happen next, and what may still happen after it."""
+    """The possible next steps, each with the rest of the bounds after it."""
     for node_id, host in world.hosts.items():
         if not host.is_running:
             yield (Start(0, node_id, 0),), budget
@@ -247,7 +255,7 @@ def _steps(world: World, budget: Budget) -> Iterator[tuple[tuple[Action, ...], B
 
 
 def _ticks(node_id: int, host: Host, budget: Budget) -> Iterator[tuple[tuple[Action, ...], Budget]]:
-    """The timers of a node run out one after the other, until it repeats itself, and until it loses its patience."""
+    """The next timers of a node expire one after the other: up to a repeated request, and up to a change of state."""
     member = forked(_member(host))
     clock_ms = START_MS + host.clock_offset_ms
     actions: tuple[Action, ...] = ()
@@ -321,16 +329,16 @@ def _member(host: Host) -> CanonicalCore:
     return host.member
 
 
-# When two states are one
+# The identity of states
 
 
 def _key(world: World, budget: Budget, facts: dict[int, str]) -> bytes:
-    """16 bytes that are equal for states that differ only in the names of nodes, the numbers of requests, and times."""
+    """A digest of 16 bytes. States that differ only in node ids, ids of requests, and times have equal digests."""
     asked: dict[int, list[str]] = {node_id: [] for node_id in facts}
     for one in world.exchanges.values():
         asked[one.sender].append(f"{one.sender} asks {one.target} {one.message!r} {one.answers!r}")
     texts = {node_id: "\n".join((fact, *asked[node_id])) for node_id, fact in facts.items()}
-    history = f"{world.invariants.votes.leaders} {world.invariants.committed} {budget}"
+    history = f"{world.invariants.votes.leaders} {world.invariants.commits.batches} {budget}"
     unnamed = sorted((_unnamed(text, node_id), node_id) for node_id, text in texts.items())
     groups = [[node_id for _, node_id in group] for _, group in groupby(unnamed, itemgetter(0))]
     keys = []
@@ -344,14 +352,14 @@ def _key(world: World, budget: Budget, facts: dict[int, str]) -> bytes:
 
 @lru_cache(TEXTS)
 def _unnamed(text: str, node_id: int) -> str:
-    """The text with `own` for the node's own id, and `other` for all others."""
+    """The text with `own` for the id of the node, and `other` for all other ids."""
     own = str(node_id)
     return _in_order(_ID.sub(lambda found: "own" if found.group() == own else "other", text))
 
 
 @lru_cache(TEXTS)
 def _renamed(text: str, order: tuple[int, ...]) -> str:
-    """The text with the places of nodes for their ids."""
+    """The text with the positions of nodes in `order` in place of their ids."""
     names = {str(node_id): f"#{at}" for at, node_id in enumerate(order)}
     return _in_order(_ID.sub(lambda found: names[found.group()], text))
 
@@ -361,7 +369,7 @@ def _in_order(text: str) -> str:
 
 
 def _facts_of(host: Host) -> str:
-    """Everything that determines the future behaviour of a node, as unordered lines."""
+    """The facts that determine the future behaviour of a node, as unordered lines."""
     lines = [f"up {host.is_running} {len(host.flushing)}"]
     for at, fact in enumerate(_member(host).facts()):
         _explode(f"{at}", fact, lines)
@@ -369,7 +377,7 @@ def _facts_of(host: Host) -> str:
 
 
 def _explode(label: str, fact: object, lines: list[str]) -> None:
-    """Add lines; what belongs to another node has one of its own, as nodes may change places."""
+    """Add the lines of a fact. A fact about another node gets a line of its own, as nodes may change positions."""
     if not isinstance(fact, (tuple, list)):
         lines.append(f"{label} {fact!r}")
         return

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from kraft.sim.mutants import MUTANTS, planted
+from kraft.sim.mutants import FORMER_NAMES, MUTANTS, planted
 from kraft.sim.nodes.member_kinds import MakeMember
 from kraft.sim.nodes.workload_spec import WorkloadSpec
 from kraft.sim.runs.scenario import Scenario
@@ -26,7 +26,7 @@ FORMAT: Final = 1
 _FORMER_FIELDS: Final = {b'"commit_news_delay_ms"': b'"high_watermark_propagation_delay_ms"'}
 """Fields of the last release's schedules by their present names, for one release."""
 RAISES_FOR_OTHERS: Final = "_raise_if"
-"""Functions of this name only raise what the one that calls them has found."""
+"""The name of functions that only raise the violation that their caller has found."""
 
 
 class BadSchedule(MetadataLogError):
@@ -34,7 +34,7 @@ class BadSchedule(MetadataLogError):
 
 
 class Schedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What happened to a world that began as `scenario`, with the bug of this name planted."""
+    """The actions on a world that began as `scenario`, with a planted bug if `mutant` names one."""
 
     format: int = FORMAT
     scenario: Scenario
@@ -43,12 +43,12 @@ class Schedule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The failed check, as named by `check_of`; empty without a failure."""
     message: str = ""
     calm_ms: int = 0
-    """If given, all faults end after the actions, and this time later all nodes must have made progress."""
+    """If not 0, all faults end after the actions, and the quorum must make progress within this virtual time, in ms."""
     actions: tuple[Action, ...]
 
 
 class Replayed(Struct, frozen=True):
-    """What a schedule came to. `performed` is what could happen; the rest was about something that was not there."""
+    """The result of a replay. `performed` are the possible actions; the subjects of the others did not exist."""
 
     world: World
     performed: tuple[Action, ...]
@@ -56,12 +56,12 @@ class Replayed(Struct, frozen=True):
 
     @property
     def digest(self) -> str:
-        """A fingerprint of the trace."""
+        """The digest of the trace, in hexadecimal."""
         return self.world.trace.digest
 
 
 def encode_schedule(schedule: Schedule) -> bytes:
-    """JSON with one action per line."""
+    """Encode a schedule as JSON with one action per line, for `decode_schedule`."""
     header = msgspec.json.format(msgspec.json.encode(msgspec.structs.replace(schedule, actions=())), indent=1)
     assert header.endswith(b"[]\n}"), header
     lines = b",\n".join(msgspec.json.encode(action) for action in schedule.actions)
@@ -69,21 +69,27 @@ def encode_schedule(schedule: Schedule) -> bytes:
 
 
 def decode_schedule(data: bytes, source: str) -> Schedule:
-    """Read what `encode_schedule` wrote; `source` says where it was found.
+    """Decode the output of `encode_schedule`. Former names of settings and mutants are replaced by the present ones.
+
+    Args:
+        data: The content of a file.
+        source: The name of the file, for error messages.
 
     Raises:
-        BadSchedule: these bytes are no schedule, or of another format or a later version of Kraft.
+        BadSchedule: The data is not a schedule, has another format, or names an unknown mutant.
     """
     for former, name in _FORMER_FIELDS.items():
         data = data.replace(former, name)
     try:
         schedule = msgspec.json.decode(data, type=Schedule)
     except msgspec.DecodeError as failure:
-        raise BadSchedule(f"{source} is no schedule: {failure}") from failure
+        raise BadSchedule(f"{source} is not a schedule: {failure}") from failure
     if schedule.format != FORMAT:
         raise BadSchedule(f"{source} has the format {schedule.format}; this version reads {FORMAT}")
+    if schedule.mutant in FORMER_NAMES:
+        schedule = msgspec.structs.replace(schedule, mutant=FORMER_NAMES[schedule.mutant])
     if schedule.mutant is not None and schedule.mutant not in MUTANTS:
-        raise BadSchedule(f"{source} needs the mutant {schedule.mutant}, which is not known here")
+        raise BadSchedule(f"{source} needs the mutant {schedule.mutant}, which this version does not have")
     return schedule
 
 
@@ -99,24 +105,24 @@ def replay(
     """Perform all actions of a schedule again, until a failure.
 
     Args:
-        schedule: the schedule.
-        make_member: makes nodes of a kind that is not in `MEMBERS`.
-        workload_spec: the state machine of the nodes, if not counters.
-        trace: receives the lines of the trace.
-        driver: receives the notifications of the world.
-        on_performed: called after each performed action.
+        schedule: The schedule.
+        make_member: Makes nodes of a kind that is not in `MEMBERS`.
+        workload_spec: The state machine of the nodes, if not counters.
+        trace: Receives the lines of the trace.
+        driver: Receives the notifications of the world.
+        on_performed: Called after each performed action.
 
     Returns:
         The world at the end, the performed actions, and the failure, if any.
 
     Raises:
-        BadSchedule: the kind of nodes is unknown.
+        BadSchedule: The kind of nodes is unknown.
     """
     with planted(schedule.mutant):
         try:
             world = schedule.scenario.make_world(trace or Trace(keep_all=True), make_member, workload_spec)
         except KeyError as unknown:
-            raise BadSchedule(f"nodes of the kind {unknown} are not known here") from unknown
+            raise BadSchedule(f"this version has no nodes of the kind {unknown}") from unknown
         world.driver = driver or world.driver
         return perform_all(world, schedule, on_performed=on_performed)
 
@@ -130,7 +136,7 @@ def perform_all(
 ) -> Replayed:
     """Perform all actions of a schedule in a world in its initial state, until a failure.
 
-    `find` says what an action is in this world, and None if it is nothing there.
+    `find` returns the corresponding action in this world; None if there is none.
     """
     performed: list[Action] = []
     for action in schedule.actions:
@@ -164,7 +170,7 @@ def _end_in_calm(world: World, schedule: Schedule, performed: list[Action]) -> N
 
 
 def check_of(failure: BaseException) -> str:
-    """Which check a failure comes from: the kind of the failure and the function that raised it.
+    """The name of a failed check: the kind of the failure and the function that raised it.
 
     Two failures of one check count as the same bug, even with different nodes and offsets.
     """
@@ -179,5 +185,5 @@ def check_of(failure: BaseException) -> str:
 
 
 def function_of(check: str) -> str:
-    """The function in what `check_of` says, without its class; of one within another the outer one."""
+    """The function in a name of `check_of`, without its class; for a nested function the outer one."""
     return check.partition(" by ")[2].partition(".<locals>")[0].rpartition(".")[2]

@@ -12,39 +12,46 @@ from kraft.sim.nodes.cluster import CLUSTER
 from kraft.sim.nodes.dynamic import DYNAMIC
 from kraft.sim.nodes.member_kinds import LOADED, MEMBERS
 from kraft.sim.nodes.workload_spec import WorkloadSpec
-from kraft.sim.runs import brokers, loaded, simulator, voter_change_run
+from kraft.sim.runs import brokers, loaded, seeded_run, voter_change_run
 from kraft.sim.runs.scenario import Scenario
-from kraft.sim.runs.simulator import Result
+from kraft.sim.runs.seeded_run import Result
 from kraft.sim.search.schedule import Schedule, check_of
 from kraft.sim.world.actions import Action
 
 KINDS = tuple(name for name in (*MEMBERS, *DYNAMIC, CLUSTER) if name != "steady-core")
-"""The kinds of nodes in a run. Steady cores draw no random numbers, and so never elect a leader in a run."""
+"""The kinds of nodes in a run. Steady cores have no random numbers, and so never elect a leader in a run."""
 
 SURVIVORS = ("core", "replica", "controller", *DYNAMIC)
 """The kinds of nodes in a run with forged messages."""
 
 
 class SeedSearch(Struct, frozen=True, kw_only=True):
-    """The runs to look at, but for their seeds."""
+    """The settings of a search; each seed is one run."""
 
     members: str = "replica"
     """One of `KINDS`."""
     nodes: int = 3
+    """The number of voters."""
     brokers: int = 3
-    """How many, if the members are a cluster."""
+    """The number of brokers of a cluster."""
     workload_spec: WorkloadSpec | None = None
-    """Which state machine the members host, if that is what they do, and not counters."""
+    """The state machine of `state-machine` members; None for counters."""
     mutant: str | None = None
+    """The name of a bug to plant."""
     chaos_ms: int | None = None
-    """How long things go wrong; None for as long as is usual."""
+    """The virtual time with faults, in ms; None for the default of the kind of run."""
     faults: tuple[str, ...] = FAULTS
     """The names of possible faults; each seed draws some of them."""
 
     def run(self, seed: int, recorded: list[Action] | None = None) -> Result | Schedule:
-        """One run: what it came to, or the schedule that broke a promise in it. What happens is added to `recorded`.
+        """Simulate the run of a seed.
 
-        Without that, what happens is only written down when something was found and the same run is made again.
+        Args:
+            seed: Determines the whole run.
+            recorded: Receives all actions. Without this list, a run with a failure is repeated to record its actions.
+
+        Returns:
+            The result of the run, or the schedule of a run that violates an invariant.
         """
         with planted(self.mutant):
             actions = recorded
@@ -85,8 +92,8 @@ class SeedSearch(Struct, frozen=True, kw_only=True):
             chaos_ms = loaded.CHAOS_MS if self.chaos_ms is None else self.chaos_ms
             return loaded.run_loaded(seed, self.nodes, chaos_ms=chaos_ms, recorded=recorded, faults=self.faults)
         make_member = MEMBERS[self.members]
-        chaos_ms = simulator.CHAOS_MS if self.chaos_ms is None else self.chaos_ms
-        return simulator.run(
+        chaos_ms = seeded_run.CHAOS_MS if self.chaos_ms is None else self.chaos_ms
+        return seeded_run.run(
             seed,
             self.nodes,
             make_member=make_member,

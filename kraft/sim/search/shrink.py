@@ -42,9 +42,9 @@ from kraft.sim.world.trace import Trace
 from kraft.sim.world.world import NoProgress, World
 
 MOST_EVENTS: Final = 2_000_000
-"""So many inputs to nodes in all a search may cost: some minutes."""
+"""The default limit of a search, in inputs to nodes; the search then takes some minutes."""
 _RECENT: Final = 20
-"""So many of a node's last requests are looked through."""
+"""The number of a node's last requests in which the search looks for the message of an action."""
 _CALM_MS: Final = 20_000
 """A quorum without progress in a calm of this length is stuck."""
 
@@ -61,11 +61,20 @@ def shrink(
     most_events: int = MOST_EVENTS,
     on_shorter: Callable[[int], None] = lambda length: None,
 ) -> Schedule:
-    """A schedule that breaks the same promise with as few actions as can be found, no clocks that are wrong without
-    need, and no waiting without need.
+    """Find a schedule that fails the same check with fewer actions, fewer clock errors and shorter pauses.
 
     A schedule of a stuck quorum ends with the end of all faults, and each replay runs a new calm after that. With a
-    mutant, the correct code must make progress in that calm. `on_shorter` receives each shorter length.
+    mutant, the correct code must make progress in that calm.
+
+    Args:
+        schedule: The schedule of a failure.
+        make_member: Makes nodes of a kind that is not in `MEMBERS`.
+        workload_spec: The state machine of the nodes, if not counters.
+        most_events: The limit on inputs to nodes in all replays.
+        on_shorter: Receives the number of actions of each shorter schedule.
+
+    Returns:
+        The shortest schedule found within the limit.
     """
     shortened = _without_calm(schedule, make_member)
     if shortened is None:
@@ -129,14 +138,14 @@ class _Search:
         return self.best.actions
 
     def leave_out_groups(self) -> None:
-        """Leave out all actions of a kind, and all that happens at a node."""
+        """Try to remove all actions of one kind, and all actions at one node."""
         for kind in dict.fromkeys(type(action) for action in self._actions):
             self._try([action for action in self._actions if type(action) is not kind])
         for node_id in dict.fromkeys(action.node for action in self._actions):
             self._try([action for action in self._actions if action.node != node_id])
 
     def leave_out(self) -> None:
-        """Leave out ever smaller parts, the last first, until each action is needed."""
+        """Remove ever smaller parts, the last ones first, until every remaining action is necessary."""
         part = max(len(self._actions) // 2, 1)
         while True:
             before = len(self._actions)
@@ -150,7 +159,7 @@ class _Search:
             part = max(part // 2, 1)
 
     def leave_out_pairs(self) -> None:
-        """Leave out any two actions at once, until no two can go."""
+        """Remove pairs of actions, until every remaining pair is necessary."""
         pairs = combinations(range(len(self._actions)), 2)
         while (pair := next(pairs, None)) is not None:
             if self._try([action for place, action in enumerate(self._actions) if place not in pair]):
@@ -158,7 +167,7 @@ class _Search:
                 pairs = combinations(range(len(self._actions)), 2)
 
     def join(self) -> None:
-        """Let answers come at once, or requests arrive when their answers are awaited: the two are a round trip."""
+        """Join a request and its answer to a round trip, at the time of the request or of the answer."""
         place = 0
         while place < len(self._actions):
             action = self._actions[place]
@@ -178,7 +187,7 @@ class _Search:
         return False
 
     def simplify(self) -> None:
-        """Right the clocks, count submissions from one, say where only time passes, and close the gaps in that."""
+        """Correct the clocks, count submissions from one, replace actions by ticks, and shorten pauses."""
         self._try([_with_right_clock(action) for action in self._actions])
         self._try(_renumbered(self._actions))
         for place in range(len(self._actions)):
@@ -186,7 +195,7 @@ class _Search:
             self._close_gap(place)
 
     def _let_time_pass(self, place: int) -> None:
-        """A node that only sees by this action how late it is may as well look at its clock."""
+        """Try to replace an action by a tick of its node: only the time may matter."""
         if place < len(self._actions):
             action = self._actions[place]
             if not isinstance(action, Tick) and action.node != WORLD:
@@ -233,7 +242,7 @@ class _Search:
 
 
 def _found_again(world: World, action: Action) -> Action | None:
-    """The action, about the newest such message or fsync if its own is not there; None if there is none at all."""
+    """The action with its own message or fsync, or else with the newest one of that kind; None if there is none."""
     match action:
         case Deliver(node=target, sender=sender, kind=kind) | RoundTrip(node=sender, peer=target, kind=kind):
             own = world.exchanges.get((sender, action.number))
@@ -263,7 +272,7 @@ def _found_again(world: World, action: Action) -> Action | None:
 
 
 def _newest(world: World, sender: int, target: int, kind: str, fits: Callable[[Exchange], bool]) -> Exchange | None:
-    """The newest request of this kind that still waits for its answer and fits."""
+    """The newest pending request of this kind that fits."""
     newest = world.hosts[sender].requests
     for number in range(newest, max(newest - _RECENT, 0), -1):
         exchange = world.exchanges[sender, number]
@@ -287,7 +296,7 @@ def _with_right_clock(action: Action) -> Action:
 
 
 def _renumbered(actions: Sequence[Action]) -> list[Action]:
-    """The same with submissions counted from one."""
+    """The same actions with submissions counted from one."""
     numbers: dict[int, int] = {}
     renumbered: list[Action] = []
     for action in actions:

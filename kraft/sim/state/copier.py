@@ -1,6 +1,4 @@
-"""A copier of objects that walks their fields. `kraft.sim.state.forking` has the rules for what it cannot copy by
-itself.
-"""
+"""Copies objects field by field. `kraft.sim.state.forking` has rules for the classes that cannot be copied this way."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ from msgspec import Struct
 
 T = TypeVar("T")
 Memo = dict[int, Any]
-"""By the id of an original its copy, so that what two parts have in common is common to their copies, too."""
+"""The copies by the id of the original, so that an object shared by two originals is shared by their copies."""
 Copier = Callable[[Any, Memo], Any]
 
 
@@ -43,7 +41,7 @@ def fields_of(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def fork_fields(value: T, memo: Memo, **given: Any) -> T:
-    """A copy field by field; a field that is `given` has that value."""
+    """A copy field by field; the fields in `given` get these values."""
     made: T = object.__new__(type(value))
     memo[id(value)] = made
     for name, item in fields_of(value):
@@ -73,25 +71,25 @@ def _choose(kind: type) -> Copier:
 
 
 def known_copy(value: T, memo: Memo) -> T | None:
-    """The copy of an object, if it was made."""
+    """The copy of an object; None if there is no copy yet."""
     return memo.get(id(value))
 
 
 def note_copy(value: T, made: T, memo: Memo) -> T:
-    """Note the copy of an object, and give it back."""
+    """Note the copy of an object, and return the copy."""
     memo[id(value)] = made
     return made
 
 
 def meet(value: object, met: set[int]) -> bool:
-    """Note that an object was met; whether it was not met before."""
+    """Note an object; returns whether the object is new."""
     is_new = id(value) not in met
     met.add(id(value))
     return is_new
 
 
 def share(value: Any, memo: Memo) -> Any:
-    """The original itself, which is immutable."""
+    """The original, which is immutable."""
     return value
 
 
@@ -185,7 +183,7 @@ def _copy_partial(value: partial[Any], memo: Memo) -> partial[Any]:
 
 
 SHARED: Final[set[type]] = {int, str, bytes, bool, float, frozenset, type(None)}
-"""The types of what cannot change, as far as they were met."""
+"""The immutable types known so far."""
 _BY_BASE: Final[dict[type, Copier]] = {
     **dict.fromkeys((*SHARED, Enum, type, FunctionType, BaseException), share),
     dict: _copy_dict,
@@ -204,5 +202,5 @@ COPIERS: Final = _Copiers()
 
 
 def declare(copiers: dict[type, Copier]) -> None:
-    """Say how these types and their subclasses are copied."""
+    """Declare the copiers of these types and their subclasses."""
     _BY_BASE.update(copiers)

@@ -25,31 +25,33 @@ from metadata_log.serde import Message
 
 Fact = object
 Summary = Callable[[Any], Fact]
-"""Makes of an object, all that matters of it."""
+"""Returns the relevant parts of an object."""
 _PLAIN: Final = (int, float, str, bytes, bytearray, Enum, type(None), Message)
-"""The types of what is printed as it is."""
+"""The types with a `repr` that contains their whole value."""
 
 
 def fingerprint(replica: Replica) -> bytes:
-    """16 bytes that differ for replicas that can behave differently, random numbers to come apart.
+    """A digest of 16 bytes. Replicas that can behave differently have different digests, apart from random numbers.
 
-    They do not depend on hash seeds. The disk counts only if it is a `MemoryDisk`. Raises `TypeError` where the replica
-    holds an object that no rule covers.
+    The digest does not depend on hash seeds. The disk counts only if it is a `MemoryDisk`.
+
+    Raises:
+        TypeError: The replica refers to an object that no rule covers.
     """
     facts = FactsOf()(replica)
     return blake2b(repr(facts).encode(), digest_size=16).digest()
 
 
 class FactsOf:
-    """Walks an object, and gives nested tuples of plain values. What was walked before is named by its type only.
+    """Walks an object, and returns nested tuples of plain values. The type alone stands for a repeated object.
 
-    `summaries` say by type what matters of an object, in place of all its fields that are not irrelevant.
+    `summaries` has functions for types with other relevant parts than their relevant fields.
     """
 
     def __init__(self, summaries: Mapping[type, Summary] | None = None) -> None:
         self._summaries: Mapping[type, Summary] = SUMMARIES if summaries is None else {**SUMMARIES, **summaries}
         self._ways: dict[type, Callable[[Any, set[int]], Fact]] = {}
-        """By type how to walk an object of it."""
+        """The function that walks objects of a type."""
 
     def __call__(self, value: Any) -> Fact:
         """The facts of a value."""
@@ -128,17 +130,17 @@ def relevant_names(value: Any) -> tuple[str, ...]:
 def _relevant_names(kind: type[Any], attributes: tuple[str, ...] | None) -> tuple[str, ...]:
     slots, irrelevant = field_names(kind), irrelevant_of(kind)
     if attributes is None and not slots:
-        raise TypeError(f"no rule says what matters of a {kind.__qualname__}")
+        raise TypeError(f"no rule names the relevant parts of a {kind.__qualname__}")
     return tuple(name for name in (*slots, *sorted(attributes or ())) if name not in irrelevant)
 
 
 def irrelevant_of(kind: type[Any]) -> Mapping[str, str]:
-    """By name the fields of a class that do not count, and why."""
+    """The irrelevant fields of a class, each with its reason."""
     return {name: why for base in kind.__mro__ for name, why in IRRELEVANT.get(base, {}).items()}
 
 
 def is_plain(kind: type[Any]) -> bool:
-    """Whether a struct cannot change and holds plain values only, so that its `repr` says all of it."""
+    """Whether a struct is immutable and has only plain fields, so that its `repr` contains its whole value."""
     if issubclass(kind, Message):
         return True
     if not kind.__struct_config__.frozen or kind in IRRELEVANT:
@@ -158,13 +160,13 @@ def _is_plain_hint(hint: Any) -> bool:
 
 _LEAVES: Final = frozenset((int, float, str, bytes, bool, type(None)))
 SUMMARIES: Final[Mapping[type, Summary]] = {
-    # The contents of the files, now and after a crash. How often it has crashed does not count.
+    # The contents of the files, now and after a crash, but not the number of crashes.
     MemoryDisk: lambda disk: disk.fingerprint(),
     MemoryFile: lambda file: (file._path, file._writable, file._life == file._disk._life),
     MemoryLock: lambda lock: (lock._name, lock._life == lock._disk._life),
     # The image follows from the log and this offset.
     MetadataImage: lambda image: image.end,
-    # The numbers to come do not count.
+    # Future random numbers do not count.
     Random: lambda _: None,
     BaseException: repr,
 }

@@ -36,15 +36,21 @@ _Tee: Final[type[Any]] = type(tee((), 1)[0])
 
 
 def forked(value: T, memo: Memo | None = None) -> T:
-    """A copy that can go its own way; what cannot change is shared. Raises `TypeError` for an object without fields
-    that no rule covers, such as a generator.
+    """An independent copy, which shares immutable objects with the original.
+
+    Args:
+        value: The original.
+        memo: The copies so far, if the original shares objects with other originals.
+
+    Raises:
+        TypeError: An object has no fields and no rule, such as a generator.
     """
     found: T = COPIERS[type(value)](value, {} if memo is None else memo)
     return found
 
 
 def _disk(disk: MemoryDisk, memo: Memo) -> MemoryDisk:
-    """The contents are shared until one side changes them."""
+    """The copies share the contents of files until one of them changes a file."""
     found = known_copy(disk, memo)
     if found is None:
         found = note_copy(disk, disk.fork(), memo)
@@ -77,12 +83,12 @@ def _lock(lock: MemoryLock, memo: Memo) -> MemoryLock:
 
 
 def _flush_handle(handle: FlushHandle, memo: Memo) -> FlushHandle:
-    """Frozen, but not what it holds."""
+    """A frozen struct with mutable fields."""
     return FlushHandle(forked(handle.file, memo), handle.offset, handle.generation, forked(handle.failure, memo))
 
 
 def _snapshot_work(work: SnapshotWork, memo: Memo) -> SnapshotWork:
-    """The values are those of an image, so that a second iterator gives the same."""
+    """The values come from an image, so that a second iterator yields the same values."""
     values = islice(work.source(), work.taken, None)
     return SnapshotWork(forked(work.writer, memo), work.source, values, work.timestamp_ms, work.taken)
 
@@ -103,7 +109,7 @@ def _agent(agent: BrokerAgent, memo: Memo) -> BrokerAgent:
 
 
 def _iterator(owner: object, name: str) -> Iterator[Any] | None:
-    """An iterator at the same place, with `tee`; the owner gets one, too, as two share their source from now on."""
+    """A copy of an iterator at the same position, made by `tee`; the owner gets the other iterator of the pair."""
     iterator: Iterator[Any] | None = getattr(owner, name)
     if iterator is not None and not isinstance(iterator, _Tee):
         (iterator,) = tee(iterator, 1)
@@ -154,7 +160,7 @@ def _held_reply(held: HeldReply, replica: Replica, memo: Memo) -> HeldReply:
     made = HeldReply(held.event, held.peer_id, replica._begin_of(held.event))
     made.taken, made.is_judged = held.taken, held.is_judged
     basis, steps = made._begin()
-    # What was judged against a log that has changed since begins anew with the next turn, here as there.
+    # If the log has changed since, both the original and the copy judge the response anew in their next turn.
     if held.has_begun and basis == forked(held._basis, memo):
         for _ in range(held.taken):
             next(steps)
@@ -179,7 +185,7 @@ def _decisions(decisions: Decisions, controller: QuorumController, memo: Memo) -
         memo,
         _current=None if current is None else _under_way(current, controller, memo),
         _reads=deque(_under_way(read, controller, memo) for read in decisions._reads),
-        # What was replayed ahead is replayed again where it is missing.
+        # The copy replays these records again when it needs them.
         _ahead=None,
     )
 
@@ -212,7 +218,7 @@ def _machine_host(host: StateMachineHost, memo: Memo) -> StateMachineHost:
     machine = note_copy(host.machine, host._make(), memo)
     machine.restore(host.machine.snapshot())
     made = fork_fields(host, memo, _apply_to_machine=None, _restore_machine=None, _snapshot_machine=None)
-    # Functions that watch the original's machine do not watch the copy's.
+    # The copy does not call the functions that watch the original's machine.
     made.watch(lambda _, function: function)
     return made
 

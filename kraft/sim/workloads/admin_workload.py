@@ -52,7 +52,7 @@ class AdminWorkload:
         }
 
     def pause_ms(self) -> int:
-        """How long until the next request."""
+        """The time until the next request, in ms."""
         return 1 + int(self._rng.expovariate(1 / self._mean_ms))
 
     def next_request(self, image: MetadataImage) -> Message:

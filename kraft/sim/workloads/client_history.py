@@ -16,7 +16,7 @@ from kraft.sim.nodes.state_machine_member import Line, StateMachineMember
 from kraft.sim.nodes.workload_spec import WorkloadSpec
 from kraft.sim.workloads.linearizability import Operation, Verdict, check
 from kraft.sim.world.member_interface import Done, Member, Output
-from kraft.sim.world.world import World
+from kraft.sim.world.simulated_quorum import SimulatedQuorum
 from metadata_log.serde import Message
 
 CLIENTS: Final = 3
@@ -33,9 +33,9 @@ class Asked(Struct):
     line: Line
     invoked_ms: int
     committed_end: int
-    """Where the last command ends that was committed by then."""
+    """The offset after the last command committed before the operation."""
     epoch: int
-    """That a majority of the voters had come to by then."""
+    """The epoch that a majority of the voters had reached before the operation."""
     returned_ms: int | None = None
     answer: Any = None
 
@@ -55,25 +55,25 @@ class ClientHistory:
         self._asked: dict[object, Asked] = {}
         self._of_submission: dict[int, object] = {}
         self._states: dict[int, tuple[bytes, bytes]] = {}
-        """By the offset that was applied, what that came to."""
+        """The sessions and the state of the machine, by applied offset."""
         self._applied: dict[int, int] = {}
 
-    def submitting(self, submit_id: int, line: str, world: World) -> None:
+    def submitting(self, submit_id: int, line: str, world: SimulatedQuorum) -> None:
         """A client is about to send a request. All requests with one sequence number must be equal."""
         parsed, ledger = Line.parse(line), world.invariants
         name = submit_id if parsed.client is None else line
         self._of_submission[submit_id] = name
-        self._asked.setdefault(name, Asked(parsed, world.now_ms, ledger.values_end, ledger.majority_epoch))
+        self._asked.setdefault(name, Asked(parsed, world.now_ms, ledger.commits.values_end, ledger.majority_epoch))
 
     def administering(self, request: Message) -> None:
         """A state machine is not administered."""
         raise AssertionError(f"no controller answers {request}")
 
-    def started(self, member: Member, world: World) -> None:
+    def started(self, member: Member, world: SimulatedQuorum) -> None:
         """A node has started."""
         self._compare(member)
 
-    def stepped(self, member: Member, outputs: list[Output], world: World) -> None:
+    def stepped(self, member: Member, outputs: list[Output], world: SimulatedQuorum) -> None:
         """A node has completed a step: it may have applied batches or answered clients."""
         self._compare(member)
         for output in outputs:
@@ -118,11 +118,11 @@ class ClientHistory:
                     f" and that of another node was {_shown(other)}"
                 )
 
-    def unsettled(self, world: World) -> str:
+    def unsettled(self, world: SimulatedQuorum) -> str:
         """There is no requirement beyond those for every quorum."""
         return ""
 
-    def concluded(self, world: World) -> None:
+    def concluded(self, world: SimulatedQuorum) -> None:
         """The run is over: there must be an order of all operations that explains all answers (Linearizability)."""
         finding = check(self.operations(), self._workload_spec.initial, self._workload_spec.step)
         if finding.verdict is Verdict.VIOLATED:
@@ -164,7 +164,7 @@ class ClientWorkload:
         self._under_way: dict[str, Line] = {}
         """The present request of each client with sequence numbers."""
 
-    def candidates(self, world: World) -> list[int]:
+    def candidates(self, world: SimulatedQuorum) -> list[int]:
         """The possible targets of a client: all running nodes."""
         return world.running_voters()
 

@@ -25,10 +25,10 @@ _PARTS: Final = (10_000, 100_000)
 
 
 class Operation(Struct, frozen=True, kw_only=True):
-    """What one client did. `invoked` and `returned` are moments of one clock; those of one moment are concurrent.
+    """One operation of a client. `invoked` and `returned` are times of one clock; equal times count as concurrent.
 
-    `returned` is None if no answer came; `output` has no meaning then. Operations of different keys do not affect each
-    other: each key is a small history of its own, which is what makes long ones affordable.
+    `returned` is None without a response; `output` has no meaning then. Operations of different keys do not affect each
+    other: the search checks the history of each key alone, which keeps long histories feasible.
     """
 
     client: Hashable
@@ -68,8 +68,16 @@ def check(
 ) -> Finding:
     """Decide whether a history is linearizable.
 
-    The search ends after `budget` steps of the model in total, or when `is_late`, called from time to time, returns
-    true. The verdict may then be `UNDECIDED`. A violation of one key is reported even if other keys stay undecided.
+    Args:
+        history: The operations, in any order.
+        initial: The initial state of the model for each key.
+        step: The model: from a state and an input to the new state and the output. States are hashable.
+        budget: The maximal number of calls of `step`.
+        is_late: Called from time to time; the search ends when it returns true.
+
+    Returns:
+        The verdict, `UNDECIDED` if the search has ended early. A violation of one key is reported even if other keys
+        stay undecided.
     """
     by_key: dict[Hashable, list[Operation]] = {}
     for operation in history:
@@ -127,10 +135,10 @@ class _Search:
             self._previous[other] = one
 
     def run(self) -> Verdict:
-        """Search until an order is found, none is left, or the budget is spent.
+        """Search until an order is found, no order is left, or the budget is exhausted.
 
-        Mostly few of the unanswered operations have happened in a row, so orders with few are looked for as well. No
-        search knows beforehand whether it will be short: all begin with a small part of the budget.
+        In most histories few unanswered operations took effect in a row, so further searches try only such orders. The
+        length of a search is not known in advance, so each search first gets a small part of the budget.
         """
         if self._answered == 0:
             return Verdict.LINEARIZABLE
@@ -186,11 +194,11 @@ class _Search:
             self._put_back(path.pop()[0])
 
     def _options(self, state: Any, most_open: int) -> Iterator[tuple[int, Any]]:
-        """What may be next, and the state that it leaves; unanswered operations only if any more may follow.
+        """The possible next operations, each with the state after it; unanswered ones only while `most_open` allows.
 
-        What was answered and changes nothing here goes first, as reads can only be harder to explain later; but a write
-        of what is there already may be needed after another one, so the rest must be tried, too. What was not answered
-        goes last; of equal ones, the first stands for all.
+        Answered operations that leave the state as it is come first, as later states explain a read no better. The
+        search must try the other answered ones, too: a write of the present value may be needed after another write.
+        Unanswered operations come last; of several with equal inputs, the first represents all.
         """
         unchanging: list[tuple[int, Any]] = []
         answered: list[tuple[int, Any]] = []
@@ -239,9 +247,9 @@ class _Search:
 
 
 def _explain(operations: Sequence[Operation], initial: Any, step: Step, budget: int) -> tuple[Operation, str]:
-    """The first answer that no order explains: what happened before it is a linearizable history, with it it is not.
+    """The first response that no order explains: the history before the response is linearizable, with it it is not.
 
-    Beginnings of a linearizable history are linearizable, so the first bad one is found by halving.
+    Every beginning of a linearizable history is linearizable, so a binary search finds the response.
     """
     ends = sorted({one.returned for one in operations if one.returned is not None})
     good, bad = -1, len(ends) - 1
@@ -268,7 +276,7 @@ def _explain(operations: Sequence[Operation], initial: Any, step: Step, budget: 
 
 
 def _until(operations: Sequence[Operation], end: int) -> list[Operation]:
-    """The history as it was at that moment: later calls are not there, later answers are open."""
+    """The history at that time: without later calls, and with later responses still open."""
     return [
         one if one.returned is not None and one.returned <= end else replace(one, returned=None, output=None)
         for one in operations
@@ -279,7 +287,7 @@ def _until(operations: Sequence[Operation], end: int) -> list[Operation]:
 def _first_to_blame(
     history: list[Operation], end: int, initial: Any, step: Step, budget: int
 ) -> tuple[Operation, list[Operation]]:
-    """Of the answers of the last moment the first that makes the history bad, and the history with those before it."""
+    """The first of the responses at time `end` that makes the history illegal, and the history up to this response."""
     last = [place for place, one in enumerate(history) if one.returned == end]
     answers = [history[place] for place in last]
     for place in last:
@@ -294,7 +302,7 @@ def _first_to_blame(
 def _explained_outputs(
     history: Sequence[Operation], culprit: Operation, initial: Any, step: Step, budget: int
 ) -> list[Any]:
-    """What the culprit could have answered; each is tried, so this is true, and complete within the budget."""
+    """The outputs of the culprit that some order explains; the search tries each of them within the budget."""
     tried: list[Any] = []
     others = [one for one in history if one is not culprit]
 
@@ -313,7 +321,7 @@ def _explained_outputs(
 
 
 class _Never:
-    """Equal to no output, so that a search for it visits every state."""
+    """A value that differs from every output, so that a search for this output visits every state."""
 
 
 def _overlap(one: Operation, other: Operation) -> bool:

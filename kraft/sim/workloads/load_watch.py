@@ -1,4 +1,4 @@
-"""What must become of controllers that have much to decide: a silent broker is fenced, and leaders stay."""
+"""The checks of runs with slow decisions: a silent broker is fenced, and leaders keep their leadership."""
 
 from __future__ import annotations
 
@@ -7,39 +7,39 @@ from typing import Final
 from kraft.invariants.violation import InvariantViolated
 from kraft.sim.nodes.replica_member import ReplicaMember
 from kraft.sim.world.member_interface import Member, Output
-from kraft.sim.world.world import World
+from kraft.sim.world.simulated_quorum import SimulatedQuorum
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
 
 BROKERS: Final = (101, 102, 103)
 SILENT: Final = BROKERS[-1]
-"""The broker that falls silent when all faults have ended."""
+"""The broker that stops sending heartbeats when all faults have ended."""
 TOPICS: Final = 20
 MOST_ELECTIONS: Final = 3
 """The maximal number of leaders after the end of all faults: the present one, and successors after a resignation."""
 
 
 class LoadWatch:
-    """The `Watch` of a world with much to decide."""
+    """The `Watch` of a world with slow decisions."""
 
     def __init__(self) -> None:
         self._elections: int | None = None
 
-    def fall_silent(self, world: World) -> None:
-        """From now on leaders are counted."""
+    def fall_silent(self, world: SimulatedQuorum) -> None:
+        """Count the elections from now on: a broker has stopped sending heartbeats."""
         self._elections = world.invariants.votes.elections
 
-    def submitting(self, submit_id: int, line: str, world: World) -> None:
+    def submitting(self, submit_id: int, line: str, world: SimulatedQuorum) -> None:
         """Nothing to do: the ledger of the world observes the outcome."""
 
     def administering(self, request: Message) -> None:
         """Nothing to do: the quorum may perform or refuse the request."""
 
-    def started(self, member: Member, world: World) -> None:
-        """Nothing is remembered of a node."""
+    def started(self, member: Member, world: SimulatedQuorum) -> None:
+        """Nothing to do: no state belongs to a node."""
 
-    def stepped(self, member: Member, outputs: list[Output], world: World) -> None:
-        """Leaders do not come and go by themselves, and only registered brokers have sessions."""
+    def stepped(self, member: Member, outputs: list[Output], world: SimulatedQuorum) -> None:
+        """Check that leaders change only with faults, and that only registered brokers have sessions."""
         assert isinstance(member, ReplicaMember), member
         controller = member.controller
         if controller is not None and controller.is_active:
@@ -55,8 +55,8 @@ class LoadWatch:
                 f"{count} leaders were elected since all faults ended: {world.invariants.votes.leaders}"
             )
 
-    def unsettled(self, world: World) -> str:
-        """All topics are there, and the silent broker is fenced."""
+    def unsettled(self, world: SimulatedQuorum) -> str:
+        """What is missing until all topics exist and the silent broker is fenced; empty if nothing is."""
         image = image_of_leader(world)
         if image is None:
             return "no controller is active"
@@ -65,12 +65,12 @@ class LoadWatch:
         silent = image.brokers.by_id.get(SILENT)
         return "" if silent is not None and silent.fenced else f"broker {SILENT} is not fenced: {silent}"
 
-    def concluded(self, world: World) -> None:
-        """There is nothing that can only be judged now."""
+    def concluded(self, world: SimulatedQuorum) -> None:
+        """Nothing to do: all checks happen during the run."""
 
 
-def image_of_leader(world: World) -> MetadataImage | None:
-    """What the active controller has committed; None if there is none."""
+def image_of_leader(world: SimulatedQuorum) -> MetadataImage | None:
+    """The committed metadata of the active controller; None if there is none."""
     for node_id in world.leaders():
         member = world.hosts[node_id].member
         assert isinstance(member, ReplicaMember), member

@@ -1,4 +1,4 @@
-"""Shows the partition ledger everything that is committed, and what each node makes of it."""
+"""Shows the partition ledger all committed batches, and the metadata of each node."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from kraft.invariants.partitions import PartitionLedger
 from kraft.sim.nodes.replica_member import ReplicaMember
 from kraft.sim.workloads.admin_workload import is_unclean_election
 from kraft.sim.world.member_interface import Member, Output
-from kraft.sim.world.world import World
+from kraft.sim.world.simulated_quorum import SimulatedQuorum
 from metadata_log.image import MetadataImage, Partition
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch
@@ -23,7 +23,7 @@ class PartitionWatch:
         self._checked: dict[int, MetadataImage] = {}
         self._place = 0
 
-    def submitting(self, submit_id: int, line: str, world: World) -> None:
+    def submitting(self, submit_id: int, line: str, world: SimulatedQuorum) -> None:
         """Nothing to do: the ledger of the world observes the outcome."""
 
     def administering(self, request: Message) -> None:
@@ -35,7 +35,7 @@ class PartitionWatch:
                 if topic_id is not None:
                     self.ledger.forced.update((topic_id, number) for number in asked.partitions)
 
-    def started(self, member: Member, world: World) -> None:
+    def started(self, member: Member, world: SimulatedQuorum) -> None:
         """A node has started; a broker perhaps after a clean shutdown."""
         assert isinstance(member, ReplicaMember), member
         self._checked.pop(member.node_id, None)
@@ -45,15 +45,15 @@ class PartitionWatch:
             self.ledger.clean_starts[settings.incarnation_id] = settings.options.previous_epoch >= 0
         self._look(member, world)
 
-    def stepped(self, member: Member, outputs: list[Output], world: World) -> None:
-        """A node has done something: what is committed, and what this node makes of it."""
+    def stepped(self, member: Member, outputs: list[Output], world: SimulatedQuorum) -> None:
+        """A node has completed a step: check newly committed batches, and the metadata of the node."""
         assert isinstance(member, ReplicaMember), member
         self._look(member, world)
 
-    def _look(self, member: ReplicaMember, world: World) -> None:
-        invariants = world.invariants
-        while self._place < len(invariants.committed):
-            batch, values = invariants.committed[self._place], invariants.committed_values(self._place)
+    def _look(self, member: ReplicaMember, world: SimulatedQuorum) -> None:
+        commits = world.invariants.commits
+        while self._place < len(commits.batches):
+            batch, values = commits.batches[self._place], commits.values[self._place]
             self._place += 1
             if values:
                 end = OffsetAndEpoch(epoch=batch.epoch, offset=batch.next_offset)
@@ -69,10 +69,10 @@ class PartitionWatch:
             self._checked[member.node_id] = image
             self.ledger.check_node(member.node_id, image, is_published=controller is None)
 
-    def concluded(self, world: World) -> None:
-        """There is nothing that can only be judged now."""
+    def concluded(self, world: SimulatedQuorum) -> None:
+        """Nothing to do: all checks happen during the run."""
 
-    def unsettled(self, world: World) -> str:
+    def unsettled(self, world: SimulatedQuorum) -> str:
         """Which requirement after the end of all faults is not met yet; empty if none."""
         image = self.ledger.image
         for broker_id in self._broker_ids:

@@ -17,7 +17,7 @@ from msgspec import Struct
 from kraft.quorum.values import ReplicaKey
 from kraft.quorum.voter_history import DYNAMIC
 from kraft.quorum.voters import majority
-from kraft.sim.nodes.replica_member import CLUSTER_ID
+from kraft.sim.world.member_interface import CLUSTER_ID
 from kraft.sim.world.world import World
 from metadata_log.image.features import KRAFT_VERSION
 from metadata_log.serde import Message
@@ -62,7 +62,7 @@ Step = AskVoters | WipeDisk | MoveNode
 
 
 class _Asked(Struct, frozen=True):
-    """A change that may still come; `is_addition` or the removal of a voter."""
+    """A requested voter change without an answer: an addition or a removal."""
 
     node_id: int
     key: ReplicaKey
@@ -91,9 +91,9 @@ class VoterWorkload:
         self._lingering: list[tuple[int, ReplicaKey]] = []
 
     def pause_ms(self) -> int:
-        """How long until the next change."""
+        """The time until the next change, in ms."""
         if self._rng.random() < 0.3:
-            # Then a leader that could not commit the last change has just given up waiting for it.
+            # By then a leader that could not commit the last change has just stopped waiting.
             return self._timeout_ms + self._rng.randint(1, 100)
         return 1 + int(self._rng.expovariate(1 / self._mean_ms))
 
@@ -106,7 +106,7 @@ class VoterWorkload:
         self._asked = {at: one for at, one in self._asked.items() if one.node_id != node_id}
 
     def next_steps(self, world: World, now_ms: int) -> list[Step]:
-        """What happens now; often nothing, as not everything may happen that is drawn."""
+        """The next changes and faults; often none, as a drawn one may not be safe now."""
         rng = self._rng
         (kind,) = rng.choices(list(self._weights), list(self._weights.values()))
         match kind:
@@ -189,7 +189,7 @@ class VoterWorkload:
         changes = [(one.key, one.is_addition) for one in self._asked.values()]
         changes += [(key, True) for until_ms, key in self._lingering if until_ms > now_ms]
         if lost is not None:
-            # It may just have asked to be made a voter.
+            # The node may have requested just now to become a voter.
             changes.append((lost, True))
         if removed is not None:
             changes.append((removed, False))

@@ -14,14 +14,14 @@ class Workload:
         self._rng = rng
         self._mean_ms = rng.choice(means_ms)
         self.next_id = 1
-        """Of the next submission."""
+        """The id of the next submission."""
 
     def candidates(self, world: World) -> list[int]:
         """The possible targets of a submission: the nodes in the leader state, or else the running voters."""
         return world.leaders() or world.running_voters()
 
     def pause_ms(self) -> int:
-        """How long until the next submission."""
+        """The time until the next submission, in ms."""
         return 1 + int(self._rng.expovariate(1 / self._mean_ms))
 
     def next_submission(self, candidates: list[int]) -> tuple[int, int, str]:

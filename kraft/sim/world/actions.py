@@ -30,7 +30,7 @@ class Start(Happening, frozen=True, tag="start"):
 
 
 class Crash(Happening, frozen=True, tag="crash"):
-    """A node dies; the seed draws what is lost of what was not fsynced."""
+    """A node crashes; the seed draws the lost part of its data without fsync."""
 
     seed: int
 
@@ -43,19 +43,19 @@ class CrashSoon(Happening, frozen=True, tag="crash-soon"):
 
 
 class Wipe(Happening, frozen=True, tag="wipe"):
-    """A node that is down has an empty disk from now on; the seed draws the id of its directory."""
+    """A stopped node gets an empty disk; the seed draws the id of its directory."""
 
     seed: int
 
 
 class Move(Happening, frozen=True, tag="move"):
-    """A node that is down listens at another port from now on."""
+    """A stopped node listens at another port from its next start on."""
 
     port: int
 
 
 class Deliver(Happening, frozen=True, tag="deliver"):
-    """A request reaches its target, `node`; once more is a duplicate."""
+    """A request reaches its target, `node`; each further delivery is a duplicate."""
 
     sender: int
     number: int
@@ -73,7 +73,7 @@ class Return(Happening, frozen=True, tag="return"):
 
 
 class RoundTrip(Happening, frozen=True, tag="round-trip"):
-    """A request of `node` reaches its target, and the answer, if there is one at once, `node`."""
+    """A request of `node` reaches its target, and an immediate answer reaches `node`."""
 
     peer: int
     number: int
@@ -81,7 +81,7 @@ class RoundTrip(Happening, frozen=True, tag="round-trip"):
 
 
 class Fail(Happening, frozen=True, tag="fail"):
-    """`node` learns that there will be no answer to its request."""
+    """A request of `node` fails."""
 
     peer: int
     number: int
@@ -96,7 +96,7 @@ class Flushed(Happening, frozen=True, tag="flushed"):
 
 
 class Tick(Happening, frozen=True, tag="tick"):
-    """A node looks at its clock."""
+    """A node reads its clock, and its expired timers take effect."""
 
 
 class Submit(Happening, frozen=True, tag="submit"):
@@ -136,7 +136,7 @@ class Forge(Happening, frozen=True, tag="forge"):
     body: bytes
     """The body of the response in wire format, in the version of the request."""
     what: str
-    """What the answer says, for readers of a schedule."""
+    """A description of the response for readers of a schedule."""
 
 
 class Resign(Happening, frozen=True, tag="resign"):
@@ -176,28 +176,28 @@ class FailDisk(Happening, frozen=True, tag="fail-disk"):
 
 
 class LimitDisk(Happening, frozen=True, tag="limit-disk"):
-    """The disk of a node accepts this number of further bytes and is full then; without a number, there is no limit."""
+    """The disk of a node accepts this number of further bytes; without a number, there is no limit."""
 
     seed: int
     free_bytes: int | None = None
 
 
 class DamageDisk(Happening, frozen=True, tag="damage-disk"):
-    """The disk of a node loses something for good, unless that is more than a quorum bears; the seed draws what."""
+    """The disk of a node is damaged permanently, if the quorum bears the loss; the seed draws the damage."""
 
     what: Damage
     seed: int
 
 
 class Note(Happening, frozen=True, tag="note"):
-    """Something that explains what follows and changes nothing by itself, such as a cut in the network."""
+    """A remark without effect that explains the next actions, such as a cut in the network."""
 
     text: str
 
 
 class Conclude(Happening, frozen=True, tag="conclude"):
-    """The run is over: perform the checks that need its end. With `settled_at`, also check that all nodes follow one
-    leader and know everything below that offset as committed.
+    """The run is over: perform the final checks. With `settled_at`, also check that all nodes follow one leader and
+    know everything below that offset as committed.
     """
 
     settled_at: int = 0

@@ -20,19 +20,19 @@ FETCH_TIMEOUTS: Final = 4
 
 
 class Leadership(Struct):
-    """Of a leader its epoch and voters, and since when it has led them without a break."""
+    """An uninterrupted leadership: the epoch, the voters, and its times by the clock of the leader."""
 
     epoch: int
     voters: VoterSet
     since_ms: int
     stepped_ms: int
-    """When it was last seen to do something."""
+    """The time of the last step of the leader."""
     safe_until_ms: int
-    """Until then it has heard enough of them lately, even if it hears nothing more."""
+    """Until then the leader need not resign, even without further requests of voters."""
 
 
 class CheckQuorum:
-    """When each leader has last heard each voter."""
+    """The time of the last request of each voter at each leader."""
 
     def __init__(self, fetch_timeout_ms: int) -> None:
         self.fetch_timeout_ms = fetch_timeout_ms
@@ -42,18 +42,21 @@ class CheckQuorum:
         self._led: dict[int, Leadership] = {}
 
     def heard(self, node_id: int, voter_id: int, now_ms: int) -> None:
-        """A request of a voter reaches a node."""
+        """A request of a voter reaches a node at this time by the clock of the node."""
         self._heard[node_id, voter_id] = now_ms
 
     def disturbed(self, node_id: int) -> None:
-        """The node's clock is another one from now on."""
+        """The clock of a node jumps: what the ledger knows of its leadership no longer counts."""
         self._led.pop(node_id, None)
 
     def led(self, node_id: int, epoch: int, voters: VoterSet, now_ms: int) -> None:
-        """The leader of an epoch, with these voters by its log, has done something. Raises `InvariantViolated`.
+        """The leader of an epoch, with these voters by its log, has completed a step.
 
-        A leader looks at its clock twice in a fetch timeout, when it announces itself: if it has not, it was paused,
-        and hears of what has come meanwhile in any order.
+        A leader takes a step at least twice in a fetch timeout, as it announces its leadership. A leader without a step
+        for longer was paused, and receives the requests of that time in any order. Its leadership then counts anew.
+
+        Raises:
+            InvariantViolated: The leader has had no contact to a majority of the voters for too long.
         """
         led = self._led.get(node_id)
         if (

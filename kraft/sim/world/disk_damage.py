@@ -33,7 +33,7 @@ class Damage(StrEnum):
     WIPED = "wiped"
     """The operator formats the directory again."""
     FOREIGN = "foreign"
-    """The disk of another node or another cluster is in its place."""
+    """The operator has installed the disk of another node or of another cluster."""
     OLD_COPY = "old-copy"
     """The operator has restored a backup: the disk has the content of the start of an earlier life."""
 
@@ -50,7 +50,7 @@ _EPOCH_END: Final = 16
 
 
 def damage_file(disk: MemoryDisk, what: Damage, rng: Random) -> str:
-    """Damage one of the files on a disk; says which and where, or nothing if there is none."""
+    """Damage one of the files on a disk; returns the path and the position, or an empty text if there is no file."""
     may_be_anything = what in (Damage.LOST_FILE, Damage.UNREADABLE)
     paths = [path for path in disk.files() if disk.peek(path) and (may_be_anything or not path.endswith(UNCHECKED))]
     if not paths:
@@ -83,7 +83,7 @@ def damage_file(disk: MemoryDisk, what: Damage, rng: Random) -> str:
 
 
 def damaged_old_segments(disk: MemoryDisk) -> Iterator[str]:
-    """The segments that cannot be read to their end and have another one behind them."""
+    """The segments with a later segment that cannot be read to their end."""
     segments = [path for path in disk.files() if path.endswith(SUFFIX)]
     for path in segments[:-1]:
         content = disk.peek(path)
@@ -92,7 +92,7 @@ def damaged_old_segments(disk: MemoryDisk) -> Iterator[str]:
 
 
 def _forges(before: bytes, after: bytes) -> bool:
-    """Whether a batch has become another one at its own offset, and its checksum does not tell."""
+    """Whether a batch has been replaced by another one at its offset with a valid checksum."""
     known = {batch.base_offset: batch.data for batch in _batches(before)}
     return any(known.get(batch.base_offset, batch.data) != batch.data for batch in _batches(after))
 
@@ -104,7 +104,7 @@ def _batches(content: bytes, *, verify: bool = True) -> Iterator[RecordBatch]:
 
 
 def _past_the_epoch(content: bytes, position: int) -> int:
-    """The position, or if it lies in the epoch of a batch one behind that."""
+    """The position; if it lies in the epoch of a batch, one after that field."""
     for batch in _batches(content, verify=False):
         if batch.position + _EPOCH_BEGIN <= position < batch.position + _EPOCH_END:
             return position + _EPOCH_END - _EPOCH_BEGIN

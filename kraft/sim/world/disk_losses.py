@@ -14,8 +14,8 @@ acknowledged records may be lost, so a start that overlooks it breaks a promise 
 started at any time. The rule is for what nothing proves: an empty, an old or another disk, and the last batches of the
 log.
 
-Then no vote and no acknowledgement of the former life counts any more, and everything can be demanded: nothing that was
-committed is lost, and there is one leader per epoch.
+Under these rules no vote and no acknowledgement from before the damage counts any more. So all invariants hold: no
+committed record is lost, and each epoch has at most one leader.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from metadata_log.types import NO_NODE
 
 
 class DiskLosses:
-    """Which disks are damaged."""
+    """The damaged disks of one run."""
 
     def __init__(self, voter_ids: tuple[int, ...]) -> None:
         """`voter_ids` are the static voters. A voter with a directory id may lose its disk without harm."""
@@ -50,11 +50,11 @@ class DiskLosses:
         self._damaged[node_id] = None
 
     def end(self, node_id: int) -> None:
-        """A node has started, so what is on its disk is what it knows now."""
+        """A node has started: from now on its promises are those on its disk."""
         self._damaged.pop(node_id, None)
 
     def may_return(self, node_id: int, running: Iterable[int], ledger: Invariants) -> bool:
-        """Whether a node that is down may start with what is left to it; `running` are the voters that are up."""
+        """Whether a stopped node may start with the rest of its disk; `running` are the running voters."""
         if node_id not in self._damaged:
             return True
         own, running = ledger.observed(node_id), tuple(running)
@@ -66,12 +66,14 @@ class DiskLosses:
             return False
         if own.election is not None and leader.epoch < own.election.epoch:
             return False
-        needed = max(len(ledger.committed), ledger.acknowledged_upto(node_id, leader.leader_id))
+        needed = max(len(ledger.commits.batches), ledger.nodes.acknowledged_upto(node_id, leader.leader_id))
         model = ledger.observed(leader.leader_id).log
         if needed > len(model):
             return False
         sound = [one for one in running if one not in self._damaged]
         holders = [
-            one for one in sound if needed == 0 or ledger.has_on_disk(ReplicaKey(one), needed - 1, model[needed - 1])
+            one
+            for one in sound
+            if needed == 0 or ledger.nodes.has_on_disk(ReplicaKey(one), needed - 1, model[needed - 1])
         ]
         return len(holders) >= majority(len(self._voter_ids))

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 
 class Exchange(Struct):
-    """One request and its way back."""
+    """One request, its deliveries, and the answers to them."""
 
     sender: int
     number: int
@@ -18,13 +18,13 @@ class Exchange(Struct):
     request_id: int
     message: object
     answers: list[object | None] = []
-    """To each delivery what was answered; None as long as nothing was."""
+    """The answer to each delivery; None while there is no answer."""
     is_indirect: bool = False
-    """Whether it goes to the address of a bootstrap server."""
+    """Whether the request goes to a bootstrap address."""
     asked_in: int = -1
     """The epoch in which the sender was a follower at the time of the request; -1 if it was not a follower."""
     is_settled: bool = False
-    """Whether the sender has its reply, or knows that there will be none."""
+    """Whether the sender has received the reply or the failure of the request."""
 
 
 class Driver:
@@ -49,10 +49,10 @@ class Driver:
         """A client has received its response."""
 
     def on_stepped(self, node_id: int) -> None:
-        """A node has done something; it may want to be woken at another time."""
+        """A node has completed a step; its next deadline may have changed."""
 
     def on_busy(self, node_id: int, work_ms: int) -> None:
-        """A node works for so long, and takes no events meanwhile; an `Act` ends that."""
+        """A node is busy for this time and takes no events meanwhile; an `Act` completes its step."""
 
     def on_died(self, node_id: int) -> None:
         """A node has crashed within a step, or cannot start with its disk."""

@@ -1,5 +1,5 @@
-"""What the simulator sees of one node: events go in, outputs come out, and a crash in between (Kafka: the `RaftNode` of
-`RaftEventSimulationTest`).
+"""The interface of one simulated node: events go in, outputs come out, and the node may crash in between (Kafka: the
+`RaftNode` of `RaftEventSimulationTest`).
 
 Messages are opaque to the simulator: `CoreMember` speaks the flat forms of the core, `ReplicaMember` wire messages.
 """
@@ -22,7 +22,7 @@ from metadata_log.serde import Message
 
 
 class SimulatedRequest(Struct, frozen=True):
-    """Send a request to a peer; `fetch_offset` is what it acknowledges, if it is a Fetch."""
+    """Send a request to a peer. A Fetch acknowledges everything below `fetch_offset`."""
 
     request_id: int
     peer_id: int
@@ -36,13 +36,13 @@ class SimulatedRequest(Struct, frozen=True):
 
 
 class Answer(Struct, frozen=True):
-    """Answer the request that came in under this id; `granted` is the epoch and the candidate of a vote it gives."""
+    """Answer the request with this id; `granted` is the epoch and the candidate of a granted vote."""
 
     request_id: int
     message: object
     granted: tuple[int, int] | None = None
     pre_granted: int | None = None
-    """The epoch of a pre-vote that it gives."""
+    """The epoch of a granted pre-vote."""
 
 
 class Flush(Struct, frozen=True):
@@ -66,9 +66,9 @@ class Done(Struct, frozen=True):
     outcome: Outcome
     base_offset: int | None = None
     answer: tuple[Any] | None = None
-    """What a state machine has answered, if it has."""
+    """The answer of a state machine, if there is one."""
     record: bytes | None = None
-    """What must be committed now, if not what was submitted."""
+    """The record that must be committed now; None for the submitted record."""
 
 
 class Changed(Struct, frozen=True):
@@ -78,7 +78,7 @@ class Changed(Struct, frozen=True):
 
 
 class PeerFaultReported(Struct, frozen=True):
-    """The node reports a suspicion against a peer."""
+    """The node reports a fault of a peer."""
 
     peer_id: int
     what: str
@@ -94,20 +94,20 @@ class Administered(Struct, frozen=True):
 Output = SimulatedRequest | Answer | Flush | Done | Applied | Changed | Administered | PeerFaultReported
 
 
+CLUSTER_ID: Final = "AAAAAAAAAAAAAAAAAAAkrA"
+"""The cluster id of every simulated node."""
 STRANGERS: Final = 1 << 50
-"""Requests of senders that are no simulated nodes have ids from here on."""
-
-
+"""Requests of senders that are not simulated nodes have ids from this one on."""
 NOWHERE: Final = -1
 """The target id of an address without a node."""
 
 
 class Crashed(Exception):
-    """The node dies in the middle of a step; `Member.crash` is to follow."""
+    """The node dies in the middle of a step; the caller must call `Member.crash` next."""
 
 
 class Member(ObservedMember, Protocol):
-    """One node, over whatever keeps its data."""
+    """One node and its disk."""
 
     @property
     def endpoints(self) -> Endpoints:
@@ -129,7 +129,7 @@ class Member(ObservedMember, Protocol):
         """Let the disk accept this number of further bytes and then raise `OSError`; None removes the limit."""
 
     def damage(self, what: Damage, rng: Random) -> str:
-        """Let the disk lose something; says what, or nothing if that is not possible here."""
+        """Damage the disk; returns a description of the loss, or an empty text if such damage is not possible."""
 
     def must_refuse(self) -> str:
         """The damage on the disk that no start may overlook, as it proves that acknowledged records are lost; empty if
@@ -137,7 +137,7 @@ class Member(ObservedMember, Protocol):
         """
 
     def move(self, port: int) -> None:
-        """While it is down: listen at another port from the next start on."""
+        """Listen at another port from the next start on; the node is stopped."""
 
     def tick(self, now_ms: int) -> list[Output]:
         """Time has passed."""
@@ -167,16 +167,16 @@ class Member(ObservedMember, Protocol):
         """Receive a client's request to the controller; one `Administered` follows unless the node crashes."""
 
     def resign(self, now_ms: int) -> list[Output]:
-        """Ask a leader to give up."""
+        """Ask a leader to resign."""
 
     def shut_down(self, now_ms: int) -> list[Output]:
-        """The node is about to stop."""
+        """Begin a graceful shutdown."""
 
     def epoch_of_leader(self, message: object) -> int | None:
         """The epoch in an answer of a leader to a fetch; None if the answer is an error."""
 
     def is_judging(self, request_id: int) -> bool:
-        """Whether the answer to a request has come, and not all of its records are judged."""
+        """Whether the node has received the answer to a request and has not judged all of its records yet."""
 
     def measure(self, *, is_on: bool) -> None:
         """Count the records that each step decides on or applies, or stop counting."""
@@ -188,11 +188,11 @@ class Member(ObservedMember, Protocol):
         """The API key, the version and the wire form of a request that this node has sent; None if it has none."""
 
     def deadline_ms(self) -> int:
-        """When `tick` is wanted."""
+        """The time of the next `tick`, by the clock of the node."""
 
 
 class SteppedMember(ABC):
-    """What all members have in common that are over a core: some events, and the state that decides elections."""
+    """The common part of all members with a core: some events, and the election state."""
 
     _election: ElectionState | None = None
 
@@ -210,11 +210,11 @@ class SteppedMember(ABC):
         return self.step(_TICK, now_ms)
 
     def resign(self, now_ms: int) -> list[Output]:
-        """Ask a leader to give up."""
+        """Ask a leader to resign."""
         return self.step(Resign(self.core.epoch), now_ms)
 
     def shut_down(self, now_ms: int) -> list[Output]:
-        """The node is about to stop."""
+        """Begin a graceful shutdown."""
         return self.step(BeginShutdown(), now_ms)
 
     def view(self) -> View:

@@ -34,22 +34,22 @@ class Sign(Struct):
     request_id: int
     is_indirect: bool
     is_refused: bool = False
-    """Whether the address of the last answer has refused a connection since."""
+    """Whether the address that sent the response has refused a connection since."""
 
 
 class SignsOfLife:
-    """By node and peer the last answers to fetches. Methods raise `InvariantViolated`."""
+    """The last responses to fetches, by node and peer. Methods raise `InvariantViolated`."""
 
     def __init__(self, fetch_timeout_ms: int) -> None:
         self._fetch_timeout_ms = fetch_timeout_ms
         self._signs: dict[int, dict[int, deque[Sign]]] = {}
         self._deceived: dict[int, None] = {}
-        """The nodes that were given forged answers since they began to follow."""
+        """The nodes that have received forged responses since they became followers."""
         self._left: dict[int, int] = {}
-        """By node how many requests it had sent when it last ceased to be a follower: it forgets those."""
+        """By node the number of its requests when it last stopped following. Responses to these do not count."""
 
     def answered(self, exchange: Exchange, message: object, now_ms: int) -> None:
-        """A peer has answered a node."""
+        """A peer has answered a request of a node."""
         if exchange.kind in _FETCHES and exchange.number > self._left.get(exchange.sender, 0):
             signs = self._signs.setdefault(exchange.sender, {}).setdefault(exchange.target, deque(maxlen=_REMEMBERED))
             signs.append(Sign(now_ms, message, exchange.asked_in, exchange.request_id, exchange.is_indirect))
@@ -62,7 +62,7 @@ class SignsOfLife:
                 sign.is_refused = True
 
     def forged(self, node_id: int) -> None:
-        """A node was given a forged answer, which may have passed for its leader's."""
+        """A node has received a forged response, which the node may regard as its leader's."""
         self._deceived[node_id] = None
 
     def died(self, node_id: int) -> None:
@@ -85,8 +85,8 @@ class SignsOfLife:
         if not any(sign is not None and sign.is_refused for sign in signs.values()):
             known = {peer_id: (one.answered_ms, one.is_indirect) for peer_id, one in signs.items() if one is not None}
             raise InvariantViolated(
-                f"node {member.node_id} stands as if its leader's process had ended, though none has refused it where"
-                f" it answered last; the answers: {known}"
+                f"node {member.node_id} campaigns as if its leader's process had ended, but no address of the last"
+                f" responses has refused a connection; the responses: {known}"
             )
 
     def pre_granted(self, member: Member, view: View | None, now_ms: int) -> None:
@@ -99,7 +99,7 @@ class SignsOfLife:
             return
         if now_ms - sign.answered_ms < self._fetch_timeout_ms // 2:
             raise InvariantViolated(
-                f"node {member.node_id} would vote for another one, though its leader {leader_id} has answered it"
+                f"node {member.node_id} grants a pre-vote, though its leader {leader_id} has answered"
                 f" {now_ms - sign.answered_ms} ms ago"
             )
 
@@ -122,7 +122,7 @@ class SignsOfLife:
 
 
 class UncheckedSigns(SignsOfLife):
-    """Checks no follower."""
+    """Accepts every campaign and every pre-vote."""
 
     def changed(self, member: Member, what: str, requests: int) -> None:
         """A node may campaign at any time."""

@@ -8,7 +8,7 @@ from typing import Final
 
 TAIL_LINES: Final = 60
 DIGEST_LINES: Final = 64
-"""So many lines go into the digest at once, which is cheaper."""
+"""The number of lines that the digest takes at once, for speed."""
 
 
 class Trace:
@@ -33,12 +33,12 @@ class Trace:
 
     @property
     def digest(self) -> str:
-        """A fingerprint of every line so far."""
+        """The digest of all lines so far, in hexadecimal."""
         self._take_in()
         return self._digest.hexdigest()
 
     @property
     def text(self) -> str:
-        """The lines that were kept."""
+        """The kept lines."""
         self._take_in()
         return "\n".join(self._lines)

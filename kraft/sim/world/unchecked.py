@@ -1,7 +1,7 @@
-"""A ledger that checks nothing, for runs in which peers forge what only the true sender could deny.
+"""A ledger that checks nothing, for runs with forged messages that a receiver cannot distinguish from genuine ones.
 
-Kafka is as helpless against a forged vote or acknowledgement on an open port. What is left to demand is in `World`: no
-step of a node raises anything, and every node starts again with what is on its disk.
+Kafka has no defence against a forged vote or acknowledgement on an open port either. `World` still requires that no
+step of a node raises an exception, and that every node starts again with the content of its disk.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kraft.sim.world.check_quorum import CheckQuorum
 
 
 class Unchecked(Invariants):
-    """Looks at nodes, and believes everything."""
+    """Accepts every observation."""
 
     def started(self, member: ObservedMember, *, is_damaged: bool = False) -> View:
         """A node has started; returns its view."""
@@ -24,33 +24,33 @@ class Unchecked(Invariants):
         return member.view()
 
     def voters_of(self, node_id: int) -> VoterSet:
-        """The voters at the beginning."""
+        """The voter set at the beginning of the run."""
         return self.voter_sets()[-1]
 
     def granted(self, node_id: int, epoch: int, candidate_id: int) -> None:
-        """Anything may be granted."""
+        """Accept any vote."""
 
     def pre_granted(self, node_id: int, epoch: int) -> None:
-        """Anything may be granted."""
+        """Accept any pre-vote."""
 
     def fetched(self, node_id: int, offset: int) -> None:
-        """Anything may be acknowledged."""
+        """Accept any fetch offset."""
 
     def applied(self, member: ObservedMember, applied: Applied) -> None:
-        """Anything may be applied."""
+        """Accept any applied batch."""
 
     def acknowledged(self, node_id: int, value: bytes, base_offset: int | None) -> None:
-        """Anything may be acknowledged."""
+        """Accept any acknowledgement."""
 
     def refused(self, values: list[bytes]) -> None:
-        """Anything may have been written."""
+        """Accept any refusal."""
 
     def concluded(self, member: ObservedMember) -> None:
-        """Anything may be on a disk, as long as it can be read."""
+        """Accept any content of a log."""
 
 
 class NoCheckQuorum(CheckQuorum):
-    """Checks no leader."""
+    """Accepts every leadership."""
 
     def led(self, node_id: int, epoch: int, voters: VoterSet, now_ms: int) -> None:
         """Any node may lead."""

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from kraft.quorum.states import VotedState
 from kraft.sim.mutants import MUTANTS, Mutant, Scope, planted
-from kraft.sim.runs.simulator import Result
+from kraft.sim.runs.seeded_run import Result
 from kraft.sim.search.schedule import Schedule, check_of, decode_schedule, function_of, replay
 from kraft.sim.search.seed_search import SeedSearch
 

@@ -17,8 +17,8 @@ from kraft.sim import InvariantViolated, Scenario, Simulator, core_member, repli
 from kraft.sim.faults.nemesis import FAULTS, MESSAGE_FAULTS, STRIKES, draw_faults
 from kraft.sim.world.actions import Crash, DamageDisk, FailDisk, LimitDisk, SetClock, Start
 from kraft.sim.world.disk_damage import Damage, damage_file
+from kraft.sim.world.host import START_MS
 from kraft.sim.world.trace import Trace
-from kraft.sim.world.world import START_MS
 from metadata_log.disk import File, make_directory, replace_file
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records.batch import build_batch
@@ -146,10 +146,10 @@ def test_a_start_that_overlooks_a_damaged_old_segment_breaks_a_promise(monkeypat
 
     def cut(file: File, damage: object, end: object, later: list[int], snapshots: object) -> None:
         for base in later:
-            simulator.world.hosts[victim].member._disk.remove(f"{file.path.rpartition('/')[0]}/{base:020d}.log")
+            simulator.world.hosts[victim].member.disk.files.remove(f"{file.path.rpartition('/')[0]}/{base:020d}.log")
 
     monkeypatch.setattr("metadata_log.log.log.refuse_damage", cut)
-    with pytest.raises(InvariantViolated, match=f"node {victim} has started, though its disk has lost"):
+    with pytest.raises(InvariantViolated, match=f"node {victim} has started, though its disk is damaged"):
         simulator.world.perform(Start(simulator.now_ms, victim, 1))
 
 
@@ -160,11 +160,11 @@ def quorum_with_rot() -> tuple[Simulator, int, int]:
     followers = [node_id for node_id in world.node_ids if node_id not in simulator.leaders()]
 
     def segments(node_id: int) -> list[str]:
-        return [path for path in world.hosts[node_id].member._disk.files() if path.endswith(".log")]
+        return [path for path in world.hosts[node_id].member.disk.files.files() if path.endswith(".log")]
 
     victim = next(node_id for node_id in followers if len(segments(node_id)) > 1)
     assert world.perform(Crash(simulator.now_ms, victim, 1))
-    disk, path = world.hosts[victim].member._disk, segments(victim)[0]
+    disk, path = world.hosts[victim].member.disk.files, segments(victim)[0]
     # The damage is drawn: of all seeds one that hits the place.
     seed = next(seed for seed in range(1000) if damage_file(disk.fork(), Damage.ROT, Random(seed)).startswith(path))
     assert world.perform(DamageDisk(simulator.now_ms, victim, Damage.ROT, seed))
@@ -294,14 +294,14 @@ def election(epoch: int = 3, leader_id: int = -1, voted: int | None = None) -> E
         (view("Follower", leader_id=2), election(leader_id=2), True, ""),
         (view("Resigned"), election(leader_id=1), True, ""),
         (view("Voted"), election(voted=2), False, ""),
-        (view("Follower", leader_id=2), election(epoch=2, leader_id=2), True, "acts in epoch 3"),
-        (view("Follower", leader_id=2), election(leader_id=3), True, "knows the leader 2"),
-        (view("Follower", leader_id=1), election(leader_id=1), True, "follows no other node"),
+        (view("Follower", leader_id=2), election(epoch=2, leader_id=2), True, "the node is in epoch 3"),
+        (view("Follower", leader_id=2), election(leader_id=3), True, "names the leader 2"),
+        (view("Follower", leader_id=1), election(leader_id=1), True, "the node follows no other node"),
         (view("Leader", leader_id=2), election(leader_id=2), True, "the leader is 2"),
-        (view("Candidate"), election(voted=2), True, "not just voted for itself"),
-        (view("Candidate"), election(voted=1), False, "no voter"),
-        (view("Voted"), election(), True, "has not voted"),
-        (view("Unattached"), election(voted=2), True, "has voted"),
+        (view("Candidate"), election(voted=2), True, "a candidate votes for itself"),
+        (view("Candidate"), election(voted=1), False, "the node is not a voter"),
+        (view("Voted"), election(), True, "the node has not voted"),
+        (view("Unattached"), election(voted=2), True, "the node has voted"),
         (view("Observer"), election(), True, "no such state"),
     ],
 )

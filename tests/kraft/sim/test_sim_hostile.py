@@ -15,7 +15,7 @@ from kraft.sim.faults.hostile.records import plausible_records, refusable_record
 from kraft.sim.faults.nemesis import CLASSIC_FAULTS, FAULTS, FORGED_FRAMES, PROFILES
 from kraft.sim.mutants import planted
 from kraft.sim.pictures.execution import execution_lines, execution_of
-from kraft.sim.runs.simulator import Result
+from kraft.sim.runs.seeded_run import Result
 from kraft.sim.search.schedule import Schedule, decode_schedule, encode_schedule, replay
 from kraft.sim.search.seed_search import SeedSearch
 from kraft.sim.search.shrink import shrink

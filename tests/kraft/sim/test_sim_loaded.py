@@ -10,7 +10,7 @@ from kraft.quorum.values import QuorumConfig
 from kraft.replica.hosts.decisions import STEPS_PER_TURN
 from kraft.sim import Scenario, Simulator
 from kraft.sim.runs.loaded import RECORD_US, run_loaded
-from kraft.sim.runs.simulator import Result
+from kraft.sim.runs.seeded_run import Result
 from kraft.sim.search.schedule import Schedule
 from kraft.sim.search.seed_search import SeedSearch
 from kraft.sim.world.actions import Act, Crash, SlowDown, Submit, Tick

@@ -12,8 +12,8 @@ from kraft.invariants.voters import VoterLedger, VotersInLog
 from kraft.quorum.values import ReplicaKey
 from kraft.quorum.voters import QuorumChange, Voter, VoterSet
 from kraft.sim.faults.nemesis import CLASSIC_FAULTS
-from kraft.sim.nodes.replica_member import endpoints_of
-from kraft.sim.runs.simulator import Result
+from kraft.sim.nodes.addresses import endpoints_of
+from kraft.sim.runs.seeded_run import Result
 from kraft.sim.runs.voter_change_run import run_dynamic
 from kraft.sim.search.schedule import Schedule, decode_schedule, encode_schedule, replay
 from kraft.sim.search.seed_search import SeedSearch

@@ -16,7 +16,7 @@ from real_data import DATA
 
 from kraft.sim.pictures.diagram import render_diagram
 from kraft.sim.pictures.execution import execution_lines, execution_of
-from kraft.sim.runs.simulator import Result
+from kraft.sim.runs.seeded_run import Result
 from kraft.sim.search.schedule import BadSchedule, Schedule, check_of, decode_schedule, encode_schedule, replay
 from kraft.sim.search.seed_search import SeedSearch
 from kraft.sim.search.shrink import shrink
@@ -141,8 +141,8 @@ def test_what_is_about_nothing_is_passed_over() -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda text: text[:-10], "no schedule"),
-        (lambda text: text.replace('"deliver"', '"teleport"'), "no schedule"),
+        (lambda text: text[:-10], "not a schedule"),
+        (lambda text: text.replace('"deliver"', '"teleport"'), "not a schedule"),
         (lambda text: text.replace('"format": 1', '"format": 7'), "format 7"),
         (lambda text: text.replace('"mutant": null', '"mutant": "gremlin"'), "gremlin"),
     ],

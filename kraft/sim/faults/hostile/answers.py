@@ -41,12 +41,12 @@ from transport.protocol.messages import vote as vote_wire
 
 Draw = Callable[[Random, Target, Message], Hostile]
 STRANGE_ERRORS: Final = (-(2**15), -2, -1, 3, 9999, INT16_MAX)
-"""Codes of errors that a sound peer does not answer with, and codes of no error."""
+"""Error codes that a correct peer never sends, and codes that no error has."""
 LEADER_ERRORS: Final = (Error.NONE, Error.NOT_LEADER_OR_FOLLOWER, Error.FENCED_LEADER_EPOCH, Error.UNKNOWN_LEADER_EPOCH)
 
 
 def absurd_answer(rng: Random, target: Target, key: int, request: Message) -> Hostile | None:
-    """An answer to a request of the target that must change nothing harmful there; None for other APIs."""
+    """A response to a request of the target that must do no harm there; None for other APIs."""
     draw = _ABSURD.get(key)
     return None if draw is None else draw(rng, target, request)
 
@@ -60,7 +60,7 @@ def forged_answer(rng: Random, target: Target, key: int, request: Message) -> Ho
 
 
 class _Leader:
-    """What an answer says of the leader: epoch, id, error, and where the leader listens."""
+    """The claim of a response about the leader: epoch, id, error, and address."""
 
     def __init__(self, epoch: int, leader_id: int, error: int, host: str | None = None) -> None:
         self.epoch = epoch
@@ -77,7 +77,7 @@ class _Leader:
 
 
 def _absurd_leader(rng: Random, target: Target) -> _Leader:
-    """What no node may believe of a leader, or what a node may believe without harm."""
+    """A claim that no node may believe, or one that a node may believe without harm."""
     epoch, known, own = target.view.epoch, target.leader_id, target.key.id
     error, soon = rng.choice(LEADER_ERRORS), rng.choice((epoch, epoch + 1))
     others = [one for one in (*target.node_ids, STRANGER_ID) if target.is_led_by_another(one)]
@@ -124,7 +124,7 @@ def _vote(leader: _Leader, *, granted: bool) -> vote_wire.VoteResponse:
 
 
 def _absurd_vote(rng: Random, target: Target, request: Message) -> Hostile:
-    """An answer that grants nothing, or a pre-vote, or grants and refuses at once."""
+    """A response without a granted vote, with a pre-vote, or with a granted vote beside an error."""
     assert isinstance(request, vote_wire.VoteRequest), request
     if rng.random() < 0.3:
         leader = _Leader(target.view.epoch, NO_NODE, rng.choice([one for one in STRANGE_ERRORS if one]))
@@ -195,7 +195,7 @@ def _fetched(leader: _Leader, **part: Any) -> fetch_wire.FetchResponse:
 
 
 def _absurd_fetch(rng: Random, target: Target, request: Message) -> Hostile:
-    """An answer in the name of the leader, with something that a follower can see to be wrong."""
+    """A response in the name of the leader with an error that a follower can detect."""
     view, leader = target.view, _true_leader(target)
     match rng.randrange(7):
         case 0 | 1:
@@ -250,7 +250,7 @@ def _forged_fetch(rng: Random, target: Target, request: Message) -> Hostile:
 
 
 def _absurd_piece(rng: Random, target: Target, request: Message) -> Hostile:
-    """A piece of a snapshot that does not fit, or that makes the whole unreadable."""
+    """A piece of a snapshot at a wrong position, or one that makes the snapshot unreadable."""
     assert isinstance(request, snapshot_wire.FetchSnapshotRequest), request
     asked, leader = request.topics[0].partitions[0], _true_leader(target)
     if rng.random() < 0.3:
@@ -273,7 +273,7 @@ def _absurd_piece(rng: Random, target: Target, request: Message) -> Hostile:
     return Hostile(_perhaps_spoiled(rng, message), what)
 
 
-# Changes of the voters, and what a node supports
+# Changes of the voters, and supported versions
 
 
 def _absurd_update(rng: Random, target: Target, request: Message) -> Hostile:
@@ -291,7 +291,7 @@ def _strange_error(rng: Random, target: Target, request: Message) -> Hostile:
 
 
 def _absurd_versions(rng: Random, target: Target, request: Message) -> Hostile:
-    """What no node supports: ranges that end before they begin, or do not have the level of the quorum."""
+    """Version ranges that no node supports: empty ones, or ones without the level of the quorum."""
     low, high = rng.choice(((1, 0), (-5, -2), (INT16_MAX, INT16_MAX), (INT16_MAX, 0), (-(2**15), -1)))
     feature = versions_wire.SupportedFeatureKey(name=KRAFT_VERSION, min_version=low, max_version=high)
     features = rng.choice(([feature], [], [feature, feature]))
@@ -301,7 +301,7 @@ def _absurd_versions(rng: Random, target: Target, request: Message) -> Hostile:
     return Hostile(message, f"ApiVersions answered: {features}")
 
 
-# What all have in common
+# Common parts
 
 
 def _perhaps_spoiled(rng: Random, message: Any) -> Message:
@@ -312,7 +312,7 @@ def _perhaps_spoiled(rng: Random, message: Any) -> Message:
 
 
 def _spoiled(rng: Random, message: Any) -> Message:
-    """The same answer about other partitions than the one there is."""
+    """The same response about other partitions than that of the metadata log."""
     is_fetch = isinstance(message, fetch_wire.FetchResponse)
     topic = (message.responses if is_fetch else message.topics)[0]
     part = topic.partitions[0]

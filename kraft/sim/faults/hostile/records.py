@@ -1,4 +1,4 @@
-"""Record batches for hostile answers: damaged ones, ones that no follower may take, and ones that only lie."""
+"""Record batches for hostile responses: damaged ones, ones that no follower may append, and plausible forgeries."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def refusable_records(rng: Random, target: Target) -> tuple[bytes, str]:
 
 
 def plausible_records(rng: Random, target: Target) -> tuple[bytes, str]:
-    """Records that a leader could have written, and has not."""
+    """Valid records that no leader has written."""
     view = target.view
     offset, epoch = view.log_end_offset, view.epoch
     if rng.random() < 0.5:
@@ -85,5 +85,5 @@ def _two_voter_sets(rng: Random, offset: int, epoch: int) -> bytes:
 
 
 def _with(batch: bytes, place: int, field: bytes) -> bytes:
-    """The batch with other bytes at a place, and the checksum that belongs to them."""
+    """The batch with other bytes at a position and a valid checksum."""
     return with_checksum(batch[:place] + field + batch[place + len(field) :])

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from kraft.quorum.values import DEFAULT_LISTENER
 from kraft.sim.faults.hostile.target import (
-    CLUSTER_ID,
     FOREIGN_CLUSTER_ID,
     HOSTS,
     INT16_MAX,
@@ -34,6 +33,7 @@ from kraft.sim.faults.hostile.target import (
     any_topics,
     some_id,
 )
+from kraft.sim.world.member_interface import CLUSTER_ID
 from metadata_log.serde import Message
 from metadata_log.types import METADATA_TOPIC, NO_NODE, Uuid
 from transport.protocol.messages import add_raft_voter as add_wire
@@ -48,11 +48,11 @@ from transport.protocol.messages import vote as vote_wire
 
 Draw = Callable[[Random, Target], Hostile]
 MANY: Final = 500
-"""So many elements in a list of which a sound peer sends a handful."""
+"""The number of elements in a list for which a correct peer sends a few."""
 
 
 def absurd_request(rng: Random, target: Target) -> Hostile:
-    """A request that must change nothing harmful at its receiver."""
+    """A request that must do no harm at its receiver."""
     return rng.choice(_ABSURD)(rng, target)
 
 
@@ -276,7 +276,7 @@ def _absurd_fetch_snapshot(rng: Random, target: Target) -> Hostile:
     return Hostile(message, f"FetchSnapshot of {replica_id} {part}, {max_bytes} bytes", replica_id)
 
 
-# What operators ask for
+# Requests of operators
 
 
 def _absurd_describe(rng: Random, target: Target) -> Hostile:
@@ -389,11 +389,11 @@ def _forged_change(rng: Random, target: Target) -> Hostile:
             return Hostile(update, f"UpdateRaftVoter {_short(update)}")
 
 
-# What all have in common
+# Common parts
 
 
 def _spoiled(rng: Random, message: Any) -> Message:
-    """The same request for another cluster, or for other partitions than the one there is."""
+    """The same request for another cluster, or for other partitions than that of the metadata log."""
     if rng.random() < 0.4:
         spoiled: Message = replace(message, cluster_id=FOREIGN_CLUSTER_ID)
         return spoiled

@@ -1,4 +1,4 @@
-"""What an attacker knows of the node that it sends frames to, and the values that it sends."""
+"""The state of the attacked node as the attacker knows it, and the values in hostile frames."""
 
 from __future__ import annotations
 
@@ -12,21 +12,19 @@ from kraft.quorum.values import ReplicaKey
 from metadata_log.serde import Message
 from metadata_log.types import METADATA_TOPIC, NO_NODE, Uuid
 
-CLUSTER_ID: Final = "AAAAAAAAAAAAAAAAAAAkrA"
-"""The cluster id of every simulated node."""
 FOREIGN_CLUSTER_ID: Final = "AAAAAAAAAAAAAAAAAAAkrZ"
 STRANGER_ID: Final = 4711
-"""The id of no simulated node."""
+"""A node id that no simulated node has."""
 INT16_MAX: Final = 2**15 - 1
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
 LAST_EPOCHS: Final = (INT32_MAX, INT32_MAX - 1)
-"""Epochs after which no election, or one election, fits into an int32."""
+"""Epochs that leave room for no further epoch, or for one, in an int32."""
 NEGATIVE_EPOCHS: Final = (-1, -2, -(2**31))
 NEGATIVE_IDS: Final = (-1, -2, -7, -(2**31))
 NEGATIVE_OFFSETS: Final = (-1, -2, -(2**63))
 HOSTS: Final = ("", "evil", "n", "n0", "n4711", "[::1", "a" * 300, "n1\n")
-"""Names of hosts; no simulated node listens at any of them."""
+"""Host names that no simulated node has."""
 
 
 class Target(Struct, frozen=True):

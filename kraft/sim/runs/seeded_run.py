@@ -1,0 +1,129 @@
+"""Whole runs of a quorum from one seed: a phase with faults, with a check of the invariants after every event, then a
+calm phase that must make progress (Kafka: `RaftEventSimulationTest`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+from kraft.sim.faults.nemesis import FAULTS, FORGED_FRAMES
+from kraft.sim.nodes.member_kinds import MACHINES, MakeMember, replica_member
+from kraft.sim.nodes.workload_spec import WorkloadSpec
+from kraft.sim.runs.scenario import Scenario, kind_of
+from kraft.sim.runs.simulator import Simulator
+from kraft.sim.world.actions import Action
+
+CHAOS_MS: Final = 8_000
+"""The default virtual time with faults."""
+CALM_MS: Final = 60_000
+"""The default virtual time without faults in which the quorum must make progress."""
+
+
+class Result(Struct, frozen=True, kw_only=True):
+    """The result of a run without a failure."""
+
+    seed: int
+    nodes: int
+    """The number of voters, or of controllers in a cluster."""
+    digest: str
+    """The digest of the trace, in hexadecimal: equal for equal runs."""
+    events: int
+    """The number of inputs to all nodes."""
+    elapsed_ms: int
+    """The virtual time of the run, in ms."""
+    leaders: tuple[int, ...]
+    """The ids of the leaders, in the order of epochs."""
+    committed: int
+    """The offset after the last committed record."""
+    acknowledged: int
+    """The number of submissions that were acknowledged as committed."""
+    voter_sets: int
+    """The number of committed Voters records."""
+    snapshots: int
+    """The number of snapshot ids in the run."""
+    trace: str
+    """The kept lines of the trace: all of them with `keep_trace`, otherwise the last ones."""
+
+
+def run(
+    seed: int,
+    nodes: int = 3,
+    *,
+    make_member: MakeMember = replica_member,
+    workload_spec: WorkloadSpec | None = None,
+    chaos_ms: int = CHAOS_MS,
+    calm_ms: int = CALM_MS,
+    keep_trace: bool = False,
+    recorded: list[Action] | None = None,
+    faults: tuple[str, ...] = FAULTS,
+) -> Result:
+    """Simulate one quorum (Kafka: `RaftEventSimulationTest`).
+
+    Args:
+        seed: Determines the whole run.
+        nodes: The number of voters.
+        make_member: The kind of the nodes.
+        workload_spec: A state machine for the nodes to host; the responses to its clients must be linearizable.
+        chaos_ms: The virtual time with faults, in ms.
+        calm_ms: The virtual time without faults in which the quorum must make progress, in ms.
+        keep_trace: Whether the result contains the whole trace.
+        recorded: Receives all actions, up to a failure.
+        faults: The names of the possible faults; the seed draws some of them.
+
+    Returns:
+        The counts and the digest of the run.
+
+    Raises:
+        InvariantViolated: An invariant does not hold. The notes contain the seed and the end of the trace.
+        NoProgress: The quorum made no progress in the calm phase.
+    """
+    kind = kind_of(make_member) if workload_spec is None else MACHINES
+    simulator = Simulator(
+        Scenario.drawn(kind, nodes, seed, is_forged=FORGED_FRAMES in faults),
+        make_member=make_member,
+        workload_spec=workload_spec,
+        keep_trace=keep_trace,
+        recorded=recorded,
+        faults=faults,
+    )
+    return whole_run(
+        simulator,
+        chaos_ms,
+        calm_ms,
+        again=f"run({seed}, {nodes}, chaos_ms={chaos_ms}, …), of members of the kind {kind}",
+    )
+
+
+def whole_run(simulator: Simulator, chaos_ms: int, calm_ms: int, *, again: str) -> Result:
+    """Run the phase with faults, then the calm. A failure gets the end of the trace and the call `again` as notes."""
+    try:
+        simulator.chaos(chaos_ms)
+        if simulator.scenario.is_forged:
+            simulator.aftermath()
+        else:
+            simulator.calm(calm_ms)
+    except Exception as failure:
+        failure.add_note(simulator.world.trace.text)
+        failure.add_note(f"seed {simulator.scenario.seed}: it happens again with {again}")
+        raise
+    return result_of(simulator)
+
+
+def result_of(simulator: Simulator) -> Result:
+    """The result of a run without a failure."""
+    world = simulator.world
+    return Result(
+        seed=simulator.scenario.seed,
+        nodes=simulator.scenario.nodes,
+        digest=world.trace.digest,
+        events=world.events,
+        elapsed_ms=simulator.now_ms,
+        leaders=world.invariants.votes.leaders,
+        committed=world.invariants.committed_end,
+        acknowledged=world.acknowledged,
+        voter_sets=len(world.invariants.voters.committed),
+        snapshots=len(world.invariants.snapshots.ids),
+        trace=world.trace.text,
+    )

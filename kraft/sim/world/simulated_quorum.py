@@ -1,0 +1,170 @@
+"""The state of a simulated quorum: the nodes, the requests between them, and what the invariants have observed."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from kraft.invariants.quorum import Invariants
+from kraft.quorum.voters import VoterSet
+from kraft.sim.world.check_quorum import CheckQuorum
+from kraft.sim.world.disk_losses import DiskLosses
+from kraft.sim.world.driver import Driver, Exchange
+from kraft.sim.world.host import START_MS, Host
+from kraft.sim.world.member_interface import Member, Output
+from kraft.sim.world.signs_of_life import SignsOfLife
+from kraft.sim.world.trace import Trace
+from metadata_log.serde import Message
+from metadata_log.types import Uuid
+
+STUCK_MS: Final = 5_000
+"""After the end of all faults, a submission is decided within this time (TLA+: ValuesNotStuck)."""
+
+
+class Watch(Protocol):
+    """Additional invariants beside those of the quorum; each method may raise `InvariantViolated`."""
+
+    def submitting(self, submit_id: int, line: str, world: SimulatedQuorum) -> None:
+        """A client is about to submit a record."""
+
+    def administering(self, request: Message) -> None:
+        """A client is about to send a request."""
+
+    def started(self, member: Member, world: SimulatedQuorum) -> None:
+        """A node has started."""
+
+    def stepped(self, member: Member, outputs: list[Output], world: SimulatedQuorum) -> None:
+        """A node has completed a step."""
+
+    def unsettled(self, world: SimulatedQuorum) -> str:
+        """Which requirement after the end of all faults is not met yet; empty if none."""
+
+    def concluded(self, world: SimulatedQuorum) -> None:
+        """The run is over."""
+
+
+class SimulatedQuorum:
+    """The state of a simulated quorum, and questions about the state."""
+
+    def __init__(
+        self,
+        members: dict[int, Member],
+        voters: VoterSet,
+        *,
+        trace: Trace,
+        check_quorum: CheckQuorum,
+        watch: Watch | None = None,
+    ) -> None:
+        """Begin with stopped nodes at the virtual time 0.
+
+        Args:
+            members: The nodes, by id.
+            voters: The first voter set.
+            trace: Receives the lines of the trace.
+            check_quorum: Checks that leaders without a majority resign.
+            watch: Additional invariants.
+        """
+        self.hosts = {node_id: Host(member) for node_id, member in members.items()}
+        self.invariants = Invariants(voters)
+        self.disk_losses = DiskLosses(tuple(key.id for key in voters.keys if key.directory_id == Uuid.ZERO))
+        self.check_quorum = check_quorum
+        self.signs = SignsOfLife(check_quorum.fetch_timeout_ms)
+        self.trace = trace
+        self.watch = watch
+        self.driver = Driver()
+        self.now_ms = 0
+        self.events = 0
+        """The number of inputs to all nodes."""
+        self.exchanges: dict[tuple[int, int], Exchange] = {}
+        """Every request so far, by sender and number."""
+        self.is_attacked = False
+        """Whether any node has received a hostile message."""
+        self.has_forgotten = False
+        """Whether the operator has replaced a disk by an empty one."""
+        self.acknowledged = 0
+        """The number of submissions that were acknowledged as committed."""
+        self.refused: list[bytes] = []
+        """The values of the submissions that were definitely refused."""
+        self.submissions: dict[int, bytes] = {}
+        """The values of the pending submissions, by id."""
+        self._last_request_id = 0
+
+    @property
+    def node_ids(self) -> tuple[int, ...]:
+        """All nodes, including stopped ones."""
+        return tuple(self.hosts)
+
+    def running(self) -> list[int]:
+        """The running nodes."""
+        return [node_id for node_id, host in self.hosts.items() if host.is_running]
+
+    def running_voters(self) -> list[int]:
+        """The running voters, by the last voter set in any log."""
+        return [node_id for node_id in self.invariants.voter_sets()[-1].ids if self.hosts[node_id].is_running]
+
+    def may_start(self, node_id: int) -> bool:
+        """Whether a node may restart with its disk: the quorum bears the loss, or the node must refuse the disk."""
+        if self.must_refuse(node_id):
+            return True
+        return self.disk_losses.may_return(node_id, self.running_voters(), self.invariants)
+
+    def must_refuse(self, node_id: int) -> str:
+        """The damage of a disk that the node has to detect at its start."""
+        return self.hosts[node_id].member.must_refuse() if self.disk_losses.is_damaged(node_id) else ""
+
+    def under_way(self, node_id: int) -> list[Exchange]:
+        """The pending requests from and to a node."""
+        return [
+            exchange
+            for host in self.hosts.values()
+            for exchange in host.waiting.values()
+            if node_id in (exchange.sender, exchange.target)
+        ]
+
+    def leaders(self) -> list[int]:
+        """The nodes in the leader state."""
+        return [
+            node_id
+            for node_id, host in self.hosts.items()
+            if host.is_running and host.view is not None and host.view.state == "Leader"
+        ]
+
+    def has_settled(self, target: int) -> bool:
+        """Whether the quorum has made the progress that `Conclude` requires.
+
+        All nodes are running, follow one leader, and have decided on all submissions older than `STUCK_MS`.
+
+        Args:
+            target: An offset; every node knows everything below it as committed.
+        """
+        if self.invariants.committed_end < target:
+            return False
+        views = [host.view for host in self.hosts.values() if host.is_running and host.view is not None]
+        return (
+            len(views) == len(self.hosts)
+            and all(view.high_watermark >= target for view in views)
+            and all(view.leader == views[0].leader for view in views)
+            and (self.watch is None or not self.watch.unsettled(self))
+            and not self.stuck()
+        )
+
+    def stuck(self) -> list[tuple[int, int]]:
+        """The submissions undecided for too long, by node and id (TLA+: ValuesNotStuck)."""
+        return [
+            (host.member.node_id, submit_id)
+            for host in self.hosts.values()
+            for submit_id, since_ms in host.submitted.items()
+            if since_ms < self.now_ms - STUCK_MS
+        ]
+
+    def deadline_ms(self, node_id: int) -> int:
+        """The next deadline of a running node, in ms of virtual time."""
+        return self.hosts[node_id].deadline_ms()
+
+    def clock_offset_ms(self, node_id: int) -> int:
+        """The present error of a node's clock, in ms."""
+        return self.hosts[node_id].clock_ms(self.now_ms) - START_MS - self.now_ms
+
+    def next_request_id(self) -> int:
+        """A request id that no delivery had before."""
+        self._last_request_id += 1
+        return self._last_request_id
