@@ -36,7 +36,7 @@ from metadata_log.disk import Disk, Lock, make_directory, replace_file
 from metadata_log.log.log_dir import META_PROPERTIES
 from metadata_log.log.segment import parse_file_name, scan_file
 from metadata_log.log.snapshot import parse_snapshot_name
-from metadata_log.reading.reader import Damage, DamagedFile
+from metadata_log.reading.damage import Damage, DamagedFile
 from metadata_log.records.batch import RecordBatch
 from metadata_log.types import OffsetAndEpoch
 

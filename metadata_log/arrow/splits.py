@@ -17,8 +17,9 @@ from metadata_log.log.log_dir import META_PROPERTIES, PARTITION_DIRECTORY, parse
 from metadata_log.log.segment import DELETED_SUFFIX, parse_file_name, scan_headers
 from metadata_log.log.snapshot import SUFFIX as SNAPSHOT_SUFFIX
 from metadata_log.log.snapshot import list_snapshots
+from metadata_log.reading.damage import Damage
 from metadata_log.reading.missing import check_topic, missing_end, no_beginning
-from metadata_log.reading.reader import Damage, framed, gap_before, may_grow, order_damage, read_range
+from metadata_log.reading.reader import framed, gap_before, may_grow, order_damage, read_range
 from metadata_log.records.batch import RecordBatch
 from metadata_log.types import OffsetAndEpoch
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Final
 
 from metadata_log.history.open_rows import Sink, When
-from metadata_log.reading.reader import Damage, Entry
+from metadata_log.reading.damage import Damage
+from metadata_log.reading.entries import Entry
 from metadata_log.reading.timeline import Base
 
 _UNKNOWN_TYPES_KEPT: Final = 1_000

@@ -1,28 +1,23 @@
 """The metadata log: segments as one sequence of batches (Kafka: `UnifiedLog` as `KafkaRaftLog` uses it).
 
-Opening the log recovers it: every batch of every segment is checked, indexes and epochs are rebuilt, and a torn write
-behind the last good batch is truncated. Old segments are on disk before a new one begins, so only the last segment can
-have a torn write. Any other damage is an error (`torn_write`), and nothing is changed.
+`recovery` checks the files when the log is opened.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from msgspec import Struct
 
-from metadata_log.disk import Disk, File, make_directory
-from metadata_log.errors import REMEDY, CorruptBatch, UnsupportedVersion
-from metadata_log.log.epochs import FILE_NAME as EPOCHS_FILE
-from metadata_log.log.epochs import EpochHistory, format_epochs, write_epochs
+from metadata_log.disk import Disk, File
+from metadata_log.log.epochs import EpochHistory, write_epochs
 from metadata_log.log.indexes import NO_TIMESTAMP
-from metadata_log.log.segment import INDEX_SUFFIXES, MAX_RELATIVE_OFFSET, SUFFIX, Segment, parse_file_name, scan_file
-from metadata_log.log.snapshot import list_snapshots
-from metadata_log.log.torn_write import refuse_damage
-from metadata_log.records.batch import Record, RecordBatch, read_batch, scan
-from metadata_log.types import OffsetAndEpoch
+from metadata_log.log.recovery import RecoveredLog, recover
+from metadata_log.log.segment import MAX_RELATIVE_OFFSET, Segment
+from metadata_log.records.batch import RecordBatch, scan
+from metadata_log.records.record import Record
 
 DEFAULT_SEGMENT_BYTES: Final = 1 << 30
 DEFAULT_SEGMENT_MS: Final = 7 * 24 * 3600 * 1000
@@ -71,26 +66,33 @@ class MetadataLog:
     """
 
     def __init__(
-        self, disk: Disk, directory: str, *, segment_bytes: int, segment_ms: int, index_interval_bytes: int
+        self,
+        disk: Disk,
+        directory: str,
+        found: RecoveredLog,
+        *,
+        segment_bytes: int,
+        segment_ms: int,
+        index_interval_bytes: int,
     ) -> None:
         """For `open` only."""
         self.directory = directory
-        self.epochs = EpochHistory()
-        self.end_offset = 0
+        self.epochs = found.epochs
+        self.end_offset = found.segments[-1].end_offset
         """The offset of the next record."""
-        self.flushed_offset = 0
+        self.flushed_offset = self.end_offset
         """Everything below this offset is on disk."""
         self.flushing: FlushHandle | None = None
         """The flush that another thread runs."""
-        self.recovered: tuple[str, ...] = ()
+        self.recovered = found.findings
         """The truncations and removals of the recovery, as texts."""
-        self.control_batches: tuple[RecordBatch, ...] = ()
+        self.control_batches = found.control_batches
         """The control batches that the recovery found, oldest first."""
         self._disk = disk
         self._segment_bytes = segment_bytes
         self._segment_ms = segment_ms
         self._index_interval_bytes = index_interval_bytes
-        self._segments: list[Segment] = []
+        self._segments = list(found.segments)
         self._generation = 0
         self._start_offset = 0
         self._retired: list[File] = []
@@ -126,20 +128,15 @@ class MetadataLog:
             UnsupportedVersion: A batch of a newer format. Nothing was changed.
             OSError: The disk failed.
         """
-        log = cls(
+        found = recover(disk, directory, index_interval_bytes=index_interval_bytes)
+        return cls(
             disk,
             directory,
+            found,
             segment_bytes=segment_bytes,
             segment_ms=segment_ms,
             index_interval_bytes=index_interval_bytes,
         )
-        try:
-            _recover(log)
-        except BaseException:
-            for segment in log._segments:
-                segment.file.close()
-            raise
-        return log
 
     # ------------------------------------------------------------------------------------------------ reading
 
@@ -228,7 +225,7 @@ class MetadataLog:
 
     # --------------------------------------------------------------------------------------------------- writing
 
-    def append(self, data: bytes, batches: list[RecordBatch] | None = None) -> None:
+    def append(self, data: bytes, batches: Sequence[RecordBatch] | None = None) -> None:
         """Write whole, valid batches. The first begins at `end_offset`, the others follow it, epochs never fall.
 
         The batches are on disk only after a flush. The epoch history is on disk when this returns, if an epoch is new
@@ -236,16 +233,19 @@ class MetadataLog:
 
         Args:
             data: The bytes of the batches; not empty.
-            batches: The batches in `data`, if the caller has read or built them.
+            batches: The batches that `data` consists of, if the caller has parsed or built them.
+
+        Raises:
+            OSError: The disk failed.
         """
         assert data, "nothing to append"
         if batches is None:
-            first = read_batch(data, verify=False)
-            batches = [first] if first.size_bytes == len(data) else list(scan(data, verify=False))
+            batches = tuple(scan(data, verify=False))
         epochs = self.epochs
         end = self.end_offset
         last = epochs.entries[-1].epoch if epochs.entries else None
         newest = NO_TIMESTAMP
+        size = 0
         for batch in batches:
             assert batch.base_offset == end, (batch.base_offset, end)
             assert batch.last_offset_delta >= 0, batch.last_offset_delta
@@ -255,6 +255,8 @@ class MetadataLog:
                 last = batch.epoch
             end += batch.last_offset_delta + 1
             newest = max(newest, batch.max_timestamp)
+            size += batch.size_bytes
+        assert size == len(data), (size, len(data))
         if self._is_to_roll(len(data), newest, end - 1):
             self.roll()
         if epochs is not self.epochs:
@@ -283,13 +285,9 @@ class MetadataLog:
         self._segments.append(self._new_segment(self.end_offset))
 
     def _new_segment(self, base_offset: int) -> Segment:
-        segment = Segment.open(
-            self._disk, self.directory, base_offset, create=True, index_interval_bytes=self._index_interval_bytes
-        )
-        self._disk.fsync_dir(self.directory)
-        return segment
+        return Segment.create(self._disk, self.directory, base_offset, index_interval_bytes=self._index_interval_bytes)
 
-    def _remember(self, batches: list[RecordBatch]) -> None:
+    def _remember(self, batches: Sequence[RecordBatch]) -> None:
         """Keep the newest batches in memory; above the limit half of them are dropped."""
         for batch in batches:
             self._tail.append(batch)
@@ -422,115 +420,3 @@ class MetadataLog:
         finally:
             for file in (*self._retired, *(segment.file for segment in self._segments)):
                 file.close()
-
-
-def _recover(log: MetadataLog) -> None:
-    """Read everything in the directory (Kafka: `LogLoader`, which recovers a metadata log at every start)."""
-    disk, directory = log._disk, log.directory
-    make_directory(disk, directory)
-    names = disk.list(directory)
-    bases = [base for name in names if (base := parse_file_name(name, SUFFIX)) is not None]
-    damage = None
-    control: list[RecordBatch] = []
-    for base in bases:
-        segment = Segment.open(disk, directory, base, create=False, index_interval_bytes=log._index_interval_bytes)
-        before = log._segments[-1] if log._segments else None
-        log._segments.append(segment)
-        # The page cache may still hold data that an earlier write failed to bring to disk.
-        segment.file.fsync()
-        segment.file.drop_cache()
-        log.epochs, damage = _read_segment(segment, before, log.epochs, control)
-        if damage is not None:
-            break
-    log.control_batches = tuple(control)
-    findings = []
-    if damage is not None:
-        last = log._segments[-1]
-        end = OffsetAndEpoch(epoch=log.epochs.last_epoch or 0, offset=last.end_offset)
-        refuse_damage(last.file, damage, end, bases[len(log._segments) :], list_snapshots(disk, directory))
-        last.cut_file(last.size_bytes)
-        findings.append(f"cut the log at offset {last.end_offset}: {damage}")
-    findings += _sweep(disk, directory, names, bases)
-    if not log._segments:
-        log._segments.append(log._new_segment(0))
-    _settle(log, findings)
-
-
-def _sweep(disk: Disk, directory: str, names: list[str], bases: list[int]) -> list[str]:
-    """Remove indexes without a segment, and the files that Kafka renames and deletes a minute later."""
-    findings = []
-    for name in names:
-        orphaned = any(
-            (base := parse_file_name(name, suffix)) is not None and base not in bases for suffix in INDEX_SUFFIXES
-        )
-        if orphaned:
-            findings.append(f"removed {directory}/{name}, an index without its segment")
-        if orphaned or (name.endswith(".deleted") and not name.endswith(".checkpoint.deleted")):
-            disk.remove(f"{directory}/{name}")
-    return findings
-
-
-def _read_segment(
-    segment: Segment, before: Segment | None, epochs: EpochHistory, control: list[RecordBatch]
-) -> tuple[EpochHistory, CorruptBatch | UnsupportedVersion | None]:
-    """Check the batches of a segment up to the first damaged one, and collect its control batches.
-
-    Returns the epochs so far, and the damage.
-    """
-    path = segment.file.path
-    if before is not None and before.end_offset != segment.base_offset:
-        raise CorruptBatch(
-            f"the log has no records from offset {before.end_offset} to {segment.base_offset}",
-            where=path,
-            hint=f"A segment file is missing. {REMEDY}",
-        )
-    try:
-        for batch in scan_file(segment.file):
-            _check_order(batch, segment.end_offset, epochs.last_epoch, path)
-            epochs = epochs.assign(batch.epoch, batch.base_offset)
-            segment.note(batch)
-            if batch.is_control:
-                control.append(batch)
-    except UnsupportedVersion as damage:
-        return epochs, damage
-    except CorruptBatch as damage:
-        if damage.field in {"magic", "order"}:
-            # A newer format, or valid batches in a wrong order: truncation might lose valid records.
-            raise
-        return epochs, damage
-    return epochs, None
-
-
-def _check_order(batch: RecordBatch, end_offset: int, last_epoch: int | None, path: str) -> None:
-    """Refuse gaps and repeats. Kafka serves such a log; a replica here must not."""
-    what = None
-    if batch.base_offset != end_offset:
-        what = f"a batch begins at offset {batch.base_offset} where {end_offset} comes next"
-    elif batch.last_offset_delta < 0:
-        what = f"a batch ends {-batch.last_offset_delta} offsets before it begins"
-    elif batch.epoch < (0 if last_epoch is None else last_epoch):
-        what = f"a batch of epoch {batch.epoch} follows one of epoch {last_epoch}"
-    if what is not None:
-        raise CorruptBatch(
-            what,
-            where=path,
-            position=batch.position,
-            field="order",
-            hint=REMEDY,
-        )
-
-
-def _settle(log: MetadataLog, findings: list[str]) -> None:
-    """Flush the recovered log, with rebuilt indexes and epochs."""
-    for segment in log._segments:
-        segment.end_recovery()
-    for segment in log._segments[:-1]:
-        segment.write_indexes()
-    log._segments[-1].remove_indexes()
-    path = f"{log.directory}/{EPOCHS_FILE}"
-    content = format_epochs(log.epochs)
-    if not log._disk.exists(path) or log._disk.read(path) != content:
-        write_epochs(log._disk, log.directory, log.epochs)
-    log._disk.fsync_dir(log.directory)
-    log.end_offset = log.flushed_offset = log._segments[-1].end_offset
-    log.recovered = tuple(findings)

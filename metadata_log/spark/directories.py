@@ -25,7 +25,7 @@ from metadata_log.log.log_dir import (
 )
 from metadata_log.log.segment import parse_file_name
 from metadata_log.log.snapshot import parse_snapshot_name
-from metadata_log.reading.reader import Damage
+from metadata_log.reading.damage import Damage
 from metadata_log.spark.errors import SourceError
 from metadata_log.spark.log_index import LogIndex, first_difference
 from metadata_log.spark.storage import disk_at, has_magic, is_remote, local_path, matches

@@ -26,7 +26,7 @@ from metadata_log.log.retention import REMOVE_AFTER_MS, Cleaned, Retention, clea
 from metadata_log.log.snapshot import list_snapshots, mark_snapshots_deleted, read_snapshot, snapshot_name
 from metadata_log.log.snapshot_receiver import SnapshotReceiver
 from metadata_log.log.snapshot_writer import SnapshotWriter
-from metadata_log.records.batch import records
+from metadata_log.records.record import records
 from metadata_log.types import NEVER_MS, OffsetAndEpoch
 
 RECORDS_PER_PIECE: Final = 500

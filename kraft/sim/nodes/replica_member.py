@@ -67,7 +67,8 @@ from metadata_log.log.log_dir import format_directory, read_meta_properties
 from metadata_log.log.quorum_state_file import FILE_NAME, parse_quorum_state
 from metadata_log.log.snapshot import list_snapshots, read_snapshot, read_snapshot_start, snapshot_name
 from metadata_log.memory_disk import MemoryDisk
-from metadata_log.records.batch import RecordBatch, records, scan
+from metadata_log.records.batch import RecordBatch, scan
+from metadata_log.records.record import records
 from metadata_log.serde import Message, decode, encode
 from metadata_log.types import METADATA_PARTITION, METADATA_TOPIC, OffsetAndEpoch, Uuid
 from transport.protocol.apis import APIS, ApiKey

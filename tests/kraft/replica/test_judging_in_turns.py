@@ -23,9 +23,10 @@ from metadata_log.disk import Disk
 from metadata_log.log.log import MetadataLog
 from metadata_log.log.retention import Retention
 from metadata_log.memory_disk import MemoryDisk
-from metadata_log.records.batch import RECORDS_PER_PORTION, build_batch
+from metadata_log.records.batch_builder import build_batch
 from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import NoOpRecord
+from metadata_log.records.quorum_batch import RECORDS_PER_PORTION
 from transport.protocol.messages import FetchRequest, FetchResponse
 
 NOTHING = encode_record(NoOpRecord(), 0)

@@ -23,7 +23,7 @@ from metadata_log.errors import CorruptBatch
 from metadata_log.log.segment import scan_file
 from metadata_log.log.snapshot import read_snapshot, snapshot_name
 from metadata_log.memory_disk import MemoryDisk
-from metadata_log.records.batch import Record, build_batch, build_control_batch, records, write_batch
+from metadata_log.records.batch_builder import build_batch, build_control_batch, write_batch
 from metadata_log.records.control import (
     Endpoint,
     KRaftVersionRecord,
@@ -35,6 +35,7 @@ from metadata_log.records.control import (
 )
 from metadata_log.records.frame import encode_control, encode_record
 from metadata_log.records.metadata import NoOpRecord
+from metadata_log.records.record import Record, records
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch, Uuid
 from transport.protocol.messages import FetchResponse, FetchSnapshotRequest

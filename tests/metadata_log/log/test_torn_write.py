@@ -10,7 +10,8 @@ from metadata_log.log.log import MetadataLog
 from metadata_log.log.snapshot import encode_snapshot, snapshot_name
 from metadata_log.log.torn_write import SECTOR_BYTES
 from metadata_log.memory_disk import MemoryDisk
-from metadata_log.records.batch import build_batch, scan
+from metadata_log.records.batch import scan
+from metadata_log.records.batch_builder import build_batch
 from metadata_log.types import OffsetAndEpoch
 
 LAST = "d/00000000000000000008.log"

@@ -12,9 +12,10 @@ from metadata_log.errors import MetadataLogError
 from metadata_log.image import MetadataDelta, MetadataImage, ReplayError
 from metadata_log.log.snapshot import SUFFIX as SNAPSHOT_SUFFIX
 from metadata_log.memory_disk import MemoryDisk, MemoryFile
-from metadata_log.reading.reader import Damage, DamagedFile, OnDamage
+from metadata_log.reading.damage import Damage, DamagedFile, OnDamage
 from metadata_log.reading.timeline import At, Base, From, TimelineBatch, parse_at, read_timeline
-from metadata_log.records.batch import build_batch, scan
+from metadata_log.records.batch import scan
+from metadata_log.records.batch_builder import build_batch
 from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import ConfigRecord, TopicRecord
 from metadata_log.types import OffsetAndEpoch, Uuid
