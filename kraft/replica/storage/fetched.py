@@ -78,7 +78,7 @@ def judging(
                 changes, voters = (), None
             position += batch.size_bytes
             next_offset = batch.next_offset
-            found.append(BatchFacts(batch.base_offset, next_offset, batch.epoch, position, changes))
+            found.append(BatchFacts(batch.base_offset, next_offset, batch.epoch, position, changes, batch))
             if previous is not None:
                 newest = voters or previous.voters
                 previous = Follows(next_offset, batch.epoch, previous.epoch, previous.leader_id, newest)

@@ -26,7 +26,7 @@ from metadata_log.log.log_dir import LogDirectory, open_directory, read_bootstra
 from metadata_log.log.quorum_state_file import FILE_NAME as QUORUM_STATE
 from metadata_log.log.quorum_state_file import StoredElection, read_quorum_state, write_quorum_state
 from metadata_log.log.snapshot import snapshot_name, sweep_snapshots
-from metadata_log.records.batch import read_batch
+from metadata_log.records.batch import RecordBatch, read_batch
 from metadata_log.records.batch_builder import new_batch, new_control_batch
 from metadata_log.records.frame import decode_record, encode_control
 from metadata_log.records.record import records
@@ -259,8 +259,12 @@ class Storage:
         return batch.size_bytes
 
     def append_fetched(self, effect: AppendFetched) -> None:
-        """Append a leader's batches as they came."""
-        self.log.append(effect.data)
+        """Append a leader's batches byte for byte. They were parsed and checked when they arrived (`fetched`)."""
+        batches: list[RecordBatch] = []
+        for facts in effect.batches:
+            assert facts.parsed is not None, facts
+            batches.append(facts.parsed)
+        self.log.append(effect.data, batches)
         assert self.log.end_offset == effect.next_offset, (self.log.end_offset, effect.next_offset)
 
     def splits_batch(self, offset: int) -> bool:
