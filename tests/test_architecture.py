@@ -162,7 +162,6 @@ LONG = {
     "kraft.sim.nodes.replica_member",
     "kraft.sim.runs.simulator",
     "kraft.sim.world.world",
-    "metadata_log.report.pages",
     "transport.channels",
     "transport.protocol.connection",
 }
