@@ -27,7 +27,7 @@ from kraft.replica import Answer, ControllerHost, Replica, ReplicaOptions, WireR
 from kraft.replica.hosts.broker_host import FEATURES, BrokerHost
 from kraft.replica.interface.events import CommittedBatch, Input, Output, WireReply
 from kraft.replica.interface.held import UNITS_PER_TURN, HeldReply
-from kraft.replica.interface.snapshot_options import SnapshotOptions
+from kraft.replica.interface.options import SnapshotOptions
 from kraft.replica.storage.fetched import judging
 from kraft.replica.storage.storage import ANSWER_BYTES
 from metadata_log.disk import OsDisk

@@ -17,7 +17,7 @@ from kraft.quorum.values import MAX_BATCH_BYTES
 from kraft.quorum.voter_history import VoterHistory
 from kraft.quorum.voters import QuorumChange
 from kraft.replica.interface.events import CommittedBatch
-from kraft.replica.interface.snapshot_options import SnapshotOptions
+from kraft.replica.interface.options import SnapshotOptions
 from kraft.replica.storage.quorum_records import changes_of_snapshot
 from metadata_log.disk import Disk
 from metadata_log.errors import MetadataLogError

@@ -16,7 +16,7 @@ from kraft.replica import ControllerHost, applier, host_controller
 from kraft.replica.applier import Applier
 from kraft.replica.interface.events import WireReply
 from kraft.replica.interface.held import HeldReply
-from kraft.replica.interface.snapshot_options import SnapshotOptions
+from kraft.replica.interface.options import SnapshotOptions
 from kraft.sim.state.fingerprints import fingerprint
 from kraft.sim.state.forking import forked
 from metadata_log.disk import Disk

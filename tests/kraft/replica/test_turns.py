@@ -19,7 +19,7 @@ from kraft.replica import ControllerHost, host_controller
 from kraft.replica.hosts import decisions
 from kraft.replica.hosts.decisions import MAX_WAITING, STEPS_PER_TURN
 from kraft.replica.interface.events import Input
-from kraft.replica.interface.snapshot_options import SnapshotOptions
+from kraft.replica.interface.options import SnapshotOptions
 from kraft.sim.state.fingerprints import FactsOf
 from metadata_log.image import MetadataDelta, memberships
 from metadata_log.image.topics_delta import TopicsDelta
