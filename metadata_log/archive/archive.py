@@ -328,7 +328,7 @@ class Archive:
     def _settle_difference(self, source: Source, meeting: _Meeting, now_ms: int) -> Added:
         """Decide which of two logs a later leader has overwritten: the one with the lower last epoch.
 
-        Neither, if the records of that log were committed.
+        Neither is overwritten if the records of that log were committed.
         """
         ours, theirs = meeting.ours, meeting.theirs
         assert ours is not None

@@ -307,7 +307,7 @@ def read_batches(split: Split, disk: Disk) -> Iterator[RecordBatch | Damage]:
         if file.size() < split.end:
             yield Damage(
                 where=split.path,
-                what=f"the file has been cut to {file.size()} bytes since its ranges were planned",
+                what=f"the file was truncated to {file.size()} bytes after its ranges were planned",
                 expected=f"a file of at least {split.end} bytes",
                 position=file.size(),
             )

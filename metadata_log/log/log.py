@@ -60,9 +60,10 @@ class FlushHandle(Struct, frozen=True, eq=False):
 
 
 class MetadataLog:
-    """The log of one partition directory (Kafka: `UnifiedLog`, `KafkaRaftLog`).
+    """The log of one partition directory (Kafka: `UnifiedLog`, `KafkaRaftLog`). `open` is the only way to create one.
 
-    Only `FlushHandle.run` is thread-safe.
+    Offsets count records. An append is on disk after `flush`, or after `FlushHandle.run` and `flush_done`. Only
+    `FlushHandle.run` is thread-safe.
     """
 
     def __init__(
@@ -153,7 +154,7 @@ class MetadataLog:
 
     @property
     def size_bytes(self) -> int:
-        """The size of all batches."""
+        """The size of all segments, in bytes, without their indexes."""
         return sum(segment.size_bytes for segment in self._segments)
 
     def read(self, offset: int, max_bytes: int, *, end_offset: int | None = None) -> bytes:
@@ -168,6 +169,9 @@ class MetadataLog:
 
         Returns:
             The batches; empty at the end of the log.
+
+        Raises:
+            OSError: The disk failed.
         """
         limit = self._limit(offset, end_offset)
         if offset >= limit:
@@ -178,9 +182,19 @@ class MetadataLog:
         return self._segment_of(offset).read(offset, max_bytes, limit)
 
     def read_batches(self, offset: int, max_bytes: int, *, end_offset: int) -> Iterable[RecordBatch]:
-        """The batches that `read` would return, without parsing the in-memory tail again; positions are undefined.
+        """The batches that `read` would return, without parsing the in-memory tail again (`RecordsBatchReader`).
 
-        Raises `CorruptBatch` if the disk has other bytes than were appended (`RecordsBatchReader`).
+        Args:
+            offset: The offset of the first record.
+            max_bytes: The most bytes to return; the first batch may exceed them.
+            end_offset: No batch may reach past this offset.
+
+        Returns:
+            The batches; their `position` is undefined.
+
+        Raises:
+            CorruptBatch: The disk has other bytes than were appended; raised during iteration.
+            OSError: The disk failed.
         """
         limit = self._limit(offset, end_offset)
         if offset < limit and self._tail_offsets and offset >= self._tail_offsets[0]:
@@ -188,7 +202,7 @@ class MetadataLog:
         return scan(self.read(offset, max_bytes, end_offset=end_offset), where=self.directory)
 
     def stored_batches(self, offset: int) -> Iterator[tuple[RecordBatch, str]]:
-        """The stored batches from the one that holds `offset` on, each with its file."""
+        """The batches in the files from the one that holds `offset` on, each with its file; no CRC is checked."""
         for segment in self._segments:
             if segment.end_offset > offset:
                 for batch in segment.batches(offset):
@@ -200,7 +214,18 @@ class MetadataLog:
         return end if end_offset is None or end_offset > end else end_offset
 
     def find_time(self, timestamp_ms: int) -> Record | None:
-        """The first record with at least this timestamp, or None (`UnifiedLog.fetchOffsetByTimestamp`)."""
+        """Find a record by its time (`UnifiedLog.fetchOffsetByTimestamp`).
+
+        Args:
+            timestamp_ms: The time in ms since 1970.
+
+        Returns:
+            The first record with this timestamp or a later one; None if there is none.
+
+        Raises:
+            CorruptBatch: The batch of the record is damaged.
+            OSError: The disk failed.
+        """
         found = (segment.find_time(timestamp_ms, self.start_offset) for segment in self._segments)
         return next((record for record in found if record is not None), None)
 
@@ -276,7 +301,7 @@ class MetadataLog:
         )
 
     def roll(self) -> None:
-        """Close the last segment, durably, and begin a new one at the end of the log."""
+        """Flush the last segment and begin a new one at the end of the log; raises `OSError` (`UnifiedLog.roll`)."""
         last = self._segments[-1]
         if last.base_offset == self.end_offset:
             return
@@ -304,16 +329,21 @@ class MetadataLog:
         self._tail_bytes = kept_bytes
 
     def flush(self) -> None:
-        """Return once the whole log is on disk; raises `OSError`, at once if an earlier fsync failed."""
+        """Return once the whole log is on disk.
+
+        Raises:
+            OSError: The fsync failed. After that every call raises the same error, without another fsync.
+        """
         self._failure.fsync(self._segments[-1].file)
         # A flush in another thread may have failed meanwhile: the kernel reports the error to one of the two only.
         self._failure.check()
         self.flushed_offset = self.end_offset
 
     def flush_handle(self) -> FlushHandle:
-        """A handle for another thread to `run`, which flushes the log as it is now; call `flush_done` after that.
+        """Begin a flush of the log as it is now, for another thread. At most one handle is in use at a time.
 
-        At most one handle is in use at a time.
+        Returns:
+            The handle. A thread calls its `run`, and then the owner of the log calls `flush_done`.
         """
         assert self.flushing is None, "a flush is under way"
         # Rolling flushes, so only the last segment can be dirty.
@@ -334,9 +364,16 @@ class MetadataLog:
     # ------------------------------------------------------------------------------------------------ truncating
 
     def truncate(self, offset: int) -> int:
-        """Truncate the log, durably, to end at `offset`; returns the end.
+        """Truncate the log; the shorter log is on disk when this returns (`UnifiedLog.truncateTo`).
 
-        If `offset` is inside a batch, the whole batch is removed and the end is smaller.
+        Args:
+            offset: The new end; at least the start of the log.
+
+        Returns:
+            The end of the log. It is smaller than `offset` if `offset` is inside a batch: the whole batch is removed.
+
+        Raises:
+            OSError: The disk failed.
         """
         assert self.start_offset <= offset, (offset, self.start_offset)
         if offset >= self.end_offset:
@@ -355,7 +392,14 @@ class MetadataLog:
         return self.end_offset
 
     def reset_to(self, offset: int) -> None:
-        """Empty the log and begin again at `offset`, the end of a snapshot (`truncateToLatestSnapshot`)."""
+        """Remove all records and begin again at the end of a snapshot (`KafkaRaftLog.truncateToLatestSnapshot`).
+
+        Args:
+            offset: The end offset of the snapshot.
+
+        Raises:
+            OSError: The disk failed.
+        """
         self._generation += 1
         while self._segments:
             self._drop_last_segment()
@@ -366,11 +410,20 @@ class MetadataLog:
         self._set_epochs(EpochHistory())
 
     def raise_start(self, offset: int) -> tuple[str, ...]:
-        """Begin the log at `offset`, where a snapshot ends; returns the files that are no longer part of the log.
+        """Begin the log at the end of a snapshot (`UnifiedLog.maybeIncrementLogStartOffset`, `deleteOldSegments`).
 
-        These files are renamed, durably. The caller removes them once no reader uses them any more. Only whole segments
-        are removed, so earlier records may remain on disk. They count again after a restart, as in Kafka
-        (`UnifiedLog.maybeIncrementLogStartOffset`, `deleteOldSegments`).
+        Only whole segments are removed, so earlier records may remain on disk. They count again after a restart, as in
+        Kafka.
+
+        Args:
+            offset: The new start; at most the flushed offset.
+
+        Returns:
+            The paths of the files that are no longer part of the log. They are renamed, durably. The caller removes
+            them once no reader has them open.
+
+        Raises:
+            OSError: The disk failed.
         """
         assert self.start_offset <= offset <= self.flushed_offset, (self.start_offset, offset, self.flushed_offset)
         self._start_offset = offset

@@ -84,7 +84,7 @@ def _recover(disk: Disk, directory: str, segments: list[Segment], index_interval
         end = OffsetAndEpoch(epoch=epochs.last_epoch or 0, offset=last.end_offset)
         refuse_damage(last.file, damage, end, bases[len(segments) :], list_snapshots(disk, directory))
         last.cut_file(last.size_bytes)
-        findings.append(f"cut the log at offset {last.end_offset}: {damage}")
+        findings.append(f"truncated the log at offset {last.end_offset}: {damage}")
     findings += _sweep(disk, directory, names, bases)
     if not segments:
         segments.append(Segment.create(disk, directory, 0, index_interval_bytes=index_interval_bytes))

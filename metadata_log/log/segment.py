@@ -52,7 +52,7 @@ def scan_file(
         piece = file.pread(min(size, end - position), position)
         start = position
         if not piece:
-            raise IncompleteBatch("the file was cut while it was read", where=file.path, position=position)
+            raise IncompleteBatch("the file was truncated while a reader read it", where=file.path, position=position)
         try:
             for batch in scan(piece, where=file.path, verify=verify, at=start):
                 position = batch.end_position

@@ -16,8 +16,8 @@ class Damage(Struct, frozen=True, kw_only=True):
         where: The path of the file or directory.
         what: The defect as a text.
         expected: The expected content as a text.
-        position: The first wrong byte, if known.
-        offset: The offset of the affected record, if known.
+        position: The position of the first wrong byte in the file; None if unknown.
+        offset: The offset of the affected record in the log; None if unknown.
         unfinished: Whether the file ends inside a batch and may still grow.
     """
 

@@ -20,7 +20,7 @@ class Entry(Struct, frozen=True, gc=False):
 
     Args:
         offset: The offset in the log.
-        timestamp: The time in ms.
+        timestamp: The time in ms since 1970.
         epoch: The partition leader epoch.
         is_control: Whether the record is a control record.
         type: The number of the metadata or control record type.
@@ -44,12 +44,12 @@ class Entry(Struct, frozen=True, gc=False):
 
 
 def read_entries(batch: RecordBatch, where: str, *, on_damage: OnDamage = OnDamage.SKIP) -> Iterator[Entry | Damage]:
-    """The records of a batch.
+    """Decode the records of a batch, control records included (Kafka: `MetadataRecordSerde`, `ControlRecordUtils`).
 
     Args:
         batch: The batch.
         where: The path of its file, for damage.
-        on_damage: Whether reading continues behind an undecodable record.
+        on_damage: The reaction to a record that cannot be decoded.
 
     Returns:
         Records and damage.

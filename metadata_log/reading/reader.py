@@ -28,11 +28,11 @@ def read_file(disk: Disk, path: str, *, on_damage: OnDamage = OnDamage.SKIP) -> 
     Args:
         disk: The disk.
         path: The segment or snapshot.
-        on_damage: Whether reading continues behind damage, at the next batch with a good CRC. Batches in a wrong order
+        on_damage: The reaction to damage. `SKIP` continues at the next batch with a valid CRC. Batches in a wrong order
             are damage too.
 
     Returns:
-        Batches and damage (Kafka's `DumpLogSegments`).
+        Batches and damage (Kafka: `DumpLogSegments`).
 
     Raises:
         DamagedFile: The file is damaged, and the mode is strict.
@@ -71,10 +71,21 @@ def read_range(
     epoch: int = 0,
     may_grow: bool = True,
 ) -> Iterator[RecordBatch | Damage]:
-    """The batches of an open file from `start`, a batch boundary, to `end`, and the damage between them.
+    """The batches of an open file from `start` to `end`, and the damage between them.
 
-    `expected` is the first offset, if known; `epoch` is the epoch of the batch before. `may_grow` is whether an
-    unfinished batch at the end is usual.
+    Args:
+        file: The segment or snapshot.
+        start: The position of a batch.
+        end: The position where reading ends; None for the end of the file.
+        expected: The offset of the first batch; None if unknown.
+        epoch: The epoch of the batch before.
+        may_grow: Whether an unfinished batch at the end is usual.
+
+    Returns:
+        Batches and damage.
+
+    Raises:
+        OSError: The file is unreadable.
     """
     position, size = start, file.size() if end is None else end
     while position < size:
@@ -156,7 +167,7 @@ def read_log(
         disk: The disk.
         partition_directory: The partition directory.
         from_offset: The first offset.
-        on_damage: Whether reading continues behind damage.
+        on_damage: The reaction to damage.
 
     Returns:
         Batches and damage. A gap between two segments is damage.

@@ -38,7 +38,7 @@ class RecordBatch(Struct, frozen=True, gc=False):
     """The header of one batch, and its bytes (Kafka: `DefaultRecordBatch`).
 
     Args:
-        position: The byte position of the batch in the scanned data.
+        position: The position of the batch in the scanned data or file, in bytes.
         base_offset: The offset of the first record.
         size_bytes: The size of the batch with its header, in bytes.
         epoch: The partition leader epoch.
@@ -46,8 +46,8 @@ class RecordBatch(Struct, frozen=True, gc=False):
         crc: The stored CRC-32C.
         attributes: The attribute bits: codec, time type, transaction, control.
         last_offset_delta: The distance from the base offset to the last offset.
-        base_timestamp: The time of the first record, in ms.
-        max_timestamp: The latest time of a record, in ms.
+        base_timestamp: The time of the first record, in ms since 1970.
+        max_timestamp: The latest time of a record, in ms since 1970.
         producer_id: The producer's id; -1 in the metadata log.
         producer_epoch: The producer's epoch; -1 in the metadata log.
         base_sequence: The sequence number of the first record; -1 in the metadata log.
@@ -103,7 +103,7 @@ class RecordBatch(Struct, frozen=True, gc=False):
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When the cleaner may drop the batch's tombstones, in ms; such a batch stores it as `base_timestamp`."""
+        """When the log cleaner may drop the tombstones, in ms since 1970; None for none. `base_timestamp` stores it."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON else None
 
     @property
@@ -129,7 +129,7 @@ class RecordBatch(Struct, frozen=True, gc=False):
 def scan(
     data: bytes | memoryview, position: int = 0, *, where: str | None = None, verify: bool = True, at: int = 0
 ) -> Iterator[RecordBatch]:
-    """The batches from `position` to the end of `data`.
+    """Decode the batches from `position` to the end of `data`, one at a time (Kafka: `MemoryRecords.batches`).
 
     Args:
         data: The bytes of whole batches.
@@ -156,7 +156,7 @@ def scan(
 def read_batch(
     data: bytes | memoryview, position: int = 0, *, where: str | None = None, verify: bool = True, at: int = 0
 ) -> RecordBatch:
-    """The batch at `position`.
+    """Decode the batch at `position` (Kafka: `DefaultRecordBatch`).
 
     Args:
         data: Bytes that hold the batch.

@@ -47,7 +47,7 @@ def _check_header(batch: RecordBatch, where: str | None) -> None:
         return
     wrong = None
     if batch.is_compressed:
-        wrong = f"the batch is packed ({batch.codec}), which no batch of a quorum is"
+        wrong = f"the batch is compressed ({batch.codec}), which no batch of a quorum is"
     elif batch.is_transactional or batch.delete_horizon_ms is not None:
         wrong = f"the batch has the attributes {batch.attributes:#x}, which no batch of a quorum has"
     elif not 0 < batch.record_count == batch.last_offset_delta + 1:
@@ -60,7 +60,7 @@ def _check_offsets(found: Sequence[Record], first: int, batch: RecordBatch, wher
     """Raise `CorruptBatch` unless the offsets of the records are consecutive from `first` on."""
     for offset, record in enumerate(found, first):
         if record.offset != offset:
-            what = f"the record at offset {offset} says that it is at offset {record.offset}"
+            what = f"a record has offset {record.offset}, where offset {offset} comes next"
             raise CorruptBatch(what, where=where, position=batch.position)
 
 

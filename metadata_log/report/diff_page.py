@@ -30,15 +30,25 @@ class Difference(Protocol):
 
     @property
     def before(self) -> object:
-        """The old value; None = the object or field did not exist."""
+        """The old value; None if the object or field did not exist."""
 
     @property
     def after(self) -> object:
-        """The new value; None = the object or field does not exist any more."""
+        """The new value; None if the object or field does not exist any more."""
 
 
 def render_diff(differences: Iterable[Difference], out: Path, *, before: str, after: str) -> None:
-    """Write the difference of two images as a page; `before` and `after` name the two sides."""
+    """Write the difference of two images as a page.
+
+    Args:
+        differences: The differences, in any order.
+        out: The path of the page.
+        before: The name of the earlier side.
+        after: The name of the later side.
+
+    Raises:
+        OSError: The page could not be written.
+    """
     kinds: Counter[str] = Counter()
     moves: Counter[tuple[str, str]] = Counter()
     rows: dict[str, list[tuple[object, ...]]] = {}

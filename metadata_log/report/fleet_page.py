@@ -35,7 +35,17 @@ FLEET_VIEWS: Final = (
 
 
 def render_fleet(rows: Iterable[tuple[str, Row]], out: Path, *, title: str, notes: Sequence[str] = ()) -> None:
-    """Write the history of many clusters as a page; arguments as for `render_history`, views of `FLEET_VIEWS`."""
+    """Write the history of many clusters as a page.
+
+    Args:
+        rows: Pairs of a view's name and a row, as `metadata_log.history` yields them for `FLEET_VIEWS`.
+        out: The path of the page.
+        title: The name of the fleet.
+        notes: Sentences for the top of the page: the range, damage, omissions.
+
+    Raises:
+        OSError: The page could not be written.
+    """
     report = ReportData()
     report.take_all(rows)
     write_page(out, title, notes, range_text(report), _fleet_cards(report), _fleet_sections(report))

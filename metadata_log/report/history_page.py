@@ -47,6 +47,9 @@ def render_history(rows: Iterable[tuple[str, Row]], out: Path, *, title: str, no
         out: The path of the page.
         title: The name of the cluster or directory.
         notes: Sentences for the top of the page: the range, damage, omissions.
+
+    Raises:
+        OSError: The page could not be written.
     """
     report = ReportData()
     report.take_all(rows)

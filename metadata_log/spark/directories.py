@@ -89,7 +89,7 @@ def _look_at(disk: Disk, path: str, *, by_chance: bool) -> Directory | None:
         return _identify(disk, path, by_chance=by_chance)
     except (OSError, MetadataLogError) as bad:
         where = getattr(bad, "where", None) or getattr(bad, "filename", None) or path
-        what = bad.what if isinstance(bad, MetadataLogError) else f"it cannot be read: {bad.strerror or bad}"
+        what = bad.what if isinstance(bad, MetadataLogError) else f"the file cannot be read: {bad.strerror or bad}"
         problem = Damage(where=str(where), what=what, expected="a metadata log")
         return Directory(path, "", problem=problem, is_awaited=isinstance(bad, _NothingYet))
 

@@ -247,7 +247,7 @@ def as_damage(bad: OSError | MetadataLogError, path: str) -> Damage:
     if isinstance(bad, MetadataLogError):
         return Damage(where=bad.where or path, what=bad.what, expected="a metadata log", position=bad.position)
     where = bad.filename if isinstance(bad.filename, str) else path
-    return Damage(where=where, what=f"it cannot be read: {bad.strerror or bad}", expected="a readable file")
+    return Damage(where=where, what=f"the file cannot be read: {bad.strerror or bad}", expected="a readable file")
 
 
 def tell(marks: Sequence[tuple[Directory, Damage]], options: Options) -> None:

@@ -529,7 +529,7 @@ def test_damage_is_cut_where_kafka_cuts(case: str, tmp_path: Path) -> None:
     directory = damaged(case, tmp_path)
     log = MetadataLog.open(OsDisk(), str(directory))
     assert (log.start_offset, log.end_offset) == (0, CUT[case])
-    assert f"cut the log at offset {CUT[case]}" in log.recovered[0]
+    assert f"truncated the log at offset {CUT[case]}" in log.recovered[0]
     theirs = [line for line in CASES[case]["observed"]["messages"] if "truncating to offset" in line]
     assert [line.rpartition(" ")[2] for line in theirs] == [str(CUT[case])]
     assert log.epochs.entries[-1].offset < CUT[case]

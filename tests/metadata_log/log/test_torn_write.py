@@ -94,7 +94,7 @@ def test_sectors_that_were_never_written_are_a_torn_write(hole: tuple[int, int])
     disk.overwrite(LAST, start, bytes(end - start))
     log = open_log(disk)
     assert log.end_offset in {9, 10}
-    assert "cut the log" in log.recovered[0]
+    assert "truncated the log" in log.recovered[0]
     assert [batch.data for batch in scan(log.read(8, 10**6))] == batches[8 : log.end_offset]
 
 
