@@ -318,7 +318,7 @@ def test_files_that_change_after_planning() -> None:
     splits = plan_splits("d", disk=disk)
     disk.open(last).truncate(len(batches[2]))
     assert offsets(disk, Mode.PERMISSIVE)[0] == 2
-    assert "has been cut" in str(offsets(disk, Mode.PERMISSIVE)[1])
+    assert "was truncated" in str(offsets(disk, Mode.PERMISSIVE)[1])
 
 
 def test_nothing_is_written_or_locked(tmp_path: Path) -> None:
