@@ -148,13 +148,19 @@ def scan(
     """
     end = len(data)
     while position < end:
-        batch = _decode(data, position, end - position, where, position + at, True, verify)
+        batch = read_batch(data, position, where=where, verify=verify, at=at)
         yield batch
         position += batch.size_bytes
 
 
 def read_batch(
-    data: bytes | memoryview, position: int = 0, *, where: str | None = None, verify: bool = True, at: int = 0
+    data: bytes | memoryview,
+    position: int = 0,
+    *,
+    where: str | None = None,
+    verify: bool = True,
+    at: int = 0,
+    left: int | None = None,
 ) -> RecordBatch:
     """Decode the batch at `position` (Kafka: `DefaultRecordBatch`).
 
@@ -164,22 +170,72 @@ def read_batch(
         where: The file or peer, for errors.
         verify: Whether to check the CRC-32C.
         at: The position of `data` in a larger whole; added to every reported position.
+        left: How many bytes a file has from `position` on, if `data` holds only the header of the batch. Then the
+            result has no `data`, and the CRC is not checked.
 
     Returns:
         The batch.
 
     Raises:
-        IncompleteBatch: The data ends inside the batch.
+        IncompleteBatch: The data, or the file, ends inside the batch.
         CorruptBatch: The batch is damaged.
         UnsupportedVersion: The batch has a format before 2.
     """
-    return _decode(data, position, len(data) - position, where, position + at, True, verify)
+    held = len(data) - position
+    most = held if left is None else left
+    if held < HEADER_BYTES or most < HEADER_BYTES:
+        raise _short(data, position, min(held, most), where, position + at)
+    (
+        base_offset,
+        length,
+        epoch,
+        magic,
+        crc,
+        attributes,
+        last_delta,
+        base_time,
+        max_time,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        count,
+    ) = _HEADER.unpack_from(data, position)
+    size = length + _BEFORE_LENGTH
+    if magic != 2 or size < HEADER_BYTES or size > most:
+        raise _bad_front(length, magic, most, where, position + at)
+    whole = b""
+    if left is None:
+        whole = bytes(data[position : position + size])
+        if verify and (computed := crc32c(whole[CHECKED_AT:])) != crc:
+            raise CorruptBatch(
+                f"the batch's bytes give CRC {computed:#010x} where {crc:#010x} is stored",
+                where=where,
+                position=position + at,
+                field="crc",
+            )
+    return RecordBatch(
+        position + at,
+        base_offset,
+        size,
+        epoch,
+        magic,
+        crc,
+        attributes,
+        last_delta,
+        base_time,
+        max_time,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        count,
+        whole,
+    )
 
 
 def read_header(
     data: bytes | memoryview, at: int = 0, *, left: int, where: str | None = None, position: int = 0
 ) -> RecordBatch:
-    """The header at `at`, without its records: `data` of the result is empty, and the CRC is not checked.
+    """Decode the header at `at`, without its records: `data` of the result is empty, and the CRC is not checked.
 
     Args:
         data: Bytes that hold the header.
@@ -196,58 +252,7 @@ def read_header(
         CorruptBatch: The header is damaged.
         UnsupportedVersion: The batch has a format before 2.
     """
-    return _decode(data, at, left, where, position, False, False)
-
-
-def _decode(
-    data: bytes | memoryview, at: int, left: int, where: str | None, position: int, with_records: bool, verify: bool
-) -> RecordBatch:
-    """The batch at `at`, of which `left` bytes exist and which reports `position`; errors as those of `scan`."""
-    if left < HEADER_BYTES or len(data) - at < HEADER_BYTES:
-        raise _short(data, at, min(len(data) - at, left), where, position)
-    (
-        base_offset,
-        length,
-        epoch,
-        magic,
-        crc,
-        attributes,
-        last_delta,
-        base_time,
-        max_time,
-        producer_id,
-        producer_epoch,
-        base_sequence,
-        count,
-    ) = _HEADER.unpack_from(data, at)
-    size = length + _BEFORE_LENGTH
-    if magic != 2 or size < HEADER_BYTES or size > left:
-        raise _bad_front(length, magic, left, where, position)
-    whole = bytes(data[at : at + size]) if with_records else b""
-    if verify and (computed := crc32c(whole[CHECKED_AT:])) != crc:
-        raise CorruptBatch(
-            f"the batch's bytes give CRC {computed:#010x} where {crc:#010x} is stored",
-            where=where,
-            position=position,
-            field="crc",
-        )
-    return RecordBatch(
-        position,
-        base_offset,
-        size,
-        epoch,
-        magic,
-        crc,
-        attributes,
-        last_delta,
-        base_time,
-        max_time,
-        producer_id,
-        producer_epoch,
-        base_sequence,
-        count,
-        whole,
-    )
+    return read_batch(data, at, where=where, at=position - at, left=left)
 
 
 def _short(
