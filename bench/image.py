@@ -30,9 +30,9 @@ from metadata_log.log.snapshot import read_snapshot, snapshot_name
 from metadata_log.log.snapshot_writer import SnapshotWriter
 from metadata_log.reading.replay_log import replay
 from metadata_log.records import metadata
-from metadata_log.records.batch import build_batch
-from metadata_log.records.batch import records as records_of
+from metadata_log.records.batch_builder import build_batch
 from metadata_log.records.frame import encode_record, read_record
+from metadata_log.records.record import records as records_of
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch, Uuid
 

@@ -27,7 +27,7 @@ from kraft.replica import Answer, ControllerHost, Replica, ReplicaOptions, WireR
 from kraft.replica.hosts.broker_host import FEATURES, BrokerHost
 from kraft.replica.interface.events import CommittedBatch, Input, Output, WireReply
 from kraft.replica.interface.held import UNITS_PER_TURN, HeldReply
-from kraft.replica.interface.snapshot_options import SnapshotOptions
+from kraft.replica.interface.options import SnapshotOptions
 from kraft.replica.storage.fetched import judging
 from kraft.replica.storage.storage import ANSWER_BYTES
 from metadata_log.disk import OsDisk
@@ -35,9 +35,9 @@ from metadata_log.image import memberships
 from metadata_log.log.log_dir import format_directory
 from metadata_log.log.snapshot_writer import SnapshotWriter
 from metadata_log.records import metadata
-from metadata_log.records.batch import build_batch
-from metadata_log.records.batch import records as records_of
+from metadata_log.records.batch_builder import build_batch
 from metadata_log.records.frame import encode_record
+from metadata_log.records.record import records as records_of
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch, Uuid
 from transport.protocol import messages as m

@@ -51,7 +51,8 @@ from metadata_log.image import MetadataImage
 from metadata_log.log.log_dir import format_directory
 from metadata_log.log.quorum_state_file import read_quorum_state
 from metadata_log.memory_disk import MemoryDisk
-from metadata_log.reading.reader import Damage, read_log
+from metadata_log.reading.damage import Damage
+from metadata_log.reading.reader import read_log
 from metadata_log.records.batch import RecordBatch
 from metadata_log.types import METADATA_PARTITION, METADATA_TOPIC, NO_OFFSET, random_uuid
 from transport.faults import NO_FAULTS, Faults

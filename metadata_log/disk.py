@@ -75,6 +75,7 @@ class Disk(Protocol):
     """The file and directory operations of all write paths. Failures are `OSError`; paths are plain strings.
 
     A `Disk` keeps the guarantees of POSIX and no more: data is on disk after `fsync`, a name after `fsync_dir`.
+    Kafka's classes use `java.nio` directly.
     """
 
     def open(self, path: str, *, create: bool = False, writable: bool = True) -> File:
@@ -84,6 +85,9 @@ class Disk(Protocol):
             path: The file.
             create: Whether to make a missing file.
             writable: Whether the file is opened for writing.
+
+        Returns:
+            The open file.
 
         Raises:
             FileNotFoundError: The file does not exist, and `create` is false.
@@ -115,6 +119,12 @@ class Disk(Protocol):
 
     def lock(self, path: str) -> Lock:
         """Take the exclusive lock file at `path` (Kafka's `.lock`).
+
+        Args:
+            path: The lock file; made if missing.
+
+        Returns:
+            The held lock.
 
         Raises:
             BlockingIOError: Another process holds the lock.

@@ -10,7 +10,8 @@ import re
 from typing import Final
 
 _LINE_END: Final = re.compile(r"\r\n|\r|\n")
-_WHOLE_NUMBER: Final = re.compile(r"[+-]?0*\d{1,19}")
+_WHOLE_NUMBER: Final = re.compile(r"([+-]?)(?=\d)0*+(\d{0,19})")
+"""Leading zeros do not count. Python refuses to parse thousands of digits, even zeros."""
 _BLANKS: Final = "".join(map(chr, range(ord(" ") + 1)))
 
 
@@ -27,5 +28,8 @@ def trim(text: str) -> str:
 
 def whole_number(text: str, bits: int = 32) -> int | None:
     """The number of a text, with or without a sign; None for any other text, and for a number beyond `bits` bits."""
-    value = int(text) if _WHOLE_NUMBER.fullmatch(text) else 1 << bits
+    found = _WHOLE_NUMBER.fullmatch(text)
+    if found is None:
+        return None
+    value = int(found[1] + (found[2] or "0"))
     return value if -(1 << (bits - 1)) <= value < 1 << (bits - 1) else None

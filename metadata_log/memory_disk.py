@@ -205,8 +205,9 @@ class MemoryDisk:
     def crash(self, rng: Random | None = None) -> None:
         """Cut the power and restart: only durable state remains, open files become stale, locks are released.
 
-        With `rng`, some pending changes may survive: the first few changes of each directory, and some of the appended
-        bytes of each file, perhaps torn.
+        Args:
+            rng: Decides which pending changes survive: the first few changes of each directory, and some of the
+                appended bytes of each file, perhaps torn. None for no pending change.
         """
         if rng is not None:
             for directory in sorted(self._pending):
@@ -227,17 +228,41 @@ class MemoryDisk:
             self._own(self._names[path]).crash(rng)
 
     def overwrite(self, path: str, position: int, data: bytes) -> None:
-        """Durably replace bytes of a file, as bit rot or a misdirected write does."""
+        """Durably replace bytes of a file, as bit rot or a misdirected write does.
+
+        Args:
+            path: The file.
+            position: The position of the first byte; all replaced bytes exist.
+            data: The new bytes.
+
+        Raises:
+            FileNotFoundError: The file does not exist.
+        """
         self._own(self._inode(path)).overwrite(position, data)
 
     def spoil(self, path: str, position: int) -> None:
-        """Make one byte of a file unreadable until it is truncated away; reading it raises `OSError`."""
+        """Make one byte of a file unreadable: reading raises `OSError` until a truncation removes the byte.
+
+        Args:
+            path: The file.
+            position: The position of the byte.
+
+        Raises:
+            FileNotFoundError: The file does not exist.
+        """
         content = self._own(self._inode(path))
         assert 0 <= position < len(content.data), (position, len(content.data))
         content.unreadable = (*content.unreadable, position)
 
     def lose_name(self, path: str) -> None:
-        """Durably remove a file from its directory; a process with the file open does not notice."""
+        """Durably remove a file from its directory; a process with the file open does not notice.
+
+        Args:
+            path: The file.
+
+        Raises:
+            FileNotFoundError: The file does not exist.
+        """
         self._inode(path)
         name = _normal(path)
         self._settle(_parent(name))
@@ -249,11 +274,11 @@ class MemoryDisk:
         return tuple(f"/{name}" for name in sorted(self._names))
 
     def peek(self, path: str) -> bytes:
-        """The content of a file, unreadable bytes included."""
+        """The content of a file, unreadable bytes included; raises `FileNotFoundError`."""
         return bytes(self._inodes[self._inode(path)].data)
 
     def fork(self) -> MemoryDisk:
-        """An independent copy, without open files, locks and hook. Contents are shared until one side changes them."""
+        """An independent copy without open files, locks and hook. Both share a content until one disk changes it."""
         copy = MemoryDisk()
         copy._next_inode = self._next_inode
         copy._inodes = self._inodes.copy()

@@ -12,7 +12,8 @@ from loopback import free_ports
 
 from metadata_log.disk import OsDisk
 from metadata_log.log.log_dir import format_directory
-from metadata_log.reading.reader import Damage, read_log
+from metadata_log.reading.damage import Damage
+from metadata_log.reading.reader import read_log
 from metadata_log.records.batch import RecordBatch
 from transport.interface import Endpoint
 

@@ -157,10 +157,6 @@ LONG = {
     "kraft.config.config",
     "kraft.controller.controller",
     "kraft.replica.replica",
-    "metadata_log.log.log",
-    "metadata_log.reading.reader",
-    "metadata_log.records.batch",
-    "metadata_log.report.pages",
     "transport.channels",
     "transport.protocol.connection",
 }

@@ -13,9 +13,10 @@ from kraft.admin import AdminClient, AdminError, ConfigChange, QuorumDescription
 from kraft.invariants.disks import Ledger
 from metadata_log.disk import OsDisk
 from metadata_log.log.quorum_state_file import read_quorum_state
-from metadata_log.records.batch import RecordBatch, records
+from metadata_log.records.batch import RecordBatch
 from metadata_log.records.frame import decode_record
 from metadata_log.records.metadata import ConfigRecord
+from metadata_log.records.record import records
 
 WRITERS = 16
 

@@ -24,8 +24,9 @@ from metadata_log.image import MetadataDelta, MetadataImage
 from metadata_log.image.configs import ConfigsImage, ResourceType
 from metadata_log.image.persistent_map import in_key_order, without_key
 from metadata_log.log.snapshot import read_snapshot
-from metadata_log.records.batch import RecordBatch, records
+from metadata_log.records.batch import RecordBatch
 from metadata_log.records.frame import decode_record
+from metadata_log.records.record import records
 from metadata_log.types import NO_NODE, OffsetAndEpoch, Uuid
 
 

@@ -15,11 +15,13 @@ from metadata_log.log.log_dir import META_PROPERTIES, PARTITION_DIRECTORY, MetaP
 from metadata_log.log.quorum_state_file import StoredElection, read_quorum_state
 from metadata_log.log.segment import parse_file_name
 from metadata_log.log.snapshot import list_snapshots, snapshot_name
+from metadata_log.reading.damage import Damage, OnDamage
 from metadata_log.reading.missing import check_topic, missing_end
-from metadata_log.reading.reader import Damage, OnDamage, read_file
-from metadata_log.records.batch import RecordBatch, records
+from metadata_log.reading.reader import read_file
+from metadata_log.records.batch import RecordBatch
 from metadata_log.records.control import LeaderChangeMessage, VotersRecord
 from metadata_log.records.frame import decode_control
+from metadata_log.records.record import records
 from metadata_log.types import OffsetAndEpoch
 
 

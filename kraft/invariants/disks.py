@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 
 from kraft.invariants.violation import InvariantViolated
 from kraft.quorum.voters import majority
-from metadata_log.records.batch import RecordBatch, records
+from metadata_log.records.batch import RecordBatch
+from metadata_log.records.record import records
 from metadata_log.types import NO_NODE
 
 

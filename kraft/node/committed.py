@@ -9,7 +9,8 @@ from typing import Final
 from kraft.node.errors import OffsetOutOfRange
 from kraft.replica.interface.events import CommittedBatch
 from metadata_log.log.log import MetadataLog
-from metadata_log.records.batch import records, scan
+from metadata_log.records.batch import scan
+from metadata_log.records.record import records
 
 READ_BYTES: Final = 1 << 20
 

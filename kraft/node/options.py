@@ -11,8 +11,7 @@ from kraft.controller.decision.authorizer import AuthorizerSettings
 from kraft.controller.decision.request_context import AdminSettings, DecisionSettings
 from kraft.quorum.values import Endpoints, ListenerAddress, QuorumConfig, ReplicaKey
 from kraft.quorum.voters import Voter, VoterSet
-from kraft.replica.interface.options import ReplicaOptions
-from kraft.replica.interface.snapshot_options import SnapshotOptions
+from kraft.replica.interface.options import ReplicaOptions, SnapshotOptions
 from metadata_log.log.retention import Retention
 from transport.interface import Endpoint, Listener
 

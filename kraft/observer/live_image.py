@@ -12,8 +12,9 @@ from kraft.admin.client import AdminClient, AdminError
 from kraft.observer.leaders_log import WHERE, LeadersLog
 from metadata_log.errors import IncompleteBatch, UnsupportedVersion
 from metadata_log.image import MetadataDelta, MetadataImage
-from metadata_log.records.batch import RecordBatch, records, scan
+from metadata_log.records.batch import RecordBatch, scan
 from metadata_log.records.frame import decode_record
+from metadata_log.records.record import records
 from metadata_log.types import OffsetAndEpoch
 
 Progress = Callable[[int, int], None]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from kraft.quorum.messages import FetchReply, FetchSnapshotReply, Reply, Request
+from kraft.quorum.messages import BatchFacts, FetchReply, FetchSnapshotReply, Reply, Request
 from kraft.quorum.values import ElectionState, LeaderAndEpoch, ListenerAddress
 from kraft.quorum.voters import VoterSet
 from metadata_log.records.control import KRaftVersionRecord, LeaderChangeMessage, VotersRecord
@@ -42,12 +42,16 @@ class AppendControl(Struct, frozen=True):
 
 
 class AppendFetched(Struct, frozen=True):
-    """Write a leader's batches, byte for byte, at the end of the log; `epoch` is that of the last one."""
+    """Write a leader's batches, byte for byte, at the end of the log; `epoch` is that of the last one.
+
+    `data` consists of `batches`, in this order.
+    """
 
     base_offset: int
     next_offset: int
     epoch: int
     data: bytes
+    batches: tuple[BatchFacts, ...]
 
 
 class TruncateLog(Struct, frozen=True):

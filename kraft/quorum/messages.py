@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from kraft.quorum.values import Endpoints, ReplicaKey, VersionRange
 from kraft.quorum.voters import QuorumChange, Voter
+from metadata_log.records.batch import RecordBatch
 from metadata_log.types import NO_NODE, NO_OFFSET, OffsetAndEpoch
 from transport.protocol.errors import Error
 
@@ -106,6 +107,8 @@ class BatchFacts(Struct, frozen=True):
     end_position: int
     changes: tuple[QuorumChange, ...] = ()
     """The changes by the control records in the batch."""
+    parsed: RecordBatch | None = None
+    """The batch as the host has parsed it, for the host's log; None if that log has another format."""
 
 
 class VoteReply(Struct, frozen=True, kw_only=True):

@@ -468,7 +468,7 @@ def _are_in_order(batch: BatchFacts) -> bool:
 def _emit_append(quorum: QuorumState, batches: tuple[BatchFacts, ...], data: bytes) -> None:
     last = batches[-1]
     taken = data if last.end_position == len(data) else data[: last.end_position]
-    quorum.emit(AppendFetched(batches[0].base_offset, last.next_offset, last.epoch, taken))
+    quorum.emit(AppendFetched(batches[0].base_offset, last.next_offset, last.epoch, taken, batches))
     start = quorum.log.end_offset
     for batch in batches:
         quorum.log.appended(batch.next_offset, batch.epoch)

@@ -26,8 +26,7 @@ from kraft.replica.interface.events import (
     WireReply,
     WireRequest,
 )
-from kraft.replica.interface.options import ReplicaOptions
-from kraft.replica.interface.snapshot_options import SnapshotOptions
+from kraft.replica.interface.options import ReplicaOptions, SnapshotOptions
 from kraft.replica.replica import Replica, ReplicaStatus
 
 __all__ = [

@@ -13,7 +13,8 @@ from typing import Final
 from kraft.replica.interface.events import CommittedBatch
 from metadata_log.errors import CorruptBatch
 from metadata_log.log.log import MetadataLog
-from metadata_log.records.batch import Record, RecordBatch, records
+from metadata_log.records.batch import RecordBatch
+from metadata_log.records.record import Record, records
 
 READ_BYTES: Final = 1 << 20
 """How much of the log one step applies at most, so that a long catch-up does not keep the owner from answering."""

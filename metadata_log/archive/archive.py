@@ -36,7 +36,7 @@ from metadata_log.disk import Disk, Lock, make_directory, replace_file
 from metadata_log.log.log_dir import META_PROPERTIES
 from metadata_log.log.segment import parse_file_name, scan_file
 from metadata_log.log.snapshot import parse_snapshot_name
-from metadata_log.reading.reader import Damage, DamagedFile
+from metadata_log.reading.damage import Damage, DamagedFile
 from metadata_log.records.batch import RecordBatch
 from metadata_log.types import OffsetAndEpoch
 
@@ -328,7 +328,7 @@ class Archive:
     def _settle_difference(self, source: Source, meeting: _Meeting, now_ms: int) -> Added:
         """Decide which of two logs a later leader has overwritten: the one with the lower last epoch.
 
-        Neither, if the records of that log were committed.
+        Neither is overwritten if the records of that log were committed.
         """
         ours, theirs = meeting.ours, meeting.theirs
         assert ours is not None

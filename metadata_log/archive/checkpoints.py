@@ -8,8 +8,8 @@ from metadata_log.archive.writing import TMP, copy_file
 from metadata_log.disk import Disk
 from metadata_log.errors import MetadataLogError
 from metadata_log.log.snapshot import read_snapshot, read_snapshot_start, snapshot_name
-from metadata_log.reading.reader import Damage, DamagedFile
-from metadata_log.records.batch import records
+from metadata_log.reading.damage import Damage, DamagedFile
+from metadata_log.records.record import records
 from metadata_log.types import OffsetAndEpoch
 
 

@@ -14,8 +14,9 @@ from metadata_log.log.epochs import EpochHistory, parse_epochs
 from metadata_log.log.log_dir import META_PROPERTIES, PARTITION_DIRECTORY, read_meta_properties
 from metadata_log.log.segment import file_name, parse_file_name, scan_file
 from metadata_log.log.snapshot import list_snapshots
+from metadata_log.reading.damage import Damage
 from metadata_log.reading.missing import check_topic, missing_end
-from metadata_log.reading.reader import Damage, gap_before
+from metadata_log.reading.reader import gap_before
 from metadata_log.records.batch import RecordBatch
 from metadata_log.types import OffsetAndEpoch
 

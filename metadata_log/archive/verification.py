@@ -21,7 +21,8 @@ from metadata_log.errors import MetadataLogError
 from metadata_log.log.log_dir import read_meta_properties
 from metadata_log.log.segment import parse_file_name
 from metadata_log.log.snapshot import parse_snapshot_name, read_snapshot
-from metadata_log.reading.reader import Damage, read_file
+from metadata_log.reading.damage import Damage
+from metadata_log.reading.reader import read_file
 from metadata_log.records.batch import RecordBatch
 
 

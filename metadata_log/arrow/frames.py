@@ -17,9 +17,10 @@ import pyarrow as pa
 
 from metadata_log.errors import CorruptBatch, DecodeError, UnsupportedVersion
 from metadata_log.reading.annotate import value_position
-from metadata_log.reading.reader import Damage
-from metadata_log.records.batch import HEADER_BYTES, Record, RecordBatch, records
+from metadata_log.reading.damage import Damage
+from metadata_log.records.batch import HEADER_BYTES, RecordBatch
 from metadata_log.records.frame import FRAME_VERSION, peek_type
+from metadata_log.records.record import Record, records
 
 FRAME_SCHEMA: Final = pa.schema(
     [

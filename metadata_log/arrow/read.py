@@ -21,7 +21,7 @@ from metadata_log.arrow.hidden import without_secrets
 from metadata_log.arrow.schema import PAYLOAD, RECORD_CLASSES, RECORDS, TIMESTAMP, schema_of
 from metadata_log.arrow.splits import Split, plan_splits, read_batches
 from metadata_log.disk import Disk, OsDisk
-from metadata_log.reading.reader import Damage, DamagedFile
+from metadata_log.reading.damage import Damage, DamagedFile
 from metadata_log.records.batch import RecordBatch
 from metadata_log.records.frame import CONTROL_RECORDS, RECORD_TYPES
 

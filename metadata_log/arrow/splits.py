@@ -17,8 +17,9 @@ from metadata_log.log.log_dir import META_PROPERTIES, PARTITION_DIRECTORY, parse
 from metadata_log.log.segment import DELETED_SUFFIX, parse_file_name, scan_headers
 from metadata_log.log.snapshot import SUFFIX as SNAPSHOT_SUFFIX
 from metadata_log.log.snapshot import list_snapshots
+from metadata_log.reading.damage import Damage
 from metadata_log.reading.missing import check_topic, missing_end, no_beginning
-from metadata_log.reading.reader import Damage, framed, gap_before, may_grow, order_damage, read_range
+from metadata_log.reading.reader import framed, gap_before, may_grow, order_damage, read_range
 from metadata_log.records.batch import RecordBatch
 from metadata_log.types import OffsetAndEpoch
 
@@ -306,7 +307,7 @@ def read_batches(split: Split, disk: Disk) -> Iterator[RecordBatch | Damage]:
         if file.size() < split.end:
             yield Damage(
                 where=split.path,
-                what=f"the file has been cut to {file.size()} bytes since its ranges were planned",
+                what=f"the file was truncated to {file.size()} bytes after its ranges were planned",
                 expected=f"a file of at least {split.end} bytes",
                 position=file.size(),
             )

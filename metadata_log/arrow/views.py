@@ -18,7 +18,7 @@ from metadata_log.arrow.schema import COLUMN_TYPES, TIMESTAMP, schema_of
 from metadata_log.arrow.splits import cluster_of
 from metadata_log.disk import Disk, OsDisk
 from metadata_log.history import VIEWS, Options, rows
-from metadata_log.reading.reader import OnDamage
+from metadata_log.reading.damage import OnDamage
 from metadata_log.reading.timeline import At, parse_at, read_timeline
 
 _ROWS: Final = 1 << 14

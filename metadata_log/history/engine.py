@@ -26,7 +26,7 @@ from metadata_log.history.retention import Retention
 from metadata_log.history.state import state_rows
 from metadata_log.history.views import STATE_VIEWS, VIEWS
 from metadata_log.image.image import MetadataDelta, MetadataImage
-from metadata_log.reading.reader import Damage, OnDamage
+from metadata_log.reading.damage import Damage, OnDamage
 from metadata_log.reading.timeline import At, Base, TimelineBatch
 from metadata_log.records import metadata as records
 from metadata_log.serde import Message

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Final
 
 from metadata_log.history.open_rows import Sink, When
-from metadata_log.reading.reader import Damage, Entry
+from metadata_log.reading.damage import Damage
+from metadata_log.reading.entries import Entry
 from metadata_log.reading.timeline import Base
 
 _UNKNOWN_TYPES_KEPT: Final = 1_000
@@ -62,7 +63,7 @@ class Retention:
         kind = "unfinished-tail" if damage.unfinished else "damage"
         text = f"{damage.what}; from here on the history is not known"
         if damage.unfinished:
-            text = f"{damage.what}: a node may be writing it"
+            text = f"{damage.what}: a node may be writing this part"
         time = None if when is None else when.timestamp
         row = (kind, damage.where, offset, None, time, None, 0, damage.unfinished, text)
         self._sink.emit("retention", row)

@@ -83,7 +83,7 @@ def changed_partitions(
 ) -> Iterator[tuple[TopicImage, int, Partition | None, Partition | None]]:
     """Every partition that is not the same object in both: its topic, its number, its old and its new state.
 
-    In order of topic names. A topic that was removed and created anew counts as two topics.
+    The order is that of the topic names. A topic that was removed and created anew counts as two topics.
     """
     for topic, old, new in _changed_topics(before, after):
         for number, one, other in _pairs(old, new):

@@ -141,7 +141,8 @@ class MetadataDelta:
         try:
             change(self, record, offset)
         except ReplayError as fault:
-            raise ReplayError(f"the {type(record).__name__} at offset {offset} cannot be: {fault.what}") from fault
+            name = type(record).__name__
+            raise ReplayError(f"the {name} at offset {offset} contradicts the image: {fault.what}") from fault
 
     @property
     def removed_topics(self) -> Collection[TopicImage]:

@@ -1,37 +1,28 @@
 """The metadata log: segments as one sequence of batches (Kafka: `UnifiedLog` as `KafkaRaftLog` uses it).
 
-Opening the log recovers it: every batch of every segment is checked, indexes and epochs are rebuilt, and a torn write
-behind the last good batch is truncated. Old segments are on disk before a new one begins, so only the last segment can
-have a torn write. Any other damage is an error (`torn_write`), and nothing is changed.
+`recovery` checks the files when the log is opened.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Final
 
 from msgspec import Struct
 
-from metadata_log.disk import Disk, File, make_directory
-from metadata_log.errors import REMEDY, CorruptBatch, UnsupportedVersion
-from metadata_log.log.epochs import FILE_NAME as EPOCHS_FILE
-from metadata_log.log.epochs import EpochHistory, format_epochs, write_epochs
+from metadata_log.disk import Disk, File
+from metadata_log.log.epochs import EpochHistory, write_epochs
 from metadata_log.log.indexes import NO_TIMESTAMP
-from metadata_log.log.segment import INDEX_SUFFIXES, MAX_RELATIVE_OFFSET, SUFFIX, Segment, parse_file_name, scan_file
-from metadata_log.log.snapshot import list_snapshots
-from metadata_log.log.torn_write import refuse_damage
-from metadata_log.records.batch import Record, RecordBatch, read_batch, scan
+from metadata_log.log.recovery import RecoveredLog, recovering
+from metadata_log.log.segment import MAX_RELATIVE_OFFSET, Segment
+from metadata_log.records.batch import RecordBatch, scan
+from metadata_log.records.record import Record
 from metadata_log.serde.codec import finished
-from metadata_log.types import OffsetAndEpoch
 
 DEFAULT_SEGMENT_BYTES: Final = 1 << 30
 DEFAULT_SEGMENT_MS: Final = 7 * 24 * 3600 * 1000
 DEFAULT_INDEX_INTERVAL_BYTES: Final = 4096
-_BYTES_PER_STEP: Final = 1 << 20
-"""The bytes of the log that the recovery checks in one step."""
-_BYTES_PER_BATCH: Final = 4096
-"""The bytes that take about as long to check as the header of a batch."""
 TAIL_BYTES: Final = 4 << 20
 """How many bytes at the end of the log stay in memory for fetching followers."""
 
@@ -70,32 +61,40 @@ class FlushHandle(Struct, frozen=True, eq=False):
 
 
 class MetadataLog:
-    """The log of one partition directory (Kafka: `UnifiedLog`, `KafkaRaftLog`).
+    """The log of one partition directory (Kafka: `UnifiedLog`, `KafkaRaftLog`). `open` is the only way to create one.
 
-    Only `FlushHandle.run` is thread-safe.
+    Offsets count records. An append is on disk after `flush`, or after `FlushHandle.run` and `flush_done`. Only
+    `FlushHandle.run` is thread-safe.
     """
 
     def __init__(
-        self, disk: Disk, directory: str, *, segment_bytes: int, segment_ms: int, index_interval_bytes: int
+        self,
+        disk: Disk,
+        directory: str,
+        found: RecoveredLog,
+        *,
+        segment_bytes: int,
+        segment_ms: int,
+        index_interval_bytes: int,
     ) -> None:
         """For `open` only."""
         self.directory = directory
-        self.epochs = EpochHistory()
-        self.end_offset = 0
+        self.epochs = found.epochs
+        self.end_offset = found.segments[-1].end_offset
         """The offset of the next record."""
-        self.flushed_offset = 0
+        self.flushed_offset = self.end_offset
         """Everything below this offset is on disk."""
         self.flushing: FlushHandle | None = None
         """The flush that another thread runs."""
-        self.recovered: tuple[str, ...] = ()
+        self.recovered = found.findings
         """The truncations and removals of the recovery, as texts."""
-        self.control_batches: tuple[RecordBatch, ...] = ()
+        self.control_batches = found.control_batches
         """The control batches that the recovery found, oldest first."""
         self._disk = disk
         self._segment_bytes = segment_bytes
         self._segment_ms = segment_ms
         self._index_interval_bytes = index_interval_bytes
-        self._segments: list[Segment] = []
+        self._segments = list(found.segments)
         self._generation = 0
         self._start_offset = 0
         self._retired: list[File] = []
@@ -152,20 +151,15 @@ class MetadataLog:
         index_interval_bytes: int = DEFAULT_INDEX_INTERVAL_BYTES,
     ) -> Generator[None, None, MetadataLog]:
         """As `open`, in steps of some milliseconds. A generator that is closed before its end closes the files."""
-        log = cls(
+        found = yield from recovering(disk, directory, index_interval_bytes=index_interval_bytes)
+        return cls(
             disk,
             directory,
+            found,
             segment_bytes=segment_bytes,
             segment_ms=segment_ms,
             index_interval_bytes=index_interval_bytes,
         )
-        try:
-            yield from _recover(log)
-        except BaseException:
-            for segment in log._segments:
-                segment.file.close()
-            raise
-        return log
 
     # ------------------------------------------------------------------------------------------------ reading
 
@@ -182,7 +176,7 @@ class MetadataLog:
 
     @property
     def size_bytes(self) -> int:
-        """The size of all batches."""
+        """The size of all segments, in bytes, without their indexes."""
         return sum(segment.size_bytes for segment in self._segments)
 
     def read(self, offset: int, max_bytes: int, *, end_offset: int | None = None) -> bytes:
@@ -197,6 +191,9 @@ class MetadataLog:
 
         Returns:
             The batches; empty at the end of the log.
+
+        Raises:
+            OSError: The disk failed.
         """
         limit = self._limit(offset, end_offset)
         if offset >= limit:
@@ -207,9 +204,19 @@ class MetadataLog:
         return self._segment_of(offset).read(offset, max_bytes, limit)
 
     def read_batches(self, offset: int, max_bytes: int, *, end_offset: int) -> Iterable[RecordBatch]:
-        """The batches that `read` would return, without parsing the in-memory tail again; positions are undefined.
+        """The batches that `read` would return, without parsing the in-memory tail again (`RecordsBatchReader`).
 
-        Raises `CorruptBatch` if the disk has other bytes than were appended (`RecordsBatchReader`).
+        Args:
+            offset: The offset of the first record.
+            max_bytes: The most bytes to return; the first batch may exceed them.
+            end_offset: No batch may reach past this offset.
+
+        Returns:
+            The batches; their `position` is undefined.
+
+        Raises:
+            CorruptBatch: The disk has other bytes than were appended; raised during iteration.
+            OSError: The disk failed.
         """
         limit = self._limit(offset, end_offset)
         if offset < limit and self._tail_offsets and offset >= self._tail_offsets[0]:
@@ -217,7 +224,7 @@ class MetadataLog:
         return scan(self.read(offset, max_bytes, end_offset=end_offset), where=self.directory)
 
     def stored_batches(self, offset: int) -> Iterator[tuple[RecordBatch, str]]:
-        """The stored batches from the one that holds `offset` on, each with its file."""
+        """The batches in the files from the one that holds `offset` on, each with its file; no CRC is checked."""
         for segment in self._segments:
             if segment.end_offset > offset:
                 for batch in segment.batches(offset):
@@ -229,7 +236,18 @@ class MetadataLog:
         return end if end_offset is None or end_offset > end else end_offset
 
     def find_time(self, timestamp_ms: int) -> Record | None:
-        """The first record with at least this timestamp, or None (`UnifiedLog.fetchOffsetByTimestamp`)."""
+        """Find a record by its time (`UnifiedLog.fetchOffsetByTimestamp`).
+
+        Args:
+            timestamp_ms: The time in ms since 1970.
+
+        Returns:
+            The first record with this timestamp or a later one; None if there is none.
+
+        Raises:
+            CorruptBatch: The batch of the record is damaged.
+            OSError: The disk failed.
+        """
         found = (segment.find_time(timestamp_ms, self.start_offset) for segment in self._segments)
         return next((record for record in found if record is not None), None)
 
@@ -254,7 +272,7 @@ class MetadataLog:
 
     # --------------------------------------------------------------------------------------------------- writing
 
-    def append(self, data: bytes, batches: list[RecordBatch] | None = None) -> None:
+    def append(self, data: bytes, batches: Sequence[RecordBatch] | None = None) -> None:
         """Write whole, valid batches. The first begins at `end_offset`, the others follow it, epochs never fall.
 
         The batches are on disk only after a flush. The epoch history is on disk when this returns, if an epoch is new
@@ -262,16 +280,19 @@ class MetadataLog:
 
         Args:
             data: The bytes of the batches; not empty.
-            batches: The batches in `data`, if the caller has read or built them.
+            batches: The batches that `data` consists of, if the caller has parsed or built them.
+
+        Raises:
+            OSError: The disk failed.
         """
         assert data, "nothing to append"
         if batches is None:
-            first = read_batch(data, verify=False)
-            batches = [first] if first.size_bytes == len(data) else list(scan(data, verify=False))
+            batches = tuple(scan(data, verify=False))
         epochs = self.epochs
         end = self.end_offset
         last = epochs.entries[-1].epoch if epochs.entries else None
         newest = NO_TIMESTAMP
+        size = 0
         for batch in batches:
             assert batch.base_offset == end, (batch.base_offset, end)
             assert batch.last_offset_delta >= 0, batch.last_offset_delta
@@ -281,6 +302,8 @@ class MetadataLog:
                 last = batch.epoch
             end += batch.last_offset_delta + 1
             newest = max(newest, batch.max_timestamp)
+            size += batch.size_bytes
+        assert size == len(data), (size, len(data))
         if self._is_to_roll(len(data), newest, end - 1):
             self.roll()
         if epochs is not self.epochs:
@@ -300,7 +323,7 @@ class MetadataLog:
         )
 
     def roll(self) -> None:
-        """Close the last segment, durably, and begin a new one at the end of the log."""
+        """Flush the last segment and begin a new one at the end of the log; raises `OSError` (`UnifiedLog.roll`)."""
         last = self._segments[-1]
         if last.base_offset == self.end_offset:
             return
@@ -309,13 +332,9 @@ class MetadataLog:
         self._segments.append(self._new_segment(self.end_offset))
 
     def _new_segment(self, base_offset: int) -> Segment:
-        segment = Segment.open(
-            self._disk, self.directory, base_offset, create=True, index_interval_bytes=self._index_interval_bytes
-        )
-        self._disk.fsync_dir(self.directory)
-        return segment
+        return Segment.create(self._disk, self.directory, base_offset, index_interval_bytes=self._index_interval_bytes)
 
-    def _remember(self, batches: list[RecordBatch]) -> None:
+    def _remember(self, batches: Sequence[RecordBatch]) -> None:
         """Keep the newest batches in memory; above the limit half of them are dropped."""
         for batch in batches:
             self._tail.append(batch)
@@ -332,16 +351,21 @@ class MetadataLog:
         self._tail_bytes = kept_bytes
 
     def flush(self) -> None:
-        """Return once the whole log is on disk; raises `OSError`, at once if an earlier fsync failed."""
+        """Return once the whole log is on disk.
+
+        Raises:
+            OSError: The fsync failed. After that every call raises the same error, without another fsync.
+        """
         self._failure.fsync(self._segments[-1].file)
         # A flush in another thread may have failed meanwhile: the kernel reports the error to one of the two only.
         self._failure.check()
         self.flushed_offset = self.end_offset
 
     def flush_handle(self) -> FlushHandle:
-        """A handle for another thread to `run`, which flushes the log as it is now; call `flush_done` after that.
+        """Begin a flush of the log as it is now, for another thread. At most one handle is in use at a time.
 
-        At most one handle is in use at a time.
+        Returns:
+            The handle. A thread calls its `run`, and then the owner of the log calls `flush_done`.
         """
         assert self.flushing is None, "a flush is under way"
         # Rolling flushes, so only the last segment can be dirty.
@@ -362,9 +386,16 @@ class MetadataLog:
     # ------------------------------------------------------------------------------------------------ truncating
 
     def truncate(self, offset: int) -> int:
-        """Truncate the log, durably, to end at `offset`; returns the end.
+        """Truncate the log; the shorter log is on disk when this returns (`UnifiedLog.truncateTo`).
 
-        If `offset` is inside a batch, the whole batch is removed and the end is smaller.
+        Args:
+            offset: The new end; at least the start of the log.
+
+        Returns:
+            The end of the log. It is smaller than `offset` if `offset` is inside a batch: the whole batch is removed.
+
+        Raises:
+            OSError: The disk failed.
         """
         assert self.start_offset <= offset, (offset, self.start_offset)
         if offset >= self.end_offset:
@@ -383,7 +414,14 @@ class MetadataLog:
         return self.end_offset
 
     def reset_to(self, offset: int) -> None:
-        """Empty the log and begin again at `offset`, the end of a snapshot (`truncateToLatestSnapshot`)."""
+        """Remove all records and begin again at the end of a snapshot (`KafkaRaftLog.truncateToLatestSnapshot`).
+
+        Args:
+            offset: The end offset of the snapshot.
+
+        Raises:
+            OSError: The disk failed.
+        """
         self._generation += 1
         while self._segments:
             self._drop_last_segment()
@@ -394,11 +432,20 @@ class MetadataLog:
         self._set_epochs(EpochHistory())
 
     def raise_start(self, offset: int) -> tuple[str, ...]:
-        """Begin the log at `offset`, where a snapshot ends; returns the files that are no longer part of the log.
+        """Begin the log at the end of a snapshot (`UnifiedLog.maybeIncrementLogStartOffset`, `deleteOldSegments`).
 
-        These files are renamed, durably. The caller removes them once no reader uses them any more. Only whole segments
-        are removed, so earlier records may remain on disk. They count again after a restart, as in Kafka
-        (`UnifiedLog.maybeIncrementLogStartOffset`, `deleteOldSegments`).
+        Only whole segments are removed, so earlier records may remain on disk. They count again after a restart, as in
+        Kafka.
+
+        Args:
+            offset: The new start; at most the flushed offset.
+
+        Returns:
+            The paths of the files that are no longer part of the log. They are renamed, durably. The caller removes
+            them once no reader has them open.
+
+        Raises:
+            OSError: The disk failed.
         """
         assert self.start_offset <= offset <= self.flushed_offset, (self.start_offset, offset, self.flushed_offset)
         self._start_offset = offset
@@ -448,121 +495,3 @@ class MetadataLog:
         finally:
             for file in (*self._retired, *(segment.file for segment in self._segments)):
                 file.close()
-
-
-def _recover(log: MetadataLog) -> Generator[None, None, None]:
-    """Read everything in the directory (Kafka: `LogLoader`, which recovers a metadata log at every start)."""
-    disk, directory = log._disk, log.directory
-    make_directory(disk, directory)
-    names = disk.list(directory)
-    bases = [base for name in names if (base := parse_file_name(name, SUFFIX)) is not None]
-    damage = None
-    control: list[RecordBatch] = []
-    for base in bases:
-        segment = Segment.open(disk, directory, base, create=False, index_interval_bytes=log._index_interval_bytes)
-        before = log._segments[-1] if log._segments else None
-        log._segments.append(segment)
-        # The page cache may still hold data that an earlier write failed to bring to disk.
-        segment.file.fsync()
-        segment.file.drop_cache()
-        log.epochs, damage = yield from _read_segment(segment, before, log.epochs, control)
-        if damage is not None:
-            break
-    log.control_batches = tuple(control)
-    findings = []
-    if damage is not None:
-        last = log._segments[-1]
-        end = OffsetAndEpoch(epoch=log.epochs.last_epoch or 0, offset=last.end_offset)
-        refuse_damage(last.file, damage, end, bases[len(log._segments) :], list_snapshots(disk, directory))
-        last.cut_file(last.size_bytes)
-        findings.append(f"cut the log at offset {last.end_offset}: {damage}")
-    findings += _sweep(disk, directory, names, bases)
-    if not log._segments:
-        log._segments.append(log._new_segment(0))
-    yield None
-    _settle(log, findings)
-
-
-def _sweep(disk: Disk, directory: str, names: list[str], bases: list[int]) -> list[str]:
-    """Remove indexes without a segment, and the files that Kafka renames and deletes a minute later."""
-    findings = []
-    for name in names:
-        orphaned = any(
-            (base := parse_file_name(name, suffix)) is not None and base not in bases for suffix in INDEX_SUFFIXES
-        )
-        if orphaned:
-            findings.append(f"removed {directory}/{name}, an index without its segment")
-        if orphaned or (name.endswith(".deleted") and not name.endswith(".checkpoint.deleted")):
-            disk.remove(f"{directory}/{name}")
-    return findings
-
-
-def _read_segment(
-    segment: Segment, before: Segment | None, epochs: EpochHistory, control: list[RecordBatch]
-) -> Generator[None, None, tuple[EpochHistory, CorruptBatch | UnsupportedVersion | None]]:
-    """Check the batches of a segment up to the first damaged one, and collect its control batches, in steps.
-
-    Returns the epochs so far, and the damage.
-    """
-    path = segment.file.path
-    if before is not None and before.end_offset != segment.base_offset:
-        raise CorruptBatch(
-            f"the log has no records from offset {before.end_offset} to {segment.base_offset}",
-            where=path,
-            hint=f"A segment file is missing. {REMEDY}",
-        )
-    left = _BYTES_PER_STEP
-    try:
-        for batch in scan_file(segment.file):
-            left -= batch.size_bytes + _BYTES_PER_BATCH
-            if left <= 0:
-                left = _BYTES_PER_STEP
-                yield None
-            _check_order(batch, segment.end_offset, epochs.last_epoch, path)
-            epochs = epochs.assign(batch.epoch, batch.base_offset)
-            segment.note(batch)
-            if batch.is_control:
-                control.append(batch)
-    except UnsupportedVersion as damage:
-        return epochs, damage
-    except CorruptBatch as damage:
-        if damage.field in {"magic", "order"}:
-            # A newer format, or valid batches in a wrong order: truncation might lose valid records.
-            raise
-        return epochs, damage
-    return epochs, None
-
-
-def _check_order(batch: RecordBatch, end_offset: int, last_epoch: int | None, path: str) -> None:
-    """Refuse gaps and repeats. Kafka serves such a log; a replica here must not."""
-    what = None
-    if batch.base_offset != end_offset:
-        what = f"a batch begins at offset {batch.base_offset} where {end_offset} comes next"
-    elif batch.last_offset_delta < 0:
-        what = f"a batch ends {-batch.last_offset_delta} offsets before it begins"
-    elif batch.epoch < (0 if last_epoch is None else last_epoch):
-        what = f"a batch of epoch {batch.epoch} follows one of epoch {last_epoch}"
-    if what is not None:
-        raise CorruptBatch(
-            what,
-            where=path,
-            position=batch.position,
-            field="order",
-            hint=REMEDY,
-        )
-
-
-def _settle(log: MetadataLog, findings: list[str]) -> None:
-    """Flush the recovered log, with rebuilt indexes and epochs."""
-    for segment in log._segments:
-        segment.end_recovery()
-    for segment in log._segments[:-1]:
-        segment.write_indexes()
-    log._segments[-1].remove_indexes()
-    path = f"{log.directory}/{EPOCHS_FILE}"
-    content = format_epochs(log.epochs)
-    if not log._disk.exists(path) or log._disk.read(path) != content:
-        write_epochs(log._disk, log.directory, log.epochs)
-    log._disk.fsync_dir(log.directory)
-    log.end_offset = log.flushed_offset = log._segments[-1].end_offset
-    log.recovered = tuple(findings)

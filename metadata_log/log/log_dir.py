@@ -17,10 +17,10 @@ from metadata_log.disk import Disk, Lock, make_directory, replace_file
 from metadata_log.errors import DirectoryError
 from metadata_log.log.snapshot import encode_snapshot, read_snapshot
 from metadata_log.log.snapshot_writer import SnapshotWriter
-from metadata_log.records.batch import records
 from metadata_log.records.control import VotersRecord
 from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import FeatureLevelRecord, UserScramCredentialRecord
+from metadata_log.records.record import records
 from metadata_log.records.scram import SCRAM_SINCE
 from metadata_log.releases import LATEST_RELEASE, METADATA_VERSION, feature_levels
 from metadata_log.types import METADATA_PARTITION, METADATA_TOPIC, OffsetAndEpoch, Uuid, random_uuid

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from metadata_log.disk import Disk, File
 from metadata_log.errors import CorruptBatch, IncompleteBatch, UnsupportedVersion
 from metadata_log.java_text import whole_number
 from metadata_log.log.indexes import NO_TIMESTAMP, OffsetIndex, TimeIndex
-from metadata_log.records.batch import HEADER_BYTES, Record, RecordBatch, read_batch, read_header, records, scan
+from metadata_log.records.batch import HEADER_BYTES, RecordBatch, read_batch, read_header, scan
+from metadata_log.records.record import Record, records
 from metadata_log.types import NO_OFFSET
 
 SUFFIX: Final = ".log"
@@ -51,7 +52,7 @@ def scan_file(
         piece = file.pread(min(size, end - position), position)
         start = position
         if not piece:
-            raise IncompleteBatch("the file was cut while it was read", where=file.path, position=position)
+            raise IncompleteBatch("the file was truncated while a reader read it", where=file.path, position=position)
         try:
             for batch in scan(piece, where=file.path, verify=verify, at=start):
                 position = batch.end_position
@@ -153,10 +154,17 @@ class Segment:
         self._since_entry = 0
 
     @classmethod
-    def open(cls, disk: Disk, directory: str, base_offset: int, *, create: bool, index_interval_bytes: int) -> Segment:
-        """Open the file of a segment, or make it; the caller must pass its batches to `note` first."""
-        path = f"{directory}/{file_name(base_offset)}"
-        return cls(disk, directory, base_offset, disk.open(path, create=create), index_interval_bytes)
+    def open(cls, disk: Disk, directory: str, base_offset: int, *, index_interval_bytes: int) -> Segment:
+        """Open the file of an existing segment; the caller must pass its batches to `note` first."""
+        file = disk.open(f"{directory}/{file_name(base_offset)}", create=False)
+        return cls(disk, directory, base_offset, file, index_interval_bytes)
+
+    @classmethod
+    def create(cls, disk: Disk, directory: str, base_offset: int, *, index_interval_bytes: int) -> Segment:
+        """Make the file of a new segment; the directory entry is on disk when this returns."""
+        file = disk.open(f"{directory}/{file_name(base_offset)}", create=True)
+        disk.fsync_dir(directory)
+        return cls(disk, directory, base_offset, file, index_interval_bytes)
 
     def note(self, batch: RecordBatch) -> None:
         """Add the next existing batch of the file to the indexes."""
@@ -182,7 +190,7 @@ class Segment:
         self._times.maybe_append(self._max_timestamp, self._max_timestamp_offset)
         self._since_entry = 0
 
-    def append(self, data: bytes, batches: list[RecordBatch]) -> None:
+    def append(self, data: bytes, batches: Sequence[RecordBatch]) -> None:
         """Write whole batches at the end."""
         self.file.append(data)
         for batch in batches:

@@ -12,9 +12,11 @@ from metadata_log.disk import Disk
 from metadata_log.errors import REMEDY, CorruptBatch
 from metadata_log.java_text import whole_number
 from metadata_log.log.segment import scan_file
-from metadata_log.records.batch import RecordBatch, build_batch, build_control_batch, records
+from metadata_log.records.batch import RecordBatch
+from metadata_log.records.batch_builder import build_batch, build_control_batch
 from metadata_log.records.control import KRaftVersionRecord, SnapshotFooterRecord, SnapshotHeaderRecord, VotersRecord
 from metadata_log.records.frame import ControlRecordType, decode_control, encode_control
+from metadata_log.records.record import records
 from metadata_log.types import OffsetAndEpoch
 
 SUFFIX: Final = ".checkpoint"

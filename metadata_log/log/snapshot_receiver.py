@@ -16,15 +16,9 @@ from metadata_log.disk import Disk
 from metadata_log.errors import CorruptBatch, IncompleteBatch, MetadataLogError
 from metadata_log.log.snapshot import PARTIAL_SUFFIX, SUFFIX, control_types, snapshot_name
 from metadata_log.log.snapshot_writer import FSYNC_BYTES, MAX_BATCH_BYTES
-from metadata_log.records.batch import (
-    MAX_CONTROL_RECORDS,
-    RecordBatch,
-    data_values_by_portions,
-    overhead,
-    quorum_records,
-    scan,
-)
+from metadata_log.records.batch import RecordBatch, scan
 from metadata_log.records.frame import ControlRecordType
+from metadata_log.records.quorum_batch import MAX_CONTROL_RECORDS, data_values_by_portions, overhead, quorum_records
 from metadata_log.types import OffsetAndEpoch
 
 _AT_THE_BEGIN: Final = (ControlRecordType.KRAFT_VERSION, ControlRecordType.KRAFT_VOTERS)

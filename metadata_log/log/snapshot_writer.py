@@ -7,7 +7,8 @@ from typing import Final
 
 from metadata_log.disk import Disk
 from metadata_log.log.snapshot import snapshot_name
-from metadata_log.records.batch import HEADER_BYTES, build_batch, build_control_batch, record_bytes
+from metadata_log.records.batch import HEADER_BYTES
+from metadata_log.records.batch_builder import build_batch, build_control_batch, record_bytes
 from metadata_log.records.control import KRaftVersionRecord, SnapshotFooterRecord, SnapshotHeaderRecord, VotersRecord
 from metadata_log.records.frame import encode_control
 from metadata_log.types import OffsetAndEpoch

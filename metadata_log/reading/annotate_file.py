@@ -8,7 +8,7 @@ from typing import Final
 
 from metadata_log.log.indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from metadata_log.reading.annotate import Span
-from metadata_log.reading.reader import FileKind
+from metadata_log.reading.file_kinds import FileKind
 
 _PIECE_BYTES: Final = 32
 _LINE: Final = re.compile(rb"[^\n]*\n|[^\n]+")

@@ -9,11 +9,12 @@ from typing import Final
 from msgspec import Struct
 
 from metadata_log.errors import CorruptBatch, UnsupportedVersion
-from metadata_log.reading.reader import Entry
+from metadata_log.reading.entries import Entry
 from metadata_log.reading.timeline import END, At
 from metadata_log.records import RECORD_TYPES
-from metadata_log.records.batch import RecordBatch, records
+from metadata_log.records.batch import RecordBatch
 from metadata_log.records.frame import FRAME_VERSION, FRAMING_BYTES
+from metadata_log.records.record import records
 from metadata_log.records.redact import MAY_HOLD_SECRETS, REDACTED, redact, secret_fields
 from metadata_log.serde import Message, to_json
 from metadata_log.serde.compiler import READ_FAILURES, reader

@@ -9,8 +9,9 @@ from metadata_log.errors import CorruptBatch, MetadataLogError, UnsupportedVersi
 from metadata_log.log.log_dir import PARTITION_DIRECTORY
 from metadata_log.log.segment import file_name, parse_file_name, scan_headers
 from metadata_log.log.snapshot import list_snapshots, parse_snapshot_name, read_snapshot_start, snapshot_name
+from metadata_log.reading.file_kinds import FileKind, kind_of
 from metadata_log.reading.missing import last_entry, segments_in
-from metadata_log.reading.reader import FileKind, kind_of, read_file
+from metadata_log.reading.reader import read_file
 from metadata_log.reading.timeline import At, moment_text
 from metadata_log.records.batch import RecordBatch
 

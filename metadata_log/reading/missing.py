@@ -21,7 +21,8 @@ from metadata_log.log.log_dir import (
 )
 from metadata_log.log.segment import INDEX_SUFFIXES, file_name, parse_file_name, scan_headers
 from metadata_log.log.snapshot import list_snapshots, parse_snapshot_name, snapshot_name
-from metadata_log.reading.reader import Damage, gap_before
+from metadata_log.reading.damage import Damage
+from metadata_log.reading.reader import gap_before
 from metadata_log.types import OffsetAndEpoch, Uuid
 
 

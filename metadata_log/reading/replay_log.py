@@ -8,7 +8,8 @@ from metadata_log.disk import Disk, OsDisk
 from metadata_log.errors import MetadataLogError
 from metadata_log.gc_pause import gc_paused
 from metadata_log.image import MetadataDelta, MetadataImage, ReplayError
-from metadata_log.reading.reader import Damage, Entry, OnDamage
+from metadata_log.reading.damage import Damage, OnDamage
+from metadata_log.reading.entries import Entry
 from metadata_log.reading.timeline import At, Base, parse_at, read_timeline
 
 

@@ -19,8 +19,11 @@ from metadata_log.errors import MetadataLogError
 from metadata_log.log.log_dir import PARTITION_DIRECTORY
 from metadata_log.log.segment import file_name, parse_file_name
 from metadata_log.log.snapshot import list_snapshots, parse_snapshot_name, read_snapshot_start, snapshot_name
+from metadata_log.reading.damage import Damage, OnDamage, stops
+from metadata_log.reading.entries import Entry, read_entries
+from metadata_log.reading.file_kinds import FileKind, kind_of
 from metadata_log.reading.missing import check_topic, holes, missing_end, segments_in
-from metadata_log.reading.reader import Damage, Entry, FileKind, OnDamage, kind_of, read_entries, read_file, stops
+from metadata_log.reading.reader import read_file
 from metadata_log.records.batch import RecordBatch
 from metadata_log.types import OffsetAndEpoch
 

@@ -10,9 +10,15 @@ from metadata_log.disk import Disk
 from metadata_log.errors import EncodeError, MetadataLogError
 from metadata_log.log.indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from metadata_log.log.log_dir import PARTITION_DIRECTORY
-from metadata_log.reading.reader import Damage, Entry, FileKind, read_entries, read_file, read_index, read_small_file
-from metadata_log.records.batch import RecordBatch, rebuild_batch, records
+from metadata_log.reading.damage import Damage
+from metadata_log.reading.entries import Entry, read_entries
+from metadata_log.reading.file_kinds import FileKind
+from metadata_log.reading.reader import read_file
+from metadata_log.reading.small_files import read_index, read_small_file
+from metadata_log.records.batch import RecordBatch
+from metadata_log.records.batch_builder import rebuild_batch
 from metadata_log.records.frame import encode_control, encode_record
+from metadata_log.records.record import records
 from metadata_log.types import Uuid
 
 

@@ -13,8 +13,9 @@ from metadata_log.log.quorum_state_file import FILE_NAME as QUORUM_STATE
 from metadata_log.log.quorum_state_file import read_quorum_state
 from metadata_log.log.segment import file_name, parse_file_name
 from metadata_log.log.snapshot import list_snapshots
+from metadata_log.reading.damage import Damage
 from metadata_log.reading.missing import missing_end, no_beginning
-from metadata_log.reading.reader import Damage, gap_before, read_file
+from metadata_log.reading.reader import gap_before, read_file
 from metadata_log.records.batch import RecordBatch
 from metadata_log.types import OffsetAndEpoch
 

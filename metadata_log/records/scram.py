@@ -45,7 +45,7 @@ def parse_credential(text: str, rng: Random) -> UserScramCredentialRecord:
     match = _CREDENTIAL.fullmatch(text.strip())
     if match is None or match[1] not in _NUMBERS:
         known = " or ".join(_NUMBERS)
-        raise _bad(f"a credential begins with {known}, and its settings stand in brackets")
+        raise _bad(f"a credential begins with {known}, and its settings are in brackets")
     number = _NUMBERS[match[1]]
     hash_name = MECHANISMS[number]
     parts = _parts(match[2])

@@ -213,7 +213,7 @@ def _read_tagged(reader: Reader, cls: type[Message], at: Shape, version: int, va
 def unsigned_varint(value: int) -> bytes:
     """Encode 0 … 2^32 - 1 in one to five bytes, or more for larger values."""
     if value < 0:
-        raise EncodeError(f"{value} is negative; an unsigned varint was asked for")
+        raise EncodeError(f"{value} is negative, and an unsigned varint is not")
     out = bytearray()
     while value > 0x7F:
         out.append((value & 0x7F) | 0x80)

@@ -178,7 +178,7 @@ class ShapeReader(Generic[MessageType]):
         self._replace = replace
 
     def read(self, data: bytes, position: int) -> MessageType:
-        """Decode with the compiled reader and count; in due time a message becomes the example of the next shape."""
+        """Decode with the compiled reader and count; after enough messages, one becomes the example of a shape."""
         message = self._general(data, position)
         if self._learner.is_due():
             example = self._learner.learn(data[position:])
@@ -203,7 +203,7 @@ class ShapeWriter(Generic[MessageType]):
         self._replace = replace
 
     def write(self, message: MessageType, head: bytes) -> bytes:
-        """Encode with the compiled writer and count; in due time a message becomes the example of the next shape."""
+        """Encode with the compiled writer and count; after enough messages, one becomes the example of a shape."""
         written = self._general(message, head)
         if self._learner.is_due():
             example = self._learner.learn(written[len(head) :])

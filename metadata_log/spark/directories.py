@@ -25,7 +25,7 @@ from metadata_log.log.log_dir import (
 )
 from metadata_log.log.segment import parse_file_name
 from metadata_log.log.snapshot import parse_snapshot_name
-from metadata_log.reading.reader import Damage
+from metadata_log.reading.damage import Damage
 from metadata_log.spark.errors import SourceError
 from metadata_log.spark.log_index import LogIndex, first_difference
 from metadata_log.spark.storage import disk_at, has_magic, is_remote, local_path, matches
@@ -89,7 +89,7 @@ def _look_at(disk: Disk, path: str, *, by_chance: bool) -> Directory | None:
         return _identify(disk, path, by_chance=by_chance)
     except (OSError, MetadataLogError) as bad:
         where = getattr(bad, "where", None) or getattr(bad, "filename", None) or path
-        what = bad.what if isinstance(bad, MetadataLogError) else f"it cannot be read: {bad.strerror or bad}"
+        what = bad.what if isinstance(bad, MetadataLogError) else f"the file cannot be read: {bad.strerror or bad}"
         problem = Damage(where=str(where), what=what, expected="a metadata log")
         return Directory(path, "", problem=problem, is_awaited=isinstance(bad, _NothingYet))
 

@@ -86,7 +86,13 @@ def write_shim(java: Path, shims: Path) -> Path:
 def prepare_environment(shims: Path) -> None:
     """Set `JAVA_HOME` and the interpreter of Spark's workers in this process's environment, before a session starts.
 
-    Existing values are kept, except a `JAVA_HOME` with a too old Java. Raises `JavaMissing`.
+    Existing values stay, except a `JAVA_HOME` with a Java that is too old.
+
+    Args:
+        shims: A directory for the start script of PyPI's Java runtime, if that runtime is used.
+
+    Raises:
+        JavaMissing: There is no Java runtime that Spark supports.
     """
     home = java_home(os.environ, shims)
     if home is not None:

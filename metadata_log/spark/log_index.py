@@ -14,7 +14,8 @@ from msgspec import Struct
 from metadata_log.disk import Disk, File
 from metadata_log.errors import CorruptBatch, UnsupportedVersion
 from metadata_log.log.segment import parse_file_name, scan_headers
-from metadata_log.reading.reader import Damage, OnDamage, gap_before, read_file
+from metadata_log.reading.damage import Damage, OnDamage
+from metadata_log.reading.reader import gap_before, read_file
 from metadata_log.records.batch import RecordBatch, read_header
 
 _CHUNK_BYTES: Final = 512

@@ -26,7 +26,18 @@ class Views:
         self._paths = list(paths)
 
     def read(self, view: str, **options: str | float | bool) -> DataFrame:
-        """A view by its name; raises `OptionError` for an unknown one."""
+        """Read a view by its name.
+
+        Args:
+            view: The name of the view.
+            **options: The options of the data source.
+
+        Returns:
+            The rows of the view.
+
+        Raises:
+            OptionError: The view, an option or its value is unknown.
+        """
         reader = self._spark.read.format("kraft").option("view", view)
         if self._spark.conf.get(_PUSHDOWN, "false") == "true":
             reader = reader.option("pushFilters", True)
@@ -48,7 +59,18 @@ class Views:
 
 
 def views(spark: SparkSession, *paths: str) -> Views:
-    """The views of the logs at these paths and globs. Registers the source `kraft` in the session."""
+    """The views of some logs as methods. Registers the data source `kraft` in the session.
+
+    Args:
+        spark: The session.
+        *paths: Log directories, partition directories, files and globs of these; at least one.
+
+    Returns:
+        An object with a method for each view.
+
+    Raises:
+        OptionError: No path is given.
+    """
     from metadata_log.spark.source import KraftDataSource
 
     if not paths:

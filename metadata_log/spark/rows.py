@@ -11,7 +11,7 @@ from pyspark.sql.types import StringType, StructField, StructType, VariantType, 
 
 from metadata_log.arrow.schema import PAYLOAD, RECORD_CLASSES, RECORDS, schema_of
 from metadata_log.history.views import VIEWS
-from metadata_log.reading.reader import Damage
+from metadata_log.reading.damage import Damage
 from metadata_log.spark.directories import Directory
 from metadata_log.spark.errors import OptionError
 from metadata_log.spark.options import Options, nearest

@@ -22,9 +22,10 @@ from metadata_log.gc_pause import gc_paused
 from metadata_log.history import Options as HistoryOptions
 from metadata_log.log.segment import parse_file_name
 from metadata_log.log.snapshot import parse_snapshot_name, snapshot_name
+from metadata_log.reading.damage import Damage
 from metadata_log.reading.log_end import LogEnd, find_log_end
 from metadata_log.reading.missing import no_beginning
-from metadata_log.reading.reader import Damage, gap_before
+from metadata_log.reading.reader import gap_before
 from metadata_log.reading.timeline import END, At, moment_text
 from metadata_log.spark.directories import Copies, Directory, choose_copies, find_directories
 from metadata_log.spark.errors import OptionError, SourceError
@@ -246,7 +247,7 @@ def as_damage(bad: OSError | MetadataLogError, path: str) -> Damage:
     if isinstance(bad, MetadataLogError):
         return Damage(where=bad.where or path, what=bad.what, expected="a metadata log", position=bad.position)
     where = bad.filename if isinstance(bad.filename, str) else path
-    return Damage(where=where, what=f"it cannot be read: {bad.strerror or bad}", expected="a readable file")
+    return Damage(where=where, what=f"the file cannot be read: {bad.strerror or bad}", expected="a readable file")
 
 
 def tell(marks: Sequence[tuple[Directory, Damage]], options: Options) -> None:

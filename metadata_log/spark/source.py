@@ -19,7 +19,14 @@ if TYPE_CHECKING:
 
 
 class KraftDataSource(DataSource):
-    """`spark.read.format("kraft").option("view", …).load(paths)`; docs/howto/spark.md lists the options."""
+    """The data source behind `spark.read.format("kraft").option("view", …).load(paths)`; see docs/howto/spark.md.
+
+    Args:
+        options: The options of the query.
+
+    Raises:
+        OptionError: An option or its value is unknown.
+    """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         self._options = parse_options(options)

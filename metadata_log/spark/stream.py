@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 from metadata_log.arrow import plan_splits
 from metadata_log.disk import Disk
 from metadata_log.gc_pause import gc_paused
-from metadata_log.reading.reader import Damage
+from metadata_log.reading.damage import Damage
 from metadata_log.spark.directories import Directory, choose_copies, find_directories
 from metadata_log.spark.errors import DataLoss, OptionError, TruncatedTail
 from metadata_log.spark.filters import wanted_by

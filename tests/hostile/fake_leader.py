@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 
 from frames import framed
 
-from metadata_log.records.batch import build_batch, build_control_batch
+from metadata_log.records.batch_builder import build_batch, build_control_batch
 from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import ConfigRecord, TopicRecord
 from metadata_log.serde import Message

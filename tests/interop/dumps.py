@@ -13,7 +13,8 @@ from our_nodes import kraft
 from real_kafka import DUMP_TOOL, KafkaInstallation, QuorumLayout, eventually
 
 from metadata_log.disk import OsDisk
-from metadata_log.reading.reader import Entry, read_entries, read_file
+from metadata_log.reading.entries import Entry, read_entries
+from metadata_log.reading.reader import read_file
 from metadata_log.records.batch import RecordBatch
 
 CONTROL_NAMES = {

@@ -25,10 +25,11 @@ from real_kafka import (
 from kraft.admin import QuorumDescription, open_admin
 from kraft.cli.cluster.administration import parse_bootstrap
 from metadata_log.errors import IncompleteBatch
-from metadata_log.records.batch import RecordBatch, records, scan
+from metadata_log.records.batch import RecordBatch, scan
 from metadata_log.records.control import VotersRecord
 from metadata_log.records.frame import decode_control, decode_record
 from metadata_log.records.metadata import ConfigRecord
+from metadata_log.records.record import records
 from metadata_log.types import Uuid
 
 Make = Literal["ours", "kafka"]

@@ -21,7 +21,7 @@ from real_kafka import (
 from wire import active_controller, ask
 
 from metadata_log.disk import OsDisk
-from metadata_log.reading.reader import Entry
+from metadata_log.reading.entries import Entry
 from metadata_log.reading.timeline import TimelineBatch, read_timeline
 from metadata_log.serde import Message
 from transport.protocol import messages

@@ -9,7 +9,7 @@ from typing import Any
 import trio
 
 from kraft.admin import AdminClient, open_admin
-from metadata_log.records.batch import build_batch
+from metadata_log.records.batch_builder import build_batch
 from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import TopicRecord
 from metadata_log.serde import Message

@@ -14,7 +14,8 @@ from kraft.invariants.violation import InvariantViolated
 from kraft.node.errors import NotLeader, OutcomeUnknown
 from kraft.replica.interface.application import host_raw_log
 from kraft.testing import Cluster
-from metadata_log.records.batch import RecordBatch, build_batch, scan
+from metadata_log.records.batch import RecordBatch, scan
+from metadata_log.records.batch_builder import build_batch
 from transport.faults import Faults
 
 

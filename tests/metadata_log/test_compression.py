@@ -15,16 +15,9 @@ from real_data import json_lines
 
 from metadata_log.compression import BadCompression, Compression, deflate, inflate
 from metadata_log.errors import CorruptBatch, UnsupportedVersion
-from metadata_log.records.batch import (
-    HEADER_BYTES,
-    MAX_INFLATED_BYTES,
-    Header,
-    Record,
-    read_batch,
-    rebuild_batch,
-    records,
-    write_batch,
-)
+from metadata_log.records.batch import HEADER_BYTES, read_batch
+from metadata_log.records.batch_builder import rebuild_batch, write_batch
+from metadata_log.records.record import MAX_INFLATED_BYTES, Header, Record, records
 
 PACKED = [codec for codec in Compression if codec is not Compression.NONE]
 SIZES = (0, 1, 100, 32 << 10, (32 << 10) + 1, 64 << 10, (64 << 10) + 1, 300_000)

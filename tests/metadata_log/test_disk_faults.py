@@ -14,7 +14,8 @@ from metadata_log.errors import CorruptBatch, MetadataLogError
 from metadata_log.log.log import MetadataLog
 from metadata_log.log.quorum_state_file import StoredElection, read_quorum_state, write_quorum_state
 from metadata_log.memory_disk import MemoryDisk
-from metadata_log.records.batch import build_batch, read_batch
+from metadata_log.records.batch import read_batch
+from metadata_log.records.batch_builder import build_batch
 
 
 def new_disk(content: bytes = b"") -> MemoryDisk:

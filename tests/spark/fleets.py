@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 
 from metadata_log.log.segment import file_name
-from metadata_log.records.batch import build_batch
+from metadata_log.records.batch_builder import build_batch
 from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import (
     ConfigRecord,

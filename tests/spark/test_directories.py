@@ -105,7 +105,7 @@ def fleet_itself(folder: Path) -> None:
         (another_topic, "is a partition of another topic, AAAAAAAAAAAAAAAAAAAACQ"),
         (two_clusters, "two clusters are in one directory: cluster-b .*cluster-a"),
         (broken_meta, "unknown meta.properties version '7'"),
-        (unreadable_meta, "it cannot be read: Is a directory"),
+        (unreadable_meta, "the file cannot be read: Is a directory"),
         (fleet_itself, r"but inner below it are: the glob .*/it/\* finds them"),
     ],
 )

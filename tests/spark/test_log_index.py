@@ -11,7 +11,8 @@ from real_data import unpack
 
 from metadata_log.disk import OsDisk
 from metadata_log.log.segment import file_name
-from metadata_log.reading.reader import RecordBatch, read_log
+from metadata_log.reading.reader import read_log
+from metadata_log.records.batch import RecordBatch
 from metadata_log.spark.log_index import common_end, first_difference, index_log
 
 

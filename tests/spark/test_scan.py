@@ -23,7 +23,7 @@ from metadata_log.history import STATE_VIEWS, VIEWS
 from metadata_log.log.log_dir import PARTITION_DIRECTORY
 from metadata_log.log.segment import file_name
 from metadata_log.log.snapshot import parse_snapshot_name
-from metadata_log.records.batch import build_batch
+from metadata_log.records.batch_builder import build_batch
 from metadata_log.spark.errors import OptionError, SourceError
 from metadata_log.spark.options import parse_options
 from metadata_log.spark.rows import spark_schema, view_names

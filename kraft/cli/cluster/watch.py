@@ -19,8 +19,9 @@ from kraft.config import UsageError
 from kraft.config.errors import CommandFailed
 from kraft.observer import LONGEST_RETRY_MS, Committed, Follower, Jumped
 from metadata_log.log.snapshot import snapshot_name
+from metadata_log.reading.damage import Damage
 from metadata_log.reading.dump_records import Range, RecordLines, RecordsWanted
-from metadata_log.reading.reader import Damage, Entry, read_entries
+from metadata_log.reading.entries import Entry, read_entries
 from metadata_log.records.batch import RecordBatch, scan
 from metadata_log.times import iso_time
 from transport.interface import Endpoint

@@ -30,7 +30,7 @@ from metadata_log.archive import (
     verify_archive,
 )
 from metadata_log.disk import OsDisk
-from metadata_log.reading.reader import Damage
+from metadata_log.reading.damage import Damage
 from transport.interface import Endpoint
 
 _ADDRESS: Final = r"(?:[\w.-]+|\[[0-9a-fA-F:]+\]):\d+"

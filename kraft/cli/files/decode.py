@@ -18,8 +18,10 @@ from kraft.config import UsageError
 from kraft.config.errors import CommandFailed
 from metadata_log.errors import CorruptBatch, EncodeError, MetadataLogError
 from metadata_log.records import RECORD_TYPES, control, decode_control, decode_record, encode_record
-from metadata_log.records.batch import Record, RecordBatch, read_batch, rebuild_batch, records
+from metadata_log.records.batch import RecordBatch, read_batch
+from metadata_log.records.batch_builder import rebuild_batch
 from metadata_log.records.frame import ControlRecordType
+from metadata_log.records.record import Record, records
 from metadata_log.records.redact import REDACTED
 from metadata_log.serde import Message, decode_from, encode, to_json
 from transport.protocol import messages

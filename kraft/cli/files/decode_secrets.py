@@ -10,9 +10,10 @@ from typing import Any, Final
 
 from metadata_log.errors import MetadataLogError
 from metadata_log.records import RECORD_TYPES, decode_record
-from metadata_log.records.batch import records, scan
+from metadata_log.records.batch import scan
 from metadata_log.records.config_keys import BROKER, TOPIC
 from metadata_log.records.frame import peek_type
+from metadata_log.records.record import records
 from metadata_log.records.redact import MAY_HOLD_SECRETS, REDACTED, is_secret_config, redact, secret_fields
 from metadata_log.serde import Message
 from transport.protocol import messages

@@ -40,7 +40,7 @@ from metadata_log.image.names import (
     listener_text,
 )
 from metadata_log.image.topics import NO_LEADER
-from metadata_log.reading.reader import OnDamage
+from metadata_log.reading.damage import OnDamage
 from metadata_log.reading.timeline import At, parse_at
 from metadata_log.records.metadata import BrokerEndpoint, ControllerEndpoint
 from metadata_log.records.redact import REDACTED, is_secret_config

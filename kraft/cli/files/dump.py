@@ -25,23 +25,14 @@ from metadata_log.log.log_dir import PARTITION_DIRECTORY
 from metadata_log.printable import printable, printable_lines
 from metadata_log.reading.annotate import Span, annotate
 from metadata_log.reading.annotate_file import annotate_file, unknown_bytes
+from metadata_log.reading.damage import Damage, DamagedFile, OnDamage, stops
 from metadata_log.reading.dump_records import Range, RecordLines, RecordsWanted
+from metadata_log.reading.entries import Entry, read_entries
+from metadata_log.reading.file_kinds import FileKind, files_in, kind_of
 from metadata_log.reading.missing import check_metadata_log, has_log, missing_parts
 from metadata_log.reading.pieces import Zeros, pieces_of
-from metadata_log.reading.reader import (
-    Damage,
-    DamagedFile,
-    Entry,
-    FileKind,
-    OnDamage,
-    files_in,
-    kind_of,
-    read_entries,
-    read_file,
-    read_index,
-    read_small_file,
-    stops,
-)
+from metadata_log.reading.reader import read_file
+from metadata_log.reading.small_files import read_index, read_small_file
 from metadata_log.reading.timeline import At
 from metadata_log.reading.verify import small_file_damage, verify_file
 from metadata_log.reading.verify_directory import verify_directory

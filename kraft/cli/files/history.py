@@ -28,8 +28,9 @@ from metadata_log.history.engine import Options, rows
 from metadata_log.history.views import VIEWS, View
 from metadata_log.log.log_dir import META_PROPERTIES, PARTITION_DIRECTORY, parse_meta_properties
 from metadata_log.log.segment import SUFFIX as LOG_SUFFIX
+from metadata_log.reading.damage import Damage, OnDamage
+from metadata_log.reading.entries import Entry
 from metadata_log.reading.log_end import find_log_end
-from metadata_log.reading.reader import Damage, Entry, OnDamage
 from metadata_log.reading.timeline import At, Base, TimelineBatch, moment_text, read_timeline
 from metadata_log.records.batch import RecordBatch
 from metadata_log.times import iso_time

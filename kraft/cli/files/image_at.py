@@ -17,8 +17,9 @@ from metadata_log.errors import MetadataLogError
 from metadata_log.image import MetadataDelta, MetadataImage, ReplayError
 from metadata_log.image.tree import Provenance
 from metadata_log.reading.annotate import value_position
+from metadata_log.reading.damage import Damage, DamagedFile, OnDamage, stops
+from metadata_log.reading.entries import Entry
 from metadata_log.reading.log_end import find_log_end
-from metadata_log.reading.reader import Damage, DamagedFile, Entry, OnDamage, stops
 from metadata_log.reading.timeline import At, Base, From, TimelineBatch, parse_at, read_timeline
 from metadata_log.records.batch import RecordBatch
 from metadata_log.times import iso_time

@@ -38,7 +38,7 @@ from metadata_log.image.names import (
 from metadata_log.image.persistent_map import in_key_order
 from metadata_log.image.quotas import Entity, in_entity_order
 from metadata_log.image.topics import Partition, TopicImage
-from metadata_log.reading.reader import OnDamage
+from metadata_log.reading.damage import OnDamage
 from metadata_log.reading.timeline import At
 from metadata_log.records.redact import shown_config
 from metadata_log.times import iso_time

@@ -18,7 +18,7 @@ from kraft.cli.near import did_you_mean
 from kraft.cli.text import echo
 from kraft.config.errors import CommandFailed
 from metadata_log.image.tree import Directory, image_tree
-from metadata_log.reading.reader import OnDamage
+from metadata_log.reading.damage import OnDamage
 from metadata_log.reading.timeline import At
 
 PROMPT: Final = ">> "

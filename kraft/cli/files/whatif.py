@@ -16,7 +16,7 @@ from kraft.controller.topics.leader_selection import Election
 from kraft.whatif import Outcome, PartitionOutcome, elect, fail, fail_rack, leaderships, reassign, shut_down
 from metadata_log.image import MetadataImage
 from metadata_log.image.topics import NO_LEADER
-from metadata_log.reading.reader import OnDamage
+from metadata_log.reading.damage import OnDamage
 from metadata_log.reading.timeline import At
 
 MOST_LINES: Final = 20

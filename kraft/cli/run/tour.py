@@ -20,7 +20,9 @@ from kraft.config import Config
 from kraft.config.errors import CommandFailed
 from kraft.local.local_cluster import LocalCluster, NodeProcess
 from metadata_log.disk import OsDisk
-from metadata_log.reading.reader import Damage, read_entries, read_log
+from metadata_log.reading.damage import Damage
+from metadata_log.reading.entries import read_entries
+from metadata_log.reading.reader import read_log
 from metadata_log.records.batch import RecordBatch
 from metadata_log.records.metadata import ConfigRecord
 

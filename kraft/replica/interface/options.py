@@ -12,10 +12,22 @@ from kraft.controller.decision.request_context import AdminSettings, DecisionSet
 from kraft.quorum.values import DEFAULT_LISTENER, Endpoints, ListenerAddress, QuorumConfig
 from kraft.quorum.voters import VoterSet
 from kraft.replica.interface.held import UNITS_PER_TURN
-from kraft.replica.interface.snapshot_options import SnapshotOptions
 from metadata_log.log.log import DEFAULT_SEGMENT_BYTES, DEFAULT_SEGMENT_MS
+from metadata_log.log.retention import Retention
 
 DEFAULT_MAX_IDLE_INTERVAL_MS: Final = 500
+
+
+class SnapshotOptions(Struct, frozen=True, kw_only=True):
+    """When a replica makes snapshots, and how much of the past it keeps; 0 ms is never."""
+
+    max_bytes: int = 20 << 20
+    """`metadata.log.max.record.bytes.between.snapshots`."""
+    max_interval_ms: int = 3_600_000
+    """`metadata.log.max.snapshot.interval.ms`."""
+    retention: Retention = Retention()
+    clean_every_ms: int = 60_000
+    """How often the replica looks for files to remove; Kafka has no setting for this."""
 
 
 class ReplicaOptions(Struct, frozen=True, kw_only=True):

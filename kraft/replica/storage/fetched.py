@@ -17,16 +17,10 @@ from kraft.quorum.values import MAX_BATCH_BYTES
 from kraft.quorum.voters import QuorumChange, VoterSet
 from kraft.replica.storage.quorum_records import changes_of
 from metadata_log.errors import CorruptBatch, IncompleteBatch, MetadataLogError
-from metadata_log.records.batch import (
-    MAX_CONTROL_RECORDS,
-    RecordBatch,
-    data_values_by_portions,
-    overhead,
-    quorum_records,
-    read_batch,
-)
+from metadata_log.records.batch import RecordBatch, read_batch
 from metadata_log.records.control import LeaderChangeMessage
 from metadata_log.records.frame import ControlRecordType, decode_control
+from metadata_log.records.quorum_batch import MAX_CONTROL_RECORDS, data_values_by_portions, overhead, quorum_records
 from metadata_log.serde.codec import finished
 from metadata_log.types import NO_NODE
 
@@ -84,7 +78,7 @@ def judging(
                 changes, voters = (), None
             position += batch.size_bytes
             next_offset = batch.next_offset
-            found.append(BatchFacts(batch.base_offset, next_offset, batch.epoch, position, changes))
+            found.append(BatchFacts(batch.base_offset, next_offset, batch.epoch, position, changes, batch))
             if previous is not None:
                 newest = voters or previous.voters
                 previous = Follows(next_offset, batch.epoch, previous.epoch, previous.leader_id, newest)

@@ -11,9 +11,10 @@ from kraft.quorum.voters import QuorumChange, VoterSet
 from metadata_log.disk import Disk
 from metadata_log.errors import CorruptBatch, UnsupportedVersion
 from metadata_log.log.snapshot import read_snapshot_start
-from metadata_log.records.batch import Record, RecordBatch, records
+from metadata_log.records.batch import RecordBatch
 from metadata_log.records.control import KRaftVersionRecord, VotersRecord
 from metadata_log.records.frame import decode_control
+from metadata_log.records.record import Record, records
 from metadata_log.types import OffsetAndEpoch
 
 _HINT: Final = "Run a release that supports the level on every node."

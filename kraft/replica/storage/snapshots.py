@@ -17,7 +17,7 @@ from kraft.quorum.values import MAX_BATCH_BYTES
 from kraft.quorum.voter_history import VoterHistory
 from kraft.quorum.voters import QuorumChange
 from kraft.replica.interface.events import CommittedBatch
-from kraft.replica.interface.snapshot_options import SnapshotOptions
+from kraft.replica.interface.options import SnapshotOptions
 from kraft.replica.storage.quorum_records import changes_of_snapshot
 from metadata_log.disk import Disk
 from metadata_log.errors import MetadataLogError
@@ -26,7 +26,7 @@ from metadata_log.log.retention import REMOVE_AFTER_MS, Cleaned, Retention, clea
 from metadata_log.log.snapshot import list_snapshots, mark_snapshots_deleted, read_snapshot, snapshot_name
 from metadata_log.log.snapshot_receiver import SnapshotReceiver
 from metadata_log.log.snapshot_writer import SnapshotWriter
-from metadata_log.records.batch import records
+from metadata_log.records.record import records
 from metadata_log.types import NEVER_MS, OffsetAndEpoch
 
 RECORDS_PER_PIECE: Final = 500

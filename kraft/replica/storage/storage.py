@@ -27,8 +27,10 @@ from metadata_log.log.log_dir import LogDirectory, open_directory, read_bootstra
 from metadata_log.log.quorum_state_file import FILE_NAME as QUORUM_STATE
 from metadata_log.log.quorum_state_file import StoredElection, read_quorum_state, write_quorum_state
 from metadata_log.log.snapshot import snapshot_name, sweep_snapshots
-from metadata_log.records.batch import build_control_batch, new_batch, read_batch, records
+from metadata_log.records.batch import RecordBatch, read_batch
+from metadata_log.records.batch_builder import new_batch, new_control_batch
 from metadata_log.records.frame import decode_record, encode_control
+from metadata_log.records.record import records
 from metadata_log.serde import Message
 from metadata_log.types import NO_NODE, OffsetAndEpoch, Uuid
 
@@ -262,13 +264,17 @@ class Storage:
         """Append a leader's own control records; returns the size of the batch."""
         encoded = [encode_control(record) for record in effect.records]
         values = [(kind, value) for kind, _, value in encoded]
-        data = build_control_batch(effect.base_offset, effect.epoch, effect.timestamp_ms, values)
-        self.log.append(data)
-        return len(data)
+        batch = new_control_batch(effect.base_offset, effect.epoch, effect.timestamp_ms, values)
+        self.log.append(batch.data, [batch])
+        return batch.size_bytes
 
     def append_fetched(self, effect: AppendFetched) -> None:
-        """Append a leader's batches as they came."""
-        self.log.append(effect.data)
+        """Append a leader's batches byte for byte. They were parsed and checked when they arrived (`fetched`)."""
+        batches: list[RecordBatch] = []
+        for facts in effect.batches:
+            assert facts.parsed is not None, facts
+            batches.append(facts.parsed)
+        self.log.append(effect.data, batches)
         assert self.log.end_offset == effect.next_offset, (self.log.end_offset, effect.next_offset)
 
     def splits_batch(self, offset: int) -> bool:

@@ -57,7 +57,9 @@ def checksum_is_enough(code: Patches) -> None:
             for batch in scan(data):
                 end_position = batch.position + batch.size_bytes
                 changes = tuple(changes_in(batch)) if batch.is_control else ()
-                found.append(BatchFacts(batch.base_offset, batch.next_offset, batch.epoch, end_position, changes))
+                found.append(
+                    BatchFacts(batch.base_offset, batch.next_offset, batch.epoch, end_position, changes, batch)
+                )
         except MetadataLogError as bad:
             return tuple(found), str(bad)
         return tuple(found), None

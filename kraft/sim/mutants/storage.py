@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kraft.replica.storage import storage
 from kraft.sim.mutants.registry import Patches, Scope, mutant
 from metadata_log.disk import Disk
-from metadata_log.log import log
+from metadata_log.log import recovery
 from metadata_log.log.log import FlushHandle, MetadataLog
 from metadata_log.log.quorum_state_file import FILE_NAME, StoredElection, format_quorum_state
-from metadata_log.log.segment import Segment, scan_file
+from metadata_log.log.segment import Segment, file_name, scan_file
 from metadata_log.records.batch import scan
 
 # The quorum-state file
@@ -72,12 +74,11 @@ def flush_nothing(code: Patches) -> None:
 def segment_without_directory_flush(code: Patches) -> None:
     """A new segment's directory entry is not fsynced: a crash loses the segment with all its flushed records."""
 
-    def new_segment(of: MetadataLog, base_offset: int) -> Segment:
-        return Segment.open(
-            of._disk, of.directory, base_offset, create=True, index_interval_bytes=of._index_interval_bytes
-        )
+    def create(disk: Disk, directory: str, base_offset: int, *, index_interval_bytes: int) -> Segment:
+        file = disk.open(f"{directory}/{file_name(base_offset)}", create=True)
+        return Segment(disk, directory, base_offset, file, index_interval_bytes)
 
-    code.replace(MetadataLog, "_new_segment", new_segment)
+    code.replace(Segment, "create", staticmethod(create))
 
 
 # Recovery
@@ -86,19 +87,21 @@ def segment_without_directory_flush(code: Patches) -> None:
 @mutant(Scope.REPLICA, budget=50)
 def recovery_drops_the_last_batch(code: Patches) -> None:
     """Recovery drops the last batch of the log, torn or not."""
-    settle = log._settle
+    init = MetadataLog.__init__
 
-    def settle_without_last(of: MetadataLog, findings: list[str]) -> None:
-        settle(of, findings)
+    def init_without_last(of: MetadataLog, *arguments: Any, **named: Any) -> None:
+        init(of, *arguments, **named)
         last = of._segments[-1]
         if last.size_bytes:
             batches = list(scan(last.file.pread(last.size_bytes, 0), verify=False))
             of.truncate(batches[-1].base_offset)
 
-    code.replace(log, "_settle", settle_without_last)
+    code.replace(MetadataLog, "__init__", init_without_last)
 
 
 @mutant(Scope.REPLICA, budget=400)
 def recovery_trusts_every_batch(code: Patches) -> None:
     """Recovery keeps batches without a check of their checksums."""
-    code.replace(log, "scan_file", lambda file, *rest, **named: scan_file(file, *rest, **{**named, "verify": False}))
+    code.replace(
+        recovery, "scan_file", lambda file, *rest, **named: scan_file(file, *rest, **{**named, "verify": False})
+    )

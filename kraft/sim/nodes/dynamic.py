@@ -11,7 +11,7 @@ from kraft.quorum.values import OWN_KRAFT_VERSIONS, QuorumConfig, ReplicaKey
 from kraft.quorum.voters import Voter, VoterSet
 from kraft.replica.hosts.controller_host import host_controller
 from kraft.replica.interface.application import ApplicationFactory
-from kraft.replica.interface.snapshot_options import SnapshotOptions
+from kraft.replica.interface.options import SnapshotOptions
 from kraft.sim.nodes.addresses import bootstrap_of, endpoints_of
 from kraft.sim.nodes.node_disk import Formatting
 from kraft.sim.nodes.registers import host_registers

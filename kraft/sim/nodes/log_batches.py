@@ -9,7 +9,8 @@ from kraft.invariants.observation import LogBatch
 from kraft.quorum.voters import QuorumChange
 from kraft.replica.storage.quorum_records import changes_in
 from metadata_log.log.log import MetadataLog
-from metadata_log.records.batch import RecordBatch, records, scan
+from metadata_log.records.batch import RecordBatch, scan
+from metadata_log.records.record import records
 
 REMEMBERED: Final = 1024
 """The number of cached pieces of logs, and of cached batches."""

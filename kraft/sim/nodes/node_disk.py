@@ -19,7 +19,7 @@ from metadata_log.log.log_dir import format_directory, read_meta_properties
 from metadata_log.log.quorum_state_file import FILE_NAME, parse_quorum_state
 from metadata_log.log.snapshot import list_snapshots, read_snapshot, read_snapshot_start, snapshot_name
 from metadata_log.memory_disk import MemoryDisk
-from metadata_log.records.batch import records
+from metadata_log.records.record import records
 from metadata_log.types import METADATA_PARTITION, METADATA_TOPIC, OffsetAndEpoch
 
 KILLED: Final = 0.25

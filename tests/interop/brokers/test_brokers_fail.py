@@ -20,7 +20,8 @@ from real_kafka import KafkaInstallation, eventually
 from metadata_log import replay
 from metadata_log.disk import OsDisk
 from metadata_log.image import MetadataImage, Partition, ResourceType
-from metadata_log.reading.reader import Entry, read_entries, read_file
+from metadata_log.reading.entries import Entry, read_entries
+from metadata_log.reading.reader import read_file
 from metadata_log.records.batch import RecordBatch
 from metadata_log.records.metadata import BrokerRegistrationChangeRecord, PartitionChangeRecord, RegisterBrokerRecord
 

@@ -31,8 +31,10 @@ from metadata_log.log.quorum_state_file import StoredElection, write_quorum_stat
 from metadata_log.log.retention import Retention, clean, remove_files
 from metadata_log.log.snapshot import list_snapshots, read_snapshot, read_snapshot_start, snapshot_name
 from metadata_log.log.snapshot_writer import SnapshotWriter
-from metadata_log.records.batch import RecordBatch, rebuild_batch, records, scan
+from metadata_log.records.batch import RecordBatch, scan
+from metadata_log.records.batch_builder import rebuild_batch
 from metadata_log.records.frame import decode_record, encode_record
+from metadata_log.records.record import records
 
 pytestmark = pytest.mark.kafka
 

@@ -17,7 +17,9 @@ from metadata_log.log.indexes import parse_offset_index, parse_time_index
 from metadata_log.log.log import MetadataLog
 from metadata_log.log.snapshot import list_snapshots, read_snapshot_start, snapshot_name
 from metadata_log.log.snapshot_writer import SnapshotWriter
-from metadata_log.records.batch import Header, Record, rebuild_batch, records, scan, write_batch
+from metadata_log.records.batch import scan
+from metadata_log.records.batch_builder import rebuild_batch, write_batch
+from metadata_log.records.record import Header, Record, records
 
 pytestmark = pytest.mark.kafka
 

@@ -26,7 +26,7 @@ from metadata_log.log.log import MetadataLog
 from metadata_log.log.quorum_state_file import StoredElection, write_quorum_state
 from metadata_log.log.snapshot import snapshot_name
 from metadata_log.log.snapshot_writer import SnapshotWriter
-from metadata_log.records.batch import build_batch
+from metadata_log.records.batch_builder import build_batch
 from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import ConfigRecord, FeatureLevelRecord
 from metadata_log.types import OffsetAndEpoch

@@ -27,7 +27,7 @@ from wire import request_bytes
 from kraft.quorum.values import ReplicaKey, VersionRange
 from kraft.quorum.voters import Voter, VoterSet
 from metadata_log.log.snapshot import snapshot_name
-from metadata_log.records.batch import build_batch, build_control_batch
+from metadata_log.records.batch_builder import build_batch, build_control_batch
 from metadata_log.records.control import KRaftVersionRecord, LeaderChangeMessage, LeaderChangeMessageVoter, VotersRecord
 from metadata_log.records.frame import encode_control, encode_record
 from metadata_log.records.metadata import FeatureLevelRecord, NoOpRecord

@@ -18,7 +18,7 @@ from real_kafka import (
 )
 
 from metadata_log.records import metadata as records
-from metadata_log.records.batch import build_batch
+from metadata_log.records.batch_builder import build_batch
 from metadata_log.records.frame import encode_record
 from metadata_log.serde import Message
 

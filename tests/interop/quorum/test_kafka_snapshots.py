@@ -30,8 +30,8 @@ from metadata_log.image.diff import differences
 from metadata_log.image.records import records as image_records
 from metadata_log.log.snapshot import list_snapshots, read_snapshot
 from metadata_log.log.snapshot_writer import SnapshotWriter
-from metadata_log.records.batch import records
 from metadata_log.records.frame import decode_record, encode_record
+from metadata_log.records.record import records
 from metadata_log.types import OffsetAndEpoch
 from transport.protocol.errors import Error
 

@@ -24,9 +24,11 @@ from metadata_log.log.log import MetadataLog
 from metadata_log.log.log_dir import META_PROPERTIES, MetaProperties, format_meta_properties
 from metadata_log.log.snapshot import encode_snapshot, snapshot_name
 from metadata_log.memory_disk import MemoryDisk, MemoryFile
-from metadata_log.reading.reader import OnDamage, read_log
+from metadata_log.reading.damage import OnDamage
+from metadata_log.reading.reader import read_log
 from metadata_log.reading.verify_directory import verify_directory
-from metadata_log.records.batch import RecordBatch, build_batch
+from metadata_log.records.batch import RecordBatch
+from metadata_log.records.batch_builder import build_batch
 from metadata_log.types import OffsetAndEpoch
 
 CLUSTER = "4L6g3nShT-eMCtK--X86sw"

@@ -14,7 +14,7 @@ from command_line import run
 from kraft.cli.files.decode import answer, decode_command
 from kraft.cli.files.decode_secrets import CONFIG_MESSAGES, HIDDEN_FIELDS
 from metadata_log.errors import EncodeError
-from metadata_log.records.batch import build_batch
+from metadata_log.records.batch_builder import build_batch
 from metadata_log.records.config_keys import BROKER, TOPIC
 from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import ConfigRecord, TopicRecord, UserScramCredentialRecord

@@ -13,9 +13,10 @@ from real_data import archive
 
 from metadata_log.disk import OsDisk
 from metadata_log.log.log_dir import parse_meta_properties, read_bootstrap, read_meta_properties
-from metadata_log.records.batch import records, scan
+from metadata_log.records.batch import scan
 from metadata_log.records.frame import decode_record
 from metadata_log.records.metadata import FeatureLevelRecord
+from metadata_log.records.record import records
 from metadata_log.types import Uuid
 
 ID = "pg3mKBxfeN4_YYsakj8Duw"

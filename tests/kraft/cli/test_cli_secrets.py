@@ -19,10 +19,12 @@ from kraft.controller.configs.describe_configs import _METRICS_KEYS
 from kraft.controller.configs.group_config_keys import GROUP_KEYS
 from kraft.controller.configs.topic_config_keys import TOPIC_KEYS
 from metadata_log.arrow import Mode, read_records, read_typed
-from metadata_log.records.batch import build_batch, rebuild_batch, records, scan
+from metadata_log.records.batch import scan
+from metadata_log.records.batch_builder import build_batch, rebuild_batch
 from metadata_log.records.config_keys import BROKER, CLIENT_METRICS, GROUP, SHOWN_KEYS, TOPIC
 from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import ConfigRecord, FeatureLevelRecord, UserScramCredentialRecord
+from metadata_log.records.record import records
 from metadata_log.records.redact import is_secret_config
 from metadata_log.serde import Message
 

@@ -7,11 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from real_data import real_files
 
+from metadata_log.reading.damage import Damage
 from metadata_log.reading.dump_records import Range, RecordLines, RecordsWanted
-from metadata_log.reading.reader import Damage, read_entries
+from metadata_log.reading.entries import read_entries
 from metadata_log.records import encode_record
-from metadata_log.records.batch import RecordBatch, build_batch, read_batch, rebuild_batch, records, scan
+from metadata_log.records.batch import RecordBatch, read_batch, scan
+from metadata_log.records.batch_builder import build_batch, rebuild_batch
 from metadata_log.records.metadata import ConfigRecord, NoOpRecord, PartitionChangeRecord, TopicRecord
+from metadata_log.records.record import records
 from metadata_log.serde import Message
 from metadata_log.types import Uuid
 

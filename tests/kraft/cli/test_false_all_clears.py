@@ -16,10 +16,10 @@ from real_data import unpack
 from metadata_log.arrow import Filters, Mode, read_records
 from metadata_log.disk import OsDisk
 from metadata_log.errors import MetadataLogError
+from metadata_log.reading.damage import DamagedFile
 from metadata_log.reading.log_end import LogEnd, find_log_end
 from metadata_log.reading.missing import end_of, missing_parts
-from metadata_log.reading.reader import DamagedFile
-from metadata_log.records.batch import build_batch
+from metadata_log.records.batch_builder import build_batch
 from metadata_log.types import Uuid
 
 PARTITION = "__cluster_metadata-0"

@@ -15,7 +15,7 @@ from kraft.cli.run.serve import log_to_stderr
 from kraft.node.logging import NodeLog
 from kraft.quorum.effects import PeerFault
 from metadata_log.printable import printable, printable_lines
-from metadata_log.records.batch import build_batch
+from metadata_log.records.batch_builder import build_batch
 from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import (
     AccessControlEntryRecord,

@@ -34,9 +34,10 @@ from kraft.controller import QuorumController
 from kraft.controller.decision.request_context import DecisionSettings
 from kraft.replica import ControllerHost, host_controller
 from metadata_log.image import Partition
-from metadata_log.records.batch import records, scan
+from metadata_log.records.batch import scan
 from metadata_log.records.frame import decode_record
 from metadata_log.records.metadata import NoOpRecord, RegisterControllerRecord
+from metadata_log.records.record import records
 from metadata_log.serde import Message
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error

@@ -12,10 +12,12 @@ from real_data import archive
 from kraft.history_checker import History, check_history
 from metadata_log.log.log_dir import META_PROPERTIES, PARTITION_DIRECTORY
 from metadata_log.memory_disk import MemoryDisk
-from metadata_log.records.batch import Record, RecordBatch, build_batch, rebuild_batch, records, scan
+from metadata_log.records.batch import RecordBatch, scan
+from metadata_log.records.batch_builder import build_batch, rebuild_batch
 from metadata_log.records.control import LeaderChangeMessage, VotersRecord
 from metadata_log.records.frame import decode_control, decode_record, encode_control, encode_record
 from metadata_log.records.metadata import PartitionChangeRecord, RegisterBrokerRecord
+from metadata_log.records.record import Record, records
 
 Files = dict[str, bytes]
 

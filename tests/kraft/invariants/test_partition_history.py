@@ -18,7 +18,8 @@ from kraft.controller.topics.partition_change import Target, partition_change
 from kraft.controller.topics.partition_updates import rules_by_topic
 from metadata_log.disk import OsDisk
 from metadata_log.image import MetadataDelta, MetadataImage
-from metadata_log.reading.reader import Damage, Entry
+from metadata_log.reading.damage import Damage
+from metadata_log.reading.entries import Entry
 from metadata_log.reading.timeline import TimelineBatch, read_timeline
 from metadata_log.records.metadata import (
     BrokerRegistrationChangeRecord,

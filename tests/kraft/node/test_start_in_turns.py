@@ -34,7 +34,7 @@ from metadata_log.log.segment import Segment
 from metadata_log.log.snapshot_writer import SnapshotWriter
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records import metadata
-from metadata_log.records.batch import build_batch
+from metadata_log.records.batch_builder import build_batch
 from metadata_log.records.frame import encode_record
 from metadata_log.serde import Message
 from metadata_log.serde.codec import finished

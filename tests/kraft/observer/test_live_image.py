@@ -9,7 +9,7 @@ from scripted_leader import EPOCH, UNTIL, answer, following, piece, topics
 from kraft.admin import AdminError
 from kraft.observer import read_image
 from metadata_log.errors import UnsupportedVersion
-from metadata_log.records.batch import build_batch
+from metadata_log.records.batch_builder import build_batch
 from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import FeatureLevelRecord
 from transport.protocol import messages as m

@@ -20,7 +20,7 @@ from kraft.quorum.values import Endpoints, ReplicaKey
 from kraft.quorum.voters import VoterSet, majority
 from kraft.sim.state.forking import forked
 from metadata_log.log.epochs import EpochHistory
-from metadata_log.records.batch import build_batch
+from metadata_log.records.batch_builder import build_batch
 from metadata_log.types import NEVER_MS, OffsetAndEpoch, Uuid
 
 DIRECTORY = Uuid(bytes(range(16)))

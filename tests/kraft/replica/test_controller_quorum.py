@@ -10,8 +10,9 @@ from kraft.replica import ControllerHost, Replica, WireRequest, host_controller
 from metadata_log.errors import MetadataLogError
 from metadata_log.image import ResourceType
 from metadata_log.records import metadata
-from metadata_log.records.batch import records, scan
+from metadata_log.records.batch import scan
 from metadata_log.records.frame import decode_record
+from metadata_log.records.record import records
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch
 from transport.protocol.errors import Error

@@ -21,7 +21,8 @@ from kraft.replica import host_controller
 from metadata_log.disk import OsDisk
 from metadata_log.errors import MetadataLogError
 from metadata_log.memory_disk import MemoryDisk
-from metadata_log.reading.reader import Damage, FileKind, files_in, kind_of
+from metadata_log.reading.damage import Damage
+from metadata_log.reading.file_kinds import FileKind, files_in, kind_of
 from metadata_log.reading.verify import verify_file
 from metadata_log.reading.verify_directory import verify_directory
 

@@ -12,7 +12,7 @@ from kraft.quorum.values import Endpoints, ListenerAddress, ReplicaKey, VersionR
 from kraft.quorum.voter_history import DYNAMIC
 from kraft.quorum.voters import Voter, VoterSet
 from kraft.replica import host_controller
-from kraft.replica.interface.snapshot_options import SnapshotOptions
+from kraft.replica.interface.options import SnapshotOptions
 from metadata_log.log.log_dir import format_directory
 from metadata_log.log.quorum_state_file import read_quorum_state
 from metadata_log.log.retention import Retention

@@ -16,16 +16,17 @@ from kraft.replica import ControllerHost, applier, host_controller
 from kraft.replica.applier import Applier
 from kraft.replica.interface.events import WireReply
 from kraft.replica.interface.held import HeldReply
-from kraft.replica.interface.snapshot_options import SnapshotOptions
+from kraft.replica.interface.options import SnapshotOptions
 from kraft.sim.state.fingerprints import fingerprint
 from kraft.sim.state.forking import forked
 from metadata_log.disk import Disk
 from metadata_log.log.log import MetadataLog
 from metadata_log.log.retention import Retention
 from metadata_log.memory_disk import MemoryDisk
-from metadata_log.records.batch import RECORDS_PER_PORTION, build_batch
+from metadata_log.records.batch_builder import build_batch
 from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import NoOpRecord
+from metadata_log.records.quorum_batch import RECORDS_PER_PORTION
 from transport.protocol.messages import FetchRequest, FetchResponse
 
 NOTHING = encode_record(NoOpRecord(), 0)

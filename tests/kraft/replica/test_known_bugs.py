@@ -25,7 +25,8 @@ from metadata_log.log.quorum_state_file import StoredElection, write_quorum_stat
 from metadata_log.log.retention import Retention
 from metadata_log.log.snapshot import snapshot_name
 from metadata_log.memory_disk import MemoryDisk
-from metadata_log.records.batch import build_batch, scan
+from metadata_log.records.batch import scan
+from metadata_log.records.batch_builder import build_batch
 from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import (
     BeginTransactionRecord,

@@ -23,7 +23,7 @@ from metadata_log.errors import CorruptBatch
 from metadata_log.log.segment import scan_file
 from metadata_log.log.snapshot import read_snapshot, snapshot_name
 from metadata_log.memory_disk import MemoryDisk
-from metadata_log.records.batch import Record, build_batch, build_control_batch, records, write_batch
+from metadata_log.records.batch_builder import build_batch, build_control_batch, write_batch
 from metadata_log.records.control import (
     Endpoint,
     KRaftVersionRecord,
@@ -35,6 +35,7 @@ from metadata_log.records.control import (
 )
 from metadata_log.records.frame import encode_control, encode_record
 from metadata_log.records.metadata import NoOpRecord
+from metadata_log.records.record import Record, records
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch, Uuid
 from transport.protocol.messages import FetchResponse, FetchSnapshotRequest
@@ -78,10 +79,10 @@ FORGED: dict[str, tuple[bytes, str]] = {
     "a version that cannot be read": (data(b"\x01\x02\x63\xff\xff"), "cannot be read"),
     "bytes behind a record": (data(NOTHING + b"\x00\x00"), "trailing|behind"),
     "no value": (write_batch([record(1, None)], epoch=1), "has no value"),
-    "packed": (write_batch([record(1)], epoch=1, compression=Compression.GZIP), "packed"),
+    "packed": (write_batch([record(1)], epoch=1, compression=Compression.GZIP), "compressed"),
     "a transaction": (write_batch([record(1)], epoch=1, transactional=True), "attributes"),
     "a gap between records": (write_batch([record(1), record(3)], epoch=1), "2 records ends 2 offsets after"),
-    "one offset twice": (write_batch([record(1), record(1), record(3)], epoch=1), "says that it is at offset 1"),
+    "one offset twice": (write_batch([record(1), record(1), record(3)], epoch=1), "offset 1, where offset 2"),
     "too large": (data(bytes(MAX_BATCH_BYTES)), "larger than any"),
     "a snapshot's header": (control(SnapshotHeaderRecord()), "type 3"),
     "a snapshot's footer": (control(SnapshotFooterRecord()), "type 4"),

@@ -25,7 +25,7 @@ from kraft.replica.storage.snapshots import SnapshotFiles
 from metadata_log.errors import CorruptBatch, DirectoryError
 from metadata_log.log.snapshot import snapshot_name
 from metadata_log.memory_disk import MemoryDisk
-from metadata_log.records.batch import build_control_batch
+from metadata_log.records.batch_builder import build_control_batch
 from metadata_log.records.frame import encode_control
 from metadata_log.serde import Message
 from metadata_log.types import METADATA_TOPIC, OffsetAndEpoch, Uuid

@@ -30,9 +30,10 @@ from kraft.quorum.voters import QuorumChange, Voter, VoterSet
 from metadata_log.errors import CorruptBatch
 from metadata_log.log.epochs import EpochHistory
 from metadata_log.log.quorum_state_file import StoredElection, write_quorum_state
-from metadata_log.records.batch import Record, write_batch
+from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.control import Endpoint, KRaftVersionRecord, VotersRecord, VotersRecordVoter
 from metadata_log.records.frame import encode_control
+from metadata_log.records.record import Record
 from metadata_log.serde import Message
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error

@@ -30,7 +30,8 @@ from kraft.replica import (
 from metadata_log.errors import MetadataLogError
 from metadata_log.log.quorum_state_file import read_quorum_state
 from metadata_log.memory_disk import MemoryDisk
-from metadata_log.records.batch import build_batch, build_control_batch, scan
+from metadata_log.records.batch import scan
+from metadata_log.records.batch_builder import build_batch, build_control_batch
 from metadata_log.records.control import LeaderChangeMessage
 from metadata_log.records.frame import encode_control
 from metadata_log.serde import Message

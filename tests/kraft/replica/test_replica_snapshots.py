@@ -20,8 +20,8 @@ from metadata_log.image.records import records as image_records
 from metadata_log.log.retention import Retention
 from metadata_log.log.snapshot import list_snapshots, read_snapshot, read_snapshot_start, snapshot_name
 from metadata_log.memory_disk import MemoryDisk
-from metadata_log.records.batch import records
 from metadata_log.records.frame import encode_record
+from metadata_log.records.record import records
 from metadata_log.serde import Message
 from metadata_log.types import METADATA_TOPIC, OffsetAndEpoch
 from transport.protocol.errors import Error

@@ -19,14 +19,15 @@ from kraft.replica import ControllerHost, host_controller
 from kraft.replica.hosts import decisions
 from kraft.replica.hosts.decisions import MAX_WAITING, STEPS_PER_TURN
 from kraft.replica.interface.events import Input
-from kraft.replica.interface.snapshot_options import SnapshotOptions
+from kraft.replica.interface.options import SnapshotOptions
 from kraft.sim.state.fingerprints import FactsOf
 from metadata_log.image import MetadataDelta, memberships
 from metadata_log.image.topics_delta import TopicsDelta
 from metadata_log.log.retention import Retention
-from metadata_log.records.batch import records, scan
+from metadata_log.records.batch import scan
 from metadata_log.records.frame import decode_record
 from metadata_log.records.metadata import BrokerRegistrationChangeRecord, PartitionChangeRecord
+from metadata_log.records.record import records
 from metadata_log.serde import Message
 from transport.protocol import messages as m
 from transport.protocol.errors import Error

@@ -21,7 +21,7 @@ from kraft.sim.world.host import START_MS
 from kraft.sim.world.trace import Trace
 from metadata_log.disk import File, make_directory, replace_file
 from metadata_log.memory_disk import MemoryDisk
-from metadata_log.records.batch import build_batch
+from metadata_log.records.batch_builder import build_batch
 from transport.protocol.messages.vote import (
     NodeEndpoint,
     VoteResponse,
@@ -148,7 +148,7 @@ def test_a_start_that_overlooks_a_damaged_old_segment_breaks_a_promise(monkeypat
         for base in later:
             simulator.world.hosts[victim].member.disk.files.remove(f"{file.path.rpartition('/')[0]}/{base:020d}.log")
 
-    monkeypatch.setattr("metadata_log.log.log.refuse_damage", cut)
+    monkeypatch.setattr("metadata_log.log.recovery.refuse_damage", cut)
     with pytest.raises(InvariantViolated, match=f"node {victim} has started, though its disk is damaged"):
         simulator.world.perform(Start(simulator.now_ms, victim, 1))
 

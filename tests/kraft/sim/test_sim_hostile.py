@@ -22,7 +22,8 @@ from kraft.sim.search.shrink import shrink
 from kraft.sim.world.actions import Crash, Forge, Intrude
 from kraft.sim.world.world import NodeEnded
 from metadata_log.errors import MetadataLogError
-from metadata_log.records.batch import HEADER_BYTES, read_batch, records
+from metadata_log.records.batch import HEADER_BYTES, read_batch
+from metadata_log.records.record import records
 from metadata_log.serde import decode, encode
 from transport.protocol.apis import APIS
 from transport.protocol.errors import Error

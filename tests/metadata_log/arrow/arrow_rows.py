@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping
 from metadata_log.arrow import Decoder
 from metadata_log.disk import Disk
 from metadata_log.memory_disk import MemoryDisk
-from metadata_log.reading.reader import Damage, Entry, read_entries, read_file
+from metadata_log.reading.damage import Damage
+from metadata_log.reading.entries import Entry, read_entries
+from metadata_log.reading.reader import read_file
 from metadata_log.serde.fields import Message
 from metadata_log.types import Uuid
 

@@ -38,10 +38,11 @@ from metadata_log.disk import OsDisk
 from metadata_log.errors import MetadataLogError
 from metadata_log.history import VIEWS, rows
 from metadata_log.memory_disk import MemoryDisk
-from metadata_log.reading.reader import Damage, DamagedFile, Entry
+from metadata_log.reading.damage import Damage, DamagedFile
+from metadata_log.reading.entries import Entry
 from metadata_log.reading.timeline import At, read_timeline
 from metadata_log.records import encode_record
-from metadata_log.records.batch import build_batch
+from metadata_log.records.batch_builder import build_batch
 from metadata_log.records.metadata import ConfigRecord, NoOpRecord, PartitionChangeRecord, UserScramCredentialRecord
 from metadata_log.spark.storage import RemoteDisk, disk_at
 
@@ -317,7 +318,7 @@ def test_files_that_change_after_planning() -> None:
     splits = plan_splits("d", disk=disk)
     disk.open(last).truncate(len(batches[2]))
     assert offsets(disk, Mode.PERMISSIVE)[0] == 2
-    assert "has been cut" in str(offsets(disk, Mode.PERMISSIVE)[1])
+    assert "was truncated" in str(offsets(disk, Mode.PERMISSIVE)[1])
 
 
 def test_nothing_is_written_or_locked(tmp_path: Path) -> None:

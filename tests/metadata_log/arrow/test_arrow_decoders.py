@@ -17,7 +17,8 @@ from tampering import resealed, tampered
 from metadata_log.arrow import RECORD_CLASSES, Decoder, Mode, read_records, read_typed
 from metadata_log.compression import Compression
 from metadata_log.records import RECORD_TYPES, encode_record
-from metadata_log.records.batch import Record, build_batch, write_batch
+from metadata_log.records.batch_builder import build_batch, write_batch
+from metadata_log.records.record import Record
 from metadata_log.serde import schema_of
 from metadata_log.serde.fields import Message
 

@@ -14,7 +14,7 @@ from metadata_log.disk import Disk
 from metadata_log.history import VIEWS
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.reading.timeline import At, read_timeline
-from metadata_log.records.batch import build_batch, build_control_batch
+from metadata_log.records.batch_builder import build_batch, build_control_batch
 from metadata_log.records.frame import encode_control, encode_record
 from metadata_log.serde import Message
 from metadata_log.serde.fields import schema_of

@@ -13,14 +13,17 @@ from hypothesis import strategies as st
 from real_data import archive
 
 from metadata_log import history
+from metadata_log.compression import Compression
 from metadata_log.errors import MetadataLogError
 from metadata_log.history import VIEWS, Options
 from metadata_log.history.changes import Template, Templates
 from metadata_log.image import ReplayError
 from metadata_log.memory_disk import MemoryDisk
-from metadata_log.reading.reader import Damage, DamagedFile, OnDamage, read_entries
+from metadata_log.reading.damage import Damage, DamagedFile, OnDamage
+from metadata_log.reading.entries import read_entries
 from metadata_log.reading.timeline import Base, read_timeline
-from metadata_log.records.batch import Compression, Record, read_batch, scan, write_batch
+from metadata_log.records.batch import read_batch, scan
+from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import (
     ConfigRecord,
@@ -31,6 +34,7 @@ from metadata_log.records.metadata import (
     RemoveTopicRecord,
     TopicRecord,
 )
+from metadata_log.records.record import Record
 from metadata_log.types import Uuid
 
 SKIP = Options(on_damage=OnDamage.SKIP)

@@ -21,7 +21,7 @@ from metadata_log.history.state import state_rows
 from metadata_log.history.values import voter_values
 from metadata_log.image import MetadataImage
 from metadata_log.memory_disk import MemoryDisk
-from metadata_log.reading.reader import Damage
+from metadata_log.reading.damage import Damage
 from metadata_log.reading.timeline import At, Base, TimelineBatch, read_timeline
 from metadata_log.records.control import Endpoint, VotersRecordVoter
 from metadata_log.records.metadata import (

@@ -19,7 +19,7 @@ from metadata_log.image.persistent_map import Map
 from metadata_log.image.records import records
 from metadata_log.log.snapshot import parse_snapshot_name
 from metadata_log.memory_disk import MemoryDisk
-from metadata_log.reading.reader import Damage
+from metadata_log.reading.damage import Damage
 from metadata_log.reading.timeline import At, Base, read_timeline
 from metadata_log.records import metadata
 from metadata_log.records.frame import decode_record, encode_record

@@ -23,7 +23,9 @@ from metadata_log.image.tree import (
     matches,
     tree_lines,
 )
-from metadata_log.reading.reader import Damage, read_entries, read_file
+from metadata_log.reading.damage import Damage
+from metadata_log.reading.entries import read_entries
+from metadata_log.reading.reader import read_file
 from metadata_log.records.redact import REDACTED
 from metadata_log.types import OffsetAndEpoch
 

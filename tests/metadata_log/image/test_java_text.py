@@ -45,6 +45,8 @@ def test_only_blanks_and_control_characters_are_trimmed():
         ("\xb2", None),
         ("1.0", None),
         pytest.param("1" * 5000, None, id="thousands of digits"),
+        pytest.param("-" + "0" * 5000 + "12", -12, id="thousands of zeros"),
+        pytest.param("0" * 5000, 0, id="thousands of zeros alone"),
     ],
 )
 def test_whole_numbers(text, number):

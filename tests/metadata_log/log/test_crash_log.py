@@ -10,7 +10,8 @@ import pytest
 from metadata_log.log.log import MetadataLog
 from metadata_log.log.quorum_state_file import StoredElection, read_quorum_state, write_quorum_state
 from metadata_log.memory_disk import MemoryDisk
-from metadata_log.records.batch import build_batch, scan
+from metadata_log.records.batch import scan
+from metadata_log.records.batch_builder import build_batch
 
 SEGMENT_BYTES = 400
 RANDOM_CRASHES = 12

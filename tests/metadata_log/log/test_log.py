@@ -23,7 +23,8 @@ from metadata_log.log.log import TAIL_BYTES, MetadataLog
 from metadata_log.log.segment import Segment
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records import batch as batch_module
-from metadata_log.records.batch import build_batch, build_control_batch, scan
+from metadata_log.records.batch import scan
+from metadata_log.records.batch_builder import build_batch, build_control_batch
 
 REAL_NODES = [
     ("static3", "nodes/c1", 0, 5317, 13),
@@ -139,7 +140,7 @@ def test_a_restart_can_be_told_from_the_indexes() -> None:
 def noted(content: bytes, base: int, restarted_at: int) -> tuple[bytes, bytes]:
     """As `rebuilt`, without a log around the segment."""
     disk = MemoryDisk()
-    segment = Segment.open(disk, ".", base, create=True, index_interval_bytes=4096)
+    segment = Segment.create(disk, ".", base, index_interval_bytes=4096)
     for batch in scan(content):
         if batch.base_offset == restarted_at:
             segment.end_recovery()
@@ -528,7 +529,7 @@ def test_damage_is_cut_where_kafka_cuts(case: str, tmp_path: Path) -> None:
     directory = damaged(case, tmp_path)
     log = MetadataLog.open(OsDisk(), str(directory))
     assert (log.start_offset, log.end_offset) == (0, CUT[case])
-    assert f"cut the log at offset {CUT[case]}" in log.recovered[0]
+    assert f"truncated the log at offset {CUT[case]}" in log.recovered[0]
     theirs = [line for line in CASES[case]["observed"]["messages"] if "truncating to offset" in line]
     assert [line.rpartition(" ")[2] for line in theirs] == [str(CUT[case])]
     assert log.epochs.entries[-1].offset < CUT[case]

@@ -25,7 +25,8 @@ from metadata_log.log.log_dir import (
     read_meta_properties,
 )
 from metadata_log.memory_disk import MemoryDisk
-from metadata_log.records.batch import records, scan
+from metadata_log.records.batch import scan
+from metadata_log.records.record import records
 from metadata_log.types import Uuid, random_uuid
 
 CLUSTERS = archive("clusters")

@@ -9,7 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from kraft.sim.state.forking import forked
 from metadata_log.log.log import MetadataLog
 from metadata_log.memory_disk import MemoryDisk
-from metadata_log.records.batch import build_batch, scan
+from metadata_log.records.batch import scan
+from metadata_log.records.batch_builder import build_batch
 
 OPTIONS = {"segment_bytes": 600, "segment_ms": 50, "index_interval_bytes": 200}
 

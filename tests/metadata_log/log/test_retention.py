@@ -21,7 +21,9 @@ from metadata_log.log.segment import scan_file, scan_headers
 from metadata_log.log.snapshot import list_snapshots, snapshot_name, sweep_snapshots
 from metadata_log.log.snapshot_writer import SnapshotWriter
 from metadata_log.memory_disk import MemoryDisk
-from metadata_log.records.batch import Record, RecordBatch, build_batch, records, scan, write_batch
+from metadata_log.records.batch import RecordBatch, scan
+from metadata_log.records.batch_builder import build_batch, write_batch
+from metadata_log.records.record import Record, records
 from metadata_log.types import OffsetAndEpoch
 
 PARTITION = "__cluster_metadata-0"

@@ -9,8 +9,10 @@ from real_data import real_files
 from metadata_log.log.log import MetadataLog
 from metadata_log.log.segment import file_name, parse_file_name
 from metadata_log.memory_disk import MemoryDisk
-from metadata_log.records.batch import Record, rebuild_batch, records, scan, write_batch
+from metadata_log.records.batch import scan
+from metadata_log.records.batch_builder import rebuild_batch, write_batch
 from metadata_log.records.frame import decode_control, decode_record, encode_control, encode_record
+from metadata_log.records.record import Record, records
 
 _CONTROL_KEY_BYTES = 4
 

@@ -16,8 +16,9 @@ from metadata_log.log.snapshot import (
     sweep_snapshots,
 )
 from metadata_log.memory_disk import MemoryDisk
-from metadata_log.records.batch import records, scan
+from metadata_log.records.batch import scan
 from metadata_log.records.control import VotersRecord, VotersRecordVoter
+from metadata_log.records.record import records
 from metadata_log.types import OffsetAndEpoch
 
 REAL = "nodes/c1/__cluster_metadata-0/00000000000000005210-0000000008.checkpoint"

@@ -16,8 +16,9 @@ from metadata_log.disk import OsDisk
 from metadata_log.log.snapshot import list_snapshots, read_snapshot, read_snapshot_start, snapshot_name, sweep_snapshots
 from metadata_log.log.snapshot_writer import SnapshotWriter
 from metadata_log.memory_disk import MemoryDisk
-from metadata_log.records.batch import records, scan
+from metadata_log.records.batch import scan
 from metadata_log.records.control import VotersRecord
+from metadata_log.records.record import records
 from metadata_log.types import OffsetAndEpoch
 
 ID = OffsetAndEpoch(epoch=3, offset=1234)

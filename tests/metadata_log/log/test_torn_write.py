@@ -10,7 +10,8 @@ from metadata_log.log.log import MetadataLog
 from metadata_log.log.snapshot import encode_snapshot, snapshot_name
 from metadata_log.log.torn_write import SECTOR_BYTES
 from metadata_log.memory_disk import MemoryDisk
-from metadata_log.records.batch import build_batch, scan
+from metadata_log.records.batch import scan
+from metadata_log.records.batch_builder import build_batch
 from metadata_log.types import OffsetAndEpoch
 
 LAST = "d/00000000000000000008.log"
@@ -93,7 +94,7 @@ def test_sectors_that_were_never_written_are_a_torn_write(hole: tuple[int, int])
     disk.overwrite(LAST, start, bytes(end - start))
     log = open_log(disk)
     assert log.end_offset in {9, 10}
-    assert "cut the log" in log.recovered[0]
+    assert "truncated the log" in log.recovered[0]
     assert [batch.data for batch in scan(log.read(8, 10**6))] == batches[8 : log.end_offset]
 
 

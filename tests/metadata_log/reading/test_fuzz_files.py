@@ -22,21 +22,16 @@ from metadata_log.log.snapshot import read_snapshot, read_snapshot_start
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.reading.annotate import annotate
 from metadata_log.reading.annotate_file import annotate_file
-from metadata_log.reading.reader import (
-    Damage,
-    DamagedFile,
-    Entry,
-    FileKind,
-    OnDamage,
-    kind_of,
-    read_entries,
-    read_file,
-    read_index,
-    read_small_file,
-)
+from metadata_log.reading.damage import Damage, DamagedFile, OnDamage
+from metadata_log.reading.entries import Entry, read_entries
+from metadata_log.reading.file_kinds import FileKind, kind_of
+from metadata_log.reading.reader import read_file
+from metadata_log.reading.small_files import read_index, read_small_file
 from metadata_log.reading.verify import verify_file
 from metadata_log.reading.verify_directory import verify_directory
-from metadata_log.records.batch import RecordBatch, rebuild_batch, records
+from metadata_log.records.batch import RecordBatch
+from metadata_log.records.batch_builder import rebuild_batch
+from metadata_log.records.record import records
 from metadata_log.serde.json_text import json_text
 
 SLICE_SECONDS = 10.0

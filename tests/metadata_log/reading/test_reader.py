@@ -16,20 +16,13 @@ from metadata_log.log.segment import scan_file
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.reading.annotate import annotate
 from metadata_log.reading.annotate_file import annotate_file
-from metadata_log.reading.reader import (
-    Damage,
-    DamagedFile,
-    Entry,
-    FileKind,
-    OnDamage,
-    files_in,
-    kind_of,
-    read_entries,
-    read_file,
-    read_log,
-)
+from metadata_log.reading.damage import Damage, DamagedFile, OnDamage
+from metadata_log.reading.entries import Entry, read_entries
+from metadata_log.reading.file_kinds import FileKind, files_in, kind_of
+from metadata_log.reading.reader import read_file, read_log
 from metadata_log.reading.verify import verify_file
-from metadata_log.records.batch import RecordBatch, build_batch, scan
+from metadata_log.records.batch import RecordBatch, scan
+from metadata_log.records.batch_builder import build_batch
 from metadata_log.serde import to_json
 
 DAMAGED = archive("damaged")

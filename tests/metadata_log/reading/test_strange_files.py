@@ -16,9 +16,11 @@ import pytest
 
 from metadata_log.disk import MOST_SMALL_BYTES, OsDisk, make_directory, replace_file
 from metadata_log.log.log_dir import format_directory
+from metadata_log.reading.damage import Damage
 from metadata_log.reading.pieces import PIECE_BYTES, Piece, Zeros, pieces_of
-from metadata_log.reading.reader import Damage, read_file
-from metadata_log.records.batch import RecordBatch, build_batch
+from metadata_log.reading.reader import read_file
+from metadata_log.records.batch import RecordBatch
+from metadata_log.records.batch_builder import build_batch
 from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import NoOpRecord
 

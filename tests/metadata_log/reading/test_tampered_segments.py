@@ -11,7 +11,8 @@ from real_data import archive
 from tampering import CHANGES, Change
 
 from metadata_log.memory_disk import MemoryDisk
-from metadata_log.reading.reader import Damage, read_log
+from metadata_log.reading.damage import Damage
+from metadata_log.reading.reader import read_log
 from metadata_log.reading.verify_directory import verify_directory
 from metadata_log.records.batch import RecordBatch, scan
 

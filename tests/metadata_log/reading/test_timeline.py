@@ -12,9 +12,10 @@ from metadata_log.errors import MetadataLogError
 from metadata_log.image import MetadataDelta, MetadataImage, ReplayError
 from metadata_log.log.snapshot import SUFFIX as SNAPSHOT_SUFFIX
 from metadata_log.memory_disk import MemoryDisk, MemoryFile
-from metadata_log.reading.reader import Damage, DamagedFile, OnDamage
+from metadata_log.reading.damage import Damage, DamagedFile, OnDamage
 from metadata_log.reading.timeline import At, Base, From, TimelineBatch, parse_at, read_timeline
-from metadata_log.records.batch import build_batch, scan
+from metadata_log.records.batch import scan
+from metadata_log.records.batch_builder import build_batch
 from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import ConfigRecord, TopicRecord
 from metadata_log.types import OffsetAndEpoch, Uuid
@@ -355,7 +356,7 @@ def topic(name: str, number: int) -> bytes:
 def test_a_record_that_contradicts_the_rest_stops_or_is_passed_over() -> None:
     config = encode_record(ConfigRecord(resource_type=2, resource_name="a", name="k", value="v"), 0)
     disk = log_of(topic("a", 1), topic("a", 2), config, b"\x01\x63\x00", topic("b", 3))
-    with pytest.raises(ReplayError, match="the TopicRecord at offset 1 cannot be: topic a exists already"):
+    with pytest.raises(ReplayError, match="the TopicRecord at offset 1 contradicts the image: topic a exists already"):
         replay("/log", disk=disk)
     stopped = replay("/log", disk=disk, on_damage=OnDamage.STOP)
     assert list(stopped.topics) == ["a"]

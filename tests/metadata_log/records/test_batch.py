@@ -14,17 +14,9 @@ from real_data import json_lines, real_files
 
 from metadata_log.compression import Compression
 from metadata_log.errors import CorruptBatch, IncompleteBatch, UnsupportedVersion
-from metadata_log.records.batch import (
-    HEADER_BYTES,
-    Record,
-    RecordBatch,
-    build_batch,
-    build_control_batch,
-    read_batch,
-    rebuild_batch,
-    records,
-    scan,
-)
+from metadata_log.records.batch import HEADER_BYTES, RecordBatch, read_batch, scan
+from metadata_log.records.batch_builder import build_batch, build_control_batch, rebuild_batch
+from metadata_log.records.record import Record, records
 
 
 def facts(batch: RecordBatch) -> dict[str, object]:

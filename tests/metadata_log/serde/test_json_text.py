@@ -12,7 +12,8 @@ from serde_values import CLASS_VERSIONS, is_flexible, values
 
 from metadata_log.errors import EncodeError
 from metadata_log.memory_disk import MemoryDisk
-from metadata_log.reading.reader import Entry, read_entries, read_file
+from metadata_log.reading.entries import Entry, read_entries
+from metadata_log.reading.reader import read_file
 from metadata_log.records.metadata import PartitionRecord, TopicRecord
 from metadata_log.serde import Message, decode, encode, to_json
 from metadata_log.serde.compiler import READ_FAILURES

@@ -7,7 +7,8 @@ from struct import pack
 from typing import Final
 
 from kraft.sim.faults.hostile.target import INT32_MAX, NEGATIVE_EPOCHS, STRANGER_ID, Target
-from metadata_log.records.batch import HEADER_BYTES, build_batch, build_control_batch, with_checksum
+from metadata_log.records.batch import HEADER_BYTES
+from metadata_log.records.batch_builder import build_batch, build_control_batch, with_checksum
 from metadata_log.records.control import KRaftVersionRecord, VotersRecord, VotersRecordVoter
 from metadata_log.records.frame import encode_control
 from metadata_log.types import Uuid

@@ -27,7 +27,7 @@ from kraft.replica.interface.events import WireRequest
 from kraft.replica.rpc.rpc import Rpc
 from kraft.replica.storage.fetched import facts_of
 from metadata_log.errors import DecodeError
-from metadata_log.records.batch import build_batch
+from metadata_log.records.batch_builder import build_batch
 from metadata_log.serde import Message, decode, encode
 from metadata_log.types import OffsetAndEpoch, Uuid
 from transport.protocol.apis import APIS

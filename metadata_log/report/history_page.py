@@ -1,0 +1,142 @@
+"""The history of one directory as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from metadata_log.report import figures
+from metadata_log.report.page import Section, make_section, write_page
+from metadata_log.report.report_data import ReportData, Row
+from metadata_log.report.sections import (
+    cause_table,
+    common_cards,
+    controller_section,
+    outage_sections,
+    range_text,
+    retention_section,
+    view_table,
+)
+
+HISTORY_VIEWS: Final = (
+    "leader_history",
+    "isr_history",
+    "broker_history",
+    "topic_history",
+    "config_history",
+    "acl_history",
+    "feature_history",
+    "quorum_epochs",
+    "controller_gaps",
+    "leadership_changes",
+    "unavailability",
+    "fencing",
+    "unclean_elections",
+    "reassignments",
+    "retention",
+)
+"""The views that `render_history` uses; rows of others are ignored, and a view without rows becomes a sentence."""
+
+
+def render_history(rows: Iterable[tuple[str, Row]], out: Path, *, title: str, notes: Sequence[str] = ()) -> None:
+    """Write the history of one directory as a page.
+
+    Args:
+        rows: Pairs of a view's name and a row, as `metadata_log.history` yields them for `HISTORY_VIEWS`.
+        out: The path of the page.
+        title: The name of the cluster or directory.
+        notes: Sentences for the top of the page: the range, damage, omissions.
+
+    Raises:
+        OSError: The page could not be written.
+    """
+    report = ReportData()
+    report.take_all(rows)
+    write_page(out, title, notes, range_text(report), _history_cards(report), _history_sections(report))
+
+
+def _history_cards(report: ReportData) -> list[tuple[str, str]]:
+    return [
+        ("brokers seen", f"{len(report.brokers):,}"),
+        ("topics seen", f"{len(report.topics):,}"),
+        ("partitions seen", f"{len(report.leaders):,}"),
+        *common_cards(report),
+    ]
+
+
+def _history_sections(report: ReportData) -> list[Section]:
+    return [
+        make_section(
+            "brokers",
+            "Brokers",
+            "When each broker was active, in controlled shutdown or fenced.",
+            [figures.broker_timeline(report)],
+            "No broker is registered in this history.",
+            [view_table(report, "fencing")],
+        ),
+        make_section(
+            "leaders",
+            "Leaders",
+            f"The {len(figures.moved_partitions(report))} partitions with the most changes of leader, "
+            f"of {len(report.leaders):,}.",
+            [figures.leader_timeline(report)],
+            "No partition changed its leader.",
+        ),
+        make_section(
+            "causes",
+            "Causes of leader changes",
+            "Changes of leadership by cause, and the latest of them.",
+            [figures.cause_bars(report)],
+            "No partition changed its leader.",
+            [cause_table(report), view_table(report, "moves")],
+        ),
+        make_section(
+            "topics",
+            "Changes of leadership by topic",
+            "Each cell counts the partitions of a topic that got another leader, or none.",
+            [figures.move_map(report)],
+            "No partition changed its leader.",
+        ),
+        make_section(
+            "skew",
+            "Leader skew",
+            "The number of partitions that each broker led; even lines are an even load.",
+            [figures.leader_skew(report)],
+            "No partition had a leader.",
+        ),
+        make_section(
+            "isr",
+            "In-sync replicas",
+            "The number of impaired partitions, from a missing replica to no leader at all.",
+            [figures.isr_bands(report)],
+            "Every replica of every partition was in sync all the time.",
+        ),
+        *outage_sections(report, by_cluster=False),
+        controller_section(report, [figures.controller_timeline(report)]),
+        make_section(
+            "unclean",
+            "Unclean elections",
+            "Elections of a replica that may lack acknowledged records.",
+            [],
+            "No leader was elected uncleanly.",
+            [view_table(report, "unclean")],
+        ),
+        make_section(
+            "reassignments",
+            "Reassignments",
+            "Moves of replicas from the request to the end.",
+            [],
+            "No partition was reassigned.",
+            [view_table(report, "reassignments")],
+        ),
+        make_section(
+            "changes",
+            "Configurations, access rules, features",
+            "The changes; the log does not record their authors.",
+            [],
+            "No configuration, access rule or feature was changed.",
+            [view_table(report, "configs"), view_table(report, "acls"), view_table(report, "features")],
+        ),
+        retention_section(report),
+    ]

@@ -1,0 +1,97 @@
+"""Tables of a page, and its values as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
+
+from metadata_log.report.report_data import TIMES
+
+_KINDS: Final = {
+    **dict.fromkeys(("cause", "cluster", "kind", "outcome", "topic"), "name"),
+    **dict.fromkeys(("cause_text", "text", "for example"), "why"),
+    **dict.fromkeys(("value", "previous_value", "before", "after", "resource_name", "principal"), "any"),
+}
+"""By column the CSS class of its cells, which may wrap nowhere (`name`), between words (`why`) or anywhere (`any`)."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Cell(NamedTuple):
+    """The text of a cell, and the CSS class that decides where the text may wrap."""
+
+    text: str
+    kind: str = ""
+
+
+class Table(NamedTuple):
+    """A table of a page: the titles of the columns, and the rows."""
+
+    columns: Sequence[Cell]
+    rows: Iterable[Sequence[Cell]]
+
+
+_TITLES: Final = {
+    "valid_from": "from",
+    "valid_to": "until",
+    "timestamp": "when",
+    "from_time": "from",
+    "to_time": "until",
+    "cause_text": "why",
+    "leader_id": "leader",
+    "previous_leader_id": "leader before",
+    "quorum_epoch": "epoch",
+}
+
+
+def make_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
+    """A table of values; a column with numbers is aligned to the right."""
+    cells = [[_cell(column, value) for column, value in zip(columns, row, strict=True)] for row in rows]
+    numbers = [any(row[at].kind == "number" for row in cells) for at in range(len(columns))]
+    titles = [
+        Cell(_TITLES.get(column, column.replace("_", " ")), "number" if is_number else "")
+        for column, is_number in zip(columns, numbers, strict=True)
+    ]
+    return Table(titles, cells)
+
+
+def _cell(column: str, value: object) -> Cell:
+    if column in TIMES:
+        return Cell(time_text(value) if isinstance(value, int) else "still" if column == "valid_to" else "", "time")
+    if isinstance(value, bool):
+        return Cell("yes" if value else "no")
+    if isinstance(value, float):
+        return Cell(f"{value:,.3f}" if value < 1000 else f"{value:,.0f}", "number")
+    if isinstance(value, int):
+        if value == -1 and "leader" in column:
+            return Cell("no leader", "number")
+        return Cell(str(value) if column in {"epoch", "broker"} else f"{value:,}", "number")
+    return Cell(value_text(value), _KINDS.get(column, ""))
+
+
+def value_text(value: object) -> str:
+    """A value as text: a dash for None, the elements of a list with commas."""
+    if value is None:
+        return "—"
+    if isinstance(value, tuple | list):
+        return ", ".join(map(str, value)) or "none"
+    return str(value)
+
+
+def counted(count: int, one: str) -> str:
+    """A number of things, with the plural of their name: `3 differences`."""
+    return f"{count:,} {one}" if count == 1 else f"{count:,} {one}s"
+
+
+def time_text(timestamp_ms: int) -> str:
+    """A time in UTC, such as `2026-11-21 08:17:20.234`."""
+    return f"{_EPOCH + timedelta(milliseconds=timestamp_ms):%Y-%m-%d %H:%M:%S}.{timestamp_ms % 1000:03}"
+
+
+def duration_text(seconds: float) -> str:
+    """A duration in seconds, minutes, hours or days, such as `1.5 min`."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    if seconds < 3600:
+        return f"{seconds / 60:.1f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} d"
