@@ -14,7 +14,7 @@ import trio
 from msgspec import Struct
 
 from metadata_log.serde import Message
-from transport.protocol.connection import Cause, Failed, Gone, Reply, Request
+from transport.protocol.inbound import Cause, Failed, Gone, Reply, Request
 
 __all__ = ["Cause", "Endpoint", "Failed", "Gone", "Inbound", "Listener", "Reply", "Request", "Transport"]
 

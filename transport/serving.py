@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from msgspec import Struct
 
 from transport.limited_log import LimitedLog
-from transport.protocol.connection import Gone, Request
+from transport.protocol.inbound import Gone, Request
 from transport.protocol.limits import ADMIN, MAX_FRAME_BYTES, REQUESTS
 from transport.shares import Shares
 

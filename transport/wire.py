@@ -1,7 +1,7 @@
 """`WireTransport`: Kafka's wire protocol over any sockets (Kafka: `SocketServer` and `NetworkClient` together).
 
-This module tracks the connection and the timeout of each request. A `Sockets` moves bytes; `channels` and
-`protocol.connection` interpret them.
+This module tracks the connection and the timeout of each request. A `Sockets` moves bytes;
+`server_channel` and `client_channel` interpret them.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ import trio
 
 from metadata_log.serde import Message
 from transport.addresses import addresses_of
-from transport.channels import ClientChannel, ClientOptions, Owner, ServerChannel, Socket, Sockets
+from transport.channels import Owner, Socket, Sockets
+from transport.client_channel import ClientChannel, ClientOptions
 from transport.interface import Cause, Endpoint, Failed, Inbound, Listener, Reply, Request, no_more
 from transport.protocol.apis import APIS, Api
 from transport.protocol.limits import MAX_FRAME_BYTES
+from transport.server_channel import ServerChannel
 from transport.serving import BUDGET_BYTES, INT_MAX, MAX_CONNECTIONS, Serving, ServingLimits, address_of
 from transport.timer import Timer
 

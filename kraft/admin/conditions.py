@@ -23,7 +23,7 @@ from kraft.admin.client import (
 from kraft.config import PROTECTED_PROTOCOLS
 from metadata_log.serde import Message
 from metadata_log.types import METADATA_PARTITION, NO_NODE, Uuid
-from transport.channels import NOT_TRIED
+from transport.client_channel import NOT_TRIED
 from transport.interface import Endpoint, Failed
 from transport.protocol.errors import Error
 from transport.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse

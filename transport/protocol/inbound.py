@@ -1,0 +1,72 @@
+"""What a connection delivers to its user: requests of peers, and the outcomes of its own requests."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+from metadata_log.serde import Message
+
+
+class Cause(StrEnum):
+    """Why a request got no answer. Only `REFUSED` and `RESET` come from the peer's own host."""
+
+    REFUSED = "refused"
+    """The peer's own host reports that no process listens at the address."""
+    RESET = "reset"
+    """The peer closed or reset the connection before it answered."""
+    TIMEOUT = "timeout"
+    """No answer or no connection in time; also an unknown or unreachable host."""
+    UNSUPPORTED_VERSION = "unsupported-version"
+    """The peer has no version of this API that can carry the message."""
+    BAD_BYTES = "bad-bytes"
+    """The peer answered with bytes that do not follow the schema."""
+    CLOSED = "closed"
+    """This side closed the connection or ended the transport."""
+
+
+class Request(Struct, eq=False):
+    """A request of a peer, to be passed to `Transport.answer` or `Transport.drop` exactly once."""
+
+    handle: object
+    """The route of the request. Only the transport that delivered the request reads this field."""
+    sequence: int
+    """The position among the requests of its connection, from 0."""
+    api_key: int
+    version: int
+    correlation_id: int
+    client_id: str | None
+    message: Message
+    listener: str
+    """The name of the listener that received the request."""
+    peer: str
+    """The peer's address, for logs and errors."""
+    encoded: bytes | memoryview = b""
+    """The received frame, header included, without its length; empty if the message was never encoded."""
+    tag: int = 0
+    """A number that the user may set, to identify the request in `Gone`."""
+
+
+class Gone(Struct, frozen=True, eq=False):
+    """The connection of these requests closed before they were answered: their answers would reach no peer.
+
+    The user may forget the requests. `Transport.answer` and `Transport.drop` do nothing for them.
+    """
+
+    requests: tuple[Request, ...]
+
+
+class Reply(Struct, frozen=True):
+    """The answer to the request with this token."""
+
+    token: int
+    message: Message
+
+
+class Failed(Struct, frozen=True):
+    """The request with this token gets no answer. `detail` is a text for the log."""
+
+    token: int
+    cause: Cause
+    detail: str
