@@ -154,8 +154,6 @@ MODULES_PER_FOLDER = 25
 CROWDED = {"transport/protocol/messages": "generated, one module for each API, and found by the name of the API"}
 LINES_PER_MODULE = 500
 LONG = {
-    "kraft.config.config",
-    "kraft.controller.controller",
     "kraft.invariants.quorum",
     "kraft.replica.replica",
     "kraft.sim.nodes.core_member",
@@ -166,8 +164,6 @@ LONG = {
     "metadata_log.reading.reader",
     "metadata_log.records.batch",
     "metadata_log.report.pages",
-    "transport.channels",
-    "transport.protocol.connection",
 }
 """Modules that are longer. Each is one class, or one format, that is not divided yet; none may be added."""
 
