@@ -53,6 +53,13 @@ class Jumped(Struct, frozen=True):
     missing_from: int | None
     """The first missing offset; None if no record was returned before."""
 
+    @property
+    def gap(self) -> str | None:
+        """A warning about records that the leader has deleted unread; None without such records."""
+        if self.missing_from is None:
+            return None
+        return f"offsets {self.missing_from} to {self.offset - 1} are missing: the leader has deleted them"
+
 
 class Follower:
     """Reads the log of one cluster. One task at a time may call `take`; a cancelled call loses no record.
