@@ -22,6 +22,9 @@ import trio
 
 from transport.addresses import (
     ADDRESS_SECONDS,
+    NO_ADDRESS,
+    PEER_CLOSED,
+    SILENT_ADDRESS,
     Address,
     SocketAddress,
     bind,
@@ -32,10 +35,11 @@ from transport.addresses import (
     reason_of,
     refuse_itself,
     resolve,
+    set_options,
     text_of,
 )
 from transport.channels import MOST_READ_BYTES, READ_BYTES, Channel, Owner, Socket
-from transport.descriptors import CANNOT_ACCEPT, OUT_OF_DESCRIPTORS, SpareDescriptors
+from transport.descriptors import ACCEPT_PAUSE_SECONDS, CANNOT_ACCEPT, OUT_OF_DESCRIPTORS, SpareDescriptors
 from transport.interface import Cause, Endpoint, Listener
 from transport.limited_log import LimitedLog
 
@@ -52,7 +56,6 @@ Trio's scheduling.
 _PATIENT_BURSTS_PER_TURN: Final = 16
 """The same, for programs that accept delays of their other tasks."""
 _ACCEPTS_AT_ONCE: Final = 64
-_ACCEPT_PAUSE_S: Final = 0.1
 
 
 class EpollSockets:
@@ -253,7 +256,7 @@ class _Listening:
     def _rest(self) -> None:
         """Leave peers in the backlog for a while: no descriptor is left, and epoll would report the socket again."""
         self._loop.change(self._bound.fileno(), 0)
-        self._loop.later(self._wake, _ACCEPT_PAUSE_S)
+        self._loop.later(self._wake, ACCEPT_PAUSE_SECONDS)
 
     def _wake(self) -> None:
         if self._bound.fileno() >= 0:
@@ -308,7 +311,7 @@ class _Connection:
             return
         self._channel = channel
         self._addresses = addresses
-        self._try_next(Cause.TIMEOUT, "the host has no address")
+        self._try_next(Cause.TIMEOUT, NO_ADDRESS)
 
     @property
     def is_closed(self) -> bool:
@@ -317,8 +320,7 @@ class _Connection:
 
     def _hold(self, new: socket.socket, interest: int) -> None:
         new.setblocking(False)
-        new.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        new.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        set_options(new)
         self._socket = new
         self._interest = interest
         self._loop.enter(self, new.fileno(), interest)
@@ -358,7 +360,7 @@ class _Connection:
     def _pass_over(self, attempt: socket.socket) -> None:
         """Try the next address if this one has not answered yet."""
         if self._socket is attempt and self._addresses is not None:
-            self._try_next(Cause.TIMEOUT, "no address answers in time")
+            self._try_next(Cause.TIMEOUT, SILENT_ADDRESS)
 
     def lose(self, cause: Cause, detail: str) -> None:
         """Report that the connection ended; to be called from the loop's own tasks only."""
@@ -384,11 +386,11 @@ class _Connection:
                     self.lose(cause_of(failed), reason_of(failed))
                     return
                 if not data:
-                    self.lose(Cause.RESET, "the peer closed the connection")
+                    self.lose(Cause.RESET, PEER_CLOSED)
                     return
                 self._read_bytes = max(READ_BYTES, min(self._channel.on_data(data), MOST_READ_BYTES))
         elif events & (_ENDED | select.EPOLLRDHUP):
-            self.lose(Cause.RESET, "the peer closed the connection")
+            self.lose(Cause.RESET, PEER_CLOSED)
 
     def _finish_connecting(self) -> None:
         assert self._socket is not None

@@ -9,7 +9,7 @@ from test_tcp import connect, framed, read_frames, serving, vote
 
 from metadata_log.serde import Message
 from transport import TcpTransport
-from transport.protocol import connection as server_side
+from transport.protocol import server_connection as server_side
 from transport.protocol.apis import ApiKey
 from transport.protocol.headers import decode_response, encode_request, encode_response
 from transport.protocol.messages import (

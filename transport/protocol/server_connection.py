@@ -384,7 +384,7 @@ class ServerConnection:
         sequence = request.sequence
         assert sequence in self._open, f"request {sequence} is answered twice"
         del self._open[sequence]
-        return self._answered_with(request, len(frame).to_bytes(4, "big") + frame)
+        return self._answered_with(request, frame)
 
     def may_be_long(self, request: Request) -> bool:
         """Whether the answer may have so many elements that `answer_in_steps` must write it."""
@@ -409,11 +409,12 @@ class ServerConnection:
             first=FIRST_ELEMENTS,
             following=ELEMENTS_PER_STEP,
         )
-        size = sum([len(piece) for piece in pieces])
-        return self._answered_with(request, b"".join((size.to_bytes(4, "big"), *pieces)))
+        return self._answered_with(request, *pieces)
 
-    def _answered_with(self, request: Request, encoded: bytes) -> bytes:
-        """The bytes that may leave after a request has got its answer."""
+    def _answered_with(self, request: Request, *content: bytes) -> bytes:
+        """The bytes that may leave after a request has got its answer, a frame with this content."""
+        # As `with_length`, without a second copy of a long answer.
+        encoded = b"".join((sum(map(len, content)).to_bytes(4, "big"), *content))
         sequence = request.sequence
         self.weight -= len(request.encoded) + REQUEST_WEIGHT
         if sequence == self.bulk:
