@@ -1,5 +1,6 @@
-"""The client for administration: finds the active controller, sends requests, follows a change of leadership (Kafka:
-`KafkaAdminClient` with `bootstrap.controllers`, KIP-919).
+"""The client for administration: finds the active controller, sends requests, follows a change of leadership.
+
+Kafka: `KafkaAdminClient` with `bootstrap.controllers`, KIP-919.
 """
 
 from __future__ import annotations
@@ -64,7 +65,12 @@ _MOVED: Final = frozenset(
 
 
 class AdminError(Exception):
-    """The cluster could not be reached, or refused a request. `hint` suggests what the operator can do."""
+    """The cluster could not be reached, or refused a request.
+
+    Args:
+        what: What happened.
+        hint: What the operator can do, if known.
+    """
 
     def __init__(self, what: str, *, hint: str | None = None) -> None:
         super().__init__(what)
@@ -72,12 +78,21 @@ class AdminError(Exception):
 
 
 class NoController(AdminError):
-    """No active controller was found, or none answered in time. The requested change may have been made
-    nevertheless."""
+    """No active controller was found, or none answered in time. The controllers may have made the change all the same.
+
+    Kafka: `TimeoutException`.
+    """
 
 
 class RequestRefused(AdminError):
-    """The active controller refused the request, or the part about `name`, and changed nothing for that part."""
+    """The active controller refused a request, or one item of the request, and changed nothing for that item.
+
+    Args:
+        error: Kafka's error code.
+        text: Kafka's message, if the response has one.
+        name: The refused item; empty for the whole request.
+        hint: What the operator can do, if known.
+    """
 
     def __init__(self, error: Error, text: str | None, *, name: str = "", hint: str | None = None) -> None:
         super().__init__(": ".join(part for part in (name, error.name, text or error.message) if part), hint=hint)
@@ -86,7 +101,11 @@ class RequestRefused(AdminError):
 
 
 class SomeRefused(AdminError):
-    """The controller refused the items in `refused`, by name. It has changed all others."""
+    """The active controller refused some items of a request. The controller has changed all other items.
+
+    Args:
+        refused: The refused items by name.
+    """
 
     def __init__(self, refused: Mapping[str, RequestRefused]) -> None:
         super().__init__("; ".join(map(str, refused.values())))
@@ -94,26 +113,35 @@ class SomeRefused(AdminError):
 
 
 class ClusterDescription(Struct, frozen=True, kw_only=True):
-    """The controllers of a cluster; `controller_id` is the active one, -1 if none is known."""
+    """The controllers of a cluster (Kafka: `DescribeClusterResult`)."""
 
     cluster_id: str
     controller_id: int
+    """The active controller; -1 if none is known."""
     controllers: tuple[tuple[int, Endpoint], ...]
+    """The id and the address of each controller, by id."""
 
 
 class ReplicaDescription(Struct, frozen=True, kw_only=True):
-    """One voter or observer, as the leader reports it. Times are milliseconds since 1970; -1 means "not known"."""
+    """One voter or observer, as the leader reports it (Kafka: `QuorumInfo.ReplicaState`).
+
+    Times are milliseconds since 1970. Offsets and times of -1 are unknown to the leader.
+    """
 
     id: int
     directory_id: Uuid
+    """The directory of the replica; zero in a static quorum."""
     log_end_offset: int
     last_fetch_ms: int
+    """The time of the replica's last Fetch."""
     last_caught_up_ms: int
+    """The time when the replica last had all records."""
     listeners: tuple[tuple[str, Endpoint], ...] = ()
+    """The names and addresses of a voter's listeners for controllers."""
 
 
 class QuorumDescription(Struct, frozen=True, kw_only=True):
-    """The quorum as its leader reports it, in the leader's order."""
+    """The quorum as its leader reports it, replicas in the leader's order (Kafka: `QuorumInfo`)."""
 
     leader_id: int
     leader_epoch: int
@@ -141,12 +169,14 @@ class ResourceType(IntEnum):
 
 
 class ConfigChange(Struct, frozen=True, kw_only=True):
-    """One change of one setting; `value` is None only for `DELETE`."""
+    """One change of one setting (Kafka: `AlterConfigOp`)."""
 
     resource_type: ResourceType
     resource_name: str
+    """The topic, group or subscription; a broker's id, or empty for the default of all brokers."""
     key: str
     value: str | None
+    """None only for `DELETE`."""
     operation: Operation = Operation.SET
 
 
@@ -200,11 +230,21 @@ class AdminClient:
             waiting.done.set()
 
     async def describe_cluster(self) -> ClusterDescription:
-        """The cluster's id and controllers, from the first controller that knows the active one."""
+        """The cluster's id and controllers, from the first controller that knows the active one (KIP-919).
+
+        Raises:
+            NoController: No controller knew the active one in time.
+            AdminError: A server is no controller of Kafka 3.7 or later.
+        """
         return await self._in_time(self._find_cluster)
 
     async def describe_quorum(self) -> QuorumDescription:
-        """The quorum, from its leader."""
+        """The quorum, from its leader (Kafka: `Admin.describeMetadataQuorum`, KIP-595).
+
+        Raises:
+            RequestRefused: The caller has no permission.
+            NoController: No leader answered in time.
+        """
         partition = DescribeQuorumRequestPartitionData(partition_index=METADATA_PARTITION)
         topic = DescribeQuorumRequestTopicData(topic_name=METADATA_TOPIC, partitions=[partition])
         request = DescribeQuorumRequest(topics=[topic])
@@ -213,8 +253,16 @@ class AdminClient:
     async def alter_configs(self, changes: Sequence[ConfigChange], *, validate_only: bool = False) -> None:
         """Change settings, all or none of each resource; returns once the changes are committed.
 
-        Raises `RequestRefused` for the first resource refused; other resources may have been changed. If the leadership
-        moves meanwhile, the client repeats the request, so an APPEND may happen twice.
+        Kafka: `Admin.incrementalAlterConfigs`, KIP-339. If the leadership moves meanwhile, the client repeats the
+        request, so an APPEND may happen twice.
+
+        Args:
+            changes: The changes, of one or several resources.
+            validate_only: Whether the controller only checks the changes.
+
+        Raises:
+            RequestRefused: The controller refused a resource: the first one, by name. Others may have been changed.
+            NoController: No controller answered in time.
         """
         request = IncrementalAlterConfigsRequest(resources=_resources(changes), validate_only=validate_only)
         _, refused = await self.ask_for_verdicts(request, IncrementalAlterConfigsResponse, _altered)
@@ -222,10 +270,19 @@ class AdminClient:
             raise first
 
     async def ask_active(self, message: Message, answer: type[M], refusal: Callable[[M], Refusal]) -> M:
-        """Send a request to the active controller. Repeat it while the leadership moves or the controller is
-        unreachable.
+        """Send a request to the active controller, again and again while the leadership moves or no controller answers.
 
-        `refusal` extracts the error from a response. Raises `RequestRefused` or `NoController`.
+        Args:
+            message: The request.
+            answer: The class of the response.
+            refusal: Returns the error code and the message of a response.
+
+        Returns:
+            The response, which has no error.
+
+        Raises:
+            RequestRefused: The controller refused the request.
+            NoController: No controller answered in time.
         """
         found, hint = await self._settled(message, answer, lambda found: (refusal(found),))
         error, text = refusal(found)
@@ -236,7 +293,17 @@ class AdminClient:
     async def ask_about_each(self, message: Message, answer: type[M], verdicts: Callable[[M], Iterable[Verdict]]) -> M:
         """As `ask_active`, for a request with several items, each of which is granted or refused separately.
 
-        `verdicts` extracts the outcome of each item from a response. Raises `SomeRefused` or `NoController`.
+        Args:
+            message: The request.
+            answer: The class of the response.
+            verdicts: Returns the outcome of each item of a response.
+
+        Returns:
+            The response.
+
+        Raises:
+            SomeRefused: The controller refused some items.
+            NoController: No controller answered in time.
         """
         found, refused = await self.ask_for_verdicts(message, answer, verdicts)
         if refused:
@@ -287,9 +354,19 @@ class AdminClient:
     async def ask(
         self, endpoint: Endpoint, message: Message, answer: type[M], *, timeout_ms: int = REQUEST_TIMEOUT_MS
     ) -> M | Failed:
-        """Send one request to one controller, once; returns the response, or the cause of the failure.
+        """Send one request to one controller, once.
 
-        Raises `AdminError` if that controller supports no common version of the request, which a retry cannot change.
+        Args:
+            endpoint: The address of the controller.
+            message: The request.
+            answer: The class of the response.
+            timeout_ms: Milliseconds until the request fails.
+
+        Returns:
+            The response, or the cause of the failure.
+
+        Raises:
+            AdminError: That controller supports no common version of the request. A retry cannot change this.
         """
         token = next(self._tokens)
         waiting = self._waiting[token] = _Waiting()
@@ -382,11 +459,15 @@ async def open_admin(
     timeout_ms: int = DEFAULT_TIMEOUT_MS,
     longest_retry_ms: int = RETRY_MS,
 ) -> AsyncIterator[AdminClient]:
-    """A client for the cluster of these controllers, for the duration of the block; over TCP unless `transport` is
-    given.
+    """A client for the cluster of these controllers, for the duration of the block (Kafka: `Admin.create`, KIP-919).
 
-    `timeout_ms` bounds each operation including its retries. The first retry follows after 20 ms; the pause doubles
-    each time, up to `longest_retry_ms`.
+    Args:
+        bootstrap: The addresses of some controllers. The client finds the other controllers itself.
+        transport: The transport that the client runs; None for TCP.
+        client_id: The client id of all requests.
+        timeout_ms: The limit of each operation with its retries, in milliseconds.
+        longest_retry_ms: The longest pause before a retry in milliseconds. The first pause is 20 ms, and each further
+            one is twice as long.
     """
     carrier = TcpTransport() if transport is None else transport
     client = AdminClient(
@@ -459,7 +540,13 @@ def _quorum(answer: DescribeQuorumResponse) -> QuorumDescription:
 async def unregister_broker(admin: AdminClient, broker_id: int) -> None:
     """Unregister a lost broker (Kafka: `Admin.unregisterBroker`, KIP-185). A live broker registers again.
 
-    Raises `RequestRefused` and `NoController`.
+    Args:
+        admin: The client.
+        broker_id: The id of the broker.
+
+    Raises:
+        RequestRefused: No broker has this id, or the caller has no permission.
+        NoController: No controller answered in time.
     """
     await admin.ask_active(
         UnregisterBrokerRequest(broker_id=broker_id), UnregisterBrokerResponse, _refusal_of_unregistering
