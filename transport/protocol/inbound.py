@@ -10,7 +10,10 @@ from metadata_log.serde import Message
 
 
 class Cause(StrEnum):
-    """Why a request got no answer. Only `REFUSED` and `RESET` come from the peer's own host."""
+    """Why a request got no answer. Only `REFUSED` and `RESET` come from the peer's own host.
+
+    Kafka: the exceptions of `NetworkClient`, such as `DisconnectException` and `UnsupportedVersionException`.
+    """
 
     REFUSED = "refused"
     """The peer's own host reports that no process listens at the address."""
@@ -27,17 +30,25 @@ class Cause(StrEnum):
 
 
 class Request(Struct, eq=False):
-    """A request of a peer, to be passed to `Transport.answer` or `Transport.drop` exactly once."""
+    """A request of a peer, to be passed to `Transport.answer` or `Transport.drop` exactly once.
+
+    Kafka: `RequestChannel.Request`, `RequestHeader`.
+    """
 
     handle: object
     """The route of the request. Only the transport that delivered the request reads this field."""
     sequence: int
     """The position among the requests of its connection, from 0."""
     api_key: int
+    """Kafka's key of the API."""
     version: int
+    """The version of the request, and of its answer."""
     correlation_id: int
+    """The number by which the client finds the request of an answer."""
     client_id: str | None
+    """The name that the client gives itself."""
     message: Message
+    """The decoded body."""
     listener: str
     """The name of the listener that received the request."""
     peer: str
@@ -55,18 +66,23 @@ class Gone(Struct, frozen=True, eq=False):
     """
 
     requests: tuple[Request, ...]
+    """The requests, oldest first."""
 
 
 class Reply(Struct, frozen=True):
-    """The answer to the request with this token."""
+    """The answer to a request of this side (Kafka: `ClientResponse`)."""
 
     token: int
+    """The number that the user gave the request."""
     message: Message
+    """The decoded answer, in the version of the request."""
 
 
 class Failed(Struct, frozen=True):
-    """The request with this token gets no answer. `detail` is a text for the log."""
+    """A request of this side gets no answer (Kafka: `ClientResponse.wasDisconnected`)."""
 
     token: int
+    """The number that the user gave the request."""
     cause: Cause
     detail: str
+    """A text for the log, with the address of the peer."""
