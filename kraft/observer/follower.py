@@ -188,7 +188,7 @@ class Follower:
                 f"controller {self._log.leader_id}, which leads in epoch {self._log.epoch}, has no record of epoch "
                 f"{self.end.epoch} before offset {self.end.offset}: its epoch {diverging.epoch} ends at "
                 f"{diverging.end_offset}",
-                hint="Committed records are lost, or what you have was never committed: `kraft history` tells more.",
+                hint="Committed records are lost, or what you have was never committed: see `kraft history`.",
             )
 
     async def _jump(self, part: PartitionData) -> Jumped | None:
@@ -208,7 +208,7 @@ class Follower:
         if wanted > 0 and not self._allow_gap:
             raise HistoryLost(
                 f"offsets {wanted} to {start - 1} are gone: the leader's log begins at {start}",
-                hint="Another controller may still have them on its disk; or go on behind them with --allow-gap.",
+                hint="Another controller may still have these records. --allow-gap continues without them.",
             )
         if start > 0:
             snapshot = await self._first_snapshot(start)

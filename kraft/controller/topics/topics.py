@@ -21,7 +21,7 @@ from kraft.controller.decision.result import (
     Steps,
     VersionedRecord,
     gather,
-    now_and_then,
+    with_pauses,
 )
 from kraft.controller.decision.topic_names import check_name
 from kraft.controller.topics.partition_change import record_version
@@ -160,7 +160,7 @@ class _Colliding:
             return
         if self._by_plain_name is None:
             found: dict[str, str] = {}
-            for entry in now_and_then(in_key_order_by_runs(self._topics.by_name)):
+            for entry in with_pauses(in_key_order_by_runs(self._topics.by_name)):
                 if entry is None:
                     yield None
                 else:
