@@ -5,7 +5,7 @@ Kafka: `KafkaAdminClient` with `bootstrap.controllers`, KIP-919.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from enum import IntEnum
 from itertools import count
@@ -15,8 +15,10 @@ from typing import Final, TypeVar
 import trio
 from msgspec import Struct
 
+from kraft.admin.descriptions import ClusterDescription, QuorumDescription, quorum_description, quorum_error
+from kraft.admin.errors import AdminError, NoController, RequestRefused, SomeRefused
 from metadata_log.serde import Message
-from metadata_log.types import METADATA_PARTITION, METADATA_TOPIC, Uuid
+from metadata_log.types import METADATA_PARTITION, METADATA_TOPIC
 from transport.interface import Cause, Endpoint, Failed, Gone, Inbound, Reply, Request, Transport
 from transport.protocol.errors import Error
 from transport.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
@@ -25,8 +27,6 @@ from transport.protocol.messages.describe_quorum import (
     DescribeQuorumRequestPartitionData,
     DescribeQuorumRequestTopicData,
     DescribeQuorumResponse,
-    DescribeQuorumResponsePartitionData,
-    ReplicaState,
 )
 from transport.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -62,92 +62,6 @@ _MOVED: Final = frozenset(
     }
 )
 """The errors that mean "not here" or "not now"."""
-
-
-class AdminError(Exception):
-    """The cluster could not be reached, or refused a request.
-
-    Args:
-        what: What happened.
-        hint: What the operator can do, if known.
-    """
-
-    def __init__(self, what: str, *, hint: str | None = None) -> None:
-        super().__init__(what)
-        self.hint = hint
-
-
-class NoController(AdminError):
-    """No active controller was found, or none answered in time. The controllers may have made the change all the same.
-
-    Kafka: `TimeoutException`.
-    """
-
-
-class RequestRefused(AdminError):
-    """The active controller refused a request, or one item of the request, and changed nothing for that item.
-
-    Args:
-        error: Kafka's error code.
-        text: Kafka's message, if the response has one.
-        name: The refused item; empty for the whole request.
-        hint: What the operator can do, if known.
-    """
-
-    def __init__(self, error: Error, text: str | None, *, name: str = "", hint: str | None = None) -> None:
-        super().__init__(": ".join(part for part in (name, error.name, text or error.message) if part), hint=hint)
-        self.error = error
-        self.name = name
-
-
-class SomeRefused(AdminError):
-    """The active controller refused some items of a request. The controller has changed all other items.
-
-    Args:
-        refused: The refused items by name.
-    """
-
-    def __init__(self, refused: Mapping[str, RequestRefused]) -> None:
-        super().__init__("; ".join(map(str, refused.values())))
-        self.refused = dict(refused)
-
-
-class ClusterDescription(Struct, frozen=True, kw_only=True):
-    """The controllers of a cluster (Kafka: `DescribeClusterResult`)."""
-
-    cluster_id: str
-    controller_id: int
-    """The active controller; -1 if none is known."""
-    controllers: tuple[tuple[int, Endpoint], ...]
-    """The id and the address of each controller, by id."""
-
-
-class ReplicaDescription(Struct, frozen=True, kw_only=True):
-    """One voter or observer, as the leader reports it (Kafka: `QuorumInfo.ReplicaState`).
-
-    Times are milliseconds since 1970. Offsets and times of -1 are unknown to the leader.
-    """
-
-    id: int
-    directory_id: Uuid
-    """The directory of the replica; zero in a static quorum."""
-    log_end_offset: int
-    last_fetch_ms: int
-    """The time of the replica's last Fetch."""
-    last_caught_up_ms: int
-    """The time when the replica last had all records."""
-    listeners: tuple[tuple[str, Endpoint], ...] = ()
-    """The names and addresses of a voter's listeners for controllers."""
-
-
-class QuorumDescription(Struct, frozen=True, kw_only=True):
-    """The quorum as its leader reports it, replicas in the leader's order (Kafka: `QuorumInfo`)."""
-
-    leader_id: int
-    leader_epoch: int
-    high_watermark: int
-    voters: tuple[ReplicaDescription, ...]
-    observers: tuple[ReplicaDescription, ...]
 
 
 class Operation(IntEnum):
@@ -248,7 +162,7 @@ class AdminClient:
         partition = DescribeQuorumRequestPartitionData(partition_index=METADATA_PARTITION)
         topic = DescribeQuorumRequestTopicData(topic_name=METADATA_TOPIC, partitions=[partition])
         request = DescribeQuorumRequest(topics=[topic])
-        return _quorum(await self.ask_active(request, DescribeQuorumResponse, _quorum_error))
+        return quorum_description(await self.ask_active(request, DescribeQuorumResponse, quorum_error))
 
     async def alter_configs(self, changes: Sequence[ConfigChange], *, validate_only: bool = False) -> None:
         """Change settings, all or none of each resource; returns once the changes are committed.
@@ -499,42 +413,6 @@ def _resources(changes: Sequence[ConfigChange]) -> list[AlterConfigsResource]:
 
 def _altered(answer: IncrementalAlterConfigsResponse) -> Iterator[Verdict]:
     return ((each.resource_name, each.error_code, each.error_message) for each in answer.responses)
-
-
-def _quorum_error(answer: DescribeQuorumResponse) -> Refusal:
-    if answer.error_code:
-        return Error.of(answer.error_code), answer.error_message
-    partition = _partition(answer)
-    return Error.of(partition.error_code), partition.error_message
-
-
-def _partition(answer: DescribeQuorumResponse) -> DescribeQuorumResponsePartitionData:
-    return answer.topics[0].partitions[0]
-
-
-def _quorum(answer: DescribeQuorumResponse) -> QuorumDescription:
-    partition = _partition(answer)
-    listeners = {
-        node.node_id: tuple((one.name, Endpoint(one.host, one.port)) for one in node.listeners) for node in answer.nodes
-    }
-
-    def describe(replica: ReplicaState) -> ReplicaDescription:
-        return ReplicaDescription(
-            id=replica.replica_id,
-            directory_id=replica.replica_directory_id,
-            log_end_offset=replica.log_end_offset,
-            last_fetch_ms=replica.last_fetch_timestamp,
-            last_caught_up_ms=replica.last_caught_up_timestamp,
-            listeners=listeners.get(replica.replica_id, ()),
-        )
-
-    return QuorumDescription(
-        leader_id=partition.leader_id,
-        leader_epoch=partition.leader_epoch,
-        high_watermark=partition.high_watermark,
-        voters=tuple(describe(replica) for replica in partition.current_voters),
-        observers=tuple(describe(replica) for replica in partition.observers),
-    )
 
 
 async def unregister_broker(admin: AdminClient, broker_id: int) -> None:

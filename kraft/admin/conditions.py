@@ -12,14 +12,9 @@ from typing import Final, TypeVar
 import trio
 from msgspec import Struct
 
-from kraft.admin.client import (
-    CONTROLLERS,
-    AdminClient,
-    AdminError,
-    ClusterDescription,
-    QuorumDescription,
-    ReplicaDescription,
-)
+from kraft.admin.client import CONTROLLERS, AdminClient
+from kraft.admin.descriptions import ClusterDescription, QuorumDescription, ReplicaDescription
+from kraft.admin.errors import AdminError
 from kraft.config import PROTECTED_PROTOCOLS
 from metadata_log.serde import Message
 from metadata_log.types import METADATA_PARTITION, NO_NODE, Uuid

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from kraft.admin.client import REQUEST_TIMEOUT_MS, AdminClient, Refusal, RequestRefused, Verdict
+from kraft.admin.client import REQUEST_TIMEOUT_MS, AdminClient, Refusal, Verdict
+from kraft.admin.errors import RequestRefused
 from transport.protocol.errors import Error
 from transport.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from kraft.admin.client import AdminError
+from kraft.admin.errors import AdminError
 from kraft.admin.partitions import TopicPartition
 from metadata_log.image import MetadataImage, Partition
 

@@ -10,7 +10,8 @@ from hashlib import pbkdf2_hmac
 from secrets import token_bytes
 from typing import Final
 
-from kraft.admin.client import AdminClient, AdminError, Verdict
+from kraft.admin.client import AdminClient, Verdict
+from kraft.admin.errors import AdminError
 from metadata_log.image.names import SCRAM_MECHANISMS
 from metadata_log.records.scram import MECHANISMS
 from metadata_log.serde import Message

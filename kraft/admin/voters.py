@@ -11,15 +11,9 @@ from typing import Final
 import trio
 from msgspec import Struct
 
-from kraft.admin.client import (
-    AdminClient,
-    AdminError,
-    ClusterDescription,
-    QuorumDescription,
-    Refusal,
-    ReplicaDescription,
-    RequestRefused,
-)
+from kraft.admin.client import AdminClient, Refusal
+from kraft.admin.descriptions import ClusterDescription, QuorumDescription, ReplicaDescription
+from kraft.admin.errors import AdminError, RequestRefused
 from kraft.admin.features import UpgradeType, update_features
 from kraft.quorum.voters import majority
 from metadata_log.image.features import KRAFT_VERSION

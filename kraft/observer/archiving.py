@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 
 import trio
 
-from kraft.admin.client import AdminError, open_admin
+from kraft.admin.client import open_admin
+from kraft.admin.errors import AdminError
 from kraft.observer.follower import LONGEST_RETRY_MS, Committed, Follower, Jumped
 from metadata_log.archive import Added, Archive, Feed
 from metadata_log.errors import MetadataLogError

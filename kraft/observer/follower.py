@@ -14,7 +14,8 @@ from typing import Final
 import trio
 from msgspec import Struct
 
-from kraft.admin.client import AdminClient, AdminError, NoController, RequestRefused
+from kraft.admin.client import AdminClient
+from kraft.admin.errors import AdminError, NoController, RequestRefused
 from kraft.observer.leaders_log import WHERE, LeadersLog
 from metadata_log.errors import IncompleteBatch
 from metadata_log.records.batch import RecordBatch, scan
