@@ -18,8 +18,8 @@ from typing import Protocol
 from msgspec import Struct
 
 from transport.protocol.apis import ApiKey
-from transport.protocol.connection import FrameReader
 from transport.protocol.errors import Error
+from transport.protocol.frames import FrameReader
 from transport.protocol.headers import decode_response, encode_request
 from transport.protocol.messages.incremental_alter_configs import (
     AlterableConfig,

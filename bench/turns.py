@@ -41,7 +41,6 @@ from metadata_log.records.record import records as records_of
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch, Uuid
 from transport.protocol import messages as m
-from transport.protocol.connection import ELEMENTS_PER_STEP, FIRST_ELEMENTS
 from transport.protocol.errors import Error
 from transport.protocol.headers import encode_response, encode_response_in_steps
 from transport.protocol.messages import FetchResponse
@@ -50,6 +49,7 @@ from transport.protocol.messages.delete_topics import DeleteTopicState
 from transport.protocol.messages.describe_configs import DescribeConfigsResource
 from transport.protocol.messages.elect_leaders import TopicPartitions
 from transport.protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource
+from transport.protocol.server_connection import ELEMENTS_PER_STEP, FIRST_ELEMENTS
 
 R = TypeVar("R")
 BROKERS = 20

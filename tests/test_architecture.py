@@ -154,11 +154,7 @@ MODULES_PER_FOLDER = 25
 CROWDED = {"transport/protocol/messages": "generated, one module for each API, and found by the name of the API"}
 LINES_PER_MODULE = 500
 LONG = {
-    "kraft.config.config",
-    "kraft.controller.controller",
     "kraft.replica.replica",
-    "transport.channels",
-    "transport.protocol.connection",
 }
 """Modules that are longer. Each is one class, or one format, that is not divided yet; none may be added."""
 

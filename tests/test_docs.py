@@ -13,25 +13,17 @@ from pathlib import Path
 import click
 import pytest
 import trio
+from documented_programs import HOWTO, program, run_program
 from loopback import free_ports
+from plain_words import VAGUE_ON_PAGES, prose, vague_words
 from real_data import unpack
 
 from kraft.cli.main import kraft
 
 ROOT = Path(__file__).parent.parent
-HOWTO = ROOT / "docs" / "howto"
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-PYTHON = re.compile(r"^```python\n# (?P<name>\S+\.py)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]+\]\((?!https?:)(?P<target>[^)#\s]+)?(?:#(?P<anchor>[^)\s]+))?\)")
 COMMAND = re.compile(r"(?:^(?:\$ |.*(?:do|--no-dev) |ID=\$\()?|`)kraft ([a-z][^`;&)\n]*)", re.MULTILINE)
-
-
-def program(page: str, name: str, folder: Path) -> Path:
-    """Write a program of a page into a folder."""
-    found = {match["name"]: match["code"] for match in PYTHON.finditer((HOWTO / page).read_text())}
-    path = folder / name
-    path.write_text(found[name])
-    return path
 
 
 def anchors(page: Path) -> set[str]:
@@ -80,25 +72,19 @@ def test_commands_and_options_exist(page: Path) -> None:
         assert not unknown, f"kraft {line}: {unknown}"
 
 
-VAGUE = re.compile(r"\b(?:whoever|whom|nobody|somebody|everybody|anybody|who has|who is)\b", re.IGNORECASE)
-QUOTED = re.compile(r"^```.*?^```$|^\| `[^\n]*$|`[^`\n]*`|\"[^\"\n]*\"", re.MULTILINE | re.DOTALL)
-"""Program output, code, and tables that are printed from code, where the words are the program's."""
-
-
-def vague_words(text: str) -> list[str]:
-    """The pronouns of a text that name no subject; what programs print is quoted as the programs print it."""
-    return VAGUE.findall(QUOTED.sub("", text))
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_sentences_name_their_subjects(page: Path) -> None:
     """The CHANGELOG keeps the words of its time, and the page of mutants is generated from docstrings."""
     if page.name not in {"CHANGELOG.md", "mutants.md"}:
-        assert vague_words(page.read_text()) == []
+        assert vague_words(prose(page.read_text()), VAGUE_ON_PAGES) == []
 
 
-def test_the_search_for_vague_words_can_find_some() -> None:
-    assert vague_words("It is for whoever has asked.\n```\nnobody\n```\n`nobody` Who is it?") == ["whoever", "Who is"]
+def test_what_programs_print_keeps_the_words_of_the_program() -> None:
+    page = "It is for whoever has asked.\n```\nnobody\n```\n`nobody` Who is it?"
+    assert [line for _, line in vague_words(prose(page), VAGUE_ON_PAGES)] == [
+        "It is for whoever has asked.",
+        "Who is it?",
+    ]
 
 
 def test_the_search_for_commands_finds_some() -> None:
@@ -225,15 +211,6 @@ def test_the_example_of_reading_a_log(tmp_path: Path) -> None:
     partition = next(unpack("static3", "nodes/c1", tmp_path / "data").rglob("__cluster_metadata-0"))
     said = run_program(str(path), str(partition), folder=tmp_path)
     assert "min.insync.replicas = 1" in said
-
-
-def run_program(*arguments: str, folder: Path) -> str:
-    """Run Python in a folder with this tree's packages; what it printed."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, *arguments]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def test_every_behaviour_has_a_test_of_its_number() -> None:

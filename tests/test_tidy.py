@@ -1,4 +1,7 @@
-"""Rules for the repository's files: nothing of one machine, nothing unfinished, no tests that wait for a clock."""
+"""Rules for the repository's files: nothing of one machine, nothing unfinished, no tests that wait for a clock.
+
+Each test file can be collected alone: its imports do not depend on the files that were collected before it.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import re
 import subprocess
 import tokenize
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -17,6 +21,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parent.parent
+TESTS = ROOT / "tests"
 PACKAGES = ("kraft", "metadata_log", "transport")
 BINARY = {".gz", ".xz"}
 MACHINE = re.compile(r"(?<![\w.>}])/(?:root|home|work|Users|tmp|var/tmp)\b|[A-Z]:\\Users")
@@ -168,3 +173,74 @@ def test_nothing_is_left_for_later() -> None:
         if pattern.search(line)
     ]
     assert not found, "\n".join(found)
+
+
+@cache
+def modules_of_tests() -> dict[str, tuple[Path, ...]]:
+    """The Python files of the tests, by the name under which another one imports them."""
+    found: dict[str, tuple[Path, ...]] = {}
+    for path in sorted(TESTS.rglob("*.py")):
+        found[path.stem] = (*found.get(path.stem, ()), path)
+    return found
+
+
+@cache
+def always_importable() -> frozenset[Path]:
+    """The folders that pytest makes importable for each test file (`pythonpath`)."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
+    return frozenset(ROOT / folder for folder in settings["pythonpath"])
+
+
+def importable(path: Path) -> frozenset[Path]:
+    """The folders from which a file imports: its own, those above it with a `conftest.py`, and `pythonpath`."""
+    above = (folder for folder in path.parents if folder.is_relative_to(TESTS) and (folder / "conftest.py").exists())
+    return frozenset((path.parent, *above)) | always_importable()
+
+
+def imported(source: str) -> Iterator[tuple[int, str]]:
+    """The top module of each import, with its line."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, one.name.partition(".")[0]) for one in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield node.lineno, node.module.partition(".")[0]
+
+
+def out_of_reach(path: Path, source: str) -> list[str]:
+    """The imports of modules of the tests that fail, or lead to a test file of another folder."""
+    found = []
+    for line, name in imported(source):
+        if name not in modules_of_tests():
+            continue
+        reached = [one for one in modules_of_tests()[name] if one.parent in importable(path)]
+        if not reached:
+            found.append(f"{line}: {name} is in a folder that is not importable here")
+        elif name.startswith("test_") and reached[0].parent != path.parent:
+            found.append(f"{line}: {name} is a test file of another folder; a support module can hold what both need")
+    return found
+
+
+def test_each_file_can_be_collected_alone() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for paths in modules_of_tests().values()
+        for path in paths
+        for line in out_of_reach(path, path.read_text())
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_no_two_modules_have_one_name() -> None:
+    """Folders without `__init__.py` share one name space: the first module of a name would hide the second one."""
+    names = Counter(path.stem for paths in modules_of_tests().values() for path in paths)
+    assert [name for name, count in names.items() if count > 1 and name != "conftest"] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [("test_broker_agent", "not importable here"), ("test_tidy", "of another folder")]
+)
+def test_an_import_that_is_put_back_is_found(name: str, why: str) -> None:
+    path = TESTS / "kraft" / "replica" / "test_broker_turns.py"
+    (found,) = out_of_reach(path, f"import pytest\nfrom {name} import ONE\n")
+    assert found.startswith(f"2: {name}")
+    assert why in found

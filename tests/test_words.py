@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 import io
-import re
 import tokenize
 from collections.abc import Iterator
 from functools import cache
 
 import pytest
+from plain_words import vague_words
 from test_tidy import sources
 
 FOLDERS = ("kraft", "metadata_log", "transport", "pyspark_kraft", "bench", "tests")
-VAGUE = re.compile(
-    r"(?<![\w-])(?:who|whoever|whom|whose|someone|anyone|everyone|no one)(?![\w-])"
-    r"|(?:nobody|somebody|everybody|anybody|whoever)",
-    re.IGNORECASE,
-)
-"""Words for a subject without a name. The longer ones also count within identifiers."""
-OF_OTHERS = re.compile(
-    r"allow\.everyone\.if\.no\.acl\.found"  # Kafka's key
-    r"|string\(\"anyone\"\)"  # ZooKeeper's identity of every client
-    r"|a batch whose last offset delta is"  # a line of traces, which digests cover
-    r"|restart leaders until controller 3, whose log start has moved, leads"  # recorded data
-)
-CHECKS = {"tests/test_words.py", "tests/test_docs.py"}
+CHECKS = {"tests/plain_words.py", "tests/test_words.py", "tests/test_docs.py"}
 """Files that hold the words as patterns and samples."""
 FORMER_VALUES = "kraft/sim/mutants/former_names.py"
 """The file with the names that users typed until the last release."""
@@ -62,15 +50,6 @@ FORWARDERS = ("kraft/__init__.py", "kraft/sim/__init__.py", "kraft/sim/hunt.py",
 def texts() -> dict[str, str]:
     """The Python files of this repository, by their path from the root."""
     return dict(sources(*FOLDERS))
-
-
-def vague_words(text: str) -> list[tuple[int, str]]:
-    """Each line with a word for a subject without a name, by its number."""
-    return [
-        (number, line.strip()[:100])
-        for number, line in enumerate(text.splitlines(), 1)
-        if VAGUE.search(OF_OTHERS.sub("", line))
-    ]
 
 
 def former_names(text: str) -> Iterator[tuple[int, str]]:

@@ -8,8 +8,8 @@ from typing import Protocol, TypeVar
 from eventually import eventually
 
 from metadata_log.serde import Message, schema_of
-from transport.protocol.connection import FrameReader
 from transport.protocol.errors import Error
+from transport.protocol.frames import FrameReader
 from transport.protocol.headers import decode_response, encode_request
 from transport.protocol.messages.api_versions import ApiVersionsRequest
 from transport.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse

@@ -24,6 +24,10 @@ burst of clients.
 ADDRESS_SECONDS: Final = 0.5
 """How long to wait for one address of a name while other addresses are left."""
 
+PEER_CLOSED: Final = "the peer closed the connection"
+NO_ADDRESS: Final = "the host has no address"
+SILENT_ADDRESS: Final = "no address answers in time"
+
 _REFUSED: Final = frozenset({errno.ECONNREFUSED})
 _RESET: Final = frozenset({errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED, errno.ENOTCONN, errno.ESHUTDOWN})
 
@@ -153,6 +157,15 @@ def cause_of(failed: OSError) -> Cause:
 def clearer(one: tuple[Cause, str] | None, other: tuple[Cause, str]) -> tuple[Cause, str]:
     """The more specific of two failures: an answer of the peer's host before a timeout, else the later one."""
     return one if one is not None and one[0] is Cause.REFUSED else other
+
+
+def set_options(connected: socket.socket | trio.socket.SocketType) -> None:
+    """Send small frames without delay, and let the system notice a silent host.
+
+    Kafka: `Selector.configureSocketChannel`.
+    """
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
 
 def refuse_itself(here: SocketAddress, there: SocketAddress) -> None:

@@ -10,7 +10,8 @@ from typing import Final
 SPARE_DESCRIPTORS: Final = 8
 OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 CANNOT_ACCEPT: Final = "listener %s cannot accept: %s"
-
+ACCEPT_PAUSE_SECONDS: Final = 0.1
+"""How long peers wait in the backlog when no descriptor is left."""
 
 _FOR_FILES: Final = 256
 """Descriptors that connections of peers leave to files, to this node's own connections and to libraries."""

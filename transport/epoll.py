@@ -22,6 +22,9 @@ import trio
 
 from transport.addresses import (
     ADDRESS_SECONDS,
+    NO_ADDRESS,
+    PEER_CLOSED,
+    SILENT_ADDRESS,
     Address,
     SocketAddress,
     bind,
@@ -32,10 +35,11 @@ from transport.addresses import (
     reason_of,
     refuse_itself,
     resolve,
+    set_options,
     text_of,
 )
 from transport.channels import MOST_READ_BYTES, READ_BYTES, Channel, Owner, Socket
-from transport.descriptors import CANNOT_ACCEPT, OUT_OF_DESCRIPTORS, SpareDescriptors
+from transport.descriptors import ACCEPT_PAUSE_SECONDS, CANNOT_ACCEPT, OUT_OF_DESCRIPTORS, SpareDescriptors
 from transport.interface import Cause, Endpoint, Listener
 from transport.limited_log import LimitedLog
 
@@ -52,7 +56,6 @@ Trio's scheduling.
 _PATIENT_BURSTS_PER_TURN: Final = 16
 """The same, for programs that accept delays of their other tasks."""
 _ACCEPTS_AT_ONCE: Final = 64
-_ACCEPT_PAUSE_S: Final = 0.1
 
 
 class EpollSockets:
@@ -63,11 +66,11 @@ class EpollSockets:
         self._patience_s = patience_ms / 1000
         self._bursts_per_turn = _PATIENT_BURSTS_PER_TURN if patience_ms else _BURSTS_PER_TURN
         self._epoll = select.epoll()
-        alarm = _Alarm()
-        self._wake = alarm.ring
+        waker = _Waker()
+        self._wake = waker.wake
         self.log = LimitedLog(log, time.monotonic)
-        self._members: dict[int, _Connection | _Listening | _Alarm] = {alarm.fileno(): alarm}
-        self._epoll.register(alarm.fileno(), select.EPOLLIN)
+        self._members: dict[int, _Connection | _Listening | _Waker] = {waker.fileno(): waker}
+        self._epoll.register(waker.fileno(), select.EPOLLIN)
         self._nursery: trio.Nursery | None = None
         self.spares = SpareDescriptors()
 
@@ -175,34 +178,34 @@ class EpollSockets:
             connection.adopt(accepted, channel)
 
 
-class _Alarm:
+class _Waker:
     """A socket pair that wakes the loop from another thread. A pair rules out a closed descriptor that was reused."""
 
-    __slots__ = ("_bell", "_ear")
+    __slots__ = ("_receiver", "_sender")
 
     def __init__(self) -> None:
-        self._bell, self._ear = socket.socketpair()
-        self._bell.setblocking(False)
-        self._ear.setblocking(False)
+        self._sender, self._receiver = socket.socketpair()
+        self._sender.setblocking(False)
+        self._receiver.setblocking(False)
 
     def fileno(self) -> int:
         """The descriptor that the loop watches."""
-        return self._ear.fileno()
+        return self._receiver.fileno()
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Wake the loop; does nothing if the loop has ended."""
-        with suppress(OSError):  # also when the socket buffer is full of rings that the loop has not read yet
-            self._bell.send(b"!")
+        with suppress(OSError):  # also when the socket buffer is full of bytes that the loop has not read yet
+            self._sender.send(b"!")
 
     def on_events(self, _events: int) -> None:
-        """Another thread called `ring`."""
+        """Another thread called `wake`."""
         with suppress(OSError):
-            self._ear.recv(READ_BYTES)
+            self._receiver.recv(READ_BYTES)
 
     def close(self) -> None:
         """Close both sockets."""
-        self._bell.close()
-        self._ear.close()
+        self._sender.close()
+        self._receiver.close()
 
 
 class _Listening:
@@ -227,7 +230,7 @@ class _Listening:
                     continue  # that peer has closed already
                 self._loop.log.write(logging.WARNING, "accept", CANNOT_ACCEPT, self._listener.name, failed.strerror)
                 if not self._accept_with_spare():
-                    self._rest()
+                    self._pause_accepting()
                     return
             else:
                 self._loop.accepted(accepted, address, self._listener)
@@ -250,10 +253,10 @@ class _Listening:
         finally:
             spares.fill()
 
-    def _rest(self) -> None:
+    def _pause_accepting(self) -> None:
         """Leave peers in the backlog for a while: no descriptor is left, and epoll would report the socket again."""
         self._loop.change(self._bound.fileno(), 0)
-        self._loop.later(self._wake, _ACCEPT_PAUSE_S)
+        self._loop.later(self._wake, ACCEPT_PAUSE_SECONDS)
 
     def _wake(self) -> None:
         if self._bound.fileno() >= 0:
@@ -300,7 +303,7 @@ class _Connection:
     def adopt(self, accepted: socket.socket, channel: Channel) -> None:
         """Begin with a peer's socket."""
         self._channel = channel
-        self._hold(accepted, _READ)
+        self._take_over(accepted, _READ)
 
     def begin(self, addresses: deque[Address], channel: Channel) -> None:
         """Begin to connect to the first of `addresses` that accepts."""
@@ -308,17 +311,16 @@ class _Connection:
             return
         self._channel = channel
         self._addresses = addresses
-        self._try_next(Cause.TIMEOUT, "the host has no address")
+        self._try_next(Cause.TIMEOUT, NO_ADDRESS)
 
     @property
     def is_closed(self) -> bool:
         """Whether `close` was called."""
         return self._closed
 
-    def _hold(self, new: socket.socket, interest: int) -> None:
+    def _take_over(self, new: socket.socket, interest: int) -> None:
         new.setblocking(False)
-        new.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        new.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        set_options(new)
         self._socket = new
         self._interest = interest
         self._loop.enter(self, new.fileno(), interest)
@@ -328,7 +330,7 @@ class _Connection:
             self._interest = interest
             self._loop.change(self._socket.fileno(), interest)
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         if self._socket is not None:
             self._loop.leave(self._socket.fileno())
             self._socket.close()
@@ -336,29 +338,29 @@ class _Connection:
 
     def _try_next(self, cause: Cause, detail: str) -> None:
         """Try the next address. If none is left, report why all of them failed."""
-        self._let_go()
+        self._release()
         self._failure = clearer(self._failure, (cause, detail))
         while self._addresses:
             family, address = self._addresses.popleft()
             try:
                 attempt = socket.socket(family, socket.SOCK_STREAM)
-                self._hold(attempt, _WRITE)
+                self._take_over(attempt, _WRITE)
                 attempt.connect(address)
             except BlockingIOError:
                 if self._addresses:
-                    self._loop.later(partial(self._pass_over, attempt), ADDRESS_SECONDS)
+                    self._loop.later(partial(self._give_up, attempt), ADDRESS_SECONDS)
                 return
             except OSError as failed:
-                self._let_go()
+                self._release()
                 self._failure = clearer(self._failure, (cause_of(failed), reason_of(failed)))
             else:
                 return  # connected already; epoll reports it as writable
         self._loop.later(partial(self.lose, *self._failure))
 
-    def _pass_over(self, attempt: socket.socket) -> None:
+    def _give_up(self, attempt: socket.socket) -> None:
         """Try the next address if this one has not answered yet."""
         if self._socket is attempt and self._addresses is not None:
-            self._try_next(Cause.TIMEOUT, "no address answers in time")
+            self._try_next(Cause.TIMEOUT, SILENT_ADDRESS)
 
     def lose(self, cause: Cause, detail: str) -> None:
         """Report that the connection ended; to be called from the loop's own tasks only."""
@@ -384,11 +386,11 @@ class _Connection:
                     self.lose(cause_of(failed), reason_of(failed))
                     return
                 if not data:
-                    self.lose(Cause.RESET, "the peer closed the connection")
+                    self.lose(Cause.RESET, PEER_CLOSED)
                     return
                 self._read_bytes = max(READ_BYTES, min(self._channel.on_data(data), MOST_READ_BYTES))
         elif events & (_ENDED | select.EPOLLRDHUP):
-            self.lose(Cause.RESET, "the peer closed the connection")
+            self.lose(Cause.RESET, PEER_CLOSED)
 
     def _finish_connecting(self) -> None:
         assert self._socket is not None
@@ -451,4 +453,4 @@ class _Connection:
         self._closed = True
         self._addresses = None
         self._out.clear()
-        self._let_go()
+        self._release()

@@ -1,4 +1,4 @@
-"""The effect of a bad network on one message: a seeded, pure decision for `MemoryNetwork` and the simulator.
+"""What a bad network does to one message: a seeded, pure decision for `MemoryNetwork` and the simulator.
 
 Kafka: the `MockNetwork` filters of `RaftEventSimulationTest`.
 """
@@ -38,10 +38,8 @@ class Faults(Struct, frozen=True, kw_only=True):
     duplicate: float = 0.0
     delay_ms: tuple[int, int] = (0, 0)
     slow: float = 0.0
-    """The share of messages that take `slow_ms` on top of `delay_ms`."""
     slow_ms: tuple[int, int] = (0, 0)
     reorder: bool = False
-    """Whether a message may overtake an earlier one between the same two hosts; TCP rules this out."""
 
 
 NO_FAULTS = Faults()
@@ -49,12 +47,12 @@ LOST: tuple[int, ...] = ()
 
 
 class FaultPlan:
-    """Decides the fate of each message between named hosts (Kafka: `MockNetwork`).
+    """Decides whether, when and how often each message between named hosts arrives (Kafka: `MockNetwork`).
 
     A host name is a `str`, or a node id with the same text.
 
     Args:
-        rng: The source of every random decision; the same seed and calls give the same fates.
+        rng: The source of every random decision; the same seed and calls give the same decisions.
         faults: The fault rates; none by default.
     """
 
@@ -100,14 +98,20 @@ class FaultPlan:
         return delay_ms
 
     def is_cut(self, source: object, target: object, kind: Kind) -> bool:
-        """Whether messages of this kind are lost between `source` and `target`."""
+        """Whether messages of this kind are lost on the way from `source` to `target`."""
         if not self._cut and not self._isolated:
             return False
         a, b = str(source), str(target)
         return a != b and (a in self._isolated or b in self._isolated or (a, b, kind) in self._cut)
 
     def cut(self, sources: Iterable[object], targets: Iterable[object], kinds: Iterable[Kind] = BOTH) -> None:
-        """Lose messages from `sources` to `targets` from now on, in this direction only."""
+        """Lose messages from `sources` to `targets` from now on, in this direction only.
+
+        Args:
+            sources: The sending hosts.
+            targets: The receiving hosts.
+            kinds: The messages that are lost: requests, replies or both.
+        """
         targets, kinds = list(targets), list(kinds)
         for source in sources:
             for target in targets:
@@ -115,21 +119,40 @@ class FaultPlan:
                     self._cut[str(source), str(target), kind] = None
 
     def partition(self, one: Iterable[object], other: Iterable[object]) -> None:
-        """Lose every message between the two sides, in both directions. Earlier cuts remain."""
+        """Lose every message between two sides, in both directions. Earlier cuts remain.
+
+        Args:
+            one: The hosts of one side.
+            other: The hosts of the other side.
+        """
         one, other = list(one), list(other)
         self.cut(one, other)
         self.cut(other, one)
 
     def isolate(self, host: object) -> None:
-        """Lose every message to and from this host."""
+        """Lose every message to and from one host.
+
+        Args:
+            host: The host.
+        """
         self._isolated[str(host)] = None
 
     def slow_down(self, one: object, other: object, delay_ms: tuple[int, int]) -> None:
-        """Delay every message between two hosts by a further `delay_ms` (a range), in both directions."""
+        """Delay every message between two hosts further, in both directions.
+
+        Args:
+            one: One host.
+            other: The other host.
+            delay_ms: The least and the most milliseconds, both inclusive.
+        """
         self._slow_ms[str(one), str(other)] = self._slow_ms[str(other), str(one)] = delay_ms
 
     def heal(self, *hosts: object) -> None:
-        """Undo every cut and slow link, or only those that touch one of `hosts`."""
+        """Undo cuts, isolations and slow links.
+
+        Args:
+            hosts: The hosts to heal, with all their links; none for all hosts.
+        """
         if not hosts:
             self._slow_ms.clear()
             self._cut.clear()

@@ -14,13 +14,18 @@ import trio
 from msgspec import Struct
 
 from metadata_log.serde import Message
-from transport.protocol.connection import Cause, Failed, Gone, Reply, Request
+from transport.protocol.inbound import Cause, Failed, Gone, Reply, Request
 
 __all__ = ["Cause", "Endpoint", "Failed", "Gone", "Inbound", "Listener", "Reply", "Request", "Transport"]
 
 
 class Endpoint(Struct, frozen=True, order=True):
-    """The address of a peer's listener: a host name or numeric address, and a port."""
+    """The address of a peer's listener (Kafka: `InetSocketAddress`, `Endpoint`).
+
+    Args:
+        host: A host name, or a numeric address without brackets.
+        port: The port, from 1 to 65535.
+    """
 
     host: str
     port: int
@@ -30,7 +35,13 @@ class Endpoint(Struct, frozen=True, order=True):
 
 
 class Listener(Struct, frozen=True):
-    """An address to listen on. Port 0 takes a free port; an empty host means every address of this machine."""
+    """An address to listen on (Kafka: `EndPoint`).
+
+    Args:
+        name: The name of the listener; each request of a peer has the name of its listener.
+        host: A host name or a numeric address; empty for every address of this machine.
+        port: The port; 0 for a port that the operating system chooses.
+    """
 
     name: str
     host: str
@@ -70,11 +81,14 @@ class Transport(Protocol):
 
         Args:
             deliver: Called for each incoming item.
-            settled: Called once after one or several deliveries, before the transport waits again. Returns whether only
-                the network and time can bring more work.
+            batch_delivered: Called once after one or several deliveries, before the transport waits again. Returns
+                whether only the network and time can bring more work.
             task_status: `started()` is called as soon as `request` may be called.
 
         Neither callback may wait or raise. Both may call `request`, `answer` and `drop`.
+
+        Raises:
+            OSError: A listener of the constructor cannot be bound.
         """
 
     def request(self, endpoint: Endpoint, token: int, message: Message, *, timeout_ms: int, client_id: str) -> None:
@@ -117,7 +131,11 @@ class Transport(Protocol):
         """
 
     def drop(self, request: Request) -> None:
-        """Close the connection of this request without an answer."""
+        """Close the connection of this request without an answer.
+
+        Args:
+            request: A delivered request that has no answer yet.
+        """
 
     def poll_nowait(self) -> None:
         """Deliver what has arrived, if the transport can see that without waiting; does not call `batch_delivered`.
@@ -130,4 +148,8 @@ class Transport(Protocol):
         """Schedule a call of `batch_delivered`. The only method that any thread may call, once `run` has begun."""
 
     def close_peer(self, endpoint: Endpoint) -> None:
-        """Close the connections to a peer. Requests that wait for the peer end with `Cause.CLOSED`."""
+        """Close the connections to a peer. Requests that wait for the peer end with `Cause.CLOSED`.
+
+        Args:
+            endpoint: The address of the peer.
+        """

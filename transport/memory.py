@@ -47,23 +47,53 @@ class MemoryNetwork:
         self._next_port = _FIRST_PORT
 
     def partition(self, one: Iterable[object], other: Iterable[object]) -> None:
-        """Lose every message between two sides; pending requests time out, as behind a pulled cable."""
+        """Lose every message between two sides, in both directions. Pending requests time out.
+
+        Args:
+            one: The hosts of one side.
+            other: The hosts of the other side.
+        """
         self.plan.partition(one, other)
 
     def cut(self, sources: Iterable[object], targets: Iterable[object], kinds: Iterable[Kind] = BOTH) -> None:
-        """Lose messages from `sources` to `targets`, in this direction only."""
+        """Lose messages from `sources` to `targets`, in this direction only.
+
+        Args:
+            sources: The sending hosts.
+            targets: The receiving hosts.
+            kinds: The messages that are lost: requests, replies or both.
+        """
         self.plan.cut(sources, targets, kinds)
 
     def isolate(self, host: object) -> None:
-        """Lose every message to and from one host."""
+        """Lose every message to and from one host.
+
+        Args:
+            host: The host.
+        """
         self.plan.isolate(host)
 
     def heal(self, *hosts: object) -> None:
-        """Undo every cut, or those that touch one of `hosts`."""
+        """Undo cuts and isolations.
+
+        Args:
+            hosts: The hosts to heal, with all their links; none for all hosts.
+        """
         self.plan.heal(*hosts)
 
     def bind(self, transport: MemoryTransport, listener: Listener) -> Endpoint:
-        """Assign an address to a listener. Raises `OSError` if the address is in use."""
+        """Assign an address to a listener.
+
+        Args:
+            transport: The transport that serves the listener.
+            listener: The wanted address; port 0 takes a free port, and an empty host the transport's own.
+
+        Returns:
+            The assigned address.
+
+        Raises:
+            OSError: The address is in use.
+        """
         port = listener.port
         if port == 0:
             port, self._next_port = self._next_port, self._next_port + 1
@@ -75,7 +105,11 @@ class MemoryNetwork:
         return endpoint
 
     def unbind(self, transport: MemoryTransport) -> None:
-        """Refuse connections to this transport from now on."""
+        """Refuse connections to a transport from now on.
+
+        Args:
+            transport: The transport, which has ended.
+        """
         self._serving = {at: serving for at, serving in self._serving.items() if serving.transport is not transport}
 
     def serving(self, endpoint: Endpoint) -> _Serving | None:
@@ -166,7 +200,11 @@ class MemoryTransport:
         self._timer = Timer(self._outstanding, self._expire, self._settle)
 
     def listen(self, listener: Listener) -> Endpoint:
-        """Bind now; the transport serves peers once `run` has begun. Raises `OSError` if the address is in use."""
+        """Bind now; the transport serves peers once `run` has begun. See `Transport.listen`.
+
+        Raises:
+            OSError: The address is in use.
+        """
         return self.network.bind(self, listener)
 
     def wake(self) -> None:
@@ -217,7 +255,7 @@ class MemoryTransport:
         self._timer.start(token, now + timeout_ms / 1000)
         serving = self.network.serving(endpoint)
         if serving is None:
-            self._be_refused(endpoint, token, now)
+            self._refuse(endpoint, token, now)
             return
         api_key = type(message).__schema__.api_key
         assert api_key is not None, type(message)
@@ -240,7 +278,7 @@ class MemoryTransport:
     def keep_connected(self, endpoints: Collection[Endpoint], client_id: str) -> None:
         """Nothing to do; see `Transport.keep_connected`."""
 
-    def _be_refused(self, endpoint: Endpoint, token: int, now: float) -> None:
+    def _refuse(self, endpoint: Endpoint, token: int, now: float) -> None:
         """No transport listens there: the peer's host reports that, if both messages get through."""
         plan, host = self.network.plan, self.network.host_of(endpoint)
         if plan.is_cut(host, self.host, Kind.REPLY):
@@ -331,7 +369,7 @@ class MemoryTransport:
         self._incoming.pop(link, None)
         if link.closed:
             return
-        self._tell_gone(link)
+        self._report_gone(link)
         client, tokens = link.client, list(link.tokens)
         arrivals = link.arrivals(self.network.plan, Kind.REPLY, trio.current_time())
         link.closed = True
@@ -340,7 +378,7 @@ class MemoryTransport:
                 failed = Failed(token, Cause.RESET, f"{self.host}: the peer closed the connection")
                 client._timer.at(at, partial(client._finish, failed))
 
-    def _tell_gone(self, link: _Link) -> None:
+    def _report_gone(self, link: _Link) -> None:
         """A peer's connection is closed: report the requests that need no answer any more."""
         if link.open and self._deliver is not None and not self._ended:
             gone = Gone(tuple(link.open.values()))
@@ -366,7 +404,7 @@ class MemoryTransport:
         link.closed = True
         link.server._incoming.pop(link, None)
         if not self.network.plan.is_cut(self.host, link.server.host, Kind.REQUEST):
-            link.server._tell_gone(link)
+            link.server._report_gone(link)
 
     def _expire(self, token: int) -> None:
         """A request timed out: close its connection, as `WireTransport` does."""

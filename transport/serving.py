@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from msgspec import Struct
 
 from transport.limited_log import LimitedLog
-from transport.protocol.connection import Gone, Request
+from transport.protocol.inbound import Gone, Request
 from transport.protocol.limits import ADMIN, MAX_FRAME_BYTES, REQUESTS
 from transport.shares import Shares
 
@@ -144,7 +144,7 @@ class Serving:
         """
         self._later = later
         self._now = now
-        self._favoured: frozenset[str] = frozenset()
+        self._reserved: frozenset[str] = frozenset()
         self._members: dict[Member, None] = {}
         self._per_address: dict[str, int] = {}
         self._queues: dict[str, deque[Member]] = {}
@@ -165,9 +165,9 @@ class Serving:
 
     # Admission
 
-    def favour(self, addresses: frozenset[str]) -> None:
+    def reserve(self, addresses: frozenset[str]) -> None:
         """Reserve room for peers at these addresses: the peers that this node keeps connections to."""
-        self._favoured = addresses
+        self._reserved = addresses
         for member in self._members:
             if member.is_trusted is not self.is_trusted(member.address):
                 self.charge(member, 0, 0)
@@ -176,11 +176,11 @@ class Serving:
 
     def is_trusted(self, address: str) -> bool:
         """Whether this is the address of a voter."""
-        return address in self._favoured
+        return address in self._reserved
 
     def has_reserve(self, address: str) -> bool:
         """Whether connections and descriptors are reserved for this address: a voter's, or this machine's own."""
-        return address in self._favoured or is_loopback(address)
+        return address in self._reserved or is_loopback(address)
 
     def refusal(self, address: str) -> str | None:
         """Why a new connection from this address is refused, as a text; None if the connection is accepted."""

@@ -8,12 +8,14 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Final
 
 import trio
 
 from transport.addresses import (
     ADDRESS_SECONDS,
+    NO_ADDRESS,
+    PEER_CLOSED,
+    SILENT_ADDRESS,
     Address,
     bind,
     bound_to,
@@ -23,16 +25,15 @@ from transport.addresses import (
     reason_of,
     refuse_itself,
     resolve,
+    set_options,
     text_of,
 )
 from transport.channels import MOST_READ_BYTES, READ_BYTES, Channel, Owner, Socket
-from transport.descriptors import CANNOT_ACCEPT, OUT_OF_DESCRIPTORS, SpareDescriptors
+from transport.descriptors import ACCEPT_PAUSE_SECONDS, CANNOT_ACCEPT, OUT_OF_DESCRIPTORS, SpareDescriptors
 from transport.interface import Cause, Endpoint, Listener
 from transport.limited_log import LimitedLog
 
 log = logging.getLogger("transport")
-
-_ACCEPT_PAUSE_S: Final = 0.1
 
 
 class StreamSockets:
@@ -103,7 +104,7 @@ class StreamSockets:
                     self._log.write(logging.WARNING, "accept", CANNOT_ACCEPT, listener.name, reason_of(failed))
                     is_short = failed.errno in OUT_OF_DESCRIPTORS and self._spares.spend()
                     if not is_short:
-                        await trio.sleep(_ACCEPT_PAUSE_S)
+                        await trio.sleep(ACCEPT_PAUSE_SECONDS)
                         continue
                     # A spare descriptor: this closes the peer again unless it has a reserve, and so reaches the
                     # peers behind it in the backlog.
@@ -145,7 +146,7 @@ class StreamSockets:
 
 async def _connect_to_first(addresses: list[Address]) -> trio.socket.SocketType | tuple[Cause, str]:
     """A socket connected to the first address that accepts; the failure, if none does."""
-    failure: tuple[Cause, str] = (Cause.TIMEOUT, "the host has no address")
+    failure: tuple[Cause, str] = (Cause.TIMEOUT, NO_ADDRESS)
     for left, (family, address) in zip(reversed(range(len(addresses))), addresses, strict=True):
         attempt = trio.socket.socket(family, socket.SOCK_STREAM)
         try:
@@ -154,7 +155,7 @@ async def _connect_to_first(addresses: list[Address]) -> trio.socket.SocketType 
             refuse_itself(attempt.getsockname(), attempt.getpeername())
         except trio.TooSlowError:
             attempt.close()
-            failure = clearer(failure, (Cause.TIMEOUT, "no address answers in time"))
+            failure = clearer(failure, (Cause.TIMEOUT, SILENT_ADDRESS))
         except OSError as failed:
             attempt.close()
             failure = clearer(failure, (cause_of(failed), reason_of(failed)))
@@ -185,8 +186,7 @@ class _Connection:
     ) -> None:
         """Move bytes in both directions until either side closes; within `scope`."""
         with connected:
-            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            set_options(connected)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._write_all, connected, channel)
                 cause, detail = await self._read_all(connected, channel, batch_delivered)
@@ -205,7 +205,7 @@ class _Connection:
             except OSError as failed:
                 return cause_of(failed), reason_of(failed)
             if not data:
-                return Cause.RESET, "the peer closed the connection"
+                return Cause.RESET, PEER_CLOSED
             read_bytes = max(READ_BYTES, min(channel.on_data(data), MOST_READ_BYTES))
             batch_delivered()
 

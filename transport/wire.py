@@ -1,7 +1,7 @@
 """`WireTransport`: Kafka's wire protocol over any sockets (Kafka: `SocketServer` and `NetworkClient` together).
 
-This module tracks the connection and the timeout of each request. A `Sockets` moves bytes; `channels` and
-`protocol.connection` interpret them.
+This module tracks the connection and the timeout of each request. A `Sockets` moves bytes;
+`server_channel` and `client_channel` interpret them.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ import trio
 
 from metadata_log.serde import Message
 from transport.addresses import addresses_of
-from transport.channels import ClientChannel, ClientOptions, Owner, ServerChannel, Socket, Sockets
+from transport.channels import Owner, Socket, Sockets
+from transport.client_channel import ClientChannel, ClientOptions
 from transport.interface import Cause, Endpoint, Failed, Inbound, Listener, Reply, Request, no_more
 from transport.protocol.apis import APIS, Api
 from transport.protocol.limits import MAX_FRAME_BYTES
+from transport.server_channel import ServerChannel
 from transport.serving import BUDGET_BYTES, INT_MAX, MAX_CONNECTIONS, Serving, ServingLimits, address_of
 from transport.timer import Timer
 
@@ -33,22 +35,25 @@ _KEEP_APART_SECONDS: Final = 0.05
 
 
 class WireTransport:
-    """A `Transport` over the sockets of `make_sockets`. See `Transport` for the contract.
+    """A `Transport` in Kafka's wire protocol over any sockets. See `Transport` for the contract.
+
+    Kafka: `SocketServer` and `NetworkClient`.
 
     Args:
         make_sockets: Makes the sockets' event loop for its owner.
         listeners: The addresses that `run` binds; `listen` binds at once.
         served: The APIs that peers may request, by key. A request for another API closes its connection, as in Kafka.
-        max_frame_bytes: Kafka's `socket.request.max.bytes`.
-        max_idle_ms: Kafka's `connections.max.idle.ms`: an idle connection is closed after this time.
-        max_connections: Kafka's `max.connections`.
-        max_connections_per_ip: Kafka's `max.connections.per.ip`.
+        max_frame_bytes: Kafka's `socket.request.max.bytes`: the most bytes of one frame.
+        max_idle_ms: Kafka's `connections.max.idle.ms`: an idle connection is closed after these milliseconds.
+        max_connections: Kafka's `max.connections`: the most connections of peers.
+        max_connections_per_ip: Kafka's `max.connections.per.ip`: the most connections of one address.
         max_connections_per_ip_overrides: Kafka's `max.connections.per.ip.overrides`: limits by host name or address.
-        max_received_bytes: Kafka's `queued.max.request.bytes`; 0 for 64 MiB, or twice the largest request.
-        max_unsent_bytes: The bound of answers that peers have not read, in bytes.
-        stalled_ms: A peer without progress for this time is disconnected.
-        backoff_ms: The first reconnect backoff, Kafka's `reconnect.backoff.ms` of a raft client.
-        backoff_max_ms: The largest reconnect backoff.
+        max_received_bytes: Kafka's `queued.max.request.bytes`: the most bytes of requests without an answer; 0 for
+            64 MiB, or twice the largest request.
+        max_unsent_bytes: The most bytes of answers that peers have not read.
+        stalled_ms: The milliseconds after which a peer without progress is disconnected.
+        backoff_ms: Kafka's `reconnect.backoff.ms` of a raft client: the first pause before a new connection.
+        backoff_max_ms: The longest pause before a new connection, in milliseconds.
     """
 
     def __init__(
@@ -111,7 +116,11 @@ class WireTransport:
         self._timer = Timer(self._outstanding, self._expire, self.batch_delivered)
 
     def listen(self, listener: Listener) -> Endpoint:
-        """Bind now and return the bound address. Raises `OSError`, with the address in its text."""
+        """Bind now; see `Transport.listen`.
+
+        Raises:
+            OSError: The address is unknown or in use; the text names the address.
+        """
         endpoint = self._sockets.listen(listener)
         self.endpoints[listener.name] = endpoint
         return endpoint
@@ -164,17 +173,17 @@ class WireTransport:
             self.later(self._keep_on, _KEEP_SECONDS)
         self._kept[client_id] = tuple(endpoints)
         self.later(self._connect_kept)
-        self.later(self._favour)
+        self.later(self._reserve)
 
-    def _favour(self) -> None:
-        """Resolve the addresses of the kept peers, for `Serving.favour`."""
-        assert self._nursery is not None, "the timer runs in it"
-        self._nursery.start_soon(self._favour_kept)
+    def _reserve(self) -> None:
+        """Resolve the addresses of the kept peers, for `Serving.reserve`."""
+        assert self._nursery is not None, "the transport is not running"
+        self._nursery.start_soon(self._reserve_for_kept)
 
-    async def _favour_kept(self) -> None:
+    async def _reserve_for_kept(self) -> None:
         """Resolve the names again from time to time: a voter may have moved."""
         hosts = {endpoint.host for endpoints in self._kept.values() for endpoint in endpoints}
-        self.serving.favour(frozenset([address for host in hosts for address in await addresses_of(host)]))
+        self.serving.reserve(frozenset([address for host in hosts for address in await addresses_of(host)]))
 
     async def _override(self) -> None:
         """Resolve the hosts of `max.connections.per.ip.overrides` once; as in Kafka, a host may be a name."""
@@ -270,7 +279,7 @@ class WireTransport:
         active_since = self.now() - longest
         self.serving.close_idle()
         if self._kept:
-            self._favour()
+            self._reserve()
         for key, peer in list(self._peers.items()):
             if peer.last_active < active_since and peer.is_idle:
                 peer.end(Cause.CLOSED, "idle")

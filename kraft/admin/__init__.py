@@ -7,22 +7,10 @@ async with open_admin([Endpoint("127.0.0.1", 9093)]) as admin:
 """
 
 from kraft.admin.acls import AclFilter, acl_text, create_acls, delete_acls, describe_acls
-from kraft.admin.client import (
-    AdminClient,
-    AdminError,
-    ClusterDescription,
-    ConfigChange,
-    NoController,
-    Operation,
-    QuorumDescription,
-    ReplicaDescription,
-    RequestRefused,
-    ResourceType,
-    SomeRefused,
-    open_admin,
-    unregister_broker,
-)
+from kraft.admin.client import AdminClient, ConfigChange, Operation, ResourceType, open_admin, unregister_broker
 from kraft.admin.configs import ConfigSource, Setting, alter_quotas, describe_configs, entity_name
+from kraft.admin.descriptions import ClusterDescription, QuorumDescription, ReplicaDescription
+from kraft.admin.errors import AdminError, NoController, RequestRefused, SomeRefused
 from kraft.admin.features import Feature, Features, UpgradeType, describe_features, update_features
 from kraft.admin.partitions import (
     ElectionOutcome,

@@ -31,7 +31,7 @@ LITERAL: Final = PATTERN_TYPES.index("LITERAL")
 
 
 class AclFilter(Struct, frozen=True, kw_only=True):
-    """Selects ACLs; None and `ANY` match everything.
+    """Selects ACLs by Kafka's codes; None and `ANY` match everything (Kafka: `AclBindingFilter`, KIP-290).
 
     The pattern type MATCH (2) with a name selects each ACL that applies to a resource of that name.
     """
@@ -45,7 +45,7 @@ class AclFilter(Struct, frozen=True, kw_only=True):
     permission_type: int = ANY
 
 
-def _in_words_of_kafka(wanted: AclFilter) -> dict[str, Any]:
+def _filter_fields(wanted: AclFilter) -> dict[str, Any]:
     """The fields of a filter, for requests that describe and for requests that delete."""
     return {
         "resource_type_filter": wanted.resource_type,
@@ -59,8 +59,20 @@ def _in_words_of_kafka(wanted: AclFilter) -> dict[str, Any]:
 
 
 async def describe_acls(admin: AdminClient, wanted: AclFilter) -> tuple[Acl, ...]:
-    """The ACLs that match a filter, in order; raises `RequestRefused` and `NoController`."""
-    request = DescribeAclsRequest(**_in_words_of_kafka(wanted))
+    """The ACLs that match a filter (Kafka: `Admin.describeAcls`).
+
+    Args:
+        admin: The client.
+        wanted: The filter.
+
+    Returns:
+        The ACLs, ordered by their fields.
+
+    Raises:
+        RequestRefused: The cluster has no authorizer, or the caller has no permission.
+        NoController: No controller answered in time.
+    """
+    request = DescribeAclsRequest(**_filter_fields(wanted))
     answer = await admin.ask_active(request, DescribeAclsResponse, _describe_refusal)
     return _in_order(
         Acl(
@@ -78,7 +90,16 @@ async def describe_acls(admin: AdminClient, wanted: AclFilter) -> tuple[Acl, ...
 
 
 async def create_acls(admin: AdminClient, acls: Sequence[Acl]) -> None:
-    """Create ACLs, each separately; an existing ACL stays. Raises `SomeRefused` and `NoController`."""
+    """Create ACLs, each separately; an existing ACL stays (Kafka: `Admin.createAcls`).
+
+    Args:
+        admin: The client.
+        acls: The ACLs.
+
+    Raises:
+        SomeRefused: The controller refused some ACLs. The names are those of `acl_text`.
+        NoController: No controller answered in time.
+    """
     creations = [
         AclCreation(
             resource_type=acl.resource_type,
@@ -100,8 +121,20 @@ async def create_acls(admin: AdminClient, acls: Sequence[Acl]) -> None:
 
 
 async def delete_acls(admin: AdminClient, wanted: AclFilter) -> tuple[Acl, ...]:
-    """Delete the ACLs that match a filter, and return them. Raises `SomeRefused` and `NoController`."""
-    request = DeleteAclsRequest(filters=[DeleteAclsFilter(**_in_words_of_kafka(wanted))])
+    """Delete the ACLs that match a filter (Kafka: `Admin.deleteAcls`).
+
+    Args:
+        admin: The client.
+        wanted: The filter.
+
+    Returns:
+        The deleted ACLs, ordered by their fields.
+
+    Raises:
+        SomeRefused: The controller refused the filter or some ACLs.
+        NoController: No controller answered in time.
+    """
+    request = DeleteAclsRequest(filters=[DeleteAclsFilter(**_filter_fields(wanted))])
     answer = await admin.ask_about_each(request, DeleteAclsResponse, _deleted)
     return _in_order(acl for result in answer.filter_results for acl, _, _ in _matching(result))
 

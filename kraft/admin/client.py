@@ -1,10 +1,11 @@
-"""The client for administration: finds the active controller, sends requests, follows a change of leadership (Kafka:
-`KafkaAdminClient` with `bootstrap.controllers`, KIP-919).
+"""The client for administration: finds the active controller, sends requests, follows a change of leadership.
+
+Kafka: `KafkaAdminClient` with `bootstrap.controllers`, KIP-919.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from enum import IntEnum
 from itertools import count
@@ -14,8 +15,10 @@ from typing import Final, TypeVar
 import trio
 from msgspec import Struct
 
+from kraft.admin.descriptions import ClusterDescription, QuorumDescription, quorum_description, quorum_error
+from kraft.admin.errors import AdminError, NoController, RequestRefused, SomeRefused
 from metadata_log.serde import Message
-from metadata_log.types import METADATA_PARTITION, METADATA_TOPIC, Uuid
+from metadata_log.types import METADATA_PARTITION, METADATA_TOPIC
 from transport.interface import Cause, Endpoint, Failed, Gone, Inbound, Reply, Request, Transport
 from transport.protocol.errors import Error
 from transport.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
@@ -24,8 +27,6 @@ from transport.protocol.messages.describe_quorum import (
     DescribeQuorumRequestPartitionData,
     DescribeQuorumRequestTopicData,
     DescribeQuorumResponse,
-    DescribeQuorumResponsePartitionData,
-    ReplicaState,
 )
 from transport.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -63,65 +64,6 @@ _MOVED: Final = frozenset(
 """The errors that mean "not here" or "not now"."""
 
 
-class AdminError(Exception):
-    """The cluster could not be reached, or refused a request. `hint` suggests what the operator can do."""
-
-    def __init__(self, what: str, *, hint: str | None = None) -> None:
-        super().__init__(what)
-        self.hint = hint
-
-
-class NoController(AdminError):
-    """No active controller was found, or none answered in time. The requested change may have been made
-    nevertheless."""
-
-
-class RequestRefused(AdminError):
-    """The active controller refused the request, or the part about `name`, and changed nothing for that part."""
-
-    def __init__(self, error: Error, text: str | None, *, name: str = "", hint: str | None = None) -> None:
-        super().__init__(": ".join(part for part in (name, error.name, text or error.message) if part), hint=hint)
-        self.error = error
-        self.name = name
-
-
-class SomeRefused(AdminError):
-    """The controller refused the items in `refused`, by name. It has changed all others."""
-
-    def __init__(self, refused: Mapping[str, RequestRefused]) -> None:
-        super().__init__("; ".join(map(str, refused.values())))
-        self.refused = dict(refused)
-
-
-class ClusterDescription(Struct, frozen=True, kw_only=True):
-    """The controllers of a cluster; `controller_id` is the active one, -1 if none is known."""
-
-    cluster_id: str
-    controller_id: int
-    controllers: tuple[tuple[int, Endpoint], ...]
-
-
-class ReplicaDescription(Struct, frozen=True, kw_only=True):
-    """One voter or observer, as the leader reports it. Times are milliseconds since 1970; -1 means "not known"."""
-
-    id: int
-    directory_id: Uuid
-    log_end_offset: int
-    last_fetch_ms: int
-    last_caught_up_ms: int
-    listeners: tuple[tuple[str, Endpoint], ...] = ()
-
-
-class QuorumDescription(Struct, frozen=True, kw_only=True):
-    """The quorum as its leader reports it, in the leader's order."""
-
-    leader_id: int
-    leader_epoch: int
-    high_watermark: int
-    voters: tuple[ReplicaDescription, ...]
-    observers: tuple[ReplicaDescription, ...]
-
-
 class Operation(IntEnum):
     """The change to a setting (Kafka: `AlterConfigOp.OpType`)."""
 
@@ -141,12 +83,14 @@ class ResourceType(IntEnum):
 
 
 class ConfigChange(Struct, frozen=True, kw_only=True):
-    """One change of one setting; `value` is None only for `DELETE`."""
+    """One change of one setting (Kafka: `AlterConfigOp`)."""
 
     resource_type: ResourceType
     resource_name: str
+    """The topic, group or subscription; a broker's id, or empty for the default of all brokers."""
     key: str
     value: str | None
+    """None only for `DELETE`."""
     operation: Operation = Operation.SET
 
 
@@ -200,21 +144,39 @@ class AdminClient:
             waiting.done.set()
 
     async def describe_cluster(self) -> ClusterDescription:
-        """The cluster's id and controllers, from the first controller that knows the active one."""
+        """The cluster's id and controllers, from the first controller that knows the active one (KIP-919).
+
+        Raises:
+            NoController: No controller knew the active one in time.
+            AdminError: A server is no controller of Kafka 3.7 or later.
+        """
         return await self._in_time(self._find_cluster)
 
     async def describe_quorum(self) -> QuorumDescription:
-        """The quorum, from its leader."""
+        """The quorum, from its leader (Kafka: `Admin.describeMetadataQuorum`, KIP-595).
+
+        Raises:
+            RequestRefused: The caller has no permission.
+            NoController: No leader answered in time.
+        """
         partition = DescribeQuorumRequestPartitionData(partition_index=METADATA_PARTITION)
         topic = DescribeQuorumRequestTopicData(topic_name=METADATA_TOPIC, partitions=[partition])
         request = DescribeQuorumRequest(topics=[topic])
-        return _quorum(await self.ask_active(request, DescribeQuorumResponse, _quorum_error))
+        return quorum_description(await self.ask_active(request, DescribeQuorumResponse, quorum_error))
 
     async def alter_configs(self, changes: Sequence[ConfigChange], *, validate_only: bool = False) -> None:
         """Change settings, all or none of each resource; returns once the changes are committed.
 
-        Raises `RequestRefused` for the first resource refused; other resources may have been changed. If the leadership
-        moves meanwhile, the client repeats the request, so an APPEND may happen twice.
+        Kafka: `Admin.incrementalAlterConfigs`, KIP-339. If the leadership moves meanwhile, the client repeats the
+        request, so an APPEND may happen twice.
+
+        Args:
+            changes: The changes, of one or several resources.
+            validate_only: Whether the controller only checks the changes.
+
+        Raises:
+            RequestRefused: The controller refused a resource: the first one, by name. Others may have been changed.
+            NoController: No controller answered in time.
         """
         request = IncrementalAlterConfigsRequest(resources=_resources(changes), validate_only=validate_only)
         _, refused = await self.ask_for_verdicts(request, IncrementalAlterConfigsResponse, _altered)
@@ -222,10 +184,19 @@ class AdminClient:
             raise first
 
     async def ask_active(self, message: Message, answer: type[M], refusal: Callable[[M], Refusal]) -> M:
-        """Send a request to the active controller. Repeat it while the leadership moves or the controller is
-        unreachable.
+        """Send a request to the active controller, again and again while the leadership moves or no controller answers.
 
-        `refusal` extracts the error from a response. Raises `RequestRefused` or `NoController`.
+        Args:
+            message: The request.
+            answer: The class of the response.
+            refusal: Returns the error code and the message of a response.
+
+        Returns:
+            The response, which has no error.
+
+        Raises:
+            RequestRefused: The controller refused the request.
+            NoController: No controller answered in time.
         """
         found, hint = await self._settled(message, answer, lambda found: (refusal(found),))
         error, text = refusal(found)
@@ -236,7 +207,17 @@ class AdminClient:
     async def ask_about_each(self, message: Message, answer: type[M], verdicts: Callable[[M], Iterable[Verdict]]) -> M:
         """As `ask_active`, for a request with several items, each of which is granted or refused separately.
 
-        `verdicts` extracts the outcome of each item from a response. Raises `SomeRefused` or `NoController`.
+        Args:
+            message: The request.
+            answer: The class of the response.
+            verdicts: Returns the outcome of each item of a response.
+
+        Returns:
+            The response.
+
+        Raises:
+            SomeRefused: The controller refused some items.
+            NoController: No controller answered in time.
         """
         found, refused = await self.ask_for_verdicts(message, answer, verdicts)
         if refused:
@@ -287,9 +268,19 @@ class AdminClient:
     async def ask(
         self, endpoint: Endpoint, message: Message, answer: type[M], *, timeout_ms: int = REQUEST_TIMEOUT_MS
     ) -> M | Failed:
-        """Send one request to one controller, once; returns the response, or the cause of the failure.
+        """Send one request to one controller, once.
 
-        Raises `AdminError` if that controller supports no common version of the request, which a retry cannot change.
+        Args:
+            endpoint: The address of the controller.
+            message: The request.
+            answer: The class of the response.
+            timeout_ms: Milliseconds until the request fails.
+
+        Returns:
+            The response, or the cause of the failure.
+
+        Raises:
+            AdminError: That controller supports no common version of the request. A retry cannot change this.
         """
         token = next(self._tokens)
         waiting = self._waiting[token] = _Waiting()
@@ -382,11 +373,15 @@ async def open_admin(
     timeout_ms: int = DEFAULT_TIMEOUT_MS,
     longest_retry_ms: int = RETRY_MS,
 ) -> AsyncIterator[AdminClient]:
-    """A client for the cluster of these controllers, for the duration of the block; over TCP unless `transport` is
-    given.
+    """A client for the cluster of these controllers, for the duration of the block (Kafka: `Admin.create`, KIP-919).
 
-    `timeout_ms` bounds each operation including its retries. The first retry follows after 20 ms; the pause doubles
-    each time, up to `longest_retry_ms`.
+    Args:
+        bootstrap: The addresses of some controllers. The client finds the other controllers itself.
+        transport: The transport that the client runs; None for TCP.
+        client_id: The client id of all requests.
+        timeout_ms: The limit of each operation with its retries, in milliseconds.
+        longest_retry_ms: The longest pause before a retry in milliseconds. The first pause is 20 ms, and each further
+            one is twice as long.
     """
     carrier = TcpTransport() if transport is None else transport
     client = AdminClient(
@@ -420,46 +415,16 @@ def _altered(answer: IncrementalAlterConfigsResponse) -> Iterator[Verdict]:
     return ((each.resource_name, each.error_code, each.error_message) for each in answer.responses)
 
 
-def _quorum_error(answer: DescribeQuorumResponse) -> Refusal:
-    if answer.error_code:
-        return Error.of(answer.error_code), answer.error_message
-    partition = _partition(answer)
-    return Error.of(partition.error_code), partition.error_message
-
-
-def _partition(answer: DescribeQuorumResponse) -> DescribeQuorumResponsePartitionData:
-    return answer.topics[0].partitions[0]
-
-
-def _quorum(answer: DescribeQuorumResponse) -> QuorumDescription:
-    partition = _partition(answer)
-    listeners = {
-        node.node_id: tuple((one.name, Endpoint(one.host, one.port)) for one in node.listeners) for node in answer.nodes
-    }
-
-    def describe(replica: ReplicaState) -> ReplicaDescription:
-        return ReplicaDescription(
-            id=replica.replica_id,
-            directory_id=replica.replica_directory_id,
-            log_end_offset=replica.log_end_offset,
-            last_fetch_ms=replica.last_fetch_timestamp,
-            last_caught_up_ms=replica.last_caught_up_timestamp,
-            listeners=listeners.get(replica.replica_id, ()),
-        )
-
-    return QuorumDescription(
-        leader_id=partition.leader_id,
-        leader_epoch=partition.leader_epoch,
-        high_watermark=partition.high_watermark,
-        voters=tuple(describe(replica) for replica in partition.current_voters),
-        observers=tuple(describe(replica) for replica in partition.observers),
-    )
-
-
 async def unregister_broker(admin: AdminClient, broker_id: int) -> None:
     """Unregister a lost broker (Kafka: `Admin.unregisterBroker`, KIP-185). A live broker registers again.
 
-    Raises `RequestRefused` and `NoController`.
+    Args:
+        admin: The client.
+        broker_id: The id of the broker.
+
+    Raises:
+        RequestRefused: No broker has this id, or the caller has no permission.
+        NoController: No controller answered in time.
     """
     await admin.ask_active(
         UnregisterBrokerRequest(broker_id=broker_id), UnregisterBrokerResponse, _refusal_of_unregistering

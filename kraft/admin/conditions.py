@@ -12,18 +12,13 @@ from typing import Final, TypeVar
 import trio
 from msgspec import Struct
 
-from kraft.admin.client import (
-    CONTROLLERS,
-    AdminClient,
-    AdminError,
-    ClusterDescription,
-    QuorumDescription,
-    ReplicaDescription,
-)
+from kraft.admin.client import CONTROLLERS, AdminClient
+from kraft.admin.descriptions import ClusterDescription, QuorumDescription, ReplicaDescription
+from kraft.admin.errors import AdminError
 from kraft.config import PROTECTED_PROTOCOLS
 from metadata_log.serde import Message
 from metadata_log.types import METADATA_PARTITION, NO_NODE, Uuid
-from transport.channels import NOT_TRIED
+from transport.client_channel import NOT_TRIED
 from transport.interface import Endpoint, Failed
 from transport.protocol.errors import Error
 from transport.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
@@ -35,8 +30,8 @@ ANSWER_MS: Final = 2_000
 """The limit in milliseconds for one controller's response."""
 
 
-class Said(Struct, frozen=True, kw_only=True):
-    """A controller's report: its epoch, and the leader of that epoch as far as known (-1: none)."""
+class EpochReport(Struct, frozen=True, kw_only=True):
+    """A controller's report: its epoch, and the leader of that epoch (-1: unknown)."""
 
     epoch: int
     leader_id: int
@@ -53,18 +48,18 @@ class Progress(Struct, frozen=True, kw_only=True):
 
 
 class Condition(Struct, frozen=True, kw_only=True):
-    """One controller; the id is -1 where only its address is known. If the request failed, `said` is the cause.
-
-    `elsewhere` are the directories from which the node of this id fetches, other than the voter's own. Such a directory
-    means that the voter's disk was lost or replaced.
-    """
+    """The state of one controller."""
 
     id: int
+    """-1 if only the address of the controller is known."""
     endpoint: Endpoint | None
-    said: Said | str
+    report: EpochReport | str
+    """The controller's report, or the cause why the request failed."""
     directory_id: Uuid = Uuid.ZERO
+    """The directory of the voter; zero if unknown."""
     progress: Progress | None = None
-    elsewhere: tuple[Uuid, ...] = ()
+    other_directories: tuple[Uuid, ...] = ()
+    """The other directories with which the node of this id fetches: the voter's disk was lost or replaced."""
 
 
 class Protected(Struct, frozen=True, kw_only=True):
@@ -85,17 +80,17 @@ async def voter_conditions(
 ) -> tuple[Condition, ...]:
     """The state of each voter, in the leader's order. Takes at most `ANSWER_MS`."""
     places = _places(cluster, quorum)
-    said = await _ask_all(admin, places, cluster.cluster_id)
+    reports = await _ask_all(admin, places, cluster.cluster_id)
     return tuple(
         Condition(
             id=voter.id,
             endpoint=place.endpoint if isinstance(place, Protected) else place,
-            said=words,
+            report=report,
             directory_id=voter.directory_id,
             progress=_progress(quorum, voter),
-            elsewhere=tuple(one.directory_id for one in quorum.observers if one.id == voter.id),
+            other_directories=tuple(one.directory_id for one in quorum.observers if one.id == voter.id),
         )
-        for voter, place, words in zip(quorum.voters, places, said, strict=True)
+        for voter, place, report in zip(quorum.voters, places, reports, strict=True)
     )
 
 
@@ -132,10 +127,10 @@ async def conditions_without_leader(admin: AdminClient) -> tuple[Condition, ...]
     named = await _named_controllers(admin)
     unnamed = [(NO_NODE, endpoint) for endpoint in admin.addresses if endpoint not in named.values()]
     some = [*sorted(named.items()), *unnamed]
-    said = await _ask_all(admin, [endpoint for _, endpoint in some], None)
+    reports = await _ask_all(admin, [endpoint for _, endpoint in some], None)
     return tuple(
-        Condition(id=node_id, endpoint=endpoint, said=words)
-        for (node_id, endpoint), words in zip(some, said, strict=True)
+        Condition(id=node_id, endpoint=endpoint, report=report)
+        for (node_id, endpoint), report in zip(some, reports, strict=True)
     )
 
 
@@ -158,23 +153,23 @@ async def _named_controllers(admin: AdminClient) -> dict[int, Endpoint]:
 
 async def _ask_all(
     admin: AdminClient, places: Sequence[Endpoint | Protected | None], cluster_id: str | None
-) -> list[Said | str]:
+) -> list[EpochReport | str]:
     """The reports of the given controllers, in their order."""
-    said: list[Said | str] = ["nothing tells where it listens"] * len(places)
+    reports: list[EpochReport | str] = ["its address is unknown"] * len(places)
 
     async def ask(index: int, endpoint: Endpoint) -> None:
-        said[index] = await _ask(admin, endpoint, cluster_id)
+        reports[index] = await _ask(admin, endpoint, cluster_id)
 
     async with trio.open_nursery() as nursery:
         for index, place in enumerate(places):
             if isinstance(place, Protected):
-                said[index] = str(place)
+                reports[index] = str(place)
             elif place is not None:
                 nursery.start_soon(ask, index, place)
-    return said
+    return reports
 
 
-async def _ask(admin: AdminClient, endpoint: Endpoint, cluster_id: str | None) -> Said | str:
+async def _ask(admin: AdminClient, endpoint: Endpoint, cluster_id: str | None) -> EpochReport | str:
     partition = FetchPartition(partition=METADATA_PARTITION, current_leader_epoch=0, fetch_offset=0)
     topic = FetchTopic(topic_id=Uuid.METADATA_TOPIC, partitions=[partition])
     request = FetchRequest(cluster_id=cluster_id, max_wait_ms=0, topics=[topic])
@@ -184,7 +179,7 @@ async def _ask(admin: AdminClient, endpoint: Endpoint, cluster_id: str | None) -
     if answer.error_code:
         return f"{endpoint}: the controller answers {Error.of(answer.error_code).name}"
     leader = answer.responses[0].partitions[0].current_leader
-    return Said(epoch=leader.leader_epoch, leader_id=leader.leader_id)
+    return EpochReport(epoch=leader.leader_epoch, leader_id=leader.leader_id)
 
 
 async def _answer_of(admin: AdminClient, endpoint: Endpoint, message: Message, answer: type[M]) -> M | str:

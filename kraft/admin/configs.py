@@ -41,10 +41,11 @@ class ConfigSource(IntEnum):
 
 
 class Setting(Struct, frozen=True, kw_only=True):
-    """An effective setting; `value` is None for a secret, which no controller reveals."""
+    """An effective setting of a resource (Kafka: `ConfigEntry`)."""
 
     key: str
     value: str | None
+    """None for a secret, which no controller reveals."""
     source: ConfigSource
     is_sensitive: bool
     is_read_only: bool
@@ -53,10 +54,22 @@ class Setting(Struct, frozen=True, kw_only=True):
 async def describe_configs(
     admin: AdminClient, resource_type: ResourceType, names: Iterable[str], *, keys: Sequence[str] | None = None
 ) -> dict[str, tuple[Setting, ...]]:
-    """The effective settings of each resource, by key, as the active controller sees them.
+    """The effective settings of resources, as the active controller sees them (Kafka: `Admin.describeConfigs`).
 
-    A controller knows only the dynamic settings of a broker, and all settings of itself. Raises `SomeRefused` and
-    `NoController`.
+    A controller knows only the dynamic settings of a broker, and all settings of itself.
+
+    Args:
+        admin: The client.
+        resource_type: The type of all these resources.
+        names: The names of the resources; ids for brokers and controllers.
+        keys: The wanted settings; None for all of them.
+
+    Returns:
+        The settings of each resource, ordered by key.
+
+    Raises:
+        SomeRefused: The controller refused some resources, by their names.
+        NoController: No controller answered in time.
     """
     resources = [
         DescribeConfigsResource(
@@ -87,10 +100,17 @@ async def describe_configs(
 async def alter_quotas(
     admin: AdminClient, entity: Entity, changes: Mapping[str, float | None], *, validate_only: bool = False
 ) -> None:
-    """Set quotas of users, clients or IP addresses; the value None removes a quota.
+    """Set quotas of users, clients or IP addresses (Kafka: `Admin.alterClientQuotas`, KIP-546).
 
-    `entity` is as in an image: (("user", "alice"),), with the name None for the default entity. Raises
-    `SomeRefused` and `NoController`.
+    Args:
+        admin: The client.
+        entity: The entity as in an image: (("user", "alice"),), with the name None for the default entity.
+        changes: The quotas by key, such as bytes per second; None removes a quota.
+        validate_only: Whether the controller only checks the change.
+
+    Raises:
+        SomeRefused: The controller refused the change, by the name of `entity_name`.
+        NoController: No controller answered in time.
     """
     entry = AlterClientQuotasRequestEntryData(
         entity=[AlterClientQuotasRequestEntityData(entity_type=kind, entity_name=name) for kind, name in entity],

@@ -26,23 +26,36 @@ class UpgradeType(IntEnum):
 
 
 class Feature(Struct, frozen=True):
-    """A feature with the levels that the active controller supports; `finalized` is the cluster's level, 0 for none."""
+    """One feature of the cluster (Kafka: `SupportedVersionRange`, `FinalizedVersionRange`)."""
 
     name: str
     lowest: int
+    """The lowest level that the active controller supports; 0 for a feature that the controller does not know."""
     highest: int
+    """The highest level that the active controller supports."""
     finalized: int
+    """The level of the cluster; 0 for none."""
 
 
 class Features(Struct, frozen=True):
-    """All features by name, and the epoch of the finalized levels: the offset of their last change."""
+    """All features of the cluster (Kafka: `FeatureMetadata`)."""
 
     features: tuple[Feature, ...]
+    """The features, ordered by name."""
     epoch: int
+    """The epoch of the finalized levels: the offset of their last change."""
 
 
 async def describe_features(admin: AdminClient) -> Features:
-    """The features as the active controller reports them; raises `RequestRefused` and `NoController`."""
+    """The features as the active controller reports them (Kafka: `Admin.describeFeatures`, KIP-584).
+
+    Args:
+        admin: The client.
+
+    Raises:
+        RequestRefused: The controller refused the request.
+        NoController: No controller answered in time.
+    """
     request = ApiVersionsRequest(client_software_name=_NAME, client_software_version=version(_NAME))
     answer = await admin.ask_active(request, ApiVersionsResponse, _describe_refusal)
     finalized = {each.name: each.max_version_level for each in answer.finalized_features}
@@ -59,9 +72,17 @@ async def describe_features(admin: AdminClient) -> Features:
 async def update_features(
     admin: AdminClient, levels: Mapping[str, int], upgrade_type: UpgradeType, *, validate_only: bool = False
 ) -> None:
-    """Finalize these levels, all or none; level 0 removes a feature.
+    """Finalize levels of features, all or none (Kafka: `Admin.updateFeatures`, KIP-584, KIP-1022).
 
-    Raises `RequestRefused` for the first level that cannot be set, and `NoController`.
+    Args:
+        admin: The client.
+        levels: The level of each feature; 0 removes a feature.
+        upgrade_type: The permitted direction of the changes.
+        validate_only: Whether the controller only checks the levels.
+
+    Raises:
+        RequestRefused: A level cannot be set; the message names the first such feature.
+        NoController: No controller answered in time.
     """
     updates = [
         FeatureUpdateKey(

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from kraft.admin.client import REQUEST_TIMEOUT_MS, AdminClient, Refusal, RequestRefused, Verdict
+from kraft.admin.client import REQUEST_TIMEOUT_MS, AdminClient, Refusal, Verdict
+from kraft.admin.errors import RequestRefused
 from transport.protocol.errors import Error
 from transport.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -35,31 +36,33 @@ class TopicPartition(NamedTuple):
 
 
 class Reassignment(Struct, frozen=True):
-    """A reassignment in progress; `replicas` are all current replicas of the partition."""
+    """A reassignment in progress (Kafka: `PartitionReassignment`, KIP-455)."""
 
     of: TopicPartition
     replicas: tuple[int, ...]
+    """All current replicas of the partition, those of the two other fields included."""
     adding: tuple[int, ...]
     removing: tuple[int, ...]
 
 
 class ElectionType(IntEnum):
-    """The kind of election: the first replica of the list, or any live replica, even with loss of records."""
+    """The kind of an election of a partition's leader (Kafka: `ElectionType`, KIP-460)."""
 
     PREFERRED = 0
+    """Elect the first replica of the list."""
     UNCLEAN = 1
+    """Elect any live replica, even with loss of records, if no replica in sync is alive."""
 
 
 class ElectionOutcome(Struct, frozen=True):
-    """The partitions that have another leader now, those that needed no election, and the refusals by names like
-    `orders-0`.
-
-    The outcome of an election of all partitions lists only those that needed one.
-    """
+    """The outcome of an election for each partition. An election of all partitions lists only those that needed one."""
 
     elected: tuple[TopicPartition, ...]
+    """The partitions that have another leader now."""
     not_needed: tuple[TopicPartition, ...]
+    """The partitions that needed no election."""
     refused: dict[str, RequestRefused]
+    """The refusals by names such as `orders-0`."""
 
 
 async def alter_reassignments(
@@ -68,10 +71,18 @@ async def alter_reassignments(
     *,
     allow_replication_factor_change: bool = True,
 ) -> None:
-    """Begin to reassign each partition to these brokers. None cancels a reassignment and restores the former brokers.
+    """Begin to reassign partitions (Kafka: `Admin.alterPartitionReassignments`, KIP-455).
 
-    Returns once the change is committed; the brokers copy data afterwards, see `list_reassignments`. Raises
-    `SomeRefused` with names such as `orders-0`, and `NoController`.
+    Returns once the change is committed. The brokers copy data afterwards; see `list_reassignments`.
+
+    Args:
+        admin: The client.
+        wanted: The brokers of each partition. None cancels a reassignment and restores the former brokers.
+        allow_replication_factor_change: Whether a partition may get more or fewer replicas than before (KIP-860).
+
+    Raises:
+        SomeRefused: The controller refused some partitions, by names such as `orders-0`.
+        NoController: No controller answered in time.
     """
     topics: dict[str, list[ReassignablePartition]] = defaultdict(list)
     for one, replicas in wanted.items():
@@ -86,7 +97,18 @@ async def alter_reassignments(
 
 
 async def list_reassignments(admin: AdminClient) -> tuple[Reassignment, ...]:
-    """The reassignments in progress, by topic and partition; raises `RequestRefused` and `NoController`."""
+    """The reassignments in progress (Kafka: `Admin.listPartitionReassignments`, KIP-455).
+
+    Args:
+        admin: The client.
+
+    Returns:
+        The reassignments, ordered by topic and partition.
+
+    Raises:
+        RequestRefused: The caller has no permission.
+        NoController: No controller answered in time.
+    """
     request = ListPartitionReassignmentsRequest(timeout_ms=REQUEST_TIMEOUT_MS, topics=None)
     answer = await admin.ask_active(request, ListPartitionReassignmentsResponse, _list_refusal)
     found = [
@@ -105,7 +127,19 @@ async def list_reassignments(admin: AdminClient) -> tuple[Reassignment, ...]:
 async def elect_leaders(
     admin: AdminClient, election: ElectionType, partitions: Iterable[TopicPartition] | None
 ) -> ElectionOutcome:
-    """Elect leaders of these partitions, or of all partitions if None; raises `NoController`."""
+    """Elect leaders of partitions (Kafka: `Admin.electLeaders`, KIP-460).
+
+    Args:
+        admin: The client.
+        election: The kind of election.
+        partitions: The partitions; None for all partitions of the cluster.
+
+    Returns:
+        The outcome for each partition. Refusals are a part of it.
+
+    Raises:
+        NoController: No controller answered in time.
+    """
     topics: dict[str, list[int]] = defaultdict(list)
     for one in partitions or ():
         topics[one.topic].append(one.partition)
@@ -116,14 +150,14 @@ async def elect_leaders(
         timeout_ms=REQUEST_TIMEOUT_MS,
     )
     answer, refused = await admin.ask_for_verdicts(request, ElectLeadersResponse, _elected)
-    told = sorted(
+    outcomes = sorted(
         (TopicPartition(each.topic, one.partition_id), one.error_code)
         for each in answer.replica_election_results
         for one in each.partition_result
     )
     return ElectionOutcome(
-        tuple(one for one, code in told if code == Error.NONE),
-        tuple(one for one, code in told if code == Error.ELECTION_NOT_NEEDED),
+        tuple(one for one, code in outcomes if code == Error.NONE),
+        tuple(one for one, code in outcomes if code == Error.ELECTION_NOT_NEEDED),
         refused,
     )
 

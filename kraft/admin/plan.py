@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from kraft.admin.client import AdminError
+from kraft.admin.errors import AdminError
 from kraft.admin.partitions import TopicPartition
 from metadata_log.image import MetadataImage, Partition
 
@@ -15,7 +15,7 @@ from metadata_log.image import MetadataImage, Partition
 def plan_moves(
     image: MetadataImage, topics: Iterable[str], brokers: Sequence[int], *, replication_factor: int | None = None
 ) -> dict[TopicPartition, tuple[int, ...]]:
-    """The new replicas if exactly these brokers shall have these topics, evenly.
+    """The new replicas of topics that are spread evenly over exactly these brokers.
 
     Returns only partitions that change. A replica stays unless its broker is not in the list or has more than its
     share. A new replica goes to a rack that the partition is not in yet, if there is one. Within the rack it goes to

@@ -29,14 +29,14 @@ AS_CONFIGURED: Final = -1
 
 
 class CreatedTopic(Struct, frozen=True, kw_only=True):
-    """A topic as the controller creates it; `configs` are the requested settings and those that differ from
-    defaults."""
+    """A topic as the controller creates it (Kafka: `CreateTopicsResult.TopicMetadataAndConfig`)."""
 
     name: str
     id: Uuid
     partitions: int
     replication_factor: int
     configs: dict[str, str | None]
+    """The requested settings with their values in the cluster."""
 
 
 async def create_topic(
@@ -49,9 +49,23 @@ async def create_topic(
     configs: Mapping[str, str] | None = None,
     validate_only: bool = False,
 ) -> CreatedTopic:
-    """Create a topic; an `assignment` gives the brokers of each partition.
+    """Create a topic (Kafka: `Admin.createTopics`).
 
-    Raises `SomeRefused` with the name of the topic, and `NoController`.
+    Args:
+        admin: The client.
+        name: The name of the topic.
+        partitions: The number of partitions; `AS_CONFIGURED` for the controllers' default.
+        replication_factor: The replicas of each partition; `AS_CONFIGURED` for the controllers' default.
+        assignment: The brokers of each partition, in place of the two numbers.
+        configs: Settings of the topic, by key.
+        validate_only: Whether the controller only checks the request.
+
+    Returns:
+        The topic as created.
+
+    Raises:
+        SomeRefused: The controller refused the topic, by its name.
+        NoController: No controller answered in time.
     """
     wanted = configs or {}
     topic = CreatableTopic(
@@ -77,7 +91,16 @@ async def create_topic(
 
 
 async def delete_topics(admin: AdminClient, names: Iterable[str]) -> None:
-    """Delete topics, each separately; raises `SomeRefused` and `NoController`."""
+    """Delete topics, each separately (Kafka: `Admin.deleteTopics`).
+
+    Args:
+        admin: The client.
+        names: The names of the topics.
+
+    Raises:
+        SomeRefused: The controller refused some topics, by their names.
+        NoController: No controller answered in time.
+    """
     wanted = list(names)
     request = DeleteTopicsRequest(
         topics=[DeleteTopicState(name=name) for name in wanted], topic_names=wanted, timeout_ms=REQUEST_TIMEOUT_MS
@@ -93,9 +116,18 @@ async def grow_topic(
     assignment: Sequence[Sequence[int]] = (),
     validate_only: bool = False,
 ) -> None:
-    """Add partitions to a topic up to the given number; `assignment` gives the brokers of each new one.
+    """Add partitions to a topic (Kafka: `Admin.createPartitions`, KIP-195).
 
-    Raises `SomeRefused` with the name of the topic, and `NoController`.
+    Args:
+        admin: The client.
+        name: The name of the topic.
+        partitions: The number of partitions that the topic has afterwards.
+        assignment: The brokers of each new partition; without it the controller places the replicas.
+        validate_only: Whether the controller only checks the request.
+
+    Raises:
+        SomeRefused: The controller refused the topic, by its name.
+        NoController: No controller answered in time.
     """
     assigned = [CreatePartitionsAssignment(broker_ids=list(brokers)) for brokers in assignment]
     topic = CreatePartitionsTopic(name=name, count=partitions, assignments=assigned or None)

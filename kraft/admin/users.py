@@ -10,7 +10,8 @@ from hashlib import pbkdf2_hmac
 from secrets import token_bytes
 from typing import Final
 
-from kraft.admin.client import AdminClient, AdminError, Verdict
+from kraft.admin.client import AdminClient, Verdict
+from kraft.admin.errors import AdminError
 from metadata_log.image.names import SCRAM_MECHANISMS
 from metadata_log.records.scram import MECHANISMS
 from metadata_log.serde import Message
@@ -28,9 +29,19 @@ _SALT_BYTES: Final = 32
 async def set_password(
     admin: AdminClient, user: str, password: str, *, mechanism: str, iterations: int = DEFAULT_ITERATIONS
 ) -> None:
-    """Set a user's password for a mechanism, `SCRAM-SHA-256` or `SCRAM-SHA-512`.
+    """Set a user's password (Kafka: `UserScramCredentialUpsertion`, KIP-554).
 
-    Raises `SomeRefused` with the name of the user, and `NoController`.
+    Args:
+        admin: The client.
+        user: The name of the user.
+        password: The password, which stays in this process.
+        mechanism: `SCRAM-SHA-256` or `SCRAM-SHA-512`.
+        iterations: The iterations of the key derivation; Kafka accepts 4,096 to 16,384.
+
+    Raises:
+        AdminError: There is no such mechanism.
+        SomeRefused: The controller refused the credential, by the name of the user.
+        NoController: No controller answered in time.
     """
     number = _number(mechanism)
     salt = token_bytes(_SALT_BYTES)
@@ -45,7 +56,18 @@ async def set_password(
 
 
 async def delete_credential(admin: AdminClient, user: str, *, mechanism: str) -> None:
-    """Delete a user's credential for a mechanism; raises errors like `set_password`."""
+    """Delete a user's credential (Kafka: `UserScramCredentialDeletion`, KIP-554).
+
+    Args:
+        admin: The client.
+        user: The name of the user.
+        mechanism: `SCRAM-SHA-256` or `SCRAM-SHA-512`.
+
+    Raises:
+        AdminError: There is no such mechanism.
+        SomeRefused: The user has no such credential, or the caller has no permission.
+        NoController: No controller answered in time.
+    """
     deletion = ScramCredentialDeletion(name=user, mechanism=_number(mechanism))
     await _alter(admin, AlterUserScramCredentialsRequest(deletions=[deletion]))
 

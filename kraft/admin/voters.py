@@ -1,5 +1,7 @@
-"""Changes the voters of a dynamic quorum through its leader (Kafka: `Admin.addRaftVoter`, `removeRaftVoter`;
-KIP-853)."""
+"""Changes the voters of a dynamic quorum through its leader.
+
+Kafka: `Admin.addRaftVoter`, `removeRaftVoter`; KIP-853.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +11,9 @@ from typing import Final
 import trio
 from msgspec import Struct
 
-from kraft.admin.client import (
-    AdminClient,
-    AdminError,
-    ClusterDescription,
-    QuorumDescription,
-    Refusal,
-    ReplicaDescription,
-    RequestRefused,
-)
+from kraft.admin.client import AdminClient, Refusal
+from kraft.admin.descriptions import ClusterDescription, QuorumDescription, ReplicaDescription
+from kraft.admin.errors import AdminError, RequestRefused
 from kraft.admin.features import UpgradeType, update_features
 from kraft.quorum.voters import majority
 from metadata_log.image.features import KRAFT_VERSION
@@ -34,7 +30,7 @@ from transport.protocol.messages.add_raft_voter import Listener
 
 DYNAMIC: Final = {KRAFT_VERSION: 1}
 RETRY_SECONDS: Final = 0.2
-HEARD_SECONDS: Final = 3.0
+FETCH_SECONDS: Final = 3.0
 """More than a fetch timeout: within this time each fetching replica has found a new leader."""
 TIMEOUT_MS: Final = 30_000
 BEHIND_MS: Final = 2_000
@@ -61,11 +57,24 @@ async def add_voter(
     *,
     timeout_ms: int = TIMEOUT_MS,
 ) -> AddedVoter:
-    """Make a controller that has caught up a voter; returns once that is committed.
+    """Make a controller that has caught up a voter (Kafka: `Admin.addRaftVoter`, KIP-853).
 
-    The default of `endpoint` is the controller's registered endpoint. The default of `directory_id` is the directory
-    from which the controller fetches now. "Not now" is retried for `timeout_ms`. Raises `AdminError`, `RequestRefused`
-    and `NoController`. If the caller cancels the call, the leader may add the voter all the same.
+    Returns once the change is committed. If the caller cancels the call, the leader may add the voter all the same.
+
+    Args:
+        admin: The client.
+        node_id: The id of the controller.
+        endpoint: The address of the controller; None for the address that the controller has registered.
+        directory_id: The directory of the controller; None for the directory with which the controller fetches now.
+        timeout_ms: Milliseconds for the leader to make the change, and to wait for a registration.
+
+    Returns:
+        The voter as sent to the leader.
+
+    Raises:
+        AdminError: The node votes already, is no observer, or has not registered an address.
+        RequestRefused: The leader refused the change.
+        NoController: No controller answered in time.
     """
     cluster = await admin.describe_cluster()
     quorum = await admin.describe_quorum()
@@ -87,8 +96,8 @@ async def add_voter(
 
 
 async def _observer(admin: AdminClient, node_id: int) -> ReplicaDescription:
-    """The observer of this id, which a new leader learns of within moments."""
-    deadline = trio.current_time() + HEARD_SECONDS
+    """The observer of this id. A new leader knows each observer after the observer's next Fetch."""
+    deadline = trio.current_time() + FETCH_SECONDS
     while True:
         observers = (await admin.describe_quorum()).observers
         if any(one.id == node_id for one in observers) or trio.current_time() >= deadline:
@@ -125,12 +134,24 @@ def _default_listener(quorum: QuorumDescription) -> str:
 async def remove_voter(
     admin: AdminClient, node_id: int, directory_id: Uuid | None = None, *, force: bool = False
 ) -> Uuid:
-    """Remove a voter; returns its directory id once that is committed. Raises errors like `add_voter`.
+    """Remove a voter (Kafka: `Admin.removeRaftVoter`, KIP-853); returns once the change is committed.
 
-    The majority of the remaining voters has to commit the change. If too few of them keep up with the leader, the call
-    raises `AdminError` without a request. A new leader knows this within moments. With `force` the request is sent in
-    any case: no leader refuses it, neither ours nor Kafka's. Then nothing can be committed before enough voters are
-    back. ours nor Kafka's, and nothing could be committed before one of the others is back.
+    A majority of the remaining voters has to commit the change. No leader checks that, neither ours nor Kafka's.
+
+    Args:
+        admin: The client.
+        node_id: The id of the voter.
+        directory_id: The directory of the voter; needed only if two voters have this id.
+        force: Whether to send the request although too few of the remaining voters keep up with the leader. Then the
+            quorum commits nothing before enough voters are back.
+
+    Returns:
+        The directory of the removed voter.
+
+    Raises:
+        AdminError: No voter has this id, or too few of the remaining voters keep up.
+        RequestRefused: The leader refused the change.
+        NoController: No controller answered in time.
     """
     cluster = await admin.describe_cluster()
     quorum = await admin.describe_quorum()
@@ -146,7 +167,7 @@ async def remove_voter(
 async def _require_majority_without(
     admin: AdminClient, quorum: QuorumDescription, node_id: int, directory_id: Uuid
 ) -> None:
-    deadline = trio.current_time() + HEARD_SECONDS
+    deadline = trio.current_time() + FETCH_SECONDS
     while missing := missing_without(quorum, node_id, directory_id):
         if trio.current_time() >= deadline:
             ids = ", ".join(str(one.id) for one in missing)
@@ -168,11 +189,17 @@ def missing_without(quorum: QuorumDescription, node_id: int, directory_id: Uuid)
 
 
 async def make_dynamic(admin: AdminClient, *, timeout_ms: int = TIMEOUT_MS) -> None:
-    """Raise kraft.version to 1, irreversibly; returns once the log contains the voters, each with its directory.
+    """Raise kraft.version to 1, irreversibly (KIP-853); returns once the log has the voters with their directories.
 
-    Raises `RequestRefused` and `NoController`. Raises `AdminError` if the log lacks the voters after `timeout_ms`: some
-    Kafka releases support dynamic quorums only from the format on. Such a controller stores the level and changes
-    nothing.
+    Args:
+        admin: The client.
+        timeout_ms: Milliseconds until the log must have the voters.
+
+    Raises:
+        AdminError: The log lacks the voters. Some Kafka releases support dynamic quorums only from the format on: such
+            a controller stores the level and changes nothing.
+        RequestRefused: The controller refused the level.
+        NoController: No controller answered in time.
     """
     await update_features(admin, DYNAMIC, UpgradeType.UPGRADE)
     quorum = await admin.describe_quorum()
@@ -188,8 +215,10 @@ async def make_dynamic(admin: AdminClient, *, timeout_ms: int = TIMEOUT_MS) -> N
 
 
 async def _changed(admin: AdminClient, asked: Awaitable[object], is_done: Callable[[QuorumDescription], bool]) -> None:
-    """Wait for the response and the change. The client retries after "not now", which a leader also answers when the
-    change happens later. The second response then is that there is nothing to do.
+    """Wait for the response and the change.
+
+    A leader may answer REQUEST_TIMED_OUT and make the change later. The client then repeats the request, and the leader
+    refuses the second one because the change is made.
     """
     try:
         await asked

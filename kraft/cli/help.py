@@ -25,10 +25,10 @@ class _Formatter(click.HelpFormatter):
         super().write(string.replace(_UNBROKEN_HYPHEN, _HYPHEN))
 
     def write_text(self, text: str) -> None:
-        said, is_docstring, examples = text.partition(_IN_DOCSTRING)
+        text_before, is_docstring, examples = text.partition(_IN_DOCSTRING)
         if is_docstring:
-            if said.strip():
-                super().write_text(said.rstrip().replace(_HYPHEN, _UNBROKEN_HYPHEN))
+            if text_before.strip():
+                super().write_text(text_before.rstrip().replace(_HYPHEN, _UNBROKEN_HYPHEN))
                 self.write_paragraph()
             self._write_examples([line.strip() for line in examples.splitlines()])
         elif text.startswith(_EXAMPLE):
@@ -76,11 +76,11 @@ class _Context(click.Context):
     formatter_class = _Formatter
 
 
-def with_our_help(command: click.Command) -> click.Command:
+def format_help_of(command: click.Command) -> click.Command:
     """Give a command and its subcommands this help format; a group without a subcommand is a usage error."""
     command.context_class = _Context
     if isinstance(command, click.Group):
         command.no_args_is_help = False
         for below in command.commands.values():
-            with_our_help(below)
+            format_help_of(below)
     return command

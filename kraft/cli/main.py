@@ -16,7 +16,7 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from kraft.cli.help import with_our_help
+from kraft.cli.help import format_help_of
 from kraft.cli.mistakes import help_of_bare_group, hint_for, what_is_wrong
 from kraft.cli.pipes import OutputClosed, closed_output_is_no_error, discard_output
 from kraft.config import ConfigError, UsageError
@@ -69,7 +69,7 @@ class _Commands(click.Group):
         module, _, name = _COMMANDS[cmd_name].partition(":")
         command = getattr(import_module(module), name)
         assert isinstance(command, click.Command)
-        return with_our_help(command)
+        return format_help_of(command)
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
@@ -93,7 +93,7 @@ def kraft(debug: bool) -> None:
     """Run and inspect the controller quorum of Apache Kafka, and decode its files."""
 
 
-with_our_help(kraft)
+format_help_of(kraft)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

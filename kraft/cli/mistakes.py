@@ -10,7 +10,7 @@ from typing import Final
 
 import click
 
-from kraft.cli.kafka_habits import in_our_words
+from kraft.cli.kafka_tools import translate_command
 
 _MISSING_COMMAND: Final = "Missing command."
 _NO_SUCH_COMMAND: Final = re.compile(r"No such command '(.*)'\.?", re.DOTALL)
@@ -36,7 +36,7 @@ def what_is_wrong(failed: click.UsageError) -> str:
 def hint_for(failed: click.UsageError, words: Sequence[str]) -> str:
     """A suggestion derived from the words after `kraft`; otherwise a reference to the help."""
     path = failed.ctx.command_path if failed.ctx else "kraft"
-    ours = in_our_words(words)
+    ours = translate_command(words)
     if ours is not None:
         asked = [word.partition("=")[0] for word in words]
         where = " The address is that of a controller, not of a broker." if "--bootstrap-server" in asked else ""

@@ -43,7 +43,7 @@ def read_targets(file: str) -> dict[tuple[str, int], list[int]]:
             raise UsageError(f"partition {each.topic}-{each.partition} is named twice", where=file)
         if any(directory != _ANY for directory in each.log_dirs):
             raise UsageError(
-                f"partition {each.topic}-{each.partition} shall go to a certain log directory",
+                f"partition {each.topic}-{each.partition} names a log directory",
                 where=file,
                 hint="Brokers move replicas between their directories, not controllers: use kafka-reassign-partitions.",
             )

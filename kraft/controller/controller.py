@@ -11,17 +11,16 @@ from functools import partial
 from random import Random
 from typing import Final
 
-from msgspec import Struct, structs
+from msgspec import structs
 
-from kraft.config.described import DescribedSetting
 from kraft.controller.apis import APIS, Write
 from kraft.controller.brokers.broker_heartbeat import fence_silent_broker
-from kraft.controller.brokers.cluster import check_described, describe_cluster, refuse_describe_cluster
+from kraft.controller.brokers.cluster import check_described, describe_cluster
 from kraft.controller.decision.authorizer import AclResource, Authorizer, Denial
 from kraft.controller.decision.broker_sessions import BrokerSessions
 from kraft.controller.decision.caller import ANONYMOUS, Caller
 from kraft.controller.decision.periodic import NO_OP, Periodic
-from kraft.controller.decision.request_context import AdminSettings, DecisionSettings, RequestContext
+from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import (
     ApiError,
     ControllerResult,
@@ -34,12 +33,14 @@ from kraft.controller.decision.result import (
 from kraft.controller.decision.topic_configs import TopicDefaults
 from kraft.controller.envelope import Forwarded, open_envelope, refuse_envelope, seal_in_steps
 from kraft.controller.features.controller_registration import Registrar
-from kraft.controller.features.supported_features import DEFAULT_BOOTSTRAP, activation, check_supported
+from kraft.controller.features.supported_features import activation, check_supported
 from kraft.controller.leftovers import Leftovers
+from kraft.controller.refusals import not_controller_error, refusal
 from kraft.controller.replaying import BatchReplay, SnapshotReplay
 from kraft.controller.security.api_permissions import check_cluster
 from kraft.controller.security.authorized_request import AuthorizedRequest, authorize_items
 from kraft.controller.security.tokens import remove_expired
+from kraft.controller.settings import ControllerSettings
 from kraft.controller.topics.elect_leaders import PER_RUN, balance, elect_uncleanly, imbalanced, leaderless
 from kraft.controller.topics.partition_updates import Member
 from metadata_log.image import ImageHistory, MetadataImage
@@ -49,7 +50,7 @@ from metadata_log.records.metadata import (
     UnregisterBrokerRecord,
 )
 from metadata_log.serde import Message
-from metadata_log.types import NEVER_MS, NO_NODE, OffsetAndEpoch, Uuid
+from metadata_log.types import NEVER_MS, OffsetAndEpoch
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.messages import (
@@ -67,27 +68,6 @@ _SWEEPS_PER_SESSION: Final = 8
 _MOST_SWEEPS_PER_SESSION: Final = 180
 _AGAIN_MS: Final = 10
 """The delay in milliseconds until the next silent broker is fenced, or until an unfinished election run continues."""
-
-
-class ControllerSettings(Struct, frozen=True, kw_only=True):
-    """The settings that decisions depend on.
-
-    `voters` are the configured (id, host, port), ordered by id. `listeners` are this node's advertised
-    (name, host, port). `incarnation_id` is random, and new at each start.
-    """
-
-    cluster_id: str
-    node_id: int
-    incarnation_id: Uuid
-    listeners: tuple[tuple[str, str, int], ...]
-    listener: str
-    voters: tuple[tuple[int, str, int], ...]
-    max_idle_interval_ms: int = 500
-    min_insync_replicas: int = 1
-    bootstrap: tuple[Message, ...] = DEFAULT_BOOTSTRAP
-    decisions: DecisionSettings = DecisionSettings()
-    admin: AdminSettings = AdminSettings()
-    own_settings: tuple[DescribedSetting, ...] = ()
 
 
 class QuorumController:
@@ -263,14 +243,14 @@ class QuorumController:
         try:
             return (yield from self._decide(context, request, leader_id))
         except ApiError as refused:
-            return (yield from refused_with(self._refusal(request, refused)))
+            return (yield from refused_with(refusal(request, refused)))
 
     def handle_own(self, request: ControllerRegistrationRequest, now_ms: int) -> ControllerResult:
         """Decide on a request of this node to itself while it is active; such a request needs no permission."""
         try:
             return at_once(APIS[type(request)].decide(self._deciding(0, now_ms), request))
         except ApiError as refused:
-            return at_once(refused_with(self._refusal(request, refused)))
+            return at_once(refused_with(refusal(request, refused)))
 
     def denial(self, key: ApiKey, caller: Caller) -> ApiError | None:
         """The error if the caller may not use an API that is decided elsewhere, chiefly an API of the quorum."""
@@ -304,7 +284,7 @@ class QuorumController:
         except ApiError as refused:
             if refused.error == Error.NOT_CONTROLLER:
                 return ControllerResult(response=refuse_envelope(Error.NOT_CONTROLLER))
-            result = yield from refused_with(self._refusal(forwarded.message, refused))
+            result = yield from refused_with(refusal(forwarded.message, refused))
         assert result.response is not None, forwarded
         return structs.replace(result, response=(yield from seal_in_steps(forwarded, result.response)))
 
@@ -320,7 +300,7 @@ class QuorumController:
             request = authorized.request
         if isinstance(api, Write):
             if self.active_epoch == NOT_ACTIVE and not api.is_empty(request):
-                raise _not_controller(leader_id)
+                raise not_controller_error(leader_id)
             if isinstance(request, BrokerHeartbeatRequest):
                 self.note_contact(request, context.now_ms)
         decision = api.decide(context, request)
@@ -383,20 +363,11 @@ class QuorumController:
 
     def not_controller(self, request: Message, leader_id: int) -> Refusing[Message]:
         """The response to a write that this node cannot decide on, or with records that may be lost."""
-        return self._refusal(request, _not_controller(leader_id))
+        return refusal(request, not_controller_error(leader_id))
 
     def failure(self, request: Message, error: Error, text: str) -> Refusing[Message]:
         """The response to a write that fails as a whole."""
-        return self._refusal(request, ApiError(error, text))
-
-    @staticmethod
-    def _refusal(request: Message, refused: ApiError) -> Refusing[Message]:
-        if isinstance(request, EnvelopeRequest):
-            return refuse_envelope(refused.error)
-        if isinstance(request, DescribeClusterRequest):
-            return refuse_describe_cluster(request, refused.error, refused.text)
-        refusal = APIS[type(request)].refuse(request, refused.error, refused.text)
-        return refusal if isinstance(refusal, Message) else (yield from refusal)
+        return refusal(request, ApiError(error, text))
 
     # Time
 
@@ -496,13 +467,6 @@ class QuorumController:
         """Take the active controller's response, or None if none will arrive."""
         accepted = isinstance(response, ControllerRegistrationResponse) and response.error_code == Error.NONE
         self._registrar.answered(accepted=accepted, now_ms=now_ms)
-
-
-def _not_controller(leader_id: int) -> ApiError:
-    text = "No controller appears to be active."
-    if leader_id != NO_NODE:
-        text = f"The active controller appears to be node {leader_id}."
-    return ApiError(Error.NOT_CONTROLLER, text)
 
 
 def _fence(expired: tuple[int, int], controller: QuorumController, now_ms: int) -> Steps:

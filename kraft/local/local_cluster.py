@@ -18,8 +18,8 @@ import javaproperties
 import trio
 
 from kraft.config import UsageError
-from kraft.config.config import BROKER, CONTROLLER
 from kraft.config.errors import CommandFailed
+from kraft.config.node_settings import BROKER, CONTROLLER
 from metadata_log.disk import OsDisk
 from metadata_log.log.log_dir import PARTITION_DIRECTORY, format_directory, read_meta_properties
 from metadata_log.types import random_uuid

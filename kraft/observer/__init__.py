@@ -1,6 +1,21 @@
-"""Following the metadata log of a live cluster from outside: every committed batch, and the image that they make."""
+"""Following the metadata log of a live cluster from outside.
 
+`Follower` returns every committed batch. `watch` shows them, `archive_committed` keeps them, and `read_image` makes the
+image of the cluster from them.
+"""
+
+from kraft.observer.archiving import archive_committed
 from kraft.observer.follower import LONGEST_RETRY_MS, Committed, Follower, HistoryLost, Jumped
 from kraft.observer.live_image import read_image
+from kraft.observer.watching import watch
 
-__all__ = ["LONGEST_RETRY_MS", "Committed", "Follower", "HistoryLost", "Jumped", "read_image"]
+__all__ = [
+    "LONGEST_RETRY_MS",
+    "Committed",
+    "Follower",
+    "HistoryLost",
+    "Jumped",
+    "archive_committed",
+    "read_image",
+    "watch",
+]

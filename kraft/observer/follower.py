@@ -14,7 +14,8 @@ from typing import Final
 import trio
 from msgspec import Struct
 
-from kraft.admin.client import AdminClient, AdminError, NoController, RequestRefused
+from kraft.admin.client import AdminClient
+from kraft.admin.errors import AdminError, NoController, RequestRefused
 from kraft.observer.leaders_log import WHERE, LeadersLog
 from metadata_log.errors import IncompleteBatch
 from metadata_log.records.batch import RecordBatch, scan
@@ -52,6 +53,13 @@ class Jumped(Struct, frozen=True):
     offset: int
     missing_from: int | None
     """The first missing offset; None if no record was returned before."""
+
+    @property
+    def gap(self) -> str | None:
+        """A warning about records that the leader has deleted unread; None without such records."""
+        if self.missing_from is None:
+            return None
+        return f"offsets {self.missing_from} to {self.offset - 1} are missing: the leader has deleted them"
 
 
 class Follower:
@@ -181,7 +189,7 @@ class Follower:
                 f"controller {self._log.leader_id}, which leads in epoch {self._log.epoch}, has no record of epoch "
                 f"{self.end.epoch} before offset {self.end.offset}: its epoch {diverging.epoch} ends at "
                 f"{diverging.end_offset}",
-                hint="Committed records are lost, or what you have was never committed: `kraft history` tells more.",
+                hint="Committed records are lost, or what you have was never committed: see `kraft history`.",
             )
 
     async def _jump(self, part: PartitionData) -> Jumped | None:
@@ -201,7 +209,7 @@ class Follower:
         if wanted > 0 and not self._allow_gap:
             raise HistoryLost(
                 f"offsets {wanted} to {start - 1} are gone: the leader's log begins at {start}",
-                hint="Another controller may still have them on its disk; or go on behind them with --allow-gap.",
+                hint="Another controller may still have these records. --allow-gap continues without them.",
             )
         if start > 0:
             snapshot = await self._first_snapshot(start)

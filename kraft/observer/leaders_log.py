@@ -10,7 +10,8 @@ from typing import Final
 
 import trio
 
-from kraft.admin.client import RETRY_MS, AdminClient, AdminError, Refusal
+from kraft.admin.client import RETRY_MS, AdminClient, Refusal
+from kraft.admin.errors import AdminError
 from metadata_log.types import METADATA_PARTITION, METADATA_TOPIC, OffsetAndEpoch, Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData

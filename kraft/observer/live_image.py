@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from kraft.admin.client import AdminClient, AdminError
+from kraft.admin.client import AdminClient
+from kraft.admin.errors import AdminError
 from kraft.observer.leaders_log import WHERE, LeadersLog
 from metadata_log.errors import IncompleteBatch, UnsupportedVersion
 from metadata_log.image import MetadataDelta, MetadataImage

@@ -17,8 +17,8 @@ from metadata_log.records.metadata import ConfigRecord, TopicRecord
 from metadata_log.serde import Message
 from metadata_log.types import METADATA_TOPIC, Uuid
 from transport.protocol.apis import ApiKey
-from transport.protocol.connection import FrameReader
 from transport.protocol.errors import Error
+from transport.protocol.frames import FrameReader
 from transport.protocol.headers import decode_request, encode_response
 from transport.protocol.messages import ApiVersionsResponse, FetchResponse, FetchSnapshotResponse
 from transport.protocol.messages.api_versions import ApiVersion

@@ -13,8 +13,8 @@ from frames import request_frame
 from wire import CLIENT_METRICS, active_controller
 
 from transport.protocol.apis import ApiKey
-from transport.protocol.connection import FrameReader
 from transport.protocol.errors import Error
+from transport.protocol.frames import FrameReader
 from transport.protocol.headers import decode_response
 from transport.protocol.messages.incremental_alter_configs import (
     AlterableConfig,

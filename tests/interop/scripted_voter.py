@@ -25,12 +25,13 @@ from metadata_log.log.epochs import EpochHistory
 from metadata_log.records.batch import RecordBatch, scan
 from metadata_log.serde import Message
 from metadata_log.types import NO_NODE, OffsetAndEpoch
-from transport.protocol.connection import Request, ServerConnection
 from transport.protocol.errors import Error
+from transport.protocol.inbound import Request
 from transport.protocol.messages.api_versions import ApiVersionsRequest
 from transport.protocol.messages.end_quorum_epoch import EndQuorumEpochResponse
 from transport.protocol.messages.fetch import FetchResponse
 from transport.protocol.messages.vote import VoteResponse
+from transport.protocol.server_connection import ServerConnection
 
 HOST: Final = "127.0.0.1"
 LISTENER: Final = "CONTROLLER"

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from real_kafka import QUICK_START
 
 from metadata_log.spark import prepare_environment
-
-sys.path.append(str(Path(__file__).parent.parent / "interop"))
-
-from real_kafka import QUICK_START
 
 ROOT = Path(__file__).parent.parent.parent
 SETTINGS = {

@@ -17,10 +17,10 @@ from typing import Any
 
 import pyspark
 import pytest
+from documented_programs import program, run_program
 from fleets import write_log
 from real_data import unpack
 from real_kafka import Process
-from test_docs import program, run_program
 
 from metadata_log.spark.java import java_version
 

@@ -16,10 +16,13 @@ from hypothesis import strategies as st
 from metadata_log.errors import EncodeError
 from metadata_log.serde import Versions
 from transport.protocol.apis import APIS, Api, ApiKey
-from transport.protocol.connection import Cause, ClientConnection, Failed, FrameReader, Reply, Request, ServerConnection
+from transport.protocol.client_connection import ClientConnection
+from transport.protocol.frames import FrameReader
 from transport.protocol.headers import decode_request, decode_response, encode_request, encode_response
+from transport.protocol.inbound import Cause, Failed, Reply, Request
 from transport.protocol.messages import ApiVersionsRequest, ApiVersionsResponse, FetchRequest, VoteRequest, VoteResponse
 from transport.protocol.messages.api_versions import ApiVersion
+from transport.protocol.server_connection import ServerConnection
 
 CAPTURED = Path(__file__).parent.parent / "data" / "wire_exchanges.jsonl.gz"
 """One exchange with a controller of Apache Kafka 4.3.1 per API and version, as it went over the wire."""

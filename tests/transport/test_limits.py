@@ -14,8 +14,9 @@ from metadata_log.serde.codec import UNCOUNTED_BYTES
 from metadata_log.serde.primitives import unsigned_varint
 from metadata_log.types import Uuid
 from transport.protocol.apis import APIS, ApiKey
-from transport.protocol.connection import ClientConnection, Reply, Request, ServerConnection
+from transport.protocol.client_connection import ClientConnection
 from transport.protocol.headers import decode_request, decode_response, encode_request, encode_response
+from transport.protocol.inbound import Reply, Request
 from transport.protocol.limits import ADMIN, HEADER_VALUES, ISR_CHANGES, answer_limit, request_limit
 from transport.protocol.messages import (
     AlterClientQuotasRequest,
@@ -48,6 +49,7 @@ from transport.protocol.messages.elect_leaders import TopicPartitions
 from transport.protocol.messages.fetch import FetchableTopicResponse, PartitionData
 from transport.protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource
 from transport.protocol.messages.vote import VoteResponseTopicData
+from transport.protocol.server_connection import ServerConnection
 
 RF = 5
 

@@ -9,9 +9,8 @@ from test_tcp import connect, framed, read_frames, serving, vote
 
 from metadata_log.serde import Message
 from transport import TcpTransport
-from transport.protocol import connection as server_side
+from transport.protocol import server_connection as server_side
 from transport.protocol.apis import ApiKey
-from transport.protocol.connection import ServerConnection
 from transport.protocol.headers import decode_response, encode_request, encode_response
 from transport.protocol.messages import (
     DeleteTopicsRequest,
@@ -21,6 +20,7 @@ from transport.protocol.messages import (
 )
 from transport.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicState
 from transport.protocol.messages.elect_leaders import PartitionResult, ReplicaElectionResult
+from transport.protocol.server_connection import ServerConnection
 
 ASK_ALL = ElectLeadersRequest(election_type=0, topic_partitions=None, timeout_ms=1)
 

@@ -15,12 +15,13 @@ from conversation import LISTENER, Node, echo
 from test_tcp import connect, framed, no_free_descriptors, read_frames, read_to_end, serving, vote
 
 from transport import Endpoint, Request, TcpTransport, WireTransport
-from transport.channels import MAX_UNSENT_BYTES, ServerChannel
 from transport.limited_log import LimitedLog
 from transport.protocol.apis import ApiKey
-from transport.protocol.connection import FIRST_EXPECTED_BYTES, FrameReader, ServerConnection
+from transport.protocol.frames import FrameReader
 from transport.protocol.headers import encode_request
 from transport.protocol.messages import EnvelopeRequest, EnvelopeResponse
+from transport.protocol.server_connection import FIRST_EXPECTED_BYTES, ServerConnection
+from transport.server_channel import MAX_UNSENT_BYTES, ServerChannel
 from transport.serving import BULK_BYTES, QUANTUM, TURN_BYTES, address_of
 from transport.shares import Shares
 

@@ -18,14 +18,14 @@ from conversation import LISTENER, Node, echo, numbered, versions_of
 
 from transport import Cause, Endpoint, Listener, Reply, Request, TcpTransport
 from transport.addresses import clearer, refuse_itself
-from transport.channels import MAX_UNANSWERED, MAX_UNSENT_BYTES
 from transport.protocol.apis import APIS, ApiKey
-from transport.protocol.connection import FrameReader
+from transport.protocol.frames import FrameReader
 from transport.protocol.headers import encode_request, encode_response
 from transport.protocol.messages import AlterPartitionRequest, EnvelopeRequest, EnvelopeResponse, VoteResponse
 from transport.protocol.messages.alter_partition import AlterPartitionRequestPartitionData as PartitionData
 from transport.protocol.messages.alter_partition import AlterPartitionRequestTopicData as TopicData
 from transport.protocol.messages.alter_partition import BrokerState
+from transport.server_channel import MAX_UNANSWERED, MAX_UNSENT_BYTES
 
 NewNode = Callable[..., Node]
 UNRESOLVABLE = Endpoint("no..such..host", 9093)

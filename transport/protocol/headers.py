@@ -48,8 +48,7 @@ def encode_request(
     if apis is APIS:
         before, behind = _around_own_correlation_id(api_key, version, client_id)
     else:
-        header_version = api_of(api_key, version, apis=apis).request_header_version(version)
-        before, behind = _around_correlation_id(api_key, version, client_id, header_version)
+        before, behind = _around_correlation_id(api_key, version, client_id, apis)
     try:
         head = before + _CORRELATION_ID.pack(correlation_id) + behind
     except struct.error as bad:
@@ -59,15 +58,14 @@ def encode_request(
 
 @lru_cache(maxsize=256)
 def _around_own_correlation_id(api_key: int, version: int, client_id: str | None) -> tuple[bytes, bytes]:
-    header_version = api_of(api_key, version).request_header_version(version)
-    return _around_correlation_id(api_key, version, client_id, header_version)
+    return _around_correlation_id(api_key, version, client_id, APIS)
 
 
-@lru_cache(maxsize=256)
 def _around_correlation_id(
-    api_key: int, version: int, client_id: str | None, header_version: int
+    api_key: int, version: int, client_id: str | None, apis: Mapping[int, Api]
 ) -> tuple[bytes, bytes]:
     """The bytes of a request header around its correlation id, the only field that differs between requests."""
+    header_version = api_of(api_key, version, apis=apis).request_header_version(version)
     header = encode(RequestHeader(api_key, version, 0, client_id), header_version)
     return header[:_BEFORE_CORRELATION_ID], header[_REQUEST_START.size :]
 

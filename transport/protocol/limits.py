@@ -97,14 +97,14 @@ _KEYS: Final[tuple[tuple[Limit, tuple[ApiKey, ...]], ...]] = (
 REQUESTS: Final[Mapping[int, Limit]] = MappingProxyType({int(key): limit for limit, keys in _KEYS for key in keys})
 """By API key; any other API has the limit `ADMIN`."""
 
-NEWS: Final = Limit(MAX_FRAME_BYTES, 8_000)
+FETCH_ANSWERS: Final = Limit(MAX_FRAME_BYTES, 8_000)
 """Fetch and FetchSnapshot carry megabytes of records in one field, and few other values."""
-TOLD: Final = Limit(MAX_FRAME_BYTES, 16_000_000)
+ADMIN_ANSWERS: Final = Limit(MAX_FRAME_BYTES, 16_000_000)
 """Answers to tools about a cluster with a million partitions. A node of a quorum sends no such request."""
 ANSWERS: Final[Mapping[int, Limit]] = MappingProxyType(
     {
-        ApiKey.FETCH: NEWS,
-        ApiKey.FETCH_SNAPSHOT: NEWS,
+        ApiKey.FETCH: FETCH_ANSWERS,
+        ApiKey.FETCH_SNAPSHOT: FETCH_ANSWERS,
         ApiKey.API_VERSIONS: SMALL,
         ApiKey.VOTE: SMALL,
         ApiKey.BEGIN_QUORUM_EPOCH: SMALL,
@@ -119,7 +119,7 @@ ANSWERS: Final[Mapping[int, Limit]] = MappingProxyType(
         ApiKey.ASSIGN_REPLICAS_TO_DIRS: REGISTRATION,
     }
 )
-"""By API key; any other API has the limit `TOLD`."""
+"""By API key; any other API has the limit `ADMIN_ANSWERS`."""
 
 
 def request_limit(api_key: int) -> Limit:
@@ -129,4 +129,4 @@ def request_limit(api_key: int) -> Limit:
 
 def answer_limit(api_key: int) -> Limit:
     """The limit of an API's answers."""
-    return ANSWERS.get(api_key, TOLD)
+    return ANSWERS.get(api_key, ADMIN_ANSWERS)

@@ -34,7 +34,7 @@ bootstrap_option: Final = click.option(
     envvar="KRAFT_BOOTSTRAP_CONTROLLER",
     show_envvar=True,
     metavar="H:P[,H:P]",
-    help="Where some of the controllers listen.",
+    help="The addresses of some controllers.",
 )
 LONGEST_RETRY_MS: Final = 200
 """Short enough for a waiting user, and long enough not to flood a controller that answers "not now"."""
@@ -42,15 +42,15 @@ MOST_FAILURES: Final = 10
 _HINTS: Final = {
     Error.TOPIC_ALREADY_EXISTS: "See `kraft topics describe`.",
     Error.UNKNOWN_TOPIC_OR_PARTITION: "See `kraft topics list`.",
-    Error.INVALID_TOPIC_EXCEPTION: "Letters, digits, '.', '_' and '-' make a name, at most 249 of them.",
+    Error.INVALID_TOPIC_EXCEPTION: "A name has at most 249 letters, digits, '.', '_' and '-'.",
     Error.INVALID_REPLICATION_FACTOR: "See `kraft brokers list` for the brokers that are there.",
     Error.INVALID_REPLICA_ASSIGNMENT: "See `kraft brokers list` for the brokers that are there.",
     Error.BROKER_ID_NOT_REGISTERED: "See `kraft brokers list`.",
-    Error.SECURITY_DISABLED: "Without authorizer.class.name in the controllers' configuration there are no rules.",
+    Error.SECURITY_DISABLED: "The controllers have no rules: authorizer.class.name is not in their configuration.",
     Error.NO_REASSIGNMENT_IN_PROGRESS: "See `kraft reassign list`.",
     Error.PREFERRED_LEADER_NOT_AVAILABLE: "The first replica is not in sync or not alive: see `kraft topics describe`.",
     Error.ELIGIBLE_LEADERS_NOT_AVAILABLE: "No replica in sync is alive; `kraft elect unclean` may lose records.",
-    Error.CLUSTER_AUTHORIZATION_FAILED: "The controllers do not let this connection do that: see `kraft acls list`.",
+    Error.CLUSTER_AUTHORIZATION_FAILED: "The access rules do not permit that: see `kraft acls list`.",
 }
 """A hint for the user, by error."""
 
@@ -135,7 +135,7 @@ def on_a_cluster(command: Callable[..., None]) -> Callable[..., None]:
             default=10.0,
             show_default=True,
             type=click.FloatRange(min=0.1),
-            help="Seconds to try for, for each question to the controllers.",
+            help="Seconds that a request to the controllers may take, with its retries.",
         ),
         click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
         bootstrap_option,

@@ -93,7 +93,7 @@ def describe_command(kind: str | None, name: str | None, *, everything: bool, cl
     if everything:
         if kind is None or name is None or kind == QUOTA:
             raise click.UsageError("--all needs KIND and NAME of one resource with defaults.")
-        shown = cluster.ask(lambda admin: _in_force(admin, kind, name))
+        shown = cluster.ask(lambda admin: _effective(admin, kind, name))
     else:
         wanted = None if name is None or kind is None else _canonical(kind, name)
         image = cluster.ask(image_of)
@@ -143,7 +143,7 @@ def _rows(image: MetadataImage) -> Iterator[Row]:
             yield Row(kind=QUOTA, name=entity_name(entity), key=key, value=quota, source="QUOTA")
 
 
-async def _in_force(admin: AdminClient, kind: str, name: str) -> list[Row]:
+async def _effective(admin: AdminClient, kind: str, name: str) -> list[Row]:
     if kind == "broker" and name not in (DEFAULT_BROKER, str((await admin.describe_cluster()).controller_id)):
         raise CommandFailed(
             f"a controller knows of broker {name} only what is set in the cluster",

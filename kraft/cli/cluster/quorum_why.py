@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from kraft.admin.conditions import Condition, Progress, Said
+from kraft.admin.conditions import Condition, EpochReport, Progress
 from kraft.cli.text import count
 from metadata_log.types import NO_NODE, Uuid
 
@@ -17,7 +17,7 @@ def why_lines(conditions: Sequence[Condition], *, has_leader: bool) -> list[str]
     """A sentence for each controller, and one about all of them."""
     what = "voter" if has_leader else "controller"
     lines = [f"{_name(one, what)}: {', '.join(_reasons(one))}." for one in conditions]
-    answering = sum(isinstance(one.said, Said) for one in conditions)
+    answering = sum(isinstance(one.report, EpochReport) for one in conditions)
     verdict = f"{len(conditions) // 2 + 1} make a majority" if has_leader else "there is no leader"
     return [*lines, f"{answering} of {len(conditions)} answer; {verdict}."]
 
@@ -34,17 +34,17 @@ def _name(condition: Condition, what: str) -> str:
 
 
 def _reasons(condition: Condition) -> list[str]:
-    said = condition.said
-    if isinstance(said, str):
-        reasons = [f"cannot be asked: {said.removeprefix(f'{condition.endpoint}: ')}"]
-    elif said.leader_id == NO_NODE:
-        reasons = [f"knows of no leader in epoch {said.epoch}"]
-    elif said.leader_id == condition.id:
-        reasons = [f"leads in epoch {said.epoch}"]
+    report = condition.report
+    if isinstance(report, str):
+        reasons = [f"cannot be asked: {report.removeprefix(f'{condition.endpoint}: ')}"]
+    elif report.leader_id == NO_NODE:
+        reasons = [f"knows of no leader in epoch {report.epoch}"]
+    elif report.leader_id == condition.id:
+        reasons = [f"leads in epoch {report.epoch}"]
     else:
-        reasons = [f"follows {said.leader_id} in epoch {said.epoch}"]
-    if condition.elsewhere:
-        others = " and ".join(map(str, condition.elsewhere))
+        reasons = [f"follows {report.leader_id} in epoch {report.epoch}"]
+    if condition.other_directories:
+        others = " and ".join(map(str, condition.other_directories))
         reasons.append(f"fetches with directory {others}, and the voter is {condition.directory_id}")
     if condition.progress is not None:
         reasons += _lags(condition.progress)
@@ -62,17 +62,17 @@ def _lags(progress: Progress) -> list[str]:
 
 
 def _facts(condition: Condition) -> dict[str, Any]:
-    said, progress = condition.said, condition.progress
+    report, progress = condition.report, condition.progress
     facts: dict[str, Any] = {
         "id": None if condition.id == NO_NODE else condition.id,
         "directoryId": None if condition.directory_id == Uuid.ZERO else str(condition.directory_id),
         "endpoint": None if condition.endpoint is None else str(condition.endpoint),
-        "otherDirectoryIds": [str(one) for one in condition.elsewhere],
+        "otherDirectoryIds": [str(one) for one in condition.other_directories],
     }
-    if isinstance(said, str):
-        facts["failure"] = said
+    if isinstance(report, str):
+        facts["failure"] = report
     else:
-        facts |= {"epoch": said.epoch, "leaderId": None if said.leader_id == NO_NODE else said.leader_id}
+        facts |= {"epoch": report.epoch, "leaderId": None if report.leader_id == NO_NODE else report.leader_id}
     if progress is not None:
         facts |= {"behind": progress.behind, "behindMs": progress.behind_ms, "silentMs": progress.silent_ms}
     return facts

@@ -55,7 +55,7 @@ def reassign_command() -> None:
 @click.argument("file", required=False, type=click.Path(dir_okay=False), metavar="[FILE]")
 @click.option("--topic", "topics", multiple=True, metavar="T", help="Spread this topic over --to. May be repeated.")
 @click.option("--topic-partition", "word", metavar="T:P", help="This partition, to exactly --to, the first to lead.")
-@click.option("--to", metavar="B,B,…", help="The brokers that shall have the replicas.")
+@click.option("--to", metavar="B,B,…", help="The brokers that get the replicas.")
 @click.option("--save-before", type=click.Path(dir_okay=False), metavar="OUT", help="Save the current assignment.")
 @click.option("--wait", is_flag=True, help="Until the brokers have copied everything.")
 @on_a_cluster
@@ -178,7 +178,7 @@ async def _until_done(admin: AdminClient, *, targets: Targets) -> MetadataImage:
     epilog="Example: kraft reassign plan --topic orders --to 101,102 --bootstrap-controller 127.0.0.1:9093 > plan.json",
 )
 @click.option("--topic", "topics", multiple=True, metavar="T", help="This topic; otherwise all. May be repeated.")
-@click.option("--to", required=True, metavar="B,B,…", help="The brokers that shall have the replicas.")
+@click.option("--to", required=True, metavar="B,B,…", help="The brokers that get the replicas.")
 @click.option("--replication-factor", type=click.IntRange(min=1), help="How many replicas; otherwise as many as now.")
 @on_a_cluster
 def plan_command(topics: tuple[str, ...], *, to: str, replication_factor: int | None, cluster: Cluster) -> None:

@@ -353,7 +353,7 @@ async def _delete(admin: AdminClient, *, names: tuple[str, ...]) -> dict[str, Re
     epilog="Example: kraft topics grow orders --partitions 12 --bootstrap-controller 127.0.0.1:9093",
 )
 @click.argument("name")
-@click.option("--partitions", type=click.IntRange(min=1), required=True, help="How many it shall have then.")
+@click.option("--partitions", type=click.IntRange(min=1), required=True, help="The number of partitions afterwards.")
 @_assignment_option
 @_validate_option
 @on_a_cluster

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 import click
 import trio
 from msgspec.structs import replace
 
-from kraft.admin import AdminError, open_admin
+from kraft.admin import AdminError
 from kraft.cli.cluster.administration import bootstrap_option, parse_bootstrap
 from kraft.cli.record_types import type_names
 from kraft.cli.renamed import renamed_option
 from kraft.cli.text import echo, joined
 from kraft.config import UsageError
 from kraft.config.errors import CommandFailed
-from kraft.observer import LONGEST_RETRY_MS, Committed, Follower, Jumped
+from kraft.observer import Committed, Jumped, watch
 from metadata_log.log.snapshot import snapshot_name
 from metadata_log.reading.damage import Damage
 from metadata_log.reading.dump_records import Range, RecordLines, RecordsWanted
 from metadata_log.reading.entries import Entry, read_entries
 from metadata_log.records.batch import RecordBatch, scan
 from metadata_log.times import iso_time
-from transport.interface import Endpoint
 
 NOW: Final = "now"
 BEGINNING: Final = "beginning"
@@ -92,7 +92,18 @@ def watch_command(
     )
     feed = _Feed(wanted, most)
     try:
-        trio.run(_watch, parse_bootstrap(bootstrap), int(timeout * 1000), feed, since == NOW, allow_gap, seconds)
+        trio.run(
+            partial(
+                watch,
+                parse_bootstrap(bootstrap),
+                feed.show,
+                since=None if since == NOW else wanted.span.first_offset,
+                timeout_ms=int(timeout * 1000),
+                seconds=math.inf if seconds is None else seconds,
+                allow_gap=allow_gap,
+                on_notice=_warn,
+            )
+        )
     except AdminError as failed:
         raise CommandFailed(str(failed), hint=failed.hint) from failed
     context.exit(0 if feed.is_sound else 1)
@@ -102,21 +113,6 @@ def _offset(text: str) -> int:
     if not text.isdecimal():
         raise UsageError(f"{text!r} is no offset", where="--since", hint=f"Give a number, {NOW} or {BEGINNING}.")
     return int(text)
-
-
-async def _watch(
-    endpoints: Sequence[Endpoint], timeout_ms: int, feed: _Feed, from_now: bool, allow_gap: bool, seconds: float | None
-) -> None:
-    async with open_admin(
-        endpoints, client_id="kraft-watch", timeout_ms=timeout_ms, longest_retry_ms=LONGEST_RETRY_MS
-    ) as admin:
-        cluster_id = (await admin.describe_cluster()).cluster_id
-        begin = (await admin.describe_quorum()).high_watermark if from_now else feed.wanted.span.first_offset
-        follower = Follower(admin, cluster_id, from_offset=max(begin, 0), allow_gap=allow_gap, on_notice=_warn)
-        await follower.begin()
-        with trio.move_on_after(float("inf") if seconds is None else seconds):
-            while not feed.is_full:
-                feed.show(await follower.take())
 
 
 def _warn(what: str) -> None:
@@ -132,20 +128,15 @@ class _Feed:
         self._left = most
         self._of_log = RecordLines(wanted, lambda where, batch: "")
 
-    @property
-    def is_full(self) -> bool:
-        """Whether the limit of lines is reached."""
-        return self._left == 0
-
-    def show(self, what: Committed | Jumped) -> None:
-        """Print the selected records."""
+    def show(self, what: Committed | Jumped) -> bool:
+        """Print the selected records; returns whether the limit of lines leaves room for more."""
         match what:
             case Committed(batches):
                 for batch in batches:
                     self._show(batch, self._of_log, WHERE)
-            case Jumped(snapshot, data, offset, missing_from):
-                if missing_from is not None:
-                    _warn(f"offsets {missing_from} to {offset - 1} are missing: the leader has deleted them")
+            case Jumped(snapshot, data, offset):
+                if (gap := what.gap) is not None:
+                    _warn(gap)
                 elif snapshot.offset == offset:
                     _warn(f"the leader's log begins at offset {offset}: what was before comes from its snapshot")
                 if snapshot.offset == offset:
@@ -155,6 +146,7 @@ class _Feed:
                     )
                     for batch in scan(data, where=name):
                         self._show(batch, of_snapshot, name)
+        return self._left != 0
 
     def _show(self, batch: RecordBatch, record_lines: RecordLines, where: str) -> None:
         lines = record_lines.quickly(batch, where)

@@ -14,11 +14,13 @@ from typing import Final
 import click
 import trio
 
+from kraft.admin import AdminError
 from kraft.cli.cluster.administration import parse_bootstrap
 from kraft.cli.ending import ending
-from kraft.cli.files.live_archive import keep_live
 from kraft.cli.text import echo
 from kraft.config import UsageError
+from kraft.config.errors import CommandFailed
+from kraft.observer import archive_committed
 from metadata_log.archive import (
     Added,
     Archive,
@@ -133,15 +135,19 @@ def archive_command(
             if sys.stderr.isatty():
                 archive.on_progress = _Progress()
             if live:
-                keep_live(
-                    archive,
-                    live,
-                    timeout_ms=int(timeout * 1000),
-                    interval=interval or LIVE_SECONDS,
-                    seconds=seconds,
-                    allow_gap=allow_gap,
-                    say=lambda added: _say(archive, added, as_json=as_json),
-                )
+                try:
+                    trio.run(
+                        _add_live,
+                        archive,
+                        live,
+                        int(timeout * 1000),
+                        interval or LIVE_SECONDS,
+                        seconds,
+                        allow_gap,
+                        as_json,
+                    )
+                except AdminError as failed:
+                    raise CommandFailed(str(failed), hint=failed.hint) from failed
             else:
                 opened = [open_source(archive.disk, path) for path in sources]
                 if follow:
@@ -206,6 +212,30 @@ async def _follow(
                 first = False
                 await trio.sleep(interval)
     return True
+
+
+async def _add_live(
+    archive: Archive,
+    endpoints: Sequence[Endpoint],
+    timeout_ms: int,
+    interval: float,
+    seconds: float | None,
+    allow_gap: bool,
+    as_json: bool,
+) -> None:
+    """Archive from controllers until a signal or the end of the time; 0 seconds mean all records committed now."""
+    async with ending(seconds or None) as scope:
+        with scope:
+            await archive_committed(
+                archive,
+                endpoints,
+                lambda added: _say(archive, added, as_json=as_json),
+                timeout_ms=timeout_ms,
+                interval_s=interval,
+                is_once=seconds == 0,
+                allow_gap=allow_gap,
+                on_notice=lambda what: echo(f"kraft: warning: {what}", err=True),
+            )
 
 
 def _add(archive: Archive, source: Source, *, as_json: bool, quiet: bool = False) -> bool:

@@ -54,7 +54,7 @@ def _print(found: History) -> None:
     for finding in found.findings:
         what = printable(f"{finding.what} ({finding.where})")
         click.echo(f"{click.style(finding.rule, fg='red', bold=True)}: {what}")
-    verdict = "nothing contradicts the promises" if found.is_legal else count(len(found.findings), "broken promise")
+    verdict = "no invariant is violated" if found.is_legal else count(len(found.findings), "violation")
     echo(f"{count(len(found.directories), 'directory', 'directories')}: {verdict}.")
     if found.leaders:
         epochs = f"epochs {min(found.leaders)} to {max(found.leaders)}"

@@ -72,7 +72,7 @@ _ADDRESS: Final = re.compile(r"(?:[\w.-]+|\[[0-9a-fA-F:]+\]):\d{1,5}")
 )
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
-@click.option("--only", metavar="KIND,…", help=f"Only some kinds of things: {', '.join(KINDS)}.")
+@click.option("--only", metavar="KIND,…", help=f"Only some kinds of resources: {', '.join(KINDS)}.")
 @click.option(
     "--at-a", callback=at_of, metavar="OFFSET|TIME", help="The moment of A; A@OFFSET and A@TIME say the same."
 )
@@ -149,7 +149,7 @@ def _operand(text: str, at: At | None, option: str) -> tuple[str, At | None]:
     if _ADDRESS.fullmatch(text):
         raise CommandFailed(
             f"a running controller cannot be compared yet ({text})",
-            hint="Name its log directory, or a snapshot of it; a running node's may be read.",
+            hint="Name its log directory, even while the node runs, or a snapshot.",
         )
     raise click.UsageError(f"path {path if mark else text!r} does not exist")
 

@@ -65,7 +65,7 @@ class Reach(Struct):
         elif span.first_ms is None and span.last_ms is None:
             asked = f"no record has an offset from {span.first_offset} to {span.last_offset}"
         else:
-            asked = "no record is of the times that were asked for"
+            asked = "no record has a time in the requested range"
         held = f"the files hold offsets {self.start} to {self.end - 1}"
         last = iso_time(self.last_ms)
         return f"{asked}: {held}" + ("" if last is None else f", the last of {last}")
@@ -138,10 +138,10 @@ def dump_command(
     if span.is_empty:
         raise UsageError("the range ends before it begins", where="--since, --until")
     if as_hex and as_json:
-        raise UsageError("bytes are shown as text, not as JSON", where="--hex, --json")
+        raise UsageError("--hex has no JSON form", where="--hex, --json")
     if verify and (as_hex or show_records or types):
         raise UsageError(
-            "a file is either checked or shown", where="--verify", hint="Leave out --records, --type and --hex."
+            "--verify prints a verdict, and no content", where="--verify", hint="Leave out --records, --type and --hex."
         )
     wanted = Wanted(
         show_records=show_records or bool(types),
@@ -167,8 +167,8 @@ def dump_command(
                 kind = kind_of(disk, path)
                 if kind is FileKind.OTHER:
                     expected = "a segment, a snapshot or another file of a node"
-                    sound &= _tell(
-                        Damage(where=path, what="this is no file of a metadata log", expected=expected), wanted
+                    sound &= _report_or_raise(
+                        Damage(where=path, what="this is not a file of a metadata log", expected=expected), wanted
                     )
                 elif verify:
                     sound &= _verify(disk, path, kind, as_json=as_json)
@@ -181,10 +181,10 @@ def dump_command(
                 raise
             except OSError as bad:
                 what = f"the file cannot be read: {bad.strerror or bad}"
-                sound &= _tell(Damage(where=path, what=what, expected="a readable file"), wanted)
+                sound &= _report_or_raise(Damage(where=path, what=what, expected="a readable file"), wanted)
         if not verify:
             for damage in (damage for named in paths for damage in _missing(disk, named)):
-                sound &= _tell(damage, wanted)
+                sound &= _report_or_raise(damage, wanted)
     except DamagedFile as bad:
         sound = _report(bad.damage, as_json)
     if verify:
@@ -195,7 +195,7 @@ def dump_command(
     context.exit(0 if sound else 1)
 
 
-def _tell(damage: Damage, wanted: Wanted) -> bool:
+def _report_or_raise(damage: Damage, wanted: Wanted) -> bool:
     """Report damage; raises `DamagedFile` in strict mode."""
     stops(damage, wanted.on_damage)
     return _report(damage, wanted.as_json)

@@ -152,7 +152,7 @@ def report_command(*, paths: Sequence[str], html: str, title: str, master: str, 
 
     chosen = _parse_options(options)
     with _errors(), fleet.fleet_session(paths, master=master) as (spark, logs), _Progress(spark) as progress:
-        render_fleet(progress.told(fleet.rows_of_views(logs, FLEET_VIEWS, chosen)), Path(html), title=title)
+        render_fleet(progress.counted(fleet.rows_of_views(logs, FLEET_VIEWS, chosen)), Path(html), title=title)
     echo(f"{html}: {Path(html).stat().st_size:,} bytes")
 
 
@@ -187,7 +187,7 @@ def _run(
             echo(f"{out}: {kind} with the columns {', '.join(frame.columns)}")
         else:
             with _Progress(spark) as progress:
-                found = progress.told(fleet.rows(frame))
+                found = progress.counted(fleet.rows(frame))
                 times = [column in fleet.times_of(frame) for column in frame.columns]
                 if as_json:
                     echo_lines(_json_line(frame.columns, times, row) for row in found)
@@ -276,7 +276,7 @@ class _Progress:
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._show, daemon=True) if sys.stderr.isatty() else None
 
-    def told(self, rows: Iterable[Any]) -> Iterator[Any]:
+    def counted(self, rows: Iterable[Any]) -> Iterator[Any]:
         """The same rows, counted."""
         for row in rows:
             self._rows += 1

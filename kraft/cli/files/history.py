@@ -37,8 +37,8 @@ from metadata_log.times import iso_time
 
 GAPS: Final = "controller_gaps"
 _RETENTION: Final = "retention"
-_NOT_TOLD: Final = frozenset({"damage", "fault"})
-_HINT: Final = "The history behind the damage is unknown, up to the next snapshot."
+_REPORTED_AS_DAMAGE: Final = frozenset({"damage", "fault"})
+_HINT: Final = "The history after the damage is unknown, up to the next snapshot."
 
 
 @click.command(
@@ -53,9 +53,7 @@ _HINT: Final = "The history behind the damage is unknown, up to the next snapsho
 @click.option("--until", callback=at_of, metavar="T", help="Only what happened up to this time or offset.")
 @click.option("--elections", is_flag=True, help="Each election of a leader and of a controller, and why it happened.")
 @click.option("--gaps", is_flag=True, help="The times in which no controller was active.")
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print the rows of the views behind the story, one object a line."
-)
+@click.option("--json", "as_json", is_flag=True, help="Print the rows of the views, one JSON object a line.")
 @click.option(
     "--html", type=click.Path(dir_okay=False), metavar="OUT", help="Write a page with timelines to this file."
 )
@@ -113,7 +111,7 @@ def history_command(
     elif gaps:
         _show_gaps(reading, since, as_json)
     else:
-        _tell(reading, names, wanted, since, as_json)
+        _print_history(reading, names, wanted, since, as_json)
     damaged = report_damages(reading.damages, hint=_HINT if reading.lost_sight else None)
     if (unknown := reading.unknown_time(since)) is not None:
         raise unknown
@@ -182,7 +180,7 @@ class _Reading:
         begins = next((base for first, base in self.bases if first), None)
         if since is not None and begins is not None and _is_before(since, begins):
             return CommandFailed(
-                f"the history begins behind offset {begins.end.offset - 1}, {iso_time(begins.timestamp_ms)}: "
+                f"the history begins after offset {begins.end.offset - 1}, {iso_time(begins.timestamp_ms)}: "
                 f"what happened from --since {moment_text(since)} to there is not known ({self.path})"
             )
         if self.until is not None and not self.end.reaches(self.until):
@@ -220,7 +218,7 @@ class _Reading:
         facts = by_name(VIEWS[_RETENTION], row)
         offset = facts["from_offset"]
         self.lost_sight |= facts["kind"] == "damage"
-        if facts["kind"] not in _NOT_TOLD or any(
+        if facts["kind"] not in _REPORTED_AS_DAMAGE or any(
             damage.offset == offset or facts["text"].startswith(damage.what) for damage in self.damages
         ):
             return
@@ -261,7 +259,7 @@ def _size(path: str) -> int:
     return total
 
 
-def _tell(reading: _Reading, names: tuple[str, ...], wanted: Filter, since: At | None, as_json: bool) -> None:
+def _print_history(reading: _Reading, names: tuple[str, ...], wanted: Filter, since: At | None, as_json: bool) -> None:
     lines = HistoryLines(wanted)
     objects: list[tuple[int, str]] = []
     for view, row in reading.rows({*names, "quorum_epochs"}):
@@ -278,7 +276,7 @@ def _tell(reading: _Reading, names: tuple[str, ...], wanted: Filter, since: At |
     echo_lines(event.line() for event in events)
     for begins, base in reading.bases:
         place = f"after offset {base.end.offset - 1}, {iso_time(base.timestamp_ms)}"
-        words = "begins with a snapshot" if begins else "goes on with a snapshot"
+        words = "begins with a snapshot" if begins else "continues with a snapshot"
         echo(f"The history {words}, {place}: earlier changes are unknown.", err=True)
     if not events and not reading.is_damaged:
         echo("No change matches.", err=True)

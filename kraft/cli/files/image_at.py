@@ -71,7 +71,7 @@ class ImageAt(Struct, frozen=True, kw_only=True):
     def hint(self) -> str | None:
         """A hint for the damage."""
         if self.stopped:
-            return "This is the state before the damage; --on-damage skip-damage goes on behind it."
+            return "This is the state before the damage; --on-damage skip-damage continues after the damage."
         return None
 
     @property
@@ -206,7 +206,7 @@ def _check_moment(found: ImageAt, at: At | None) -> None:
         )
     if at.offset is not None and last > at.offset:
         raise CommandFailed(
-            f"nothing is known of offset {at.offset}: this holds the state after offset {last} ({found.path})"
+            f"the state at offset {at.offset} is unknown: this holds the state after offset {last} ({found.path})"
         )
     if at.timestamp_ms is not None and (last < 0 or found.provenance.timestamp_ms > at.timestamp_ms):
         raise CommandFailed(

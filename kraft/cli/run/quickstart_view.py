@@ -52,11 +52,11 @@ class View:
                 nodes=nodes,
             )
             return
-        fate = "kept at the end" if self._kept else "removed at the end; --dir DIR keeps them"
+        at_end = "kept at the end" if self._kept else "removed at the end; --dir DIR keeps them"
         brokers = f" and {len(cluster.brokers)} brokers" if cluster.brokers else ""
         click.echo(
             f"{len(cluster.controllers)} controllers{brokers} of cluster {cluster.cluster_id};"
-            f" files in {cluster.home} ({fate})"
+            f" files in {cluster.home} ({at_end})"
         )
         for node in cluster.nodes:
             click.echo(f"  {node.role} {node.id}  pid {node.pid}  {node.endpoint}  log {node.log_path}")
@@ -96,16 +96,16 @@ class View:
             return
         running = [node.id for node in cluster.nodes if node.is_running]
         brokers = {} if image is None else {node.id: broker_facts(image, node.id) for node in cluster.brokers}
-        news = (None if quorum is None else (quorum.leader_id, quorum.leader_epoch), running, brokers)
+        current = (None if quorum is None else (quorum.leader_id, quorum.leader_epoch), running, brokers)
         now = time.monotonic()
-        if news == self._printed and now - self._printed_at < PLAIN_LINE_SECONDS:
+        if current == self._printed and now - self._printed_at < PLAIN_LINE_SECONDS:
             return
-        self._printed, self._printed_at = news, now
+        self._printed, self._printed_at = current, now
         if self._as_json:
             self._line("status", running=running, **_facts(quorum), brokers=brokers)
         else:
-            told = "".join(f"; broker {one}: {_in_words(facts)}" for one, facts in brokers.items())
-            click.echo(f"{_headline(quorum)}; running: {', '.join(map(str, running)) or 'none'}{told}")
+            states = "".join(f"; broker {one}: {_in_words(facts)}" for one, facts in brokers.items())
+            click.echo(f"{_headline(quorum)}; running: {', '.join(map(str, running)) or 'none'}{states}")
 
     def _line(self, event: str, **facts: Any) -> None:
         click.echo(json.dumps({"event": event, **facts}))

@@ -121,10 +121,10 @@ def counted(records: Iterable[VersionedRecord | None]) -> Generator[VersionedRec
     return count
 
 
-def now_and_then(things: Iterable[T]) -> Iterator[T | None]:
+def with_pauses(items: Iterable[T]) -> Iterator[T | None]:
     """Elements that are only examined, with an occasional None, at which the work may pause."""
-    for number, thing in enumerate(things):
-        yield thing
+    for number, item in enumerate(items):
+        yield item
         if number % CHEAP_PER_STEP == 0:
             yield None
 

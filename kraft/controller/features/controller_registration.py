@@ -58,8 +58,8 @@ def refuse_controller(
 ) -> ControllerRegistrationResponse:
     """The response to a registration that fails."""
     # For an unauthorized caller, too, Kafka's response has no more than this.
-    told = error.message if error == Error.CLUSTER_AUTHORIZATION_FAILED else text or error.message
-    return ControllerRegistrationResponse(error_code=error, error_message=told)
+    shown = error.message if error == Error.CLUSTER_AUTHORIZATION_FAILED else text or error.message
+    return ControllerRegistrationResponse(error_code=error, error_message=shown)
 
 
 class Registrar:

@@ -18,7 +18,7 @@ from kraft.controller.decision.result import (
     ControllerResult,
     Steps,
     VersionedRecord,
-    now_and_then,
+    with_pauses,
 )
 from metadata_log.image import Acl, MetadataImage
 from metadata_log.image.acls import acl_record
@@ -272,7 +272,7 @@ def _delete_filter(asked: DeleteAclsFilter) -> AclFilter:
 def _found(image: MetadataImage, wanted: AclFilter) -> Generator[None, None, list[tuple[Uuid, Acl]]]:
     """The ACLs that match a filter, ordered by resource and principal."""
     found = []
-    for entry in now_and_then(in_key_order_by_runs(image.acls.by_id)):
+    for entry in with_pauses(in_key_order_by_runs(image.acls.by_id)):
         if entry is None:
             yield None
         elif wanted.matches(entry[1]):

@@ -13,7 +13,7 @@ from kraft.config.described import Secret
 from kraft.controller.decision.authorizer import AclOperation, AclResource
 from kraft.controller.decision.caller import Caller
 from kraft.controller.decision.request_context import RequestContext
-from kraft.controller.decision.result import ControllerResult, Steps, VersionedRecord, now_and_then
+from kraft.controller.decision.result import ControllerResult, Steps, VersionedRecord, with_pauses
 from metadata_log.image import DelegationToken
 from metadata_log.image.persistent_map import in_key_order, in_key_order_by_runs
 from metadata_log.image.tokens import token_record
@@ -78,12 +78,12 @@ def create_token(context: RequestContext, request: CreateDelegationTokenRequest)
         max_timestamp=now_ms + lifetime_ms,
         expiration_timestamp=min(now_ms + lifetime_ms, now_ms + settings.token_expiry_time_ms),
     )
-    told = _told_requester(context)
+    requester_shown = _requester_in_response(context)
     response = CreateDelegationTokenResponse(
         principal_type=owner.type,
         principal_name=owner.name,
-        token_requester_principal_type=told.type,
-        token_requester_principal_name=told.name,
+        token_requester_principal_type=requester_shown.type,
+        token_requester_principal_name=requester_shown.name,
         issue_timestamp_ms=token.issue_timestamp,
         expiry_timestamp_ms=token.expiration_timestamp,
         max_timestamp_ms=token.max_timestamp,
@@ -178,7 +178,7 @@ def refuse_describe_tokens(
 def remove_expired(context: RequestContext) -> Steps:
     """Remove expired tokens; runs each `delegation.token.expiry.check.interval.ms`."""
     removals: list[VersionedRecord] = []
-    for entry in now_and_then(in_key_order_by_runs(context.image.tokens.by_id)):
+    for entry in with_pauses(in_key_order_by_runs(context.image.tokens.by_id)):
         if entry is None:
             yield None
         elif _has_expired(entry[1], context.now_ms):
@@ -208,7 +208,7 @@ def _disabled(context: RequestContext) -> Error | None:
 
 
 def _uncreated(context: RequestContext, owner: Caller, error: Error, time: int) -> CreateDelegationTokenResponse:
-    requester = _told_requester(context)
+    requester = _requester_in_response(context)
     return CreateDelegationTokenResponse(
         error_code=error,
         principal_type=owner.type,
@@ -221,7 +221,7 @@ def _uncreated(context: RequestContext, owner: Caller, error: Error, time: int) 
     )
 
 
-def _told_requester(context: RequestContext) -> Caller:
+def _requester_in_response(context: RequestContext) -> Caller:
     """The requester as the response names the caller; old versions of the response have no such field."""
     return context.caller if context.version >= OWNERS_SINCE else Caller("", "")
 

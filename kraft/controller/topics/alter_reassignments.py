@@ -14,7 +14,7 @@ from kraft.controller.decision.result import (
     Steps,
     VersionedRecord,
     made_of,
-    now_and_then,
+    with_pauses,
 )
 from kraft.controller.decision.topic_configs import unclean_election
 from kraft.controller.topics.leader_selection import Election
@@ -140,7 +140,7 @@ def _under_way(
     for asked in request.topics:
         if asked.name in image.topics:
             partitions = image.topics[asked.name].partitions
-            for wanted in now_and_then(asked.partition_indexes):
+            for wanted in with_pauses(asked.partition_indexes):
                 if wanted is None:
                     yield None
                 elif wanted in range(len(partitions)) and partitions[wanted].is_reassigning:

@@ -16,7 +16,7 @@ from kraft.controller.decision.result import (
     Steps,
     VersionedRecord,
     made_of,
-    now_and_then,
+    with_pauses,
 )
 from kraft.controller.decision.topic_configs import unclean_election
 from kraft.controller.topics.leader_selection import Election
@@ -111,7 +111,7 @@ def balance(context: RequestContext, members: Iterable[Member | None], allowed_p
 def _deprived(image: MetadataImage, allowed_percentage: int) -> Generator[None, None, set[int]]:
     """The brokers that lead too few of their preferred partitions: others lead more than the allowed percentage."""
     preferred, led_by_others = Counter[int](), Counter[int]()
-    for member in now_and_then(all_partitions_by_steps(image)):
+    for member in with_pauses(all_partitions_by_steps(image)):
         if member is None:
             yield None
             continue

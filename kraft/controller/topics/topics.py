@@ -23,7 +23,7 @@ from kraft.controller.decision.result import (
     VersionedRecord,
     gather,
     made_of,
-    now_and_then,
+    with_pauses,
 )
 from kraft.controller.decision.topic_names import check_name
 from kraft.controller.topics.partition_change import record_version
@@ -163,7 +163,7 @@ class _Colliding:
             return
         if self._by_plain_name is None:
             found: dict[str, str] = {}
-            for entry in now_and_then(in_key_order_by_runs(self._topics.by_name)):
+            for entry in with_pauses(in_key_order_by_runs(self._topics.by_name)):
                 if entry is None:
                     yield None
                 else:
@@ -383,7 +383,7 @@ def delete_topics(context: RequestContext, request: DeleteTopicsRequest) -> Step
     if context.version < _BY_ID_SINCE:
         asked = [DeleteTopicState(name=name) for name in request.topic_names]
     results = []
-    for one in now_and_then(asked):
+    for one in with_pauses(asked):
         if one is None:
             yield None
         elif error := _malformed(one):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from msgspec.structs import replace
+from broker_agents import EPOCH, ONE, TOPIC, TWO, heartbeat, new_agent, only, started
 
-from kraft.broker import BrokerAgent, BrokerListener, BrokerOptions, BrokerSettings, LifecycleState, RegistrationFailed
-from kraft.broker.agent import ASSIGNMENTS, HEARTBEATS, ISR_CHANGES, Send
+from kraft.broker import BrokerAgent, LifecycleState, RegistrationFailed
+from kraft.broker.agent import ASSIGNMENTS, HEARTBEATS, ISR_CHANGES
 from kraft.sim.state.fingerprints import FactsOf
 from kraft.sim.state.forking import forked
 from metadata_log.log.clean_shutdown import take_clean_shutdown, write_clean_shutdown
@@ -25,51 +25,12 @@ from transport.protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
     AssignReplicasToDirsResponse,
 )
-from transport.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from transport.protocol.messages.broker_heartbeat import BrokerHeartbeatResponse
 from transport.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 from transport.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 
-ONE, TWO, TOPIC = (Uuid(bytes([0, number] * 8)) for number in (101, 102, 7))
 UNASSIGNED = Uuid(bytes(15) + b"\x01")
-EPOCH = 40
 LAG_MS = 30_000
-
-
-def new_agent(**options: object) -> BrokerAgent:
-    settings = BrokerSettings(
-        broker_id=101,
-        cluster_id="cluster",
-        incarnation_id=Uuid(b"i" * 16),
-        listeners=(BrokerListener("PLAINTEXT", "h101", 9092),),
-        features=(("metadata.version", 7, 30),),
-        options=replace(BrokerOptions(directories=(ONE,)), **options),
-    )
-    return BrokerAgent(settings)
-
-
-def only(sends: list[Send], channel: int) -> Message | None:
-    found = [send.request for send in sends if send.channel == channel]
-    assert len(found) <= 1, found
-    return found[0] if found else None
-
-
-def heartbeat(agent: BrokerAgent, now_ms: int) -> BrokerHeartbeatRequest:
-    request = only(agent.poll(now_ms), HEARTBEATS)
-    assert isinstance(request, BrokerHeartbeatRequest), request
-    return request
-
-
-def started(**options: object) -> BrokerAgent:
-    """An agent that was unfenced at 1000 ms."""
-    agent = new_agent(**options)
-    assert isinstance(only(agent.poll(0), HEARTBEATS), BrokerRegistrationRequest)
-    agent.on_answer(HEARTBEATS, BrokerRegistrationResponse(broker_epoch=EPOCH), 5)
-    assert heartbeat(agent, 5).want_fence
-    agent.on_answer(HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=True), 990)
-    assert not heartbeat(agent, 1000).want_fence
-    agent.on_answer(HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False), 1000)
-    assert agent.lifecycle.state is LifecycleState.RUNNING
-    return agent
 
 
 # Registration and heartbeats

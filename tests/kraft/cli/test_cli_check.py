@@ -18,7 +18,7 @@ def test_a_real_quorum_is_reported_as_legal(tmp_path: Path) -> None:
     found = CliRunner().invoke(check_command, [str(nodes / name) for name in ("c1", "c2", "c3", "c4")])
     assert found.exit_code == 0
     assert found.output.splitlines() == [
-        "4 directories: nothing contradicts the promises.",
+        "4 directories: no invariant is violated.",
         "7 leaders known, of epochs 1 to 8.",
         "282 batches compared between logs, 0 changes of partitions looked at.",
         "Everything below offset 921 was committed, as a snapshot proves.",

@@ -249,8 +249,8 @@ def test_a_type_that_is_not_known_has_a_number(node: Path) -> None:
         (["--type", "Topicrecrd"], "there is no record type Topicrecrd"),
         (["--type", "zzz"], "there is no record type zzz"),
         (["--since", "5", "--until", "4"], "the range ends before it begins"),
-        (["--hex", "--json"], "bytes are shown as text, not as JSON"),
-        (["--verify", "--records"], "either checked or shown"),
+        (["--hex", "--json"], "--hex has no JSON form"),
+        (["--verify", "--records"], "--verify prints a verdict"),
     ],
 )
 def test_options_that_would_show_nothing(node: Path, options: list[str], what: str) -> None:

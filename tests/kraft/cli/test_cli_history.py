@@ -183,7 +183,7 @@ def test_damage_is_named_and_no_wrong_history_is_shown(
     sound = lines_of(history(capsys, static3))
     found = done.out.splitlines()
     if tells_on:
-        assert "The history goes on with a snapshot, after offset 4270" in done.err
+        assert "The history continues with a snapshot, after offset 4270" in done.err
         assert [line for line in found if int(line[:9]) < 2908] == [line for line in sound if int(line[:9]) < 2908]
         assert not [line for line in found if 2908 <= int(line[:9]) <= 4270]
     else:

@@ -155,7 +155,7 @@ def test_the_summary(capsys: pytest.CaptureFixture[str], node: Path) -> None:
         ),
         (["NODE", "--at", "soon"], 2, "'soon' is neither an offset, such as 12345, nor a time", "--help"),
         (["NODE", "--at", "2026-11-21T08:15:00"], 2, "does not say in which time zone", "--help"),
-        (["NODE/" + SNAPSHOT, "--at", "5"], 1, "nothing is known of offset 5", ""),
+        (["NODE/" + SNAPSHOT, "--at", "5"], 1, "the state at offset 5 is unknown", ""),
         (["NODE/" + SNAPSHOT, "--at", "5210"], 1, "offset 5210 is beyond the end", ""),
         (["NODE/meta.properties"], 1, "this is neither a directory, nor a segment, nor a snapshot", ""),
         (["NODE/nothing"], 2, "does not exist", "--help"),

@@ -18,7 +18,7 @@ from test_cli_main import COMMANDS
 from test_cli_serve import formatted, serving
 
 from kraft.cli.help import break_command
-from kraft.cli.kafka_habits import in_our_words
+from kraft.cli.kafka_tools import translate_command
 from kraft.cli.main import kraft
 from kraft.cli.mistakes import nearest
 
@@ -170,7 +170,7 @@ def test_a_brokers_address_is_no_controllers(capsys: pytest.CaptureFixture[str])
     + ["", "--help", "topics describe foo --xyzzy", "elect preferred --topic t --xyzzy", "reassign list --topic x"],
 )
 def test_our_own_commands_are_no_habit_of_kafkas_tools(ours: str) -> None:
-    assert in_our_words(shlex.split(ours)) is None
+    assert translate_command(shlex.split(ours)) is None
 
 
 # ----------------------------------------------------------------------------------------------------------------- help

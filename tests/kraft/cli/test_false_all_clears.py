@@ -134,8 +134,8 @@ NO_LOGS: dict[Callable[[Path], None], str] = {
     empty: "empty|neither a log nor a snapshot|no metadata log|names of other files|no archive",
     of_another_kind: "no metadata log|neither a log nor a snapshot|no archive",
     of_another_topic: "partition of the topic with id AAAAAAAAAAAAAAAAAAAAZA|no archive",
-    garbage: "no file of a metadata log|neither a directory, nor a segment|is a file|this is a file|no archive",
-    nothing_in_it: "no file of a metadata log|neither a directory, nor a segment|is a file|this is a file|no archive",
+    garbage: "file of a metadata log|neither a directory, nor a segment|is a file|this is a file|no archive",
+    nothing_in_it: "file of a metadata log|neither a directory, nor a segment|is a file|this is a file|no archive",
     garbage_as_a_log: "cannot be read|unknown batch format|no archive|no batch|bytes",
     a_fifo_as_a_log: "FIFO|no archive",
     a_device_as_a_log: "device|no archive",
@@ -279,7 +279,7 @@ NOT_THERE: dict[str, tuple[list[str], str, str]] = {
     "history until time": (["history", "NODE", "--until", "2030-01-01T00:00:00Z"], "is beyond the end", ""),
     "history until before": (["history", "NODE", "--until", "2020-01-01T00:00:00Z"], "no record here is as old", "0"),
     "history since gaps": (["history", "NODE", "--gaps", "--since", "99999"], "is beyond the end", ""),
-    "history before a snapshot": (["history", "LATE", "--since", "5"], "the history begins behind offset", ""),
+    "history before a snapshot": (["history", "LATE", "--since", "5"], "the history begins after offset", ""),
     "replay": (["replay", "NODE", "--at", "99999"], "offset 99999 is beyond the end", "--at"),
     "replay time": (["replay", "NODE", "--at", "2030-01-01T00:00:00Z"], "is beyond the end", "--at"),
     "replay before": (["replay", "NODE", "--at", "2020-01-01T00:00:00Z"], "no record here is as old", "offset 0"),
@@ -299,7 +299,7 @@ NOT_THERE: dict[str, tuple[list[str], str, str]] = {
     "dump to": (["dump", "--records", "--until", "4", "SEGMENT"], "no record has an offset from 0 to 4", ""),
     "dump times": (
         ["dump", "--until", "2001-01-01T00:00:00Z", "SEGMENT"],
-        "no record is of the times that were asked for",
+        "no record has a time in the requested range",
         "",
     ),
 }

@@ -17,7 +17,7 @@ from metadata_log.records.batch import scan
 from metadata_log.types import Uuid
 from transport import TcpTransport
 from transport.protocol.apis import ApiKey
-from transport.protocol.connection import FrameReader
+from transport.protocol.frames import FrameReader
 from transport.protocol.headers import decode_response, encode_request
 from transport.protocol.messages import ApiVersionsRequest, FetchRequest, FetchResponse
 from transport.protocol.messages import fetch as wire

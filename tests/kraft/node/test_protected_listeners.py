@@ -9,7 +9,7 @@ import pytest
 import trio.testing
 
 from kraft.admin import ClusterDescription, QuorumDescription, ReplicaDescription, open_admin
-from kraft.admin.conditions import Condition, Said, voter_conditions
+from kraft.admin.conditions import Condition, EpochReport, voter_conditions
 from kraft.cli.cluster.quorum_why import why_lines
 from kraft.config import PROTECTED_PROTOCOLS
 from metadata_log.types import Uuid
@@ -91,4 +91,4 @@ async def test_another_listener_is_asked(
     autojump_clock: trio.testing.MockClock, listeners: dict[str, Endpoint], registered: Endpoint | None, port: int
 ) -> None:
     found, asked = await condition(listeners, registered)
-    assert (found.said, asked) == (Said(epoch=5, leader_id=1), [f"PORT{port}"])
+    assert (found.report, asked) == (EpochReport(epoch=5, leader_id=1), [f"PORT{port}"])

@@ -16,7 +16,7 @@ from command_line import run
 from loopback import free_ports
 from test_embed import configs
 
-from kraft.admin.conditions import Condition, Progress, Said
+from kraft.admin.conditions import Condition, EpochReport, Progress
 from kraft.cli.cluster.quorum_why import why_facts, why_lines
 from kraft.config import Config
 from kraft.node.embed import open_node
@@ -31,19 +31,22 @@ HERE = Endpoint("127.0.0.1", 9093)
 NEW_DISK = Uuid(bytes(15) + b"\x07")
 
 
-def condition(said: Said | str, **more: object) -> Condition:
-    return Condition(**{"id": 2, "endpoint": HERE, "said": said, **more})
+def condition(report: EpochReport | str, **more: object) -> Condition:
+    return Condition(**{"id": 2, "endpoint": HERE, "report": report, **more})
 
 
-FOLLOWS = Said(epoch=5, leader_id=1)
+FOLLOWS = EpochReport(epoch=5, leader_id=1)
 
 
 @pytest.mark.parametrize(
     ("one", "sentence"),
     [
         (condition(FOLLOWS), "Voter 2 at 127.0.0.1:9093: follows 1 in epoch 5."),
-        (condition(Said(epoch=5, leader_id=2)), "Voter 2 at 127.0.0.1:9093: leads in epoch 5."),
-        (condition(Said(epoch=6, leader_id=NO_NODE)), "Voter 2 at 127.0.0.1:9093: knows of no leader in epoch 6."),
+        (condition(EpochReport(epoch=5, leader_id=2)), "Voter 2 at 127.0.0.1:9093: leads in epoch 5."),
+        (
+            condition(EpochReport(epoch=6, leader_id=NO_NODE)),
+            "Voter 2 at 127.0.0.1:9093: knows of no leader in epoch 6.",
+        ),
         (
             condition("127.0.0.1:9093: Connection refused", progress=Progress(behind=1, behind_ms=90, silent_ms=7200)),
             "Voter 2 at 127.0.0.1:9093: cannot be asked: Connection refused, behind by 1 record,"
@@ -54,13 +57,13 @@ FOLLOWS = Said(epoch=5, leader_id=1)
             "Voter 2 at 127.0.0.1:9093: follows 1 in epoch 5, behind by 1,200 records, last had everything 9.0 s ago.",
         ),
         (
-            condition(FOLLOWS, elsewhere=(NEW_DISK,), directory_id=Uuid(bytes(15) + b"\x08")),
+            condition(FOLLOWS, other_directories=(NEW_DISK,), directory_id=Uuid(bytes(15) + b"\x08")),
             "Voter 2 at 127.0.0.1:9093: follows 1 in epoch 5, fetches with directory AAAAAAAAAAAAAAAAAAAABw,"
             " and the voter is AAAAAAAAAAAAAAAAAAAACA.",
         ),
         (
-            condition("nothing tells where it listens", endpoint=None),
-            "Voter 2: cannot be asked: nothing tells where it listens.",
+            condition("its address is unknown", endpoint=None),
+            "Voter 2: cannot be asked: its address is unknown.",
         ),
     ],
 )

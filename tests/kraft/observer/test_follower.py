@@ -8,7 +8,7 @@ import trio.testing
 from scripted_leader import CLUSTER_ID, EPOCH, answer, following, piece, topics
 
 from kraft.admin import RequestRefused
-from kraft.admin.client import AdminError
+from kraft.admin.errors import AdminError
 from kraft.observer import Committed, Follower, HistoryLost, Jumped
 from kraft.testing import Cluster
 from metadata_log.errors import CorruptBatch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from test_broker_agent import ONE, TOPIC, TWO, new_agent, started
+from broker_agents import ONE, TOPIC, TWO, new_agent, started
 from test_turns import Counted
 
 from kraft.broker import BrokerAgent

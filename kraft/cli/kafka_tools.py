@@ -91,7 +91,7 @@ def _parts(words: Sequence[str]) -> Iterator[list[str]]:
             yield [word]
 
 
-def in_our_words(words: Sequence[str]) -> list[str] | None:
+def translate_command(words: Sequence[str]) -> list[str] | None:
     """The translation of the words after `kraft`; None if they contain nothing specific to Kafka's tools."""
     typed = [word for word in words if word != "--debug"]
     if not typed or typed[0].startswith("-"):
@@ -128,13 +128,13 @@ def _topics(line: _Line) -> list[str]:
     topics = line.values("--topic")
     if topics and not action:
         action = ["describe"]
-    said = [*action, *topics]
+    translated = [*action, *topics]
     for name in ("unavailable", "under-replicated", "under-min-isr", "at-min-isr"):
         if line.flag(f"--{name}-partitions"):
-            said += ["--only", name]
+            translated += ["--only", name]
     for assignment in line.values("--replica-assignment"):
-        said += ["--assignment", assignment]
-    return said
+        translated += ["--assignment", assignment]
+    return translated
 
 
 def _quorum(line: _Line) -> list[str]:
@@ -194,30 +194,30 @@ def _entity(line: _Line) -> list[str]:
 def _acls(line: _Line) -> list[str]:
     action = _by_flag(line, "list", "add", "remove")
     denied = line.values("--deny-principal")
-    said = action + (["--deny"] if denied and action == ["add"] else ["--permission", "deny"] if denied else [])
+    translated = action + (["--deny"] if denied and action == ["add"] else ["--permission", "deny"] if denied else [])
     for principal in (*line.values("--allow-principal"), *denied):
-        said += ["--principal", principal]
+        translated += ["--principal", principal]
     for host in line.values("--allow-host", "--deny-host"):
-        said += ["--host", host]
+        translated += ["--host", host]
     for pattern in line.values("--resource-pattern-type"):
         if action != ["add"]:
-            said += ["--pattern", pattern]
+            translated += ["--pattern", pattern]
         elif pattern.lower() == "prefixed":
-            said.append("--prefixed")
+            translated.append("--prefixed")
     operations = [word.lower() for word in line.values("--operation")]
     line.flag("--force")
-    return [*said, *(word for one in operations for word in ("--operation", one))]
+    return [*translated, *(word for one in operations for word in ("--operation", one))]
 
 
 def _elect(line: _Line) -> list[str]:
     kind = line.first("--election-type")
-    said = [kind.lower()] if kind is not None else []
+    translated = [kind.lower()] if kind is not None else []
     topic, partition = line.values("--topic"), line.first("--partition")
     if line.flag("--all-topic-partitions"):
-        said.append("--all")
+        translated.append("--all")
     if topic and partition is not None:
-        return [*said, "--topic-partition", f"{topic[0]}:{partition}"]
-    return [*said, *(word for one in topic for word in ("--topic", one))]
+        return [*translated, "--topic-partition", f"{topic[0]}:{partition}"]
+    return [*translated, *(word for one in topic for word in ("--topic", one))]
 
 
 _REASSIGN: Final = {
@@ -234,21 +234,21 @@ def _reassign(line: _Line) -> list[str]:
     if action is None:
         return []
     files, brokers = line.values("--reassignment-json-file"), line.first("--broker-list")
-    said = [action, *(files if action in ("start", "cancel") else ())]
+    translated = [action, *(files if action in ("start", "cancel") else ())]
     if line.values("--topics-to-move-json-file"):
-        said += ["--topic", "TOPIC"]
-    return said if brokers is None else [*said, "--to", brokers]
+        translated += ["--topic", "TOPIC"]
+    return translated if brokers is None else [*translated, "--to", brokers]
 
 
 def _features(line: _Line) -> list[str]:
     action = line.action(("describe", "upgrade", "downgrade", "disable"))
-    said = ["downgrade" if action == "disable" else action] if action else []
+    translated = ["downgrade" if action == "disable" else action] if action else []
     for release in line.values("--metadata"):
-        said += ["--feature", f"metadata.version={release}"]
+        translated += ["--feature", f"metadata.version={release}"]
     if action == "disable":
         for feature in line.values("--feature"):
-            said += ["--feature", f"{feature}=0"]
-    return said
+            translated += ["--feature", f"{feature}=0"]
+    return translated
 
 
 def _dump(line: _Line) -> list[str]:

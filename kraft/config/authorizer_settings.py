@@ -1,0 +1,38 @@
+"""Access rules in a configuration: the authorizer and the super users (Kafka: `StandardAuthorizer`)."""
+
+from __future__ import annotations
+
+from kraft.config.addresses import split_list
+from kraft.config.keys import STANDARD_AUTHORIZER, TEXTS
+from kraft.config.settings_reader import SettingsReader
+
+
+def read_has_authorizer(reader: SettingsReader, listener: str) -> bool:
+    """Whether an authorizer is configured. `listener` is the one for requests between controllers."""
+    key = "authorizer.class.name"
+    if not reader.text(key):
+        return False
+    if reader.text(key) != STANDARD_AUTHORIZER:
+        raise reader.bad(
+            key,
+            "this software cannot load another authorizer",
+            hint=f"Use {STANDARD_AUTHORIZER}, or leave the setting out and listen only in a trusted network.",
+        )
+    key = "early.start.listeners"
+    if key in reader.settings and listener not in {name.upper() for name in split_list(reader.text(key))}:
+        raise reader.bad(
+            key,
+            f"{listener} is missing: controllers would wait for access rules that no controller has",
+            hint=f"Add {listener}, or leave the setting out.",
+        )
+    return True
+
+
+def read_super_users(reader: SettingsReader) -> tuple[str, ...]:
+    """The principals, as type and name, that need no access rule."""
+    key = "super.users"
+    users = tuple(user for entry in reader.text(key).split(";") if (user := entry.strip()))
+    for user in users:
+        if ":" not in user:
+            raise reader.bad(key, f"{user!r} is not Type:name", hint=f"Allowed: {TEXTS[key].allowed}.")
+    return users

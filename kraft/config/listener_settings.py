@@ -1,0 +1,159 @@
+"""The listeners of a node: bound and advertised addresses, security protocols (Kafka: `SocketServerConfigs`)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kraft.config.addresses import PROTECTED_PROTOCOLS, ListenerSpec, QuorumVoter, parse_listener, split_list
+from kraft.config.node_settings import BROKER, CONTROLLER
+from kraft.config.settings_reader import SettingsReader
+
+_PLAINTEXT: Final = "PLAINTEXT"
+_UNPROTECTED: Final = "TLS and SASL are not supported yet; use PLAINTEXT in a trusted network."
+_ANY_ADDRESS: Final = ("0.0.0.0", "::")
+
+
+def read_controller_listener_names(reader: SettingsReader) -> tuple[str, ...]:
+    """The names of the controller listeners, in upper case as in Kafka; the first one is for other controllers."""
+    key = "controller.listener.names"
+    names = tuple(name.upper() for name in split_list(reader.text(key)))
+    if not names:
+        raise reader.missing(key, "Add controller.listener.names=CONTROLLER, or a name from listeners.")
+    return names
+
+
+def read_listeners(
+    reader: SettingsReader, controllers: tuple[str, ...], roles: tuple[str, ...]
+) -> tuple[ListenerSpec, ...]:
+    """The listeners of the node: for a controller the controller listeners, for a broker all other ones.
+
+    Controller listeners are in the order of their names.
+    """
+    key = "listeners"
+    listeners = reader.entries(key, parse_listener)
+    if not listeners:
+        name = controllers[0] if CONTROLLER in roles else _PLAINTEXT
+        raise reader.missing(key, f"Add listeners={name}://host:port.")
+    bound = {listener.name: listener for listener in listeners}
+    if len(bound) != len(listeners):
+        raise reader.bad(key, "two listeners have the same name")
+    if CONTROLLER in roles:
+        ports = [listener.port for listener in listeners if listener.port]
+        if len(set(ports)) != len(ports):
+            raise reader.bad(key, "two listeners have the same port")
+        for name in controllers:
+            if name not in bound:
+                raise reader.bad(
+                    "controller.listener.names",
+                    f"{name} is not among the listeners ({', '.join(bound)})",
+                    hint="Every name must be in listeners.",
+                )
+    for name in bound:
+        if name in controllers and CONTROLLER not in roles:
+            raise reader.bad(
+                key,
+                f"{name} is in controller.listener.names ({', '.join(controllers)})",
+                hint="A node that is only a broker has no controller listeners.",
+            )
+        if name not in controllers and BROKER not in roles:
+            raise reader.bad(
+                key,
+                f"{name} is not in controller.listener.names ({', '.join(controllers)})",
+                hint="A node that is only a controller has only controller listeners.",
+            )
+    if BROKER in roles:
+        _check_between_brokers(reader)
+    protocols = _protocols(reader, tuple(bound), controllers)
+    own = (*(name for name in controllers if name in bound), *(name for name in bound if name not in controllers))
+    return tuple(ListenerSpec(name, bound[name].host, bound[name].port, protocols[name]) for name in own)
+
+
+def _check_between_brokers(reader: SettingsReader) -> None:
+    """Refuse any security protocol between brokers except PLAINTEXT."""
+    key = "security.inter.broker.protocol"
+    setting = reader.settings.get(key)
+    if setting is not None and setting.value.upper() != _PLAINTEXT:
+        raise reader.bad(key, "only PLAINTEXT is supported so far", hint=_UNPROTECTED)
+
+
+def _protocols(reader: SettingsReader, own: tuple[str, ...], controllers: tuple[str, ...]) -> dict[str, str]:
+    """The security protocol of each listener of this node, and of its listeners for connections to controllers.
+
+    As in Kafka (`KafkaConfig.effectiveListenerSecurityProtocolMap`): without a map, listeners named after a
+    protocol have that protocol, and other controller listeners have PLAINTEXT if no other protocol is in use.
+    """
+    key = "listener.security.protocol.map"
+    is_set = key in reader.settings
+    names = tuple(dict.fromkeys((*own, *controllers)))
+    protocols = _protocol_map(reader) if is_set else {name: name for name in (_PLAINTEXT, *PROTECTED_PROTOCOLS)}
+    if not is_set and not any(name in PROTECTED_PROTOCOLS for name in names):
+        protocols |= dict.fromkeys(controllers, _PLAINTEXT)
+    for name in names:
+        at = key if is_set else "listeners" if name in own else "controller.listener.names"
+        if name not in protocols:
+            if is_set:
+                raise reader.bad(key, f"the protocol of listener {name} is missing", hint=f"Add {name}:PLAINTEXT.")
+            every = ",".join(f"{one}:{_PLAINTEXT}" for one in names)
+            raise reader.bad(at, f"listener {name} has no security protocol", hint=f"Add {key}={every}.")
+        if protocols[name] in PROTECTED_PROTOCOLS:
+            hint = _UNPROTECTED
+            if not is_set:
+                hint = f"{_UNPROTECTED} Without an entry in {key}, the name of the listener is its protocol."
+            raise reader.bad(at, f"{protocols[name]} on listener {name} is not supported yet", hint=hint)
+    return protocols
+
+
+def _protocol_map(reader: SettingsReader) -> dict[str, str]:
+    """`listener.security.protocol.map` as protocols by listener name."""
+    key = "listener.security.protocol.map"
+    protocols: dict[str, str] = {}
+    for entry in split_list(reader.text(key)):
+        name, colon, protocol = (part.strip().upper() for part in entry.partition(":"))
+        if not (colon and name and protocol):
+            raise reader.bad(key, f"{entry!r} is not NAME:PROTOCOL")
+        if name in protocols:
+            raise reader.bad(key, f"listener {name} is named twice")
+        if protocol != _PLAINTEXT and protocol not in PROTECTED_PROTOCOLS:
+            raise reader.bad(key, f"there is no security protocol {protocol}")
+        protocols[name] = protocol
+    return protocols
+
+
+def fallback_host(voters: tuple[QuorumVoter, ...], node_id: int) -> str | None:
+    """The host of this voter in the list of voters, for a listener on every address."""
+    return next((voter.host for voter in voters if voter.id == node_id), None)
+
+
+def read_advertised_listeners(
+    reader: SettingsReader, listeners: tuple[ListenerSpec, ...], fallback_host: str | None
+) -> tuple[ListenerSpec, ...]:
+    """The listeners with their addresses for other nodes; a listener on every address has `fallback_host`.
+
+    Without a fallback such a listener keeps its empty host. Then the host is the name of the machine, which only a
+    starting node determines (Kafka: `ListenerInfo.withWildcardHostnamesResolved`).
+    """
+    key = "advertised.listeners"
+    names = [listener.name for listener in listeners]
+    advertised = {listener.name: listener for listener in reader.entries(key, parse_listener)}
+    for listener in advertised.values():
+        if listener.name not in names:
+            raise reader.bad(key, f"{listener.name} is not among the listeners of this node ({', '.join(names)})")
+        if listener.host in _ANY_ADDRESS or not listener.host:
+            raise reader.bad(
+                key,
+                f"no other host can reach {listener}",
+                hint="Use an address that other nodes can route to.",
+            )
+    result = []
+    for bound in listeners:
+        listener = advertised.get(bound.name, bound)
+        is_everywhere = not listener.host or listener.host in _ANY_ADDRESS
+        host = fallback_host or "" if is_everywhere else listener.host
+        if not host and listener.host:
+            raise reader.bad(
+                "listeners",
+                f"{bound} is on every address, so that its address for other nodes is unknown",
+                hint=f"Add advertised.listeners={bound.name}://host:{bound.port}.",
+            )
+        result.append(ListenerSpec(bound.name, host, listener.port, bound.protocol))
+    return tuple(result)

@@ -1,0 +1,84 @@
+"""What a node is: its roles, its id, its voters, its directories (Kafka: `KafkaConfig`, `QuorumConfig`)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kraft.config.addresses import QuorumVoter, parse_host_port, parse_voter, split_list
+from kraft.config.errors import ConfigError
+from kraft.config.keys import INT_MAX
+from kraft.config.settings_reader import SettingsReader
+
+BOOTSTRAP_SERVERS: Final = "controller.quorum.bootstrap.servers"
+CONTROLLER: Final = "controller"
+BROKER: Final = "broker"
+
+
+def read_roles(reader: SettingsReader) -> tuple[str, ...]:
+    """The roles of the node, each named once."""
+    roles = split_list(reader.text("process.roles"))
+    if not roles:
+        raise reader.missing("process.roles", "Add process.roles=controller.")
+    for role in roles:
+        if role not in ("broker", "controller"):
+            raise reader.bad("process.roles", f"there is no role {role!r}", hint="Use process.roles=controller.")
+    if len(set(roles)) != len(roles):
+        raise reader.bad("process.roles", "a role is named twice")
+    return roles
+
+
+def read_role(reader: SettingsReader) -> str:
+    """The only role of a node that is started."""
+    roles = read_roles(reader)
+    if len(roles) > 1:
+        raise reader.bad(
+            "process.roles",
+            "a node with both roles is not supported yet: this node is a controller or a broker",
+            hint="Use process.roles=controller here, and a configuration of its own for the broker.",
+        )
+    return roles[0]
+
+
+def read_node_id(reader: SettingsReader) -> int:
+    """The id of the node, from 0."""
+    if not reader.text("node.id"):
+        raise reader.missing("node.id", "Add node.id=N, with the id of this node in controller.quorum.voters.")
+    return reader.whole_number("node.id", 0, INT_MAX)
+
+
+def read_voters(reader: SettingsReader, node_id: int, role: str = CONTROLLER) -> tuple[QuorumVoter, ...]:
+    """The static voters, by id; empty if the configuration names bootstrap servers of a dynamic quorum instead."""
+    key = "controller.quorum.voters"
+    entries = reader.entries(key, parse_voter)
+    if not entries:
+        if reader.entries(BOOTSTRAP_SERVERS, parse_host_port):
+            return ()
+        raise ConfigError(
+            f"{key} is not set, nor is {BOOTSTRAP_SERVERS}",
+            where=reader.source,
+            hint=f"Name every voter of a static quorum: {key}=id@host:port,… "
+            f"or some controllers of a dynamic one: {BOOTSTRAP_SERVERS}=host:port,…",
+        )
+    ids = [voter.id for voter in entries]
+    if len(set(ids)) != len(ids):
+        raise reader.bad(key, "a voter id appears twice")
+    if role == BROKER and node_id in ids:
+        raise reader.bad(key, f"node.id {node_id} is among the voters", hint="A broker alone is no voter.")
+    if role == CONTROLLER and node_id not in ids:
+        raise reader.bad(
+            key,
+            f"node.id {node_id} is not among the voters",
+            hint="A controller of a static quorum is one of its voters: check node.id, or add it to the list.",
+        )
+    return tuple(sorted(entries, key=lambda voter: voter.id))
+
+
+def read_log_dirs(reader: SettingsReader) -> tuple[str, ...]:
+    """The data directories: `log.dirs`, or else `log.dir`."""
+    for key in ("log.dirs", "log.dir"):
+        paths = split_list(reader.text(key))
+        if paths:
+            if len(set(paths)) != len(paths):
+                raise reader.bad(key, "a directory is named twice")
+            return paths
+    raise reader.bad("log.dirs", "no directory is named", hint="Add log.dirs=PATH.")

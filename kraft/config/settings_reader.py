@@ -1,0 +1,127 @@
+"""`SettingsReader`: single settings of a properties file, and the errors that name their file, line and key."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypeVar
+
+from kraft.config.addresses import split_list
+from kraft.config.described import DescribedSetting, Secret, described_settings
+from kraft.config.errors import ConfigError
+from kraft.config.kafka_keys import KAFKA_KEYS, PREFIXES
+from kraft.config.keys import INT_MAX, NUMBERS, SEGMENT_BYTES_OVERRIDE, SMALLEST_SEGMENT_BYTES, TEXTS, Number
+from kraft.config.properties import Setting, apply_overrides, parse_properties, trim
+from kraft.config.providers import resolve_references
+
+T = TypeVar("T")
+
+_WHOLE_NUMBER: Final = re.compile(r"[+-]?0*[0-9]{1,19}")
+
+
+class SettingsReader:
+    """Reads single settings of a configuration, and makes their errors."""
+
+    def __init__(self, settings: Mapping[str, Setting], source: str) -> None:
+        self.settings = settings
+        """The settings of the file and of the overrides, by key."""
+        self.source = source
+        """The name of the file in errors."""
+
+    @classmethod
+    def of(cls, text: str | bytes, source: str, overrides: Iterable[str] = ()) -> SettingsReader:
+        """A reader of a properties file with overrides and with the values of config providers."""
+        return cls(resolve_references(apply_overrides(parse_properties(text, source=source), overrides)), source)
+
+    def text(self, key: str) -> str:
+        """The text of a setting, or its default."""
+        setting = self.settings.get(key)
+        return TEXTS[key].default if setting is None else setting.value
+
+    def bad(self, key: str, why: str, *, hint: str | None = None) -> ConfigError:
+        """The error for an invalid value. The text hides the values of config providers."""
+        setting = self.settings.get(key)
+        if setting is not None and setting.reference:
+            why = "the referenced value is invalid, and is a secret"
+            hint = _allowed(key) or "Check the value at the config provider."
+        what, where = (key, self.source) if setting is None else (f"{key}={setting.shown}", setting.where)
+        hint = None if hint is None else self._hidden(hint)
+        return ConfigError(f"{what}: {self._hidden(why)}", where=where, hint=hint)
+
+    def _hidden(self, text: str) -> str:
+        """A message with references in place of the values of config providers."""
+        for setting in self.settings.values():
+            if setting.reference:
+                pieces = {setting.value, *map(trim, re.split(r"[,;]", setting.value))} - {""}
+                # A replacement text, unlike a function, would have its backslashes interpreted.
+                shown = setting.shown.replace("\\", r"\\")
+                for piece in sorted(pieces, key=len, reverse=True):
+                    text = re.sub(rf"(?<![\w.-]){re.escape(piece)}(?![\w.-])", shown, text, flags=re.IGNORECASE)
+        return text
+
+    def missing(self, key: str, hint: str) -> ConfigError:
+        """The error for a required setting that is not in the file."""
+        return ConfigError(f"{key} is not set", where=self.source, hint=hint)
+
+    def flag(self, key: str) -> bool:
+        """A setting that is true or false; raises `ConfigError`."""
+        return self.as_flag(key, self.text(key))
+
+    def as_flag(self, key: str, value: str) -> bool:
+        """This value of a setting as true or false; raises `ConfigError`."""
+        word = value.lower()
+        if word not in {"true", "false"}:
+            raise self.bad(key, "the value is neither true nor false")
+        return word == "true"
+
+    def secret(self, key: str) -> Secret | None:
+        """A setting that is never shown."""
+        text = self.text(key)
+        return Secret(text) if text else None
+
+    def numbers(self) -> dict[str, Any]:
+        """Every number of a `Config`, by its field; raises `ConfigError`."""
+        found = {number.field: self.number(key, number) for key, number in NUMBERS.items()}
+        if SEGMENT_BYTES_OVERRIDE in self.settings:
+            found["segment_bytes"] = self.whole_number(SEGMENT_BYTES_OVERRIDE, SMALLEST_SEGMENT_BYTES, INT_MAX)
+        return found
+
+    def number(self, key: str, number: Number) -> int:
+        """A number within its bounds, or its default; raises `ConfigError`."""
+        return self.whole_number(key, number.minimum, number.maximum) if key in self.settings else number.default
+
+    def whole_number(self, key: str, minimum: int, maximum: int) -> int:
+        """A setting of the file as a whole number within these bounds; raises `ConfigError`."""
+        text = self.settings[key].value
+        value = int(text) if _WHOLE_NUMBER.fullmatch(text) else None
+        if value is None or not minimum <= value <= maximum:
+            raise self.bad(key, f"allowed is a whole number from {minimum} to {maximum}")
+        return value
+
+    def entries(self, key: str, parse: Callable[[str], T]) -> tuple[T, ...]:
+        """The parsed entries of a list; raises `ConfigError` where `parse` raises `ValueError`."""
+        try:
+            return tuple(parse(entry) for entry in split_list(self.text(key)))
+        except ValueError as bad:
+            raise self.bad(key, str(bad), hint=f"Allowed: {TEXTS[key].allowed}.") from None
+
+    def described(self) -> tuple[DescribedSetting, ...]:
+        """Every setting in the form of DescribeConfigs."""
+        values = {key: setting.value for key, setting in self.settings.items()}
+        provided = {key for key, setting in self.settings.items() if setting.reference}
+        return tuple(described_settings(values, provided=provided))
+
+    def warnings(self) -> Iterable[str]:
+        """A warning for each setting that neither Kafka nor this software knows."""
+        for key, setting in self.settings.items():
+            if key not in KAFKA_KEYS and key not in TEXTS and not key.startswith(PREFIXES):
+                nearest = difflib.get_close_matches(key, sorted(KAFKA_KEYS), n=1, cutoff=0.75)
+                advice = f"; did you mean {nearest[0]}?" if nearest else ""
+                yield f"unknown setting {key}{advice} ({setting.where})"
+
+
+def _allowed(key: str) -> str | None:
+    """The allowed values of a setting, as a hint; None for a setting that this software does not read."""
+    known = TEXTS.get(key) or NUMBERS.get(key)
+    return None if known is None else f"Allowed: {known.allowed}."

@@ -1,0 +1,32 @@
+"""`ControllerSettings`: what the decisions of one controller depend on, beside the metadata."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from kraft.config.described import DescribedSetting
+from kraft.controller.decision.request_context import AdminSettings, DecisionSettings
+from kraft.controller.features.supported_features import DEFAULT_BOOTSTRAP
+from metadata_log.serde import Message
+from metadata_log.types import Uuid
+
+
+class ControllerSettings(Struct, frozen=True, kw_only=True):
+    """The settings that decisions depend on. Times are milliseconds."""
+
+    cluster_id: str
+    node_id: int
+    incarnation_id: Uuid
+    """Random, and new at each start."""
+    listeners: tuple[tuple[str, str, int], ...]
+    """The advertised listeners of this node: name, host and port."""
+    listener: str
+    """The name of the listener for requests between controllers."""
+    voters: tuple[tuple[int, str, int], ...]
+    """The configured voters: id, host and port, ordered by id."""
+    max_idle_interval_ms: int = 500
+    min_insync_replicas: int = 1
+    bootstrap: tuple[Message, ...] = DEFAULT_BOOTSTRAP
+    decisions: DecisionSettings = DecisionSettings()
+    admin: AdminSettings = AdminSettings()
+    own_settings: tuple[DescribedSetting, ...] = ()

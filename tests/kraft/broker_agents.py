@@ -1,0 +1,55 @@
+"""Broker agents for tests: new ones, and ones that a controller has unfenced."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from kraft.broker import BrokerAgent, BrokerListener, BrokerOptions, BrokerSettings, LifecycleState
+from kraft.broker.agent import HEARTBEATS, Send
+from metadata_log.serde import Message
+from metadata_log.types import Uuid
+from transport.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from transport.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+
+ONE, TWO, TOPIC = (Uuid(bytes([0, number] * 8)) for number in (101, 102, 7))
+EPOCH = 40
+
+
+def new_agent(**options: object) -> BrokerAgent:
+    """The agent of broker 101, which has directory `ONE`."""
+    settings = BrokerSettings(
+        broker_id=101,
+        cluster_id="cluster",
+        incarnation_id=Uuid(b"i" * 16),
+        listeners=(BrokerListener("PLAINTEXT", "h101", 9092),),
+        features=(("metadata.version", 7, 30),),
+        options=replace(BrokerOptions(directories=(ONE,)), **options),
+    )
+    return BrokerAgent(settings)
+
+
+def only(sends: list[Send], channel: int) -> Message | None:
+    """The one request of this channel, if there is one."""
+    found = [send.request for send in sends if send.channel == channel]
+    assert len(found) <= 1, found
+    return found[0] if found else None
+
+
+def heartbeat(agent: BrokerAgent, now_ms: int) -> BrokerHeartbeatRequest:
+    """The heartbeat that the agent sends at this time."""
+    request = only(agent.poll(now_ms), HEARTBEATS)
+    assert isinstance(request, BrokerHeartbeatRequest), request
+    return request
+
+
+def started(**options: object) -> BrokerAgent:
+    """An agent that was unfenced at 1000 ms."""
+    agent = new_agent(**options)
+    assert isinstance(only(agent.poll(0), HEARTBEATS), BrokerRegistrationRequest)
+    agent.on_answer(HEARTBEATS, BrokerRegistrationResponse(broker_epoch=EPOCH), 5)
+    assert heartbeat(agent, 5).want_fence
+    agent.on_answer(HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=True), 990)
+    assert not heartbeat(agent, 1000).want_fence
+    agent.on_answer(HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False), 1000)
+    assert agent.lifecycle.state is LifecycleState.RUNNING
+    return agent

@@ -1,0 +1,158 @@
+"""`ClientChannel`: this node's connection to one endpoint, with its socket (Kafka: `ClusterConnectionStates`)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec import Struct
+
+from metadata_log.errors import EncodeError
+from metadata_log.serde import Message
+from transport.channels import Owner, Socket, Sockets
+from transport.interface import Cause, Endpoint, Failed
+from transport.protocol.apis import Api
+from transport.protocol.client_connection import ClientConnection
+
+log = logging.getLogger("transport")
+
+NOT_TRIED: Final = " (not tried again yet)"
+"""Follows the previous failure's reason while the reconnect backoff of a peer lasts."""
+UNREADY_SECONDS: Final = 2.0
+"""The channel closes a connection that no request waits for and that is not established after this time."""
+
+
+class ClientOptions(Struct, frozen=True, kw_only=True):
+    """The client's identity, its API versions, its frame limit and its reconnect backoff in milliseconds."""
+
+    software: tuple[str, str]
+    apis: Mapping[int, Api]
+    max_frame_bytes: int
+    backoff_ms: int
+    """Kafka's `reconnect.backoff.ms` of a raft client."""
+    backoff_max_ms: int
+
+
+class _Open(Struct, eq=False):
+    """A connection that is established or being established."""
+
+    socket: Socket
+    connection: ClientConnection
+
+
+class ClientChannel:
+    """This node's connection to one endpoint. The channel keeps the memory of failed attempts between connections."""
+
+    def __init__(self, owner: Owner, sockets: Sockets, endpoint: Endpoint, options: ClientOptions) -> None:
+        self.endpoint = endpoint
+        self.last_active = owner.now()
+        self._owner = owner
+        self._sockets = sockets
+        self._options = options
+        self._open: _Open | None = None
+        self._client_id = ""
+        self._failures = 0
+        self._failure: tuple[Cause, str] = (Cause.CLOSED, "")
+        self._retry_at = 0.0
+
+    def request(self, token: int, message: Message, client_id: str) -> None:
+        """Send a request, connecting first where needed; or fail at once, by way of `finish_later`."""
+        now = self._owner.now()
+        self.last_active = now
+        opened = self._open
+        if opened is None:
+            if now < self._retry_at:
+                cause, detail = self._failure
+                self._owner.finish_later(Failed(token, cause, detail + NOT_TRIED))
+                return
+            opened = self._connect(client_id)
+        try:
+            released = opened.connection.send(token, message, client_id)
+        except EncodeError as bad:
+            self._owner.finish_later(Failed(token, Cause.UNSUPPORTED_VERSION, f"{self.endpoint}: {bad}"))
+            return
+        if released:
+            opened.socket.write(released)
+
+    def keep_connected(self, client_id: str) -> None:
+        """Connect if there is no connection, so that the next request does not wait for one."""
+        now = self._owner.now()
+        opened = self._open
+        if opened is not None and self.is_idle and not opened.connection.ready:
+            # An unreachable host may come back long before the operating system retries.
+            if now - self.last_active >= UNREADY_SECONDS:
+                self.end(Cause.TIMEOUT, f"{self.endpoint}: not connected in time")
+        elif opened is None and now >= self._retry_at:
+            self.last_active = now
+            self._connect(client_id)
+
+    def _connect(self, client_id: str) -> _Open:
+        options = self._options
+        connection = ClientConnection(
+            software=options.software, apis=options.apis, max_frame_bytes=options.max_frame_bytes
+        )
+        self._client_id = client_id
+        self._open = _Open(self._sockets.connect(self.endpoint, self, self._failures), connection)
+        return self._open
+
+    def on_connected(self) -> None:
+        """Open the connection with ApiVersions."""
+        opened = self._open
+        assert opened is not None, self.endpoint
+        opened.socket.write(opened.connection.begin(self._client_id))
+
+    def on_data(self, data: bytes) -> int:
+        """Report the outcomes of requests that these bytes decide."""
+        opened = self._open
+        assert opened is not None, self.endpoint
+        connection = opened.connection
+        self.last_active = self._owner.now()
+        outcomes, released = connection.feed(data)
+        if connection.ready:
+            self._failures = 0
+        if released:
+            opened.socket.write(released)
+        for outcome in outcomes:
+            self._owner.finish(outcome)
+        if connection.broken is not None and opened is self._open:
+            log.warning("closing the connection to %s: %s", self.endpoint, connection.broken)
+            self._report(self.end(Cause.BAD_BYTES, f"{self.endpoint}: {connection.broken}"))
+        return connection.frames.missing if connection.frames.partial else 0
+
+    def on_drained(self) -> None:
+        """Nothing to do: the number of requests is bounded."""
+
+    def on_closed(self, cause: Cause, detail: str) -> None:
+        """The peer closed the connection, or the connection failed."""
+        self._report(self.end(cause, f"{self.endpoint}: {detail}"))
+
+    def _report(self, outcomes: list[Failed]) -> None:
+        for outcome in outcomes:
+            self._owner.finish(outcome)
+
+    def end(self, cause: Cause, detail: str) -> list[Failed]:
+        """Close, and begin the reconnect backoff if a connection in use failed; returns the unanswered requests."""
+        if self._open is None:
+            return []
+        connection = self._open.connection
+        self._open.socket.close()
+        self._open = None
+        unanswered = connection.lost(cause, detail)
+        if cause is Cause.BAD_BYTES or (cause is not Cause.CLOSED and unanswered and not connection.ready):
+            options = self._options
+            backoff_ms = min(options.backoff_ms << min(self._failures, 16), options.backoff_max_ms)
+            self._failures += 1
+            self._failure = (cause, detail)
+            self._retry_at = self._owner.now() + backoff_ms / 1000
+        return unanswered
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is pending."""
+        return self._open is None or not self._open.connection.unanswered
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether this channel holds no state that is worth keeping."""
+        return self._open is None and self._owner.now() >= self._retry_at

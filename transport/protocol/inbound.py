@@ -1,0 +1,88 @@
+"""What a connection delivers to its user: requests of peers, and the outcomes of its own requests."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+from metadata_log.serde import Message
+
+
+class Cause(StrEnum):
+    """Why a request got no answer. Only `REFUSED` and `RESET` come from the peer's own host.
+
+    Kafka: the exceptions of `NetworkClient`, such as `DisconnectException` and `UnsupportedVersionException`.
+    """
+
+    REFUSED = "refused"
+    """The peer's own host reports that no process listens at the address."""
+    RESET = "reset"
+    """The peer closed or reset the connection before it answered."""
+    TIMEOUT = "timeout"
+    """No answer or no connection in time; also an unknown or unreachable host."""
+    UNSUPPORTED_VERSION = "unsupported-version"
+    """The peer has no version of this API that can carry the message."""
+    BAD_BYTES = "bad-bytes"
+    """The peer answered with bytes that do not follow the schema."""
+    CLOSED = "closed"
+    """This side closed the connection or ended the transport."""
+
+
+class Request(Struct, eq=False):
+    """A request of a peer, to be passed to `Transport.answer` or `Transport.drop` exactly once.
+
+    Kafka: `RequestChannel.Request`, `RequestHeader`.
+    """
+
+    handle: object
+    """The route of the request. Only the transport that delivered the request reads this field."""
+    sequence: int
+    """The position among the requests of its connection, from 0."""
+    api_key: int
+    """Kafka's key of the API."""
+    version: int
+    """The version of the request, and of its answer."""
+    correlation_id: int
+    """The number by which the client finds the request of an answer."""
+    client_id: str | None
+    """The name that the client gives itself."""
+    message: Message
+    """The decoded body."""
+    listener: str
+    """The name of the listener that received the request."""
+    peer: str
+    """The peer's address, for logs and errors."""
+    encoded: bytes | memoryview = b""
+    """The received frame, header included, without its length; empty if the message was never encoded."""
+    tag: int = 0
+    """A number that the user may set, to identify the request in `Gone`."""
+
+
+class Gone(Struct, frozen=True, eq=False):
+    """The connection of these requests closed before they were answered: their answers would reach no peer.
+
+    The user may forget the requests. `Transport.answer` and `Transport.drop` do nothing for them.
+    """
+
+    requests: tuple[Request, ...]
+    """The requests, oldest first."""
+
+
+class Reply(Struct, frozen=True):
+    """The answer to a request of this side (Kafka: `ClientResponse`)."""
+
+    token: int
+    """The number that the user gave the request."""
+    message: Message
+    """The decoded answer, in the version of the request."""
+
+
+class Failed(Struct, frozen=True):
+    """A request of this side gets no answer (Kafka: `ClientResponse.wasDisconnected`)."""
+
+    token: int
+    """The number that the user gave the request."""
+    cause: Cause
+    detail: str
+    """A text for the log, with the address of the peer."""

@@ -1,0 +1,287 @@
+"""`ServerChannel`: a peer's connection to this node, with its socket (Kafka: `KafkaChannel`, `SocketServer`)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Mapping
+from functools import partial
+from typing import Final
+
+from metadata_log.errors import EncodeError
+from metadata_log.serde import Message
+from transport.channels import Socket
+from transport.interface import Cause, Request
+from transport.protocol.apis import Api
+from transport.protocol.server_connection import ServerConnection
+from transport.serving import COUNTED_BYTES, QUANTUM, STEADY_BYTES, TURN_REQUESTS, Serving, address_of
+
+log = logging.getLogger("transport")
+
+MAX_UNANSWERED: Final = 1024
+"""The channel stops reading at this many unanswered requests, until half of them are answered."""
+MAX_UNSENT_BYTES: Final = 1 << 20
+"""The channel stops reading from a peer that leaves this many bytes unread, until the peer has caught up."""
+
+
+class ServerChannel:
+    """A peer's connection to one listener of this node."""
+
+    __slots__ = (
+        "_deliver",
+        "_mark",
+        "_marked_at",
+        "_paused",
+        "_received",
+        "_serving",
+        "_socket",
+        "_written",
+        "address",
+        "closed",
+        "connection",
+        "is_blocked",
+        "is_queued",
+        "is_trusted",
+        "last_active",
+        "now",
+        "peer",
+        "received_charged",
+        "unsent_charged",
+    )
+
+    def __init__(
+        self,
+        serving: Serving,
+        socket: Socket,
+        *,
+        now: Callable[[], float],
+        listener: str,
+        peer: str,
+        served: Mapping[int, Api],
+    ) -> None:
+        assert serving.deliver is not None, "peers are accepted only by a running transport"
+        self.connection = ServerConnection(
+            handle=self, listener=listener, peer=peer, served=served, max_frame_bytes=serving.limits.max_frame_bytes
+        )
+        self.peer = peer
+        self.address = address_of(peer)
+        self.is_trusted = serving.is_trusted(self.address)
+        self.closed = False
+        self.now = now
+        self.last_active = now()
+        self.is_queued = False
+        """Whether this connection waits for its turn to deliver."""
+        self.is_blocked = False
+        """Whether this connection waits for memory of the node."""
+        self.received_charged = 0
+        self.unsent_charged = 0
+        self._serving = serving
+        self._socket = socket
+        self._deliver = serving.deliver
+        self._paused = False
+        self._received = 0
+        self._written = 0
+        self._mark = (0, 0)
+        """Total bytes received and sent when the peer last made progress."""
+        self._marked_at = self.last_active
+
+    def on_connected(self) -> None:
+        """Nothing to do: accepted connections are connected from the start."""
+        raise AssertionError(self.peer)
+
+    def on_data(self, data: bytes) -> int:
+        """Deliver the requests that these bytes complete, or queue them for this connection's turn."""
+        self.last_active = self.now()
+        self._received += len(data)
+        connection, serving = self.connection, self._serving
+        if serving.requests_left > 0 and not self.is_queued:
+            if not self._paused:
+                may_be_bulk = serving.bulk_left[self.is_trusted] > 0 and not serving.is_tight
+                request = connection.receive_alone(data, may_be_bulk=may_be_bulk)
+                if request is not None:
+                    serving.requests_left -= 1
+                    if connection.bulk == request.sequence:
+                        serving.bulk_left[self.is_trusted] -= connection.expected_bytes
+                    self._deliver(request)
+                    if connection.weight >= COUNTED_BYTES:
+                        self.settle()
+                    return 0
+            connection.receive(data)
+            self._serve(QUANTUM)
+        else:
+            connection.receive(data)
+        self.settle()
+        return 0 if serving.is_tight else connection.frames.missing
+
+    def take_turn(self, most: int) -> int:
+        """Deliver up to `most` requests; returns how many."""
+        served = self._serve(most)
+        self.settle()
+        return served
+
+    def _serve(self, most: int) -> int:
+        connection, serving = self.connection, self._serving
+        served = 0
+        while served < most and not self.closed:  # the user may drop the connection over any request
+            if not connection.may_take or self._is_full:
+                break
+            is_new = not connection.is_reading
+            if is_new and connection.is_next_in_bulk and not serving.may_ask_in_bulk(self):
+                break
+            taken = connection.take()
+            if taken is None:
+                if connection.is_reading:
+                    served = TURN_REQUESTS  # a step of a long frame is a turn's work
+                break
+            served += 1
+            serving.requests_left -= 1
+            if isinstance(taken, bytes):
+                self._write(taken)
+            else:
+                if connection.bulk == taken.sequence:
+                    serving.bulk_left[self.is_trusted] -= connection.expected_bytes
+                self._deliver(taken)
+        return served
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether serving waits: for the peer to read, or for this node to answer."""
+        return self.connection.unanswered >= MAX_UNANSWERED or self._socket.unsent >= MAX_UNSENT_BYTES
+
+    def _write(self, data: bytes) -> None:
+        self._written += len(data)
+        self._serving.written_bytes += len(data)
+        self._socket.write(data)
+
+    def answer(self, request: Request, message: Message) -> None:
+        """Send an answer, or keep the answer until those before it are sent."""
+        if self.closed:
+            return
+        connection = self.connection
+        if connection.may_be_long(request):
+            steps = connection.answer_in_steps(request, message)
+            if self._write_on(steps):
+                self._serving.work_on(partial(self._write_on, steps))
+            return
+        try:
+            released = connection.answer(request, message)
+        except EncodeError as bad:
+            self._close_unwritten(bad)
+        else:
+            self._send(released)
+
+    def _write_on(self, steps: Generator[None, None, bytes]) -> bool:
+        """Do the next step of a long answer; returns whether more steps follow."""
+        if self.closed:
+            return False
+        try:
+            next(steps)
+        except StopIteration as done:
+            self._send(done.value)
+        except EncodeError as bad:
+            self._close_unwritten(bad)
+        else:
+            return True
+        return False
+
+    def _close_unwritten(self, bad: EncodeError) -> None:
+        text = "closing the connection of %s: its answer cannot be written: %s"
+        self._serving.log.write(logging.ERROR, "answer", text, self.peer, bad)
+        self.close()
+
+    def _send(self, released: bytes) -> None:
+        """Send the answers that may leave now, if any."""
+        socket = self._socket
+        if released:
+            size = len(released)
+            self._written += size
+            self._serving.written_bytes += size
+            socket.write(released)
+        if self._paused or socket.unsent or self.received_charged:
+            self.settle()
+
+    def drop(self, request: Request) -> None:
+        """Close the connection instead of answering."""
+        self.connection.forget(request)
+        self.close()
+
+    def on_drained(self) -> None:
+        """The peer has read the pending bytes."""
+        self.settle()
+
+    def settle(self) -> None:
+        """Count the memory of this connection; then close, pause or resume the connection accordingly."""
+        if self.closed:
+            return
+        connection, unsent = self.connection, self._socket.unsent
+        held, unread = connection.held_bytes, unsent + connection.early_bytes
+        if held >= COUNTED_BYTES or self.received_charged or unread or self.unsent_charged:
+            self._serving.charge(self, held, unread)
+        if connection.broken is not None:
+            if connection.unanswered or unsent:
+                self._pause()
+            else:
+                text = "closing the connection of %s: %s"
+                self._serving.log.write(logging.INFO, "broken", text, self.peer, connection.broken)
+                self.close()
+        elif connection.waiting:
+            self._pause()
+            if connection.may_take and not self._is_full:
+                self._serving.queue(self)
+        elif self._is_full or (self._serving.is_tight and not self._serving.may_read(self)):
+            self._pause()
+        elif self._paused and connection.unanswered <= MAX_UNANSWERED // 2 and not unsent:
+            self._paused = False
+            self._socket.resume()
+
+    def _pause(self) -> None:
+        if not self._paused:
+            self._paused = True
+            self._socket.pause()
+
+    def read_once(self) -> None:
+        """Read once although the node is short of memory; `settle` follows and pauses the connection again."""
+        if self._paused and not self.connection.waiting and not self._is_full and self.connection.broken is None:
+            self._paused = False
+            self._socket.resume()
+
+    def has_stalled(self, now: float, stalled_s: float) -> bool:
+        """Whether the peer has left answers unread, or a request unfinished, for `stalled_s` seconds.
+
+        A few bytes now and then are no progress. A peer that waits for an answer of this node has not stalled.
+        """
+        unsent, connection = self._socket.unsent, self.connection
+        if self.unsent_charged:
+            self.settle()
+        if not unsent and (connection.unanswered or connection.waiting or not connection.frames.held):
+            self._marked_at = now
+            self._mark = (self._received, self._written - unsent)
+            return False
+        received, sent = self._received - self._mark[0], self._written - unsent - self._mark[1]
+        is_steady = sent >= STEADY_BYTES if unsent else received >= STEADY_BYTES
+        if is_steady:
+            self._marked_at = now
+            self._mark = (self._received, self._written - unsent)
+            return False
+        if now - self._marked_at < stalled_s:
+            return False
+        what = f"left {unsent} bytes unread" if unsent else "did not finish a request"
+        text = "closing the connection of %s: the peer %s for %d seconds"
+        self._serving.log.write(logging.INFO, "stalled", text, self.peer, what, stalled_s)
+        return True
+
+    def on_closed(self, cause: Cause, detail: str) -> None:
+        """The peer has closed the connection; answers to its requests are discarded."""
+        log.debug("connection of %s ended (%s): %s", self.peer, cause, detail)
+        self.close()
+
+    def close(self) -> None:
+        """Close now, even with requests unanswered."""
+        if not self.closed:
+            self.closed = True
+            self._socket.close()
+            self._serving.leave(self, self.connection.lost())
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request, frame or answer is pending."""
+        return not self.connection.unanswered and not self.connection.waiting and not self._socket.unsent
