@@ -89,7 +89,7 @@ def test_sentences_name_their_subjects() -> None:
     assert not found, "name the subject (the leader, a voter, the caller):\n" + "\n".join(found)
 
 
-def test_no_former_name_comes_back() -> None:
+def test_no_former_name_is_used() -> None:
     """Renamed identifiers are used nowhere but where they are forwarded."""
     found = [
         f"{name}:{number}: {former} is {FORMER[former]} now"
@@ -110,15 +110,15 @@ def test_no_former_name_comes_back() -> None:
         "voters = everybody",
     ],
 )
-def test_a_word_that_is_put_back_is_found(line: str) -> None:
+def test_a_vague_word_is_found(line: str) -> None:
     assert [number for number, _ in vague_words(f"x = 1\n{line}\n")] == [2]
 
 
 @pytest.mark.parametrize("line", ["allow.everyone.if.no.acl.found=true", "# see who-led-a-partition.md", "wholesale"])
-def test_other_words_may_stay(line: str) -> None:
+def test_similar_words_are_allowed(line: str) -> None:
     assert vague_words(line) == []
 
 
 @pytest.mark.parametrize("former", sorted(FORMER))
-def test_a_name_that_is_put_back_is_found(former: str) -> None:
+def test_a_former_name_is_found(former: str) -> None:
     assert list(former_names(f"x = 1\ny = {former}(x)  # `{former}`\n")) == [(2, former)]
