@@ -434,7 +434,7 @@ def test_lazily_loaded_names_agree_with_the_declared_ones(package: str) -> None:
         ("import kraft.node.embed", ("click", "rich", "hypothesis", "pyspark")),
     ],
 )
-def test_modules_load_only_their_permitted_imports(statement: str, absent: tuple[str, ...]) -> None:
+def test_an_import_does_not_load_optional_packages(statement: str, absent: tuple[str, ...]) -> None:
     """The import statements of parent packages count, too: deciding needs no event loop, help texts need no node."""
     code = f"import sys; {statement}; print(*(name for name in {absent!r} if name in sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)

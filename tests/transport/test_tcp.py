@@ -555,7 +555,7 @@ class TestPatience:
         for thread in threads:
             thread.join()
 
-    async def test_available_messages_can_be_taken_before_a_blocking_wait(self):
+    async def test_poll_nowait_delivers_available_messages(self):
         node = Node(TcpTransport())
         async with serving(node) as endpoint, await connect(endpoint) as stream:
             await stream.send_all(vote(1))

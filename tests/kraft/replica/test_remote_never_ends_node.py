@@ -150,7 +150,7 @@ def test_a_log_with_two_voter_sets_at_one_offset_is_refused_at_the_start() -> No
     assert refused.value.where == PARTITION
 
 
-def test_voters_records_outside_their_batch_are_ignored() -> None:
+def test_voter_changes_outside_of_their_batch_are_refused() -> None:
     """The core does not rely on the checks of the replica that read the batch."""
     one = OneCore()
     for offsets in ((99,), (102,), (101, 100), (100, 100)):

@@ -46,7 +46,7 @@ def settled_simulator(kind: str = "replica") -> Simulator:
 
 
 @pytest.mark.parametrize("draw", [absurd_request, forged_request])
-def test_hostile_requests_are_encoded_in_many_versions(draw: object) -> None:
+def test_hostile_requests_survive_encoding_and_vary(draw: object) -> None:
     """An attacker has to keep to the encoding, or the codecs refuse the frame before any node sees it."""
     assert callable(draw)
     seen: Counter[str] = Counter()

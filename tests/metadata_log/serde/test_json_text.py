@@ -69,7 +69,7 @@ def _stands_for_unknown_tags(value: object, version: int) -> bool:
     return False
 
 
-def test_a_tagged_structure_with_only_unknown_tags_keeps_its_json() -> None:
+def test_a_structure_of_unknown_tags_is_left_to_the_general_reader() -> None:
     leader = LeaderIdAndEpoch(unknown_tagged=((7, b"later"),))
     partition = PartitionProduceResponse(current_leader=leader)
     message = ProduceResponse([TopicProduceResponse(partition_responses=[partition])])

@@ -72,7 +72,7 @@ def test_what_a_new_release_changes_is_listed():
     ]
 
 
-def test_dry_run_shows_changes_and_writes_nothing(tmp_path):
+def test_the_diff_option_shows_changes_and_writes_nothing(tmp_path):
     newer = doctored()
     path = tmp_path / "facts.json.gz"
     path.write_bytes(gzip.compress(json.dumps(newer).encode()))
