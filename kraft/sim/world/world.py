@@ -74,7 +74,7 @@ from metadata_log.types import Uuid
 from transport.protocol.apis import APIS
 
 _OF_SOUND_PEERS: Final = (
-    "or its question comes late",
+    "or the Fetch arrived after its deadline",
     "with no known address",
     "it calls our request invalid",
 )
