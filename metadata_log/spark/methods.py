@@ -17,8 +17,9 @@ _PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 class Views:
     """Every view of the logs at some paths, as in `views(spark, path).partitions_state(asOfOffset=1234)`.
 
-    A method takes the options of the source as keywords and returns a DataFrame. Filters are pushed down if the session
-    is configured to push them.
+    The method of a view takes the options of the source as keywords and returns a DataFrame. The session setting
+    `spark.sql.python.filterPushdown.enabled` sets the option `pushFilters`. The name of an unknown view raises
+    `AttributeError`.
     """
 
     def __init__(self, spark: SparkSession, paths: Sequence[str]) -> None:
@@ -26,7 +27,18 @@ class Views:
         self._paths = list(paths)
 
     def read(self, view: str, **options: str | float | bool) -> DataFrame:
-        """A view by its name; raises `OptionError` for an unknown one."""
+        """Read a view by its name.
+
+        Args:
+            view: The name: `records`, a record type, or a history.
+            options: The options of the source under Spark's names, such as `asOfOffset=1234`.
+
+        Returns:
+            The rows of the view; Spark reads the logs when the DataFrame is evaluated.
+
+        Raises:
+            OptionError: The view, an option or a value is unknown. Spark may wrap the error.
+        """
         reader = self._spark.read.format("kraft").option("view", view)
         if self._spark.conf.get(_PUSHDOWN, "false") == "true":
             reader = reader.option("pushFilters", True)
@@ -48,7 +60,18 @@ class Views:
 
 
 def views(spark: SparkSession, *paths: str) -> Views:
-    """The views of the logs at these paths and globs. Registers the source `kraft` in the session."""
+    """Register the source `kraft` in the session and return the views of some logs.
+
+    Args:
+        spark: The session.
+        paths: Directories, files and globs; at least one.
+
+    Returns:
+        An object with one method for each view.
+
+    Raises:
+        OptionError: No path is given.
+    """
     from metadata_log.spark.source import KraftDataSource
 
     if not paths:

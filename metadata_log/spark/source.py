@@ -19,7 +19,16 @@ if TYPE_CHECKING:
 
 
 class KraftDataSource(DataSource):
-    """`spark.read.format("kraft").option("view", …).load(paths)`; docs/howto/spark.md lists the options."""
+    """The data source behind `spark.read.format("kraft").option("view", …).load(paths)`.
+
+    Spark creates the object. docs/reference/metadata_log.spark.md lists the options with units and defaults.
+
+    Args:
+        options: The options of the reader by name, in any case.
+
+    Raises:
+        OptionError: An option or its value is unknown, no path is given, or two options exclude each other.
+    """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         self._options = parse_options(options)
