@@ -88,7 +88,7 @@ def test_every_step_of_the_tour_holds(tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-def test_a_tour_without_a_quorum_fails_and_says_so(tmp_path: Path) -> None:
+def test_a_tour_without_a_quorum_fails_with_an_error(tmp_path: Path) -> None:
     """Two of three controllers hang, as when their machines are paused: no leader can be elected, nothing commits."""
     with quickstart("--for", "9", "--dir", str(tmp_path), "--brokers", "0") as tour:
         tour.until("cluster")

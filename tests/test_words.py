@@ -78,6 +78,47 @@ def former_names(text: str) -> Iterator[tuple[int, str]]:
             yield token.start[0], token.string
 
 
+RIDDLE = re.compile(
+    r"^\s*(?:async )?def (test_(?:"
+    r"(?:what|whatever|it|there|these|those|which|else)_\w+"
+    r"|\w*_(?:says?_so|whatever|as_ever)(?:_\w+)?"
+    r"|\w+_(?:cannot_be|is_said|is_told|are_said|are_told)))\(",
+    re.MULTILINE,
+)
+"""Names of tests without a subject, condition or result."""
+
+
+def riddling_names(text: str) -> list[str]:
+    """The names of tests that do not state what is checked."""
+    return RIDDLE.findall(text)
+
+
+def test_names_of_tests_state_what_is_checked() -> None:
+    found = [f"{name}: {test}" for name, text in texts().items() if name not in CHECKS for test in riddling_names(text)]
+    assert not found, "name the subject, the condition and the result:\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "test_what_is_refused",
+        "test_it_follows_the_leader",
+        "test_a_log_that_lacks_a_segment_says_so",
+        "test_no_ops_come_whatever_else_is_written",
+        "test_states_that_cannot_be",
+    ],
+)
+def test_a_riddling_name_is_found(name: str) -> None:
+    assert riddling_names(f"x = 1\n\nasync def {name}() -> None:\n") == [name]
+
+
+@pytest.mark.parametrize(
+    "name", ["test_iterators_are_copied", "test_whatif_prints_json", "test_files_that_cannot_be_read"]
+)
+def test_a_plain_name_is_allowed(name: str) -> None:
+    assert riddling_names(f"def {name}() -> None:\n") == []
+
+
 def test_sentences_name_their_subjects() -> None:
     """In comments, docstrings, messages and identifiers alike."""
     found = [

@@ -159,7 +159,7 @@ def test_a_standby_does_not_take_registrations() -> None:
     assert answer.error_code == Error.NOT_CONTROLLER
 
 
-def test_no_ops_come_every_interval_whatever_else_is_written() -> None:
+def test_no_ops_are_written_every_interval_among_other_records() -> None:
     net, leader = active(max_idle_interval_ms=500)
     before = len(log_records(net, leader))
     net.advance(5000)

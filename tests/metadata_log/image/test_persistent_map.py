@@ -26,7 +26,7 @@ ENTRIES = st.dictionaries(KEYS, st.integers())
 
 @EITHER
 @given(entries=ENTRIES, changes=st.dictionaries(KEYS, st.integers() | st.none()))
-def test_changes_leave_the_old_map_as_it_was(
+def test_changes_do_not_modify_the_old_map(
     library: Any, entries: dict[str, int], changes: dict[str, int | None]
 ) -> None:
     before = library.Map(entries)

@@ -388,7 +388,7 @@ def test_flush_outlived_by_a_truncation() -> None:
     assert log.flushed_offset == 6
 
 
-def test_flush_of_a_segment_that_is_gone() -> None:
+def test_flush_of_a_deleted_segment() -> None:
     """The file stays open until the other thread is done with it."""
     log = new_log(segment_bytes=300)
     for _ in range(10):

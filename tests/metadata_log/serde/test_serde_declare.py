@@ -59,7 +59,7 @@ def doctored():
     return facts
 
 
-def test_what_a_new_release_changes_is_listed():
+def test_changes_of_a_new_release_are_listed():
     """The list to read first in an upgrade to the next Kafka release."""
     assert changes(FACTS, FACTS) == []
     assert changes(FACTS, doctored()) == [
