@@ -191,7 +191,7 @@ def layer_table() -> str:
     return "\n".join(lines)
 
 
-def test_the_documented_table_is_this_one() -> None:
+def test_the_documented_layer_table_is_current() -> None:
     assert layer_table() in (ROOT / "docs" / "architecture.md").read_text()
 
 
@@ -201,7 +201,7 @@ def module_map() -> str:
     return "\n".join(["| package | |", "| --- | --- |", *rows])
 
 
-def test_the_documented_map_is_this_one() -> None:
+def test_the_documented_module_map_is_current() -> None:
     assert module_map() in (ROOT / "docs" / "architecture.md").read_text()
 
 
@@ -305,7 +305,7 @@ def test_the_core_reads_from_values_to_core() -> None:
                 assert rank[wanted.module.split(".")[2]] <= here, f"{module}:{wanted.line} imports {wanted.module}"
 
 
-def test_no_module_imports_itself_by_a_detour() -> None:
+def test_modules_have_no_import_cycle() -> None:
     done: set[str] = set()
 
     def visit(module: str, way: tuple[str, ...]) -> None:
@@ -392,7 +392,7 @@ def re_exports(statement: ast.stmt) -> bool:
 
 
 @pytest.mark.parametrize("package", [*LATE, "transport.protocol.messages"])
-def test_names_that_are_loaded_late(package: str) -> None:
+def test_lazily_loaded_names_agree_with_the_declared_ones(package: str) -> None:
     """What type checkers see in a package, what it promises and what it gives at run time are the same."""
     loaded = import_module(package)
     seen = {wanted.name: wanted.module for wanted in imports_of(package) if wanted.module in modules()}
@@ -421,7 +421,7 @@ def test_names_that_are_loaded_late(package: str) -> None:
         ("import kraft.node.embed", ("click", "rich", "hypothesis", "pyspark")),
     ],
 )
-def test_what_a_module_does_without_when_it_runs(statement: str, absent: tuple[str, ...]) -> None:
+def test_an_import_does_not_load_optional_packages(statement: str, absent: tuple[str, ...]) -> None:
     """The import statements of parent packages count, too: deciding needs no event loop, help texts need no node."""
     code = f"import sys; {statement}; print(*(name for name in {absent!r} if name in sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
@@ -437,7 +437,7 @@ COPIER = "kraft.sim.state.copier"
 
 
 @pytest.mark.parametrize("module", PURE)
-def test_what_decides_calls_nothing_outside(module: str) -> None:
+def test_pure_modules_call_nothing_impure(module: str) -> None:
     """Built-in functions reach the world, hash seeds and addresses without any import."""
     banned = BANNED_CALLS - {COMPILER: {"exec"}, COPIER: {"id"}}.get(module, set())
     offences = [
@@ -449,7 +449,7 @@ def test_what_decides_calls_nothing_outside(module: str) -> None:
 
 
 @pytest.mark.parametrize("module", PURE)
-def test_what_decides_iterates_over_no_set(module: str) -> None:
+def test_pure_modules_iterate_over_no_set(module: str) -> None:
     """The order of a set of strings changes from process to process; `sorted` makes it ours."""
     offences = [
         f"{modules()[module].relative_to(ROOT)}:{where.lineno}: {ast.unparse(where)[:80]}"
@@ -500,7 +500,7 @@ def test_reading_logs_needs_neither_arrow_nor_spark() -> None:
         "tuple({voter for voter in voters})",
     ],
 )
-def test_the_check_of_sets_can_fail(line: str) -> None:
+def test_the_check_of_set_iteration_finds_samples(line: str) -> None:
     assert list(set_iterations(ast.parse(line)))
     assert not list(set_iterations(ast.parse("for voter in sorted(voters.keys() - acked): send(voter)")))
 
@@ -524,7 +524,7 @@ def test_the_check_of_sets_can_fail(line: str) -> None:
         ("kraft.node.node", "import asyncio_is_not_ours"),
     ],
 )
-def test_the_check_can_fail(module: str, statement: str) -> None:
+def test_the_check_of_imports_and_calls_finds_samples(module: str, statement: str) -> None:
     """Each of these would be a hole in the layers."""
     (wanted,) = imports(ast.parse(statement), module, is_package=False)
     assert offence(module, wanted)
@@ -535,7 +535,7 @@ def test_the_deadline_that_never_comes_is_defined_once() -> None:
     assert [name for name, path in modules().items() if defined.search(path.read_text())] == ["metadata_log.types"]
 
 
-def test_what_a_follower_knows_of_its_leader_has_one_owner() -> None:
+def test_leader_contact_fields_have_one_owner() -> None:
     """Two defects came from modules that changed these fields by themselves; mutants do so on purpose."""
     owned = {"contact", "fetch_deadline_ms"}
     writers = {

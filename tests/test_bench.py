@@ -20,7 +20,7 @@ def test_a_commit_costs_more_than_its_system_calls(tmp_path: Path) -> None:
     assert [line.split()[0] for line in done.stdout.splitlines()[1:]] == ["ours", "bare", "computing"]
 
 
-def test_controllers_decide_and_load(tmp_path: Path) -> None:
+def test_controllers_bench_reports_each_figure(tmp_path: Path) -> None:
     """Ours alone: the bench itself checks that every request succeeds and that a fenced broker is in no ISR."""
     decide = ["--topics=2", "--partitions=20", "--reps=1"]
     what = "--what=decide,beat,load"
@@ -40,7 +40,7 @@ def test_controllers_decide_and_load(tmp_path: Path) -> None:
         assert line in done.stdout
 
 
-def test_the_turns_of_a_controller_are_measured(tmp_path: Path) -> None:
+def test_turns_bench_reports_each_phase(tmp_path: Path) -> None:
     """Each phase has its line; the bench itself checks that it does its work."""
     small = ["--what=turns", "--load=2000", "--partitions=20"]
     command = [sys.executable, str(BENCH / "controller.py"), *small, f"--dir={tmp_path}"]
@@ -63,7 +63,7 @@ def test_the_turns_of_a_controller_are_measured(tmp_path: Path) -> None:
         assert line in done.stdout
 
 
-def test_the_way_of_a_write_and_of_a_vote_is_counted() -> None:
+def test_the_calls_of_a_commit_and_of_a_vote_are_bounded() -> None:
     """Each line has its figures; a commit is one sync at each node, a vote two, and no way gets longer."""
     command = [sys.executable, str(BENCH / "path.py"), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)

@@ -79,7 +79,7 @@ def test_sentences_name_their_subjects(page: Path) -> None:
         assert vague_words(prose(page.read_text()), VAGUE_ON_PAGES) == []
 
 
-def test_what_programs_print_keeps_the_words_of_the_program() -> None:
+def test_quoted_program_output_is_exempt() -> None:
     page = "It is for whoever has asked.\n```\nnobody\n```\n`nobody` Who is it?"
     assert [line for _, line in vague_words(prose(page), VAGUE_ON_PAGES)] == [
         "It is for whoever has asked.",

@@ -22,11 +22,11 @@ ROOT = Path(__file__).parent.parent
         ("tests/kraft/sim/test_sim.py::test_d[1]", "tests/kraft/sim/test_sim.py"),
     ],
 )
-def test_a_file_or_what_shares_a_fixture_runs_in_one_process(nodeid: str, unit: str) -> None:
+def test_tests_of_a_file_or_shared_fixture_run_in_one_process(nodeid: str, unit: str) -> None:
     assert unit_of(nodeid) == unit
 
 
-def test_what_starts_first_exists() -> None:
+def test_each_path_of_the_start_order_exists() -> None:
     named = {unit for unit in FIRST if unit not in TOGETHER}.union(*TOGETHER.values())
     assert sorted(path for path in named if not (ROOT / path).exists()) == []
 
@@ -39,12 +39,12 @@ UNITS = (
 )
 
 
-def test_what_starts_clusters_is_before_what_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tests_that_start_clusters_are_scheduled_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(longest_first, "are_there", lambda: True)
     assert sorted(UNITS, key=place_of) == [*TOGETHER, UNITS[1], UNITS[2], UNITS[0]]
 
 
-def test_what_would_wait_for_kafkas_jars_is_last(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tests_that_wait_for_kafkas_jars_are_scheduled_last(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(longest_first, "are_there", lambda: False)
     spark, kafka = TOGETHER
     assert sorted(UNITS, key=place_of) == [spark, UNITS[2], UNITS[0], UNITS[1], kafka]
@@ -59,7 +59,7 @@ def test_all_users_of_the_two_quorums_are_together() -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
-def test_processes_have_ports_of_their_own(monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
+def test_test_processes_use_distinct_ports(monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
     monkeypatch.setenv("PYTEST_XDIST_WORKER_COUNT", str(workers))
     taken: set[int] = set()
     for worker in range(workers):

@@ -88,7 +88,7 @@ def test_every_step_of_the_tour_holds(tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-def test_a_tour_without_a_quorum_fails_and_says_so(tmp_path: Path) -> None:
+def test_a_tour_without_a_quorum_fails_with_an_error(tmp_path: Path) -> None:
     """Two of three controllers hang, as when their machines are paused: no leader can be elected, nothing commits."""
     with quickstart("--for", "9", "--dir", str(tmp_path), "--brokers", "0") as tour:
         tour.until("cluster")
@@ -107,7 +107,7 @@ def test_a_tour_without_a_quorum_fails_and_says_so(tmp_path: Path) -> None:
     assert all(is_gone(pid) for pid in pids.values())
 
 
-def test_a_node_that_dies_by_itself_fails_the_step_at_once(tmp_path: Path) -> None:
+def test_a_crashed_node_fails_the_step_at_once(tmp_path: Path) -> None:
     with quickstart("--for", "100", "--dir", str(tmp_path), "--brokers", "0") as tour:
         tour.until("cluster")
         victim = min(tour.pids())
@@ -128,7 +128,7 @@ def test_no_process_survives_a_quickstart_that_is_killed(tmp_path: Path) -> None
     assert "stopped node=1" in (tmp_path / "controller-1.log").read_text()
 
 
-def test_a_folder_used_before_keeps_its_cluster_and_its_log(tmp_path: Path) -> None:
+def test_a_quickstart_continues_the_cluster_in_its_folder(tmp_path: Path) -> None:
     """A quickstart runs until Ctrl-C or SIGTERM, and ends its nodes with it."""
     found = []
     unfenced = {"101": {"state": "unfenced", "replicas": 0, "inSync": 0, "leads": 0}}
@@ -153,7 +153,7 @@ def test_a_folder_used_before_keeps_its_cluster_and_its_log(tmp_path: Path) -> N
         (["--dir", "a,b"], "comma"),
     ],
 )
-def test_what_cannot_be_is_said(
+def test_quickstart_refuses_invalid_arguments(
     words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

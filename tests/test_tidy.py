@@ -71,7 +71,7 @@ def lines_with(pattern: re.Pattern[str], allowed: str) -> list[str]:
 
 
 @pytest.mark.parametrize("pattern", [MACHINE, REGISTRY], ids=["machine", "registry"])
-def test_nothing_names_a_machine_or_a_registry(pattern: re.Pattern[str]) -> None:
+def test_no_file_names_a_private_machine_or_registry(pattern: re.Pattern[str]) -> None:
     """A clone works anywhere, with whatever registry its user has."""
     found = lines_with(pattern, ALLOWED[pattern])
     assert not found, "\n".join(found)
@@ -86,7 +86,7 @@ def test_nothing_names_a_machine_or_a_registry(pattern: re.Pattern[str]) -> None
         (REGISTRY, f"--{'-'.join(('index', 'url'))}=$MIRROR/simple"),
     ],
 )
-def test_these_patterns_can_find_something(pattern: re.Pattern[str], line: str) -> None:
+def test_the_patterns_of_private_names_find_samples(pattern: re.Pattern[str], line: str) -> None:
     assert pattern.search(line)
     assert not pattern.search("open(tmp_path / 'tmp/x')")
 
@@ -162,7 +162,7 @@ def test_tests_wait_for_conditions_and_not_for_time() -> None:
     assert not found, "\n".join(found)
 
 
-def test_nothing_is_left_for_later() -> None:
+def test_no_file_has_unfinished_work() -> None:
     """The product has no unfinished code, and no test is expected to fail or run twice."""
     pattern = re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b|NotImplementedError|mark\.xfail|pragma: no cover|mark\.flaky")
     found = [

@@ -31,7 +31,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         return {name: archive.read(name).decode() for name in archive.namelist()}
 
 
-def test_it_holds_exactly_the_packages(wheel: dict[str, str]) -> None:
+def test_the_wheel_holds_exactly_the_packages(wheel: dict[str, str]) -> None:
     """The wheel holds no top-level package called `tests`, and lacks no module of a node."""
     here = [path for package in PACKAGES for path in (ROOT / package).rglob("*") if path.is_file()]
     wanted = {str(path.relative_to(ROOT)) for path in here if path.suffix != ".pyc"}
@@ -40,7 +40,7 @@ def test_it_holds_exactly_the_packages(wheel: dict[str, str]) -> None:
     assert {name for name in wanted if name.startswith("pyspark_")} == {"pyspark_kraft/__init__.py"}
 
 
-def test_it_brings_licence_command_and_description(wheel: dict[str, str]) -> None:
+def test_the_wheel_has_licence_command_and_description(wheel: dict[str, str]) -> None:
     of_metadata = {name.partition(".dist-info/")[2]: text for name, text in wheel.items() if ".dist-info/" in name}
     assert of_metadata["licenses/LICENSE"] == (ROOT / "LICENSE").read_text()
     assert of_metadata["licenses/NOTICE"] == (ROOT / "NOTICE").read_text()

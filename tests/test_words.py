@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import tokenize
 from collections.abc import Iterator
 from functools import cache
@@ -59,6 +60,47 @@ def former_names(text: str) -> Iterator[tuple[int, str]]:
             yield token.start[0], token.string
 
 
+RIDDLE = re.compile(
+    r"^\s*(?:async )?def (test_(?:"
+    r"(?:what|whatever|it|there|these|those|which|else)_\w+"
+    r"|\w*_(?:says?_so|whatever|as_ever)(?:_\w+)?"
+    r"|\w+_(?:cannot_be|is_said|is_told|are_said|are_told)))\(",
+    re.MULTILINE,
+)
+"""Names of tests without a subject, condition or result."""
+
+
+def riddling_names(text: str) -> list[str]:
+    """The names of tests that do not state what is checked."""
+    return RIDDLE.findall(text)
+
+
+def test_names_of_tests_state_what_is_checked() -> None:
+    found = [f"{name}: {test}" for name, text in texts().items() if name not in CHECKS for test in riddling_names(text)]
+    assert not found, "name the subject, the condition and the result:\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "test_what_is_refused",
+        "test_client_finds_the_new_leader_after_a_failover",
+        "test_a_log_that_lacks_a_segment_says_so",
+        "test_no_ops_come_whatever_else_is_written",
+        "test_impossible_broker_states_are_violations",
+    ],
+)
+def test_a_riddling_name_is_found(name: str) -> None:
+    assert riddling_names(f"x = 1\n\nasync def {name}() -> None:\n") == [name]
+
+
+@pytest.mark.parametrize(
+    "name", ["test_iterators_are_copied", "test_whatif_prints_json", "test_files_that_cannot_be_read"]
+)
+def test_a_plain_name_is_allowed(name: str) -> None:
+    assert riddling_names(f"def {name}() -> None:\n") == []
+
+
 def test_sentences_name_their_subjects() -> None:
     """In comments, docstrings, messages and identifiers alike."""
     found = [
@@ -70,7 +112,7 @@ def test_sentences_name_their_subjects() -> None:
     assert not found, "name the subject (the leader, a voter, the caller):\n" + "\n".join(found)
 
 
-def test_no_former_name_comes_back() -> None:
+def test_no_former_name_is_used() -> None:
     """Renamed identifiers are used nowhere but where they are forwarded."""
     found = [
         f"{name}:{number}: {former} is {FORMER[former]} now"
@@ -91,15 +133,15 @@ def test_no_former_name_comes_back() -> None:
         "voters = everybody",
     ],
 )
-def test_a_word_that_is_put_back_is_found(line: str) -> None:
+def test_a_vague_word_is_found(line: str) -> None:
     assert [number for number, _ in vague_words(f"x = 1\n{line}\n")] == [2]
 
 
 @pytest.mark.parametrize("line", ["allow.everyone.if.no.acl.found=true", "# see who-led-a-partition.md", "wholesale"])
-def test_other_words_may_stay(line: str) -> None:
+def test_similar_words_are_allowed(line: str) -> None:
     assert vague_words(line) == []
 
 
 @pytest.mark.parametrize("former", sorted(FORMER))
-def test_a_name_that_is_put_back_is_found(former: str) -> None:
+def test_a_former_name_is_found(former: str) -> None:
     assert list(former_names(f"x = 1\ny = {former}(x)  # `{former}`\n")) == [(2, former)]

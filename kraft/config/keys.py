@@ -133,7 +133,7 @@ TEXTS: Final[dict[str, Text]] = {
     "max.connections.per.ip.overrides": Text(
         default="",
         allowed="host:number, separated by commas",
-        doc="The same limit for single hosts.",
+        doc="The limit of single hosts, in place of max.connections.per.ip.",
     ),
     "delegation.token.secret.key": Text(
         default="",

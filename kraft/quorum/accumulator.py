@@ -1,6 +1,6 @@
-"""Records on their way into the log: gathered to batches by size and linger (Kafka: `BatchAccumulator`).
+"""Collects appended records into batches by size and linger (Kafka: `BatchAccumulator`).
 
-Offsets are given out at once, so the application can already act on them; the batches are written when `drain` is due.
+Records get their offsets at once, so that the application can use the offsets before `drain` writes the batches.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from msgspec import Struct
 BATCH_OVERHEAD = 61
 """The bytes of a batch header."""
 RECORD_OVERHEAD = 21
-"""More than a record takes beside its value: lengths, deltas, attributes (`DefaultRecordBatch`, varints at their
-widest).
+"""The upper bound in bytes of a record beside its value: lengths, deltas and attributes (`DefaultRecordBatch`, widest
+varints).
 """
 
 
 class GatheredBatch(Struct, frozen=True):
-    """The values of one batch; the first has `base_offset`, the timestamp is when the batch was opened."""
+    """The values of one batch from `base_offset` on; `timestamp_ms` is the time of its first value."""
 
     base_offset: int
     timestamp_ms: int
@@ -24,26 +24,26 @@ class GatheredBatch(Struct, frozen=True):
 
 
 class BatchAccumulator:
-    """The not yet written batches of one leader."""
+    """The unwritten batches of one leader."""
 
     def __init__(self, *, next_offset: int, linger_ms: int, max_batch_bytes: int) -> None:
         self.next_offset = next_offset
         self._linger_ms = linger_ms
         self._lingers = False
-        """The first batch of a leader does not linger: its sender has already waited for the election."""
+        """False for the first batch of a leader: its sender has already waited for the election."""
         self._max_batch_bytes = max_batch_bytes
         self._complete: list[GatheredBatch] = []
         self._open: list[bytes] = []
         self._open_bytes = BATCH_OVERHEAD
         self._open_since_ms = 0
         self.pending_bytes = 0
-        """What was taken and not handed out."""
+        """The bytes of values that are appended and not drained."""
         self.drain_at_ms: int | None = None
-        """When `drain` is due; None while there is nothing to write."""
+        """The time at which `drain` is due; None while no batch is open or complete."""
 
     def append(self, values: tuple[bytes, ...], now_ms: int) -> int | None:
-        """Take the values, which stay together in one batch; returns the offset of the first, or None where one batch
-        cannot hold them.
+        """Append values as one unit in one batch; returns the offset of the first value, or None if the unit is larger
+        than a batch.
         """
         size = sum(map(len, values)) + RECORD_OVERHEAD * len(values)
         if size + BATCH_OVERHEAD > self._max_batch_bytes:
@@ -63,7 +63,7 @@ class BatchAccumulator:
         return base_offset
 
     def drain(self) -> list[GatheredBatch]:
-        """Hand out all batches, in the order of their offsets."""
+        """Remove and return all batches in the order of their offsets."""
         self._complete_open()
         drained, self._complete = self._complete, []
         self.pending_bytes = 0

@@ -1,4 +1,4 @@
-"""What a leader writes to its log: batches of the application, and control records of its own (Kafka:
+"""Appends of a leader: batches of the application and the leader's own control records (Kafka:
 `BatchAccumulator.appendControlMessages`, `LeaderState.appendStartOfEpochControlRecords`).
 """
 
@@ -14,7 +14,7 @@ from metadata_log.records.control import KRaftVersionRecord, VotersRecord
 
 
 def write_gathered(quorum: QuorumState, leader: LeaderState) -> None:
-    """Write the batches that the application has handed over; the flush is the caller's."""
+    """Write the batches of the accumulator. The caller emits the flush."""
     for batch in leader.accumulator.drain():
         assert batch.base_offset == quorum.log.end_offset, (batch.base_offset, quorum.log.end_offset)
         quorum.emit(AppendBatch(batch.base_offset, leader.epoch, batch.timestamp_ms, batch.values))
@@ -22,11 +22,11 @@ def write_gathered(quorum: QuorumState, leader: LeaderState) -> None:
 
 
 def append_control(quorum: QuorumState, leader: LeaderState, records: tuple[ControlRecord, ...], now_ms: int) -> None:
-    """Write control records in one batch, after everything that was handed over before; what they change holds at once.
+    """Write control records in one batch, after all records of the accumulator. Their changes are in force at once.
 
-    A leader never appends a voter change after an uncommitted one, whatever became of the request for that change. The
-    check reads the log, not the pending requests (KAFKA-20740). The log that the leader took over may hold more than
-    one change: the leader only does not know yet which of the changes are committed.
+    A leader never appends a voter change after an uncommitted one, even if the request for that one has timed out. The
+    check reads the log, not the pending requests (KAFKA-20740). The inherited log may hold several changes that this
+    leader does not know to be committed yet.
     """
     write_gathered(quorum, leader)
     base_offset = quorum.log.end_offset

@@ -75,7 +75,7 @@ def poll_unattached(quorum: QuorumState, state: UnattachedState | VotedState, no
 
 
 def poll_following(quorum: QuorumState, follower: FollowerState, now_ms: int) -> None:
-    """Campaign when the leader was silent for longer than the fetch timeout; else fetch on, as observers always do.
+    """Campaign after the fetch timeout without a reply of the leader; otherwise, and as an observer, continue to fetch.
 
     After that timeout an observer refuses no more pre-votes; Kafka's observer refuses them until a new leader is
     elected. By the candidate's log this observer may be a voter, and the election may need its vote.

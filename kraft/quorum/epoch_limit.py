@@ -1,4 +1,4 @@
-"""How high an epoch can be by now (decision 0015).
+"""The highest epoch that a replica accepts at a given time (decision 0015).
 
 An epoch never falls and has 31 bits. A peer that could raise the epoch at will could exhaust all epochs with one
 message, and no leader could be elected again. So a replica accepts epochs only up to a limit that rises with the clock:
@@ -12,7 +12,7 @@ from typing import Final
 LAST_EPOCH: Final = 2**31 - 1
 """The highest epoch that a message, a record batch or quorum-state can hold; Kafka reads no higher one."""
 SPARE_EPOCHS: Final = 2**24
-"""How many epochs are believed whatever the clock says."""
+"""The number of epochs that a replica accepts at any time of the clock."""
 SINCE_MS: Final = 1_767_225_600_000
 """2026-01-01T00:00:00Z, from which on there is one epoch more for every second."""
 _MS_PER_EPOCH: Final = 1000

@@ -1,5 +1,4 @@
-"""What a controller that joins by itself (KIP-1186) concludes from the voters in its log about other replicas that have
-its node id (decision 0017).
+"""Detects another running replica with the same node id from the committed voter sets (KIP-1186, decision 0017).
 
 A replaced disk makes another replica with the same id. The new replica first requests the removal of the former one.
 Two running replicas with one id would remove each other for ever.
@@ -12,15 +11,13 @@ from kraft.quorum.voter_history import VoterHistory
 
 
 class Joining:
-    """`rival` is the replica that votes under this replica's id and is known to be alive; None as long as there is
-    none.
-    """
+    """`rival` is the running replica that votes with this replica's node id, or None."""
 
     def __init__(self, local: ReplicaKey) -> None:
         self.rival: ReplicaKey | None = None
         self._local = local
         self._seen_offset = -2
-        """Up to where the committed records of the voters were taken into account."""
+        """The offset of the last committed voters record that was examined."""
         self._has_voted = False
         self._removed: ReplicaKey | None = None
         """The voter that this replica has asked the leader to remove."""
@@ -28,13 +25,13 @@ class Joining:
         """Whether that removal was committed."""
 
     def removes(self, key: ReplicaKey) -> None:
-        """This replica asks for the removal of its former self."""
+        """Record that this replica requests the removal of its former replica."""
         if key != self._removed:
             self._removed, self._is_removed = key, False
 
     def take_committed(self, history: VoterHistory, high_watermark: int) -> None:
-        """Follow the voters up to the high watermark. A voter of this id that is back after its removal, or that has
-        taken the place of this very replica, is alive: a former self could not have asked for that.
+        """Examine the voter sets up to the high watermark. A voter with this node id is running if it returns after its
+        removal, or if it replaces this replica: a former disk could not have requested that.
         """
         for offset, voters in history.sets:
             if not self._seen_offset < offset < high_watermark:

@@ -1,7 +1,7 @@
-"""What the core must know of its log, without holding a single record (Kafka: the questions of `RaftLog`).
+"""The core's view of its log: offsets, epochs and snapshots, without the records (Kafka: `RaftLog`).
 
-Offsets move here at the moment the core asks for the effect that moves them, so every later decision of the same step
-already sees them.
+An offset changes here when the core emits the effect that changes the log. So later decisions of the same step already
+see the new offset.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Position(StrEnum):
 
 
 class PositionCheck(Struct, frozen=True):
-    """The verdict on a replica's position; `at` is where to truncate to, or the snapshot to take."""
+    """The result of a position check. `at` is the truncation point, or the snapshot to fetch."""
 
     position: Position
     at: OffsetAndEpoch
@@ -53,17 +53,17 @@ class LogView:
             latest = self.snapshots[-1].epoch if self.snapshots else 0
         self.epochs = epochs
         self.last_epoch = latest
-        """The epoch of the last record, of the snapshot that the log begins at, or 0."""
+        """The epoch of the last record; without records that of the snapshot at which the log begins, or 0."""
 
     @property
     def end(self) -> OffsetAndEpoch:
-        """What a vote compares: the end offset and the last epoch."""
+        """The end offset and the last epoch, which a vote compares."""
         return OffsetAndEpoch(epoch=self.last_epoch, offset=self.end_offset)
 
     @property
     def flushed_end(self) -> OffsetAndEpoch:
         """The end of the log that a candidate reports. After a crash the candidate campaigns again in the same epoch,
-        and its voters grant the vote again. So the log must then not be shorter than the candidate has reported.
+        and its voters grant the vote again. So the log must then hold at least what the candidate has reported.
         """
         offset = self.flushed_offset
         if offset == self.end_offset:
@@ -80,15 +80,15 @@ class LogView:
 
     @property
     def never_below(self) -> int:
-        """The log is never truncated below this: what is committed, or stands in a snapshot."""
+        """The lower bound of truncations: the end of the committed records and of the newest snapshot."""
         return max(self.high_watermark, self.snapshots[-1].offset if self.snapshots else 0, self.start_offset)
 
     def assign_epoch(self, epoch: int) -> None:
-        """A leader begins `epoch` at the end of its log."""
+        """Begin `epoch` at the end of the log, as a new leader does."""
         self._set_epochs(self.epochs.assign(epoch, self.end_offset))
 
     def appended(self, next_offset: int, epoch: int) -> None:
-        """A batch of `epoch` that ends before `next_offset` is appended."""
+        """Record the append of a batch of `epoch` that ends before `next_offset`."""
         assert next_offset > self.end_offset, (next_offset, self.end_offset)
         assert epoch >= self.last_epoch, (epoch, self.last_epoch)
         if epoch != self.last_epoch or not self.epochs.entries:
@@ -96,20 +96,21 @@ class LogView:
         self.end_offset = next_offset
 
     def truncated(self, offset: int) -> None:
-        """The log ends at `offset` now."""
+        """Record a truncation to `offset`."""
         assert self.never_below <= offset < self.end_offset, (self.never_below, offset, self.end_offset)
         self._set_epochs(self.epochs.truncate_end(offset))
         self.end_offset = offset
         self.flushed_offset = min(self.flushed_offset, offset)
 
     def cut_for(self, snapshot: OffsetAndEpoch) -> int | None:
-        """Where this log must end before a leader's snapshot can take its place; its end, if nothing is to be cut.
+        """The offset to which this log must be truncated before a leader's snapshot replaces the log; the end offset if
+        no truncation is needed.
 
-        None for a snapshot that this log holds already, or that contradicts what this replica knows to be committed.
+        None for a snapshot that this log already covers, or that contradicts records known to be committed.
 
-        The order of (epoch, offset) is right for votes only: a tail of a later epoch was never committed if a snapshot
-        covers its offsets with an earlier epoch. Such a tail goes first, so that the snapshot is ahead of the log in
-        that order too, by which the next start after a crash judges it (`KafkaRaftLog.truncateToLatestSnapshot`).
+        Comparing (epoch, offset) is right for votes only: a tail of a later epoch was never committed if a snapshot
+        covers its offsets with an earlier epoch. Such a tail is truncated first. Then the snapshot is ahead of the log
+        by (epoch, offset) too, which a start after a crash compares (`KafkaRaftLog.truncateToLatestSnapshot`).
         """
         entries = self.epochs.entries
         kept = sum(entry.epoch <= snapshot.epoch for entry in entries)
@@ -123,8 +124,8 @@ class LogView:
         return end.offset if end.offset >= committed < snapshot.offset and snapshot > end else None
 
     def reset_to(self, snapshot: OffsetAndEpoch) -> None:
-        """A snapshot takes the place of the log and of older snapshots; everything in it is committed. The log was cut
-        where `cut_for` says.
+        """Replace the log and older snapshots by a snapshot of committed records. The caller has truncated the log to
+        `cut_for(snapshot)`.
         """
         assert self.cut_for(snapshot) == self.end_offset, (snapshot, self.end, self.never_below)
         self.snapshots = (snapshot,)
@@ -132,19 +133,19 @@ class LogView:
         self._set_epochs(EpochHistory())
 
     def snapshot_taken(self, snapshot: OffsetAndEpoch) -> None:
-        """There is another snapshot of what is committed."""
+        """Add a snapshot of committed records."""
         assert self.start_offset <= snapshot.offset <= self.high_watermark, (snapshot, self.high_watermark)
         self.snapshots = tuple(sorted({*self.snapshots, snapshot}))
 
     def raise_start(self, offset: int) -> None:
-        """The log begins at `offset` now, where a snapshot ends."""
+        """Raise the log start to `offset`, the end of a snapshot."""
         assert any(one.offset == offset for one in self.snapshots), (offset, self.snapshots)
         self.start_offset = offset
         self.snapshots = tuple(one for one in self.snapshots if one.offset >= offset)
         self._set_epochs(self.epochs.truncate_start(offset))
 
     def flushed(self, offset: int, epoch: int) -> bool:
-        """Note that everything below `offset` is on disk, unless the flush is of records that are gone since."""
+        """Record that everything below `offset` is on disk; returns False for a flush of records truncated since."""
         if offset <= self.flushed_offset or offset > self.end_offset or self.epoch_before(offset) != epoch:
             return False
         self.flushed_offset = offset
@@ -159,22 +160,22 @@ class LogView:
         return self.last_epoch if epoch is None else epoch
 
     def commit(self, offset: int) -> None:
-        """The high watermark is `offset` now."""
+        """Raise the high watermark to `offset`."""
         assert self.high_watermark < offset <= self.end_offset, (self.high_watermark, offset, self.end_offset)
         self.high_watermark = offset
 
     def end_offset_for(self, epoch: int) -> OffsetAndEpoch:
-        """Where the records of `epoch`, or of the last epoch before it, end in this log."""
+        """The end of the records of `epoch` in this log, or of those of the last epoch before."""
         if self.epochs.last_epoch is None:
             return OffsetAndEpoch(epoch=self.last_epoch, offset=self.end_offset)
         return self.epochs.end_offset_for(epoch, self.end_offset)
 
     def holds(self, offset: int, last_epoch: int) -> bool:
-        """Whether `check` would say valid, as far as that can be told at a glance: for a position in the last epoch."""
+        """A quick form of `check` for positions in the last epoch: True only if `check` returns VALID."""
         return self.start_offset < offset <= self.end_offset and last_epoch == self.last_epoch
 
     def check(self, offset: int, last_epoch: int) -> PositionCheck:
-        """Judge a replica that has fetched up to `offset`, the last record being of `last_epoch`
+        """Check the position of a replica that has fetched up to `offset`, with a last record of `last_epoch`
         (`validateOffsetAndEpoch`).
         """
         latest = self.snapshots[-1] if self.snapshots else None
@@ -197,7 +198,7 @@ class LogView:
         return before_start or other_start or last_epoch < earliest.epoch
 
     def truncation_point(self, diverging: OffsetAndEpoch) -> int:
-        """Where this log must be cut, given the leader's end of an epoch (`RaftLog.truncateToEndOffset`)."""
+        """The truncation offset of this log, given the leader's end of an epoch (`RaftLog.truncateToEndOffset`)."""
         if diverging.epoch == 0:
             return min(diverging.offset, self.end_offset)
         mine = self.end_offset_for(diverging.epoch)

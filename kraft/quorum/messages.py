@@ -218,7 +218,7 @@ class RemoveVoterReply(Struct, frozen=True):
 
 
 class UpdateVoterReply(Struct, frozen=True, kw_only=True):
-    """The leader has taken note, or says why not."""
+    """The leader has recorded the update, or the error states why not."""
 
     epoch: int
     leader_id: int = NO_NODE

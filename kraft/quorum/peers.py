@@ -1,7 +1,7 @@
-"""Outbound requests: one in flight per destination, a short back-off after failures (Kafka: `RequestManager`).
+"""Outbound requests: one in flight per destination, a short backoff after failures (Kafka: `RequestManager`).
 
-Entering any state forgets all of them, so that a late answer to a question of the former state is dropped; the answer
-itself does not tell a pre-vote from a vote.
+A transition to any state forgets all requests, so that a late reply to a request of the former state is dropped. A
+VoteResponse does not state whether it answers a pre-vote or a vote.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from metadata_log.types import NEVER_MS
 
 
 class PeerRequest(Struct, frozen=True):
-    """The request in flight to one peer, `awaiting` is its id, or a back-off."""
+    """The request in flight to one peer, with its id in `awaiting`; or a backoff, with None."""
 
     awaiting: int | None
     ready_at_ms: int
-    """When the request has timed out, or the back-off is over."""
+    """The time at which the request times out or the backoff ends."""
 
 
 class Peers:
-    """Which destination may be asked now."""
+    """The requests in flight and the backoffs, by destination."""
 
     def __init__(self, *, request_timeout_ms: int, retry_backoff_ms: int) -> None:
         self._request_timeout_ms = request_timeout_ms
@@ -41,22 +41,22 @@ class Peers:
         return request is None or request.ready_at_ms <= now_ms
 
     def ready_at_ms(self, peer_id: int) -> int:
-        """When this peer may be asked, if nothing comes back before."""
+        """The time from which a request may be sent to this peer, if no reply arrives before."""
         request = self._requests.get(peer_id)
         return 0 if request is None else request.ready_at_ms
 
     def is_awaiting(self, peer_id: int, now_ms: int) -> bool:
-        """Whether an answer may still come from this peer."""
+        """Whether the reply of this peer may still arrive in time."""
         request = self._requests.get(peer_id)
         return request is not None and request.awaiting is not None and request.ready_at_ms > now_ms
 
     def has_timed_out(self, peer_id: int, now_ms: int) -> bool:
-        """Whether this peer has left its last request unanswered for too long."""
+        """Whether the last request to this peer has timed out."""
         request = self._requests.get(peer_id)
         return request is not None and request.awaiting is not None and request.ready_at_ms <= now_ms
 
     def is_backing_off(self, peer_id: int, now_ms: int) -> bool:
-        """Whether the last request to this peer failed a moment ago."""
+        """Whether this peer is in backoff after a failed request."""
         request = self._requests.get(peer_id)
         return request is not None and request.awaiting is None and request.ready_at_ms > now_ms
 
@@ -66,7 +66,7 @@ class Peers:
         return any(request.awaiting is not None and request.ready_at_ms > now_ms for request in requests)
 
     def choose_ready(self, peer_ids: tuple[int, ...], now_ms: int, rng: Random) -> int | None:
-        """One of the peers, starting at random, if no request is in flight (`findReadyBootstrapServer`)."""
+        """The first ready peer from a random start on, if no request is in flight (`findReadyBootstrapServer`)."""
         if not peer_ids or self.is_any_awaiting(now_ms):
             return None
         first = rng.randrange(len(peer_ids))
@@ -74,7 +74,7 @@ class Peers:
         return next((peer_id for peer_id in ring if self.is_ready(peer_id, now_ms)), None)
 
     def next_ready_ms(self, now_ms: int) -> int:
-        """The next moment at which a peer, that may not be asked now, can be; `NEVER_MS` without such."""
+        """The next time at which a peer becomes ready; `NEVER_MS` if every peer is ready now."""
         next_ms = NEVER_MS
         for request in self._requests.values():
             if now_ms < request.ready_at_ms < next_ms:
@@ -82,34 +82,34 @@ class Peers:
         return next_ms
 
     def sent(self, peer_id: int, now_ms: int) -> int:
-        """Note a new request; returns its id."""
+        """Record a new request; returns its id."""
         request_id = self._next_request_id
         self._next_request_id += 1
         self._requests[peer_id] = PeerRequest(request_id, now_ms + self._request_timeout_ms)
         return request_id
 
     def is_expected(self, peer_id: int, request_id: int) -> bool:
-        """Whether this answers the last request to that peer, however late."""
+        """Whether a reply to this request answers the last request to that peer, even after its timeout."""
         request = self._requests.get(peer_id)
         return request is not None and request.awaiting == request_id
 
     def hold(self, peer_id: int, until_ms: int) -> None:
-        """The answer of this peer is here: the request does not time out before `until_ms`."""
+        """Extend the timeout to `until_ms`: the reply has arrived, and the host is checking its records."""
         request = self._requests[peer_id]
         self._requests[peer_id] = PeerRequest(request.awaiting, max(request.ready_at_ms, until_ms))
 
     def answered(self, peer_id: int) -> None:
-        """The peer has answered and may be asked again at once."""
+        """Record a reply; the next request to this peer may follow at once."""
         self._requests.pop(peer_id, None)
 
     def back_off(self, peer_id: int, now_ms: int) -> None:
-        """The request failed, or its answer was of no use; wait a moment before the next."""
+        """Begin a backoff after a failed request or a useless reply."""
         self._requests[peer_id] = PeerRequest(None, now_ms + self._retry_backoff_ms)
 
     def forget(self, peer_id: int) -> None:
-        """Give up waiting for this peer's answer."""
+        """Forget the request to this peer."""
         self._requests.pop(peer_id, None)
 
     def clear(self) -> None:
-        """Forget all requests: a new state has begun."""
+        """Forget all requests after a transition."""
         self._requests.clear()

@@ -1,4 +1,4 @@
-"""Fetches parked until there is something to tell, or their patience ends (Kafka: `FuturePurgatory`, KIP-1166)."""
+"""Fetches parked until there is new data or their maximum wait time ends (Kafka: `FuturePurgatory`, KIP-1166)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from metadata_log.types import NEVER_MS
 
 
 class ParkedFetch(Struct, frozen=True):
-    """A Fetch that waits; `timeout_reply` is the answer it gets if nothing happens, as computed on arrival."""
+    """A parked Fetch. `timeout_reply` is the reply at the deadline, as computed when the Fetch arrived."""
 
     request_id: int
     request: Fetch
@@ -18,32 +18,32 @@ class ParkedFetch(Struct, frozen=True):
 
 
 class Purgatory:
-    """The parked fetches, in the order in which they came."""
+    """The parked fetches in order of arrival."""
 
     def __init__(self) -> None:
         self.parked: dict[int, ParkedFetch] = {}
-        """By the id of the request."""
+        """The fetches by request id."""
         self.deadline_ms = NEVER_MS
-        """When the first fetch loses patience, or would have if it had not been removed."""
+        """The earliest deadline of a fetch; a removed fetch may still count."""
 
     def park(self, fetch: ParkedFetch) -> None:
-        """Keep a fetch."""
+        """Park a fetch."""
         self.parked[fetch.request_id] = fetch
         self.deadline_ms = min(self.deadline_ms, fetch.deadline_ms)
 
     def take_all(self) -> list[ParkedFetch]:
-        """Hand out every parked fetch; the caller answers them all."""
+        """Remove and return every parked fetch; the caller answers each one."""
         taken = list(self.parked.values())
         self.parked = {}
         self.deadline_ms = NEVER_MS
         return taken
 
     def remove(self, request_id: int) -> bool:
-        """Forget a fetch; returns whether it was parked."""
+        """Remove a fetch; returns whether the fetch was parked."""
         return self.parked.pop(request_id, None) is not None
 
     def cap_deadlines(self, reply: FetchReply, deadline_ms: int) -> None:
-        """Let every parked fetch have this answer, and at this time at the latest."""
+        """Set the reply of every parked fetch, and move later deadlines to `deadline_ms`."""
         self._keep(
             [
                 ParkedFetch(fetch.request_id, fetch.request, reply, min(fetch.deadline_ms, deadline_ms))

@@ -253,7 +253,7 @@ class QuorumState:
         within, higher = target.epoch == source.epoch, target.epoch > source.epoch
         allowed = WITHIN_EPOCH[source.name] if within else TO_HIGHER_EPOCH[source.name] if higher else ()
         assert target.name in allowed, (source.name, source.epoch, target.name, target.epoch)
-        assert target.epoch <= LAST_EPOCH, "nothing that cannot be read again is written"
+        assert target.epoch <= LAST_EPOCH, "quorum-state holds no epoch that a start refuses"
         match source:
             case FollowerState(download=Download()):
                 self.emit(AbandonDownload())
@@ -353,7 +353,7 @@ class QuorumState:
         )
 
     def become_candidate(self, now_ms: int, cause: str) -> None:
-        """Stand for election in the next epoch, the own vote cast first."""
+        """Campaign in the next epoch, with a vote for itself."""
         assert self.can_campaign, self.local
         deadline_ms = now_ms + self.random_election_timeout_ms()
         self.transition_to(CandidateState(self.epoch + 1, self.local, self.new_tally(), deadline_ms), cause)
@@ -363,7 +363,7 @@ class QuorumState:
         return Tally(self.voters.ids, (self.local.id,) if self.is_voter else ())
 
     def become_unattached_in_epoch(self, deadline_ms: int, cause: str) -> None:
-        """A Prospective without a leader to return to gives up; what it knew and its vote stay."""
+        """End a round of pre-votes without a known leader. The known leader id and the vote of this epoch stay."""
         state = self.state
         if state.voted is None:
             self.transition_to(UnattachedState(state.epoch, state.leader_id, deadline_ms), cause)
@@ -371,7 +371,7 @@ class QuorumState:
             self.transition_to(VotedState(state.epoch, state.leader_id, state.voted, deadline_ms), cause)
 
     def become_leader(self, now_ms: int) -> LeaderState:
-        """Lead the epoch this replica was elected in."""
+        """Become the leader of the epoch in which this replica was elected."""
         config, log = self.config, self.log
         accumulator = BatchAccumulator(
             next_offset=log.end_offset, linger_ms=config.append_linger_ms, max_batch_bytes=config.max_batch_bytes
@@ -393,11 +393,11 @@ class QuorumState:
         return leader
 
     def check_quorum_deadline_ms(self, now_ms: int) -> int:
-        """By when a leader must have heard a majority, from now; never, if it is one by itself."""
+        """The next check-quorum deadline of a leader; never for the only voter."""
         return NEVER_MS if self.is_only_voter else now_ms + self.check_quorum_ms
 
     def become_resigned(self, successors: tuple[ReplicaKey, ...], now_ms: int, cause: str) -> None:
-        """Give up the leadership of this epoch, in memory: on disk the node stays the leader that it was."""
+        """Resign the leadership of this epoch, in memory only: quorum-state keeps this node as the leader."""
         target = ResignedState(
             self.epoch,
             self.local,

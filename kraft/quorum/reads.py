@@ -1,10 +1,11 @@
 """Reading from a leader without writing to the log (Raft's ReadIndex, dissertation §6.4; Kafka has none).
 
-A leader that was deposed does not know it. So before it may speak for the quorum a majority has to say, after the
-question came, that it is still in this leader's epoch. BeginQuorumEpoch asks a voter just that. A Fetch would not do:
-one that arrives after the question may have been sent before it, by a voter that has elected another leader since.
+A deposed leader may not know that it is deposed. So before a leader answers a read, a majority must confirm, after the
+read has arrived, that they are still in this leader's epoch. The leader requests the confirmation by BeginQuorumEpoch.
+A Fetch proves nothing: a Fetch that arrives after the read may have been sent before the read, by a voter that has
+elected another leader since.
 
-All questions that come while a round is under way share the next one.
+All reads that arrive during a round share the next round.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from transport.protocol.errors import Error
 def on_read_index(quorum: QuorumState, event: ReadIndex) -> None:
     """Add a read; `advance` confirms it."""
     leader = quorum.state
-    assert isinstance(leader, LeaderState), "only a leader is asked for its read index"
+    assert isinstance(leader, LeaderState), "only a leader confirms reads"
     leader.waiting_reads = (*leader.waiting_reads, event.read_id)
 
 
 def on_begin_reply(quorum: QuorumState, peer_id: int, reply: BeginQuorumEpochReply) -> None:
-    """A voter that was asked in this round says which epoch it is in. Its answers to earlier questions are not
-    expected any more, so this is one to a question of this round.
+    """Count a voter that confirms the epoch in this round. `Peers` drops replies to requests of earlier rounds, so this
+    reply belongs to a request of this round.
     """
     match quorum.state:
         case LeaderState(epoch=epoch, read_round=ReadRound() as current) as leader if (
@@ -43,7 +44,9 @@ def on_begin_reply(quorum: QuorumState, peer_id: int, reply: BeginQuorumEpochRep
 
 
 def advance(quorum: QuorumState, leader: LeaderState, now_ms: int) -> None:
-    """Begin a round, ask each voter that is ready, end the round with a majority; repeat until no read waits."""
+    """Begin a round, send a request to each ready voter, and end the round with a majority; repeat until no read
+    waits.
+    """
     while leader.waiting_reads or leader.read_round is not None:
         current = _current_round(quorum, leader)
         if current is None:
@@ -56,10 +59,10 @@ def advance(quorum: QuorumState, leader: LeaderState, now_ms: int) -> None:
 
 
 def _current_round(quorum: QuorumState, leader: LeaderState) -> ReadRound | None:
-    """The round under way, or the next one; None while this leader does not know what is committed.
+    """The round in progress, or the next one; None while this leader does not know its high watermark.
 
-    A round counts by the voters of its beginning: a leader elected before it needed some of their majority. Where they
-    change meanwhile it begins anew.
+    A round counts the voters at its beginning: another leader elected before the round needed votes of their majority.
+    If the voter set changes during a round, the round begins again.
     """
     current = leader.read_round
     if current is not None and current.voters == leader.voters:

@@ -47,7 +47,7 @@ from transport.protocol.errors import Error
 
 
 def drain(quorum: QuorumState, now_ms: int) -> None:
-    """Write the gathered batches when they are due, with one flush, and answer the parked fetches with them."""
+    """Write the batches of the accumulator when they are due, with one flush, and answer the parked fetches."""
     leader = quorum.state
     if not isinstance(leader, LeaderState):
         return
@@ -60,7 +60,7 @@ def drain(quorum: QuorumState, now_ms: int) -> None:
 
 
 def on_log_flushed(quorum: QuorumState, event: LogFlushed, now_ms: int) -> None:
-    """Count records that are on disk now: a leader counts its own log, a follower acknowledges by its next Fetch."""
+    """Handle a flush: a leader counts its own log, and a follower acknowledges the records by its next Fetch."""
     if quorum.log.flushed(event.offset, event.epoch):
         match quorum.state:
             case LeaderState() as leader:
@@ -75,7 +75,7 @@ def count_own_log(quorum: QuorumState, leader: LeaderState, now_ms: int) -> None
 
 
 def advance_high_watermark(quorum: QuorumState, leader: LeaderState, now_ms: int) -> None:
-    """Commit what a majority has, and answer the requests that wait for the commit."""
+    """Commit the records that a majority has, and answer the requests that wait for the commit."""
     offset = leader.committable()
     if offset is None:
         return
@@ -142,7 +142,7 @@ def _judge(quorum: QuorumState, request: Fetch, now_ms: int) -> FetchReply | Non
 
 
 def _refusal(quorum: QuorumState, request: Fetch) -> Error:
-    """Why a Fetch is refused, in Kafka's order of checks. A higher epoch in a Fetch changes no state: a replica
+    """The error of a refused Fetch, in Kafka's order of checks. A higher epoch in a Fetch changes no state: a replica
     does not adopt epochs from fetches.
     """
     if (
@@ -173,12 +173,14 @@ def _count_fetch(quorum: QuorumState, leader: LeaderState, request: Fetch, now_m
         return
     if request.offset < voter.end_offset:
         what = f"it had fetched up to {voter.end_offset} and asks for {request.offset} now"
-        quorum.report_peer_fault(replica.id, f"{what}: its log has lost records, or its question comes late")
+        quorum.report_peer_fault(
+            replica.id, f"{what}: its log has lost records, or the Fetch arrived after its deadline"
+        )
     voter.fetched(request.offset, quorum.log.end_offset, now_ms)
     if leader.note_contact(replica.id):
         # Another voter has fetched, so this leader is not the only one.
         leader.check_quorum_deadline_ms = now_ms + quorum.check_quorum_ms
-    # Everything else that a majority has was committed when it came to be so.
+    # Everything else that a majority has was already committed.
     if request.offset > leader.high_watermark:
         advance_high_watermark(quorum, leader, now_ms)
 
@@ -212,7 +214,7 @@ def answer_parked(quorum: QuorumState, now_ms: int) -> None:
     for parked in quorum.purgatory.take_all():
         request = parked.request
         if request.offset < quorum.log.end_offset:
-            # It was found valid when it was parked, and this leader's log has only grown since.
+            # The Fetch was valid when it was parked, and this leader's log has only grown since.
             _count_fetch(quorum, leader, request, now_ms)
             if reply.high_watermark != leader.high_watermark:
                 reply = _empty_reply(quorum, leader)
@@ -385,7 +387,7 @@ def on_answer_held(quorum: QuorumState, event: AnswerHeld, now_ms: int) -> None:
 
 def _take(quorum: QuorumState, follower: FollowerState, peer_id: int, reply: FetchReply, now_ms: int) -> Verdict:
     if follower.download is not None and reply.snapshot is None:
-        # Asked for at a bootstrap server's address, while the leader's own did not answer.
+        # The reply came from a bootstrap server, while the leader's own address did not answer.
         give_up_download(quorum, follower)
     if reply.diverging is not None:
         if reply.splits_batch:

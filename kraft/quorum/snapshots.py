@@ -1,7 +1,8 @@
-"""Snapshots between replicas: served in pieces, downloaded instead of a log that is gone (Kafka: `KafkaRaftClient`,
+"""Transfer of snapshots in pieces, from the leader to replicas that need removed records (Kafka: `KafkaRaftClient`,
 FetchSnapshot; KIP-630).
 
-What is wrong with a download ends it, not the process as in Kafka; the next Fetch tells where to begin again.
+An error in a download ends the download; in Kafka it ends the process. The reply to the next Fetch names a snapshot
+again.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ from metadata_log.types import OffsetAndEpoch
 from transport.protocol.errors import Error
 
 MAX_OFFSET: Final = 2**62
-"""No log comes as far. Kafka's offsets end at 2**63 - 1, and a log that begins there could not grow any more."""
+"""The limit of snapshot offsets, which no real log reaches. A log that begins at 2**63 - 1 could not grow any more."""
 
 # The leader's side
 
 
 def on_fetch_snapshot(quorum: QuorumState, event: Received, request: FetchSnapshot, now_ms: int) -> None:
-    """Send a piece of a snapshot. That is a sign of life of its receiver, but acknowledges nothing."""
+    """Send a piece of a snapshot. The request counts for check-quorum, but acknowledges no records."""
     leader_id, endpoints = known_leader(quorum)
     reply = FetchSnapshotReply(
         epoch=quorum.epoch,
@@ -56,7 +57,7 @@ def on_fetch_snapshot(quorum: QuorumState, event: Received, request: FetchSnapsh
 
 
 def _refusal(quorum: QuorumState, request: FetchSnapshot) -> Error:
-    """Why nothing of a snapshot is sent, in Kafka's order of checks. The bootstrap snapshot is never sent."""
+    """The error of a refused FetchSnapshot, in Kafka's order of checks. The bootstrap snapshot is never sent."""
     error = epoch_error(quorum, request.epoch)
     if error is not Error.NONE:
         return error
@@ -73,7 +74,7 @@ def _refusal(quorum: QuorumState, request: FetchSnapshot) -> Error:
 
 
 def begin_download(quorum: QuorumState, follower: FollowerState, peer_id: int, snapshot: OffsetAndEpoch) -> Verdict:
-    """The leader's log begins too late for this one: take its snapshot first."""
+    """Begin to download the leader's snapshot, as the leader has removed records that this log lacks."""
     log = quorum.log
     if follower.download is not None and follower.download.snapshot == snapshot:
         return Verdict.CONTINUE
@@ -87,7 +88,7 @@ def begin_download(quorum: QuorumState, follower: FollowerState, peer_id: int, s
 
 
 def download_request(quorum: QuorumState, download: Download) -> FetchSnapshot:
-    """Ask for what follows the bytes that are here."""
+    """The request for the next piece."""
     return FetchSnapshot(
         epoch=quorum.epoch,
         replica=quorum.local,
@@ -98,7 +99,7 @@ def download_request(quorum: QuorumState, download: Download) -> FetchSnapshot:
 
 
 def on_fetch_snapshot_reply(quorum: QuorumState, peer_id: int, reply: FetchSnapshotReply, now_ms: int) -> None:
-    """Take the next piece of the snapshot."""
+    """Handle the reply with the next piece of the snapshot."""
     verdict = on_common_reply(quorum, peer_id, reply, now_ms)
     if verdict is Verdict.CONTINUE:
         match quorum.state:
@@ -140,7 +141,7 @@ def _take_piece(
 
 
 def on_snapshot_checked(quorum: QuorumState, event: SnapshotChecked, now_ms: int) -> None:
-    """Adopt a sound snapshot in place of the log. A bad one never replaces anything."""
+    """Replace the log by a valid snapshot. An invalid snapshot replaces nothing."""
     match quorum.state:
         case FollowerState(download=Download(snapshot=snapshot) as download) as follower if snapshot == event.snapshot:
             pass
@@ -172,12 +173,12 @@ def on_snapshot_checked(quorum: QuorumState, event: SnapshotChecked, now_ms: int
 
 
 def give_up_download(quorum: QuorumState, follower: FollowerState) -> None:
-    """Forget what has arrived of a snapshot; the next Fetch tells what to do."""
+    """Discard an incomplete download. The reply to the next Fetch names a snapshot again."""
     follower.download = None
     quorum.emit(AbandonDownload())
 
 
-# Snapshots of one's own
+# Snapshots made by this node
 
 
 def on_snapshot_taken(quorum: QuorumState, event: SnapshotTaken) -> None:
@@ -186,6 +187,6 @@ def on_snapshot_taken(quorum: QuorumState, event: SnapshotTaken) -> None:
 
 
 def on_log_start_raised(quorum: QuorumState, event: LogStartRaised) -> None:
-    """What came before a snapshot is gone, and older snapshots with it."""
+    """Raise the log start, after the host has removed the records and snapshots before a snapshot."""
     quorum.log.raise_start(event.offset)
     quorum.history = quorum.history.pruned(event.offset)

@@ -10,29 +10,29 @@ from metadata_log.types import NO_NODE, Uuid
 
 DEFAULT_LISTENER = "CONTROLLER"
 MAX_BATCH_BYTES = 8 * 1024 * 1024
-"""The largest record batch a leader writes (`KafkaRaftClient.MAX_BATCH_SIZE_BYTES`)."""
+"""The maximum size in bytes of a record batch of a leader (`KafkaRaftClient.MAX_BATCH_SIZE_BYTES`)."""
 OBSERVER_ANSWER_BYTES = 1024 * 1024
-"""The most bytes that one answer carries to a replica that is no voter, unless a single batch has more. That is what
-replicas ask for by default, Kafka's and ours (`controller.quorum.fetch.max.bytes`).
+"""The maximum size in bytes of a reply to a replica that is no voter, unless a single batch is larger. Replicas request
+this size by default, also Kafka's (`controller.quorum.fetch.max.bytes`).
 """
 
 
 class ReplicaKey(Struct, frozen=True, order=True):
-    """A replica is an id *and* the directory it writes to; a wiped disk makes another replica (KIP-853).
+    """A node id with the id of the log directory; a wiped disk makes another replica (KIP-853).
 
-    The zero directory id means "not known": static quorums know their voters only by id.
+    The zero directory id means "unknown": a static quorum identifies its voters by node id only.
     """
 
     id: int
     directory_id: Uuid = Uuid.ZERO
 
     def matches(self, other: ReplicaKey) -> bool:
-        """Whether `other` can be this replica: the same id, and the same directory unless this one's is not known."""
+        """Whether `other` can be this replica: equal ids and equal directory ids, unless this one is unknown."""
         return self.id == other.id and self.directory_id in (Uuid.ZERO, other.directory_id)
 
 
 class ListenerAddress(Struct, frozen=True):
-    """One listener of a node, by name, as others reach it."""
+    """The name and address of one listener of a node, as other nodes connect to the listener."""
 
     name: str
     host: str
@@ -40,7 +40,7 @@ class ListenerAddress(Struct, frozen=True):
 
 
 class Endpoints(Struct, frozen=True):
-    """Where a node can be reached, in the order of its `controller.listener.names`."""
+    """The addresses of a node, in the order of its `controller.listener.names`."""
 
     listeners: tuple[ListenerAddress, ...] = ()
 
@@ -53,7 +53,7 @@ class Endpoints(Struct, frozen=True):
 
     @property
     def default(self) -> ListenerAddress | None:
-        """The first listener, the one that controllers talk to each other through."""
+        """The first listener, which the controllers use among themselves."""
         return self.listeners[0] if self.listeners else None
 
     def __len__(self) -> int:
@@ -67,7 +67,7 @@ class VersionRange(Struct, frozen=True):
     highest: int = 0
 
     def holds(self, level: int) -> bool:
-        """Whether this level is among them."""
+        """Whether the node supports this level."""
         return self.lowest <= level <= self.highest
 
 
@@ -83,7 +83,7 @@ class LeaderAndEpoch(Struct, frozen=True):
 
 
 class ElectionState(Struct, frozen=True):
-    """What the quorum-state file holds: the epoch, its leader, and the vote cast in it."""
+    """The content of the quorum-state file: the epoch, its leader, and the vote of this replica in the epoch."""
 
     epoch: int = 0
     leader_id: int = NO_NODE
@@ -92,7 +92,7 @@ class ElectionState(Struct, frozen=True):
 
 
 class QuorumConfig(Struct, frozen=True, kw_only=True):
-    """The settings that consensus itself reads; Kafka's defaults (`QuorumConfig`), all in milliseconds and bytes."""
+    """The settings of consensus with Kafka's defaults (`QuorumConfig`), in milliseconds and bytes."""
 
     election_timeout_ms: int = 1000
     fetch_timeout_ms: int = 2000
@@ -110,14 +110,14 @@ class QuorumConfig(Struct, frozen=True, kw_only=True):
     wait for the fetch timeout, as Kafka does.
     """
     auto_join: bool = False
-    """Whether a controller that is no voter asks to become one (KIP-1186)."""
+    """Whether a controller that is no voter requests to become one (KIP-1186)."""
     high_watermark_propagation_delay_ms: int = 0
-    """How long a leader may hold the answer to a fetch that could tell of a commit and nothing else. Kafka: 0."""
+    """The maximum time in ms that a leader delays a fetch reply with a new high watermark and no records. Kafka: 0."""
 
     @property
     def longest_wait_ms(self) -> int:
-        """How long a leader parks a Fetch at most, whatever it asks for; Kafka has no such bound.
+        """The maximum time in ms that a leader parks a Fetch; Kafka has no such bound.
 
-        A follower that hears nothing for the fetch timeout gives up its leader: a longer wait only takes memory.
+        A follower without a reply for the fetch timeout gives up its leader, so a longer wait only costs memory.
         """
         return max(self.fetch_timeout_ms, self.fetch_max_wait_ms)

@@ -1,8 +1,8 @@
 """The voter set and kraft.version in force at every offset of the log (Kafka: `PartitionState`, `VoterSetHistory`,
 `KRaftControlRecordStateMachine`; KIP-853).
 
-A change counts from the moment at which its record is in the log, committed or not, and is undone with it. Until the
-first record the voters are those of the configuration.
+A change is in force as soon as its record is in the log, committed or not. A truncation of the record undoes the
+change. Before the first record the voters of the configuration are in force.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kraft.quorum.voters import QuorumChange, VoterSet
 
 T = TypeVar("T")
 At = tuple[int, T]
-"""A value, and the offset of the record that brought it."""
+"""The offset of a record, and the value that the record sets."""
 STATIC: Final = 0
 """The kraft.version of a quorum with its voters in the configuration."""
 DYNAMIC: Final = 1
@@ -27,7 +27,7 @@ DYNAMIC: Final = 1
 
 
 class VoterHistory(Struct, frozen=True):
-    """Immutable: every change makes another one. The entries are in the order of their offsets."""
+    """The voter sets and versions in the order of their offsets. The object is immutable: each change makes a copy."""
 
     static_voters: VoterSet
     sets: tuple[At[VoterSet], ...] = ()
@@ -45,24 +45,26 @@ class VoterHistory(Struct, frozen=True):
 
     @property
     def voters_offset(self) -> int | None:
-        """Where the voter set in force was recorded: -1 for that of a formatted directory, None for the static one."""
+        """The offset of the record of the voter set in force: -1 for the set of a formatted directory, None for the
+        configured set.
+        """
         return self.sets[-1][0] if self.sets else None
 
     @property
     def is_contradictory(self) -> bool:
-        """Whether voters stand in the log though its kraft.version does not provide for that: no replica writes so."""
+        """Whether the log has voters while its kraft.version is 0. No correct replica writes such a log."""
         return bool(self.sets) and self.kraft_version == STATIC
 
     def voters_at(self, offset: int) -> VoterSet | None:
-        """The recorded voter set that holds for the record at `offset`; None if there was none."""
+        """The recorded voter set in force at `offset`; None before the first one."""
         return _at(self.sets, offset)
 
     def kraft_version_at(self, offset: int) -> int:
-        """The kraft.version that holds for the record at `offset`."""
+        """The kraft.version in force at `offset`."""
         return _at(self.versions, offset) or STATIC
 
     def with_changes(self, changes: Iterable[QuorumChange]) -> VoterHistory:
-        """The history with more records, in the order of their offsets."""
+        """The history with these changes added, in ascending order of offsets."""
         sets, versions = self.sets, self.versions
         for change in changes:
             match change.value:
@@ -81,15 +83,15 @@ class VoterHistory(Struct, frozen=True):
         return replace(self, sets=_before(self.sets, offset), versions=_before(self.versions, offset))
 
     def pruned(self, start_offset: int) -> VoterHistory:
-        """The history without what is of no meaning to a log that begins at `start_offset`."""
+        """The history without the entries that a log from `start_offset` on does not need."""
         return replace(self, sets=_since(self.sets, start_offset), versions=_since(self.versions, start_offset))
 
     def begun_with(self, changes: Iterable[QuorumChange]) -> VoterHistory:
-        """The history of an empty log that begins where a snapshot with these records ends."""
+        """The history of an empty log behind a snapshot with these changes."""
         return VoterHistory(self.static_voters).with_changes(changes)
 
     def removes(self, key: ReplicaKey) -> bool:
-        """Whether the last record takes a replica's vote away that it had by the record before."""
+        """Whether the last voters record removes a replica that was a voter by the record before."""
         return len(self.sets) > 1 and self.sets[-2][1].contains(key) and not self.voters.contains(key)
 
     def uncommitted_changes(self, high_watermark: int) -> int:
@@ -105,7 +107,7 @@ class VoterHistory(Struct, frozen=True):
 
 
 def recorded_in(end_offset: int, kraft_version: int, voters: VoterSet | None) -> tuple[QuorumChange, ...]:
-    """What a snapshot says of the quorum, as if recorded at the last offset that it covers."""
+    """The quorum changes of a snapshot, placed at the last offset that the snapshot covers."""
     offset = end_offset - 1
     if kraft_version == STATIC:
         return ()
@@ -123,8 +125,8 @@ def _before(entries: tuple[At[T], ...], offset: int) -> tuple[At[T], ...]:
 
 
 def _since(entries: tuple[At[T], ...], offset: int) -> tuple[At[T], ...]:
-    """Those from `offset` on, and the last one before: a record at `offset` itself may be cut off again, which Kafka's
-    `TreeMapLogHistory.truncateOldEntries` forgets.
+    """The entries from `offset` on and the last one before: a record at `offset` itself may be truncated later. Kafka's
+    `TreeMapLogHistory.truncateOldEntries` drops the last one before.
     """
     return entries[max(bisect_left(entries, offset, key=_offset_of) - 1, 0) :]
 

@@ -12,7 +12,7 @@ from metadata_log.records.control import Endpoint, KRaftVersionFeature, VotersRe
 
 
 def majority(count: int) -> int:
-    """How many of `count` voters are more than half of them."""
+    """The size of a majority of `count` voters."""
     return count // 2 + 1
 
 
@@ -22,7 +22,7 @@ class Voter(Struct, frozen=True):
     key: ReplicaKey
     endpoints: Endpoints
     kraft_versions: VersionRange = VersionRange()
-    """The levels of kraft.version that it supports."""
+    """The levels of kraft.version that the voter supports."""
 
     @property
     def id(self) -> int:
@@ -37,7 +37,7 @@ class VoterSet(Struct, frozen=True, dict=True):
 
     @classmethod
     def of(cls, voters: Iterable[Voter]) -> VoterSet:
-        """A set in canonical order; two voters with one id are a `ValueError`."""
+        """A set in ascending order of ids; raises `ValueError` if two voters have one id."""
         ordered = tuple(sorted(voters, key=lambda voter: voter.id))
         ids = [voter.id for voter in ordered]
         if len(set(ids)) != len(ids):
@@ -59,7 +59,7 @@ class VoterSet(Struct, frozen=True, dict=True):
 
     @classmethod
     def of_record(cls, record: VotersRecord) -> VoterSet:
-        """The set in a record of the log; `ValueError` if it cannot be one. Listener names become upper case."""
+        """The set of a voters record; raises `ValueError` for an invalid record. Listener names become upper case."""
         if not record.voters:
             raise ValueError("a voter set is empty")
         for one in record.voters:
@@ -77,7 +77,7 @@ class VoterSet(Struct, frozen=True, dict=True):
         )
 
     def to_record(self) -> VotersRecord:
-        """The record of the log that says so."""
+        """The voters record for the log."""
         return VotersRecord(
             voters=tuple(
                 VotersRecordVoter(
@@ -110,23 +110,23 @@ class VoterSet(Struct, frozen=True, dict=True):
 
     @property
     def majority(self) -> int:
-        """The number of voters that decide."""
+        """The number of voters in a majority."""
         return majority(len(self.voters))
 
     def find(self, node_id: int) -> Voter | None:
-        """The voter with this node id, whatever its directory."""
+        """The voter with this node id, with any directory id; None if there is none."""
         for voter in self.voters:
             if voter.key.id == node_id:
                 return voter
         return None
 
     def contains(self, key: ReplicaKey) -> bool:
-        """Whether this very replica votes: the id is in the set, under this directory or an unknown one."""
+        """Whether this replica is a voter: the set has its node id, with the same or an unknown directory id."""
         voter = self.find(key.id)
         return voter is not None and voter.key.matches(key)
 
     def is_only(self, key: ReplicaKey) -> bool:
-        """Whether this replica is a majority all by itself."""
+        """Whether this replica is the only voter."""
         return len(self.voters) == 1 and self.contains(key)
 
     def other_ids(self, node_id: int) -> tuple[int, ...]:
@@ -138,7 +138,7 @@ class VoterSet(Struct, frozen=True, dict=True):
 
 
 class QuorumChange(Struct, frozen=True):
-    """What a control record of the log changes: another voter set, or another kraft.version; and its offset."""
+    """The change by a control record at `offset`: another voter set or another kraft.version."""
 
     offset: int
     value: VoterSet | int

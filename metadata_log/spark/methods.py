@@ -17,8 +17,9 @@ _PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 class Views:
     """Every view of the logs at some paths, as in `views(spark, path).partitions_state(asOfOffset=1234)`.
 
-    A method takes the options of the source as keywords and returns a DataFrame. Filters are pushed down if the session
-    is configured to push them.
+    The method of a view takes the options of the source as keywords and returns a DataFrame. The session setting
+    `spark.sql.python.filterPushdown.enabled` sets the option `pushFilters`. The name of an unknown view raises
+    `AttributeError`.
     """
 
     def __init__(self, spark: SparkSession, paths: Sequence[str]) -> None:
@@ -29,14 +30,14 @@ class Views:
         """Read a view by its name.
 
         Args:
-            view: The name of the view.
-            **options: The options of the data source.
+            view: The name: `records`, a record type, or a history.
+            options: The options of the source under Spark's names, such as `asOfOffset=1234`.
 
         Returns:
-            The rows of the view.
+            The rows of the view; Spark reads the logs when the DataFrame is evaluated.
 
         Raises:
-            OptionError: The view, an option or its value is unknown.
+            OptionError: The view, an option or a value is unknown. Spark may wrap the error.
         """
         reader = self._spark.read.format("kraft").option("view", view)
         if self._spark.conf.get(_PUSHDOWN, "false") == "true":
@@ -59,14 +60,14 @@ class Views:
 
 
 def views(spark: SparkSession, *paths: str) -> Views:
-    """The views of some logs as methods. Registers the data source `kraft` in the session.
+    """Register the source `kraft` in the session and return the views of some logs.
 
     Args:
         spark: The session.
-        *paths: Log directories, partition directories, files and globs of these; at least one.
+        paths: Directories, files and globs; at least one.
 
     Returns:
-        An object with a method for each view.
+        An object with one method for each view.
 
     Raises:
         OptionError: No path is given.

@@ -20,30 +20,32 @@ class Options(Struct, frozen=True, kw_only=True):
     """The options of the Spark source `kraft`, under their Python names; `docs/howto/spark.md` shows Spark's names.
 
     Args:
-        paths: Directories, files and globs.
-        view: The view: `records`, a record type, or a history.
-        mode: The reaction to damage: FAILFAST, PERMISSIVE or DROPMALFORMED.
-        payload: The form of the column `payload`, "json" or "variant"; None leaves the column out.
-        show_secrets: Whether secrets are shown.
-        clusters: The cluster ids to read; empty for all.
-        types: The record types to read; empty for all.
-        from_offset: The first offset.
-        to_offset: The offset behind the last one.
-        since: The first time, in ISO 8601.
-        until: The time behind the last one, in ISO 8601.
-        as_of_offset: The end of a history (inclusive), as an offset.
-        as_of_timestamp: The end of a history (inclusive), in ISO 8601.
-        push_filters: Whether filters are pushed down.
-        snapshots: Whether the snapshots of a directory are included.
-        session_timeout_ms: The brokers' broker.session.timeout.ms, in ms.
-        gap_tolerance_ms: For how many ms an active controller may write nothing.
-        copies: Which of several copies of a log are read: "best" or "all".
-        split_bytes: The least size of a task in bytes.
-        storage: The storage options of fsspec.
-        starting_offsets: Where a stream begins: earliest, latest, or offsets by cluster.
-        max_offsets_per_trigger: The most offsets of a trigger.
-        fail_on_data_loss: Whether a stream ends when unread records were deleted.
-        on_truncation: The reaction to removed records that were read: "fail", or "mark" for a report in a row.
+        paths: Directories, files and globs; at least one.
+        view: The view: `records`, a record type, or a history. Default: `records`.
+        mode: The reaction to damage: FAILFAST (default), PERMISSIVE or DROPMALFORMED.
+        payload: The form of the column `payload`, "json" or "variant"; None (default) leaves the column out.
+        show_secrets: Whether secrets are shown. Default: False.
+        clusters: The cluster ids to read; empty (default) for all.
+        types: The record types to read; empty (default) for all.
+        from_offset: The first offset to read; None (default) for the start of the log.
+        to_offset: The first offset that is not read; None (default) for the end of the log.
+        since: The first time to read, in ISO 8601 with its zone; None (default) for the first record.
+        until: The first time that is not read, in ISO 8601 with its zone; None (default) for the last record.
+        as_of_offset: The last offset of a history or state; None (default) for the end of the log.
+        as_of_timestamp: The last time of a history or state, in ISO 8601 with its zone; excludes `as_of_offset`.
+        push_filters: Whether Spark's filters limit the records that are read. Default: False.
+        snapshots: Whether the snapshots of a directory are read too. Default: False.
+        session_timeout_ms: The brokers' broker.session.timeout.ms in ms, at least 1; None (default) if unknown.
+        gap_tolerance_ms: The time in ms, at least 1, in which an active controller may write nothing; None (default)
+            for Kafka's interval.
+        copies: Which of several copies of a log are read: "best" (default) or "all".
+        split_bytes: The minimum size of a task in bytes, at least 1. Default: 8 MiB.
+        storage: The storage options of fsspec. Default: none.
+        starting_offsets: The start of a new stream: "earliest" (default), "latest", or the first offset by cluster id.
+        max_offsets_per_trigger: The approximate number of offsets of a trigger, at least 1; None (default) for all.
+        fail_on_data_loss: Whether a stream fails if unread records were deleted. Default: True.
+        on_truncation: The reaction if records that the stream has read are truncated: "fail" (default) ends the stream,
+            "mark" adds a row that reports the truncation.
     """
 
     paths: tuple[str, ...]
@@ -151,7 +153,17 @@ OPTION_NAMES: Final = tuple(_PARSERS)
 
 
 def parse_options(options: Mapping[str, str]) -> Options:
-    """The options of `spark.read.format("kraft")`, with names in any case; raises `OptionError`."""
+    """Read the options of `spark.read.format("kraft")`.
+
+    Args:
+        options: The values by option name, in any case. `path` is one path, `paths` is a JSON list of paths.
+
+    Returns:
+        The options with their defaults.
+
+    Raises:
+        OptionError: A name or value is unknown, no path is given, or two options exclude each other.
+    """
     by_lower = {name.lower(): name for name in _PARSERS}
     found: dict[str, Any] = {}
     paths: tuple[str, ...] = ()

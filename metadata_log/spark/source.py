@@ -19,13 +19,15 @@ if TYPE_CHECKING:
 
 
 class KraftDataSource(DataSource):
-    """The data source behind `spark.read.format("kraft").option("view", …).load(paths)`; see docs/howto/spark.md.
+    """The data source behind `spark.read.format("kraft").option("view", …).load(paths)`.
+
+    Spark creates the object. docs/reference/metadata_log.spark.md lists the options with units and defaults.
 
     Args:
-        options: The options of the query.
+        options: The options of the reader by name, in any case.
 
     Raises:
-        OptionError: An option or its value is unknown.
+        OptionError: An option or its value is unknown, no path is given, or two options exclude each other.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:

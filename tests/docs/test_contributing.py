@@ -34,13 +34,13 @@ def test_the_page_describes_each_task() -> None:
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_tasks_run_what_exists(task: str) -> None:
+def test_programs_and_files_named_by_tasks_exist(task: str) -> None:
     for program, *arguments in words_of(task):
         assert (Path(sys.executable).parent / program).exists() or (ROOT / program).is_file()
         assert not [word for word in arguments if word.startswith("tests/") and not (ROOT / word).exists()]
 
 
-def test_poe_understands_the_tasks() -> None:
+def test_poe_lists_each_task() -> None:
     listed = subprocess.run(
         [Path(sys.executable).parent / "poe", "--help"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
@@ -55,7 +55,7 @@ def test_continuous_integration_runs_tasks_and_ends_with_the_test_command_of_the
     assert CI.splitlines()[-1] == README_TEST_COMMAND.replace("uv", "$uv", 1)
 
 
-def test_hooks_fetch_nothing_and_run_the_tools_of_the_tasks() -> None:
+def test_hooks_are_local_and_run_the_tools_of_the_tasks() -> None:
     repositories = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
     assert [repository["repo"] for repository in repositories] == ["local"]
     hooks = repositories[0]["hooks"]
@@ -67,7 +67,7 @@ def test_hooks_fetch_nothing_and_run_the_tools_of_the_tasks() -> None:
     ]
 
 
-def test_hooks_are_understood() -> None:
+def test_pre_commit_accepts_the_hooks() -> None:
     command = [Path(sys.executable).parent / "pre-commit", "validate-config", ".pre-commit-config.yaml"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout

@@ -89,5 +89,5 @@ def test_commands_print_what_the_page_shows(page: str, tmp_path: Path) -> None:
         ([], ["a"], False),
     ],
 )
-def test_the_comparison_can_fail(shown: list[str], printed: list[str], same: bool) -> None:
+def test_matches_accepts_only_equal_output_with_ellipses(shown: list[str], printed: list[str], same: bool) -> None:
     assert matches(shown, printed) is same

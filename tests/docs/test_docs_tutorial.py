@@ -116,7 +116,7 @@ def run_until_shown(command: str, shown: str, folder: Path, addresses: list[str]
     return printed
 
 
-def test_the_tutorial_goes_as_the_page_says(tmp_path: Path) -> None:
+def test_tutorial_commands_print_what_the_page_shows(tmp_path: Path) -> None:
     starting, *steps = commands()
     again = steps.index(next(step for step in steps if step[0] == starting[0]))
     leader = broker = ""
@@ -158,5 +158,5 @@ def test_the_tutorial_goes_as_the_page_says(tmp_path: Path) -> None:
         ("a 1\nb", "a 1", False),
     ],
 )
-def test_the_comparison_can_fail(shown: str, printed: str, same: bool) -> None:
+def test_is_shown_accepts_only_lines_of_the_page(shown: str, printed: str, same: bool) -> None:
     assert is_shown(shown, printed) is same

@@ -181,7 +181,7 @@ def check_what_was_acknowledged(processes: Processes, last: int) -> None:
 
 
 @pytest.mark.parametrize("name", [*ATTACKS, *FORGERIES])
-def test_a_slice_of_each_attack(quorums: Quorums, name: str) -> None:
+def test_each_attack_for_a_short_time(quorums: Quorums, name: str) -> None:
     """For a moment each; how much slower writes became is printed, as this machine may be busy with other tests."""
     with spoilt_by_failure(quorums) as processes:
         attack(processes, name, SLICE_SECONDS, is_measured=False)

@@ -20,7 +20,7 @@ def isrs(topic: str, broker_id: int, *, inside: bool) -> Callable[[MetadataImage
     return lambda image: all((broker_id in one.isr) is inside for one in image.topics[topic].partitions)
 
 
-async def test_a_topic_lives_through_the_loss_of_brokers_and_controllers(autojump_clock: MockClock) -> None:
+async def test_a_topic_survives_the_loss_of_brokers_and_controllers(autojump_clock: MockClock) -> None:
     """One that is silent is fenced and replaced; one that returns is let in again, under a new epoch if it had died."""
     async with Cluster(controllers=3, brokers=3, seed=7) as cluster:
         await cluster.create_topic("orders", partitions=6, replication_factor=3)
@@ -76,7 +76,7 @@ async def test_a_broker_that_finds_no_quorum_gives_up(autojump_clock: MockClock)
         await run()
 
 
-async def test_a_program_is_told_of_every_change_of_the_metadata(autojump_clock: MockClock) -> None:
+async def test_changes_reports_every_change_of_the_metadata(autojump_clock: MockClock) -> None:
     async with Cluster(controllers=3, brokers=1, seed=12) as cluster:
         await cluster.wait_for_brokers()
         watches = [cluster.node(node_id).watch(types=("TopicRecord",)) for node_id in (*cluster.ids, *cluster.brokers)]
@@ -94,7 +94,7 @@ async def test_a_program_is_told_of_every_change_of_the_metadata(autojump_clock:
         assert offsets == sorted(offsets)
 
 
-async def test_a_raw_log_has_no_types_to_watch(autojump_clock: MockClock) -> None:
+async def test_watching_types_of_a_raw_log_is_a_type_error(autojump_clock: MockClock) -> None:
     async with Cluster(controllers=1, seed=13, application=host_raw_log) as cluster:
         with pytest.raises(TypeError, match="iterate over `committed`"):
             cluster.node(1).watch()

@@ -36,14 +36,14 @@ async def test_a_leader_is_elected_and_becomes_active(autojump_clock: MockClock)
 
 
 @pytest.mark.parametrize("controllers", [1, 5])
-async def test_other_sizes(autojump_clock: MockClock, controllers: int) -> None:
+async def test_clusters_of_other_sizes_elect_and_commit(autojump_clock: MockClock, controllers: int) -> None:
     async with Cluster(controllers=controllers, seed=2, application=host_raw_log) as cluster:
         offset = await cluster.append([b"value"])
         await cluster.wait_for_offset(offset + 1)
         cluster.check()
 
 
-async def test_a_leader_cut_off_is_replaced_and_rejoins(autojump_clock: MockClock) -> None:
+async def test_a_partitioned_leader_is_replaced_and_rejoins(autojump_clock: MockClock) -> None:
     async with Cluster(controllers=3, seed=3) as cluster:
         old = await cluster.leader()
         epoch = cluster.node(old).status().leader.epoch
@@ -57,7 +57,7 @@ async def test_a_leader_cut_off_is_replaced_and_rejoins(autojump_clock: MockCloc
         cluster.check()
 
 
-async def test_what_only_the_cut_off_leader_has_is_of_unknown_fate_and_vanishes(autojump_clock: MockClock) -> None:
+async def test_an_append_at_a_partitioned_leader_has_an_unknown_outcome(autojump_clock: MockClock) -> None:
     """An append at a deposed leader must not be reported as failed: a later leader might hold the record."""
     async with Cluster(controllers=3, seed=4, application=host_raw_log) as cluster:
         old = await cluster.leader()
@@ -79,7 +79,7 @@ async def test_what_only_the_cut_off_leader_has_is_of_unknown_fate_and_vanishes(
         cluster.check()
 
 
-async def test_nothing_acknowledged_is_lost_when_every_node_loses_power(autojump_clock: MockClock) -> None:
+async def test_no_acknowledged_record_is_lost_when_every_node_loses_power(autojump_clock: MockClock) -> None:
     seed = 11
     print("seed", seed)
     rng = Random(seed)
@@ -127,7 +127,7 @@ async def test_admin_writes_survive_a_failover(autojump_clock: MockClock) -> Non
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_a_bad_network_delays_but_breaks_nothing(autojump_clock: MockClock, seed: int) -> None:
+async def test_a_lossy_network_delays_commits_and_loses_none(autojump_clock: MockClock, seed: int) -> None:
     print("seed", seed)
     faults = Faults(drop=0.03, duplicate=0.02, delay_ms=(0, 30), slow=0.05, slow_ms=(100, 400))
     async with Cluster(controllers=3, seed=seed, faults=faults, application=host_raw_log) as cluster:
@@ -146,7 +146,7 @@ async def test_a_bad_network_delays_but_breaks_nothing(autojump_clock: MockClock
         cluster.check()
 
 
-async def test_a_cancelled_append_leaves_the_node_in_order(autojump_clock: MockClock) -> None:
+async def test_a_cancelled_append_leaves_the_node_usable(autojump_clock: MockClock) -> None:
     async with Cluster(controllers=3, seed=8, application=host_raw_log) as cluster:
         leader = cluster.node(await cluster.leader())
         with trio.move_on_after(0):
@@ -156,7 +156,7 @@ async def test_a_cancelled_append_leaves_the_node_in_order(autojump_clock: MockC
 
 
 @pytest.mark.parametrize("controllers", [1, 3])
-async def test_the_caller_learns_what_stopped_a_node(autojump_clock: MockClock, controllers: int) -> None:
+async def test_the_error_that_stopped_a_node_reaches_the_caller(autojump_clock: MockClock, controllers: int) -> None:
     """A failed fsync must end the node with an error that names the file, and is not tried again: not after a deadline
     of its own, and not when it happens to a follower in the midst of what the transport delivers.
     """
@@ -179,7 +179,7 @@ async def test_the_caller_learns_what_stopped_a_node(autojump_clock: MockClock, 
     assert len(failing) == 1
 
 
-async def test_misuse_is_told_plainly(autojump_clock: MockClock) -> None:
+async def test_invalid_calls_raise_value_errors(autojump_clock: MockClock) -> None:
     async with Cluster(controllers=3, seed=1) as cluster:
         with pytest.raises(ValueError, match="node 1 is running"):
             await cluster.restart(1)
@@ -197,14 +197,14 @@ def log_of(*batches: tuple[int, bytes]) -> list[RecordBatch]:
     return list(scan(data))
 
 
-def test_the_ledger_sees_two_leaders() -> None:
+def test_two_leaders_in_an_epoch_are_a_violation() -> None:
     ledger = Ledger((1, 2, 3))
     ledger.note_leader(1, 4, 1)
     with pytest.raises(InvariantViolated, match="epoch 4 has two leaders"):
         ledger.note_leader(2, 4, 2)
 
 
-def test_the_ledger_sees_a_second_vote_and_a_falling_epoch() -> None:
+def test_a_second_vote_and_a_decreasing_epoch_are_violations() -> None:
     ledger = Ledger((1, 2, 3))
     ledger.note_vote(1, 4, 2)
     with pytest.raises(InvariantViolated, match="voted twice in epoch 4"):
@@ -213,21 +213,21 @@ def test_the_ledger_sees_a_second_vote_and_a_falling_epoch() -> None:
         ledger.note_vote(1, 3, -1)
 
 
-def test_the_ledger_sees_a_changed_committed_record() -> None:
+def test_a_changed_committed_record_is_a_violation() -> None:
     ledger = Ledger((1, 2, 3))
     ledger.note_log(1, log_of((1, b"a"), (1, b"b")), 2)
     with pytest.raises(InvariantViolated, match="other records committed at offset 1"):
         ledger.note_log(2, log_of((1, b"a"), (2, b"c")), 2)
 
 
-def test_the_ledger_sees_one_epoch_write_an_offset_twice() -> None:
+def test_two_batches_at_one_offset_of_an_epoch_are_a_violation() -> None:
     ledger = Ledger((1, 2, 3))
     ledger.note_log(1, log_of((1, b"a")), -1)
     with pytest.raises(InvariantViolated, match="another batch at offset 0 of epoch 1"):
         ledger.note_log(2, log_of((1, b"b")), -1)
 
 
-def test_the_ledger_sees_a_commit_without_a_majority_and_a_lost_acknowledgement() -> None:
+def test_a_commit_without_a_majority_and_a_lost_record_are_violations() -> None:
     ledger = Ledger((1, 2, 3))
     log = log_of((1, b"a"))
     ledger.note_log(1, log, 1)

@@ -49,7 +49,7 @@ def state(image: MetadataImage) -> dict[tuple[str, int], tuple[int, tuple[int, .
 
 
 @pytest.mark.parametrize("kill", kills())
-def test_a_killed_broker_leaves_what_was_foretold(directory: Path, kill: tuple[int, int, int]) -> None:
+def test_a_killed_broker_gives_the_predicted_state(directory: Path, kill: tuple[int, int, int]) -> None:
     killed_ms, broker, settled_ms = kill
     before = replay(str(directory), At(timestamp_ms=killed_ms))
     outcome = fail(before, [broker], DEFAULTS)
@@ -64,7 +64,7 @@ def test_a_killed_broker_leaves_what_was_foretold(directory: Path, kill: tuple[i
     }
 
 
-def test_there_are_three_of_them() -> None:
+def test_three_broker_kills_are_recorded() -> None:
     assert [broker for _, broker, _ in kills()] == [101, 102, 103]
 
 
@@ -73,7 +73,7 @@ def image(directory: Path) -> MetadataImage:
     return replay(str(directory))
 
 
-def test_brokers_fail_one_on_what_the_other_left(image: MetadataImage) -> None:
+def test_brokers_fail_one_after_the_other(image: MetadataImage) -> None:
     outcome = fail(image, [101, 102], DEFAULTS)
     offline = [each for each in outcome.partitions if each.goes_offline]
     assert {frozenset(each.before.replicas) for each in offline} == {frozenset({101, 102})}
@@ -81,14 +81,14 @@ def test_brokers_fail_one_on_what_the_other_left(image: MetadataImage) -> None:
     assert leaderships(outcome.after) == {101: 0, 102: 0, 103: 169, -1: 31}
 
 
-def test_a_rack_is_its_brokers(image: MetadataImage) -> None:
+def test_failing_a_rack_equals_failing_its_brokers(image: MetadataImage) -> None:
     (broker,) = [one.id for one in image.brokers.by_id.values() if one.rack == "rack-1"]
     assert fail_rack(image, "rack-1", DEFAULTS) == fail(image, [broker], DEFAULTS)
     with pytest.raises(UnknownName, match="no broker is registered in rack moon"):
         fail_rack(image, "moon", DEFAULTS)
 
 
-def test_a_shutdown_in_order_leads_to_the_same_leaders(image: MetadataImage) -> None:
+def test_a_controlled_shutdown_gives_the_leaders_of_a_failure(image: MetadataImage) -> None:
     stopped, killed = shut_down(image, [102], DEFAULTS), fail(image, [102], DEFAULTS)
     assert state(stopped.after) == state(killed.after)
     assert stopped.after.brokers.by_id[102].in_controlled_shutdown
@@ -101,7 +101,7 @@ def test_preferred_leaders_come_back(image: MetadataImage) -> None:
     assert all(each.after.leader == each.before.replicas[0] for each in outcome.partitions)
 
 
-def test_unclean_elections_say_that_records_may_be_lost(image: MetadataImage) -> None:
+def test_unclean_elections_are_marked_with_possible_data_loss(image: MetadataImage) -> None:
     """All of a partition's brokers are gone but one that was not in sync when the last leader went."""
     shrunk = fail(image, [101], DEFAULTS).after
     alone = fail(shrunk, [102], TopicDefaults(unclean_election=True))
@@ -129,14 +129,16 @@ def test_a_reassignment_ends_on_its_target(image: MetadataImage) -> None:
         reassign(image, {(next(iter(image.topics)), 0): (7,)}, DEFAULTS)
 
 
-def test_nothing_is_kept(image: MetadataImage) -> None:
+def test_predictions_do_not_change_the_image(image: MetadataImage) -> None:
     before = state(image)
     outcome: Outcome = fail(image, [101, 102, 103], DEFAULTS)
     assert outcome.before is image
     assert state(image) == before
 
 
-def test_the_command_prints_the_same(directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_whatif_command_prints_the_predicted_numbers(
+    directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     done = run(capsys, "whatif", str(directory), "--fail", "101", "--fail", "102", "--json")
     facts = json.loads(done.out)
     assert (facts["offset"], facts["goes_offline"], facts["falls_below_min_isr"]) == (3659, 31, 80)

@@ -34,7 +34,7 @@ def test_packing_and_unpacking(codec: Compression) -> None:
 
 
 @pytest.mark.parametrize("codec", PACKED)
-def test_bombs(codec: Compression) -> None:
+def test_decompression_bombs_are_refused(codec: Compression) -> None:
     """What unpacks to one byte more than allowed is refused, also in pieces; what is just allowed is not."""
     packed = deflate(codec, bytes(LIMIT))
     assert len(packed) < LIMIT // 15
@@ -68,7 +68,7 @@ def test_other_forms_that_kafka_reads() -> None:
 
 
 @pytest.mark.parametrize("codec", PACKED)
-def test_cut_short(codec: Compression) -> None:
+def test_truncated_compressed_data_is_refused(codec: Compression) -> None:
     packed = deflate(codec, bytes(range(256)) * 500)
     assert len(packed) > 32
     for size in (*range(1, 32), len(packed) - 1):
@@ -121,7 +121,7 @@ def test_damage_in_a_batch_is_named(codec: Compression) -> None:
 
 
 @pytest.mark.parametrize("codec", [Compression.GZIP, Compression.LZ4, Compression.ZSTD])
-def test_a_batch_that_is_a_bomb(codec: Compression) -> None:
+def test_a_compressed_batch_beyond_the_limit_is_refused(codec: Compression) -> None:
     data = write_batch([Record(0, 0, 0, None, b"x")], epoch=1, compression=codec)
     bomb = with_body(data, deflate(codec, bytes(MAX_INFLATED_BYTES + 1)))
     assert len(bomb) < 300_000

@@ -67,9 +67,7 @@ def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert file.pread(20, 0) == b"0123456789ab"
 
 
-def test_a_failed_fsync_of_a_file_is_told_again_and_not_repeated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_fsync_is_raised_again_and_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel reports the failure once; the next fsync, from any thread, would succeed."""
     asked: list[int] = []
 
@@ -228,7 +226,7 @@ def test_crash_releases_locks() -> None:
     again.release()
 
 
-def test_fingerprint_tells_disks_apart() -> None:
+def test_fingerprints_distinguish_disks() -> None:
     """Equal histories give equal fingerprints; content, durability and pending names each make a difference."""
     disk = new_disk()
     seen = {disk.fingerprint()}
@@ -255,7 +253,7 @@ def test_fingerprint_tells_disks_apart() -> None:
     differs()
 
 
-def test_fingerprint_does_not_show_what_is_gone() -> None:
+def test_fingerprint_ignores_removed_files() -> None:
     """A file that came and went, durably, leaves no trace: else equal states would not be found equal."""
     plain, busy = new_disk(), new_disk()
     for _ in range(3):

@@ -47,7 +47,7 @@ def dies_before(wanted: str) -> Callable[[str, str], None]:
     return hook
 
 
-def test_a_failed_fsync_is_not_mended_by_another() -> None:
+def test_a_second_fsync_does_not_recover_the_first() -> None:
     """The second fsync succeeds, as on Linux, and a power failure takes the records of the first."""
     disk = new_disk(b"durable")
     file = disk.open("/d/f")
@@ -62,7 +62,7 @@ def test_a_failed_fsync_is_not_mended_by_another() -> None:
     assert disk.read("/d/f") == b"durable"
 
 
-def test_a_failed_fsync_of_a_directory_is_not_mended_by_another() -> None:
+def test_a_second_directory_fsync_does_not_recover_the_first() -> None:
     disk = new_disk()
     disk.open("/d/f", create=True).fsync()
     disk.on_operation = fails("fsync_dir")
@@ -79,7 +79,7 @@ def test_a_failed_fsync_of_a_directory_is_not_mended_by_another() -> None:
     assert disk.exists("/d/f"), "after a crash the directory is as good as new"
 
 
-def test_a_full_disk_takes_a_part_and_then_nothing() -> None:
+def test_a_full_disk_accepts_a_partial_write_and_then_none() -> None:
     disk = new_disk(b"0123")
     disk.free_bytes = 5
     file = disk.open("/d/f")
@@ -96,7 +96,7 @@ def test_a_full_disk_takes_a_part_and_then_nothing() -> None:
     disk.open("/d/new", create=True).append(b"x")
 
 
-def test_the_full_device_of_this_machine_says_the_same() -> None:
+def test_a_real_full_device_raises_the_same_error() -> None:
     file = OsFile("/dev/full", os.open("/dev/full", os.O_RDWR))
     with pytest.raises(OSError, match=r"[Nn]o space left") as full:
         file.append(b"x")
@@ -113,7 +113,7 @@ def test_overwritten_bytes_are_durable() -> None:
     assert fork.read("/d/f") == b"0123456789"
 
 
-def test_a_spoilt_byte_cannot_be_read_until_it_is_cut_off() -> None:
+def test_a_bad_sector_is_unreadable_until_truncated() -> None:
     disk = new_disk(b"0123456789")
     file = disk.open("/d/f")
     disk.spoil("/d/f", 7)
@@ -128,7 +128,7 @@ def test_a_spoilt_byte_cannot_be_read_until_it_is_cut_off() -> None:
     assert disk.read("/d/f") == b"0123456"
 
 
-def test_a_lost_name_is_lost_for_good() -> None:
+def test_a_lost_file_name_stays_lost() -> None:
     """An open handle of the file still works."""
     disk = new_disk(b"data")
     file = disk.open("/d/f")
@@ -160,7 +160,7 @@ def test_a_killed_process_leaves_what_it_wrote_and_nothing_durable() -> None:
     assert disk.read("/d/f") == b"durable"
 
 
-def test_what_a_failed_fsync_has_left_shows_without_the_cache() -> None:
+def test_a_failed_fsync_is_visible_once_the_cache_is_dropped() -> None:
     """The pages are clean after the failure: reads and another fsync say that all is well until they are dropped."""
     disk = new_disk(b"durable")
     file = disk.open("/d/f")
@@ -181,7 +181,7 @@ def test_what_a_failed_fsync_has_left_shows_without_the_cache() -> None:
     assert disk.read("/d/f") == b"durable now"
 
 
-def test_only_a_crash_shows_which_names_a_failed_fsync_has_left() -> None:
+def test_lost_names_of_a_failed_directory_fsync_show_after_a_crash() -> None:
     disk = new_disk(b"durable")
     disk.on_operation = fails("fsync_dir")
     with pytest.raises(OSError, match="input/output"):
@@ -191,7 +191,7 @@ def test_only_a_crash_shows_which_names_a_failed_fsync_has_left() -> None:
     assert not disk.has_failed
 
 
-def test_a_start_vouches_only_for_what_the_disk_has() -> None:
+def test_a_start_counts_only_durable_records_as_flushed() -> None:
     """An fsync fails, the process ends, and the page cache still holds what the disk has lost."""
     disk = new_disk()
     log = open_log(disk)
@@ -213,7 +213,7 @@ def test_a_start_vouches_only_for_what_the_disk_has() -> None:
     assert list(batches_of(open_log(disk))) == vouched_for
 
 
-def test_what_a_killed_process_wrote_is_durable_once_the_log_is_opened() -> None:
+def test_opening_a_log_makes_writes_of_a_killed_process_durable() -> None:
     """A node that vouches for records must not lose these to the next power failure, nor its vote in a file beside."""
     disk = new_disk()
     log = open_log(disk)
@@ -288,7 +288,7 @@ def test_a_damaged_log_is_cut_or_refused_and_never_read_wrongly() -> None:
     assert refused > 10
 
 
-def test_what_rots_while_the_log_is_open_is_not_read_as_records() -> None:
+def test_corruption_while_the_log_is_open_is_not_read_as_records() -> None:
     """The batches of a log that was opened are read from the disk again when they are committed."""
     disk = new_disk()
     log = open_log(disk)

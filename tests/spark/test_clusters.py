@@ -55,7 +55,7 @@ def fleet(tmp_path: Path) -> Path:
 RECORDS = {"a": 6, "b": 2, "c": 4}
 
 
-def test_executors_of_their_own(fleet: Path, tmp_path: Path) -> None:
+def test_executors_in_other_processes_read_the_source(fleet: Path, tmp_path: Path) -> None:
     """`local-cluster`: nothing is shared with the driver but files. The source is found without being registered."""
     found = run_job(
         {

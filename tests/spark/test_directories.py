@@ -26,7 +26,7 @@ def names(found: list[Directory]) -> list[tuple[str, str]]:
     return [(directory.cluster, directory.path.rpartition("/fleet/")[2]) for directory in found]
 
 
-def test_a_fleet_is_named_by_meta_properties_and_else_by_what_the_glob_matched(tmp_path: Path) -> None:
+def test_clusters_are_named_by_meta_properties_or_by_the_glob(tmp_path: Path) -> None:
     """Two clusters under one name would become one history."""
     fleet = tmp_path / "fleet"
     write_log(fleet / "a" / "data", [1], cluster="cluster-a")
@@ -109,7 +109,9 @@ def fleet_itself(folder: Path) -> None:
         (fleet_itself, r"but inner below it are: the glob .*/it/\* finds them"),
     ],
 )
-def test_what_is_no_metadata_log_says_why(tmp_path: Path, make: Callable[[Path], None], words: str) -> None:
+def test_a_path_without_a_metadata_log_has_an_explanation(
+    tmp_path: Path, make: Callable[[Path], None], words: str
+) -> None:
     make(tmp_path / "it")
     (found,) = find_directories([f"{tmp_path}/it"])
     assert found.problem is not None
@@ -118,7 +120,7 @@ def test_what_is_no_metadata_log_says_why(tmp_path: Path, make: Callable[[Path],
     assert choose_copies([found], index_of).chosen == []
 
 
-def test_nothing_found_is_an_error_and_a_stream_may_wait(tmp_path: Path) -> None:
+def test_an_empty_glob_is_an_error_for_a_query_and_not_for_a_stream(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"the glob .*/\*/logs matches no metadata log"):
         find_directories([f"{tmp_path}/*/logs"])
     with pytest.raises(SourceError, match=r"nothing is found at .*/absent"):
@@ -126,7 +128,7 @@ def test_nothing_found_is_an_error_and_a_stream_may_wait(tmp_path: Path) -> None
     assert find_directories([f"{tmp_path}/*/logs"], allow_none=True) == []
 
 
-def test_of_the_copies_of_a_log_the_one_raft_would_elect_is_read(tmp_path: Path) -> None:
+def test_of_several_copies_the_most_up_to_date_log_is_read(tmp_path: Path) -> None:
     """A dead leader's longer tail was never committed: reading it would tell of changes that did not happen."""
     write_log(tmp_path / "c1", [1, 1, 1, 1, 1], cluster="x")
     write_log(tmp_path / "c2", [1, 1, 2], cluster="x")
@@ -152,7 +154,7 @@ def test_copies_of_a_real_quorum_agree(tmp_path: Path) -> None:
         assert copies.problems == [], copies.problems
 
 
-def test_an_object_store_is_a_disk(tmp_path: Path) -> None:
+def test_a_disk_on_fsspec_behaves_as_the_local_one(tmp_path: Path) -> None:
     """Whatever fsspec opens; here its own file system in memory. It lists, opens and reads as the local disk does."""
     partition = write_log(tmp_path / "a", [1, 1, 3], cluster="cluster-a")
     memory = fsspec.filesystem("memory")

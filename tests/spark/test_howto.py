@@ -22,7 +22,7 @@ SNIPPETS = [
 ]
 
 
-def test_there_are_some() -> None:
+def test_the_page_has_at_least_four_snippets() -> None:
     assert len(SNIPPETS) >= 4
 
 

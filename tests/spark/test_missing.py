@@ -45,7 +45,9 @@ def damages(rows: list[dict[str, Any]]) -> list[str]:
 
 @pytest.mark.parametrize(("patterns", "words"), CASES.values(), ids=list(CASES))
 @pytest.mark.parametrize("where", ["here", "in a store"])
-def test_missing_segments_are_told(node: Path, where: str, patterns: tuple[str, ...], words: str) -> None:
+def test_missing_segments_fail_or_are_reported_by_mode(
+    node: Path, where: str, patterns: tuple[str, ...], words: str
+) -> None:
     """FAILFAST fails on missing segments, PERMISSIVE reports them in a row, DROPMALFORMED drops them silently."""
     remove(node, *patterns)
     path = str(node)
@@ -61,7 +63,7 @@ def test_missing_segments_are_told(node: Path, where: str, patterns: tuple[str, 
 
 
 @pytest.mark.parametrize(("patterns", "words"), CASES.values(), ids=list(CASES))
-def test_histories_tell_missing_segments(node: Path, patterns: tuple[str, ...], words: str) -> None:
+def test_histories_report_missing_segments(node: Path, patterns: tuple[str, ...], words: str) -> None:
     remove(node, *patterns)
     with pytest.raises(MetadataLogError, match=r"2908|4847|offset 736|segment"):
         read(str(node), view="topic_history")
@@ -69,7 +71,7 @@ def test_histories_tell_missing_segments(node: Path, patterns: tuple[str, ...], 
     assert told
 
 
-def test_clusters_types_and_moments_that_are_not_there(tmp_path: Path) -> None:
+def test_unknown_clusters_types_and_points_are_errors(tmp_path: Path) -> None:
     write_log(tmp_path / "a", [1, 1, 2, 2], cluster="east")
     write_log(tmp_path / "b", [1], cluster="west")
     both = f"{tmp_path}/*"

@@ -63,7 +63,7 @@ def test_a_fleet_in_an_object_store(spark: SparkSession, tmp_path: Path, store: 
         files.put(f"{partition}/{file_name(0)}", f"{BUCKET}/b/{partition.name}/{file_name(0)}")
 
 
-def test_a_segment_that_is_missing_between_two_is_told(
+def test_a_missing_segment_in_an_object_store_is_reported(
     spark: SparkSession, tmp_path: Path, store: dict[str, object]
 ) -> None:
     """Files of an object store are read side by side: whether they fit together shows only where each one ends."""

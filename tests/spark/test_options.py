@@ -47,12 +47,12 @@ def test_paths_and_options_in_any_case() -> None:
         ({"path": "/a", "asOfOffset": "1", "asOfTimestamp": "2026-01-01T00:00:00Z"}, "exclude each other"),
     ],
 )
-def test_what_is_not_understood(options: dict[str, str], words: str) -> None:
+def test_unknown_options_and_values_are_refused(options: dict[str, str], words: str) -> None:
     with pytest.raises(OptionError, match=words):
         parse_options(options)
 
 
-def test_moments() -> None:
+def test_points_in_time_are_parsed_from_options() -> None:
     def at(**options: str) -> At | None:
         return as_of(parse_options({"path": "/a", **options}))
 
@@ -97,11 +97,11 @@ ONE_SECOND = datetime(1970, 1, 1, 0, 0, 1, 500, tzinfo=UTC)
         ([EqualTo(("payload", "offset"), 4)], Wanted()),
     ],
 )
-def test_filters_leave_out_what_cannot_match(filters: list[Filter], wanted: Wanted) -> None:
+def test_filters_narrow_the_wanted_rows(filters: list[Filter], wanted: Wanted) -> None:
     assert narrowed(Wanted(), filters) == wanted
 
 
-def test_only_equality_on_the_cluster_is_left_to_the_source() -> None:
+def test_only_cluster_equality_filters_are_exact() -> None:
     assert is_exact(EqualTo(("cluster",), "x"))
     assert not is_exact(EqualTo(("offset",), 4))
     assert not is_exact(In(("cluster",), ("x",)))

@@ -33,7 +33,7 @@ histories = st.lists(st.integers(0, 4), max_size=15).map(sorted)
 
 
 @given(shared=histories, ours=histories, theirs=histories, deleted=st.integers(0, 12))
-def test_a_log_that_was_truncated_and_written_again_is_noticed(
+def test_a_truncated_and_rewritten_log_is_detected(
     shared: list[int], ours: list[int], theirs: list[int], deleted: int
 ) -> None:
     """Also where it is longer than before, and where retention has taken its beginning."""
@@ -52,7 +52,7 @@ def test_a_log_that_was_truncated_and_written_again_is_noticed(
 
 
 @given(epochs=histories, more=histories, at=st.integers(0, 15), deleted=st.integers(0, 12))
-def test_a_log_that_only_grew_goes_on_where_it_was(epochs: list[int], more: list[int], at: int, deleted: int) -> None:
+def test_a_grown_log_resumes_at_its_last_offset(epochs: list[int], more: list[int], at: int, deleted: int) -> None:
     grown = sorted([*epochs, *(epoch + 4 for epoch in more)])
     read = progress_at(log(epochs), min(at, len(epochs)))
     start = min(deleted, read.offset)
@@ -80,7 +80,7 @@ def test_triggers_with_a_limit_reach_the_end_in_whole_batches(lengths: list[int]
     assert at == {name: one.end_offset for name, one in logs.items()}
 
 
-def test_a_target_is_never_passed() -> None:
+def test_available_now_does_not_read_beyond_its_target() -> None:
     """AvailableNow promises to end, whatever is written meanwhile."""
     logs = {"a": log([1] * 10, per_batch=2), "new": log([1] * 4)}
     starts = {"a": 0, "new": 0}
@@ -95,6 +95,6 @@ def test_a_target_is_never_passed() -> None:
     ),
     st.sampled_from(["", "abc"]),
 )
-def test_what_spark_keeps_comes_back(clusters: dict[str, Progress], problems: str) -> None:
+def test_stream_offsets_survive_json(clusters: dict[str, Progress], problems: str) -> None:
     offset = StreamOffset(clusters, problems)
     assert from_json(json.loads(json.dumps(to_json(offset)))) == offset

@@ -58,7 +58,7 @@ def fleet(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_ranges_begin_at_batches_and_give_what_one_range_gives(fleet: Path) -> None:
+def test_ranges_begin_at_batches_and_give_the_rows_of_one_range(fleet: Path) -> None:
     small = reader(f"{fleet}/*", splitBytes="1")
     splits = [partition.value.split for partition in small.partitions()]
     begins = [(split.cluster, split.expected_offset) for split in splits]
@@ -66,7 +66,7 @@ def test_ranges_begin_at_batches_and_give_what_one_range_gives(fleet: Path) -> N
     assert table(small).to_pylist() == read(f"{fleet}/*")
 
 
-def test_options_leave_out_what_is_not_wanted(fleet: Path) -> None:
+def test_options_limit_clusters_and_offsets(fleet: Path) -> None:
     def places(**options: str) -> list[tuple[str, int]]:
         return [(row["cluster"], row["offset"]) for row in read(f"{fleet}/*", **options)]
 
@@ -78,7 +78,7 @@ def test_options_leave_out_what_is_not_wanted(fleet: Path) -> None:
     assert places(type="NoOpRecord") == []
 
 
-def test_filters_that_are_pushed_skip_ranges(fleet: Path) -> None:
+def test_pushed_filters_skip_ranges(fleet: Path) -> None:
     source = reader(f"{fleet}/*", splitBytes="1", pushFilters="true")
     assert isinstance(source, FilteringReader)
     filters = [EqualTo(("cluster",), "x"), GreaterThan(("offset",), 4), In(("type",), ("TopicRecord",))]
@@ -109,7 +109,7 @@ def test_every_view_of_a_real_cluster_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("view", ["partition_history", "records"])
-def test_damage_ends_a_query_or_is_told_or_is_passed_over(tmp_path: Path, view: str) -> None:
+def test_damage_fails_a_query_or_is_reported_or_dropped_by_mode(tmp_path: Path, view: str) -> None:
     partition = write_log(tmp_path, [1, 1, 1, 1], cluster="x")
     segment = partition / file_name(0)
     whole = bytearray(segment.read_bytes())
@@ -136,7 +136,7 @@ def test_records_of_an_unknown_type_are_kept(tmp_path: Path) -> None:
         read(tmp_path, view="topic_history")
 
 
-def test_what_is_wrong_with_a_fleet_is_told_in_each_mode(tmp_path: Path) -> None:
+def test_problems_of_a_fleet_are_handled_by_mode(tmp_path: Path) -> None:
     write_log(tmp_path / "c1", [1, 1, 1], cluster="x")
     write_log(tmp_path / "c2", [1, 1, 2], cluster="x")
     (tmp_path / "empty").mkdir()
@@ -157,7 +157,7 @@ def test_what_is_wrong_with_a_fleet_is_told_in_each_mode(tmp_path: Path) -> None
     ]
 
 
-def test_a_segment_that_cannot_be_read(tmp_path: Path) -> None:
+def test_an_unreadable_segment_is_an_error(tmp_path: Path) -> None:
     partition = write_log(tmp_path, [1], cluster="x")
     (partition / file_name(2)).mkdir()
     with pytest.raises((MetadataLogError, OSError), match="Is a directory"):
@@ -173,12 +173,12 @@ def test_a_segment_that_cannot_be_read(tmp_path: Path) -> None:
         ({"view": "TopicRecord", "payload": "json"}, "TopicRecord has typed columns"),
     ],
 )
-def test_what_makes_no_sense_together(fleet: Path, options: dict[str, str], words: str) -> None:
+def test_contradictory_options_of_a_source_are_refused(fleet: Path, options: dict[str, str], words: str) -> None:
     with pytest.raises(OptionError, match=words):
         reader(fleet / "a", **options)
 
 
-def test_a_missing_segment_is_told(tmp_path: Path) -> None:
+def test_a_missing_segment_fails_or_is_reported_by_mode(tmp_path: Path) -> None:
     partition = write_log(tmp_path, [1, 1], cluster="x")
     (partition / file_name(6)).write_bytes(log_bytes([1], base=6))
     with pytest.raises(MetadataLogError, match="begins at offset 6 where 4 comes next"):
@@ -187,7 +187,7 @@ def test_a_missing_segment_is_told(tmp_path: Path) -> None:
         read(tmp_path, view="topic_history")
 
 
-def test_a_history_is_of_a_whole_log(tmp_path: Path) -> None:
+def test_a_history_needs_a_whole_log(tmp_path: Path) -> None:
     """A history told of each segment by itself would begin anew in the middle."""
     partition = write_log(tmp_path, [1], cluster="x")
     write_log(tmp_path, [1], base=2)
@@ -197,7 +197,7 @@ def test_a_history_is_of_a_whole_log(tmp_path: Path) -> None:
     assert len(read(partition, view="topic_history")) == 4
 
 
-def test_an_archive_tells_what_its_directory_told(tmp_path: Path) -> None:
+def test_an_archive_gives_the_rows_of_its_source(tmp_path: Path) -> None:
     home = unpack("clusters", "failover/nodes/c1", tmp_path / "c1")
     archived = CliRunner().invoke(kraft, ["archive", "--from", str(home), "--to", str(tmp_path / "kept")])
     assert archived.exit_code == 0, archived.output

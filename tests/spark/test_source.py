@@ -93,7 +93,7 @@ def test_views_as_methods(spark: SparkSession, fleet: Path) -> None:
         of_one.leaders_history()
 
 
-def test_what_is_wrong_is_said_in_spark(spark: SparkSession, tmp_path: Path) -> None:
+def test_errors_in_spark_name_option_file_and_remedy(spark: SparkSession, tmp_path: Path) -> None:
     write_log(tmp_path / "a", [1], cluster="x")
     with pytest.raises(AnalysisException, match="there is no option 'asofofset'; did you mean asOfOffset"):
         spark.read.format("kraft").option("asOfOfset", "1").load(str(tmp_path)).count()

@@ -66,7 +66,7 @@ def test_each_record_once_with_limits_restarts_and_new_clusters(query: Query) ->
     assert query.run() == []
 
 
-def test_a_truncated_tail_ends_the_query_or_is_told(query: Query) -> None:
+def test_a_truncated_tail_fails_the_stream_or_is_reported_by_mode(query: Query) -> None:
     """A controller that lost its leadership drops what no majority had; a consumer that had read it must learn so."""
     partition = write_log(query.fleet / "a", [1, 1, 2, 2], cluster="a")
     assert query.run() == records("a", [1, 1, 2, 2])
@@ -104,7 +104,7 @@ def gone(query: Query) -> None:
         (gone, "the directory of cluster b is gone", []),
     ],
 )
-def test_what_was_deleted_before_it_was_read_ends_the_query_or_is_told(
+def test_records_deleted_before_the_read_fail_the_stream_or_are_reported(
     query: Query, happen: Callable[[Query], None], words: str, rows: list[Row]
 ) -> None:
     happen(query)
@@ -116,7 +116,7 @@ def test_what_was_deleted_before_it_was_read_ends_the_query_or_is_told(
     assert query.run(failOnDataLoss=False) == []
 
 
-def test_it_starts_where_it_is_told_to(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_stream_starts_at_its_starting_offsets(spark: SparkSession, tmp_path: Path) -> None:
     for name, starting, wanted in (
         ("latest", "latest", records("a", [2], first=4)),
         ("given", '{"a": 2}', records("a", [1, 2], first=2)),
@@ -137,7 +137,7 @@ def test_it_starts_where_it_is_told_to(spark: SparkSession, tmp_path: Path) -> N
         ({"startingOffsets": "newest"}, "one of earliest, latest is allowed"),
     ],
 )
-def test_what_a_stream_cannot_do(query: Query, options: dict[str, str | int], words: str) -> None:
+def test_options_unsupported_by_streams_are_refused(query: Query, options: dict[str, str | int], words: str) -> None:
     write_log(query.fleet / "a", [1], cluster="a")
     with pytest.raises(Exception, match=words):
         query.run(**options)

@@ -68,7 +68,7 @@ def shake_hands(connection: ClientConnection, answer: ApiVersionsResponse) -> tu
 
 class TestFrames:
     @given(contents=st.lists(st.binary(max_size=40), max_size=8), data=st.data())
-    def test_slicing_does_not_matter(self, contents: list[bytes], data: st.DataObject):
+    def test_frames_are_read_from_any_slicing_of_the_stream(self, contents: list[bytes], data: st.DataObject):
         """TCP may split a stream at any byte."""
         stream = b"".join(framed(content) for content in contents)
         cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=12)))
@@ -88,7 +88,7 @@ class TestFrames:
         assert reader.feed(b"de") == [b"abcde"]
 
     @pytest.mark.parametrize("length", [b"\x00\x00\x00\x65", b"\x80\x00\x00\x00", b"\xff\xff\xff\xff"])
-    def test_a_length_that_cannot_be_breaks_the_stream(self, length: bytes):
+    def test_an_invalid_frame_length_breaks_the_stream(self, length: bytes):
         """A hostile length must cost no memory: it is refused before a byte of the frame is kept."""
         reader = FrameReader(max_frame_bytes=100)
         assert reader.feed(framed(b"good") + length) == [b"good"]
@@ -144,7 +144,7 @@ class TestServer:
         with pytest.raises(AssertionError, match="answered twice"):
             connection.answer(request, VoteResponse())
 
-    def test_refusal_of_an_api_versions_version_waits_its_turn(self):
+    def test_a_refused_api_versions_request_is_answered_in_order(self):
         connection = server()
         unknown = framed(b"\x00\x12\x00\x63" + (9).to_bytes(4, "big") + b"\x00\x02me\x00")
         [request], at_once = connection.feed(vote_frame(8) + unknown)
@@ -174,7 +174,7 @@ class TestServer:
             (b"GET / HTTP/1.1\r\n\r\n", "18245"),
         ],
     )
-    def test_what_makes_no_sense_breaks_the_connection_by_name(self, frame: bytes, reason: str):
+    def test_an_invalid_request_breaks_the_connection_with_a_reason(self, frame: bytes, reason: str):
         """The good request before it is still served; nothing after it is."""
         connection = server()
         requests, at_once = connection.feed(vote_frame(7) + framed(frame) + vote_frame(8))
@@ -192,13 +192,13 @@ class TestServer:
         assert connection.broken is not None
         assert "API 52" in connection.broken
 
-    def test_bytes_behind_the_body_are_passed_over_as_kafka_does(self):
+    def test_bytes_behind_the_body_are_ignored_as_by_kafka(self):
         connection = server()
         [request], _ = connection.feed(framed(vote_frame(1)[4:] + b"xyz"))
         assert request.message == VoteRequest(cluster_id="c")
 
     @given(data=st.binary(max_size=200))
-    def test_noise_never_raises(self, data: bytes):
+    def test_random_bytes_never_raise(self, data: bytes):
         connection = server(max_frame_bytes=1000)
         connection.feed(data)
         connection.feed(framed(data))
@@ -253,7 +253,7 @@ class TestClient:
         with pytest.raises(EncodeError, match="no version of Vote"):
             connection.send(3, VoteRequest(), "me")
 
-    def test_asks_again_in_the_version_that_an_older_peer_names(self):
+    def test_retries_in_the_version_that_an_older_peer_names(self):
         """KIP-511: error 35 in the layout of version 0, naming what the peer knows."""
         connection = client()
         connection.send(1, VoteRequest(), "me")
@@ -296,7 +296,7 @@ class TestClient:
             (b"", "0 bytes"),
         ],
     )
-    def test_an_answer_that_makes_no_sense_breaks_the_connection(self, answer: bytes, reason: str):
+    def test_an_invalid_response_breaks_the_connection(self, answer: bytes, reason: str):
         connection = client()
         shake_hands(connection, all_versions())
         connection.send(5, VoteRequest(), "me")
@@ -305,7 +305,7 @@ class TestClient:
         assert reason in connection.broken
         assert connection.lost(Cause.BAD_BYTES, "x") == [Failed(5, Cause.BAD_BYTES, "x")]
 
-    def test_an_answer_without_a_request_breaks_the_connection(self):
+    def test_an_unsolicited_response_breaks_the_connection(self):
         connection = client()
         shake_hands(connection, all_versions())
         connection.feed(framed(encode_response(52, 2, 1, VoteResponse())))
@@ -321,7 +321,7 @@ class TestClient:
         assert connection.lost(Cause.RESET, "gone") == []
 
     @given(data=st.binary(max_size=200))
-    def test_noise_never_raises(self, data: bytes):
+    def test_random_bytes_never_raise(self, data: bytes):
         for connection in (client(), client()):
             connection.begin("me")
             connection.send(1, VoteRequest(), "me")
@@ -329,7 +329,7 @@ class TestClient:
             connection.feed(framed(bytes(4) + data))
 
 
-def test_both_ends_understand_each_other_however_bytes_are_cut():
+def test_client_and_server_exchange_frames_in_any_slicing():
     asking, serving = client(), server()
     requests: list[Request] = []
     to_server, to_client = asking.begin("me"), b""
@@ -362,7 +362,7 @@ def test_both_ends_understand_each_other_however_bytes_are_cut():
         max_size=12,
     )
 )
-def test_headers_like_the_one_before_are_read_like_any_other(sent: list[tuple[tuple[int, int], int, str | None]]):
+def test_repeated_headers_are_decoded_like_any_other(sent: list[tuple[tuple[int, int], int, str | None]]):
     connection = server()
     for (api_key, version), correlation_id, client_id in sent:
         frame = encode_request(api_key, version, correlation_id, client_id, APIS[api_key].request())
@@ -380,7 +380,7 @@ def test_headers_like_the_one_before_are_read_like_any_other(sent: list[tuple[tu
         connection.answer(read, APIS[api_key].response())
 
 
-def test_the_same_answer_to_several_is_written_for_each() -> None:
+def test_a_shared_response_is_encoded_for_each_connection() -> None:
     """The encoded answer is kept from one connection to the next; version and correlation id are each request's own."""
     answer, other = VoteResponse(error_code=1), VoteResponse(error_code=2)
     for version, correlation_id, message in (

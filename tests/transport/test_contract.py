@@ -91,7 +91,7 @@ async def test_a_request_gets_its_reply(new_node: NewNode):
 
 
 @not_simulated("an answer does not wait there for those to earlier requests: nodes must bear worse, `reorder`")
-async def test_answers_given_in_any_order_reach_their_requests_in_order(new_node: NewNode):
+async def test_responses_given_in_any_order_arrive_in_request_order(new_node: NewNode):
     server, client = new_node(), new_node()
     endpoint = server.transport.listen(LISTENER)
     async with server.running(), client.running():
@@ -106,7 +106,7 @@ async def test_answers_given_in_any_order_reach_their_requests_in_order(new_node
     assert [reply.message.error_code for reply in client.outcomes.values()] == list(range(6))
 
 
-async def test_another_client_id_does_not_wait_in_the_same_queue(new_node: NewNode):
+async def test_another_client_id_uses_another_connection(new_node: NewNode):
     """Otherwise a node's fetch would wait behind its own request at the leader, which needs that fetch to commit."""
     server, client = new_node(), new_node()
     endpoint = server.transport.listen(LISTENER)
@@ -151,7 +151,7 @@ async def test_many_connections(new_node: NewNode):
 
 
 @not_simulated("a run has one thread, in which nothing waits")
-async def test_another_thread_can_wake_the_user(new_node: NewNode):
+async def test_another_thread_can_wake_the_transport(new_node: NewNode):
     node, woken = new_node(), trio.Event()
     node.batch_delivered = lambda: woken.set() is None
     async with node.running():
@@ -200,7 +200,7 @@ async def test_a_connection_without_a_listener_is_refused(new_node: NewNode):
 
 
 @not_simulated("there are no connections there that could be kept")
-async def test_peers_that_are_kept_are_asked_as_others_are(new_node: NewNode):
+async def test_kept_connections_serve_requests_like_others(new_node: NewNode):
     """A connection that could not be made beforehand fails no request."""
     server, client = new_node(), new_node()
     endpoint = server.transport.listen(LISTENER)
@@ -214,7 +214,7 @@ async def test_peers_that_are_kept_are_asked_as_others_are(new_node: NewNode):
 
 
 @not_simulated("a node that drops a request of another one is a bug there, and ends the run")
-async def test_a_dropped_request_is_a_reset_for_all_on_its_connection(new_node: NewNode):
+async def test_a_dropped_request_resets_its_connection(new_node: NewNode):
     server, client = new_node(), new_node()
     endpoint = server.transport.listen(LISTENER)
     async with server.running(), client.running():
@@ -229,7 +229,7 @@ async def test_a_dropped_request_is_a_reset_for_all_on_its_connection(new_node: 
 
 
 @not_simulated("each exchange ends by itself there; there is no connection that could end")
-async def test_requests_of_a_connection_that_is_closed_are_named(new_node: NewNode):
+async def test_requests_of_a_closed_connection_are_reported(new_node: NewNode):
     """A user that parks requests must not hold them for peers that have gone."""
     server, client = new_node(), new_node()
     endpoint = server.transport.listen(LISTENER)
@@ -249,7 +249,7 @@ async def test_requests_of_a_connection_that_is_closed_are_named(new_node: NewNo
 
 
 @not_simulated("a node that drops a request of another one is a bug there, and ends the run")
-async def test_a_dropped_request_is_not_named_and_those_beside_it_are(new_node: NewNode):
+async def test_a_dropped_request_is_not_reported_and_the_others_are(new_node: NewNode):
     server, client = new_node(), new_node()
     endpoint = server.transport.listen(LISTENER)
     async with server.running(), client.running():
@@ -262,7 +262,7 @@ async def test_a_dropped_request_is_not_named_and_those_beside_it_are(new_node: 
 
 
 @not_simulated("whether and how a sender notices is drawn there")
-async def test_a_peer_that_ends_resets_and_then_refuses(new_node: NewNode):
+async def test_a_stopping_peer_resets_and_then_refuses_connections(new_node: NewNode):
     """The difference between these and a time-out is what lets a follower notice a killed leader at once."""
     server, client = new_node(), new_node()
     endpoint = server.transport.listen(LISTENER)
@@ -275,7 +275,7 @@ async def test_a_peer_that_ends_resets_and_then_refuses(new_node: NewNode):
         assert (await client.call(endpoint)).cause is Cause.REFUSED
 
 
-async def test_time_runs_out(new_node: NewNode, mock_clock: trio.testing.MockClock):
+async def test_a_request_without_an_answer_times_out(new_node: NewNode, mock_clock: trio.testing.MockClock):
     server, client = new_node(), new_node()
     endpoint = server.transport.listen(LISTENER)
     async with server.running(), client.running():
@@ -292,7 +292,7 @@ async def test_time_runs_out(new_node: NewNode, mock_clock: trio.testing.MockClo
 
 
 @not_simulated("each exchange ends by itself there; a struck connection is a fault, `reset-connections`")
-async def test_requests_behind_one_out_of_time_fail_with_it(new_node: NewNode, mock_clock: trio.testing.MockClock):
+async def test_requests_behind_a_timed_out_one_fail_with_it(new_node: NewNode, mock_clock: trio.testing.MockClock):
     """Answers leave a connection in order, so the later answers could only follow the one that timed out."""
     server, client = new_node(), new_node()
     endpoint = server.transport.listen(LISTENER)
@@ -319,7 +319,7 @@ async def test_an_api_that_the_peer_does_not_serve(new_node: NewNode):
 
 
 @not_simulated("the members of a run state their versions, without a handshake")
-async def test_the_highest_common_version_and_what_it_cannot_say(new_node: NewNode):
+async def test_a_field_missing_in_the_common_version_fails_the_request(new_node: NewNode):
     """Asking an older peer for a pre-vote must fail by name, not turn into a real vote."""
     older = {**APIS, ApiKey.VOTE: msgspec.structs.replace(APIS[ApiKey.VOTE], versions=Versions(0, 1))}
     server, client = new_node(served=older), new_node()
@@ -349,7 +349,7 @@ async def test_an_answer_that_cannot_be_written_closes_the_connection(
     assert "cannot be written" in caplog.text
 
 
-async def test_closing_a_peer_fails_what_waits_for_it(new_node: NewNode):
+async def test_closing_a_peer_fails_its_outstanding_requests(new_node: NewNode):
     server, client = new_node(), new_node()
     endpoint = server.transport.listen(LISTENER)
     async with server.running(), client.running():
@@ -367,7 +367,7 @@ async def test_closing_a_peer_fails_what_waits_for_it(new_node: NewNode):
 
 
 @not_simulated("a node that ends there has crashed, and no caller is left for a report")
-async def test_the_end_fails_what_is_outstanding(new_node: NewNode):
+async def test_stopping_the_transport_fails_outstanding_requests(new_node: NewNode):
     """A caller that waits for an outcome must not wait for ever."""
     server, client = new_node(), new_node()
     endpoint = server.transport.listen(LISTENER)
@@ -379,7 +379,7 @@ async def test_the_end_fails_what_is_outstanding(new_node: NewNode):
 
 
 @not_simulated("nodes are known by their ids there")
-async def test_an_address_is_taken_once(new_node: NewNode):
+async def test_an_address_in_use_is_refused(new_node: NewNode):
     first, second = new_node(), new_node()
     endpoint = first.transport.listen(LISTENER)
     with pytest.raises(OSError, match=f"cannot listen on {endpoint}: Address already in use"):
@@ -399,7 +399,7 @@ async def test_one_node_with_several_listeners(new_node: NewNode):
 
 
 @not_simulated("a failure in a node ends the whole run there")
-async def test_a_failure_of_the_user_stops_the_transport(new_node: NewNode):
+async def test_an_exception_of_a_callback_stops_the_transport(new_node: NewNode):
     """If one part of a node fails, all stop."""
     server, client = new_node(), new_node()
     endpoint = server.transport.listen(LISTENER)
@@ -417,7 +417,7 @@ async def test_a_failure_of_the_user_stops_the_transport(new_node: NewNode):
 
 
 @not_simulated("its frames are small, or the simulator's own")
-async def test_what_is_beyond_a_limit_closes_the_connection_and_nothing_else(new_node: NewNode):
+async def test_a_request_beyond_a_limit_closes_only_its_connection(new_node: NewNode):
     server, client = new_node(), new_node()
     server.answer_with = echo
     endpoint = server.transport.listen(LISTENER)

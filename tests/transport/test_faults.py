@@ -18,11 +18,11 @@ def fates(seed: int, faults: Faults, count: int = 200) -> list[tuple[int, ...]]:
     return [plan.decide("a", "b", Kind.REQUEST) for _ in range(count)]
 
 
-def test_without_faults_every_message_arrives_once_and_at_once():
+def test_without_faults_messages_arrive_once_and_immediately():
     assert set(fates(1, Faults())) == {(0,)}
 
 
-def test_the_same_seed_decides_the_same():
+def test_fault_decisions_are_determined_by_the_seed():
     faults = Faults(drop=0.2, duplicate=0.2, delay_ms=(1, 50), slow=0.1, slow_ms=(100, 200))
     assert fates(7, faults) == fates(7, faults)
     assert fates(7, faults) != fates(8, faults)
@@ -37,11 +37,11 @@ def test_the_same_seed_decides_the_same():
         (Faults(delay_ms=(5, 5), slow=1.0, slow_ms=(20, 20)), (25,)),
     ],
 )
-def test_certain_faults(faults: Faults, expected: tuple[int, ...]):
+def test_faults_with_probability_one_always_happen(faults: Faults, expected: tuple[int, ...]):
     assert set(fates(3, faults, 20)) == {expected}
 
 
-def test_rates_are_near_what_was_asked():
+def test_fault_rates_are_near_the_configured_ones():
     seen = fates(11, Faults(drop=0.25, duplicate=0.25, delay_ms=(10, 20)), 4000)
     lost = seen.count(LOST) / len(seen)
     twice = sum(len(copies) == 2 for copies in seen) / len(seen)
@@ -52,7 +52,7 @@ def test_rates_are_near_what_was_asked():
     assert max(delays) == 20
 
 
-def test_a_partition_cuts_both_ways_and_only_across():
+def test_a_partition_cuts_both_directions_between_its_sides():
     plan = FaultPlan(Random(0))
     plan.partition({1}, {2, 3})
     assert plan.decide(1, 2, Kind.REQUEST) == LOST
@@ -84,7 +84,7 @@ def test_healing_one_host_leaves_the_other_cuts():
     cuts=st.lists(st.tuples(st.sampled_from(HOSTS), st.sampled_from(HOSTS))),
     isolated=st.lists(st.sampled_from(HOSTS), max_size=2),
 )
-def test_exactly_what_was_cut_is_cut(cuts: list[tuple[str, str]], isolated: list[str]):
+def test_fault_plan_cuts_exactly_the_requested_links(cuts: list[tuple[str, str]], isolated: list[str]):
     """A fault plan that cut more, or less, than asked would make a scenario test something else than it says."""
     plan = FaultPlan(Random(0))
     for source, target in cuts:
@@ -97,7 +97,7 @@ def test_exactly_what_was_cut_is_cut(cuts: list[tuple[str, str]], isolated: list
             assert plan.is_cut(source, target, Kind.REPLY) == expected
 
 
-def test_a_slow_link_is_slow_both_ways_until_it_heals():
+def test_a_slow_link_delays_both_directions_until_healed():
     plan = FaultPlan(Random(1), Faults(delay_ms=(5, 5)))
     plan.slow_down("a", "b", (100, 100))
     assert plan.decide("a", "b", Kind.REQUEST) == plan.decide("b", "a", Kind.REPLY) == (105,)

@@ -152,7 +152,7 @@ LEGITIMATE: list[Message] = [
 
 
 @pytest.mark.parametrize("message", LEGITIMATE, ids=lambda message: type(message).__name__)
-def test_what_brokers_and_tools_ask_at_once_is_within_the_limits(message: Message) -> None:
+def test_the_largest_requests_of_brokers_and_tools_are_within_the_limits(message: Message) -> None:
     """Kafka's own bounds: 10,000 records of a change, 2,250 replicas to assign, elections in a whole cluster."""
     connection = server()
     [request], _ = read_whole(connection, framed(frame_of(message)))
@@ -189,7 +189,7 @@ def test_requests_behind_a_long_one_keep_their_order() -> None:
     assert connection.unanswered == 4
 
 
-def test_a_long_frame_that_is_damaged_breaks_the_connection_and_what_is_behind_is_not_read() -> None:
+def test_a_damaged_long_frame_breaks_the_connection() -> None:
     frame = bytearray(frame_of(isr_changes(2_000)))
     connection = server()
     requests, steps = read_whole(connection, framed(bytes(frame[:-30])) + framed(frame_of(VoteRequest())))
@@ -227,7 +227,7 @@ def test_a_long_frame_of_no_api_is_refused_before_it_is_read() -> None:
     assert "API 999, which is not served" in connection.broken
 
 
-def test_the_setting_bounds_every_frame_beside_the_limits() -> None:
+def test_socket_request_max_bytes_bounds_every_frame() -> None:
     connection = server(max_frame_bytes=100_000)
     connection.feed((100_001).to_bytes(4, "big") + (int(ApiKey.ALTER_PARTITION)).to_bytes(2, "big"))
     assert connection.broken is not None
@@ -275,7 +275,7 @@ def test_a_frame_with_too_many_values_costs_no_memory(frame: Callable[[], bytes]
 
 
 @pytest.mark.parametrize("key", [int(key) for key in APIS])
-def test_an_api_that_is_not_decoded_in_steps_has_little_to_decode(key: int) -> None:
+def test_apis_decoded_at_once_have_a_bounded_size(key: int) -> None:
     """120,000 values of at most 0.4 microseconds each are 48 milliseconds."""
     assert request_limit(key).values <= 120_000 or key == ApiKey.ALTER_PARTITION
 
@@ -303,7 +303,7 @@ class TestAnswers:
             f"a frame of {size + 1} bytes was announced; at most {size} are allowed for Vote answers"
         )
 
-    def test_a_long_answer_to_nothing_is_refused_before_it_is_read(self) -> None:
+    def test_a_long_unsolicited_response_is_refused_before_it_is_read(self) -> None:
         connection = self.asked(VoteRequest())
         connection.feed(framed(encode_response(ApiKey.VOTE, 2, 1, VoteResponse())))
         connection.feed((UNCOUNTED_BYTES + 1).to_bytes(4, "big") + bytes(2))
@@ -325,7 +325,7 @@ class TestAnswers:
         assert connection.broken is not None
         assert "FetchResponse version 18 has more than" in connection.broken
 
-    def test_votes_with_many_topics_are_refused_wherever_they_are_decoded(self) -> None:
+    def test_vote_requests_and_responses_with_many_topics_are_refused(self) -> None:
         answer = VoteResponse(topics=[VoteResponseTopicData()] * 30_000)
         with pytest.raises(LimitExceeded):
             decode_response(ApiKey.VOTE, 2, bytes(5) + encode(answer, 2))

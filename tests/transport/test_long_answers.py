@@ -38,7 +38,7 @@ def ask(number: int, message: Message, api_key: ApiKey, version: int) -> bytes:
     return framed(encode_request(api_key, version, number, "tool", message))
 
 
-def test_an_answer_of_many_elements_takes_steps_and_the_bytes_are_those_of_one() -> None:
+def test_a_response_encoded_in_steps_has_the_same_bytes() -> None:
     partitions = 3 * server_side.ELEMENTS_PER_STEP
     connection = server()
     [request], _ = connection.feed(ask(1, ASK_ALL, ApiKey.ELECT_LEADERS, 2))
@@ -68,7 +68,7 @@ def test_later_answers_wait_for_one_that_is_being_written() -> None:
     assert connection.take() is not None
 
 
-def test_a_long_request_may_have_a_long_answer_and_a_short_one_of_its_api_has_none() -> None:
+def test_only_long_requests_of_an_api_have_responses_in_steps() -> None:
     for count, is_long in ((1, False), (1000, True)):
         connection = server()
         names = [DeleteTopicState(name=f"topic-{number}") for number in range(count)]
@@ -84,7 +84,7 @@ def test_a_long_request_may_have_a_long_answer_and_a_short_one_of_its_api_has_no
 
 
 @pytest.mark.parametrize("use_epoll", [True, False])
-async def test_others_are_answered_between_the_steps(use_epoll: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_other_requests_are_answered_between_the_steps(use_epoll: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two long answers are written in turn, and a vote passes them by."""
     monkeypatch.setattr(server_side, "ELEMENTS_PER_STEP", 8)
     node = Node(TcpTransport(use_epoll=use_epoll))

@@ -27,7 +27,7 @@ class Pair:
         return None if isinstance(outcome, Reply) else outcome.cause
 
 
-async def test_a_transport_alone_makes_its_own_network(autojump_clock: trio.testing.MockClock):
+async def test_a_memory_transport_creates_its_own_network(autojump_clock: trio.testing.MockClock):
     node = Node(MemoryTransport(seed=3, faults=Faults(delay_ms=(5, 5))))
     node.answer_with = echo
     endpoint = node.transport.listen(LISTENER)
@@ -43,7 +43,7 @@ async def test_delays_pass_in_virtual_time(autojump_clock: trio.testing.MockCloc
         assert trio.current_time() - before == pytest.approx(0.2)
 
 
-async def test_a_partition_is_silence_and_heals(autojump_clock: trio.testing.MockClock):
+async def test_partitioned_hosts_time_out_until_the_partition_heals(autojump_clock: trio.testing.MockClock):
     """Hosts behind a partition time out; a reset or refusal would tell a follower what it cannot know."""
     pair = Pair(MemoryNetwork())
     async with pair.server.running(), pair.client.running():
@@ -75,7 +75,7 @@ async def test_one_way_cuts(autojump_clock: trio.testing.MockClock):
         assert seen == [0]
 
 
-async def test_a_dead_process_behind_a_partition_is_silent_too(autojump_clock: trio.testing.MockClock):
+async def test_a_stopped_process_behind_a_partition_times_out(autojump_clock: trio.testing.MockClock):
     pair = Pair(MemoryNetwork())
     pair.server.answer_with = None
     async with pair.client.running():
@@ -92,7 +92,7 @@ async def test_a_dead_process_behind_a_partition_is_silent_too(autojump_clock: t
         assert await pair.cause() is Cause.TIMEOUT
 
 
-async def test_a_host_can_come_back_under_its_address(autojump_clock: trio.testing.MockClock):
+async def test_a_host_can_restart_under_its_address(autojump_clock: trio.testing.MockClock):
     pair = Pair(MemoryNetwork())
     async with pair.client.running():
         async with pair.server.running():
@@ -115,7 +115,7 @@ async def test_drops_become_time_outs_and_duplicates_one_reply(autojump_clock: t
 
 
 @pytest.mark.parametrize("reorder", [False, True])
-async def test_requests_overtake_each_other_only_if_told_to(autojump_clock: trio.testing.MockClock, reorder: bool):
+async def test_requests_are_reordered_only_by_the_fault(autojump_clock: trio.testing.MockClock, reorder: bool):
     """TCP keeps the order of a connection, and so does Kafka's protocol build on it."""
     pair = Pair(MemoryNetwork(seed=2, faults=Faults(delay_ms=(1, 500), reorder=reorder)))
     pair.server.answer_with = None
@@ -128,7 +128,7 @@ async def test_requests_overtake_each_other_only_if_told_to(autojump_clock: trio
         assert (seen == list(range(50))) is not reorder
 
 
-async def test_the_same_seed_has_the_same_fates(autojump_clock: trio.testing.MockClock):
+async def test_message_fates_are_determined_by_the_seed(autojump_clock: trio.testing.MockClock):
     async def fates(seed: int) -> list[Cause | None]:
         pair = Pair(MemoryNetwork(seed=seed, faults=Faults(drop=0.4)))
         async with pair.server.running(), pair.client.running():

@@ -83,7 +83,7 @@ def test_api_table(fact):
         assert api.response_header_version(version) == fact["response_header_versions"][str(version)]
 
 
-def test_all_apis_of_a_controller_are_there():
+def test_all_apis_of_a_controller_are_declared():
     assert list(APIS) == [fact["api_key"] for fact in CONTROLLER_APIS]
     assert len(APIS) == 41
     assert list(ALL_APIS) == [fact["api_key"] for fact in LIVING_APIS] == [key.value for key in ApiKey]
@@ -103,7 +103,7 @@ def test_importing_the_protocol_imports_no_broker_message():
     assert loaded == ["transport.protocol.messages"]
 
 
-def test_an_api_versions_request_from_the_future_has_a_readable_header():
+def test_the_header_of_a_newer_api_versions_request_is_decoded():
     """A newer client asks in a version we do not have, and must learn ours (KIP-511)."""
     frame = bytes.fromhex("0012006300000550000570726f62650000")
     header, position = headers.decode_request_header(frame)

@@ -93,7 +93,7 @@ async def send_and_keep(stream: trio.SocketStream, data: bytes) -> None:
 
 
 class TestMemory:
-    async def test_pipelined_requests_wait_for_the_answer_before_them_to_be_read(self, new_node: NewNode):
+    async def test_pipelined_requests_wait_until_the_client_reads_responses(self, new_node: NewNode):
         """Two hundred of ninety bytes each made a node hold 1.6 GB."""
         node = new_node()
         delivered = answer_when_settled(node, 8 * MIB)
@@ -109,7 +109,7 @@ class TestMemory:
             await greedy.aclose()
             await node.until(lambda: node.transport.serving.held_bytes == (0, 0))
 
-    async def test_what_all_connections_leave_unread_is_bounded(self, new_node: NewNode):
+    async def test_unread_responses_of_all_connections_are_bounded(self, new_node: NewNode):
         """Those beyond wait in their sockets, another address still has room, and so has a voter."""
         node = new_node(max_unsent_bytes=32 * MIB)
         delivered = answer_when_settled(node, 4 * MIB)
@@ -133,7 +133,7 @@ class TestMemory:
                 await stream.aclose()
             assert len(await read_frames(greedy[-1], 4)) == 4
 
-    async def test_requests_that_are_not_finished_are_bounded(self, new_node: NewNode):
+    async def test_unfinished_requests_are_bounded(self, new_node: NewNode):
         """Connections beyond the budget are not read from; a voter's is."""
         node = new_node(max_frame_bytes=2 * MIB, max_received_bytes=8 * MIB)
         node.answer_with = lambda request: EnvelopeResponse()
@@ -163,7 +163,7 @@ class TestMemory:
                 await stream.send_all(whole)
                 assert len(await read_frames(stream, 1)) == 1
 
-    def test_a_request_that_comes_byte_by_byte_takes_what_it_holds(self):
+    def test_a_request_received_byte_by_byte_holds_only_its_bytes(self):
         reader = FrameReader()
         for byte in framed(bytes(3000))[:-1]:
             assert reader.feed(bytes([byte])) == []
@@ -172,7 +172,7 @@ class TestMemory:
         assert reader.feed(b"\x00\x00") == [bytes(3000)]
         assert (reader.held, reader.missing) == (1, 3)
 
-    def test_one_address_leaves_room_for_the_next(self):
+    def test_memory_is_shared_among_addresses(self):
         shares = Shares(1000)
         for address in ("a", "b", "c"):
             while shares.admits(address):
@@ -182,7 +182,7 @@ class TestMemory:
         assert shares.admits("b")
         assert "a" not in shares._held
 
-    def test_what_a_connection_holds_is_counted_until_it_is_answered(self):
+    def test_bytes_of_a_request_are_counted_until_it_is_answered(self):
         connection = ServerConnection(handle=None, listener="CONTROLLER", peer="10.0.0.1:5")
         connection.receive(vote(1) + vote(2)[:9])
         assert 0 < connection.held_bytes < 200
@@ -214,7 +214,7 @@ class TestStalled:
                     left -= len(await stream.receive_some(left))
             assert (node.transport.serving.held_bytes[1] > 0) is steady
 
-    async def test_a_few_bytes_now_and_then_are_no_progress(self):
+    async def test_a_client_reading_a_few_bytes_at_a_time_is_closed(self):
         """With a socket that takes what the test says, as the system takes answers in large pieces."""
         transport = WireTransport(lambda _: NoSockets())
         transport.serving.deliver = lambda _: None
@@ -248,7 +248,7 @@ class TestStalled:
                     await stream.send_all(b"\x00" * sent)
             assert node.transport.serving.connections == 0
 
-    async def test_a_peer_that_waits_for_an_answer_is_not_at_fault(
+    async def test_a_peer_that_waits_for_a_response_is_not_closed(
         self, new_node: NewNode, mock_clock: trio.testing.MockClock
     ):
         node = new_node(stalled_ms=30_000)
@@ -331,7 +331,7 @@ class TestTurns:
         else:
             assert max(len(burst) for burst in bursts) == FIRST_AT_ONCE
 
-    async def test_small_questions_that_have_waited_are_dealt_with_a_few_at_a_time(self):
+    async def test_waiting_small_requests_are_answered_a_few_at_a_time(self):
         """Eight connections kept a leader from its followers for 25 ms at a time."""
         transport = WireTransport(lambda _: NoSockets())
         later, waiting, dealt_with = deque(), [], 0
@@ -360,7 +360,7 @@ class TestTurns:
             turns.append(dealt_with - before)
         assert max(turns) <= 48
 
-    async def test_addresses_have_their_turns_one_after_the_other(self, new_node: NewNode):
+    async def test_addresses_are_served_round_robin(self, new_node: NewNode):
         """Not one that has many connections and then one that has one."""
         node, delivered = new_node(), []
         node.deliver = delivered.append
@@ -373,7 +373,7 @@ class TestTurns:
             done = [place for place, each in enumerate(delivered) if address_of(each.peer) == OTHER]
             assert done[-1] < len(delivered) - 20 * QUANTUM
 
-    async def test_small_requests_pass_behind_one_with_a_slow_answer(self, new_node: NewNode):
+    async def test_small_requests_are_read_behind_a_parked_one(self, new_node: NewNode):
         """A candidate sends its Vote over the connection on which its fetch is parked at the leader."""
         node = new_node()
         async with serving(node) as endpoint, await connect(endpoint) as stream:
@@ -396,7 +396,7 @@ async def is_turned_away(stream: trio.SocketStream) -> None:
 
 
 class TestConnections:
-    async def test_room_is_kept_for_this_machine_and_for_voters(self, new_node: NewNode):
+    async def test_connections_are_reserved_for_loopback_and_voters(self, new_node: NewNode):
         node = new_node(max_connections=32, max_connections_per_ip=1000)
         node.answer_with = echo
         async with serving(node) as endpoint, AsyncExitStack() as stack:
@@ -419,7 +419,7 @@ class TestConnections:
             ({"max_connections": 12}, 6),
         ],
     )
-    async def test_one_address_has_so_many(self, new_node: NewNode, options: dict[str, object], most: int):
+    async def test_connections_per_address_are_bounded(self, new_node: NewNode, options: dict[str, object], most: int):
         """Kafka: `max.connections.per.ip`, and its overrides. Where neither is set, half of all."""
         node = new_node(**options)
         node.answer_with = echo
@@ -434,7 +434,7 @@ class TestConnections:
             await streams[0].aclose()
             await node.until(lambda: node.transport.serving.refusal(STRANGER) is None)
 
-    async def test_without_descriptors_strangers_are_turned_away_and_this_machine_is_served(self, new_node: NewNode):
+    async def test_without_descriptors_only_loopback_connections_are_accepted(self, new_node: NewNode):
         node = new_node()
         node.answer_with = echo
         async with serving(node) as endpoint:
@@ -455,7 +455,7 @@ class TestConnections:
             await stream.aclose()
 
 
-def test_lines_of_a_kind_are_counted_when_they_come_too_fast(caplog: pytest.LogCaptureFixture):
+def test_repeated_log_lines_are_counted_beyond_a_rate(caplog: pytest.LogCaptureFixture):
     moments = [0.0]
     log = LimitedLog(logging.getLogger("transport"), lambda: moments[0])
     with caplog.at_level(logging.WARNING, "transport"):
@@ -472,7 +472,7 @@ def test_lines_of_a_kind_are_counted_when_they_come_too_fast(caplog: pytest.LogC
 
 
 @pytest.mark.parametrize("use_epoll", [True, False])
-async def test_a_flood_of_nonsense_from_many_ports_writes_one_line(use_epoll: bool, caplog: pytest.LogCaptureFixture):
+async def test_a_flood_of_invalid_requests_logs_one_line(use_epoll: bool, caplog: pytest.LogCaptureFixture):
     caplog.set_level("INFO", "transport")
     node = Node(TcpTransport(use_epoll=use_epoll))
     async with serving(node) as endpoint:

@@ -81,7 +81,7 @@ class Conversation:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_one_outcome_in_time_whatever_goes_wrong(seed: int) -> None:
+def test_every_request_has_one_outcome_by_its_timeout(seed: int) -> None:
     """Lost, late, repeated and overtaken: each request ends once, by its timeout, and with no answer but its own."""
     talking = Conversation(seed, BAD)
     for first in range(0, 200, 20):
@@ -99,7 +99,7 @@ def test_one_outcome_in_time_whatever_goes_wrong(seed: int) -> None:
 
 
 @pytest.mark.parametrize("reorder", [False, True])
-def test_messages_overtake_each_other_only_if_told_to(reorder: bool) -> None:
+def test_messages_are_reordered_only_by_the_fault(reorder: bool) -> None:
     """In the order of a connection, as `MemoryNetwork` and TCP have it."""
     talking = Conversation(2, Faults(delay_ms=(1, 400), reorder=reorder))
     talking.ask(range(50))
@@ -109,7 +109,7 @@ def test_messages_overtake_each_other_only_if_told_to(reorder: bool) -> None:
     assert (list(talking.outcomes) == list(range(50))) is not reorder
 
 
-def test_a_new_connection_does_not_wait_for_what_went_by_the_old_one() -> None:
+def test_a_new_connection_does_not_wait_for_messages_of_the_old_one() -> None:
     talking = Conversation(0, Faults(delay_ms=(5000, 5000)))
     talking.ask(range(1))
     talking.pass_time(TIMEOUT_MS)
@@ -162,7 +162,7 @@ def test_nothing_arrives_after_the_connection_was_lost() -> None:
     assert talking.replies() == {3: 3, 4: 4}
 
 
-def test_a_life_hears_nothing_that_was_meant_for_the_last_one() -> None:
+def test_a_restarted_node_receives_no_message_of_its_former_process() -> None:
     """Neither answers to the requests of the last life, although correlation ids begin anew, nor their failures."""
     talking = Conversation(0, Faults(delay_ms=(20, 20)))
     talking.ask(range(3))
@@ -177,7 +177,7 @@ def test_a_life_hears_nothing_that_was_meant_for_the_last_one() -> None:
     assert talking.causes() == Counter()
 
 
-def test_an_answer_is_lost_with_the_node_that_owed_it() -> None:
+def test_a_pending_response_is_lost_with_its_node() -> None:
     """The next life of a node does not answer requests to the last one; answers sent before arrive."""
     talking = Conversation(3, Faults(delay_ms=(20, 20)))
     talking.ask(range(1))
@@ -224,7 +224,7 @@ def _frames(kind: str, seed: int) -> Iterator[tuple[int, str, bool]]:
         ("state-machine", {"Fetch", "Envelope"}),
     ],
 )
-def test_in_some_seeds_messages_of_all_kinds_pass_through_the_codecs(kind: str, kinds: set[str]) -> None:
+def test_in_some_seeds_all_messages_pass_through_the_codecs(kind: str, kinds: set[str]) -> None:
     """All that such a node sends, or nothing, which is quicker: then what cannot be written is not found."""
     encoded: Counter[str] = Counter()
     ways: Counter[bool] = Counter()

@@ -86,7 +86,7 @@ class TestHostileClients:
             (framed(vote(1)[4:-2]), "VoteRequest"),
         ],
     )
-    async def test_bytes_that_make_no_sense_close_the_connection(
+    async def test_invalid_bytes_close_the_connection(
         self, new_node: NewNode, data: bytes, reason: str, caplog: pytest.LogCaptureFixture
     ):
         """As Apache Kafka does; an operator finds the reason and the peer in the log."""
@@ -99,7 +99,7 @@ class TestHostileClients:
             assert [record for record in caplog.messages if reason in record and peer in record], caplog.messages
         assert node.requests == []
 
-    async def test_what_came_before_the_nonsense_is_still_answered(self, new_node: NewNode):
+    async def test_requests_before_the_invalid_bytes_are_answered(self, new_node: NewNode):
         node = new_node()
         async with serving(node) as endpoint, await connect(endpoint) as stream:
             await stream.send_all(vote(7) + vote(8) + framed(b"nonsense"))
@@ -141,7 +141,7 @@ class TestHostileClients:
                 encode_response(ApiKey.VOTE, 2, number, VoteResponse(error_code=number)) for number in (5, 6)
             ]
 
-    async def test_a_client_that_asks_without_end_is_made_to_wait(self, new_node: NewNode):
+    async def test_a_client_with_too_many_unanswered_requests_waits(self, new_node: NewNode):
         """Unanswered requests of one connection are bounded, and nothing is lost by waiting."""
         node, count = new_node(), 20_000
         async with serving(node) as endpoint, await connect(endpoint) as stream, trio.open_nursery() as nursery:
@@ -158,7 +158,7 @@ class TestHostileClients:
                 assert len(frames) == len(waiting)
                 answered += len(waiting)
 
-    async def test_a_client_that_does_not_read_is_made_to_wait(self, new_node: NewNode):
+    async def test_a_client_that_does_not_read_is_paused(self, new_node: NewNode):
         """Answers that pile up are bounded, and all arrive once it reads."""
         node, count = new_node(), 400
         data = bytes(200_000)
@@ -179,7 +179,7 @@ class TestHostileClients:
             frames = await read_frames(stream, count)
             assert len(frames) == len(served) == count
 
-    async def test_others_are_heard_while_a_long_frame_is_decoded(self, new_node: NewNode):
+    async def test_other_connections_are_served_while_a_long_frame_is_decoded(self, new_node: NewNode):
         """A broker that changes the ISR of all its partitions must not keep a vote waiting."""
         node, isr = new_node(), [BrokerState(broker_id=number) for number in range(3)]
         partitions = [PartitionData(partition_index=number, new_isr_with_epochs=isr) for number in range(20_000)]
@@ -226,7 +226,7 @@ class TestHostileClients:
             assert len(big) > 16_000_000
             assert small == encode_response(ApiKey.VOTE, 2, 2, VoteResponse(error_code=2))
 
-    async def test_a_client_that_leaves_in_the_middle_is_forgotten(self, new_node: NewNode):
+    async def test_a_client_that_disconnects_within_a_request_is_forgotten(self, new_node: NewNode):
         node = new_node()
         async with serving(node) as endpoint:
             before = count_descriptors()
@@ -356,7 +356,7 @@ class TestKeptConnections:
             async with await connect(own), await server.accept():
                 pass
 
-    async def test_that_do_not_come_to_be_are_given_up(self, new_node: NewNode, mock_clock: trio.testing.MockClock):
+    async def test_are_given_up_without_a_handshake(self, new_node: NewNode, mock_clock: trio.testing.MockClock):
         """The peer takes the connection and says nothing, as a host does that died meanwhile."""
         client = new_node()
         async with raw_server() as (server, endpoint), client.running():
@@ -369,9 +369,7 @@ class TestKeptConnections:
                 assert await read_to_end(stream) == b""
             await (await server.accept_and_shake_hands()).aclose()
 
-    async def test_are_forgotten_when_others_are_to_be_kept(
-        self, new_node: NewNode, mock_clock: trio.testing.MockClock
-    ):
+    async def test_are_forgotten_when_others_replace_them(self, new_node: NewNode, mock_clock: trio.testing.MockClock):
         client = new_node()
         async with raw_server() as (first, former), raw_server() as (second, latter), client.running():
             client.transport.keep_connected([former], "raft-client-1")
@@ -391,7 +389,7 @@ class TestBrokenPeers:
     @pytest.mark.parametrize(
         "answer", [b"\xff\xff\xff\xff", b"HTTP/1.1 400 Bad Request\r\n", framed(b"\x00\x00\x00\x63"), framed(b"")]
     )
-    async def test_an_answer_that_makes_no_sense(self, new_node: NewNode, answer: bytes):
+    async def test_an_invalid_response_fails_the_request(self, new_node: NewNode, answer: bytes):
         client = new_node()
         async with raw_server() as (server, endpoint), client.running():
             token = client.ask(endpoint)
@@ -401,7 +399,7 @@ class TestBrokenPeers:
                 assert (await client.outcome(token)).cause is Cause.BAD_BYTES
                 assert await read_to_end(stream) == b""
 
-    async def test_half_an_answer_and_then_the_end(self, new_node: NewNode):
+    async def test_a_connection_closed_within_a_response_fails_the_request(self, new_node: NewNode):
         client = new_node()
         async with raw_server() as (server, endpoint), client.running():
             token = client.ask(endpoint)
@@ -418,9 +416,7 @@ class TestBrokenPeers:
                 mock_clock.jump(2)
                 assert (await client.outcome(token)).cause is Cause.TIMEOUT
 
-    async def test_failed_attempts_keep_others_away_for_a_growing_while(
-        self, new_node: NewNode, mock_clock: trio.testing.MockClock
-    ):
+    async def test_failed_attempts_back_off_exponentially(self, new_node: NewNode, mock_clock: trio.testing.MockClock):
         """Kafka's reconnect back-off, 50 ms doubling to 500 ms: meanwhile requests fail at once, without an attempt."""
         client = new_node()
         async with raw_server() as (server, endpoint), client.running():
@@ -455,7 +451,7 @@ class TestBrokenPeers:
             (Endpoint("::1", -1), "no port -1"),
         ],
     )
-    async def test_an_endpoint_that_cannot_be(self, new_node: NewNode, endpoint: Endpoint, reason: str):
+    async def test_an_invalid_endpoint_fails_the_request(self, new_node: NewNode, endpoint: Endpoint, reason: str):
         """Endpoints come over the wire: an invalid endpoint from another node must not stop this one."""
         client = new_node()
         async with client.running():
@@ -490,7 +486,7 @@ class TestAddresses:
             client.ask(endpoint)
             assert (await server.next_request()).peer.startswith("[::1]:")
 
-    def test_of_several_addresses_the_one_that_refuses_says_most(self):
+    def test_a_refusal_is_reported_before_other_connection_errors(self):
         """A refusal comes from the host itself, even if the host's other address is not routed here."""
         silence, refusal, later = (Cause.TIMEOUT, "a"), (Cause.REFUSED, "b"), (Cause.TIMEOUT, "c")
         assert clearer(None, silence) == silence
@@ -515,7 +511,7 @@ class TestAddresses:
 class TestPatience:
     """A transport that keeps the thread while it waits for the next message."""
 
-    async def test_others_get_their_turn_while_messages_come_in(self):
+    async def test_other_tasks_run_while_messages_arrive(self):
         node = Node(TcpTransport(patience_ms=2))
         node.answer_with = echo
         enough = threading.Event()
@@ -533,7 +529,7 @@ class TestPatience:
                     await trio.lowlevel.checkpoint()
             enough.set()
 
-    async def test_the_thread_is_not_kept_from_a_user_with_other_things_to_do(self):
+    async def test_a_busy_caller_is_not_blocked_by_the_wait(self):
         node = Node(TcpTransport(patience_ms=3_600_000))
         node.answer_with = echo
         node.batch_delivered = lambda: False
@@ -559,7 +555,7 @@ class TestPatience:
         for thread in threads:
             thread.join()
 
-    async def test_what_is_at_hand_can_be_had_before_one_keeps_the_thread_to_oneself(self):
+    async def test_poll_nowait_delivers_available_messages(self):
         node = Node(TcpTransport())
         async with serving(node) as endpoint, await connect(endpoint) as stream:
             await stream.send_all(vote(1))
@@ -590,7 +586,7 @@ class TestDescriptors:
         await stream.aclose()
         assert count_descriptors() == before
 
-    async def test_without_free_descriptors_peers_wait(
+    async def test_without_free_descriptors_connections_wait(
         self, new_node: NewNode, mock_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
     ):
         """Running out of descriptors must not end the node, nor burn its processor."""

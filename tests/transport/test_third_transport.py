@@ -92,10 +92,10 @@ async def test_a_quorum_elects_commits_and_fails_over_through_files() -> None:
             nursery.cancel_scope.cancel()
 
 
-def test_the_page_shows_what_is_tested() -> None:
+def test_the_page_shows_the_tested_transport() -> None:
     assert (HERE / "unix_transport.py").read_text() in PAGE.read_text()
 
 
-def test_it_has_under_a_hundred_lines() -> None:
+def test_the_third_transport_has_fewer_than_a_hundred_lines() -> None:
     lines = (HERE / "unix_transport.py").read_text().splitlines()
     assert len([line for line in lines if line and not re.match(r"from |import ", line)]) < 100

@@ -50,7 +50,7 @@ async def test_an_earlier_time_wakes_a_timer_that_sleeps_longer(autojump_clock: 
     assert expired.seen == [(2.0, 2)]
 
 
-async def test_answered_requests_do_not_pile_up(autojump_clock: trio.testing.MockClock):
+async def test_answered_requests_leave_the_timer(autojump_clock: trio.testing.MockClock):
     expired = Expired()
     for token in range(100_000):
         expired.start(token, 60.0)
@@ -71,7 +71,7 @@ async def test_answered_requests_do_not_wake_the_timer(autojump_clock: trio.test
         nursery.cancel_scope.cancel()
 
 
-async def test_an_action_that_asks_for_another_at_once_lets_others_run(autojump_clock: trio.testing.MockClock):
+async def test_a_callback_that_retries_at_once_lets_other_tasks_run(autojump_clock: trio.testing.MockClock):
     """A user that retries at once from inside the callback must not be able to stop the node."""
     expired, count = Expired(), 0
 

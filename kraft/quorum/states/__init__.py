@@ -1,4 +1,4 @@
-"""The states of a quorum member, one module each: its data, its deadline, pure questions about itself."""
+"""The states of a quorum member, one module each: data, timers and vote rules."""
 
 from kraft.quorum.states.candidate import CandidateState
 from kraft.quorum.states.election import Tally

@@ -1,4 +1,4 @@
-"""Candidate: has voted for itself in a new epoch and asks the others (Kafka: `CandidateState`)."""
+"""Candidate: has voted for itself in a new epoch and requests votes (Kafka: `CandidateState`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from metadata_log.types import NO_NODE
 
 
 class CandidateState(Struct):
-    """A lost election is waited out on the timer: the randomised back-off of Kafka 4.3."""
+    """A candidate. After a lost election the candidate waits for its random election timer, as in Kafka 4.3."""
 
     epoch: int
     voted: ReplicaKey
@@ -25,17 +25,17 @@ class CandidateState(Struct):
     endpoints: ClassVar[Endpoints] = Endpoints()
 
     def deadline_ms(self) -> int:
-        """When to fall back to pre-votes."""
+        """The time at which the candidate returns to pre-votes."""
         return self.election_deadline_ms
 
     def wait_at_least_until(self, deadline_ms: int) -> None:
-        """What others have said while this process stood still comes first."""
+        """Extend the timer after a pause of this process, as messages may wait in the sockets."""
         self.election_deadline_ms = max(self.election_deadline_ms, deadline_ms)
 
     def election(self, voters: tuple[int, ...]) -> ElectionState:
-        """What quorum-state says of this state."""
+        """The content of quorum-state."""
         return ElectionState(epoch=self.epoch, voted=self.voted, voters=voters)
 
     def can_grant(self, vote: Vote, *, up_to_date: bool) -> bool:
-        """Its own vote is cast; a pre-vote depends on the log alone."""
+        """Whether to grant a vote: never, as the candidate has voted for itself. A pre-vote depends only on the log."""
         return vote.pre_vote and up_to_date

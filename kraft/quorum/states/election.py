@@ -9,7 +9,7 @@ from kraft.quorum.voters import majority
 
 
 class Tally(Struct, frozen=True):
-    """The answers of one election so far; the candidate itself has granted from the start, if it votes."""
+    """The replies of one election. A candidate that is a voter counts as granting from the start."""
 
     voters: tuple[int, ...]
     granted: tuple[int, ...]
@@ -17,21 +17,21 @@ class Tally(Struct, frozen=True):
 
     @property
     def is_won(self) -> bool:
-        """A majority has granted."""
+        """Whether a majority has granted."""
         return len(self.granted) >= majority(len(self.voters))
 
     @property
     def is_lost(self) -> bool:
-        """A majority can no longer be reached."""
+        """Whether the remaining voters cannot make a majority any more."""
         return len(self.granted) + len(self.unrecorded) < majority(len(self.voters))
 
     @property
     def unrecorded(self) -> tuple[int, ...]:
-        """The voters that have not answered."""
+        """The voters without a reply."""
         return tuple(voter for voter in self.voters if voter not in self.granted and voter not in self.rejected)
 
     def record(self, voter_id: int, *, granted: bool) -> Tally:
-        """The tally with one more answer, which replaces an earlier one; strangers do not count."""
+        """The tally with a voter's reply, which replaces an earlier one. Replies of non-voters do not count."""
         if voter_id not in self.voters:
             return self
         yes = tuple(voter for voter in self.granted if voter != voter_id)

@@ -13,7 +13,7 @@ from metadata_log.types import NEVER_MS, OffsetAndEpoch
 
 
 class Download(Struct, frozen=True):
-    """A snapshot on its way: `position` bytes are here; once it is whole, it is being checked."""
+    """A snapshot download: `position` bytes have arrived; the host checks the snapshot once `is_whole`."""
 
     snapshot: OffsetAndEpoch
     position: int = 0
@@ -21,10 +21,10 @@ class Download(Struct, frozen=True):
 
 
 class LeaderContact(StrEnum):
-    """What this follower knows of its leader's life. Only the methods of `FollowerState` change it."""
+    """How this follower last heard its leader. Only the methods of `FollowerState` change the value."""
 
     NONE = "none"
-    """The leader has not answered in this epoch; to an observer not for a fetch timeout."""
+    """The leader has not answered in this epoch; for an observer: not within the fetch timeout."""
     DIRECT = "direct"
     """The leader's last answer came from its own address."""
     INDIRECT = "indirect"
@@ -34,8 +34,8 @@ class LeaderContact(StrEnum):
 
 
 class FollowerState(Struct):
-    """From the leader's first answer on pre-votes of others are refused, by an observer until the leader is silent for
-    too long. While there is a `download`, the leader is asked for a snapshot and for no records.
+    """A follower. After the leader's first reply the follower refuses pre-votes; an observer does so until the fetch
+    timeout. During a `download` the follower fetches the snapshot and no records.
     """
 
     epoch: int
@@ -46,45 +46,45 @@ class FollowerState(Struct):
     contact: LeaderContact = LeaderContact.NONE
     download: Download | None = None
     report_at_ms: int = NEVER_MS
-    """When to tell the leader about oneself, instead of fetching."""
+    """The time of the next voter request to the leader, which replaces one Fetch."""
     has_reported: bool = False
-    """Whether this leader knows, which matters as long as the log does not."""
+    """Whether this leader has the report of this voter, which counts as long as the log lacks the voter's data."""
 
     name: ClassVar[str] = "Follower"
 
     def heard_leader(self, peer_id: int, deadline_ms: int) -> None:
-        """The leader has answered, reached as `peer_id`; whatever its address refused before, the leader lives
-        (`FollowerState.resetFetchTimeoutForSuccessfulFetch`).
+        """Record a reply of the leader from `peer_id`: the leader's own address or a bootstrap server's. A former
+        refused connection does not count any more (`FollowerState.resetFetchTimeoutForSuccessfulFetch`).
         """
         self.contact = LeaderContact.DIRECT if peer_id == self.leader_id else LeaderContact.INDIRECT
         self.fetch_deadline_ms = deadline_ms
 
     def leader_refused(self, deadline_ms: int) -> None:
-        """The address that the leader's last answer came from refuses connections: do not wait for longer than this."""
+        """Shorten the fetch timeout, as the address of the leader's last reply refuses connections."""
         assert self.contact is LeaderContact.DIRECT, self.contact
         self.contact = LeaderContact.REFUSED
         self.fetch_deadline_ms = min(self.fetch_deadline_ms, deadline_ms)
 
     def leader_resigned(self, deadline_ms: int) -> None:
-        """The leader leads no more: its successors take their turns (`FollowerState.overrideFetchTimeout`)."""
+        """Set the time to campaign after EndQuorumEpoch, by rank (`FollowerState.overrideFetchTimeout`)."""
         self.fetch_deadline_ms = deadline_ms
 
     def leader_is_silent(self) -> None:
-        """An observer has not heard the leader for a fetch timeout."""
+        """Record that an observer had no reply of the leader within the fetch timeout."""
         self.contact = LeaderContact.NONE
 
     def wait_at_least_until(self, deadline_ms: int) -> None:
-        """The leader's answer may have come while this process stood still."""
+        """Extend the timer after a pause of this process, as replies of the leader may wait in the socket."""
         self.fetch_deadline_ms = max(self.fetch_deadline_ms, deadline_ms)
 
     def deadline_ms(self) -> int:
-        """When the leader has been silent for too long."""
+        """The end of the fetch timeout."""
         return self.fetch_deadline_ms
 
     def election(self, voters: tuple[int, ...]) -> ElectionState:
-        """What quorum-state says of this state: the leader, and still the vote given in this epoch."""
+        """The content of quorum-state: the leader, and the vote of this replica in the epoch."""
         return ElectionState(epoch=self.epoch, leader_id=self.leader_id, voted=self.voted, voters=voters)
 
     def can_grant(self, vote: Vote, *, up_to_date: bool) -> bool:
-        """Only a pre-vote, and only while this leader has not been heard; or to its heir, as `on_vote` says."""
+        """Whether to grant a vote: only a pre-vote, and only before the leader's first reply (see also `on_vote`)."""
         return vote.pre_vote and up_to_date and self.contact is LeaderContact.NONE

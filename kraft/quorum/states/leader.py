@@ -1,4 +1,4 @@
-"""Leader: knows how far every replica is, and so what is committed (Kafka: `LeaderState`)."""
+"""Leader: tracks the progress of every replica and computes the high watermark (Kafka: `LeaderState`)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from metadata_log.types import NO_OFFSET
 NEVER_FETCHED = -1
 _END_OFFSET: Final = attrgetter("end_offset")
 MAX_OBSERVERS = 4096
-"""Of so many the leader keeps track: any client can claim to be one (decision 0017)."""
+"""The maximum number of tracked observers: any client can claim to be an observer (decision 0017)."""
 
 
 class Progress(Struct):
-    """What one replica's fetches have told: `end_offset` is acknowledged, that is, on its disk."""
+    """The progress of one replica by its fetches. Records before `end_offset` are on the replica's disk."""
 
     key: ReplicaKey
     end_offset: int = NO_OFFSET
@@ -30,8 +30,8 @@ class Progress(Struct):
     leader_end_at_last_fetch: int = NO_OFFSET
 
     def fetched(self, offset: int, leader_end_offset: int, now_ms: int) -> None:
-        """Note a fetch. A replica was caught up when it asked for the end of the log, be it the end as of its last
-        fetch.
+        """Record a Fetch. A replica is caught up if it fetches from the end of the log, or from the end as of its last
+        Fetch.
         """
         if offset >= leader_end_offset:
             self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
@@ -53,22 +53,22 @@ class PendingChange(Struct, frozen=True):
     adding: AddVoter | None
     offset: int = NO_OFFSET
     probe_id: int = 0
-    """The request that asks the one to be added what it supports; no other answer is about this change."""
+    """The id of the ApiVersions request to the replica to be added; replies to other requests do not count."""
 
 
 class ReadRound(Struct, frozen=True):
-    """Which voters have confirmed, since these reads came, that they are in the leader's epoch."""
+    """A round of confirmations for reads: the voters that have confirmed the leader's epoch since the reads arrived."""
 
     read_ids: tuple[int, ...]
     offset: int
-    """The high watermark of the moment at which the round began."""
+    """The high watermark at the beginning of the round."""
     voters: VoterSet
     asked: tuple[int, ...] = ()
     confirmed: tuple[int, ...] = ()
 
 
 class LeaderState(Struct):
-    """`high_watermark` is unknown until a majority has fetched a record of this very epoch (Raft §5.4.2)."""
+    """A leader. `high_watermark` is unknown until a majority has fetched a record of this epoch (Raft §5.4.2)."""
 
     epoch: int
     local: ReplicaKey
@@ -83,18 +83,18 @@ class LeaderState(Struct):
     fetched_voters: tuple[int, ...] = ()
     high_watermark: int = NO_OFFSET
     is_voter: bool = False
-    """Whether the leader's own log counts."""
+    """Whether the leader is a voter, so that its own log counts for commits."""
     contacts_wanted: int = 0
-    """From how many other voters a contact makes a majority."""
+    """The number of other voters that the leader needs for a majority."""
     is_removed: bool = False
-    """Whether it is committed that this leader votes no more, which is when it goes."""
+    """Whether the removal of this leader from the voters is committed; the leader then resigns."""
     observers_swept_ms: int = 0
-    """When observers were last forgotten for want of room."""
+    """The time at which silent observers were last removed to make room."""
     change: PendingChange | None = None
     reported: VoterSet = VoterSet(())
-    """What the voters of a static quorum have told about themselves."""
+    """The voters of a static quorum as they have reported themselves."""
     waiting_reads: tuple[int, ...] = ()
-    """For the next round."""
+    """The reads for the next round."""
     read_round: ReadRound | None = None
 
     name: ClassVar[str] = "Leader"
@@ -102,7 +102,7 @@ class LeaderState(Struct):
 
     @property
     def leader_id(self) -> int:
-        """Itself."""
+        """The node id of this leader."""
         return self.local.id
 
     def __post_init__(self) -> None:
@@ -113,7 +113,7 @@ class LeaderState(Struct):
         self.contacts_wanted = self.voters.majority - self.is_voter
 
     def take_voters(self, voters: VoterSet) -> None:
-        """Others vote now: new voters keep what they fetched as observers, removed ones go on as such."""
+        """Adopt another voter set. New voters keep their progress as observers; removed voters become observers."""
         progress: dict[int, Progress] = {}
         for voter in voters.voters:
             known = self.progress.get(voter.id)
@@ -129,7 +129,7 @@ class LeaderState(Struct):
         self._count_voters()
 
     def deadline_ms(self) -> int:
-        """The earliest of its timers."""
+        """The earliest deadline of the leader's timers."""
         drain = self.accumulator.drain_at_ms
         timers = min(self.check_quorum_deadline_ms, self.begin_deadline_ms)
         if self.change is not None:
@@ -137,38 +137,38 @@ class LeaderState(Struct):
         return timers if drain is None else min(timers, drain)
 
     def wait_at_least_until(self, deadline_ms: int) -> None:
-        """The voters' fetches may have come while this process stood still, or wait for its answers."""
+        """Extend the timers after a pause of this process, as fetches of the voters may wait in the sockets."""
         self.check_quorum_deadline_ms = max(self.check_quorum_deadline_ms, deadline_ms)
         if self.change is not None:
             self.change = replace(self.change, deadline_ms=max(self.change.deadline_ms, deadline_ms))
 
     def election(self, voters: tuple[int, ...]) -> ElectionState:
-        """What quorum-state says of this state; the vote for itself is no longer named."""
+        """The content of quorum-state, without the leader's vote for itself."""
         return ElectionState(epoch=self.epoch, leader_id=self.local.id, voters=voters)
 
     def can_grant(self, vote: Vote, *, up_to_date: bool) -> bool:
-        """Never."""
+        """Whether to grant a vote: never."""
         return False
 
     def voter_progress(self, replica: ReplicaKey) -> Progress | None:
-        """The record of a voter; None if the replica is none."""
+        """The progress of a voter; None if the replica is no voter."""
         progress = self.progress.get(replica.id)
         return progress if progress is not None and progress.key.matches(replica) else None
 
     def answer_bytes(self, replica: ReplicaKey, wanted: int) -> int:
-        """The most bytes of the log or of a snapshot for one answer to this replica, which wants so many.
+        """The maximum size in bytes of a reply with records or a snapshot piece to a replica that requests `wanted`.
 
-        Any process that reaches the port can read as an observer, and a commit waits for each answer (decision 0023).
+        Any process that reaches the port can fetch as an observer, and a commit waits for each reply (decision 0023).
         """
         if wanted <= OBSERVER_ANSWER_BYTES or self.voter_progress(replica) is not None:
             return wanted
         return OBSERVER_ANSWER_BYTES
 
     def observer_progress(self, replica: ReplicaKey, now_ms: int, silence_ms: int) -> Progress:
-        """The record of an observer, made at first sight.
+        """The progress of an observer, created at its first Fetch.
 
-        Where the records are too many, those go that were silent for `silence_ms`, looked for no more often than that.
-        Where none was, the one goes that came last: those that were there before go on whatever others invent.
+        At the maximum number of observers, the leader removes those without a Fetch for `silence_ms`, at most once in
+        that time. If there is none, the newest observer is removed, so that invented ids displace no older observer.
         """
         known = self.observers.get(replica)
         if known is not None:
@@ -182,7 +182,7 @@ class LeaderState(Struct):
         return made
 
     def note_contact(self, voter_id: int) -> bool:
-        """Count another voter's contact for check-quorum; true when a majority has been heard since the last time."""
+        """Count a request of another voter for check-quorum; returns True whenever a majority is complete."""
         if voter_id == self.local.id:
             # Any peer can claim the id of this leader.
             return False
@@ -194,22 +194,22 @@ class LeaderState(Struct):
         return True
 
     def committable(self) -> int | None:
-        """The high watermark that the voters' offsets allow, if it is above the one known.
+        """The new high watermark by the voters' offsets; None if the high watermark does not rise.
 
-        The offset at index n // 2, largest first, is on a majority. It commits only if a record of this epoch is below
-        it: records of former epochs commit underneath, never by themselves (Raft figure 8).
+        The offset at index n // 2, in descending order, is on a majority. The offset is committed only if a record of
+        this epoch is below it. Records of former epochs are committed with such a record, never alone (Raft figure 8).
         """
         offsets = sorted(map(_END_OFFSET, self.progress.values()), reverse=True)
         offset = offsets[len(offsets) // 2]
         return offset if offset > self.epoch_start_offset and offset > self.high_watermark else None
 
     def ranked_successors(self) -> tuple[ReplicaKey, ...]:
-        """The other voters, those with the most of the log first."""
+        """The other voters in descending order of their end offsets."""
         others = [progress for voter_id, progress in self.progress.items() if voter_id != self.local.id]
         return tuple(progress.key for progress in sorted(others, key=lambda one: (-one.end_offset, one.key)))
 
     def silent_voters(self, now_ms: int, silence_ms: int) -> tuple[int, ...]:
-        """The other voters that have not fetched for that long."""
+        """The other voters without a Fetch for `silence_ms`."""
         return tuple(
             voter_id
             for voter_id, progress in sorted(self.progress.items())
@@ -218,5 +218,5 @@ class LeaderState(Struct):
         )
 
     def forget_observers(self, before_ms: int) -> None:
-        """Drop the observers that have not fetched since."""
+        """Remove the observers without a Fetch since `before_ms`."""
         self.observers = {key: one for key, one in self.observers.items() if one.last_fetch_ms >= before_ms}

@@ -13,7 +13,7 @@ from metadata_log.types import NO_NODE
 
 
 class ProspectiveState(Struct):
-    """It keeps what it knew of the leader and its vote; entering it changes nothing on disk."""
+    """A replica in a round of pre-votes. The known leader and the vote stay; the transition writes nothing to disk."""
 
     epoch: int
     leader_id: int
@@ -25,19 +25,21 @@ class ProspectiveState(Struct):
     name: ClassVar[str] = "Prospective"
 
     def deadline_ms(self) -> int:
-        """When to give up this round of pre-votes."""
+        """The end of this round of pre-votes."""
         return self.election_deadline_ms
 
     def wait_at_least_until(self, deadline_ms: int) -> None:
-        """What others have said while this process stood still comes first."""
+        """Extend the timer after a pause of this process, as messages may wait in the sockets."""
         self.election_deadline_ms = max(self.election_deadline_ms, deadline_ms)
 
     def election(self, voters: tuple[int, ...]) -> ElectionState:
-        """What quorum-state says of this state."""
+        """The content of quorum-state."""
         return ElectionState(epoch=self.epoch, leader_id=self.leader_id, voted=self.voted, voters=voters)
 
     def can_grant(self, vote: Vote, *, up_to_date: bool) -> bool:
-        """A pre-vote depends on the log alone; a vote goes to the one already voted for, or if no leader is known."""
+        """Whether to grant a vote: to the replica that already has the vote, or if no leader is known. A pre-vote
+        depends only on the log.
+        """
         if vote.pre_vote:
             return up_to_date
         if self.voted is not None:

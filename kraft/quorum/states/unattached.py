@@ -1,6 +1,4 @@
-"""Unattached: an epoch is known, its leader cannot be followed (yet), and no vote was given (Kafka:
-`UnattachedState`).
-"""
+"""Unattached: knows an epoch, follows no leader and has not voted in this epoch (Kafka: `UnattachedState`)."""
 
 from __future__ import annotations
 
@@ -25,17 +23,17 @@ class UnattachedState(Struct):
     endpoints: ClassVar[Endpoints] = Endpoints()
 
     def deadline_ms(self) -> int:
-        """When to stand for election; never for an observer."""
+        """The time at which the replica campaigns; never for an observer."""
         return self.election_deadline_ms
 
     def wait_at_least_until(self, deadline_ms: int) -> None:
-        """What others have said while this process stood still comes first."""
+        """Extend the timer after a pause of this process, as messages may wait in the sockets."""
         self.election_deadline_ms = max(self.election_deadline_ms, deadline_ms)
 
     def election(self, voters: tuple[int, ...]) -> ElectionState:
-        """What quorum-state says of this state."""
+        """The content of quorum-state."""
         return ElectionState(epoch=self.epoch, leader_id=self.leader_id, voters=voters)
 
     def can_grant(self, vote: Vote, *, up_to_date: bool) -> bool:
-        """A pre-vote depends on the log alone; a vote is withheld where the leader's id is known."""
+        """Whether to grant a vote: only while no leader id is known. A pre-vote depends only on the log."""
         return up_to_date and (vote.pre_vote or self.leader_id == NO_NODE)

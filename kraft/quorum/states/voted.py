@@ -1,4 +1,4 @@
-"""Voted: the vote of this epoch is given away and on disk (Kafka 4: `UnattachedState` with a voted key)."""
+"""Voted: has voted in this epoch, and the vote is on disk (Kafka 4: `UnattachedState` with a voted key)."""
 
 from __future__ import annotations
 
@@ -22,17 +22,19 @@ class VotedState(Struct):
     endpoints: ClassVar[Endpoints] = Endpoints()
 
     def deadline_ms(self) -> int:
-        """When to stand for election oneself."""
+        """The time at which the replica campaigns itself."""
         return self.election_deadline_ms
 
     def wait_at_least_until(self, deadline_ms: int) -> None:
-        """What others have said while this process stood still comes first."""
+        """Extend the timer after a pause of this process, as messages may wait in the sockets."""
         self.election_deadline_ms = max(self.election_deadline_ms, deadline_ms)
 
     def election(self, voters: tuple[int, ...]) -> ElectionState:
-        """What quorum-state says of this state."""
+        """The content of quorum-state."""
         return ElectionState(epoch=self.epoch, leader_id=self.leader_id, voted=self.voted, voters=voters)
 
     def can_grant(self, vote: Vote, *, up_to_date: bool) -> bool:
-        """A pre-vote depends on the log alone. The candidate that got the vote gets it again, whatever its log."""
+        """Whether to grant a vote: to the candidate that already has the vote, with any log. A pre-vote depends only on
+        the log.
+        """
         return up_to_date if vote.pre_vote else self.voted.matches(vote.candidate)

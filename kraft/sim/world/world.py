@@ -65,7 +65,7 @@ from kraft.sim.world.unchecked import NoCheckQuorum, Unchecked
 from metadata_log.errors import MetadataLogError
 
 _OF_SOUND_PEERS: Final = (
-    "or its question comes late",
+    "or the Fetch arrived after its deadline",
     "with no known address",
     "it calls our request invalid",
 )

@@ -131,7 +131,9 @@ async def live(layout: QuorumLayout, agents: Agents, kill_leader: Callable[[int]
 @pytest.mark.parametrize(
     "controllers", [pytest.param(1, id="one"), pytest.param(3, id="three", marks=pytest.mark.soak)]
 )
-def test_agents_are_brokers_to_kafkas_controllers(kafka: KafkaInstallation, tmp_path: Path, controllers: int) -> None:
+def test_broker_agents_register_lead_and_fail_over_under_kafkas_controllers(
+    kafka: KafkaInstallation, tmp_path: Path, controllers: int
+) -> None:
     """They register, are unfenced, lead, are fenced when they die, enter ISRs when they return, and hand over before
     they stop; with three controllers the leading one is killed meanwhile.
     """

@@ -303,7 +303,7 @@ def test_the_leader_of_the_controllers_is_killed_under_load(cluster: BrokerClust
     assert load.seen.errors.keys() <= ANSWER_LOST
 
 
-def test_brokers_stop_in_order_or_are_killed(cluster: BrokerCluster, topic: str) -> None:
+def test_brokers_that_shut_down_or_are_killed_hand_over_their_partitions(cluster: BrokerCluster, topic: str) -> None:
     """One that stops has given up its leaders before; of one that is killed they are taken; back, it joins the ISR."""
 
     def in_sync() -> list[list[int]]:

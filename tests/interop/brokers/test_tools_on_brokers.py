@@ -205,7 +205,7 @@ def by_make(kafka: KafkaInstallation, tmp_path_factory: pytest.TempPathFactory) 
     return found
 
 
-def test_tools_print_the_same(by_make: dict[Make, Printed]) -> None:
+def test_kafkas_tools_print_the_same_with_controllers_of_either_make(by_make: dict[Make, Printed]) -> None:
     """Whatever a tool says and its exit code are the same, but for ids, ports, times and epochs."""
     ours, kafkas = by_make["ours"], by_make["kafka"]
     assert ours.keys() == kafkas.keys()

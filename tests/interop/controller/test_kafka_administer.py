@@ -172,7 +172,7 @@ def said(
         yield Said(command, ended.value.code, out, err)
 
 
-def test_the_same_commands_say_the_same(
+def test_administration_commands_print_the_same_with_controllers_of_either_make(
     both: dict[str, QuorumLayout], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     theirs = list(said(both["theirs"], SCRIPT, capsys, monkeypatch))
@@ -184,7 +184,9 @@ def test_the_same_commands_say_the_same(
     assert sum(one.code == 0 for one in theirs) > len(theirs) / 2
 
 
-def test_kafkas_controller_sends_us_to_its_snapshot(both: dict[str, QuorumLayout]) -> None:
+def test_a_fetch_from_offset_0_at_kafkas_controller_is_redirected_to_its_snapshot(
+    both: dict[str, QuorumLayout],
+) -> None:
     """So the images above were read from a snapshot and the log behind it."""
     part = FetchPartition(partition=0, current_leader_epoch=1, fetch_offset=0, last_fetched_epoch=0)
     request = FetchRequest(topics=[FetchTopic(topic_id=Uuid.METADATA_TOPIC, partitions=[part])])

@@ -20,7 +20,7 @@ WORLDS = 120
 QUESTIONS = 100
 
 
-def test_random_rules_allow_what_they_allow_in_kafka(kafka: KafkaInstallation) -> None:
+def test_random_acls_give_the_decisions_of_kafkas_authorizer(kafka: KafkaInstallation) -> None:
     seed = SystemRandom().randrange(2**32)
     print(f"seed {seed}")
     rng = Random(seed)

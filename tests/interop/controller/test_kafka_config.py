@@ -109,7 +109,7 @@ IN_THE_CLEAR = {
 """What Kafka would serve protected, and we refuse until we can."""
 
 
-def test_a_file_means_to_us_what_it_means_to_kafka(
+def test_a_configuration_file_is_read_or_refused_as_by_kafka(
     kafka: KafkaInstallation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ORACLE_NODE", "1")

@@ -100,7 +100,7 @@ def test_segments_and_indexes(kafka: KafkaInstallation, tmp_path: Path) -> None:
     assert list(chain(*(found[path] for path in segments))) == list(chain(*theirs.values()))
 
 
-def test_a_damaged_index_is_noticed(kafka: KafkaInstallation, tmp_path: Path) -> None:
+def test_kafkas_dump_tool_reports_a_damaged_index(kafka: KafkaInstallation, tmp_path: Path) -> None:
     """The checks of the test above can fail: an entry that points elsewhere is a mismatch."""
     mine = tmp_path / "__cluster_metadata-0"
     log = MetadataLog.open(OsDisk(), str(mine), index_interval_bytes=DENSE_INDEX)

@@ -52,7 +52,9 @@ def busy(kafka: KafkaInstallation, tmp_path: Path) -> Iterator[Nodes]:
 
 
 @pytest.mark.kafka
-def test_a_running_quorum(kafka: KafkaInstallation, busy: Nodes, tmp_path: Path) -> None:
+def test_logs_of_a_running_quorum_are_archived_and_read_by_kafka(
+    kafka: KafkaInstallation, busy: Nodes, tmp_path: Path
+) -> None:
     """The controllers go on while their logs are archived, and Kafka reads the archive."""
     disk, to = OsDisk(), tmp_path / "kept"
     partitions = [busy.layout.partition(node) for node in (1, 2, 3)]
@@ -91,7 +93,9 @@ def check_followed(busy: Nodes, folder: Path) -> None:
 @pytest.mark.kafka
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(3))
-def test_followed_while_leaders_fail(kafka: KafkaInstallation, busy: Nodes, tmp_path: Path, seed: int) -> None:
+def test_an_archive_follows_the_log_while_leaders_fail(
+    kafka: KafkaInstallation, busy: Nodes, tmp_path: Path, seed: int
+) -> None:
     """Controllers of Kafka are killed and stopped under writes, the archiver is killed at any time; nothing is lost."""
     rng, layout = Random(seed), busy.layout
     kraft = [sys.executable, "-m", "kraft"]

@@ -79,7 +79,7 @@ def _sorted(record: Message) -> Message:
     return record
 
 
-def test_kafkas_image_is_ours(kafka: KafkaInstallation) -> None:
+def test_image_equals_the_image_of_kafka(kafka: KafkaInstallation) -> None:
     """One published image for each record, so that no two records meet within one delta."""
     seed = SystemRandom().randrange(2**32)
     print(f"seed {seed}")

@@ -15,7 +15,9 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return cache_directory(KAFKA_VERSION).parent
 
 
-def test_an_end_of_the_tests_ends_it_and_leaves_nothing_half_done(kafka: KafkaInstallation, empty_cache: Path) -> None:
+def test_the_download_stops_with_the_tests_and_leaves_no_partial_file(
+    kafka: KafkaInstallation, empty_cache: Path
+) -> None:
     end = fetch_ahead()
     eventually(lambda: len(list(empty_cache.glob("fetch-*/ivy.xml"))) == 2, "both are fetched")
     end()
@@ -23,7 +25,7 @@ def test_an_end_of_the_tests_ends_it_and_leaves_nothing_half_done(kafka: KafkaIn
     assert not list(empty_cache.glob("fetch-*"))
 
 
-def test_what_is_there_is_not_fetched(empty_cache: Path) -> None:
+def test_jars_that_are_present_are_not_downloaded(empty_cache: Path) -> None:
     for version in (KAFKA_VERSION, OLDER_VERSION):
         cache_directory(version).mkdir(parents=True)
     assert are_there()

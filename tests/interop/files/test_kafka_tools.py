@@ -49,7 +49,7 @@ def without_times(table: str) -> list[list[str]]:
     return [row[:4] + row[6:] for row in rows]
 
 
-def test_both_tools_tell_the_same_status(kafka: KafkaInstallation, quorum: Nodes) -> None:
+def test_quorum_status_equals_kafka_metadata_quorums(kafka: KafkaInstallation, quorum: Nodes) -> None:
     """`kraft quorum status` prints the same as kafka-metadata-quorum, to the last blank."""
     where = ("--bootstrap-controller", quorum.layout.bootstrap)
     kafkas = kafka.tool(QUORUM_TOOL, *where, "describe", "--status")
@@ -58,7 +58,7 @@ def test_both_tools_tell_the_same_status(kafka: KafkaInstallation, quorum: Nodes
     assert f"LeaderId:               {leader_of(quorum.layout)}\n" in kafkas
 
 
-def test_both_tools_tell_the_same_replication(kafka: KafkaInstallation, quorum: Nodes) -> None:
+def test_quorum_replication_equals_kafka_metadata_quorums(kafka: KafkaInstallation, quorum: Nodes) -> None:
     where = ("--bootstrap-controller", quorum.layout.bootstrap)
     kafkas = without_times(kafka.tool(QUORUM_TOOL, *where, "describe", "--replication"))
     mine = without_times(told("quorum", "replication", *where))

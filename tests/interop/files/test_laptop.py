@@ -59,7 +59,7 @@ def kafkas(kafka: KafkaInstallation, snapshots: dict[str, Path]) -> dict[tuple[s
 
 @pytest.mark.parametrize("words", COMMANDS, ids=["most", "secrets", "globs", "find", "ls", "ls-some", "ls-here"])
 @pytest.mark.parametrize("cluster", SNAPSHOTS)
-def test_kafkas_shell_prints_the_same(
+def test_shell_commands_print_what_kafkas_shell_prints(
     snapshots: dict[str, Path],
     kafkas: dict[tuple[str, tuple[str, ...]], str],
     cluster: str,
@@ -70,7 +70,9 @@ def test_kafkas_shell_prints_the_same(
     assert told("shell", str(snapshots[cluster]), *shown, *words) == kafkas[cluster, words]
 
 
-def test_its_own_program_prints_the_same(kafka: KafkaInstallation, snapshots: dict[str, Path]) -> None:
+def test_kafka_metadata_shell_started_by_its_script_prints_the_same(
+    kafka: KafkaInstallation, snapshots: dict[str, Path]
+) -> None:
     """The shell as it is started; without a path it lists what is there whatever it has read so far."""
     done = kafka.run(SHELL, "--snapshot", str(snapshots["static3"]), "ls")
     assert told("shell", str(snapshots["static3"]), "ls") == done.stdout
@@ -86,7 +88,7 @@ def files_of(directory: Path) -> dict[str, tuple[int, int]]:
 
 
 @pytest.mark.parametrize("make", ["ours", "theirs"])
-def test_a_running_node_is_read_and_not_disturbed(request: pytest.FixtureRequest, make: str) -> None:
+def test_the_shell_reads_a_running_node_without_locks_or_writes(request: pytest.FixtureRequest, make: str) -> None:
     """Nothing is locked or written; the node serves on, and what it wrote meanwhile is read the next time."""
     nodes: Nodes = request.getfixturevalue(make)
     layout = nodes.layout

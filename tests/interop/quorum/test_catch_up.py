@@ -119,7 +119,7 @@ def flipping(at: Callable[[], bool]) -> Damage:
 
 
 @pytest.mark.parametrize("size_mib", [64, pytest.param(2048, marks=pytest.mark.soak)])
-def test_a_large_snapshot_is_taken_in_little_memory_whatever_happens(tmp_path: Path, size_mib: int) -> None:
+def test_a_large_snapshot_is_fetched_in_bounded_memory_despite_faults(tmp_path: Path, size_mib: int) -> None:
     ports = free_ports(6)
     advertised, behind = dict(zip((1, 2, 3), ports, strict=False)), dict(zip((1, 2, 3), ports[3:], strict=True))
     layout = QuorumLayout(tmp_path, CLUSTER_ID, advertised, ("controller.quorum.append.linger.ms=0",), behind=behind)

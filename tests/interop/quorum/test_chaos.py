@@ -60,7 +60,7 @@ def assert_nothing_is_lost(acknowledged: list[int], there: Counter[int]) -> None
     assert not twice, f"{len(twice)} records are there twice, the first is {twice[0]}"
 
 
-def test_the_faults_are_the_same_for_the_same_seed() -> None:
+def test_faults_are_determined_by_the_seed() -> None:
     faults = draw_faults(7, FAULTS)
     assert faults == draw_faults(7, FAULTS)
     assert faults != draw_faults(8, FAULTS)
@@ -88,7 +88,7 @@ def seed() -> int:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("make", ["kafka", "ours"])
-def test_the_same_faults_on_both_makes(
+def test_the_same_faults_on_our_and_on_kafkas_controllers(
     kafka: KafkaInstallation, tmp_path: Path, seed: int, reports: dict[Make, Report], make: Make
 ) -> None:
     """No record is lost on either, and no message waits longer with our controllers than with Kafka's.

@@ -138,7 +138,7 @@ def cluster(
 
 
 @pytest.mark.parametrize("upset", UPSETS, ids=lambda upset: upset.__name__)
-def test_nothing_is_lost_and_errors_are_kafkas(
+def test_no_acknowledged_change_is_lost_and_clients_see_only_kafkas_errors(
     cluster: BrokerCluster, kafkas_errors: dict[str, Errors], upset: Upset
 ) -> None:
     seen = errors_during(cluster, upset)

@@ -19,7 +19,7 @@ BLOCKS = 40
 """Of 512 bytes: the largest file that the system lets the node write, which stands for the full disk."""
 
 
-def test_a_node_with_a_full_disk_reports_that_and_has_lost_nothing(tmp_path: Path) -> None:
+def test_a_node_with_a_full_disk_stops_with_an_error_and_loses_no_record(tmp_path: Path) -> None:
     layout = QuorumLayout(tmp_path, CLUSTER_ID, {1: free_ports(1)[0]})
     our_format(layout)
     serve = our_controller(layout)

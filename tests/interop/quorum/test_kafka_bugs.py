@@ -56,7 +56,7 @@ REAL, SCRIPTED, ADDED = (ReplicaKey(node, Uuid(bytes([node]) * 16)) for node in 
         pytest.param("ours", {1, 2, 3}, [{1, 2, 3}, {1, 3}], id="ours"),
     ],
 )
-def test_a_voter_set_in_the_place_of_what_was_truncated(
+def test_a_voter_set_replaces_a_truncated_record_at_the_same_offset(
     kafka: KafkaInstallation, tmp_path: Path, make: Make, believed: set[int], sets: list[set[int]]
 ) -> None:
     """A follower truncates five records and gets two in their place; the second of these adds a third voter. Then the
@@ -84,7 +84,7 @@ def test_a_voter_set_in_the_place_of_what_was_truncated(
 
 
 @BOTH
-def test_a_leader_that_lost_its_disk_is_named_as_leader_by_the_others(
+def test_a_leader_with_a_lost_disk_is_still_reported_as_leader_by_its_followers(
     kafka: KafkaInstallation, tmp_path: Path, make: Make
 ) -> None:
     """The leader comes back with an empty disk while the others still follow its old epoch. Kafka's process ends, and
@@ -104,7 +104,9 @@ def test_a_leader_that_lost_its_disk_is_named_as_leader_by_the_others(
 
 
 @BOTH
-def test_a_voter_with_an_uncommitted_removal_is_needed(kafka: KafkaInstallation, tmp_path: Path, make: Make) -> None:
+def test_an_uncommitted_removal_does_not_stop_a_voter_from_campaigning(
+    kafka: KafkaInstallation, tmp_path: Path, make: Make
+) -> None:
     """Of two voters the leader removes the other, and is lost before the removal is committed. The removed voter has
     the record, and campaigns; Kafka's does not.
     """
@@ -117,7 +119,7 @@ def test_a_voter_with_an_uncommitted_removal_is_needed(kafka: KafkaInstallation,
 
 
 @BOTH
-def test_a_voter_that_does_not_know_its_addition_yet_is_asked_for_a_pre_vote(
+def test_a_voter_without_the_record_of_its_addition_answers_a_pre_vote(
     kafka: KafkaInstallation, tmp_path: Path, make: Make
 ) -> None:
     """The voter has heard a leader that is lost now, and is no voter by its own log. Kafka's refuses for ever."""
@@ -140,7 +142,9 @@ def test_a_voter_that_does_not_know_its_addition_yet_is_asked_for_a_pre_vote(
 
 
 @BOTH
-def test_the_voters_before_the_first_record_of_a_log(kafka: KafkaInstallation, tmp_path: Path, make: Make) -> None:
+def test_voters_of_the_snapshot_count_after_the_first_voters_record_is_truncated(
+    kafka: KafkaInstallation, tmp_path: Path, make: Make
+) -> None:
     """A snapshot ends at an uncommitted change of the voters, which is then truncated. Kafka's node has forgotten the
     voters before that change, and does not campaign although only this node can be elected.
     """

@@ -115,7 +115,7 @@ def wait_for(nodes: MixedQuorum, voters: set[int], observers: set[int]) -> None:
     nodes.wait_until_agreed()
 
 
-def test_ours_are_added_to_kafkas(kafka: KafkaInstallation, tmp_path: Path) -> None:
+def test_our_nodes_are_added_as_voters_to_kafkas_quorum(kafka: KafkaInstallation, tmp_path: Path) -> None:
     """By command and by auto-join; Kafka's leader is removed, and comes back as a follower of ours."""
     with begun_by(kafka, tmp_path, "kafka") as nodes:
         wait_for(nodes, {FIRST, JOINING}, {ADDED})
@@ -133,7 +133,7 @@ def test_ours_are_added_to_kafkas(kafka: KafkaInstallation, tmp_path: Path) -> N
 
 
 @pytest.mark.soak
-def test_kafkas_are_added_to_ours(kafka: KafkaInstallation, tmp_path: Path) -> None:
+def test_kafkas_nodes_are_added_as_voters_to_our_quorum(kafka: KafkaInstallation, tmp_path: Path) -> None:
     """By Kafka's tool and by auto-join; our leader is removed, and comes back as a follower of Kafka's."""
     with begun_by(kafka, tmp_path, "ours") as nodes:
         wait_for(nodes, {FIRST, JOINING}, {ADDED})
@@ -150,7 +150,7 @@ def test_kafkas_are_added_to_ours(kafka: KafkaInstallation, tmp_path: Path) -> N
 
 @pytest.mark.soak
 @pytest.mark.parametrize("make", ["ours", "kafka"])
-def test_each_make_is_added_to_the_other_in_the_release_before(
+def test_voters_of_each_make_are_added_with_kafka_3_9(
     older_kafka: KafkaInstallation, tmp_path: Path, make: Make
 ) -> None:
     """Kafka 3.9 has dynamic quorums, without auto-join."""
@@ -180,7 +180,7 @@ def upgrade_with_kafkas(kafka: KafkaInstallation, nodes: MixedQuorum) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("upgrade", [upgrade_with_ours, upgrade_with_kafkas])
 @pytest.mark.parametrize("leading", ["ours", "kafka"])
-def test_a_static_quorum_of_both_makes_becomes_dynamic(
+def test_a_static_quorum_of_both_makes_is_upgraded_to_a_dynamic_one(
     kafka: KafkaInstallation,
     tmp_path: Path,
     leading: Make,
@@ -214,7 +214,7 @@ def test_a_static_quorum_of_both_makes_becomes_dynamic(
 
 @pytest.mark.soak
 @pytest.mark.parametrize("make", ["kafka", "ours"])
-def test_a_quorum_waits_for_a_lost_voter_that_it_is_left_with(
+def test_no_leader_is_elected_until_the_voter_that_a_majority_needs_returns(
     kafka: KafkaInstallation, tmp_path: Path, make: Make
 ) -> None:
     """A leader of either make removes a voter while another one is down, and then there is no leader until that voter

@@ -35,7 +35,9 @@ ACTIVE = "Becoming the active controller"
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.words)
-def test_kafkas_controller_ends_on_the_same_log(fault: Fault, kafka: KafkaInstallation, tmp_path: Path) -> None:
+def test_kafkas_controller_reacts_to_each_fault_as_recorded(
+    fault: Fault, kafka: KafkaInstallation, tmp_path: Path
+) -> None:
     """The only voter begins with this log; where we are stricter, it becomes active."""
     layout = QuorumLayout(tmp_path, CLUSTER_ID, {1: free_ports(1)[0]}, QUIET)
     layout.log_dir(1).mkdir()

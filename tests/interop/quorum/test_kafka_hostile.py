@@ -101,7 +101,7 @@ ASTRAY = {
 
 
 @pytest.mark.parametrize("sent", (BAD | ASTRAY).values(), ids=(BAD | ASTRAY).keys())
-def test_the_reaction_is_kafkas(ours: Nodes, theirs: Nodes, sent: bytes) -> None:
+def test_hostile_requests_get_kafkas_answer_and_connection_state(ours: Nodes, theirs: Nodes, sent: bytes) -> None:
     """The same answer or none, and the same verdict on the connection; both leaders lead on."""
     leaders = leader_of(ours.layout), leader_of(theirs.layout)
     expected = reaction(theirs.layout.ports[1], sent)
@@ -110,7 +110,7 @@ def test_the_reaction_is_kafkas(ours: Nodes, theirs: Nodes, sent: bytes) -> None
     assert set_client_metrics(ours.layout.ports[leaders[0]], "after", metrics=f"{len(sent)}") is Error.NONE
 
 
-def test_a_leader_without_a_known_address_harms_nothing(tmp_path: Path) -> None:
+def test_begin_quorum_epoch_without_a_leader_endpoint_ends_no_node(tmp_path: Path) -> None:
     """Such a BeginQuorumEpoch ends Apache Kafka's process; ours answers, goes on, and elects another leader."""
     layout = layout_in(tmp_path)
     our_format(layout)

@@ -74,7 +74,7 @@ def has_written(layout: QuorumLayout, node: int, number: int) -> bool:
         pytest.param((1, 2), OLDER_VERSION, "3.9-IV0", id="ours-takes-older", marks=pytest.mark.soak),
     ],
 )
-def test_an_empty_node_takes_the_snapshot_of_the_other_make(
+def test_an_empty_node_fetches_the_snapshot_of_a_leader_of_the_other_make(
     kafka: KafkaInstallation, tmp_path: Path, of_kafka: tuple[int, ...], version: str, release: str | None
 ) -> None:
     """Node 3 loses its disk while nodes 1 and 2, of the other make, go on; one of them leads, as they have the log."""

@@ -86,7 +86,9 @@ def value_of(files: list[Path], name: str) -> list[str]:
     return found
 
 
-def test_a_real_quorum_goes_on_under_ours_and_then_under_its_own(kafka: KafkaInstallation, tmp_path: Path) -> None:
+def test_logs_of_kafkas_quorum_continue_under_our_nodes_and_under_kafkas_again(
+    kafka: KafkaInstallation, tmp_path: Path
+) -> None:
     """Elect in a higher epoch, keep what a majority held, commit more; then Kafka does the same with ours."""
     layout = unpacked(tmp_path)
     held = held_by_majority(layout)

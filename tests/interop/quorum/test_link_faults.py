@@ -334,7 +334,7 @@ def is_kafkas(finding: Finding, history: History, nodes: MixedQuorum) -> bool:
         pytest.param((2, 3), SOAK_SECONDS, id="two-of-kafkas-long", marks=pytest.mark.soak),
     ],
 )
-def test_a_quorum_keeps_its_promises(
+def test_invariants_hold_under_link_faults(
     kafka: KafkaInstallation, tmp_path: Path, of_kafka: tuple[int, ...], seconds: int
 ) -> None:
     nodes = quorum(kafka, tmp_path, of_kafka, LINGER_0)
@@ -349,7 +349,7 @@ BOTH: Final = [pytest.param((3,), id="two-of-ours"), pytest.param((2, 3), id="tw
 
 @pytest.mark.soak
 @pytest.mark.parametrize("of_kafka", BOTH)
-def test_a_quorum_with_voters_that_come_and_go_keeps_its_promises(
+def test_invariants_hold_under_link_faults_while_voters_change(
     kafka: KafkaInstallation, tmp_path: Path, of_kafka: tuple[int, ...]
 ) -> None:
     """Votes are taken away, also the leader's, and disks are lost; all nodes join again by themselves."""
@@ -362,7 +362,7 @@ def test_a_quorum_with_voters_that_come_and_go_keeps_its_promises(
 
 @pytest.mark.soak
 @pytest.mark.parametrize("of_kafka", BOTH)
-def test_a_quorum_with_snapshots_keeps_its_promises(
+def test_invariants_hold_under_link_faults_with_snapshots(
     kafka: KafkaInstallation, tmp_path: Path, of_kafka: tuple[int, ...]
 ) -> None:
     """The log is gone where a node that comes back would go on: it takes snapshots of the other make, too."""

@@ -10,7 +10,7 @@ from real_kafka import layout_in, running
 from wire import leader_of
 
 
-def test_registrations_do_not_cost_the_leader_its_place(tmp_path: Path) -> None:
+def test_controller_registrations_do_not_depose_the_leader(tmp_path: Path) -> None:
     """A registration is committed by the fetches of the nodes that wait for its answer: no fetch may be queued behind.
 
     (Answers leave a connection in the order of their requests, so each node asks over a connection of its own.)

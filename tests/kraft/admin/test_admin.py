@@ -55,7 +55,7 @@ def metrics(
     )
 
 
-async def test_it_describes_the_quorum(autojump_clock: trio.testing.MockClock) -> None:
+async def test_client_describes_the_quorum(autojump_clock: trio.testing.MockClock) -> None:
     async with Cluster(controllers=3, seed=1) as cluster, cluster.admin() as admin:
         leader = await cluster.leader()
         described = await admin.describe_cluster()
@@ -80,7 +80,7 @@ async def test_a_thousand_changes_are_pipelined(autojump_clock: trio.testing.Moc
 
 
 @pytest.mark.parametrize("seed", [2, 3])
-async def test_a_quorum_left_alone_keeps_its_leader(autojump_clock: trio.testing.MockClock, seed: int) -> None:
+async def test_an_idle_quorum_keeps_its_leader(autojump_clock: trio.testing.MockClock, seed: int) -> None:
     """Controllers register with the active one, which answers once that is committed: were their fetches to stand in a
     queue behind it they would lose their leader. With these seeds they once did.
     """
@@ -93,7 +93,7 @@ async def test_a_quorum_left_alone_keeps_its_leader(autojump_clock: trio.testing
         assert after.high_watermark > before.high_watermark + 100
 
 
-async def test_it_follows_the_leader(autojump_clock: trio.testing.MockClock) -> None:
+async def test_client_finds_the_new_leader_after_a_failover(autojump_clock: trio.testing.MockClock) -> None:
     async with Cluster(controllers=3, seed=3) as cluster, cluster.admin() as admin:
         leader = await cluster.leader()
         await admin.alter_configs([metrics("before", "1000")])
@@ -128,7 +128,9 @@ async def test_without_controllers_the_error_names_the_addresses(autojump_clock:
     assert "absent:1" in str(caught.value.hint)
 
 
-async def test_the_error_of_the_block_is_raised_as_it_is(autojump_clock: trio.testing.MockClock) -> None:
+async def test_an_error_in_the_with_block_is_raised_without_an_exception_group(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     """Not in an exception group, which no `except` of a caller would match."""
     with pytest.raises(KeyError):
         async with open_admin([Endpoint("x", 1)], transport=MemoryTransport(MemoryNetwork(1), host="me")):
@@ -223,7 +225,7 @@ async def run_scripted(
     return controllers[0], controllers[1], client
 
 
-async def test_a_controller_that_is_not_active_any_more_is_left(autojump_clock: trio.testing.MockClock) -> None:
+async def test_client_leaves_a_controller_that_is_no_longer_active(autojump_clock: trio.testing.MockClock) -> None:
     async with trio.open_nursery() as nursery:
         first, second, client = await run_scripted(nursery, MemoryNetwork(1), active=1)
         first.errors = [Error.NOT_CONTROLLER]
@@ -253,7 +255,7 @@ async def test_a_quorum_is_dynamic_when_its_voters_have_directories(
         nursery.cancel_scope.cancel()
 
 
-async def test_a_voter_to_be_that_a_new_leader_has_not_heard_of_is_waited_for(
+async def test_add_voter_waits_until_the_new_leader_knows_the_replica(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     async with trio.open_nursery() as nursery:
@@ -299,7 +301,9 @@ async def test_a_voter_that_a_majority_needs_is_removed_only_by_force(
         ((90_000,), 1, ()),
     ],
 )
-def test_voters_missing_for_a_majority(caught_up_ms: tuple[int, ...], removed: int, missing: tuple[int, ...]) -> None:
+def test_needed_voters_of_a_majority_are_counted(
+    caught_up_ms: tuple[int, ...], removed: int, missing: tuple[int, ...]
+) -> None:
     """Of the voters 1, 2, … one is removed; a state that a leader of an old release omits counts against no voter."""
     voters = tuple(
         ReplicaDescription(
@@ -311,7 +315,7 @@ def test_voters_missing_for_a_majority(caught_up_ms: tuple[int, ...], removed: i
     assert tuple(one.id for one in missing_without(quorum, removed, Uuid.ZERO)) == missing
 
 
-async def test_the_error_of_the_active_controller_is_reported_and_not_absent_controllers(
+async def test_the_active_controllers_error_is_reported_before_those_of_absent_controllers(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     """Each time that the leader answers "not now", the client asks all controllers for the leader, also those down."""
@@ -338,7 +342,7 @@ async def test_two_resources_go_in_one_request(autojump_clock: trio.testing.Mock
         nursery.cancel_scope.cancel()
 
 
-async def test_an_error_that_time_does_not_cure_ends_at_once(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_permanent_error_is_not_retried(autojump_clock: trio.testing.MockClock) -> None:
     async with trio.open_nursery() as nursery:
         first, _, client = await run_scripted(nursery, MemoryNetwork(1), active=1)
         first.errors = [Error.CLUSTER_AUTHORIZATION_FAILED]

@@ -82,7 +82,7 @@ def test_a_broker_that_cannot_register_gives_up() -> None:
         agent.poll(500)
 
 
-def test_a_heartbeat_of_a_former_life_changes_nothing_for_the_broker() -> None:
+def test_a_stale_broker_epoch_in_a_heartbeat_does_not_make_the_broker_register() -> None:
     """As Kafka's, the broker does not register by itself: it goes on with its epoch until a restart."""
     agent = started()
     heartbeat(agent, 3000)
@@ -107,13 +107,13 @@ def test_a_controlled_shutdown_is_waited_for() -> None:
     assert agent.poll(10_000) == []
 
 
-def test_without_a_controlled_shutdown_a_broker_just_goes() -> None:
+def test_a_broker_without_controlled_shutdown_stops_at_once() -> None:
     agent = started(controlled_shutdown=False)
     agent.begin_shutdown(1500)
     assert agent.may_stop
 
 
-def test_the_metadata_at_which_directories_come_makes_a_broker_register_again() -> None:
+def test_a_broker_registers_its_directories_at_the_metadata_version_that_has_them() -> None:
     """With the same incarnation, which keeps its epoch; and only once for what it has seen."""
     agent = started()
     registration = records.RegisterBrokerRecord(
@@ -217,13 +217,13 @@ def test_a_follower_that_fetches_enters_the_isr_in_the_incarnation_that_fetched(
 
 
 @pytest.mark.parametrize("broker_epoch", [49, 51])
-def test_another_incarnation_than_the_registered_one_does_not_enter(broker_epoch: int) -> None:
+def test_a_fetch_of_an_unregistered_incarnation_does_not_expand_the_isr(broker_epoch: int) -> None:
     agent = leading((101,))
     assert fetch(agent, 1100, broker_epoch=broker_epoch) is Error.NONE
     assert change(agent, 1100) is None
 
 
-def test_a_fenced_broker_does_not_enter_until_it_is_unfenced() -> None:
+def test_a_fenced_follower_enters_the_isr_only_after_it_is_unfenced() -> None:
     agent = leading((101,))
     commit(agent, records.BrokerRegistrationChangeRecord(broker_id=102, broker_epoch=50, fenced=1))
     fetch(agent, 1100)
@@ -233,7 +233,7 @@ def test_a_fenced_broker_does_not_enter_until_it_is_unfenced() -> None:
     assert change(agent, 1200) is not None
 
 
-def test_a_follower_that_is_silent_for_too_long_leaves_the_isr() -> None:
+def test_a_follower_beyond_replica_lag_time_leaves_the_isr() -> None:
     agent = leading((101, 102))
     fetch(agent, 5000)
     assert change(agent, 1000 + LAG_MS // 2) is None
@@ -251,7 +251,7 @@ def test_an_older_or_newer_leader_epoch_is_refused() -> None:
     assert fetch(agent, 1100, leader_epoch=1) is Error.NONE
 
 
-def test_refusals_of_a_change_mean_what_they_mean_in_kafka() -> None:
+def test_errors_of_alter_partition_are_handled_as_in_kafka() -> None:
     """Ineligible: back to what is committed. Out of date: wait for the metadata. Not the controller: ask again."""
     agent = leading((101,))
     fetch(agent, 1100)
@@ -274,7 +274,7 @@ def test_refusals_of_a_change_mean_what_they_mean_in_kafka() -> None:
     assert asked.topics[0].partitions[0].partition_epoch == 1
 
 
-def test_clearing_eligible_leaders_raises_epochs_without_naming_the_partition() -> None:
+def test_clear_elr_record_raises_partition_epochs_of_unnamed_partitions() -> None:
     """A leader that overlooks it is out of date for ever: each of its changes is refused."""
     agent = leading((101,))
     commit(
@@ -289,7 +289,7 @@ def test_clearing_eligible_leaders_raises_epochs_without_naming_the_partition() 
     assert asked.topics[0].partitions[0].partition_epoch == 2
 
 
-def test_a_deposed_leader_leads_no_more_and_follows() -> None:
+def test_a_deposed_partition_leader_becomes_a_follower() -> None:
     agent = leading((101, 102))
     commit(agent, records.PartitionChangeRecord(partition_id=0, topic_id=TOPIC, leader=102))
     sends = agent.poll(1100)
@@ -302,7 +302,7 @@ def test_a_deposed_leader_leads_no_more_and_follows() -> None:
     assert fetch(agent, 1200, leader_epoch=1) is Error.NOT_LEADER_OR_FOLLOWER
 
 
-def test_a_removed_topic_takes_its_replicas_along() -> None:
+def test_a_removed_topic_removes_its_replicas() -> None:
     agent = leading((101, 102))
     commit(agent, records.RemoveTopicRecord(topic_id=TOPIC))
     agent.poll(1100)
@@ -313,7 +313,7 @@ def test_a_removed_topic_takes_its_replicas_along() -> None:
 # Directories
 
 
-def test_a_replica_without_a_directory_gets_the_emptiest_and_this_is_reported() -> None:
+def test_a_replica_without_a_directory_is_assigned_to_the_emptiest_one() -> None:
     agent = started(directories=(ONE, Uuid(b"3" * 16)))
     commit(
         agent,
@@ -331,7 +331,7 @@ def test_a_replica_without_a_directory_gets_the_emptiest_and_this_is_reported() 
     assert only(agent.poll(5000), ASSIGNMENTS) is None
 
 
-def test_a_lost_directory_is_reported_and_what_was_in_it_is_led_no_more() -> None:
+def test_a_failed_directory_is_reported_and_its_partitions_lose_leadership() -> None:
     agent = leading((101, 102))
     heartbeat(agent, 3000)
     agent.on_answer(HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False), 3001)
@@ -343,7 +343,7 @@ def test_a_lost_directory_is_reported_and_what_was_in_it_is_led_no_more() -> Non
 # The clean end
 
 
-def test_a_clean_end_counts_once_and_only_if_every_directory_says_so() -> None:
+def test_a_clean_shutdown_counts_once_and_needs_the_marker_in_each_directory() -> None:
     disk = MemoryDisk()
     for path in ("/a", "/b"):
         disk.mkdir(path)
@@ -355,7 +355,7 @@ def test_a_clean_end_counts_once_and_only_if_every_directory_says_so() -> None:
     assert take_clean_shutdown(disk, ("/a", "/b")) == -1
 
 
-def test_a_fork_goes_on_as_its_original_does() -> None:
+def test_a_fork_of_an_agent_behaves_as_its_original() -> None:
     facts_of = FactsOf()
     agent = leading((101,))
     fork = forked(agent)

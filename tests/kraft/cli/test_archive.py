@@ -121,7 +121,7 @@ def check_sound(disk: MemoryDisk | OsDisk, to: str = TO) -> None:
 
 
 @pytest.mark.parametrize("cluster", ["static3", "dynamic3", "failover", "old39"])
-def test_all_nodes_of_a_real_cluster_into_one_archive(cluster: str, tmp_path: Path) -> None:
+def test_logs_of_all_nodes_merge_into_one_archive(cluster: str, tmp_path: Path) -> None:
     """The logs merge, as controllers and brokers hold one log; the archive equals the longest log."""
     name, prefix = ("static3", "nodes") if cluster == "static3" else ("clusters", f"{cluster}/nodes")
     nodes = sorted(unpack(name, prefix, tmp_path / "nodes").iterdir())
@@ -146,7 +146,7 @@ def test_all_nodes_of_a_real_cluster_into_one_archive(cluster: str, tmp_path: Pa
     assert {path: path.read_bytes() for path in (tmp_path / "nodes").rglob("*") if path.is_file()} == before
 
 
-def test_segments_of_a_single_source_are_its_files(tmp_path: Path) -> None:
+def test_an_archive_of_one_source_equals_its_segment_files(tmp_path: Path) -> None:
     node = unpack("static3", "nodes/c1", tmp_path / "c1") / "__cluster_metadata-0"
     archive = open_archive(OsDisk(), str(tmp_path / "archive"))
     archive.add(open_source(OsDisk(), str(node)), now_ms=0)
@@ -182,7 +182,7 @@ def test_damage_in_a_source_ends_the_archive_before_it(case: str, tmp_path: Path
 
 @settings(max_examples=150)
 @given(st.lists(st.sampled_from(["append", "commit", "leader", "cut", "snapshot", "forget", "look"]), max_size=40))
-def test_a_node_that_writes_cuts_and_forgets(actions: list[str]) -> None:
+def test_an_archive_follows_appends_truncations_and_retention(actions: list[str]) -> None:
     """The archive is always a prefix of the node's former log; overwritten records are reported and kept aside."""
     disk = MemoryDisk()
     writer = Writer(disk)
@@ -219,7 +219,7 @@ def test_a_node_that_writes_cuts_and_forgets(actions: list[str]) -> None:
             check_sound(disk)
 
 
-def test_a_tail_that_a_later_leader_overwrote() -> None:
+def test_the_archive_drops_a_tail_that_a_later_leader_overwrote() -> None:
     disk = MemoryDisk()
     writer = Writer(disk)
     writer.append(10)
@@ -242,7 +242,7 @@ def test_a_tail_that_a_later_leader_overwrote() -> None:
     assert add(disk).superseded is None
 
 
-def test_what_is_committed_is_never_given_up() -> None:
+def test_a_log_that_overwrites_committed_records_is_refused() -> None:
     """A log that overwrites records below a snapshot is not this cluster's, or damaged."""
     disk = MemoryDisk()
     writer = Writer(disk)
@@ -259,7 +259,7 @@ def test_what_is_committed_is_never_given_up() -> None:
     assert archived(disk) == before
 
 
-def test_a_dead_leaders_tail_is_not_taken() -> None:
+def test_the_uncommitted_tail_of_a_deposed_leader_is_not_archived() -> None:
     """Two nodes: one holds what the leader of the later epoch wrote, the other still what was overwritten by it."""
     disk = MemoryDisk()
     writers = [Writer(disk, "c1/log"), Writer(disk, "c2/log")]
@@ -275,7 +275,7 @@ def test_a_dead_leaders_tail_is_not_taken() -> None:
     assert (archived(disk), added.batches) == (before, 0)
 
 
-def test_equal_epochs_that_differ_are_refused() -> None:
+def test_different_records_of_one_epoch_are_refused() -> None:
     disk = MemoryDisk()
     Writer(disk, "c1/log").append(5)
     Writer(disk, "c2/log").append(5, size=21)
@@ -306,7 +306,7 @@ def test_a_gap_is_refused_and_filled_by_another_source() -> None:
     check_sound(disk)
 
 
-def test_older_history_of_another_source_comes_before() -> None:
+def test_older_records_of_another_source_are_prepended() -> None:
     disk = MemoryDisk()
     first, second = Writer(disk, "c1/log"), Writer(disk, "c2/log")
     for writer in (first, second):
@@ -337,7 +337,7 @@ def test_a_log_that_begins_above_0_needs_a_checkpoint() -> None:
         add(disk)
 
 
-def test_a_source_that_has_nothing_yet_is_no_failure() -> None:
+def test_a_source_without_new_records_is_accepted() -> None:
     """A voter that was just formatted; and a log that goes on exactly where the archive ends."""
     disk = MemoryDisk()
     first = Writer(disk, "c1/log")
@@ -400,7 +400,7 @@ def test_another_nodes_damaged_snapshot_is_reported_and_not_compared(byte: int) 
     check_sound(disk)
 
 
-def test_an_epoch_that_no_checksum_covers() -> None:
+def test_a_flipped_bit_in_the_epoch_of_a_batch_is_found_by_the_epoch_checkpoint() -> None:
     """A flipped bit in the epoch of a batch leaves its CRC right; the node's own list of epochs gives it away."""
     disk = MemoryDisk()
     writer = Writer(disk)
@@ -458,7 +458,7 @@ class BusyDisk(MemoryDisk):
 
 @pytest.mark.parametrize("cut_to", [4, 10, 16])
 @pytest.mark.parametrize("forget", [False, True])
-def test_a_log_that_changes_under_the_reader_is_never_mixed(cut_to: int, forget: bool) -> None:
+def test_records_from_before_and_after_a_truncation_are_never_mixed(cut_to: int, forget: bool) -> None:
     """Before each single read the node cuts its log and writes other batches of the same sizes."""
     outcomes = set()
     for at in range(1, 40):
@@ -516,7 +516,7 @@ def story(disk: MemoryDisk, writer: Writer, archive: Archive) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_power_failure_anywhere(seed: int) -> None:
+def test_a_power_failure_at_any_operation_loses_no_archived_record(seed: int) -> None:
     """After each disk operation: what was acknowledged is there, all of it is sound, and the next run completes it."""
     operations = 0
     crashed = True
@@ -562,7 +562,7 @@ def test_two_writers_exclude_each_other() -> None:
     open_archive(disk, TO).close()
 
 
-def test_nothing_happens_outside_of_the_archive() -> None:
+def test_nothing_outside_the_archive_is_written() -> None:
     """No write, no lock, no rename in the source, whatever is done."""
     disk = MemoryDisk()
     writer = Writer(disk)
@@ -590,7 +590,7 @@ def sound_archive() -> MemoryDisk:
     return disk
 
 
-def test_every_flipped_byte_is_noticed() -> None:
+def test_verify_reports_each_flipped_byte() -> None:
     disk = sound_archive()
     rng = Random(3)
     for name in disk.list(TO):
@@ -607,7 +607,7 @@ def test_every_flipped_byte_is_noticed() -> None:
 
 
 @pytest.mark.parametrize("suffix", [".log", ".checkpoint"])
-def test_a_missing_file_is_noticed(suffix: str) -> None:
+def test_verify_reports_a_missing_file(suffix: str) -> None:
     disk = sound_archive()
     name = next(name for name in disk.list(TO) if name.endswith(suffix))
     disk.remove(f"{TO}/{name}")
@@ -616,7 +616,7 @@ def test_a_missing_file_is_noticed(suffix: str) -> None:
         open_archive(disk, TO)
 
 
-def test_a_changed_archive_does_not_grow() -> None:
+def test_a_damaged_last_segment_is_not_extended() -> None:
     """The last segment of an archive is read before anything is written behind that segment."""
     disk = sound_archive()
     name = next(name for name in reversed(disk.list(TO)) if name.endswith(".log"))
@@ -629,7 +629,7 @@ def test_a_changed_archive_does_not_grow() -> None:
         add(disk)
 
 
-def test_strange_files_are_noticed_and_manifests_checked() -> None:
+def test_verify_reports_unknown_files_and_invalid_manifests() -> None:
     disk = sound_archive()
     disk.open(f"{TO}/{777:020d}.log", create=True).append(b"")
     (damage,) = verify_archive(disk, TO).damages
@@ -643,7 +643,7 @@ def test_strange_files_are_noticed_and_manifests_checked() -> None:
 # -------------------------------------------------------------------------------------------------------- the command
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_archive_command_prints_its_summary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     nodes = unpack("static3", "nodes", tmp_path / "nodes")
     to = str(tmp_path / "archive")
     done = run(capsys, "archive", "--from", str(nodes / "c1"), "--from", str(nodes / "c3"), "--to", to, "--verify")
@@ -674,7 +674,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         (["--to", "full", "--from", "full"], 2, "the archive would lie inside the source"),
     ],
 )
-def test_what_the_command_refuses(
+def test_archive_command_refuses_invalid_arguments(
     words: list[str], code: int, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -687,7 +687,7 @@ def test_what_the_command_refuses(
     assert "\nhint: " in done.err
 
 
-def test_following_until_sigterm(tmp_path: Path) -> None:
+def test_archive_follow_ends_cleanly_on_sigterm(tmp_path: Path) -> None:
     """A process follows a log that grows; SIGTERM ends it with everything on the disk."""
     log = MetadataLog.open(OsDisk(), str(tmp_path / "node"), segment_bytes=SEGMENT_BYTES, segment_ms=10**12)
     log.append(build_batch(0, 1, 1, [b"first"]))

@@ -336,7 +336,9 @@ def test_users(ask: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
         (("features", "upgrade", "--feature", "metadata.version=9.9"), "neither a level nor a release"),
     ],
 )
-def test_misuse_is_explained(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], complaint: str) -> None:
+def test_invalid_arguments_are_explained(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], complaint: str
+) -> None:
     done = run(capsys, *words, "--bootstrap-controller", "127.0.0.1:9")
     assert (done.code, done.out) == (2, "")
     assert complaint in done.err
@@ -356,7 +358,7 @@ def test_a_file_of_another_kind_is_refused(capsys: pytest.CaptureFixture[str], t
         assert complaint in done.err
 
 
-def test_a_cluster_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unreachable_cluster_is_one_clear_error(capsys: pytest.CaptureFixture[str]) -> None:
     address = f"127.0.0.1:{free_ports(1)[0]}"
     done = run(capsys, "topics", "list", "--bootstrap-controller", address, "--timeout", "0.2")
     assert (done.code, done.out) == (1, "")

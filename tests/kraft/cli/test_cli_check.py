@@ -25,7 +25,7 @@ def test_a_real_quorum_is_reported_as_legal(tmp_path: Path) -> None:
     ]
 
 
-def test_a_broken_promise_is_reported_and_ends_with_1(tmp_path: Path) -> None:
+def test_a_violated_invariant_is_reported_with_exit_code_1(tmp_path: Path) -> None:
     nodes = unpack("clusters", "failover/nodes", tmp_path)
     quorum_state = nodes / "c1" / "__cluster_metadata-0" / "quorum-state"
     state = json.loads(quorum_state.read_text())
@@ -39,7 +39,7 @@ def test_a_broken_promise_is_reported_and_ends_with_1(tmp_path: Path) -> None:
     assert finding["where"] == f"node 1 ({nodes / 'c1'})"
 
 
-def test_what_is_no_log_directory_is_refused(tmp_path: Path) -> None:
+def test_a_path_that_is_no_log_directory_is_refused(tmp_path: Path) -> None:
     found = CliRunner().invoke(check_command, [str(tmp_path)])
     assert isinstance(found.exception, MetadataLogError)
     assert report(found.exception) == 1

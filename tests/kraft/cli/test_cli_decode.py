@@ -112,14 +112,14 @@ def test_an_unknown_record_type_survives_if_asked() -> None:
         ('{"kind": "message", "name": "VoteRequest", "version": -1, "hex": "00"}', "has no version -1"),
     ],
 )
-def test_lines_that_ask_nothing(line: str, what: str) -> None:
+def test_invalid_lines_are_answered_with_an_error_each(line: str, what: str) -> None:
     """One bad line must not end a run over a million good ones."""
     found = answer(line)
     assert found["ok"] is False
     assert what in found["detail"]
 
 
-def test_what_can_only_be_read() -> None:
+def test_tagged_fields_in_any_order_are_read_and_not_written() -> None:
     """Kafka reads unknown tagged fields in any order and refuses to write them so."""
     assert ask(kind="record", name="TopicRecord", version=0, hex="01" + "00" * 16 + "02" + "0501ff" + "0401ff") == {
         "ok": True,
@@ -134,7 +134,7 @@ def test_lines_in_lines_out() -> None:
     assert (first["name"], first["json"], second["ok"], result.exit_code) == ("NoOpRecord", {}, False, 0)
 
 
-def test_one() -> None:
+def test_a_single_message_is_decoded_from_an_argument() -> None:
     printed = json.loads(decode("TopicRecord", "0", "04666f6fca2cf8e1f34a4abca66e2f2a5d1d1e1f00").stdout)
     assert printed == {"name": "foo", "topicId": "yiz44fNKSrymbi8qXR0eHw"}
     assert json.loads(decode("frame", "-", stdin="01 14 00 00\n").stdout)["type"] == "NoOpRecord"
@@ -152,7 +152,7 @@ def test_one() -> None:
         (["ApiVersionsRequest", "0", "00"], CommandFailed, "1 bytes are left"),
     ],
 )
-def test_what_is_wrong_is_named(words: list[str], error: type[Exception], what: str) -> None:
+def test_invalid_decode_questions_name_the_problem(words: list[str], error: type[Exception], what: str) -> None:
     raised = decode(*words).exception
     assert type(raised) is error
     assert what in f"{raised} {getattr(raised, 'hint', '')}"

@@ -48,7 +48,7 @@ def test_a_snapshot_is_the_log_up_to_its_offset(capsys: pytest.CaptureFixture[st
     assert json_of(diff(capsys, nodes / "c1" / SNAPSHOT, f"{nodes / 'c1'}@4500", "--json")) != []
 
 
-def test_two_moments(capsys: pytest.CaptureFixture[str], nodes: Path) -> None:
+def test_changes_between_two_offsets_are_listed(capsys: pytest.CaptureFixture[str], nodes: Path) -> None:
     """A broker comes back that was the last known leader of partitions without a leader."""
     lines = diff(capsys, f"{nodes / 'c1'}@4100", "@4200").out.splitlines()
     assert lines[2:6] == [
@@ -67,7 +67,7 @@ def test_two_moments(capsys: pytest.CaptureFixture[str], nodes: Path) -> None:
     assert json_of(diff(capsys, f"{nodes / 'c1'}@2026-11-21T08:15:00Z", "@1558", "--json")) == []
 
 
-def test_what_is_added_and_what_goes(capsys: pytest.CaptureFixture[str], nodes: Path) -> None:
+def test_added_and_removed_entries_are_marked(capsys: pytest.CaptureFixture[str], nodes: Path) -> None:
     lines = diff(capsys, f"{nodes / 'c1'}@120", "@250", "--only", "acls,quotas,tokens").out.splitlines()
     assert "  + client-id <default>, user catalog: producer_byte_rate 1000000000" in lines
     assert (
@@ -78,7 +78,7 @@ def test_what_is_added_and_what_goes(capsys: pytest.CaptureFixture[str], nodes: 
     assert [line.replace("  -", "  +") for line in back[2:]] == lines[2:]
 
 
-def test_only_some_kinds(capsys: pytest.CaptureFixture[str], nodes: Path) -> None:
+def test_diff_can_be_limited_to_kinds_of_entries(capsys: pytest.CaptureFixture[str], nodes: Path) -> None:
     operands = [f"{nodes / 'c1'}@100", "@5000", "--json"]
     everything = json_of(diff(capsys, *operands))
     kinds = {one["kind"] for one in everything}
@@ -99,14 +99,14 @@ def test_secrets_are_hidden_unless_asked_for(capsys: pytest.CaptureFixture[str],
     }
 
 
-def test_exit_codes(capsys: pytest.CaptureFixture[str], nodes: Path) -> None:
+def test_exit_code_is_1_for_differences_on_request(capsys: pytest.CaptureFixture[str], nodes: Path) -> None:
     operands = [f"{nodes / 'c1'}@100", "@101", "--only", "acls"]
     assert diff(capsys, f"{nodes / 'c1'}@100", "@5000", "--exit-code").code == 1
     assert diff(capsys, f"{nodes / 'c1'}@100", "@5000").code == 0
     assert diff(capsys, *operands, "--exit-code").code == 0
 
 
-def test_a_page(capsys: pytest.CaptureFixture[str], nodes: Path, tmp_path: Path) -> None:
+def test_diff_writes_an_html_page(capsys: pytest.CaptureFixture[str], nodes: Path, tmp_path: Path) -> None:
     pytest.importorskip("jinja2")
     pytest.importorskip("plotly")
     page = tmp_path / "page.html"
@@ -120,7 +120,7 @@ def test_a_page(capsys: pytest.CaptureFixture[str], nodes: Path, tmp_path: Path)
     assert "User:alice" in text
 
 
-def test_damage_is_named(capsys: pytest.CaptureFixture[str], nodes: Path, tmp_path: Path) -> None:
+def test_diff_reports_damage_with_its_position(capsys: pytest.CaptureFixture[str], nodes: Path, tmp_path: Path) -> None:
     done = diff(capsys, damaged("bitflip-middle-batch", tmp_path), f"{nodes / 'c1'}@5270", "--json")
     assert done.code == 1
     assert "byte 32167, offset 5271)" in done.err
@@ -148,7 +148,7 @@ def test_clusters_of_different_releases(capsys: pytest.CaptureFixture[str], node
         (["NODE"], 2, "missing argument 'B'"),
     ],
 )
-def test_what_cannot_be(
+def test_diff_refuses_invalid_arguments(
     capsys: pytest.CaptureFixture[str], nodes: Path, words: list[str], code: int, error: str
 ) -> None:
     done = diff(capsys, *(word.replace("NODE", str(nodes / "c1")) for word in words))

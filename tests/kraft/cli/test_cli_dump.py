@@ -57,7 +57,7 @@ def test_batches(node: Path) -> None:
     )
 
 
-def test_records_are_those_that_kafka_prints(node: Path) -> None:
+def test_dumped_records_equal_kafkas_json(node: Path) -> None:
     """With NoOps and secrets asked for: every record, in Kafka's own JSON form."""
     found = dump_json("--records", "--noop", "--show-secrets", node / SEGMENT)
     wanted = [record for batch in expected(SEGMENT) for record in batch["records"]]
@@ -82,7 +82,7 @@ def test_filters(node: Path) -> None:
     assert text[2:] == ['  5307 ProducerIdsRecord v0 {"brokerId": 103, "brokerEpoch": 3731, "nextProducerId": 5000}']
 
 
-def test_a_range_of_times_includes_both_ends(node: Path) -> None:
+def test_a_time_range_includes_both_ends(node: Path) -> None:
     every = dump_json("--records", "--noop", node / SEGMENT)
     times = sorted({record["timestamp"] for record in every if record["timestamp"] > 0})
     first, last = times[len(times) // 3], times[len(times) // 2]
@@ -93,7 +93,7 @@ def test_a_range_of_times_includes_both_ends(node: Path) -> None:
     assert dump_json("--records", "--noop", "--until", since, node / SEGMENT)[-1]["timestamp"] == first
 
 
-def test_the_old_names_of_a_range_work_and_say_so(node: Path) -> None:
+def test_deprecated_range_options_work_with_a_warning(node: Path) -> None:
     new = dump("--records", "--since", "5300", "--until", "5306", node / SEGMENT)
     old = dump("--records", "--from", "5300", "--to", "5307", node / SEGMENT)
     assert (old.exit_code, old.stdout) == (0, new.stdout)
@@ -198,7 +198,7 @@ def test_unknown_records_are_shown(node: Path) -> None:
     assert set(last["json"]) == {"hex"}
 
 
-def test_a_file_that_goes_away(node: Path) -> None:
+def test_a_file_removed_during_the_dump_is_skipped(node: Path) -> None:
     """A running node removes files between our listing and our reading: no error, and the others are shown."""
     gone = node / "__cluster_metadata-0" / "00000000000000000001-0000000001.checkpoint"
     gone.symlink_to(node / "nowhere")
@@ -253,7 +253,7 @@ def test_a_type_that_is_not_known_has_a_number(node: Path) -> None:
         (["--verify", "--records"], "--verify prints a verdict"),
     ],
 )
-def test_options_that_would_show_nothing(node: Path, options: list[str], what: str) -> None:
+def test_contradictory_options_are_refused(node: Path, options: list[str], what: str) -> None:
     """Better an error than an empty answer that looks like one."""
     with pytest.raises(UsageError, match=what):
         CliRunner().invoke(dump_command, [*options, str(node)], catch_exceptions=False)

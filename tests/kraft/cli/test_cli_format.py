@@ -77,7 +77,7 @@ def test_release_and_features_are_chosen(capsys: pytest.CaptureFixture[str], tmp
     assert levels(tmp_path / "log") == {"metadata.version": 25, "transaction.version": 1}
 
 
-def test_a_formatted_directory_is_left_alone(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_formatted_directory_is_not_formatted_again(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     config = write_config(tmp_path, port=1)
     run(capsys, "format", "-c", str(config), "-t", CLUSTER_ID)
     before = (tmp_path / "log/meta.properties").read_bytes()
@@ -161,7 +161,7 @@ def test_a_directory_that_cannot_be_read_is_an_error(capsys: pytest.CaptureFixtu
         ({"process_roles": "controller,broker", "controller_listener_names": "OTHER"}, "OTHER is not among the listen"),
     ],
 )
-def test_what_serve_refuses_format_refuses(
+def test_format_refuses_each_configuration_that_serve_refuses(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, settings: dict[str, str], said: str
 ) -> None:
     config = write_config(tmp_path, port=1, **settings)
@@ -172,12 +172,12 @@ def test_what_serve_refuses_format_refuses(
         assert run(capsys, "serve", "-c", str(config)).err == done.err
 
 
-def test_the_help_says_nothing_of_quorums_that_are_not_served(capsys: pytest.CaptureFixture[str]) -> None:
+def test_format_help_names_no_unsupported_quorum(capsys: pytest.CaptureFixture[str]) -> None:
     assert "so far" not in run(capsys, "format", "--help").out
 
 
 @pytest.mark.parametrize("command", [["format", "-t", CLUSTER_ID], ["serve"]])
-def test_the_file_stands_alone_or_behind_its_option(
+def test_the_configuration_file_is_an_argument_or_an_option(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, command: list[str]
 ) -> None:
     path = tmp_path / "node.properties"
@@ -217,7 +217,7 @@ def test_every_log_directory_is_formatted(capsys: pytest.CaptureFixture[str], tm
         (["--cluster-id", " "], 2, "the cluster id is empty"),
     ],
 )
-def test_what_cannot_be_is_refused_and_nothing_written(
+def test_invalid_options_are_refused_and_nothing_is_written(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, words: list[str], code: int, said: str
 ) -> None:
     config = write_config(tmp_path, port=1)
@@ -277,12 +277,14 @@ def test_every_case_of_kafkas_storage_tool(
             assert ours[name] != content, "times differ"
 
 
-def test_there_are_cases_of_all_kinds() -> None:
+def test_recorded_format_cases_include_success_and_each_refusal() -> None:
     assert {case["case"] for case in CASES if case["exit_code"]} == set(REFUSALS)
     assert len(CASES) - len(REFUSALS) == 21
 
 
-def test_only_the_metadata_directory_has_the_voters(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_initial_voters_are_written_only_to_the_metadata_directory(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     config = write_config(
         tmp_path, port=1, log_dirs=f"{tmp_path}/a,{tmp_path}/b", metadata_log_dir=f"{tmp_path}/m", **dynamic()
     )
@@ -305,7 +307,7 @@ def test_a_voter_needs_an_address(capsys: pytest.CaptureFixture[str], tmp_path: 
     assert "advertised.listeners" in done.err
 
 
-def test_a_broker_is_no_voter(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_broker_cannot_be_an_initial_voter(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     config = write_config(tmp_path, port=1, process_roles="broker", listeners="PLAINTEXT://h:9092", **dynamic())
     done = run(capsys, "format", "-c", str(config), "-t", CLUSTER_ID, "--standalone")
     assert (done.code, "only a controller can be the first voter" in done.err) == (2, True)

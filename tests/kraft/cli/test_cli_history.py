@@ -104,7 +104,7 @@ def test_a_range_of_times_or_offsets(capsys: pytest.CaptureFixture[str], static3
     assert "--since 2030-01-01T00:00:00.000Z is beyond the end: the last record has offset 5316" in later.err
 
 
-def test_json_lines_are_the_rows_behind_the_story(capsys: pytest.CaptureFixture[str], failover: Path) -> None:
+def test_json_output_has_the_rows_of_the_history(capsys: pytest.CaptureFixture[str], failover: Path) -> None:
     rows = [json.loads(line) for line in lines_of(history(capsys, failover, "--topic", "audit-1-0", "--json"))]
     assert {row["view"] for row in rows} == {"partition_history"}
     assert [row["valid_from_offset"] for row in rows[:4]] == [42, 342, 601, 708]
@@ -122,7 +122,7 @@ def test_json_lines_are_the_rows_behind_the_story(capsys: pytest.CaptureFixture[
     assert rows[-1]["valid_to"] is None
 
 
-def test_elections_say_why(capsys: pytest.CaptureFixture[str], static3: Path) -> None:
+def test_elections_are_listed_with_their_causes(capsys: pytest.CaptureFixture[str], static3: Path) -> None:
     lines = lines_of(history(capsys, static3, "--elections"))
     controllers = [line for line in lines if "  controller " in line]
     assert len(controllers) == 13
@@ -174,7 +174,7 @@ def test_secret_values_are_hidden(capsys: pytest.CaptureFixture[str], static3: P
         ("segment-missing", "the log goes on at offset 4072, and nothing is known from offset 2908 to there", True),
     ],
 )
-def test_damage_is_named_and_no_wrong_history_is_shown(
+def test_history_reports_damage_and_shows_no_wrong_rows(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, static3: Path, case: str, words: str, tells_on: bool
 ) -> None:
     done = history(capsys, damaged(case, tmp_path))
@@ -190,13 +190,13 @@ def test_damage_is_named_and_no_wrong_history_is_shown(
         assert found == [line for line in sound if int(line[:9]) < 5316]
 
 
-def test_a_torn_end_is_a_warning(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_history_warns_of_an_unfinished_last_batch(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     done = history(capsys, damaged("truncated-last-batch", tmp_path))
     assert done.code == 0
     assert done.err.startswith("kraft: warning: a batch of 72 bytes ends after 52")
 
 
-def test_a_history_that_begins_with_a_snapshot_says_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_history_that_begins_with_a_snapshot_is_announced(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     done = history(capsys, damaged("log-missing-snapshot-present", tmp_path))
     assert (done.code, done.out) == (1, "")
     assert done.err.startswith("The history begins with a snapshot, after offset 316, 2026-11-21T08:14:31.059Z")
@@ -218,7 +218,7 @@ def test_parquet_files(capsys: pytest.CaptureFixture[str], static3: Path, tmp_pa
     assert len(table) == sum(row["view"] == "partition_history" for row in told)
 
 
-def test_a_page(capsys: pytest.CaptureFixture[str], static3: Path, tmp_path: Path) -> None:
+def test_history_writes_an_html_page(capsys: pytest.CaptureFixture[str], static3: Path, tmp_path: Path) -> None:
     pytest.importorskip("jinja2")
     pytest.importorskip("plotly")
     page = tmp_path / "page.html"
@@ -241,7 +241,9 @@ def test_a_page(capsys: pytest.CaptureFixture[str], static3: Path, tmp_path: Pat
         (["--html", "x", "--parquet", "y"], "--html and --parquet exclude each other"),
     ],
 )
-def test_what_cannot_be(capsys: pytest.CaptureFixture[str], static3: Path, words: list[str], error: str) -> None:
+def test_history_refuses_invalid_arguments(
+    capsys: pytest.CaptureFixture[str], static3: Path, words: list[str], error: str
+) -> None:
     done = history(capsys, static3, *words)
     assert (done.code, done.out) == (2, "")
     assert error in done.err

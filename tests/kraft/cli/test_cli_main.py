@@ -40,7 +40,7 @@ def test_every_level_has_help_with_an_example(capsys: pytest.CaptureFixture[str]
     assert re.search(rf"Example:\s+kraft {command}", done.out)
 
 
-def test_the_commands_are_found() -> None:
+def test_the_list_of_commands_is_complete() -> None:
     assert {"dump", "quorum status", "topics create", "fleet report"} <= set(COMMANDS)
 
 
@@ -78,7 +78,7 @@ def test_wrong_usage_is_one_line_a_hint_and_exit_code_2(capsys: pytest.CaptureFi
         (RuntimeError("odd"), 1, "kraft: error: RuntimeError: odd\nhint: Run `kraft --debug"),
     ],
 )
-def test_every_failure_has_its_words(
+def test_each_exception_has_an_error_line_and_an_exit_code(
     capsys: pytest.CaptureFixture[str], failed: Exception, code: int, text: str
 ) -> None:
     assert report(failed) == code
@@ -92,7 +92,7 @@ def test_a_traceback_is_shown_only_when_asked_for(capsys: pytest.CaptureFixture[
         run(capsys, "--debug", "serve", "-c", missing)
 
 
-def test_it_refuses_to_run_without_assertions() -> None:
+def test_kraft_refuses_to_run_with_disabled_assertions() -> None:
     """Under -O a broken invariant would go unnoticed, and a log with it."""
     done = subprocess.run(
         [sys.executable, "-O", "-m", "kraft", "random-uuid"], capture_output=True, text=True, check=False

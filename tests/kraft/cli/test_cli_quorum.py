@@ -60,11 +60,11 @@ REAL = quorum(replica(1, 1795249078009), replica(2, 1795249077776), replica(3, 1
 CLUSTER = ClusterDescription(cluster_id="c92P2-zHd3OC2pYwL82DeQ", controller_id=1, controllers=())
 
 
-def test_the_status_is_kafkas_letter_for_letter() -> None:
+def test_status_text_equals_kafka_metadata_quorums() -> None:
     assert status_text((CLUSTER, REAL)) == KAFKA_STATUS
 
 
-def test_the_table_is_kafkas_letter_for_letter() -> None:
+def test_replication_table_equals_kafka_metadata_quorums() -> None:
     assert replication_text(REAL) == KAFKA_REPLICATION
 
 
@@ -85,7 +85,7 @@ def test_lags_are_computed_as_kafkas_tool_does(
     assert lines[5].split() == ["MaxFollowerLagTimeMs:", str(lag_ms)]
 
 
-def test_times_can_be_read_by_people() -> None:
+def test_human_readable_times_are_durations() -> None:
     text = replication_text(quorum(replica(1, 1000), replica(2, -1)), now_ms=1500)
     assert "500 ms ago" in text.splitlines()[1]
     assert "-1" in text.splitlines()[2]
@@ -118,7 +118,7 @@ def test_an_address_without_a_listener_is_one_clear_line(capsys: pytest.CaptureF
     assert done.out == ""
 
 
-def test_json_has_the_same_facts() -> None:
+def test_json_output_has_the_values_of_the_text() -> None:
     status = json.loads(status_json((CLUSTER, REAL)))
     assert (status["highWatermark"], status["currentVoters"][0]["id"]) == (5313, 1)
     rows = json.loads(replication_json((CLUSTER, REAL)))["replicas"]

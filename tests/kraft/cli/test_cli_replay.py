@@ -34,7 +34,7 @@ def facts(done: Done) -> dict[str, Any]:
     return found
 
 
-def test_the_state_is_what_kafkas_tools_said(capsys: pytest.CaptureFixture[str], node: Path) -> None:
+def test_replayed_state_equals_the_output_of_kafkas_tools(capsys: pytest.CaptureFixture[str], node: Path) -> None:
     """All topics and partitions, access rules, quotas and credentials that its Admin client was told."""
     state = json.loads(archive("history")["static3/state.json"])
     last = state["as_of"]["high_watermark_before"] - 1
@@ -87,7 +87,9 @@ def test_secrets_are_hidden_unless_asked_for(capsys: pytest.CaptureFixture[str],
         ("2026-11-21T10:15:00+02:00", 1558, "2026-11-21T08:14:59.685Z"),
     ],
 )
-def test_moments(capsys: pytest.CaptureFixture[str], node: Path, at: str, offset: int, time: str) -> None:
+def test_points_in_the_log_are_given_as_offset_or_time(
+    capsys: pytest.CaptureFixture[str], node: Path, at: str, offset: int, time: str
+) -> None:
     found = facts(run(capsys, "replay", str(node), "--at", at, "--json"))
     assert (found["offset"], found["time"]) == (offset, time)
 
@@ -162,7 +164,7 @@ def test_the_summary(capsys: pytest.CaptureFixture[str], node: Path) -> None:
         (["EMPTY"], 1, "there is neither a log nor a snapshot here", ""),
     ],
 )
-def test_what_cannot_be(
+def test_replay_refuses_invalid_arguments(
     capsys: pytest.CaptureFixture[str], node: Path, tmp_path: Path, words: list[str], code: int, error: str, hint: str
 ) -> None:
     def named(text: str) -> str:
@@ -194,7 +196,7 @@ def test_what_cannot_be(
         ("snapshot-truncated", 5316, SNAPSHOT, 83, 1),
     ],
 )
-def test_damage_is_named_and_the_image_is_that_before_it(
+def test_replay_reports_damage_and_shows_the_image_before_the_damage(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, case: str, offset: int, file: str, position: int, at: int | None
 ) -> None:
     """Or, where a snapshot is damaged, the image of an older snapshot and the log."""
@@ -207,14 +209,14 @@ def test_damage_is_named_and_the_image_is_that_before_it(
     assert ("hint: This is the state before the damage" in done.err) == file.endswith(".log")
 
 
-def test_a_torn_end_is_a_warning(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_replay_warns_of_an_unfinished_last_batch(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     done = run(capsys, "replay", str(damaged("truncated-last-batch", tmp_path)))
     assert done.code == 0
     assert done.err.startswith("kraft: warning: a batch of 72 bytes ends after 52")
     assert done.out.startswith(f"{tmp_path} after offset 5315")
 
 
-def test_damage_is_passed_over_or_fatal_if_asked_for(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_damage_is_skipped_or_fatal_according_to_the_mode(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     directory = str(damaged("bitflip-middle-batch", tmp_path))
     over = run(capsys, "replay", directory, "--on-damage", "skip-damage", "--json")
     assert (over.code, json.loads(over.out)["offset"]) == (1, 5316)
@@ -222,7 +224,7 @@ def test_damage_is_passed_over_or_fatal_if_asked_for(capsys: pytest.CaptureFixtu
     assert (strict.code, strict.out) == (1, "")
 
 
-def test_nothing_is_written_and_nothing_big_is_imported(node: Path) -> None:
+def test_replay_writes_nothing_and_imports_no_optional_package(node: Path) -> None:
     """The small installation is enough."""
     before = {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in sorted(node.rglob("*"))}
     code = (

@@ -231,7 +231,7 @@ def test_columns_hide_secrets(directory: Path, view: str, decoder: str) -> None:
         assert "424242" in hidden
 
 
-def test_columns_hide_what_cannot_be_read(tmp_path: Path) -> None:
+def test_columns_hide_undecodable_records(tmp_path: Path) -> None:
     value = encode_record(ConfigRecord(resource_type=4, name="ssl.key.password", value="some-hush"), 0)[:-1]
     path = str(lay_out(tmp_path, build_batch(0, 1, 1, [value])))
     for table in (
@@ -245,7 +245,7 @@ def test_columns_hide_what_cannot_be_read(tmp_path: Path) -> None:
 # -------------------------------------------------------------------------------------------------------------- keys
 
 
-def test_the_tables_are_those_of_the_servers() -> None:
+def test_known_config_keys_are_those_of_kafka_4_3_1() -> None:
     """What may be shown is what this software's own tables, taken from Kafka 4.3.1, know and hold for no password."""
     assert {
         TOPIC: set(TOPIC_KEYS),
@@ -276,11 +276,11 @@ def test_the_tables_are_those_of_the_servers() -> None:
         (TOPIC, "retention.ms", None, False),
     ],
 )
-def test_what_is_secret(type_: int, key: str, value: str | None, secret: bool) -> None:
+def test_a_setting_is_secret_by_type_key_and_value(type_: int, key: str, value: str | None, secret: bool) -> None:
     assert is_secret_config(type_, key, value) == secret
 
 
-def test_json_stays_json(capsys: pytest.CaptureFixture[str], directory: Path) -> None:
+def test_redacted_json_values_stay_valid_json(capsys: pytest.CaptureFixture[str], directory: Path) -> None:
     found = json.loads(run(capsys, "replay", str(directory), "--json").out)
     configs = {each["resource_name"]: each["configs"] for each in found["configs"]}
     assert configs["1"]["apiKey"] == "(redacted)"

@@ -92,7 +92,7 @@ def test_a_node_leads_and_resigns_when_it_is_stopped(
         assert node.process.wait() == 0
 
 
-def test_a_node_ends_with_its_parent(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_node_stops_when_its_parent_process_dies(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """A quickstart that is killed with -9 must leave no process behind."""
     config = formatted(capsys, tmp_path)
     with serving(config, "--until-stdin-closes") as node:
@@ -108,9 +108,7 @@ def test_warnings_of_the_configuration_are_logged(capsys: pytest.CaptureFixture[
         assert "did you mean controller.quorum.election.timeout.ms?" in node.said("warning")
 
 
-def test_a_controller_that_every_host_may_change_says_so_once(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_an_open_listener_without_acls_is_warned_of_once(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     config = formatted(capsys, tmp_path, controller_quorum_election_timeout_ms="100")
     port = int(re.findall(r"^listeners=.*:(\d+)$", config.read_text(), re.MULTILINE)[0])
     everywhere = ("--override", f"listeners=CONTROLLER://0.0.0.0:{port}")

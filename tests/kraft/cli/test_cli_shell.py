@@ -68,7 +68,7 @@ def test_a_snapshot_is_shown_as_kafkas_shell_shows_it(capsys: pytest.CaptureFixt
     assert lines_of(shell(capsys, node / SNAPSHOT, "find", "image")) == archive("shell")[FIND].decode().splitlines()
 
 
-def test_local_is_about_ourselves(capsys: pytest.CaptureFixture[str], node: Path) -> None:
+def test_the_local_directory_shows_the_version_of_this_software(capsys: pytest.CaptureFixture[str], node: Path) -> None:
     assert lines_of(shell(capsys, node, "ls", "/local")) == ["commitId", "version"]
     assert lines_of(shell(capsys, node, "cat", "/local/version")) == [version("trio-kraft")]
 
@@ -84,7 +84,7 @@ def test_globs_lists_and_paths(capsys: pytest.CaptureFixture[str], node: Path) -
     assert lines_of(shell(capsys, node, "cat", "/image/topics/byName/__*/name")) == ["__transaction_state"]
 
 
-def test_the_history_is_one_of_snapshots_and_log(capsys: pytest.CaptureFixture[str], node: Path) -> None:
+def test_the_shell_shows_snapshots_and_log_at_an_offset(capsys: pytest.CaptureFixture[str], node: Path) -> None:
     early, late = (lines_of(shell(capsys, node, "--at", at, "ls", "/image/topics/byName")) for at in ("200", "500"))
     assert len(early) < len(late)
     assert lines_of(shell(capsys, node, "--at", "200", "cat", "/image/provenance"))[0].startswith("offset 200, epoch ")
@@ -110,7 +110,7 @@ def test_the_history_is_one_of_snapshots_and_log(capsys: pytest.CaptureFixture[s
         (["history"], 2, "history is for the prompt"),
     ],
 )
-def test_what_cannot_be(
+def test_shell_refuses_invalid_paths(
     capsys: pytest.CaptureFixture[str], node: Path, words: list[str], code: int, error: str
 ) -> None:
     done = shell(capsys, node, *words)
@@ -118,12 +118,14 @@ def test_what_cannot_be(
     assert done.err.startswith(f"kraft: error: {error}")
 
 
-def test_what_is_found_is_shown_before_what_is_not(capsys: pytest.CaptureFixture[str], node: Path) -> None:
+def test_existing_paths_are_printed_before_the_error_of_missing_ones(
+    capsys: pytest.CaptureFixture[str], node: Path
+) -> None:
     done = shell(capsys, node, "cat", "/image/producerIds/nextProducerId", "/nothing")
     assert (done.code, done.out) == (1, "2000\n")
 
 
-def test_damage_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_shell_reports_damage_with_its_position(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     done = shell(capsys, damaged("bitflip-middle-batch", tmp_path), "cat", "/image/provenance")
     assert (done.code, done.out) == (1, "offset 5270, epoch 12, time 2026-11-21T08:17:38.278Z[UTC]\n")
     assert "00000000000000004847.log, byte 32167, offset 5271)" in done.err
@@ -177,7 +179,7 @@ def test_help_and_man_know_every_command(session: Session) -> None:
     assert list(COMMANDS) == ["cat", "cd", "exit", "find", "help", "history", "ls", "man", "pwd", "tree"]
 
 
-def test_names_stand_side_by_side_on_a_terminal(session: Session) -> None:
+def test_names_are_listed_in_columns_on_a_terminal(session: Session) -> None:
     written: list[str] = []
     session.write = written.append
     session.width = lambda: 40
@@ -211,7 +213,7 @@ def test_completion(session: Session, line: str, expected: list[str]) -> None:
     assert completions(session, line) == expected
 
 
-def test_completion_begins_where_the_user_stands(session: Session) -> None:
+def test_completion_is_relative_to_the_current_directory(session: Session) -> None:
     execute(session, ["cd", "/image/cluster"])
     assert completions(session, "ls b") == ["brokers/"]
     assert completions(session, "ls ../pr") == ["../producerIds/", "../provenance"]

@@ -23,7 +23,7 @@ def dynamic_config(directory: Path, node_id: int, port: int, first_port: int) ->
     return path
 
 
-def test_a_quorum_of_one_is_handed_over_to_another_node(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_only_voter_is_replaced_by_another_node(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     first_port, second_port = free_ports(2)
     first = dynamic_config(tmp_path / "1", 1, first_port, first_port)
     second = dynamic_config(tmp_path / "2", 2, second_port, first_port)
@@ -64,7 +64,7 @@ def test_a_quorum_of_one_is_handed_over_to_another_node(capsys: pytest.CaptureFi
         (("remove", "4", "--directory-id", "short"), "short"),
     ],
 )
-def test_a_voter_that_cannot_be_meant_is_refused(
+def test_an_invalid_voter_argument_is_refused(
     capsys: pytest.CaptureFixture[str], command: tuple[str, ...], what: str
 ) -> None:
     done = run(capsys, "quorum", *command, "--bootstrap-controller", "127.0.0.1:1")

@@ -52,7 +52,9 @@ def test_a_bare_command_prints_its_help_and_is_a_usage_error(
         ("dump --xyzzy x", "See `kraft dump --help`."),
     ],
 )
-def test_a_slip_gets_what_it_resembles(capsys: pytest.CaptureFixture[str], typed: str, hint: str) -> None:
+def test_a_misspelled_word_gets_the_nearest_name_as_hint(
+    capsys: pytest.CaptureFixture[str], typed: str, hint: str
+) -> None:
     done = run(capsys, *typed.split())
     assert done.code == 2
     error, said = done.err.splitlines()
@@ -64,7 +66,7 @@ def test_hidden_options_are_not_suggested(capsys: pytest.CaptureFixture[str]) ->
     assert "--from" not in run(capsys, "dump", "--fro", "1", "x").err
 
 
-def test_what_begins_with_a_word_is_nearer_than_what_resembles_it() -> None:
+def test_names_with_the_typed_prefix_are_suggested_before_similar_ones() -> None:
     assert nearest("re", ["reassign", "replay", "serve"]) == ["reassign", "replay"]
     assert nearest("xyzzy", ["replay"]) == []
 
@@ -129,7 +131,7 @@ HABITS = {
 
 
 @pytest.mark.parametrize(("typed", "ours"), HABITS.items())
-def test_a_habit_of_kafkas_tools_gets_the_command_to_type(
+def test_a_command_line_of_kafkas_tools_gets_our_command_as_hint(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str, ours: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -154,7 +156,7 @@ def is_understood(line: str) -> bool:
     return True
 
 
-def test_a_brokers_address_is_no_controllers(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_broker_address_as_bootstrap_controller_gets_a_hint(capsys: pytest.CaptureFixture[str]) -> None:
     for command in ("topics list", "quorum status", "watch", "acls list", "features describe"):
         done = run(capsys, *command.split(), "--bootstrap-server", "127.0.0.1:9092")
         assert done.code == 2
@@ -169,7 +171,7 @@ def test_a_brokers_address_is_no_controllers(capsys: pytest.CaptureFixture[str])
     [line for line in sorted(set(HABITS.values())) if "TOPIC" not in line]
     + ["", "--help", "topics describe foo --xyzzy", "elect preferred --topic t --xyzzy", "reassign list --topic x"],
 )
-def test_our_own_commands_are_no_habit_of_kafkas_tools(ours: str) -> None:
+def test_our_commands_are_not_taken_for_those_of_kafkas_tools(ours: str) -> None:
     assert translate_command(shlex.split(ours)) is None
 
 
@@ -212,7 +214,7 @@ def test_no_word_of_help_is_broken_at_a_hyphen(
     assert max(map(len, shown.splitlines())) <= 80
 
 
-def test_a_command_is_broken_between_its_words() -> None:
+def test_long_commands_are_wrapped_between_words() -> None:
     command = """kraft x 'a b' --option "value of it" --flag"""
     assert break_command(command, 200) == [command]
     assert break_command(command, 26) == ["kraft x 'a b' \\", '    --option "value of it" \\', "    --flag"]
@@ -270,7 +272,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> str:
         ["check", "--json"],
     ],
 )
-def test_a_reader_of_a_directory_may_close_the_output(node: str, words: list[str]) -> None:
+def test_directory_commands_end_quietly_on_a_closed_pipe(node: str, words: list[str]) -> None:
     command = [*words[:1], node, *words[1:]]
     whole = subprocess.run([sys.executable, "-m", "kraft", *command], capture_output=True, text=True, check=False)
     for lines in (0, 1):
@@ -281,11 +283,11 @@ def test_a_reader_of_a_directory_may_close_the_output(node: str, words: list[str
 
 
 @pytest.mark.parametrize("words", [["--help"], ["--version"], ["dump", "--help"], ["random-uuid"], ["sim", "mutants"]])
-def test_a_reader_of_little_may_close_the_output(words: list[str]) -> None:
+def test_short_outputs_end_quietly_on_a_closed_pipe(words: list[str]) -> None:
     assert head(*words, lines=0) == Done(0, "", "")
 
 
-def test_a_reader_of_a_stream_may_close_the_output() -> None:
+def test_streaming_commands_end_quietly_on_a_closed_pipe() -> None:
     done = head("sim", "run", "--seeds", "0..9", "--jobs", "1", "--members", "core", "--chaos-ms", "500", "--json")
     assert (done.code, done.err) == (0, "")
     assert json.loads(done.out)["seed"] == 0
@@ -293,7 +295,7 @@ def test_a_reader_of_a_stream_may_close_the_output() -> None:
     assert head("decode", "--batch", lines=0, stdin=question * 10_000)[::2] == (0, "")
 
 
-def test_a_reader_of_a_live_cluster_may_close_the_output(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_cluster_commands_end_quietly_on_a_closed_pipe(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     config = formatted(capsys, tmp_path, controller_quorum_election_timeout_ms="100")
     with serving(config) as node:
         address = node.said("listening").split("on=")[1].strip()
@@ -304,7 +306,7 @@ def test_a_reader_of_a_live_cluster_may_close_the_output(capsys: pytest.CaptureF
             assert len(done.out.splitlines()) == 2
 
 
-def test_a_full_device_is_an_error() -> None:
+def test_output_to_a_full_device_is_an_error() -> None:
     if not Path("/dev/full").exists():
         pytest.skip("there is no /dev/full here")
     with open("/dev/full", "wb") as full:
@@ -314,7 +316,7 @@ def test_a_full_device_is_an_error() -> None:
     assert (done.returncode, done.stderr.splitlines()[0]) == (1, "kraft: error: No space left on device")
 
 
-def test_no_output_at_all_is_no_error() -> None:
+def test_a_closed_standard_output_is_no_error() -> None:
     done = subprocess.run(
         f"{shlex.quote(sys.executable)} -m kraft random-uuid >&-",
         shell=True,

@@ -113,7 +113,7 @@ def dumped(directory: Path, *options: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("cluster", CLUSTERS)
-def test_every_file_of_a_cluster(cluster: str, tmp_path: Path) -> None:
+def test_kafkas_and_our_dump_agree_on_every_file(cluster: str, tmp_path: Path) -> None:
     """Segments and snapshots of 4.3 and 3.9: batch by batch, then record by record with every field, none left over."""
     for name, prefix in CLUSTERS[cluster]:
         unpack(name, prefix, tmp_path)
@@ -135,7 +135,7 @@ def test_every_file_of_a_cluster(cluster: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cluster", CLUSTERS)
-def test_every_file_would_be_written_the_same(cluster: str, tmp_path: Path) -> None:
+def test_encoding_every_file_again_gives_the_same_bytes(cluster: str, tmp_path: Path) -> None:
     """`--verify` encodes each record and each batch again, byte for byte, and finds nothing wrong between the files."""
     for name, prefix in CLUSTERS[cluster]:
         unpack(name, prefix, tmp_path)

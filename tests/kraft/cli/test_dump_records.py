@@ -56,7 +56,7 @@ def test_real_files(what: RecordsWanted) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(st.data())
-def test_a_damaged_batch_is_shown_only_if_all_of_it_can_be_read(data: st.DataObject) -> None:
+def test_the_quick_encoder_refuses_a_batch_with_a_damaged_record(data: st.DataObject) -> None:
     """Whatever is wrong in a record, the quick way does not hide it."""
     what = wanted()
     batch = batch_of(
@@ -78,7 +78,7 @@ def test_a_damaged_batch_is_shown_only_if_all_of_it_can_be_read(data: st.DataObj
         assert found == slowly(lines, what, damaged)
 
 
-def test_secrets_are_hidden_whichever_way() -> None:
+def test_the_quick_encoder_hides_the_same_secrets() -> None:
     for as_json in (True, False):
         what = wanted(as_json=as_json)
         lines = RecordLines(what)
@@ -93,13 +93,13 @@ def test_secrets_are_hidden_whichever_way() -> None:
         assert "same" in found[1]
 
 
-def test_what_is_not_known_is_left_to_the_other_way() -> None:
+def test_unknown_records_are_left_to_the_general_encoder() -> None:
     lines = RecordLines(wanted())
     for value in (b"\x01\x7f\x00", b"\x01\x02\x09" + bytes(30), b"\x02\x02\x00", b"\x01\x82\x00\x00", b"", b"\x01"):
         assert lines.quickly(read_batch(build_batch(0, 1, 1000, [value])), "some/path") is None
 
 
-def test_a_batch_that_is_shown_in_part_is_left_to_the_other_way() -> None:
+def test_a_partly_shown_batch_is_left_to_the_general_encoder() -> None:
     batch = batch_of((TopicRecord(name="a"), 0), (TopicRecord(name="b"), 0), offset=10)
     for first, last, is_whole in ((11, None, False), (0, 10, False), (10, 11, True)):
         lines = RecordLines(wanted(span=Range(first_offset=first, last_offset=last)))

@@ -147,7 +147,7 @@ NO_LOGS: dict[Callable[[Path], None], str] = {
 
 @pytest.mark.parametrize("words", ON_A_PATH.values(), ids=list(ON_A_PATH))
 @pytest.mark.parametrize("make", NO_LOGS, ids=[make.__name__ for make in NO_LOGS])
-def test_what_is_no_log_is_an_error(
+def test_commands_fail_on_paths_without_a_log(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, make: Callable[[Path], None], words: list[str]
 ) -> None:
     make(tmp_path / "x")
@@ -161,7 +161,7 @@ def test_what_is_no_log_is_an_error(
 
 
 @pytest.mark.parametrize("name", ["history", "history json", "history gaps"])
-def test_a_log_without_a_record_has_no_story(capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str) -> None:
+def test_history_of_an_empty_log_is_an_error(capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str) -> None:
     an_empty_log(tmp_path / "x")
     done = on(capsys, ON_A_PATH[name], tmp_path / "x", tmp_path / "out")
     assert (done.code, done.out) == (1, "")
@@ -216,7 +216,7 @@ MISSING: dict[Callable[[Path], Path], str] = {
     ids=[name for name in ON_A_PATH if name != "archive verify"],
 )  # fmt: skip
 @pytest.mark.parametrize("make", MISSING, ids=[make.__name__ for make in MISSING])
-def test_what_is_missing_is_reported(
+def test_missing_files_of_a_log_are_reported(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, make: Callable[[Path], Path], words: list[str]
 ) -> None:
     path = make(tmp_path / "x")
@@ -230,7 +230,7 @@ def test_what_is_missing_is_reported(
 
 
 @pytest.mark.parametrize("make", MISSING, ids=[make.__name__ for make in MISSING])
-def test_arrow_tells_what_is_missing(tmp_path: Path, make: Callable[[Path], Path]) -> None:
+def test_arrow_views_fail_on_missing_files(tmp_path: Path, make: Callable[[Path], Path]) -> None:
     path = str(make(tmp_path / "x"))
     words = MISSING[make].replace("2908", "where 2908 comes next")
     if make is without_a_segment:
@@ -245,13 +245,13 @@ def test_arrow_tells_what_is_missing(tmp_path: Path, make: Callable[[Path], Path
     assert not any(read_records(path, mode=Mode.DROPMALFORMED).read_all()["damage"].to_pylist())
 
 
-def test_a_sound_log_lacks_nothing(node: Path) -> None:
+def test_a_complete_log_has_no_missing_parts(node: Path) -> None:
     assert list(missing_parts(OsDisk(), str(node / PARTITION))) == []
     assert find_log_end(OsDisk(), str(node)) == LogEnd(5316, 1795249078733)
     assert find_log_end(OsDisk(), str(node / PARTITION / "00000000000000002908.log")).offset == 4071
 
 
-def test_the_end_of_a_segment_does_not_trust_its_index(tmp_path: Path) -> None:
+def test_the_log_end_is_right_despite_a_wrong_index(tmp_path: Path) -> None:
     """An index shortens the way to the end of a segment, and a wrong one only makes it longer."""
     unpack("static3", "nodes/c1", tmp_path)
     disk, directory = OsDisk(), str(tmp_path / PARTITION)
@@ -306,7 +306,7 @@ NOT_THERE: dict[str, tuple[list[str], str, str]] = {
 
 
 @pytest.mark.parametrize(("words", "error", "hint"), NOT_THERE.values(), ids=list(NOT_THERE))
-def test_what_is_not_there_is_an_error(
+def test_names_that_never_existed_are_errors(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, node: Path, words: list[str], error: str, hint: str
 ) -> None:
     """With what was probably meant, and with exit code 1."""
@@ -329,7 +329,7 @@ def test_what_is_not_there_is_an_error(
     assert not (tmp_path / "out").exists()
 
 
-def test_what_was_there_once_is_no_error(capsys: pytest.CaptureFixture[str], node: Path) -> None:
+def test_names_of_deleted_entries_have_a_history(capsys: pytest.CaptureFixture[str], node: Path) -> None:
     """Topics that were deleted and a broker that was unregistered have their stories."""
     story = run(capsys, "history", str(node)).out
     [deleted, *_] = [line.split("topic ")[1].partition(":")[0] for line in story.splitlines() if ": deleted" in line]
@@ -339,6 +339,6 @@ def test_what_was_there_once_is_no_error(capsys: pytest.CaptureFixture[str], nod
         assert done.out
 
 
-def test_types_that_are_not_known_are_an_error(node: Path) -> None:
+def test_unknown_record_types_are_an_error(node: Path) -> None:
     with pytest.raises(ValueError, match="there is no record type 'TopicRecrd'"):
         read_records(str(node), filters=Filters(types=("TopicRecrd",)))

@@ -126,7 +126,9 @@ def unseen(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("words", TEXTS.values(), ids=list(TEXTS))
-def test_a_terminal_gets_no_raw_text(capsys: pytest.CaptureFixture[str], directory: Path, words: list[str]) -> None:
+def test_terminal_output_escapes_control_characters(
+    capsys: pytest.CaptureFixture[str], directory: Path, words: list[str]
+) -> None:
     done = run(capsys, *words_of(words, directory))
     assert done.code == 0, done.err
     assert unseen(done.out + done.err) == []
@@ -135,7 +137,9 @@ def test_a_terminal_gets_no_raw_text(capsys: pytest.CaptureFixture[str], directo
 
 
 @pytest.mark.parametrize("words", JSONS.values(), ids=list(JSONS))
-def test_json_has_the_same_content(capsys: pytest.CaptureFixture[str], directory: Path, words: list[str]) -> None:
+def test_json_output_escapes_control_characters_and_keeps_the_text(
+    capsys: pytest.CaptureFixture[str], directory: Path, words: list[str]
+) -> None:
     done = run(capsys, *words_of(words, directory))
     assert done.code == 0, done.err
     assert unseen(done.out + done.err) == []
@@ -159,7 +163,7 @@ def collect(value: Any, strings: list[str]) -> None:
 
 
 @pytest.mark.parametrize("words", [["history", "DIR"], ["diff", "DIR@0", f"@{LAST}"]], ids=["history", "diff"])
-def test_a_page_gets_no_raw_text(
+def test_html_pages_escape_control_characters(
     capsys: pytest.CaptureFixture[str], directory: Path, tmp_path: Path, words: list[str]
 ) -> None:
     out = tmp_path / "page.html"
@@ -196,7 +200,7 @@ def test_log_lines_are_one_line(caplog: pytest.LogCaptureFixture) -> None:
         assert "\\u202e" in message
 
 
-def test_the_lines_of_a_serving_node_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_records_of_a_serving_node_are_one_line_each(capsys: pytest.CaptureFixture[str]) -> None:
     """Whatever logs it: the transport tells of strangers, too."""
     root = logging.getLogger()
     before = root.handlers[:], root.level
@@ -214,7 +218,7 @@ def test_the_lines_of_a_serving_node_are_one_line(capsys: pytest.CaptureFixture[
 # -------------------------------------------------------------------------------------------------------- the escape
 
 
-def test_what_is_written_how() -> None:
+def test_printable_escapes_what_terminals_interpret() -> None:
     assert printable('plain text, "quoted" \\ é 中 e\u0301') == 'plain text, "quoted" \\ é 中 e\u0301'
     assert printable("a\tb\nc\r\x00\x1b\x7f\x85\udcff") == "a\\tb\\nc\\r\\u0000\\u001b\\u007f\\u0085\\udcff"
     assert printable("\u202e\u2066\ufeff\u200f\xad") == "\\u202e\\u2066\\ufeff\\u200f\\u00ad"
@@ -222,7 +226,7 @@ def test_what_is_written_how() -> None:
     assert printable_lines("a\nb\x1b") == "a\nb\\u001b"
 
 
-def test_all_of_unicode_is_looked_at() -> None:
+def test_printable_escapes_each_unprintable_character_of_unicode() -> None:
     """No character is shown raw that Unicode calls a control, a format, a separator of lines or a surrogate."""
     assert [hex(code) for code in range(0x110000) if unseen(printable(chr(code)))] == []
 

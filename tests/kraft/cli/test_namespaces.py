@@ -78,7 +78,9 @@ class Quorum:
                 return voters
 
 
-def test_a_quorum_of_names_with_a_first_node_that_moves(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_voters_named_by_host_follow_a_node_that_changes_its_address(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     with machines(tmp_path / "hosts") as there:
         for name in NAMES:
             there.add(name, *ADDRESSES[name])
@@ -121,7 +123,7 @@ for failures in range(4):
 """
 
 
-def test_each_failed_attempt_begins_with_another_address(tmp_path: Path) -> None:
+def test_connection_attempts_rotate_the_addresses_of_a_name(tmp_path: Path) -> None:
     """Otherwise an address that drops all packets would hide the others for ever."""
     with machines(tmp_path / "hosts") as there:
         there.name(KNOWN)

@@ -124,13 +124,13 @@ def test_a_missing_key_is_named_with_the_file(key: str) -> None:
         ("listener.security.protocol.map=CONTROLLER:SSL", "SSL on listener CONTROLLER is not supported yet"),
     ],
 )
-def test_what_is_not_there_yet_is_said(line: str, what: str) -> None:
+def test_unsupported_settings_are_refused_by_name(line: str, what: str) -> None:
     with pytest.raises(ConfigError, match=what):
         Config.parse(GOOD + line)
 
 
 @pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL", "SASL_PLAINTEXT"])
-def test_a_listener_named_like_a_protocol_is_not_served_in_the_clear(protocol: str) -> None:
+def test_a_listener_named_like_a_secure_protocol_is_refused(protocol: str) -> None:
     """Kafka's default map gives such a listener the protocol of its name."""
     named = GOOD.replace("CONTROLLER", protocol)
     with pytest.raises(ConfigError, match=f"{protocol} on listener {protocol} is not supported yet") as caught:
@@ -154,7 +154,7 @@ def test_a_listener_named_like_a_protocol_is_not_served_in_the_clear(protocol: s
         ("listener.security.protocol.map=CONTROLLER:PLAINTEXT,OTHER:MAGIC", "no security protocol MAGIC"),
     ],
 )
-def test_a_protocol_that_nothing_says_is_refused_as_in_kafka(text: str, said: str) -> None:
+def test_a_listener_without_a_protocol_is_refused_as_in_kafka(text: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         Config.parse(f"{GOOD}{text}\n")
 
@@ -182,18 +182,18 @@ def test_an_unknown_key_is_a_warning_with_the_nearest_known_one() -> None:
     assert "f:7" in warning
 
 
-def test_keys_of_brokers_are_accepted_in_silence() -> None:
+def test_broker_keys_are_accepted_without_warnings() -> None:
     assert Config.parse(GOOD + "num.io.threads=3\nlog.retention.hours=1\nssl.protocol=TLS\n").warnings == ()
 
 
-def test_only_the_authorizer_that_finds_its_rules_in_the_log_is_known() -> None:
+def test_only_the_standard_authorizer_is_accepted() -> None:
     assert Config.parse(GOOD + f"authorizer.class.name={STANDARD_AUTHORIZER}\n").has_authorizer
     assert not Config.parse(GOOD).has_authorizer
     with pytest.raises(ConfigError, match="cannot load another authorizer"):
         Config.parse(GOOD + "authorizer.class.name=x.StandardAuthorizer\n")
 
 
-def test_super_users_are_told_apart_by_semicolons() -> None:
+def test_super_users_are_separated_by_semicolons() -> None:
     config = Config.parse(GOOD + "super.users= User:CN=a,O=b ; User:admin;\nallow.everyone.if.no.acl.found=TRUE\n")
     assert config.super_users == ("User:CN=a,O=b", "User:admin")
     assert config.allows_without_acl
@@ -229,7 +229,7 @@ def test_the_internal_segment_size_wins_as_in_kafka() -> None:
     assert Config.parse(text).segment_bytes == 65536
 
 
-def test_a_listener_on_every_address_is_reached_as_the_voters_say() -> None:
+def test_a_wildcard_listener_is_advertised_with_the_address_of_the_voters_setting() -> None:
     """Otherwise others would be told to connect to 0.0.0.0."""
     text = GOOD.replace("CONTROLLER://127.0.0.1:9001", "CONTROLLER://:9001").replace("1@127.0.0.1", "1@node-1.example")
     config = Config.parse(text)
@@ -237,7 +237,7 @@ def test_a_listener_on_every_address_is_reached_as_the_voters_say() -> None:
     assert [str(listener) for listener in config.advertised_listeners] == ["CONTROLLER://node-1.example:9001"]
 
 
-def test_a_listener_without_any_host_is_reached_by_the_name_of_the_machine() -> None:
+def test_a_listener_without_a_host_is_advertised_with_the_host_name() -> None:
     """As in Kafka, where 0.0.0.0 is an error."""
     text = re.sub("controller.quorum.voters=.*", "controller.quorum.bootstrap.servers=h:9001", GOOD)
     everywhere = text.replace("CONTROLLER://127.0.0.1:9001", "CONTROLLER://:9001")
@@ -247,7 +247,7 @@ def test_a_listener_without_any_host_is_reached_by_the_name_of_the_machine() -> 
             Config.parse(text.replace("CONTROLLER://127.0.0.1:9001", f"CONTROLLER://{host}:9001"))
 
 
-def test_the_metadata_directory_may_be_apart() -> None:
+def test_metadata_log_dir_may_differ_from_log_dirs() -> None:
     config = Config.parse(GOOD + "metadata.log.dir=/fast\n")
     assert config.metadata_log_dir == "/fast"
     assert config.directories == ("/fast", "/var/lib/kraft")
@@ -291,7 +291,7 @@ def test_the_documented_table_is_the_one_in_the_code() -> None:
     assert configuration_table() in (ROOT / "docs/configuration.md").read_text("utf-8")
 
 
-def test_what_decisions_depend_on_is_configured() -> None:
+def test_settings_of_the_controller_are_parsed() -> None:
     chosen = Config.parse(
         GOOD,
         overrides=[
@@ -342,7 +342,7 @@ def test_a_broker_is_configured_as_kafkas() -> None:
         ("broker.heartbeat.interval.ms=0", "a whole number from 1"),
     ],
 )
-def test_what_a_broker_cannot_be_is_said(line: str, said: str) -> None:
+def test_invalid_broker_settings_are_refused(line: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         Config.parse(BROKER, overrides=[line])
 

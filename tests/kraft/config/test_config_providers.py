@@ -75,19 +75,19 @@ def test_an_override_may_be_a_reference(monkeypatch: pytest.MonkeyPatch) -> None
     assert Config.parse(controller(declared("env")), overrides=["log.dirs=${env:LOGD}"]).log_dirs == ("/from/override",)
 
 
-def test_blanks_around_the_names_of_providers_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blanks_around_config_provider_names_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOGD", "/data")
     lines = declared("file", "env").replace("file,env", "file , env")
     assert Config.parse(controller(lines, log_dirs="${env:LOGD}")).log_dirs == ("/data",)
 
 
-def test_what_a_provider_gave_is_not_looked_through_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_provided_values_are_not_resolved_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONE", "${env:TWO}")
     monkeypatch.setenv("TWO", "two")
     assert Config.parse(controller(declared("env"), broker_rack="${env:ONE}")).rack == "${env:TWO}"
 
 
-def test_what_is_no_reference_stays_as_it_is() -> None:
+def test_text_that_is_no_reference_stays_unchanged() -> None:
     assert Config.parse(controller(broker_rack="$x ${y} $${z {a:b")).rack == "$x ${y} $${z {a:b"
 
 
@@ -122,9 +122,7 @@ def test_what_is_no_reference_stays_as_it_is() -> None:
         ),
     ],
 )
-def test_a_reference_without_an_answer_is_never_taken_literally(
-    monkeypatch: pytest.MonkeyPatch, lines: str, value: str, said: str
-) -> None:
+def test_an_unresolved_reference_is_refused(monkeypatch: pytest.MonkeyPatch, lines: str, value: str, said: str) -> None:
     monkeypatch.setenv("LOGD", "/data")
     failed = refusal(controller(lines, log_dirs=value))
     assert said in failed.what
@@ -151,13 +149,13 @@ def test_a_reference_without_an_answer_is_never_taken_literally(
         (declared("env") + "config.providers.x.class=${env:HOME}\n", "not resolved in the declaration", "f:9"),
     ],
 )
-def test_a_provider_that_cannot_be_had_is_refused(lines: str, said: str, where: str) -> None:
+def test_an_unavailable_config_provider_is_refused(lines: str, said: str, where: str) -> None:
     failed = refusal(controller(lines))
     assert said in failed.what
     assert failed.where == where
 
 
-def test_paths_are_allowed_by_whole_names(tmp_path: Path) -> None:
+def test_allowed_paths_match_whole_path_components(tmp_path: Path) -> None:
     for name in ("in", "in-side"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "key").write_text(name)
@@ -190,7 +188,7 @@ def test_paths_are_allowed_by_whole_names(tmp_path: Path) -> None:
         ("listener.security.protocol.map", "CONTROLLER:s3cret"),
     ],
 )
-def test_no_error_shows_what_a_provider_gave(monkeypatch: pytest.MonkeyPatch, key: str, secret: str) -> None:
+def test_errors_do_not_show_provided_values(monkeypatch: pytest.MonkeyPatch, key: str, secret: str) -> None:
     monkeypatch.setenv("HIDDEN", secret)
     text = controller(declared("env"), **{key.replace(".", "_"): "${env:HIDDEN}"})
     with pytest.raises(ConfigError) as caught:
@@ -200,7 +198,7 @@ def test_no_error_shows_what_a_provider_gave(monkeypatch: pytest.MonkeyPatch, ke
     assert "s3cret" not in shown.lower()
 
 
-def test_an_error_of_one_setting_does_not_show_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_does_not_show_provided_values_of_other_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HIDDEN", "4711")
     failed = refusal(controller(declared("env"), node_id="${env:HIDDEN}"))
     assert "node.id ${env:HIDDEN} is not among the voters" in failed.what
@@ -216,7 +214,7 @@ def test_a_provided_setting_is_described_as_sensitive(monkeypatch: pytest.Monkey
     assert found["log.retention.hours"].value == "12", "topics inherit it"
 
 
-def test_format_makes_no_directory_of_a_reference(
+def test_format_resolves_references_in_log_dirs(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`kraft format` once made a directory with the name `${env:LOGD}`."""

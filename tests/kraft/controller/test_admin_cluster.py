@@ -46,7 +46,7 @@ TOPICS = 12
 """Made while the leader dies."""
 
 
-async def test_topics_from_their_creation_to_their_end(autojump_clock: trio.testing.MockClock) -> None:
+async def test_topics_are_created_changed_and_deleted(autojump_clock: trio.testing.MockClock) -> None:
     async with Cluster(controllers=3, brokers=3, seed=1) as cluster, cluster.admin() as admin:
         await cluster.wait_for_brokers()
         made = await create_topic(admin, "orders", partitions=4, replication_factor=3, configs={"retention.ms": "1"})
@@ -67,7 +67,7 @@ async def test_topics_from_their_creation_to_their_end(autojump_clock: trio.test
         assert not list((await read_image(admin)).topics)
 
 
-async def test_partitions_move_and_their_leaders_come_home(autojump_clock: trio.testing.MockClock) -> None:
+async def test_partitions_are_reassigned_and_preferred_leaders_restored(autojump_clock: trio.testing.MockClock) -> None:
     async with Cluster(controllers=1, brokers=3, seed=2) as cluster, cluster.admin() as admin:
         await cluster.wait_for_brokers()
         await create_topic(admin, "t", assignment=[(101, 102), (102, 101)])
@@ -88,7 +88,7 @@ async def test_partitions_move_and_their_leaders_come_home(autojump_clock: trio.
             assert each.leader == each.replicas[0]
 
 
-async def test_a_reassignment_can_be_given_up(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_reassignment_can_be_cancelled(autojump_clock: trio.testing.MockClock) -> None:
     async with Cluster(controllers=1, brokers=3, seed=3) as cluster, cluster.admin() as admin:
         await cluster.wait_for_brokers()
         await create_topic(admin, "t", assignment=[(101, 102)])
@@ -127,7 +127,7 @@ async def test_quotas_users_and_features(autojump_clock: trio.testing.MockClock)
 
 
 @pytest.mark.parametrize("seed", [5, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(6, 16))])
-async def test_nothing_acknowledged_is_missing_after_a_failover(
+async def test_images_after_a_failover_hold_every_acknowledged_change(
     autojump_clock: trio.testing.MockClock, seed: int
 ) -> None:
     """The leader is killed while topics are made and images are read; every image has what was there before."""
@@ -188,7 +188,7 @@ def replicas_of(image: MetadataImage) -> dict[TopicPartition, tuple[int, ...]]:
 
 @settings(max_examples=50)
 @given(brokers=some_brokers)
-def test_a_plan_is_even_and_moves_no_more_than_it_must(brokers: list[int]) -> None:
+def test_a_reassignment_plan_is_balanced_with_minimal_moves(brokers: list[int]) -> None:
     before = replicas_of(IN_NO_RACK)
     after = before | plan_moves(IN_NO_RACK, ["t"], brokers)
     load, leads = Counter(dict.fromkeys(brokers, 0)), Counter(dict.fromkeys(brokers, 0))
@@ -208,14 +208,14 @@ def test_a_plan_is_even_and_moves_no_more_than_it_must(brokers: list[int]) -> No
 
 @settings(max_examples=50)
 @given(brokers=some_brokers)
-def test_what_moves_goes_to_another_rack(brokers: list[int]) -> None:
+def test_moved_replicas_are_placed_in_different_racks(brokers: list[int]) -> None:
     before = replicas_of(IN_RACKS)
     for one, replicas in plan_moves(IN_RACKS, ["t"], brokers).items():
         racks = {broker % 2 for broker in replicas}
         assert len(racks) == len({broker % 2 for broker in brokers}) or set(replicas) == set(before[one])
 
 
-def test_there_is_no_plan_for_what_is_not_there() -> None:
+def test_a_plan_for_unknown_topics_or_brokers_is_refused() -> None:
     for topics, brokers, why in (
         (["nosuch"], [101, 102], "there is no topic nosuch"),
         (["t"], [101, 999], "broker 999 is not registered"),

@@ -138,7 +138,7 @@ MINUTES_MS = 60_000
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_s01_no_partition_makes_a_move_that_is_not_in_the_table(seed: int) -> None:
+def test_s01_partitions_make_only_the_transitions_of_the_table(seed: int) -> None:
     """A partition has a leader from its birth, and goes online and offline as controller.md 5.12 has it."""
     print(f"seed {seed}")
     cluster = Cluster(decisions=PATIENT)
@@ -179,7 +179,7 @@ def _check_move(was: Partition | None, now: Partition) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_s05_leaders_go_round_and_replicas_are_spread(seed: int) -> None:
+def test_s05_leaders_and_replicas_are_spread_over_brokers(seed: int) -> None:
     """Four brokers, four partitions, three replicas each: every broker leads once and holds three."""
     cluster = Cluster(incarnation_id=Uuid(seed.to_bytes(16, "big")))
     cluster.do(*(step for broker in (A, B, C, D) for step in arrives(broker, rack="one")))
@@ -190,7 +190,7 @@ def test_s05_leaders_go_round_and_replicas_are_spread(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_s05_no_partition_is_twice_in_a_rack_while_there_are_others(seed: int) -> None:
+def test_s05_replicas_of_a_partition_are_in_different_racks(seed: int) -> None:
     cluster = Cluster(incarnation_id=Uuid(seed.to_bytes(16, "big")))
     racks = {A: "x", B: "x", C: "y", D: "y", E: "z"}
     cluster.do(*(step for broker, rack in racks.items() for step in arrives(broker, rack=rack)))
@@ -199,7 +199,7 @@ def test_s05_no_partition_is_twice_in_a_rack_while_there_are_others(seed: int) -
         assert len({racks[replica] for replica in cluster.partition("t", number).replicas}) == 3
 
 
-def test_s14_the_task_of_five_minutes_elects_uncleanly_once_that_is_allowed() -> None:
+def test_s14_the_periodic_task_elects_uncleanly_where_the_topic_allows_that() -> None:
     cluster = Cluster(A, B, decisions=PATIENT)
     lose_all_but_the_outsider(cluster)
     cluster.do(returns(B), allow_unclean("t"))
@@ -210,7 +210,7 @@ def test_s14_the_task_of_five_minutes_elects_uncleanly_once_that_is_allowed() ->
     assert cluster.leads("t") == (B, (B,))
 
 
-def test_s17_a_broker_is_dead_after_its_session_and_not_before() -> None:
+def test_s17_a_broker_is_fenced_when_its_session_expires_and_not_before() -> None:
     """Nine seconds; Kafka takes up to one sweep of 1.125 s more."""
     cluster = Cluster(A, B)
     cluster.do(create(topic("t", [A, B])))
@@ -220,7 +220,7 @@ def test_s17_a_broker_is_dead_after_its_session_and_not_before() -> None:
     assert cluster.leads("t") == (B, (B,))
 
 
-def test_s24_every_five_minutes_all_leaders_go_back_at_most_a_thousand_at_a_time() -> None:
+def test_s24_preferred_leaders_are_elected_every_five_minutes_up_to_1000_at_once() -> None:
     """Kafka 4.3 knows no percentage any more: one imbalanced partition is enough."""
     cluster = Cluster(A, B, decisions=PATIENT)
     cluster.do(create(topic("t", *([A, B] for _ in range(2500)))), dies(A), returns(A))
@@ -232,7 +232,7 @@ def test_s24_every_five_minutes_all_leaders_go_back_at_most_a_thousand_at_a_time
 
 
 @pytest.mark.parametrize("balances", [True, False])
-def test_s25_leadership_comes_back_to_a_broker_only_where_balancing_is_on(*, balances: bool) -> None:
+def test_s25_preferred_leaders_return_only_with_automatic_balancing(*, balances: bool) -> None:
     decisions = PATIENT if balances else structs.replace(PATIENT, leader_rebalance_interval_ms=0)
     cluster = Cluster(A, B, decisions=decisions)
     cluster.do(create(topic("t", [A, B])), dies(A), returns(A), cluster.in_sync("t", A, B))
@@ -241,7 +241,7 @@ def test_s25_leadership_comes_back_to_a_broker_only_where_balancing_is_on(*, bal
     assert cluster.leads("t")[0] == (A if balances else B)
 
 
-def test_s29_the_session_of_a_stopped_broker_ends_with_one_more_record_that_changes_nothing() -> None:
+def test_s29_session_expiry_after_a_controlled_shutdown_writes_one_redundant_record() -> None:
     cluster = Cluster(A, B)
     cluster.do(create(topic("t", [A, B])), stops(A), heartbeat(B), stops(A))
     before = cluster.controller.controller.history.latest
@@ -249,7 +249,7 @@ def test_s29_the_session_of_a_stopped_broker_ends_with_one_more_record_that_chan
     assert cluster.controller.controller.history.latest.topics == before.topics
 
 
-def test_s30_a_broker_that_just_falls_silent_is_fenced_by_its_session() -> None:
+def test_s30_a_silent_broker_is_fenced_by_session_expiry() -> None:
     """As with controlled.shutdown.enable=false: no request to stop, only heartbeats, and then none."""
     cluster = Cluster(A, B)
     cluster.do(create(topic("t", [A, B])))
@@ -258,7 +258,7 @@ def test_s30_a_broker_that_just_falls_silent_is_fenced_by_its_session() -> None:
     assert cluster.beats(12_000, B) == [cluster.moved("t", isr=(B,), leader=B), cluster.change(A, fenced=1)]
 
 
-def test_s31_a_dead_follower_leaves_the_isr_with_its_session_or_earlier_if_the_leader_says_so() -> None:
+def test_s31_a_dead_follower_leaves_the_isr_by_session_expiry_or_alter_partition() -> None:
     cluster = Cluster(A, B, C)
     cluster.do(create(topic("t", [A, B], [A, C])))
     cluster.beats(4000, A)
@@ -271,7 +271,7 @@ def test_s31_a_dead_follower_leaves_the_isr_with_its_session_or_earlier_if_the_l
 # What a change of the controller leaves as it was
 
 
-def test_s02_a_new_controller_writes_nothing_of_its_own_and_leaders_appear_with_their_brokers() -> None:
+def test_s02_a_new_controller_elects_leaders_only_as_brokers_return() -> None:
     stage = Unsteady()
     cluster = Cluster(A, B, stage=stage)
     cluster.do(create(topic("t", [A, B])), dies(B), dies(A))
@@ -283,7 +283,7 @@ def test_s02_a_new_controller_writes_nothing_of_its_own_and_leaders_appear_with_
     assert cluster.leads("t") == (A, (A,))
 
 
-def test_s26_nothing_is_stored_of_an_election_that_was_asked_for() -> None:
+def test_s26_a_requested_election_is_not_persisted() -> None:
     """The request fails with its controller. A client asks the next one, which knows nothing of it."""
     stage = Unsteady(changes=False)
     cluster = Cluster(A, B, stage=stage)
@@ -302,7 +302,7 @@ def test_s26_nothing_is_stored_of_an_election_that_was_asked_for() -> None:
     assert cluster.leads("t")[0] == A
 
 
-def test_s34_no_node_ever_sees_the_decisions_of_a_deposed_controller() -> None:
+def test_s34_uncommitted_decisions_of_a_deposed_controller_reach_no_node() -> None:
     stage = Unsteady(changes=False)
     cluster = Cluster(A, B, stage=stage)
     cluster.do(create(topic("t", [A, B])))
@@ -320,7 +320,7 @@ def test_s34_no_node_ever_sees_the_decisions_of_a_deposed_controller() -> None:
     assert all("lost" not in stage.controller_on(node).history.latest.topics for node in stage.net.replicas)
 
 
-def test_s38_brokers_stay_unfenced_and_nothing_is_applied_twice_when_the_controller_changes() -> None:
+def test_s38_a_controller_failover_fences_no_broker_and_applies_nothing_twice() -> None:
     stage = Unsteady()
     cluster = Cluster(A, B, stage=stage)
     cluster.do(create(topic("t", [A, B])))
@@ -343,7 +343,7 @@ def test_s40_of_two_controllers_the_one_without_a_majority_resigns() -> None:
     assert stage.net.leader != old
 
 
-def test_s45_an_answer_waits_for_the_fetch_that_acknowledges_it() -> None:
+def test_s45_a_response_waits_for_the_fetch_that_acknowledges_the_records() -> None:
     """The first fetch takes the records, the second says that they are on disk: only then is the topic made."""
     stage = Unsteady(changes=False)
     cluster = Cluster(A, stage=stage)
@@ -363,7 +363,7 @@ def test_s45_an_answer_waits_for_the_fetch_that_acknowledges_it() -> None:
     assert leader.high_watermark == leader.log_end_offset
 
 
-def test_s46_what_is_not_committed_is_not_shown_but_collides() -> None:
+def test_s46_uncommitted_changes_are_invisible_to_reads_and_conflict_with_writes() -> None:
     stage = Unsteady(changes=False)
     cluster = Cluster(A, B, stage=stage)
     cluster.do(create(topic("t", [A])))

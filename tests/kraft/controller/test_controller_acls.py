@@ -59,14 +59,14 @@ def test_without_an_authorizer_there_are_no_acls() -> None:
     assert not side.controller.history.latest.acls.by_id
 
 
-def test_an_entry_twice_in_a_request_is_one_entry() -> None:
+def test_a_duplicate_acl_in_a_request_is_stored_once() -> None:
     side = InProcess(admin=SECURED)
     side.ask(CreateAclsRequest(creations=[creation("t"), creation("t")]), 3)
     side.ask(CreateAclsRequest(creations=[creation("t")]), 3)
     assert len(side.controller.history.latest.acls.by_id) == 1
 
 
-def test_more_than_an_operation_may_remove_is_refused_as_a_whole() -> None:
+def test_deleting_more_acls_than_one_operation_allows_is_refused() -> None:
     side = InProcess(admin=SECURED)
     for part in range(3):
         names = (f"{part}-{number}" for number in range(4000))
@@ -97,12 +97,14 @@ def test_more_than_an_operation_may_remove_is_refused_as_a_whole() -> None:
         (PREFIXED, None, LITERAL, "t", False),
     ],
 )
-def test_patterns_of_names(pattern: int, name: str | None, entry_pattern: int, entry_name: str, found: bool) -> None:
+def test_acl_filters_match_resource_patterns(
+    pattern: int, name: str | None, entry_pattern: int, entry_name: str, found: bool
+) -> None:
     acl = Acl(TOPIC, entry_name, entry_pattern, "User:p", "*", READ, ALLOW)
     assert AclFilter(ANY, name, pattern, None, None, ANY, ANY).matches(acl) is found
 
 
-def test_a_standby_refuses_every_entry_and_lists_what_is_committed() -> None:
+def test_a_standby_refuses_acl_changes_and_lists_committed_acls() -> None:
     side = InProcess(admin=SECURED)
     side.ask(CreateAclsRequest(creations=[creation("t")]), 3)
     side.controller.renounce()

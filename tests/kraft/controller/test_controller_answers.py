@@ -17,7 +17,7 @@ from transport.protocol.errors import Error
 from transport.protocol.headers import decode_response, encode_response
 
 
-def test_every_answer_is_kafkas() -> None:
+def test_every_response_equals_kafkas() -> None:
     controller = InProcess()
     side = Side(controller.ask)
     for name, story in STORIES.items():
@@ -47,7 +47,7 @@ def test_a_standby_refuses_every_write_and_keeps_its_state() -> None:
 
 
 @pytest.mark.parametrize("type_", [type_ for type_, api in APIS.items() if isinstance(api, Write)])
-def test_a_refusal_fits_every_version(type_: type[Message]) -> None:
+def test_a_refusal_can_be_encoded_in_every_version(type_: type[Message]) -> None:
     api = APIS[type_]
     assert isinstance(api, Write)
     for version in range(SERVED[api.key].versions.lowest, SERVED[api.key].versions.highest + 1):

@@ -96,7 +96,7 @@ class WithQuorum(InProcess):
         return decode_response(ApiKey(key), version, encode_response(key, version, 0, refused))[1]
 
 
-def test_answers_are_what_kafka_has_answered() -> None:
+def test_authorization_answers_equal_kafkas() -> None:
     """Of requests of the quorum that are allowed is only known that they are."""
     own_settings = tuple(described_settings(SETTINGS))
     side = Side(WithQuorum(admin=ADMIN, max_idle_interval_ms=0, own_settings=own_settings).ask)
@@ -171,12 +171,12 @@ def with_rules(*acls: Acl, **settings: bool) -> Authorizer:
         ((rule(AclOperation.READ), rule(AclOperation.READ, permission_type=DENY, host="10.0.0.2")), True),
     ],
 )
-def test_reading_a_topic(acls: tuple[Acl, ...], is_allowed: bool) -> None:
+def test_read_access_to_a_topic_follows_from_its_acls(acls: tuple[Acl, ...], is_allowed: bool) -> None:
     verdict = with_rules(*acls).authorize(ALICE, AclOperation.READ, AclResource.TOPIC, "t")
     assert verdict.is_allowed is is_allowed
 
 
-def test_a_verdict_names_its_rule_as_kafkas_audit_log_does() -> None:
+def test_a_decision_names_its_acl_as_kafkas_audit_log_does() -> None:
     authorizer = with_rules(rule(AclOperation.READ, permission_type=DENY))
     asked = (AclOperation.READ, AclResource.TOPIC, "t")
     assert str(authorizer.authorize(Caller("User", "root"), *asked)) == "SuperUser"
@@ -189,7 +189,7 @@ def test_a_verdict_names_its_rule_as_kafkas_audit_log_does() -> None:
 
 
 @given(st.integers(min_value=0))
-def test_the_index_finds_what_reading_every_rule_finds(seed: int) -> None:
+def test_the_acl_index_decides_as_a_search_of_all_acls(seed: int) -> None:
     rng = Random(seed)
     authorizer = random_authorizer(rng, 30)
     for _ in range(20):
@@ -224,7 +224,7 @@ def _by_reading(
 
 
 @given(st.integers(min_value=0))
-def test_the_index_is_the_same_whatever_way_it_came_to_be(seed: int) -> None:
+def test_the_acl_index_is_the_same_from_snapshot_or_changes(seed: int) -> None:
     """On a node that has begun with a snapshot as on one that has seen every change."""
     rng = Random(seed)
     image = AclsImage()
@@ -269,7 +269,7 @@ def forwarded(controller: QuorumController, principal: str) -> Error:
     return Error(getattr(answer, "error_code"))  # noqa: B009
 
 
-def test_until_the_rules_are_known_only_super_users_are_served() -> None:
+def test_before_acls_are_loaded_only_super_users_are_served() -> None:
     controller = standby()
     assert controller.denial(ApiKey.VOTE, Caller("User", "admin")) is None
     denial = controller.denial(ApiKey.VOTE, NEARBY)
@@ -291,7 +291,7 @@ def test_a_standby_denies_a_request_before_it_names_the_active_controller() -> N
     assert getattr(redirected, "error_code") == Error.NOT_CONTROLLER  # noqa: B009
 
 
-def test_what_every_controller_serves_a_standby_serves_in_envelopes() -> None:
+def test_a_standby_serves_enveloped_requests_that_any_controller_answers() -> None:
     controller = standby()
     controller.on_caught_up()
     assert forwarded(controller, "User:admin") == Error.NONE
@@ -323,7 +323,7 @@ def test_addresses_of_envelopes_have_4_or_16_bytes() -> None:
         host_of(bytes(5))
 
 
-def test_every_api_of_a_controller_needs_something_or_is_known_not_to() -> None:
+def test_every_controller_api_has_a_required_permission_or_a_stated_exemption() -> None:
     judged_by_item = {
         ApiKey.CREATE_TOPICS,
         ApiKey.DELETE_TOPICS,

@@ -102,7 +102,9 @@ def plausible(value: Any, rng: Random, on: Cluster) -> Any:
 @pytest.mark.parametrize("type_", WRITES, ids=lambda type_: type_.__name__)
 @settings(max_examples=8, deadline=None)
 @given(data=st.data(), seed=st.integers(0, 2**32))
-def test_whatever_is_asked_is_answered(type_: type[Message], data: st.DataObject, seed: int) -> None:
+def test_random_requests_are_answered_and_their_records_replay(
+    type_: type[Message], data: st.DataObject, seed: int
+) -> None:
     """All written records can be replayed, and the next request is served. Larger frames are refused before that."""
     versions = SERVED[APIS[type_].key].versions
     version = data.draw(st.integers(versions.lowest, versions.highest))
@@ -157,7 +159,7 @@ def test_as_many_records_as_an_operation_may_write_are_written() -> None:
 
 
 @pytest.mark.parametrize("type_", WRITES, ids=lambda type_: type_.__name__)
-def test_a_controller_that_is_not_active_says_so_in_every_item(type_: type[Message]) -> None:
+def test_a_standby_answers_not_controller_in_each_item(type_: type[Message]) -> None:
     """On top where the response has a code there, else in each item; nothing else is said."""
     on = cluster()
     asked = BY_HAND[type_][0](on.side) if type_ in BY_HAND else type_()
@@ -194,7 +196,7 @@ def test_an_unknown_operation_on_a_configuration_is_refused() -> None:
     assert refused(cluster(), configure(TOPIC, "t", ("retention.ms", 9, "1"))) == [Error.INVALID_REQUEST]
 
 
-def test_an_append_of_nothing_changes_nothing() -> None:
+def test_a_null_append_value_changes_nothing() -> None:
     """Kafka's active controller fails on the null, and resigns."""
     on = cluster()
     answer = on.do(configure(TOPIC, "t", ("cleanup.policy", SET, "delete"), ("cleanup.policy", APPEND, None)))
@@ -212,7 +214,7 @@ def test_credentials_of_all_users_are_described_for_null() -> None:
 
 @pytest.mark.parametrize("version", range(2))
 @pytest.mark.parametrize("error", [Error.SNAPSHOT_NOT_FOUND, Error.POSITION_OUT_OF_RANGE, Error.FENCED_LEADER_EPOCH])
-def test_the_error_of_a_partition_in_fetch_snapshot_can_be_sent(error: Error, version: int) -> None:
+def test_a_partition_error_of_fetch_snapshot_can_be_encoded(error: Error, version: int) -> None:
     """Kafka leaves the records of such an answer null, which its own codec refuses: the asking node hears nothing.
 
     `test_replica_snapshots` shows which request gets which error.
@@ -234,13 +236,13 @@ def test_a_reassignment_overridden_with_the_original_replicas_completes() -> Non
     assert on.do(reassignments())["topics"] == []
 
 
-def test_a_resource_of_an_unknown_type_that_is_named_twice_is_answered() -> None:
+def test_a_repeated_resource_of_unknown_type_is_answered() -> None:
     """Kafka cannot gather its answers by resource then, and gives none."""
     assert set(refused(cluster(), replace(77, "x", twice=True, a="1"))) <= {Error.INVALID_REQUEST}
 
 
 @pytest.mark.parametrize("value", ["many", "", "9" * 5000])
-def test_a_setting_of_all_brokers_that_is_no_number_does_not_count(value: str) -> None:
+def test_a_non_numeric_cluster_wide_setting_is_ignored(value: str) -> None:
     """No controller checks the value. Kafka's active one fails at the next fence, and resigns; so do its successors."""
     on = cluster()
     on.do(configure(BROKER, "", ("min.insync.replicas", SET, value)))

@@ -40,7 +40,7 @@ FENCED, UNFENCED, STOPPING = "fenced", "unfenced", "stopping"
         (STOPPING, {}, (True, True, True), ["fenced"]),
     ],
 )
-def test_the_table_of_heartbeats(
+def test_heartbeats_follow_the_table_of_broker_states(
     state: str, beat: dict[str, Any], answer: tuple[bool, bool, bool], kinds: list[str]
 ) -> None:
     cluster = Cluster(A, B)
@@ -68,7 +68,7 @@ def test_a_broker_that_leads_nothing_may_stop_at_once() -> None:
     assert cluster.partition("t").isr == (A,)
 
 
-def test_a_broker_stops_when_every_active_one_has_the_new_leaders() -> None:
+def test_a_shutdown_waits_until_active_brokers_have_the_new_leaders() -> None:
     """The shutdown waits for the slowest broker; after a change of its registration, a broker must report again."""
     cluster = Cluster(A, B, C)
     cluster.do(create(topic("t", [A, B])))
@@ -114,7 +114,7 @@ def test_a_silent_broker_is_fenced_as_soon_as_its_session_is_over() -> None:
     assert A in {record.broker_id for record in fenced}
 
 
-def test_brokers_that_fall_silent_together_are_fenced_one_after_the_other() -> None:
+def test_brokers_with_expired_sessions_are_fenced_one_batch_each() -> None:
     cluster = Cluster(A, B, C)
     cluster.do(create(topic("t", [A, B, C])))
     before = len(cluster.controller.batches)
@@ -126,7 +126,7 @@ def test_brokers_that_fall_silent_together_are_fenced_one_after_the_other() -> N
     assert cluster.partition("t").last_known_elr == (fenced[-1].broker_id,)
 
 
-def test_a_fenced_broker_that_beats_keeps_its_session() -> None:
+def test_heartbeats_keep_the_session_of_a_fenced_broker() -> None:
     cluster = Cluster(A)
     cluster.do(heartbeat(A, want_fence=True))
     before = len(cluster.controller.batches)
@@ -136,7 +136,7 @@ def test_a_fenced_broker_that_beats_keeps_its_session() -> None:
     assert cluster.since(before) == []
 
 
-def test_a_stopped_broker_is_fenced_once_more_as_kafka_does() -> None:
+def test_session_expiry_after_a_shutdown_fences_once_more_as_in_kafka() -> None:
     cluster = Cluster(A, B)
     cluster.do(heartbeat(A, want_shut_down=True))
     assert cluster.beats(12_000, B) == [cluster.change(A, fenced=1)]
@@ -152,7 +152,7 @@ def test_a_new_incarnation_waits_for_the_session_of_the_old_one() -> None:
     assert cluster.do(again)["error_code"] == 0
 
 
-def test_after_a_failover_every_unfenced_broker_has_a_whole_session() -> None:
+def test_after_a_failover_sessions_of_unfenced_brokers_start_anew() -> None:
     cluster = Cluster(A, B)
     cluster.do(heartbeat(B, want_fence=True))
     inner = cluster.controller.controller
@@ -169,7 +169,7 @@ def test_after_a_failover_every_unfenced_broker_has_a_whole_session() -> None:
 # Restarts
 
 
-def test_an_epoch_is_the_offset_of_the_first_record_though_the_registration_is_last() -> None:
+def test_the_broker_epoch_is_the_offset_of_the_first_record_of_its_batch() -> None:
     cluster = Cluster(A, B)
     cluster.do(create(topic("t", [A, B], [B, A])))
     cluster.controller.advance(SESSION_MS + 1)
@@ -194,7 +194,7 @@ def test_a_process_that_registers_again_keeps_its_epoch_and_state() -> None:
     assert cluster.do(heartbeat(A))["is_fenced"] is False
 
 
-def test_the_life_of_a_partition_with_brokers_that_die_and_come_back() -> None:
+def test_isr_and_elr_follow_brokers_that_fail_and_return() -> None:
     """Rows of controller.md 10, 22-26: with ELR and min.insync.replicas 2 nothing is lost until all were unclean."""
     cluster = Cluster(A, B)
     cluster.do(create(topic("t", [A, B], min_insync_replicas="2")))
@@ -220,7 +220,7 @@ def test_the_life_of_a_partition_with_brokers_that_die_and_come_back() -> None:
     assert cluster.records(grown) == [cluster.moved("t", isr=(A, B), leader_recovery_state=0)]
 
 
-def test_after_a_clean_stop_a_broker_leads_again_without_loss() -> None:
+def test_a_broker_leads_again_after_a_clean_shutdown() -> None:
     cluster = Cluster(A, B)
     cluster.do(create(topic("t", [A])))
     epoch = cluster.side.epochs[A]
@@ -285,7 +285,7 @@ def test_without_elr_the_last_member_stays_in_the_isr() -> None:
 
 
 @pytest.mark.parametrize(("level", "bumped"), [(11, True), (12, False)])
-def test_an_isr_that_shrinks_bumps_the_leader_epoch_only_before_3_6(level: int, *, bumped: bool) -> None:
+def test_isr_shrinks_raise_the_leader_epoch_only_before_3_6(level: int, *, bumped: bool) -> None:
     bootstrap = (FeatureLevelRecord(name="metadata.version", feature_level=level),)
     cluster = Cluster(A, B, bootstrap=bootstrap)
     cluster.do(create(topic("t", [A, B])))

@@ -68,7 +68,7 @@ def cluster() -> Cluster:
 
 
 @pytest.mark.parametrize("what", WRITTEN)
-def test_what_is_written(what: str) -> None:
+def test_incremental_changes_write_the_expected_config_records(what: str) -> None:
     kind, name, changes, expected = WRITTEN[what]
     written = cluster().records(configure(kind, name, *changes))
     assert written == [
@@ -77,7 +77,7 @@ def test_what_is_written(what: str) -> None:
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_is_refused(what: str) -> None:
+def test_invalid_config_changes_are_refused_and_write_nothing(what: str) -> None:
     kind, name, changes, error = REFUSED[what]
     on = cluster()
     before = len(on.controller.batches)
@@ -85,7 +85,7 @@ def test_what_is_refused(what: str) -> None:
     assert on.since(before) == []
 
 
-def test_a_change_of_what_must_be_in_sync_ends_eligibility() -> None:
+def test_a_change_of_min_insync_replicas_clears_the_elr() -> None:
     written = cluster().records(configure(TOPIC, "t", ("min.insync.replicas", SET, "2")))
     assert written[1:] == [ClearElrRecord(topic_name="t")]
 
@@ -99,7 +99,7 @@ def test_a_change_of_what_must_be_in_sync_ends_eligibility() -> None:
         max_size=8,
     )
 )
-def test_a_list_holds_what_was_added_and_not_taken_away(operations: list[tuple[int, str]]) -> None:
+def test_append_and_subtract_change_list_settings(operations: list[tuple[int, str]]) -> None:
     on = cluster()
     expected: list[str] | None = None
     for operation, text in operations:

@@ -58,14 +58,14 @@ def _known(answer: Any) -> list[Any]:
     return [one for one in result["configs"] if one["name"] != "log.retention.ms"]
 
 
-def test_the_newest_layer_of_a_setting_holds() -> None:
+def test_the_highest_config_source_gives_the_value() -> None:
     side = side_with({"min.insync.replicas": "2"})
     found = describe(side, BROKER, "1", "min.insync.replicas")["min.insync.replicas"]
     assert (found.value, found.config_source) == ("1", 3), "written at the activation, for all brokers"
     assert [(one.value, one.source) for one in found.synonyms] == [("1", 3), ("2", 4)]
 
 
-def test_what_a_provider_gave_is_shown_where_kafka_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_provided_values_are_shown_where_kafka_shows_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """A topic shows the default that holds for it, wherever that comes from (Kafka: `createTopicConfigEntry`); the node
     does not show it. What could not be a default does not let the node start, so that no other secret gets there.
     """
@@ -86,7 +86,7 @@ def test_what_a_provider_gave_is_shown_where_kafka_shows_it(monkeypatch: pytest.
     assert "4242" not in repr(describe(side, BROKER, "1"))
 
 
-def test_secrets_and_what_may_be_one_are_never_shown() -> None:
+def test_sensitive_and_unknown_settings_are_never_shown() -> None:
     text = (
         "process.roles=controller\nnode.id=1\ncontroller.listener.names=C\nlisteners=C://127.0.0.1:0\n"
         "controller.quorum.voters=1@127.0.0.1:9093\nlog.dirs=/var/lib/kafka\n"
@@ -112,7 +112,7 @@ def test_a_standby_describes_itself() -> None:
     assert codes(side.ask(unknown, 4)) == {0, 3}
 
 
-def test_for_all_brokers_counts_what_every_broker_can_take_while_it_runs() -> None:
+def test_describing_all_brokers_shows_only_dynamic_cluster_settings() -> None:
     """As of a controller of Kafka's, which was asked the same: settings of one broker, and no numbers, are left out."""
     cluster = Cluster()
     cluster.do(

@@ -36,7 +36,7 @@ def reached() -> Coverage:
     return coverage
 
 
-def test_every_api_that_writes_is_known_here() -> None:
+def test_every_writing_api_has_a_generator() -> None:
     writes = {api.key for api in APIS.values() if isinstance(api, Write)}
     assert set(ERRORS) == {*writes, ApiKey.ENVELOPE}
 
@@ -49,7 +49,7 @@ def test_every_version_and_every_error_is_reached(key: ApiKey, reached: Coverage
     assert ERRORS[key] - set(reached.errors[key]) == set()
 
 
-def test_what_can_be_forwarded_is_forwarded(reached: Coverage) -> None:
+def test_every_forwardable_api_is_drawn_in_an_envelope(reached: Coverage) -> None:
     assert {key for key in ERRORS if SERVED[key].forwardable} - set(reached.forwarded) == set()
 
 

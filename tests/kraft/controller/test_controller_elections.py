@@ -30,7 +30,7 @@ PATIENT = DecisionSettings(broker_session_timeout_ms=10**9)
 OFF = structs.replace(PATIENT, leader_rebalance_interval_ms=0)
 
 
-def test_leaders_go_back_to_preferred_replicas_every_five_minutes() -> None:
+def test_preferred_leaders_are_elected_every_five_minutes() -> None:
     cluster = Cluster(A, B, decisions=PATIENT)
     cluster.do(create(topic("t", [A, B], [B, A])), heartbeat(A, want_fence=True), heartbeat(A))
     assert {cluster.partition("t", number).leader for number in (0, 1)} == {B}
@@ -44,7 +44,7 @@ def test_leaders_go_back_to_preferred_replicas_every_five_minutes() -> None:
     assert cluster.since(before) == [cluster.moved("t", leader=A)]
 
 
-def test_a_broker_gets_leaderships_back_once_others_have_more_than_the_allowed_share() -> None:
+def test_balancing_begins_above_the_allowed_imbalance_percentage() -> None:
     """`leader.imbalance.per.broker.percentage`: 1 of 4 is 25 %, which is not more than that; 2 of 4 are."""
     cluster = Cluster(A, B, decisions=structs.replace(PATIENT, leader_imbalance_percentage=25))
     cluster.do(create(topic("t", [A, B], [A, B]), topic("alone", [A], [A])))
@@ -68,7 +68,7 @@ def test_a_broker_gets_leaderships_back_once_others_have_more_than_the_allowed_s
     assert cluster.since(before) == []
 
 
-def test_nothing_goes_back_where_rebalancing_is_off() -> None:
+def test_no_preferred_election_without_automatic_balancing() -> None:
     cluster = Cluster(A, B, decisions=OFF)
     cluster.do(create(topic("t", [B, A])), heartbeat(B, want_fence=True), heartbeat(B))
     now = cluster.partition("t")
@@ -78,7 +78,7 @@ def test_nothing_goes_back_where_rebalancing_is_off() -> None:
     assert cluster.since(before) == []
 
 
-def test_a_run_holds_a_thousand_elections_and_the_next_one_follows_at_once() -> None:
+def test_a_balancing_run_elects_1000_leaders_and_the_next_run_follows_at_once() -> None:
     count = PER_RUN + 5
     cluster = Cluster(A, B, decisions=PATIENT)
     cluster.do(create(topic("t", *([A, B] for _ in range(count)))), heartbeat(A, want_fence=True), heartbeat(A))
@@ -91,7 +91,7 @@ def test_a_run_holds_a_thousand_elections_and_the_next_one_follows_at_once() -> 
     assert {cluster.partition("t", number).leader for number in range(count)} == {A}
 
 
-def test_a_partition_without_leader_gets_one_uncleanly_once_its_topic_allows_that() -> None:
+def test_a_leaderless_partition_is_elected_uncleanly_when_its_topic_allows_that() -> None:
     """The setting alone elects no leader; the next run does, or a broker that comes back."""
     cluster = Cluster(A, B, C, decisions=PATIENT)
     cluster.do(create(topic("t", [A, B])), heartbeat(B, want_fence=True), heartbeat(A, want_fence=True), heartbeat(B))
@@ -104,7 +104,7 @@ def test_a_partition_without_leader_gets_one_uncleanly_once_its_topic_allows_tha
     assert cluster.since(before) == [cluster.moved("t", **gained, eligible_leader_replicas=(), last_known_elr=())]
 
 
-def test_an_unclean_election_is_held_at_once_where_the_topic_allows_it() -> None:
+def test_an_unclean_election_is_immediate_where_the_topic_allows_one() -> None:
     cluster = Cluster(A, B)
     cluster.do(create(topic("t", [A, B], unclean_leader_election_enable="true")), heartbeat(B, want_fence=True))
     cluster.do(heartbeat(B))
@@ -121,7 +121,7 @@ def test_an_unclean_election_by_request_ignores_what_the_topic_allows() -> None:
     assert written == [cluster.moved("t", **gained, eligible_leader_replicas=(), last_known_elr=())]
 
 
-def test_a_last_known_leader_that_a_reassignment_took_away_is_not_elected() -> None:
+def test_a_last_known_leader_without_a_replica_is_not_elected() -> None:
     """Kafka's controller looks for the directory of its replica, which there is no more; it fails, and resigns."""
     cluster = Cluster(A, B, C)
     *steps, last = LAST_KNOWN_LEADER_IS_GONE

@@ -59,7 +59,7 @@ def cluster() -> Cluster:
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_is_not_opened(what: str) -> None:
+def test_invalid_envelopes_are_refused(what: str) -> None:
     """The broker hears of it, and nothing is done."""
     step, error = REFUSED[what]
     on = cluster()
@@ -70,20 +70,20 @@ def test_what_is_not_opened(what: str) -> None:
 
 
 @pytest.mark.parametrize("what", OPENED)
-def test_the_client_is_answered_as_if_it_had_asked_itself(what: str) -> None:
+def test_a_forwarded_request_is_answered_as_a_direct_one(what: str) -> None:
     forwarded, asked = cluster(), cluster()
     assert forwarded.do(envelope(OPENED[what])) == asked.do(OPENED[what])
     assert len(forwarded.controller.batches) == len(asked.controller.batches)
 
 
-def test_a_token_is_the_clients() -> None:
+def test_a_token_created_through_an_envelope_belongs_to_the_client() -> None:
     on = cluster()
     (record,) = on.records(by("alice", token()))
     assert isinstance(record, DelegationTokenRecord)
     assert record.owner == "User:alice"
 
 
-def test_a_controller_that_is_not_active_tells_the_broker_and_not_the_client() -> None:
+def test_a_standby_answers_not_controller_in_the_envelope() -> None:
     on = cluster()
     request = envelope(INNER)[0](on.side)
     on.controller.controller.renounce()
@@ -93,7 +93,7 @@ def test_a_controller_that_is_not_active_tells_the_broker_and_not_the_client() -
 
 @settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=60))
-def test_whatever_is_inside_is_answered(data: bytes) -> None:
+def test_an_envelope_with_any_content_is_answered(data: bytes) -> None:
     on = cluster()
     before = len(on.controller.batches)
     on.do(envelope(data))

@@ -66,7 +66,7 @@ def soon(action: Callable[[], object]) -> object:
 
 
 @pytest.mark.parametrize("zeros", [9, 10, 5000, LONG - 10])
-def test_zeros_in_front_of_a_number_do_not_count(zeros: int) -> None:
+def test_leading_zeros_of_a_number_are_ignored(zeros: int) -> None:
     """Python refuses to read thousands of digits, and records are replayed by the same rules as requests are judged."""
     name = "0" * zeros + str(A)
     on = cluster()
@@ -83,7 +83,7 @@ def test_zeros_in_front_of_a_number_do_not_count(zeros: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["9" * LONG, "-" + "0" * LONG, "0" * LONG + "x", "+", "1" * 11])
-def test_a_broker_of_no_number_is_refused(name: str) -> None:
+def test_a_non_numeric_broker_name_is_refused(name: str) -> None:
     assert codes(configure(BROKER, name, ("x", SET, "1"))) in (
         [Error.INVALID_REQUEST],
         [Error.BROKER_ID_NOT_REGISTERED],
@@ -112,7 +112,7 @@ def test_whole_numbers(text: str, number: int | None) -> None:
 
 
 @pytest.mark.parametrize("text", ["1" * LONG + "x", "1" * LONG + ".x", "0" * LONG + "x", "1e" + "1" * LONG + "x"])
-def test_what_is_nearly_a_number_is_refused_soon(text: str) -> None:
+def test_long_invalid_numbers_are_refused_quickly(text: str) -> None:
     for key in ("min.cleanable.dirty.ratio", "retention.ms"):
         assert soon(lambda key=key: codes(configure(TOPIC, "t", (key, SET, text)))) == [Error.INVALID_CONFIG]
 
@@ -121,7 +121,7 @@ def test_what_is_nearly_a_number_is_refused_soon(text: str) -> None:
 
 
 @pytest.mark.parametrize("operation", [APPEND, SUBTRACT])
-def test_long_lists_are_joined_soon(operation: int) -> None:
+def test_long_lists_are_joined_quickly(operation: int) -> None:
     on = cluster()
     on.do(configure(BROKER, "", ("log.dirs", SET, ",".join("a" * 16_000))))
     change = configure(BROKER, "", ("log.dirs", operation, ",".join("b" * 16_000)))
@@ -163,7 +163,7 @@ def test_no_pattern_is_accepted_that_java_refuses() -> None:
         "3\\.[5-9]\\..*|4\\..*",
     ],
 )
-def test_what_administrators_write_is_accepted(pattern: str) -> None:
+def test_common_patterns_are_accepted(pattern: str) -> None:
     assert is_legal(pattern)
 
 
@@ -182,7 +182,7 @@ def test_what_administrators_write_is_accepted(pattern: str) -> None:
     ],
     ids=range(9),
 )
-def test_a_pattern_is_judged_soon(pattern: str) -> None:
+def test_a_pattern_is_checked_quickly(pattern: str) -> None:
     """Python's own compiler takes eight seconds for the first of them."""
     soon(lambda: codes(configure(METRICS, "m", ("match", SET, f"client_id={pattern}"))))
 
@@ -215,7 +215,7 @@ def test_the_patterns_of_a_request_are_bounded_together() -> None:
     assert set(codes(asked(7))) == {Error.POLICY_VIOLATION}
 
 
-def test_a_pattern_that_kafka_accepted_does_not_stand_in_the_way_of_other_changes() -> None:
+def test_a_pattern_accepted_by_kafka_does_not_block_other_changes() -> None:
     """Back references are legal to Kafka's controllers, and may stand in a log that they wrote."""
     before = {"match": "client_id=(a)\\1"}
     client_metrics.validate("m", {**before, "interval.ms": "1000"}, before)
@@ -227,14 +227,14 @@ def test_a_pattern_that_kafka_accepted_does_not_stand_in_the_way_of_other_change
 
 
 @pytest.mark.parametrize("count", [60_000, 466_500])
-def test_an_envelope_may_not_hold_more_than_a_frame(count: int) -> None:
+def test_an_envelope_is_bounded_like_a_frame(count: int) -> None:
     """By values, and by bytes. The broker answers its client, and does not ask again."""
     inner = m.DeleteTopicsRequest(topics=[DeleteTopicState(name="")] * count)
     answer = cluster().do(envelope(latest(lambda _: inner)))
     assert (answer["error_code"], answer["response_data"]) == (Error.POLICY_VIOLATION, None)
 
 
-def test_configs_are_replayed_as_they_are_judged() -> None:
+def test_config_records_and_requests_have_the_same_rules() -> None:
     """The names of brokers that a request may use are those that a record may have."""
     name = "+" + "0" * 20 + str(A)
     [record] = cluster().records(configure(BROKER, name, ("x", SET, "1")))

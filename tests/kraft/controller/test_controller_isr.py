@@ -122,14 +122,14 @@ def test_a_refusal_changes_nothing(case: str) -> None:
     assert not records
 
 
-def test_a_request_of_a_former_incarnation_fails_as_a_whole() -> None:
+def test_a_request_with_a_stale_broker_epoch_is_refused_as_a_whole() -> None:
     request = AlterPartitionRequest(broker_id=1, broker_epoch=99)
     with pytest.raises(ApiError) as refused:
         at_once(alter_partition(context(image()), request))
     assert refused.value.error is Error.STALE_BROKER_EPOCH
 
 
-def test_the_isr_grows() -> None:
+def test_an_isr_change_writes_one_partition_change_record() -> None:
     answer, records = ask(image(), GOOD)
     assert records == [PartitionChangeRecord(partition_id=0, topic_id=TOPIC, isr=(1, 2, 3))]
     assert (answer.leader_id, answer.leader_epoch, answer.isr, answer.partition_epoch) == (1, 7, [1, 2, 3], 10)
@@ -140,7 +140,7 @@ def test_an_epoch_that_the_leader_does_not_know_is_not_compared() -> None:
     assert answer.error_code == Error.NONE
 
 
-def test_the_same_isr_is_no_change() -> None:
+def test_an_unchanged_isr_writes_no_record() -> None:
     answer, records = ask(image(), [(1, 101), (2, 102)])
     assert not records
     assert (answer.isr, answer.partition_epoch) == ([1, 2], 9)
@@ -160,7 +160,7 @@ def test_the_last_new_replica_completes_a_reassignment_away_from_the_leader() ->
     assert [(one.leader, one.isr, one.replicas, one.removing_replicas) for one in records] == [(2, (2, 3), (2, 3), ())]
 
 
-def test_a_leader_that_has_recovered_says_so() -> None:
+def test_leader_recovery_state_is_recorded_when_the_leader_has_recovered() -> None:
     unclean = PartitionChangeRecord(partition_id=0, topic_id=TOPIC, isr=(1,), leader_recovery_state=1)
     _, records = ask(image(unclean), [(1, 101), (2, 102)], partition_epoch=10)
     assert records == [PartitionChangeRecord(partition_id=0, topic_id=TOPIC, isr=(1, 2), leader_recovery_state=0)]

@@ -43,7 +43,7 @@ def _without_ids(answer: Any) -> Any:
     return answer
 
 
-def test_what_is_not_named_is_removed() -> None:
+def test_settings_absent_from_a_legacy_request_are_removed() -> None:
     side = InProcess()
     side.ask(AlterConfigsRequest(resources=[replacement(CLIENT_METRICS, "m", metrics="a", interval_ms="1000")]), 2)
     side.ask(AlterConfigsRequest(resources=[replacement(CLIENT_METRICS, "m", interval_ms="2000")]), 2)

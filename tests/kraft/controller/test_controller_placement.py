@@ -19,7 +19,9 @@ BROKERS = st.lists(st.tuples(st.sampled_from([None, "a", "b", "c"]), st.booleans
 
 
 @given(brokers=BROKERS, count=st.integers(1, 40), seed=st.integers(0, 2**32), data=st.data())
-def test_what_holds_of_every_placement(brokers: list[UsableBroker], count: int, seed: int, data: st.DataObject) -> None:
+def test_every_placement_uses_distinct_brokers_and_all_racks(
+    brokers: list[UsableBroker], count: int, seed: int, data: st.DataObject
+) -> None:
     unfenced = [broker.id for broker in brokers if not broker.fenced]
     factor = data.draw(st.integers(1, len(brokers)))
     if not unfenced:
@@ -48,7 +50,7 @@ def test_leaders_go_round(seed: int) -> None:
     ("factor", "brokers"),
     [(0, 3), (-1, 3), (4, 3)],
 )
-def test_what_cannot_be_placed(factor: int, brokers: int) -> None:
+def test_an_impossible_placement_is_refused(factor: int, brokers: int) -> None:
     with pytest.raises(ApiError) as refused:
         place([UsableBroker(number, None, fenced=False) for number in range(brokers)], 1, factor, Random(0))
     assert refused.value.error is Error.INVALID_REPLICATION_FACTOR

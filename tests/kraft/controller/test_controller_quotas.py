@@ -40,7 +40,7 @@ def asked(entity: dict[str, str | None], *operations: OpData) -> AlterClientQuot
     return AlterClientQuotasRequest(entries=[AlterClientQuotasRequestEntryData(entity=parts, ops=list(operations))])
 
 
-def test_one_bad_key_keeps_the_entity_as_it_is() -> None:
+def test_an_invalid_quota_key_refuses_the_whole_entity() -> None:
     side = InProcess()
     answer = side.ask(
         asked({"user": None}, OpData(key="producer_byte_rate", value=5.0), OpData(key="nope", value=1.0)), 1
@@ -50,7 +50,7 @@ def test_one_bad_key_keeps_the_entity_as_it_is() -> None:
     assert not side.controller.history.latest.quotas.by_entity
 
 
-def test_what_is_set_already_is_not_written_again() -> None:
+def test_unchanged_quotas_write_no_record() -> None:
     side = InProcess()
     request = asked({"client-id": "c", "user": None}, OpData(key="consumer_byte_rate", value=7.0))
     side.ask(request, 1)

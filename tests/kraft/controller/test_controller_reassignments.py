@@ -34,7 +34,7 @@ def cluster() -> Cluster:
 
 
 @pytest.mark.parametrize("what", BEGUN)
-def test_what_it_begins_with(what: str) -> None:
+def test_a_reassignment_begins_with_added_and_removed_replicas(what: str) -> None:
     target, replicas, adding, removing = BEGUN[what]
     on = cluster()
     assert set(error_codes(on.do(reassign("t", (0, target))))) == {Error.NONE}
@@ -44,7 +44,7 @@ def test_what_it_begins_with(what: str) -> None:
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_is_refused(what: str) -> None:
+def test_invalid_reassignments_are_refused_and_write_nothing(what: str) -> None:
     target, error = REFUSED[what]
     on = cluster()
     before = len(on.controller.batches)
@@ -52,7 +52,7 @@ def test_what_is_refused(what: str) -> None:
     assert on.since(before) == []
 
 
-def test_it_ends_with_the_last_newcomer_in_sync_and_the_leader_hears_of_another() -> None:
+def test_a_reassignment_completes_when_the_last_new_replica_is_in_sync() -> None:
     on = cluster()
     on.do(reassign("t", (0, [C, B])))
     answer = on.do(isr("t", [A, B, C], by=A, partition_epoch=1))
@@ -64,7 +64,7 @@ def test_it_ends_with_the_last_newcomer_in_sync_and_the_leader_hears_of_another(
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.lists(st.sampled_from([A, B, C, D]), min_size=1, max_size=3, unique=True) | st.none(), max_size=5))
-def test_a_reassignment_loses_no_replica_in_sync_and_a_cancellation_ends_it(targets: list[list[int] | None]) -> None:
+def test_a_reassignment_keeps_the_isr_and_can_be_cancelled(targets: list[list[int] | None]) -> None:
     on = cluster()
     for target in targets:
         on.do(reassign("t", (0, target)))

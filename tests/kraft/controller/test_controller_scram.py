@@ -30,7 +30,7 @@ def test_answers_and_records_are_kafkas() -> None:
     assert our_records(side) == kafkas_records("scram")
 
 
-def test_a_password_that_is_empty_is_the_fault_of_its_user_alone() -> None:
+def test_an_empty_password_refuses_only_its_user() -> None:
     side = InProcess()
     whole = ScramCredentialUpsertion(name="a", mechanism=1, iterations=4096, salt=b"s", salted_password=b"p")
     empty = ScramCredentialUpsertion(name="b", mechanism=1, iterations=4096, salt=b"s")
@@ -40,7 +40,7 @@ def test_a_password_that_is_empty_is_the_fault_of_its_user_alone() -> None:
     assert list(side.controller.history.latest.scram.by_user) == ["a"]
 
 
-def test_what_a_client_salts_is_what_the_formatter_derives() -> None:
+def test_a_client_and_the_formatter_derive_the_same_credential() -> None:
     record = parse_credential("SCRAM-SHA-512=[name=alice,password=wonderland,iterations=8192,salt=c2FsdA==]", Random(1))
     side = InProcess()
     salted = pbkdf2_hmac("sha512", b"wonderland", b"salt", 8192)
@@ -78,7 +78,7 @@ def test_users_are_described_by_name_or_all_of_them() -> None:
     assert describe(side, [UserName(name="a"), UserName(name="a")]) == [("a", Error.DUPLICATE_RESOURCE, [])]
 
 
-def test_below_their_level_there_are_no_credentials() -> None:
+def test_scram_needs_its_metadata_version() -> None:
     side = InProcess(bootstrap=(FeatureLevelRecord(name="metadata.version", feature_level=10),))
     upsertion = ScramCredentialUpsertion(name="a", mechanism=1, iterations=4096, salt=b"s", salted_password=b"p")
     answer = side.ask(AlterUserScramCredentialsRequest(upsertions=[upsertion]), 0)

@@ -180,7 +180,7 @@ def test_a_token_expires_on_request() -> None:
     assert expire(side, token.hmac, -1) == (Error.DELEGATION_TOKEN_NOT_FOUND, 0)
 
 
-def test_expired_tokens_are_removed_from_time_to_time() -> None:
+def test_expired_tokens_are_removed_periodically() -> None:
     side = InProcess(admin=SECURED)
     create(side, max_lifetime_ms=1)
     lasting = create(side)
@@ -205,7 +205,7 @@ def test_an_owner_without_a_type_is_refused() -> None:
         ),
     ],
 )
-def test_where_there_are_no_tokens(settings: dict[str, Any], error: Error) -> None:
+def test_token_requests_are_refused_without_support(settings: dict[str, Any], error: Error) -> None:
     side = InProcess(**settings)
     asked: list[Callable[[], int]] = [
         lambda: create(side).error_code,
@@ -215,7 +215,7 @@ def test_where_there_are_no_tokens(settings: dict[str, Any], error: Error) -> No
     assert [each() for each in asked] == [error] * 3
 
 
-def test_tokens_are_not_to_be_had_with_a_token_or_without_a_login() -> None:
+def test_token_requests_need_a_login_without_a_token() -> None:
     side = InProcess(admin=SECURED)
     assert create(side, Caller("User", "alice", is_token=True)).error_code == Error.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
     listed = side.ask(DescribeDelegationTokenRequest(owners=None), 3)

@@ -55,7 +55,7 @@ def test_a_topic_is_written_with_its_configs_before_its_partitions() -> None:
     assert cluster.records(delete("t")) == [RemoveTopicRecord(topic_id=cluster.side.topics["t"])]
 
 
-def test_the_limit_of_records_bites_before_the_limit_of_partitions() -> None:
+def test_the_record_limit_is_checked_before_the_partition_limit() -> None:
     cluster = Cluster(A)
     refused = cluster.do(create(topic("t", count=10_000, factor=1)))
     assert [one["error_code"] for one in refused["topics"]] == [44]
@@ -67,7 +67,7 @@ def test_the_limit_of_records_bites_before_the_limit_of_partitions() -> None:
     assert cluster.since(before) == []
 
 
-def test_what_a_broker_is_configured_to_is_written_although_it_is_the_same() -> None:
+def test_broker_configs_are_written_although_unchanged() -> None:
     cluster = Cluster(A)
     cluster.do(create(topic("t", [A])))
     for kind, name, count in ((TOPIC, "t", 0), (BROKER, "", 1), (BROKER, "101", 1)):
@@ -107,7 +107,7 @@ def test_a_reassignment_away_from_its_leader() -> None:
     ]
 
 
-def test_a_cancelled_reassignment_keeps_the_order_that_it_had_then() -> None:
+def test_a_cancelled_reassignment_keeps_its_current_replica_order() -> None:
     cluster = Cluster(A, B, C)
     cluster.do(create(topic("t", [A, B])))
     cluster.do(reassign("t", (0, [B, C])))

@@ -71,7 +71,7 @@ def test_answers_and_records_are_kafkas_at_the_oldest_level() -> None:
 
 @pytest.mark.parametrize("kind", [SAFE_DOWNGRADE, UNSAFE_DOWNGRADE])
 @pytest.mark.parametrize(("now", "level"), [(now, level) for now in range(8, 31) for level in (now - 1, 7)])
-def test_metadata_version_goes_down_only_where_nothing_is_lost(now: int, level: int, kind: int) -> None:
+def test_a_downgrade_of_metadata_version_must_be_lossless(now: int, level: int, kind: int) -> None:
     side = at_level(now)
     lossless = not METADATA_CHANGES & set(range(level + 1, now + 1))
     answer = update(side, "metadata.version", level, kind)
@@ -79,7 +79,7 @@ def test_metadata_version_goes_down_only_where_nothing_is_lost(now: int, level: 
     assert side.controller.history.latest.features.metadata_version == (level if lossless else now)
 
 
-def test_a_voter_that_has_not_registered_holds_every_feature_back() -> None:
+def test_an_unregistered_voter_blocks_feature_upgrades() -> None:
     side = at_level(30, voters=((1, "127.0.0.1", 9093), (2, "127.0.0.1", 9094)))
     answer = update(side, "group.version", 1)
     assert answer.error_code == Error.INVALID_UPDATE_VERSION
@@ -97,7 +97,7 @@ def test_a_voter_that_has_not_registered_holds_every_feature_back() -> None:
     assert refused.error_message.endswith("Controller 2 does not support this feature.")
 
 
-def test_a_fenced_broker_holds_back_what_it_does_not_know() -> None:
+def test_a_fenced_broker_blocks_features_that_it_does_not_support() -> None:
     side = InProcess()
     update(side, "share.version", 0, SAFE_DOWNGRADE)
     request = registration(101)

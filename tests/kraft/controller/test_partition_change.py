@@ -210,7 +210,7 @@ def partitions(draw: st.DrawFn) -> Partition:
     elr=st.booleans(),
     election=st.sampled_from(Election),
 )
-def test_what_holds_of_every_change(
+def test_every_partition_change_keeps_the_partition_invariants(
     before: Partition, gone: tuple[int, ...], active: tuple[int, ...], min_isr: int, elr: bool, election: Election
 ) -> None:
     """A leader is in sync and active; the ISR and the eligible replicas are disjoint parts of the replicas; deciding
@@ -265,7 +265,7 @@ def test_a_reassignment_without_new_replicas_to_wait_for_completes(
     assert complete(assignment) == (completed or assignment)
 
 
-def test_a_reassignment_follows_another_as_kafka_does_it() -> None:
+def test_a_second_reassignment_replaces_the_first_as_in_kafka() -> None:
     """The sequence that was seen in Kafka 4.3.1; only the list that could never be completed is another one."""
     first = begin(partition(replicas=(11, 12, 13)), (11, 12, 14))
     assert (first.replicas, first.removing, first.adding) == ((11, 12, 14, 13), (13,), (14,))

@@ -53,14 +53,14 @@ def rules_broken(history: History) -> set[str]:
     ("cluster", "leaders", "compared", "changes"),
     [("static3", 15, 180, 3187), ("dynamic3", 7, 997, 0), ("failover", 4, 1382, 3128), ("old39", 5, 778, 334)],
 )
-def test_what_real_quorums_left_is_legal(cluster: str, leaders: int, compared: int, changes: int) -> None:
+def test_logs_of_real_quorums_satisfy_all_rules(cluster: str, leaders: int, compared: int, changes: int) -> None:
     """Killed nodes, changes of voters, an upgrade from 3.9: nothing in it contradicts the promises."""
     found = check(nodes_of(cluster))
     assert [str(finding) for finding in found.findings] == []
     assert (len(found.leaders), found.compared, found.changes) == (leaders, compared, changes)
 
 
-def test_one_node_alone_is_checked_as_far_as_that_goes() -> None:
+def test_a_single_node_is_checked_for_the_rules_that_need_one_log() -> None:
     """Node 2 of static3 has only its last snapshot and what came after."""
     found = check(nodes_of("static3"), "c2")
     assert (found.is_legal, found.proven_end, found.compared) == (True, 5210, 0)
@@ -271,7 +271,7 @@ def _other_snapshot(files: Files) -> None:
     ],
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
-def test_a_broken_promise_is_found(breaks: Callable[[Files], None], cluster: str, rule: str) -> None:
+def test_each_violation_is_found_by_its_rule(breaks: Callable[[Files], None], cluster: str, rule: str) -> None:
     files = nodes_of(cluster)
     breaks(files)
     found = check(files)
@@ -279,7 +279,7 @@ def test_a_broken_promise_is_found(breaks: Callable[[Files], None], cluster: str
     assert not found.is_legal
 
 
-def test_one_replica_twice_is_no_second_witness() -> None:
+def test_two_copies_of_one_replica_count_once() -> None:
     files = nodes_of("static3")
     files |= {path.replace("/c1/", "/copy/"): data for path, data in files.items() if path.startswith("/c1/")}
     assert rules_broken(check(files)) == {"OneCluster"}

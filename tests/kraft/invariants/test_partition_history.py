@@ -99,7 +99,7 @@ def run_after(history: list[Moment], index: int) -> list[Moment]:
 
 
 @pytest.mark.parametrize(("archive", "node", "events"), [(*place, events) for place, events in HISTORIES.items()])
-def test_what_a_broker_does_to_partitions_is_what_kafka_wrote(
+def test_fencing_and_unfencing_write_kafkas_partition_changes(
     archive: str, node: str, events: tuple[int, int, int], tmp_path: Path
 ) -> None:
     history = list(moments(unpack(archive, node, tmp_path)))
@@ -143,7 +143,7 @@ RESTARTS = {
 
 
 @pytest.mark.parametrize(("archive", "node", "events"), [(*place, events) for place, events in RESTARTS.items()])
-def test_a_registration_cleans_up_as_kafka_did(
+def test_a_registration_writes_kafkas_partition_changes(
     archive: str, node: str, events: tuple[int, int], tmp_path: Path
 ) -> None:
     history = list(moments(unpack(archive, node, tmp_path)))
@@ -170,7 +170,7 @@ def test_a_registration_cleans_up_as_kafka_did(
 
 
 @pytest.mark.parametrize(("archive", "node"), list(HISTORIES)[:3])
-def test_a_change_of_an_isr_has_every_consequence_that_kafka_gave_it(archive: str, node: str, tmp_path: Path) -> None:
+def test_an_isr_change_gives_kafkas_partition_change(archive: str, node: str, tmp_path: Path) -> None:
     """Whatever follows from a new ISR, eligible replicas and completed reassignments among it, follows from it here."""
     compared = 0
     for moment in moments(unpack(archive, node, tmp_path)):

@@ -83,7 +83,7 @@ async def values_of(node: Node, count: int) -> list[bytes]:
     return values
 
 
-async def test_three_nodes_over_tcp_commit_and_every_one_can_be_read(tmp_path: Path) -> None:
+async def test_three_nodes_over_tcp_commit_and_serve_reads(tmp_path: Path) -> None:
     with trio.fail_after(20):
         async with quorum(configs(tmp_path, free_ports(3))) as nodes:
             leader = await leader_of(nodes)
@@ -98,7 +98,7 @@ async def test_three_nodes_over_tcp_commit_and_every_one_can_be_read(tmp_path: P
             assert refused.value.leader.leader_id == leader.status().node_id
 
 
-async def test_a_restarted_quorum_still_has_everything_and_takes_more(tmp_path: Path) -> None:
+async def test_a_restarted_quorum_keeps_its_log_and_accepts_appends(tmp_path: Path) -> None:
     ports = free_ports(3)
     with trio.fail_after(30):
         async with quorum(configs(tmp_path, ports)) as nodes:
@@ -114,7 +114,7 @@ async def test_a_restarted_quorum_still_has_everything_and_takes_more(tmp_path: 
         assert found[-1] == b"last"
 
 
-async def test_nothing_is_left_open_after_the_block(tmp_path: Path) -> None:
+async def test_no_descriptor_is_open_after_the_block(tmp_path: Path) -> None:
     before = sorted(os.listdir("/proc/self/fd"))
     with trio.fail_after(20):
         async with quorum(configs(tmp_path, free_ports(3))) as nodes:
@@ -122,7 +122,7 @@ async def test_nothing_is_left_open_after_the_block(tmp_path: Path) -> None:
     assert len(os.listdir("/proc/self/fd")) == len(before)
 
 
-async def test_appends_of_a_stopped_node_say_so(tmp_path: Path) -> None:
+async def test_an_append_to_a_stopped_node_raises_node_stopped(tmp_path: Path) -> None:
     with trio.fail_after(20):
         async with quorum(configs(tmp_path, free_ports(1))) as nodes:
             await nodes[0].wait_for_leader()

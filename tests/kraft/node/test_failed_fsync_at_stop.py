@@ -80,7 +80,7 @@ async def stop_during_an_fsync(config: Config, failure: Failure, way: str) -> No
 
 
 @pytest.mark.parametrize("way", ["cancelled", "ended"])
-async def test_a_failure_while_the_node_stops_is_raised_and_not_repeated(tmp_path: Path, way: str) -> None:
+async def test_a_failed_fsync_during_shutdown_is_raised_and_not_repeated(tmp_path: Path, way: str) -> None:
     failure = Failure()
     [config] = configs(tmp_path, free_ports(1))
     cause = pytest.RaisesExc(OSError, match="Input/output error")

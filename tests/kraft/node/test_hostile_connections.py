@@ -88,7 +88,7 @@ def strangers_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("transport.serving.is_loopback", lambda address: address == "127.0.0.1")
 
 
-async def test_readers_that_do_not_read_take_bounded_memory_and_no_leadership(tmp_path: Path) -> None:
+async def test_clients_that_do_not_read_cost_bounded_memory_and_no_leadership(tmp_path: Path) -> None:
     """Two connections with two hundred pipelined fetches each ended a quorum (r6)."""
     with trio.fail_after(60):
         async with quorum(configs(tmp_path, free_ports(3))) as nodes, AsyncExitStack() as stack:
@@ -111,7 +111,7 @@ async def test_readers_that_do_not_read_take_bounded_memory_and_no_leadership(tm
             await until(lambda: held(leader)[1] == 0)
 
 
-async def test_parked_fetches_lock_no_client_out(tmp_path: Path) -> None:
+async def test_parked_fetches_do_not_block_other_clients(tmp_path: Path) -> None:
     """Those of connections that had gone counted for ever, and requests of voters were dropped (r9)."""
     patient = {"controller.quorum.fetch.timeout.ms": "60000"}
     with trio.fail_after(20):
@@ -133,7 +133,7 @@ async def test_parked_fetches_lock_no_client_out(tmp_path: Path) -> None:
             assert not node._replica.core._quorum.purgatory.parked
 
 
-async def test_no_fetch_waits_longer_than_a_followers_would(tmp_path: Path) -> None:
+async def test_a_fetch_waits_no_longer_than_a_followers_fetch(tmp_path: Path) -> None:
     with trio.fail_after(30):
         async with quorum(configs(tmp_path, free_ports(1))) as [node], connected(node) as stream:
             await leader_of([node])
@@ -144,7 +144,7 @@ async def test_no_fetch_waits_longer_than_a_followers_would(tmp_path: Path) -> N
             assert not answer.responses[0].partitions[0].records
 
 
-async def test_what_many_waited_for_is_not_copied_for_all_of_them_at_once(tmp_path: Path) -> None:
+async def test_records_are_not_copied_for_all_parked_fetches_at_once(tmp_path: Path) -> None:
     """Those beyond some megabytes are answered without records, and ask again when it suits."""
     with trio.fail_after(60):
         async with quorum(configs(tmp_path, free_ports(1), **{"controller.quorum.fetch.timeout.ms": "20000"})) as [
@@ -169,7 +169,7 @@ async def test_what_many_waited_for_is_not_copied_for_all_of_them_at_once(tmp_pa
                 assert 16 * MIB < sum(sizes) < 20 * MIB
 
 
-async def test_old_offsets_in_hundreds_leave_turns_to_others(tmp_path: Path) -> None:
+async def test_hundreds_of_fetches_of_old_offsets_do_not_delay_other_clients(tmp_path: Path) -> None:
     """One connection that asked for three hundred at a time made all other clients wait for all of them."""
     with trio.fail_after(60):
         async with quorum(configs(tmp_path, free_ports(1))) as [node], AsyncExitStack() as stack:

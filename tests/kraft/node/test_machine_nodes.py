@@ -64,7 +64,7 @@ class Accounts(kraft.StateMachine[Add | Move, int]):
         return self.accounts.get(key, 0)
 
 
-async def test_any_node_takes_commands_and_answers_reads(autojump_clock: MockClock) -> None:
+async def test_commands_and_reads_are_accepted_at_any_node(autojump_clock: MockClock) -> None:
     async with Cluster(controllers=3, seed=1, state_machine=Accounts) as cluster:
         for count, node_id in enumerate(cluster.ids, 1):
             assert await cluster.machine(node_id).submit(Add("a", 10)) == 10 * count
@@ -75,7 +75,7 @@ async def test_any_node_takes_commands_and_answers_reads(autojump_clock: MockClo
         cluster.check()
 
 
-async def test_the_caller_gets_what_apply_refused_with(autojump_clock: MockClock) -> None:
+async def test_the_caller_gets_the_refusal_of_apply(autojump_clock: MockClock) -> None:
     async with Cluster(controllers=3, seed=2, state_machine=Accounts) as cluster:
         await cluster.leader()
         for node_id in cluster.ids:
@@ -83,7 +83,7 @@ async def test_the_caller_gets_what_apply_refused_with(autojump_clock: MockClock
                 await cluster.machine(node_id).submit(Move("missing", "b"))
 
 
-async def test_what_cannot_be_a_command_is_refused_before_it_is_sent(autojump_clock: MockClock) -> None:
+async def test_an_invalid_command_is_refused_before_submission(autojump_clock: MockClock) -> None:
     async with Cluster(controllers=1, seed=3, state_machine=Accounts) as cluster:
         node = cluster.machine(1)
         with pytest.raises(TypeError):
@@ -99,7 +99,7 @@ async def test_what_cannot_be_a_command_is_refused_before_it_is_sent(autojump_cl
         assert await node.submit(Add("a", 1)) == 1
 
 
-async def test_a_leader_cut_off_answers_no_read_until_it_is_back(autojump_clock: MockClock) -> None:
+async def test_a_partitioned_leader_answers_no_read(autojump_clock: MockClock) -> None:
     async with Cluster(controllers=3, seed=4, state_machine=Accounts) as cluster:
         old = await cluster.leader()
         node = cluster.machine(old)
@@ -121,7 +121,7 @@ async def test_a_leader_cut_off_answers_no_read_until_it_is_back(autojump_clock:
         assert seen == [2]
 
 
-async def test_a_submit_goes_on_while_leaders_die(autojump_clock: MockClock) -> None:
+async def test_submits_succeed_while_leaders_fail(autojump_clock: MockClock) -> None:
     async with Cluster(controllers=3, seed=5, state_machine=Accounts) as cluster:
         total = 0
 
@@ -187,7 +187,7 @@ async def test_a_watcher_that_falls_behind_gets_an_error(
             await anext(watch)
 
 
-async def test_a_watcher_hears_that_a_snapshot_took_the_place_of_changes(autojump_clock: MockClock) -> None:
+async def test_a_watcher_gets_an_error_when_a_snapshot_replaces_changes(autojump_clock: MockClock) -> None:
     settings = {
         "metadata.log.max.record.bytes.between.snapshots": "2000",
         "metadata.log.segment.bytes": "8388608",
@@ -210,7 +210,7 @@ async def test_a_watcher_hears_that_a_snapshot_took_the_place_of_changes(autojum
         assert await cluster.machine(late).read() == 200
 
 
-async def test_a_node_that_stops_leaves_no_caller_waiting(autojump_clock: MockClock) -> None:
+async def test_a_stopping_node_releases_all_callers(autojump_clock: MockClock) -> None:
     async with Cluster(controllers=3, seed=9, state_machine=Accounts) as cluster:
         leader = await cluster.leader()
         cluster.network.partition({leader}, cluster.others(leader))
@@ -236,7 +236,7 @@ async def test_a_node_that_stops_leaves_no_caller_waiting(autojump_clock: MockCl
             await node.submit(Add("a", 1))
 
 
-async def test_a_client_with_a_name_repeats_its_command_after_everything_was_restarted(
+async def test_a_named_client_repeats_its_command_after_a_full_restart(
     autojump_clock: MockClock,
 ) -> None:
     async with Cluster(controllers=3, seed=10, state_machine=Accounts) as cluster:
@@ -256,7 +256,7 @@ async def test_a_client_with_a_name_repeats_its_command_after_everything_was_res
             await again.submit(Add("a", 5), sequence=1)
 
 
-async def test_a_log_of_something_else_is_no_log_of_a_state_machine(autojump_clock: MockClock) -> None:
+async def test_a_log_without_state_machine_entries_is_refused(autojump_clock: MockClock) -> None:
     async with Cluster(controllers=1, seed=11, application=host_raw_log) as cluster:
         await cluster.append([b"raw"])
         disks = cluster.disks
@@ -283,7 +283,7 @@ class NoTypes(kraft.StateMachine):  # type: ignore[type-arg]  # a class without 
         assert data == b""
 
 
-async def test_a_machine_has_to_say_what_it_works_on(autojump_clock: MockClock) -> None:
+async def test_a_state_machine_class_needs_its_command_and_result_types(autojump_clock: MockClock) -> None:
     with pytest.raises(TypeError, match=r"derive it from StateMachine\[Command, Result\]"):
         async with Cluster(controllers=1, state_machine=NoTypes):
             pass
@@ -354,7 +354,7 @@ async def history(seed: int, seconds: float) -> list[Operation]:
 @pytest.mark.parametrize(
     ("seed", "seconds"), [(1, 20.0), (2, 20.0), *(pytest.param(n, 200.0, marks=pytest.mark.soak) for n in range(3, 13))]
 )
-async def test_what_clients_see_is_what_one_machine_would_have_shown_them(
+async def test_client_histories_of_a_state_machine_are_linearizable(
     autojump_clock: MockClock, seed: int, seconds: float
 ) -> None:
     operations = await history(seed, seconds)
@@ -368,7 +368,7 @@ class NoValue(Accounts):
     value = kraft.StateMachine.value
 
 
-async def test_a_machine_without_a_value_is_told_what_to_look_at(autojump_clock: MockClock) -> None:
+async def test_read_without_a_value_or_query_is_a_type_error(autojump_clock: MockClock) -> None:
     async with Cluster(controllers=1, seed=12, state_machine=NoValue) as cluster:
         with pytest.raises(TypeError, match="tell `read` what to look at"):
             await cluster.machine(1).read()

@@ -148,7 +148,9 @@ def properties(folder: Path, config: Config) -> Path:
 
 
 @pytest.mark.parametrize(("kills", "count"), [(2, 12), pytest.param(20, 300, marks=pytest.mark.soak)])
-async def test_killed_processes_do_nothing_twice_and_lose_nothing(tmp_path: Path, kills: int, count: int) -> None:
+async def test_commands_are_applied_exactly_once_while_processes_are_killed(
+    tmp_path: Path, kills: int, count: int
+) -> None:
     ports = free_ports(3)
     voters = ",".join(f"{node_id}@127.0.0.1:{port}" for node_id, port in enumerate(ports, 1))
     paths = {}

@@ -25,7 +25,7 @@ from kraft.replica import Replica, host_raw_log
 from kraft.replica.interface.events import FlushDone, Input, StartFlush
 
 
-async def test_sleeping_until_a_deadline_is_not_one_millisecond_short(autojump_clock: MockClock) -> None:
+async def test_a_sleep_does_not_end_before_its_deadline(autojump_clock: MockClock) -> None:
     """Otherwise the owner would spin at the same instant of virtual time for ever."""
     await trio.sleep(0.123456789)
     clock = NodeClock(1_700_000_000_000)
@@ -75,7 +75,7 @@ async def test_inbox_survives_a_reader_that_is_cancelled() -> None:
     assert list(inbox.events) == [1]
 
 
-async def test_what_was_delivered_is_dealt_with_in_place_while_the_reader_waits() -> None:
+async def test_an_event_is_processed_in_place_while_the_reader_waits() -> None:
     inbox: Inbox[int] = Inbox()
     in_place: list[int] = []
     inbox.in_place = lambda: in_place.append(inbox.events.popleft())
@@ -146,7 +146,7 @@ async def test_failed_flush_stops_the_node_and_reports_nothing_as_flushed() -> N
     assert not inbox.events
 
 
-async def test_a_flush_that_fails_while_the_node_stops_is_raised_all_the_same() -> None:
+async def test_a_failed_flush_during_shutdown_is_raised() -> None:
     """The cancellation is delivered first: the thread is joined then, and what it met must not be forgotten."""
     inbox, flusher = _flusher()
     handle = _Handle(OSError(5, "Input/output error", "00000000000000000000.log"))
@@ -188,7 +188,7 @@ def test_a_replica_that_failed_is_not_flushed_again(is_group: bool) -> None:
     assert "fsync" in operations
 
 
-async def test_flushes_in_place_only_while_the_disk_is_quick_and_nothing_else_waits() -> None:
+async def test_flushes_run_inline_only_on_a_fast_disk_without_waiting_events() -> None:
     clock_s = 0.0
     inbox, flusher = _flusher(lambda: clock_s)
     handles: list[_Handle] = []
@@ -232,7 +232,7 @@ async def test_flushes_in_place_only_while_the_disk_is_quick_and_nothing_else_wa
         nursery.cancel_scope.cancel()
 
 
-def test_one_line_per_transition_and_facts_for_json(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_transition_logs_one_line_with_fields_for_json(caplog: pytest.LogCaptureFixture) -> None:
     log = NodeLog(2, lambda: 0)
     with caplog.at_level(logging.INFO, logger="kraft.node"):
         log.trace(StateChanged("Follower", "Prospective", 4, "fetch-timeout"))

@@ -29,7 +29,7 @@ def elections() -> WireRequest:
     )
 
 
-async def test_a_long_turn_is_told_with_the_event_that_took_most_of_it(
+async def test_a_long_turn_is_logged_with_its_slowest_event(
     mock_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, logger="kraft.node")
@@ -46,7 +46,9 @@ async def test_a_long_turn_is_told_with_the_event_that_took_most_of_it(
     assert line.startswith("long-turn node=1 ms=61 bound_ms=50 turn_of=WireRequest:ELECT_LEADERS turn_of_ms=51")
 
 
-async def test_a_short_turn_is_not_told_and_has_room(mock_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_short_turn_is_not_logged_and_takes_more_events(
+    mock_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.WARNING, logger="kraft.node")
     turns = Turns(NodeLog(1, lambda: 0))
     turns.begin()

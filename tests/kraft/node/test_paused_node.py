@@ -25,7 +25,7 @@ PAUSE_S = 1.3
 TIMEOUTS = {"controller.quorum.election.timeout.ms": "500", "controller.quorum.fetch.timeout.ms": "1000"}
 
 
-def test_what_came_during_a_pause_counts_before_the_timers_do() -> None:
+def test_events_received_during_a_pause_precede_the_timers() -> None:
     """Any event is looked at with all timers in mind, so that the first of several would be a campaign's cause."""
     one = OneCore()
     one.now_ms += 10_000
@@ -38,7 +38,7 @@ def test_what_came_during_a_pause_counts_before_the_timers_do() -> None:
     assert one.campaigns == 0
 
 
-def test_a_pause_puts_nothing_off_for_longer_than_the_grace() -> None:
+def test_a_pause_delays_timers_for_at_most_the_grace_period() -> None:
     one = OneCore()
     one.now_ms += 10_000
     one.step(Resumed(50))
@@ -94,7 +94,7 @@ class Majority:
             await self._stop.wait()
 
 
-async def test_a_follower_that_was_paused_hears_its_leader_before_it_campaigns(
+async def test_a_paused_follower_reads_its_leaders_response_before_it_campaigns(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """By the clock the leader was silent for too long. Its answer lies in the socket."""

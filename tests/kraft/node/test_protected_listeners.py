@@ -87,7 +87,7 @@ async def test_a_protected_listener_is_refused_by_name(autojump_clock: trio.test
         pytest.param({}, CLEAR, 1, id="a static quorum names no listeners"),
     ],
 )
-async def test_another_listener_is_asked(
+async def test_an_unprotected_listener_is_tried_next(
     autojump_clock: trio.testing.MockClock, listeners: dict[str, Endpoint], registered: Endpoint | None, port: int
 ) -> None:
     found, asked = await condition(listeners, registered)

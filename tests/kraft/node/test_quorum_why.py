@@ -67,7 +67,7 @@ FOLLOWS = EpochReport(epoch=5, leader_id=1)
         ),
     ],
 )
-def test_a_voter_is_told_about_in_a_sentence(one: Condition, sentence: str) -> None:
+def test_each_voter_state_is_described_in_a_sentence(one: Condition, sentence: str) -> None:
     assert why_lines([one], has_leader=True)[0] == sentence
 
 
@@ -81,7 +81,7 @@ def test_the_last_line_says_whether_a_majority_answers() -> None:
     ]
 
 
-def test_programs_get_either_an_epoch_or_a_failure() -> None:
+def test_json_has_either_an_epoch_or_a_failure() -> None:
     asked, silent = why_facts([condition(FOLLOWS), condition("x", id=NO_NODE)])
     assert (asked["epoch"], asked["leaderId"], "failure" in asked) == (5, 1, False)
     assert (silent["failure"], silent["id"], "epoch" in silent) == ("x", None, False)
@@ -94,9 +94,7 @@ async def serve(config: Config, *, task_status: trio.TaskStatus[tuple[Node, trio
             await trio.sleep_forever()
 
 
-async def test_a_voter_that_is_down_is_named_and_then_so_are_two(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+async def test_unreachable_voters_are_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     ports = free_ports(3)
     everywhere = ",".join(f"127.0.0.1:{port}" for port in ports)
 
@@ -142,7 +140,7 @@ async def next_line(stream: trio.abc.ReceiveStream | None) -> str:
     return line.decode()
 
 
-async def test_watching_goes_on_without_a_leader(tmp_path: Path) -> None:
+async def test_watching_continues_without_a_leader(tmp_path: Path) -> None:
     [config] = configs(tmp_path, free_ports(1))
     where = ("--bootstrap-controller", f"127.0.0.1:{config.listeners[0].port}", "--timeout", "1")
     command = [sys.executable, "-m", "kraft", "quorum", "status", "--watch", "--json", *where]

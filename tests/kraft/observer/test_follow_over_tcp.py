@@ -75,7 +75,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
             node.kill()
 
 
-def test_watched_lines_are_those_of_dump(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+def test_watch_prints_the_lines_of_dump(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
     watch = ("watch", "--bootstrap-controller", served.address)
     served.set("second")
     seen = run(capsys, *watch, "--since", "beginning", "--noop", "--count", "30")
@@ -95,7 +95,7 @@ def test_watched_lines_are_those_of_dump(served: Served, capsys: pytest.CaptureF
     assert "is no offset" in run(capsys, *watch, "--since", "yesterday").err
 
 
-def test_a_watcher_is_interrupted(served: Served) -> None:
+def test_watch_ends_quietly_on_ctrl_c(served: Served) -> None:
     """Lines come at once, also into a pipe, and Ctrl-C ends it without further words."""
     command = [*KRAFT, "watch", "--bootstrap-controller", served.address, "--noop"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watcher:
@@ -115,7 +115,9 @@ def test_secrets_are_hidden(served: Served, tmp_path: Path, capsys: pytest.Captu
     assert {name for name in shown if hidden[name] != shown[name]} == {"salt", "storedKey", "serverKey"}
 
 
-def test_it_is_kept_byte_for_byte(served: Served, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_followed_archive_equals_the_log_byte_for_byte(
+    served: Served, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     to = tmp_path / "kept"
     first = run(capsys, "archive", "--from", served.address, "--to", str(to), "--for", "0", "--json")
     assert first.code == 0, first.err
@@ -134,7 +136,7 @@ def test_it_is_kept_byte_for_byte(served: Served, tmp_path: Path, capsys: pytest
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 12))])
-def test_killed_at_any_moment_it_goes_on(
+def test_a_killed_archiver_continues_where_it_was(
     served: Served, tmp_path: Path, seed: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rng = Random(seed)

@@ -29,7 +29,7 @@ def sent_to(asked: list[object], index: int) -> fetch.FetchPartition:
     return request.topics[0].partitions[0]
 
 
-async def test_only_what_is_committed_is_passed_on(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_follower_yields_only_committed_batches(autojump_clock: trio.testing.MockClock) -> None:
     """The follower keeps the rest, does not fetch it again, and waits for a higher high watermark of the leader."""
     first, second = topics(0, "a", "b"), topics(2, "c")
     script = (answer(records=first + second, high_watermark=2), answer(high_watermark=3))
@@ -44,7 +44,7 @@ async def test_only_what_is_committed_is_passed_on(autojump_clock: trio.testing.
         assert (leader.asked[0].replica_id, leader.asked[0].replica_state.replica_id) == (-1, -1)
 
 
-async def test_what_was_not_committed_may_be_overwritten(autojump_clock: trio.testing.MockClock) -> None:
+async def test_uncommitted_batches_may_be_overwritten(autojump_clock: trio.testing.MockClock) -> None:
     first, lost, instead = topics(0, "a", "b"), topics(2, "c", epoch=3), topics(2, "d")
     script = (
         answer(records=topics(0, "a", "b", epoch=3) + lost, high_watermark=2),
@@ -76,7 +76,7 @@ async def test_what_was_not_committed_may_be_overwritten(autojump_clock: trio.te
         (m.FetchResponse(error_code=Error.INCONSISTENT_CLUSTER_ID), "INCONSISTENT_CLUSTER_ID"),
     ],
 )
-async def test_nothing_wrong_is_passed_on(
+async def test_invalid_fetch_responses_are_refused(
     autojump_clock: trio.testing.MockClock, said: m.FetchResponse, what: str
 ) -> None:
     async with following(said) as (_, admin):
@@ -87,7 +87,7 @@ async def test_nothing_wrong_is_passed_on(
         assert isinstance(refused.value, HistoryLost | RequestRefused) or "sen" in what
 
 
-async def test_damage_on_the_way_is_noticed(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_damaged_batch_in_a_response_is_refused(autojump_clock: trio.testing.MockClock) -> None:
     data = bytearray(topics(2, "c"))
     data[-3] ^= 1
     async with following(answer(records=bytes(data))) as (_, admin):
@@ -96,7 +96,7 @@ async def test_damage_on_the_way_is_noticed(autojump_clock: trio.testing.MockClo
             await follower.take()
 
 
-async def test_an_offset_that_is_not_there_yet(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_start_offset_beyond_the_high_watermark_is_refused(autojump_clock: trio.testing.MockClock) -> None:
     async with following() as (_, admin):
         with pytest.raises(AdminError, match="offset 5 is not there yet: only 4 are committed"):
             await Follower(admin, CLUSTER_ID, from_offset=5).begin()
@@ -121,7 +121,9 @@ async def test_an_allowed_gap_ends_at_the_first_snapshot(autojump_clock: trio.te
         assert [sent_to(leader.asked, each).last_fetched_epoch for each in (1, 2, 3)] == [2, 4, 3]
 
 
-async def test_a_log_that_begins_at_0_behind_a_snapshot(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_log_from_offset_1_is_read_behind_the_bootstrap_snapshot(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     """Leaders redirect a reader that begins at 0 to their snapshot, and serve the log from 1 on all the same."""
     script = (
         answer(snapshot_id=fetch.SnapshotId(end_offset=3, epoch=5), log_start_offset=0),
@@ -136,7 +138,7 @@ async def test_a_log_that_begins_at_0_behind_a_snapshot(autojump_clock: trio.tes
         assert (sent_to(leader.asked, 2).fetch_offset, sent_to(leader.asked, 2).last_fetched_epoch) == (1, EPOCH)
 
 
-async def test_beginning_within_a_batch(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_reader_may_begin_within_a_batch(autojump_clock: trio.testing.MockClock) -> None:
     """A leader of an epoch without a record yet names the one before."""
     script = (
         answer(diverging_epoch=fetch.EpochEndOffset(epoch=4, end_offset=4)),
@@ -155,7 +157,7 @@ def _batches(taken: Committed | Jumped) -> tuple[RecordBatch, ...]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_elections_do_not_disturb_it(autojump_clock: trio.testing.MockClock, seed: int) -> None:
+async def test_elections_do_not_interrupt_following(autojump_clock: trio.testing.MockClock, seed: int) -> None:
     """Leaders are killed, stopped and cut off while topics are made; every committed byte comes once."""
     taken: list[bytes] = []
     notices: list[str] = []
@@ -195,7 +197,9 @@ async def test_elections_do_not_disturb_it(autojump_clock: trio.testing.MockCloc
     assert sum("leads in epoch" in notice for notice in notices) >= 4
 
 
-async def test_silence_of_the_leader_is_reported_and_outlasted(autojump_clock: trio.testing.MockClock) -> None:
+async def test_silence_of_the_leader_is_reported_and_following_continues(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     notices: list[str] = []
     async with Cluster(controllers=1, seed=1) as cluster, cluster.admin("watcher") as admin:
         await cluster.leader()

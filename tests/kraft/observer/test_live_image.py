@@ -17,7 +17,7 @@ from transport.protocol.errors import Error
 from transport.protocol.messages import fetch
 
 
-async def test_what_is_not_committed_is_left_out(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_live_image_holds_only_committed_records(autojump_clock: trio.testing.MockClock) -> None:
     log = topics(0, "a", "b") + topics(2, "c", "d") + topics(4, "e")
     seen: list[tuple[int, int]] = []
     async with following(answer(records=log[:-3]), high_watermark=-1) as (_, admin):
@@ -26,7 +26,7 @@ async def test_what_is_not_committed_is_left_out(autojump_clock: trio.testing.Mo
     assert (image.end.offset, image.end.epoch, seen) == (UNTIL, EPOCH, [(UNTIL, UNTIL)])
 
 
-async def test_another_epoch_is_learnt(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_live_image_follows_a_new_leader_epoch(autojump_clock: trio.testing.MockClock) -> None:
     script = (answer(error_code=Error.FENCED_LEADER_EPOCH), answer(records=topics(0, "a", "b", "c", "d")))
     async with following(*script) as (leader, admin):
         image = await read_image(admin)
@@ -34,7 +34,7 @@ async def test_another_epoch_is_learnt(autojump_clock: trio.testing.MockClock) -
         assert len(leader.asked) == 2
 
 
-async def test_a_snapshot_comes_in_pieces(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_snapshot_is_fetched_in_pieces(autojump_clock: trio.testing.MockClock) -> None:
     snapshot = topics(0, "a", "b", "c")
     script = (
         answer(snapshot_id=fetch.SnapshotId(end_offset=3, epoch=EPOCH)),
@@ -62,7 +62,7 @@ async def test_a_snapshot_comes_in_pieces(autojump_clock: trio.testing.MockClock
         ((answer(error_code=Error.CLUSTER_AUTHORIZATION_FAILED),), "CLUSTER_AUTHORIZATION_FAILED"),
     ],
 )
-async def test_what_cannot_be_read_is_said(
+async def test_unreadable_responses_are_errors(
     autojump_clock: trio.testing.MockClock, script: tuple[m.FetchResponse | m.FetchSnapshotResponse, ...], what: str
 ) -> None:
     async with following(*script) as (_, admin):
@@ -70,7 +70,7 @@ async def test_what_cannot_be_read_is_said(
             await read_image(admin)
 
 
-async def test_a_record_of_a_newer_kafka_is_not_passed_over(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_record_of_an_unknown_type_ends_the_reading(autojump_clock: trio.testing.MockClock) -> None:
     value = bytearray(encode_record(FeatureLevelRecord(name="f", feature_level=1), 0))
     value[1] = 99
     async with following(answer(records=build_batch(0, EPOCH, 0, [bytes(value)]))) as (_, admin):

@@ -27,7 +27,7 @@ def refused_once() -> OneCore:
     return one
 
 
-def test_a_leader_that_answers_again_is_not_gone() -> None:
+def test_a_leader_that_answers_again_counts_as_alive() -> None:
     """One refused connection once meant for the rest of the epoch: a pre-vote against a leader that is heard."""
     one = refused_once()
     assert not one.ask(LONGER).granted
@@ -35,7 +35,7 @@ def test_a_leader_that_answers_again_is_not_gone() -> None:
     assert one.core.state_name == "Follower"
 
 
-def test_a_leader_that_was_refused_once_is_found_gone_again() -> None:
+def test_a_second_refused_connection_in_an_epoch_counts_again() -> None:
     """The fast fail-over works each time, and not only once an epoch."""
     one = refused_once()
     one.fail(FailureCause.REFUSED)
@@ -44,7 +44,7 @@ def test_a_leader_that_was_refused_once_is_found_gone_again() -> None:
     assert one.core.state_name == "Prospective"
 
 
-def test_a_refusing_advertised_address_beside_a_working_bootstrap_address_ends_no_leadership() -> None:
+def test_a_refused_advertised_address_deposes_no_leader_reached_by_bootstrap() -> None:
     """As behind a virtual address: the leader is heard, only not where it says that it listens."""
     one = OneCore(bootstrap=(ListenerAddress("CONTROLLER", "vip", 9093),))
     heard, taken = 0, 0

@@ -66,7 +66,7 @@ def test_a_voter_set_is_read_in_the_order_of_ids() -> None:
 
 
 @pytest.mark.parametrize("text", ["1", "1@", "1@host", "1@host:x", "x@host:1", "@host:1", "1@:1", "\u00b2@host:1"])
-def test_a_bad_voter_is_named(text: str) -> None:
+def test_an_invalid_voter_entry_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match="expected id@host:port"):
         VoterSet.parse(text)
 
@@ -76,7 +76,7 @@ def test_two_voters_cannot_share_an_id() -> None:
         VoterSet.parse("1@a:1,1@b:2")
 
 
-def test_a_static_voter_is_known_by_its_id_alone() -> None:
+def test_a_static_voter_is_matched_by_its_id_alone() -> None:
     voters = VoterSet.parse("1@a:1,2@b:2")
     assert voters.contains(ReplicaKey(1, DIRECTORY))
     assert not voters.contains(ReplicaKey(3, DIRECTORY))
@@ -149,7 +149,7 @@ def test_an_epoch_older_than_the_first_snapshot_is_sent_to_the_last() -> None:
     assert log.check(1, 1).position is Position.SNAPSHOT
 
 
-def test_a_flush_of_records_that_are_gone_since_counts_for_nothing() -> None:
+def test_a_flush_of_truncated_records_does_not_advance_the_flushed_offset() -> None:
     log = view(10, (1, 0))
     log.appended(20, 1)
     log.truncated(12)
@@ -160,7 +160,7 @@ def test_a_flush_of_records_that_are_gone_since_counts_for_nothing() -> None:
     assert log.is_flushed
 
 
-def test_the_log_is_never_cut_below_the_high_watermark() -> None:
+def test_truncation_below_the_high_watermark_is_refused() -> None:
     log = view(10, (1, 0))
     log.commit(8)
     with pytest.raises(AssertionError):
@@ -217,7 +217,7 @@ def test_a_failure_is_followed_by_a_pause() -> None:
     assert peers.is_ready(1, 130)
 
 
-def test_a_new_state_forgets_what_was_asked() -> None:
+def test_a_state_transition_forgets_requests_in_flight() -> None:
     peers = Peers(request_timeout_ms=2000, retry_backoff_ms=20)
     request_id = peers.sent(1, 100)
     peers.clear()
@@ -320,7 +320,7 @@ def fetched(leader: LeaderState, node_id: int, now_ms: int) -> None:
     leader.observer_progress(ReplicaKey(node_id), now_ms, 2000).fetched(0, 0, now_ms)
 
 
-def test_claimed_observers_cannot_fill_the_memory() -> None:
+def test_the_number_of_remembered_observers_is_bounded() -> None:
     leader = leader_of_three()
     for node_id in range(100, 100 + MAX_OBSERVERS + 10):
         fetched(leader, node_id, 1000)
@@ -328,7 +328,7 @@ def test_claimed_observers_cannot_fill_the_memory() -> None:
     assert ReplicaKey(100 + MAX_OBSERVERS + 9) in leader.observers
 
 
-def test_invented_observers_do_not_displace_those_that_go_on_fetching() -> None:
+def test_invented_observers_do_not_displace_fetching_ones() -> None:
     """A flood of ids once forgot whatever had been silent for longest: every observer that is well, twice a second."""
     leader = leader_of_three()
     real = range(10, 20)
@@ -343,7 +343,7 @@ def test_invented_observers_do_not_displace_those_that_go_on_fetching() -> None:
     assert len(leader.observers) == MAX_OBSERVERS
 
 
-def test_observers_that_are_silent_make_room() -> None:
+def test_silent_observers_are_forgotten_first() -> None:
     leader = leader_of_three()
     for node_id in range(100, 100 + MAX_OBSERVERS):
         fetched(leader, node_id, 1000)
@@ -373,7 +373,7 @@ def test_a_replica_is_caught_up_when_it_asks_for_the_end_as_of_its_last_fetch() 
     last_epoch=st.integers(0, 6),
     with_snapshot=st.booleans(),
 )
-def test_what_is_valid_at_a_glance_is_valid(
+def test_the_quick_check_of_a_fetch_position_agrees_with_the_full_one(
     starts: list[int], start_offset: int, length: int, offset: int, last_epoch: int, with_snapshot: bool
 ) -> None:
     history = EpochHistory()

@@ -81,7 +81,7 @@ class Quorum:
 
 
 @pytest.mark.parametrize("second_after_ms", [0, 700, 1900, 5000])
-def test_one_of_two_votes_and_the_other_says_why_it_does_not(second_after_ms: int) -> None:
+def test_one_of_two_nodes_with_one_id_votes_and_the_other_reports_why(second_after_ms: int) -> None:
     quorum = Quorum()
     quorum.start("2")
     quorum.advance(second_after_ms)
@@ -97,7 +97,7 @@ def test_one_of_two_votes_and_the_other_says_why_it_does_not(second_after_ms: in
     assert not any("two replicas" in what for what in quorum.reports[winner])
 
 
-def test_a_replaced_disk_still_takes_the_place_of_the_one_before() -> None:
+def test_a_replaced_disk_takes_over_the_voter_id() -> None:
     quorum = Quorum()
     quorum.start("2")
     quorum.advance(10_000)
@@ -117,7 +117,7 @@ def history(*sets: str) -> VoterHistory:
     )
 
 
-def test_only_committed_records_say_that_a_rival_lives() -> None:
+def test_only_committed_records_show_a_rival_with_the_same_id() -> None:
     """A rival with a truncated record has removed no voter."""
     joining = Joining(key_of("2'"))
     known = history("1 2", "1 2'", "1", "1 2")

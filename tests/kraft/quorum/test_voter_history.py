@@ -28,7 +28,7 @@ def voters(*ids: int) -> VoterSet:
     )
 
 
-def test_the_configuration_counts_until_the_first_record_and_again_when_that_is_cut_off() -> None:
+def test_configured_voters_count_while_the_log_has_no_voters_record() -> None:
     static = VoterHistory(CONFIGURED)
     dynamic = static.with_changes([QuorumChange(7, DYNAMIC), QuorumChange(8, voters(1, 2, 3))])
     assert (static.voters, static.kraft_version, static.voters_offset) == (CONFIGURED, STATIC, None)
@@ -37,7 +37,7 @@ def test_the_configuration_counts_until_the_first_record_and_again_when_that_is_
     assert dynamic.truncated(7) == static
 
 
-def test_a_set_holds_from_its_own_record_on() -> None:
+def test_a_voter_set_is_effective_from_its_record_on() -> None:
     history = VoterHistory(CONFIGURED).with_changes(
         [*recorded_in(0, DYNAMIC, voters(1)), QuorumChange(5, voters(1, 2)), QuorumChange(9, voters(2))]
     )
@@ -53,7 +53,7 @@ def test_a_set_holds_from_its_own_record_on() -> None:
     assert (history.kraft_version_at(-2), history.kraft_version_at(0)) == (STATIC, DYNAMIC)
 
 
-def test_what_a_snapshot_without_kraft_version_says_is_nothing() -> None:
+def test_a_snapshot_without_kraft_version_holds_no_voters() -> None:
     assert recorded_in(10, STATIC, None) == ()
 
 
@@ -64,14 +64,14 @@ def test_a_second_change_is_counted_only_while_the_first_is_uncommitted() -> Non
     assert [history.uncommitted_changes(high_watermark) for high_watermark in (1, 5, 6, 9, 10)] == [2, 2, 1, 1, 0]
 
 
-def test_another_address_of_a_voter_is_no_change_of_the_voters() -> None:
+def test_a_new_voter_address_is_no_change_of_the_voter_set() -> None:
     moved = voters(1, 2).with_voter(Voter(ReplicaKey(2, directory(2)), Endpoints(), VersionRange(0, 1)))
     history = VoterHistory(CONFIGURED).with_changes([*recorded_in(0, DYNAMIC, voters(1, 2)), QuorumChange(5, moved)])
     assert history.voters == moved
     assert history.uncommitted_changes(1) == 0
 
 
-def test_a_voter_set_becomes_a_record_and_back() -> None:
+def test_a_voter_set_survives_encoding_as_a_record() -> None:
     assert VoterSet.of_record(voters(3, 1).to_record()) == voters(1, 3)
 
 
@@ -79,7 +79,7 @@ OFFSETS = st.lists(st.integers(0, 50), unique=True, max_size=8).map(sorted)
 
 
 @given(OFFSETS, st.integers(0, 55), st.integers(0, 55))
-def test_pruning_and_cutting_change_nothing_in_between(offsets: list[int], start: int, end: int) -> None:
+def test_pruning_and_truncation_keep_the_voter_sets_in_between(offsets: list[int], start: int, end: int) -> None:
     """What holds at every offset from the start to the end of the log is the same as in the whole history."""
     changes = [QuorumChange(offset, voters(1, 2 + at)) for at, offset in enumerate(offsets)]
     whole = VoterHistory(CONFIGURED).with_changes([*recorded_in(0, DYNAMIC, voters(1)), *changes])
@@ -94,7 +94,7 @@ def test_pruning_and_cutting_change_nothing_in_between(offsets: list[int], start
     assert sum(offset < start for offset, _ in kept.sets) <= 1
 
 
-def test_the_first_record_of_a_log_may_be_cut_off_again() -> None:
+def test_the_first_voters_record_of_a_log_may_be_truncated() -> None:
     """The snapshot that the log begins with ends before it, and may be all that is committed."""
     changes = [*recorded_in(3, DYNAMIC, voters(1, 2)), QuorumChange(6, voters(1))]
     kept = VoterHistory(CONFIGURED).with_changes(changes).pruned(6)

@@ -110,7 +110,7 @@ REQUESTS: list[tuple[Message, int]] = [
 
 
 @pytest.mark.parametrize(("request_", "version"), REQUESTS, ids=lambda one: type(one).__name__)
-def test_a_step_asks_for_the_permissions_of_one_item(
+def test_a_step_checks_the_permissions_of_one_item(
     request_: Message, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each permission looks for every prefix of a name."""
@@ -151,7 +151,7 @@ def test_configurations_are_described_a_few_at_a_step(monkeypatch: pytest.Monkey
         assert {key: value for key, value in values.items() if value[1] == 1} == of_topic
 
 
-def test_a_node_that_is_described_again_and_again_takes_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repeatedly_described_node_takes_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     changes = [AlterableConfig(name=f"key.{number}", config_operation=0, value="1") for number in range(200)]
     side = with_topics()
     altered = [Altered(resource_type=4, resource_name="", configs=changes)]
@@ -248,7 +248,7 @@ def allocation(quorum: Quorum) -> m.AllocateProducerIdsRequest:
     return m.AllocateProducerIdsRequest(broker_id=broker, broker_epoch=epoch)
 
 
-def test_what_one_commit_completes_is_answered_in_turns_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_completed_by_one_commit_are_answered_in_turns_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     quorum = Quorum()
     asked = asked_at_once(quorum, allocation(quorum), 2500)
     told = Told(monkeypatch, quorum.leader)
@@ -264,7 +264,7 @@ def test_what_one_commit_completes_is_answered_in_turns_and_in_order(monkeypatch
     assert firsts == sorted(set(firsts))
 
 
-def test_what_a_lost_leadership_refuses_is_answered_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_refused_on_lost_leadership_are_answered_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     quorum = Quorum()
     net, former = quorum.net, quorum.leader
     asked = waiting_for_followers(quorum, allocation(quorum), 2500)
@@ -311,7 +311,7 @@ def test_large_refusals_have_turns_of_their_own(monkeypatch: pytest.MonkeyPatch)
     assert told.most <= 2 + ANSWERS_PER_TURN * ITEMS_PER_ANSWER // len(topics)
 
 
-def test_requests_that_came_before_the_leader_could_decide_are_dealt_with_in_turns(
+def test_requests_received_before_activation_are_answered_in_turns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     quorum = Quorum()

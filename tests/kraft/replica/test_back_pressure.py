@@ -45,7 +45,7 @@ def batch_sizes(net: Net, node: int) -> list[int]:
 # Linger
 
 
-def test_within_the_linger_all_stands_in_one_batch_and_afterwards_it_is_written_without_being_asked() -> None:
+def test_appends_within_the_linger_become_one_batch() -> None:
     net = Net(quorum=QuorumConfig(append_linger_ms=25))
     leader = net.elect()
     at_once = net.submit(leader, b"the first of a leader")
@@ -75,7 +75,7 @@ def test_a_full_batch_does_not_wait_for_the_linger() -> None:
 
 @settings(max_examples=30)
 @given(st.lists(st.lists(st.integers(1, MOST + 40), min_size=1, max_size=3), min_size=1, max_size=30))
-def test_a_burst_becomes_batches_within_the_limit_and_only_what_fits_in_none_is_refused(units: list[list[int]]) -> None:
+def test_a_burst_is_split_into_batches_and_an_oversized_unit_refused(units: list[list[int]]) -> None:
     """A unit is in one batch or in none: only the caller with a unit that is too large gets an error."""
     net = Net(quorum=small_batches())
     leader = net.elect()
@@ -99,7 +99,7 @@ def test_a_burst_becomes_batches_within_the_limit_and_only_what_fits_in_none_is_
     assert net.leader == leader
 
 
-def test_followers_with_fetches_smaller_than_a_batch_go_on() -> None:
+def test_followers_with_fetches_smaller_than_a_batch_make_progress() -> None:
     """A Fetch always brings at least one batch, or a large batch would stop a follower for ever."""
     net = Net(quorum=QuorumConfig(append_linger_ms=0, fetch_max_bytes=100))
     leader = net.elect()
@@ -126,7 +126,7 @@ def create(net: Net, name: str, partitions: int) -> Error:
     return Error(answer.topics[0].error_code)
 
 
-def test_a_topic_that_does_not_fit_into_a_batch_is_refused_as_by_kafka_and_the_next_one_is_created() -> None:
+def test_a_topic_larger_than_a_batch_is_refused_as_by_kafka() -> None:
     """RecordBatchTooLargeException is RECORD_LIST_TOO_LARGE on the wire; all records of a request are one unit."""
     quorum = Quorum(quorum=small_batches(max_batch_bytes=6000))
     quorum.arrive(101)
@@ -142,7 +142,7 @@ def test_a_topic_that_does_not_fit_into_a_batch_is_refused_as_by_kafka_and_the_n
 # Memory
 
 
-def test_a_leader_without_its_followers_takes_no_more_than_it_can_hold_and_recovers_with_them() -> None:
+def test_a_leader_without_followers_bounds_its_backlog_and_recovers() -> None:
     net = Net(max_uncommitted_bytes=10_000, quorum=QuorumConfig(append_linger_ms=0, fetch_timeout_ms=20_000))
     leader = net.elect()
     net.cut = {leader}
@@ -162,7 +162,7 @@ def test_a_leader_without_its_followers_takes_no_more_than_it_can_hold_and_recov
     assert net.replicas[leader]._proposals.backlog.size_bytes == 0
 
 
-def test_what_a_former_leader_could_not_commit_is_no_burden_to_it_later() -> None:
+def test_a_deposed_leader_releases_its_uncommitted_backlog() -> None:
     net = Net(max_uncommitted_bytes=10_000)
     former = net.elect()
     net.cut = {former}
@@ -198,7 +198,7 @@ async def started(nursery: trio.Nursery, appends: Appends, sizes: list[int], don
     [([100] * 20, 10), ([20_000, 100, 100], 1), ([100, 20_000, 100], 2)],
     ids=["small", "one that is too large goes alone", "a large one behind a small one"],
 )
-async def test_callers_wait_their_turn_by_bytes(sizes: list[int], at_once: int) -> None:
+async def test_callers_wait_for_room_in_bytes(sizes: list[int], at_once: int) -> None:
     inbox: Inbox[Input] = Inbox()
     appends = Appends(inbox, limit=11_000)
     done: list[int] = []
@@ -211,7 +211,7 @@ async def test_callers_wait_their_turn_by_bytes(sizes: list[int], at_once: int) 
     assert done == list(range(len(sizes)))
 
 
-async def test_one_that_was_large_makes_room_for_many() -> None:
+async def test_a_completed_large_append_makes_room_for_many() -> None:
     inbox: Inbox[Input] = Inbox()
     appends = Appends(inbox, limit=11_000)
     async with trio.open_nursery() as nursery:

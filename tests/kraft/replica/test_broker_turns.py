@@ -125,7 +125,7 @@ def test_a_broker_begins_with_a_large_snapshot_in_turns(replays: Counted) -> Non
     assert len(host.agent.replicas.led) == PARTITIONS
 
 
-def test_a_fork_applies_on_where_the_broker_was() -> None:
+def test_a_fork_continues_to_apply_a_batch() -> None:
     host = BrokerHost(started())
     host.on_committed(created(host.agent.image.end.offset))
     host.apply_more()
@@ -140,7 +140,7 @@ def test_a_fork_applies_on_where_the_broker_was() -> None:
     assert len(copy.agent.replicas.led) == PARTITIONS
 
 
-def test_a_batch_that_arrives_during_the_reports_to_replicas_is_reported_as_well() -> None:
+def test_a_batch_arriving_during_replica_updates_is_applied_to_replicas_too() -> None:
     host = BrokerHost(started())
     agent = host.agent
     host.on_committed(created(agent.image.end.offset))

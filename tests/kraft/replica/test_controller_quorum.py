@@ -76,7 +76,7 @@ def active(count: int = 3, **changes: object) -> tuple[Net, int]:
     return net, leader
 
 
-def test_a_request_after_an_answer_sees_what_was_answered() -> None:
+def test_a_request_after_a_response_sees_the_acknowledged_change() -> None:
     """Clients are answered before the controller applies the commit, so the next request applies the commit first."""
     net, leader = active()
     subscription = DescribeConfigsResource(
@@ -160,7 +160,7 @@ def test_a_standby_does_not_take_registrations() -> None:
     assert answer.error_code == Error.NOT_CONTROLLER
 
 
-def test_no_ops_come_every_interval_whatever_else_is_written() -> None:
+def test_no_ops_are_written_every_interval_among_other_records() -> None:
     net, leader = active(max_idle_interval_ms=500)
     before = len(log_records(net, leader))
     net.advance(5000)
@@ -175,7 +175,7 @@ def test_no_idle_interval_means_no_no_ops() -> None:
     assert len(log_records(net, leader)) == before
 
 
-def test_a_config_is_written_answered_after_its_commit_and_seen_everywhere() -> None:
+def test_a_config_change_is_answered_after_its_commit_and_replicated() -> None:
     net, leader = active()
     request_id = net.request(leader, alter(("interval.ms", SET, "1000"), ("metrics", SET, "org.apache.")))
     net.queue.popleft()()
@@ -189,7 +189,7 @@ def test_a_config_is_written_answered_after_its_commit_and_seen_everywhere() -> 
         assert dict(values) == {"interval.ms": "1000", "metrics": "org.apache."}, node
 
 
-def test_a_value_that_stays_the_same_is_not_written() -> None:
+def test_an_unchanged_config_value_is_not_written() -> None:
     net, leader = active(max_idle_interval_ms=0)
     net.ask(leader, alter(("interval.ms", SET, "1000")))
     before = net.log_of(leader)
@@ -266,7 +266,7 @@ def test_a_bad_change_is_refused_with_kafkas_code_and_writes_nothing(
     assert controller_of(net, leader).is_active
 
 
-def test_deleting_the_last_key_leaves_nothing_of_a_resource() -> None:
+def test_deleting_the_last_key_removes_the_resource() -> None:
     net, leader = active(1)
     net.ask(leader, alter(("metrics", SET, "a,b"), ("interval.ms", SET, "1000")))
     net.ask(leader, alter(("metrics", DELETE, None)))
@@ -303,7 +303,7 @@ def test_a_standby_names_the_active_controller() -> None:
     assert net.ask(standby, IncrementalAlterConfigsRequest()) == IncrementalAlterConfigsResponse()
 
 
-def test_a_deposed_controller_answers_instead_of_staying_silent() -> None:
+def test_a_deposed_controller_refuses_its_pending_requests() -> None:
     net, leader = active()
     net.cut = {leader}
     held = net.request(leader, alter(("interval.ms", SET, "1000")))
@@ -328,7 +328,7 @@ def test_describe_cluster_lists_the_controllers_on_any_node() -> None:
     assert net.ask(leader, DescribeClusterRequest(), version=0).error_code == Error.INVALID_REQUEST
 
 
-def test_a_controller_without_metadata_does_not_call_the_metadata_too_old() -> None:
+def test_a_controller_without_metadata_does_not_answer_unsupported_version() -> None:
     """Kafka's admin client would believe that for ever."""
     net, _ = active()
     for node in tuple(net.replicas):
@@ -394,7 +394,7 @@ def test_an_old_release_is_bootstrapped_without_a_transaction() -> None:
     assert kinds == ["FeatureLevelRecord"]
 
 
-def test_a_leader_that_died_within_the_bootstrap_is_followed_by_an_abort() -> None:
+def test_an_unfinished_bootstrap_transaction_is_aborted_by_the_next_leader() -> None:
     """Its transaction may be open in the log: the next leader aborts it and begins anew."""
     net = Net(1, application=host_controller)
     net.elect()
@@ -407,7 +407,7 @@ def test_a_leader_that_died_within_the_bootstrap_is_followed_by_an_abort() -> No
     assert kinds[-1] == "EndTransactionRecord"
 
 
-def test_a_feature_level_of_the_future_stops_the_node_with_a_clear_error() -> None:
+def test_an_unsupported_feature_level_stops_the_node_with_a_clear_error() -> None:
     controller = QuorumController(controller_of(Net(1, application=host_controller), 1).settings)
     record = metadata.FeatureLevelRecord(name="metadata.version", feature_level=31)
     with pytest.raises(MetadataLogError, match=r"metadata\.version 31, and this software supports 7 to 30"):

@@ -88,7 +88,7 @@ def test_a_silent_broker_is_fenced_on_every_node_and_the_others_are_not() -> Non
 
 
 @pytest.mark.parametrize("silent_ms", [0, SESSION_MS - 1000])
-def test_a_new_leader_gives_every_broker_a_whole_session(silent_ms: int) -> None:
+def test_a_new_leader_starts_every_broker_session_anew(silent_ms: int) -> None:
     quorum = Quorum()
     quorum.arrive(101)
     quorum.net.advance(silent_ms)
@@ -100,7 +100,7 @@ def test_a_new_leader_gives_every_broker_a_whole_session(silent_ms: int) -> None
     assert quorum.net.now_ms - active_ms <= SESSION_MS + SWEEP_MS + 500
 
 
-def test_a_broker_goes_on_with_its_epoch_under_a_new_leader() -> None:
+def test_a_broker_keeps_its_epoch_under_a_new_leader() -> None:
     quorum = Quorum()
     quorum.arrive(101)
     quorum.fail_over()
@@ -111,7 +111,7 @@ def test_a_broker_goes_on_with_its_epoch_under_a_new_leader() -> None:
     assert quorum.fenced(101) == {False}
 
 
-def test_a_standby_answers_not_controller_and_learns_nothing() -> None:
+def test_a_heartbeat_at_a_standby_does_not_extend_the_session() -> None:
     """What a standby hears is no contact: the broker is fenced although it beats."""
     quorum = Quorum()
     quorum.arrive(101)
@@ -125,7 +125,7 @@ def test_a_standby_answers_not_controller_and_learns_nothing() -> None:
     assert quorum.fenced(101) == {True}
 
 
-def test_a_registration_that_was_not_committed_is_forgotten() -> None:
+def test_an_uncommitted_registration_is_forgotten() -> None:
     """A leader that is cut off takes a registration, which no other node ever sees."""
     quorum = Quorum()
     quorum.arrive(101)
@@ -144,7 +144,7 @@ def test_a_registration_that_was_not_committed_is_forgotten() -> None:
     quorum.arrive(102)
 
 
-def test_a_topic_moves_to_the_broker_that_is_left() -> None:
+def test_a_partition_moves_to_the_remaining_broker() -> None:
     quorum = Quorum()
     quorum.arrive(101, 102)
     asked = CreateTopicsRequest(topics=[CreatableTopic(name="t", num_partitions=4, replication_factor=2)])
@@ -160,7 +160,7 @@ def test_a_topic_moves_to_the_broker_that_is_left() -> None:
         assert {(one.leader, one.isr) for one in partitions} == {(102, (102,))}
 
 
-def test_with_a_full_queue_nothing_is_decided_and_no_broker_is_fenced() -> None:
+def test_a_full_append_queue_refuses_requests_and_fences_no_broker() -> None:
     """The queue of a leader that is cut off fills up; further requests are answered as by Kafka with a full queue."""
     quorum = Quorum(max_waiting=3)
     quorum.arrive(101)

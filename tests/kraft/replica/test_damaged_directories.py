@@ -138,7 +138,7 @@ def findings(case: str, directory: Path) -> list[Damage]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_reader_finds_it(case: str, tmp_path: Path) -> None:
+def test_the_reader_reports_each_damage_once(case: str, tmp_path: Path) -> None:
     """Each damage is named once, with file, byte, offset and what was expected, and nothing that is sound."""
     # Entries of an index that point to damaged batches are wrong, too.
     found = [one for one in findings(case, unpacked(case, tmp_path)) if not one.what.startswith("entry ")]
@@ -149,7 +149,7 @@ def test_the_reader_finds_it(case: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", ["control", "torn-write", "segment-missing"])
-def test_verify_says_so(case: str, tmp_path: Path) -> None:
+def test_dump_verify_reports_all_damage(case: str, tmp_path: Path) -> None:
     """The command reports all that the reader finds in a directory, and its exit code."""
     result = dump("--verify", "--json", unpacked(case, tmp_path))
     shown = [(facts["damage"], facts["file"], facts["expected"]) for facts in damages(result)]
@@ -189,7 +189,7 @@ def cut_at(case: str) -> int | None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_our_start_ends_as_kafkas(case: str) -> None:
+def test_our_start_accepts_or_refuses_damage_as_kafkas(case: str) -> None:
     """The only voter becomes active, or refuses with a named error, where Kafka's controller did; or we say why."""
     theirs = bool(CASES[case]["observed"]["became_active"])
     try:

@@ -89,7 +89,7 @@ def test_three_formatted_nodes_elect_commit_and_fail_over() -> None:
         assert replica.core.voters == VoterSet.of(map(voter, (1, 2, 3))), node
 
 
-def test_the_first_leader_records_the_voters_of_the_formatting_and_later_ones_do_not() -> None:
+def test_only_the_first_leader_records_the_formatted_voters() -> None:
     net = dynamic_net()
     first = net.elect()
     assert net.replicas[first].core.history.voters_offset == 2
@@ -135,7 +135,7 @@ def test_a_voter_with_a_wiped_disk_is_an_observer_and_never_campaigns() -> None:
     assert not any(replica.core.is_leader for replica in net.replicas.values())
 
 
-def test_a_joining_node_finds_the_leader_by_the_bootstrap_servers() -> None:
+def test_a_joining_node_discovers_the_leader_by_bootstrap_servers() -> None:
     net = dynamic_net(joining=1)
     leader = net.elect()
     net.advance(1000)
@@ -155,7 +155,7 @@ def real_dynamic_net(**changes: object) -> Net:
     return Net(4, application=host_controller, disks=disks, cluster_id=None, voters=NO_VOTERS, **changes)
 
 
-def test_a_dynamic_quorum_of_apache_kafka_goes_on_under_our_nodes() -> None:
+def test_logs_of_kafkas_dynamic_quorum_continue_under_our_nodes() -> None:
     """Nothing that was committed is lost, and the new leader writes down where it listens now."""
     before = {node: batches_of(disk) for node, disk in dynamic3().items()}
     net = real_dynamic_net()

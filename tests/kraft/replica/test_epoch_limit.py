@@ -51,7 +51,7 @@ def vote(epoch: int, *, pre_vote: bool = False, candidate: int = 3) -> Vote:
 # The line
 
 
-def test_the_line_leaves_room_and_ends_where_epochs_do() -> None:
+def test_the_epoch_limit_leaves_spare_epochs_and_ends_at_the_last_one() -> None:
     assert highest_epoch(0) == SPARE_EPOCHS
     assert highest_epoch(SINCE_MS + YEAR_MS) < SPARE_EPOCHS + 2**25
     assert highest_epoch(SINCE_MS + 67 * YEAR_MS) < LAST_EPOCH, "for two generations"
@@ -74,7 +74,7 @@ CLAIMS: dict[str, Request] = {
 
 
 @pytest.mark.parametrize("claim", CLAIMS)
-def test_a_request_of_an_epoch_that_cannot_be_moves_nothing(claim: str) -> None:
+def test_a_request_beyond_the_epoch_limit_changes_no_state(claim: str) -> None:
     one = OneCore()
     one.answer(records_of_the_leader())
     before = len(one.all(PersistElection))
@@ -91,7 +91,7 @@ REPLIES: list[Reply] = [
 
 
 @pytest.mark.parametrize("reply", REPLIES)
-def test_an_answer_of_an_epoch_that_cannot_be_moves_nothing(reply: Reply) -> None:
+def test_a_response_beyond_the_epoch_limit_changes_no_state(reply: Reply) -> None:
     one = OneCore()
     one.answer(reply)
     assert (one.core.epoch, one.core.leader.leader_id) == (5, 1)
@@ -103,7 +103,7 @@ def test_an_answer_of_an_epoch_that_cannot_be_moves_nothing(reply: Reply) -> Non
 
 
 @pytest.mark.parametrize("kind", [VoteReply, BeginQuorumEpochReply, EndQuorumEpochReply])
-def test_the_answers_to_elections_are_judged_alike(kind: type[VoteReply]) -> None:
+def test_the_epoch_limit_applies_to_responses_of_elections(kind: type[VoteReply]) -> None:
     one = OneCore()
     one.advance(2000)
     assert one.core.state_name == "Prospective"
@@ -118,14 +118,14 @@ def test_the_answers_to_elections_are_judged_alike(kind: type[VoteReply]) -> Non
     assert (one.core.epoch, one.core.state_name) == (epoch, state)
 
 
-def test_batches_of_an_epoch_to_come_wait_for_it() -> None:
+def test_batches_of_a_future_epoch_are_not_appended() -> None:
     one = OneCore()
     one.answer(records_of_the_leader(batches=(BatchFacts(100, 101, LAST_EPOCH, 1),), data=b"x"))
     assert one.core.log_end_offset == 100
 
 
 @given(st.lists(st.tuples(st.integers(0, 2**31 - 1), st.integers(0, 5000), st.booleans()), max_size=60))
-def test_no_number_of_messages_uses_up_the_epochs(claims: list[tuple[int, int, bool]]) -> None:
+def test_many_messages_do_not_exhaust_the_epochs(claims: list[tuple[int, int, bool]]) -> None:
     """Creeping does not help either: each epoch is believed, or not, by the clock alone."""
     one = OneCore()
     for claimed, wait_ms, pre_vote in claims:
@@ -139,7 +139,7 @@ def test_no_number_of_messages_uses_up_the_epochs(claims: list[tuple[int, int, b
 # What this replica does itself
 
 
-def test_a_quorum_at_the_line_elects_a_leader_as_soon_as_the_clock_allows() -> None:
+def test_a_quorum_at_the_epoch_limit_elects_a_leader_when_the_clock_allows() -> None:
     """One message can bring a quorum to the line. It costs the next election about a second, and no more."""
     one = OneCore()
     limit = highest_epoch(one.now_ms)
@@ -156,7 +156,7 @@ def test_a_quorum_at_the_line_elects_a_leader_as_soon_as_the_clock_allows() -> N
 
 
 @pytest.mark.parametrize("leader_id", [1, 2, -1])
-def test_a_node_in_the_last_epoch_lives_and_writes_no_higher_one(leader_id: int) -> None:
+def test_a_node_in_the_last_epoch_runs_and_starts_no_election(leader_id: int) -> None:
     """As an older release may have left it: there is no election any more, and nothing that cannot be read."""
     one = OneCore(election=ElectionState(epoch=LAST_EPOCH, leader_id=leader_id))
     for _ in range(50):
@@ -168,7 +168,7 @@ def test_a_node_in_the_last_epoch_lives_and_writes_no_higher_one(leader_id: int)
     assert "before the clock allows it" in one.suspicions[-1]
 
 
-def test_an_only_voter_in_the_last_epoch_lives() -> None:
+def test_the_only_voter_in_the_last_epoch_runs_without_leading() -> None:
     voters = VoterSet.parse("2@n2:9093")
     one = OneCore(voters=voters, election=ElectionState(epoch=LAST_EPOCH, voters=(2,)))
     one.advance(20_000)
@@ -179,7 +179,7 @@ def test_an_only_voter_in_the_last_epoch_lives() -> None:
 # Whole replicas
 
 
-def test_one_frame_does_not_end_the_quorum() -> None:
+def test_one_frame_with_the_last_epoch_does_not_stop_the_quorum() -> None:
     """Formerly such a frame ended the quorum for good: the epoch went to disk, and no node started any more."""
     net = Net(3)
     leader = net.elect()
@@ -199,7 +199,7 @@ def test_one_frame_does_not_end_the_quorum() -> None:
     goes_on(net)
 
 
-def test_a_quorum_that_was_brought_to_the_line_goes_on() -> None:
+def test_a_quorum_raised_to_the_epoch_limit_continues() -> None:
     net = Net(3)
     net.elect()
     part = VoteRequestPartitionData(
@@ -219,7 +219,7 @@ def test_a_quorum_that_was_brought_to_the_line_goes_on() -> None:
     goes_on(net)
 
 
-def test_a_peer_that_answers_with_the_last_epoch_is_reported_and_the_others_go_on() -> None:
+def test_a_peer_that_answers_with_the_last_epoch_is_reported() -> None:
     net = Net(3)
     leader = net.elect()
     liar = others(net, leader)[0]
@@ -243,7 +243,7 @@ def test_a_peer_that_answers_with_the_last_epoch_is_reported_and_the_others_go_o
 # What is on disk
 
 
-def test_an_epoch_that_cannot_be_is_refused_with_file_and_remedy() -> None:
+def test_an_invalid_epoch_on_disk_is_refused_with_file_and_remedy() -> None:
     content = format_quorum_state(StoredElection(leader_epoch=LAST_EPOCH)).replace(b"2147483647", b"2147483648")
     with pytest.raises(DecodeError, match="epochs end at 2147483647") as refused:
         parse_quorum_state(content, where=f"{DIRECTORY}/quorum-state")
@@ -251,6 +251,6 @@ def test_an_epoch_that_cannot_be_is_refused_with_file_and_remedy() -> None:
     assert "Stop all controllers" in (refused.value.hint or "")
 
 
-def test_no_epoch_is_written_that_cannot_be_read() -> None:
+def test_no_unreadable_epoch_is_written() -> None:
     with pytest.raises(AssertionError):
         format_quorum_state(StoredElection(leader_epoch=LAST_EPOCH + 1))

@@ -20,7 +20,7 @@ from transport.protocol.messages.begin_quorum_epoch import (
 
 
 @pytest.mark.parametrize("error", [Error.UNKNOWN_SERVER_ERROR, Error.UNKNOWN_TOPIC_OR_PARTITION])
-def test_a_vote_beside_an_error_is_none(error: Error) -> None:
+def test_a_granted_vote_with_an_error_does_not_count(error: Error) -> None:
     """Kafka's `handleVoteResponse` takes such an answer for an error, whatever else it says."""
     one = OneCore()
     one.now_ms += 60_000
@@ -36,7 +36,7 @@ def test_a_vote_beside_an_error_is_none(error: Error) -> None:
 
 
 @pytest.mark.parametrize(("host", "port"), [("", 9093), ("n3", 0)])
-def test_a_leader_that_no_address_leads_to_is_not_followed(host: str, port: int) -> None:
+def test_a_leader_without_an_endpoint_is_not_followed(host: str, port: int) -> None:
     """The node could not reach it, nor tell others where it is; a JVM stops over such an answer."""
     net = Net(3)
     leader = net.elect()

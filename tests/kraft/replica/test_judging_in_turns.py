@@ -94,7 +94,7 @@ def large(base_offset: int = 1, epoch: int = 1) -> bytes:
     return build_batch(base_offset, epoch, START_MS, [NOTHING] * RECORDS)
 
 
-def test_a_large_batch_is_judged_in_turns_and_appended_when_all_of_it_is_judged(checks: Counted) -> None:
+def test_a_large_fetched_batch_is_checked_in_turns_before_its_append(checks: Counted) -> None:
     node = Follower(checks)
     before = node.fetches
     node.fetched(2, 1, records=large(), high_watermark=1)
@@ -114,7 +114,7 @@ def test_a_large_batch_is_judged_in_turns_and_appended_when_all_of_it_is_judged(
     assert not node.reports
 
 
-def test_what_is_wrong_at_the_end_of_a_large_batch_keeps_all_of_the_batch_out() -> None:
+def test_an_invalid_last_record_refuses_the_whole_batch() -> None:
     node = Follower()
     bad = build_batch(2, 1, START_MS, [*[NOTHING] * RECORDS, b"\x01\x7e\x00"])
     node.fetched(2, 1, records=build_batch(1, 1, START_MS, [NOTHING]) + bad, high_watermark=1)
@@ -124,7 +124,7 @@ def test_what_is_wrong_at_the_end_of_a_large_batch_keeps_all_of_the_batch_out() 
     assert "record type 126" in node.reports[0]
 
 
-def test_a_vote_is_given_while_an_answer_is_judged() -> None:
+def test_a_vote_is_granted_while_a_fetch_response_is_checked() -> None:
     """The voter leaves the epoch in which it fetched, and what it has judged is dropped."""
     node = Follower()
     node.fetched(2, 1, records=large(), high_watermark=1)
@@ -139,7 +139,7 @@ def test_a_vote_is_given_while_an_answer_is_judged() -> None:
     assert node.replica.log.end_offset == 1
 
 
-def test_what_the_former_leader_sent_is_dropped_when_another_leads() -> None:
+def test_a_fetch_response_of_the_former_leader_is_dropped() -> None:
     node = Follower()
     node.fetched(2, 1, records=large(), high_watermark=1)
     node.turn()
@@ -156,7 +156,7 @@ def test_what_the_former_leader_sent_is_dropped_when_another_leads() -> None:
     assert node.replica.log.end_offset == 2 + RECORDS
 
 
-def test_an_answer_of_the_new_leader_waits_for_no_answer_that_is_dropped(checks: Counted) -> None:
+def test_a_dropped_fetch_response_does_not_delay_the_new_leaders(checks: Counted) -> None:
     node = Follower(checks)
     node.fetched(2, 1, records=large(), high_watermark=1)
     node.follow(3, 2)
@@ -167,7 +167,7 @@ def test_an_answer_of_the_new_leader_waits_for_no_answer_that_is_dropped(checks:
     assert checks.total <= ROOM + RECORDS_PER_PORTION
 
 
-def test_judging_is_no_silence_of_the_leader() -> None:
+def test_checking_records_does_not_expire_the_fetch_timeout() -> None:
     """The checks take longer here than the fetch and request timeouts, which expire soon after the checks."""
     node = Follower(judged_per_turn=1)
     batches = b"".join(build_batch(offset, 1, START_MS, [NOTHING]) for offset in range(1, 1501))
@@ -183,7 +183,7 @@ def test_judging_is_no_silence_of_the_leader() -> None:
     assert node.replica.log.end_offset == 1501
 
 
-def test_refused_records_are_no_sign_of_a_live_leader() -> None:
+def test_refused_records_do_not_reset_the_fetch_timeout() -> None:
     node = Follower()
     bad = build_batch(1, 1, START_MS, [*[NOTHING] * RECORDS, b"\xff\xff\xff\xff"])
     end_ms = node.now_ms + 2 * node.replica.options.quorum.fetch_timeout_ms
@@ -197,7 +197,7 @@ def test_refused_records_are_no_sign_of_a_live_leader() -> None:
     assert node.replica.log.end_offset == 1
 
 
-def test_a_node_that_stops_takes_what_it_has_judged_and_asks_for_no_more() -> None:
+def test_a_stopping_node_appends_checked_records_and_fetches_no_more() -> None:
     node = Follower()
     node.fetched(2, 1, records=large(), high_watermark=1)
     before = node.fetches
@@ -209,7 +209,7 @@ def test_a_node_that_stops_takes_what_it_has_judged_and_asks_for_no_more() -> No
     assert node.fetches == before
 
 
-def test_a_fork_judges_on_where_it_was() -> None:
+def test_a_fork_continues_to_check_a_batch() -> None:
     node = Follower()
     node.fetched(2, 1, records=large(), high_watermark=1)
     node.turn()
@@ -225,7 +225,7 @@ def test_a_fork_judges_on_where_it_was() -> None:
     assert copy.log.end_offset == node.replica.log.end_offset == 1 + RECORDS
 
 
-def test_what_was_judged_against_another_log_is_judged_anew() -> None:
+def test_records_checked_against_another_log_are_checked_again() -> None:
     basis = "one log"
     begun: list[str] = []
 
@@ -246,7 +246,7 @@ def test_what_was_judged_against_another_log_is_judged_anew() -> None:
     assert begun == ["one log", "another log"]
 
 
-def test_the_pieces_of_a_snapshot_are_judged_in_turns(checks: Counted) -> None:
+def test_snapshot_pieces_are_checked_in_turns(checks: Counted) -> None:
     options = SnapshotOptions(max_bytes=200_000, retention=Retention(max_bytes=1, max_ms=0), clean_every_ms=100)
     quorum = Quorum(checks, snapshots=options, judged_per_turn=ROOM)
     net = quorum.net

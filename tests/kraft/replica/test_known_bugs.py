@@ -77,7 +77,7 @@ def reports(net: Net, node: int) -> list[str]:
 # A majority that cannot be reached
 
 
-def test_a_leader_that_is_cut_from_its_majority_resigns() -> None:
+def test_a_leader_partitioned_from_its_majority_resigns() -> None:
     """KAFKA-15489, KAFKA-13621: the leader went on, and clients that reached only that leader waited for ever."""
     net = Net()
     leader = net.elect()
@@ -89,7 +89,7 @@ def test_a_leader_that_is_cut_from_its_majority_resigns() -> None:
     assert net.elect() != leader
 
 
-def test_what_is_said_in_a_leaders_own_name_is_no_majority() -> None:
+def test_requests_with_the_leaders_own_id_do_not_count_for_check_quorum() -> None:
     """Ours: an update or a FetchSnapshot under the leader's own id was counted as heard from another voter."""
     net = dynamic_net(3)
     leader = net.elect()
@@ -125,7 +125,7 @@ def test_a_follower_that_only_downloads_a_snapshot_keeps_its_leader() -> None:
     net.until(lambda: are_equal(net))
 
 
-def test_the_only_voter_never_misses_a_majority() -> None:
+def test_check_quorum_does_not_depose_the_only_voter() -> None:
     """KAFKA-16144: every three seconds the only voter resigned, and elected itself again."""
     net = Net(1)
     net.elect()
@@ -175,7 +175,7 @@ def catches_up(net: Net, node: int, value: bytes) -> None:
     net.until(lambda: net.values_of(node)[-1:] == [value])
 
 
-def test_an_observer_that_is_cut_from_the_leader_finds_the_new_one() -> None:
+def test_an_observer_partitioned_from_its_leader_finds_the_new_one() -> None:
     net, old, observer = observed()
     net.unreachable = {(observer, f"n{old}")}
     net.cut = {old}
@@ -183,7 +183,7 @@ def test_an_observer_that_is_cut_from_the_leader_finds_the_new_one() -> None:
     catches_up(net, observer, b"of the new leader")
 
 
-def test_an_observer_returns_to_a_leader_that_can_be_reached_again() -> None:
+def test_an_observer_returns_to_a_reachable_leader() -> None:
     """KAFKA-19354: after its fetch timeout the observer asked the bootstrap servers for ever, which only named the
     leader again.
     """
@@ -223,7 +223,7 @@ def update(net: Net, node: int, host: str) -> UpdateRaftVoterRequest:
     )
 
 
-def test_an_update_waits_for_a_change_without_a_waiting_caller() -> None:
+def test_an_update_waits_for_an_uncommitted_change_of_a_timed_out_caller() -> None:
     """KAFKA-20740: a removal timed out, its record was in the log, and an update wrote a second uncommitted set."""
     net = dynamic_net(3)
     leader = net.elect()
@@ -237,7 +237,7 @@ def test_an_update_waits_for_a_change_without_a_waiting_caller() -> None:
     assert net.replicas[leader].core.history.sets == sets
 
 
-def test_a_leader_that_votes_no_more_does_not_count_itself() -> None:
+def test_a_removed_leader_does_not_count_itself_in_the_majority() -> None:
     """KAFKA-16530, KAFKA-16531: the leader took its own log and its own fetch for those of a voter."""
     net = dynamic_net(3)
     leader = net.elect()
@@ -270,7 +270,7 @@ def test_the_active_controller_is_removed() -> None:
     net.until(lambda: are_equal(net))
 
 
-def test_a_removed_voter_answers_the_announcement_of_the_epoch() -> None:
+def test_a_removed_voter_answers_begin_quorum_epoch() -> None:
     """Kafka 4.3.1: the leader's process ended with "Unexpected acknowledgement from non-voter"."""
     net = dynamic_net(3)
     leader = net.elect()
@@ -305,7 +305,7 @@ def test_an_added_voter_is_described_with_its_address() -> None:
 # Snapshots and the log
 
 
-def test_a_log_that_begins_later_needs_its_snapshot() -> None:
+def test_a_log_that_begins_above_offset_0_needs_its_snapshot() -> None:
     """KAFKA-14240: the controller began with what was left, as if there had never been anything before."""
     net = quorum(SCARCE, segment_bytes=2000, max_idle_interval_ms=0)
     write(net, 60)
@@ -323,7 +323,7 @@ def test_a_log_that_begins_later_needs_its_snapshot() -> None:
     assert disk.list(PARTITION) == left, "what is refused is left alone"
 
 
-def test_what_no_snapshot_holds_is_never_too_old() -> None:
+def test_records_without_a_snapshot_are_not_removed_by_retention() -> None:
     """KAFKA-14238: segments went by age and size, though the newest snapshot ended before them."""
     forgetful = SnapshotOptions(max_bytes=1500, retention=Retention(max_bytes=1, max_ms=1))
     net = quorum(forgetful, segment_bytes=500, max_idle_interval_ms=0)
@@ -361,7 +361,7 @@ def disk_with(*batches: list[Message]) -> MemoryDisk:
 METADATA_VERSION = FeatureLevelRecord(name="metadata.version", feature_level=30)
 
 
-def test_an_image_that_lacks_something_becomes_no_snapshot() -> None:
+def test_an_incomplete_image_becomes_no_snapshot() -> None:
     """KAFKA-14203: a record that could not be applied was skipped, the snapshot then lacked it for good, and the log
     was cut. Here a node stops that cannot apply what is committed.
     """
@@ -393,7 +393,7 @@ def test_a_snapshot_ends_where_a_batch_ends_and_outside_of_transactions() -> Non
     assert taken[0].offset >= 104, "the transaction is over"
 
 
-def test_a_snapshot_that_replaced_the_log_leaves_no_older_one() -> None:
+def test_an_installed_snapshot_removes_older_ones() -> None:
     """Ours: after a power failure between the two, the older snapshot stayed. As leader the node then sent a follower
     with the same log start to a snapshot that the follower had, again and again.
     """
@@ -454,7 +454,7 @@ LIES: dict[str, Callable[[Net, int, int], BeginQuorumEpochRequest]] = {
 
 
 @pytest.mark.parametrize("lie", LIES.values(), ids=LIES.keys())
-def test_a_lie_about_the_leader_is_refused_and_reported(
+def test_a_false_leader_id_is_refused_and_reported(
     lie: Callable[[Net, int, int], BeginQuorumEpochRequest],
 ) -> None:
     """An illegal state, and the end of the process."""
@@ -468,7 +468,7 @@ def test_a_lie_about_the_leader_is_refused_and_reported(
     goes_on(net)
 
 
-def test_a_peer_that_calls_everything_invalid_is_reported() -> None:
+def test_a_peer_that_answers_invalid_request_is_reported() -> None:
     """INVALID_REQUEST in the answer to a BeginQuorumEpoch ended the leader's process."""
     net = Net()
 

@@ -31,7 +31,7 @@ def stopped() -> tuple[Net, int]:
     return net, follower
 
 
-def test_a_missing_quorum_state_beside_records_is_refused() -> None:
+def test_a_log_without_quorum_state_is_refused() -> None:
     net, follower = stopped()
     disk = net.disks[follower]
     disk.lose_name(QUORUM_STATE)
@@ -64,7 +64,7 @@ def test_a_quorum_state_of_an_earlier_epoch_than_a_snapshot_is_refused() -> None
         net.start(node)
 
 
-def test_a_new_directory_has_no_vote_to_lose() -> None:
+def test_a_new_directory_may_lack_quorum_state() -> None:
     """Nor has the directory of a node that was killed before its first record."""
     net = Net(1)
     net.kill(1)
@@ -75,7 +75,7 @@ def test_a_new_directory_has_no_vote_to_lose() -> None:
     assert net.elect() == 1
 
 
-def test_no_power_failure_leaves_a_directory_that_has_lost_a_vote() -> None:
+def test_quorum_state_is_never_older_than_the_log_after_a_power_failure() -> None:
     """An epoch is on the disk before a record of it, whatever the node was doing."""
 
     def act(node: Node) -> None:

@@ -115,13 +115,13 @@ def test_commands_come_from_any_node_and_are_applied_by_all() -> None:
     assert sorted(words(net, 1)) == sorted(f"word {at}" for at in range(30))
 
 
-def test_what_was_submitted_before_there_is_a_leader_waits_for_one() -> None:
+def test_commands_submitted_without_a_leader_wait_for_one() -> None:
     net = machines()
     call = submit(net, 1, "early")
     assert result(net, call) == 1
 
 
-def test_a_submitted_command_is_visible_on_the_callers_own_node() -> None:
+def test_a_submitted_command_is_visible_on_the_submitting_node() -> None:
     net = machines()
     net.elect()
     node = follower(net)
@@ -129,7 +129,7 @@ def test_a_submitted_command_is_visible_on_the_callers_own_node() -> None:
     assert words(net, node) == ["mine"]
 
 
-def test_a_refusal_changes_nothing_and_comes_back_as_it_was() -> None:
+def test_a_refused_command_changes_nothing_and_returns_the_refusal() -> None:
     net = machines()
     net.elect()
     assert outcome(net, submit(net, follower(net), "no")) == Refusal("not at 2")
@@ -148,7 +148,7 @@ def test_a_command_that_is_too_large_is_refused_to_its_caller_alone() -> None:
     assert result(net, submit(net, net.leader, "small")) == len(taken) + 1
 
 
-def test_a_leader_that_dies_with_a_command_in_hand_loses_nothing_and_does_nothing_twice() -> None:
+def test_commands_in_flight_at_a_failing_leader_are_applied_exactly_once() -> None:
     net = machines()
     old = net.elect()
     calls = [submit(net, node, f"from {node}") for node in net.replicas if node != old for _ in range(5)]
@@ -162,7 +162,7 @@ def test_a_leader_that_dies_with_a_command_in_hand_loses_nothing_and_does_nothin
     assert Counter(words(net, old)) == {f"from {node}": 5 for node in net.replicas if node != old}
 
 
-def test_what_a_cut_off_leader_took_is_done_by_the_next_one() -> None:
+def test_a_command_at_a_partitioned_leader_is_applied_by_the_next_leader() -> None:
     net = machines()
     old = net.elect()
     net.cut = {old}
@@ -176,7 +176,7 @@ def test_what_a_cut_off_leader_took_is_done_by_the_next_one() -> None:
     assert words(net, old) == ["first", "kept"]
 
 
-def test_a_client_repeats_a_numbered_command_anywhere_and_gets_the_same_answer() -> None:
+def test_a_numbered_command_repeated_at_any_node_gets_the_same_result() -> None:
     net = machines()
     leader = net.elect()
     session = open_session(net, leader, "till-7")
@@ -208,7 +208,7 @@ def test_sessions_survive_their_nodes_and_the_snapshot() -> None:
     assert words(net, net.leader) == ["sold"]
 
 
-def test_a_session_that_is_not_used_is_forgotten_by_all_nodes_at_the_same_entry() -> None:
+def test_all_nodes_expire_a_session_at_the_same_entry() -> None:
     net = machines()
     leader = net.elect()
     session = open_session(net, leader, "till-7").session
@@ -223,7 +223,7 @@ def test_a_session_that_is_not_used_is_forgotten_by_all_nodes_at_the_same_entry(
     assert len({tuple(map(repr, host(net, node).sessions.states())) for node in net.replicas}) == 1
 
 
-def test_a_node_that_was_silent_for_long_goes_on_in_a_new_session() -> None:
+def test_a_node_with_an_expired_session_opens_a_new_one() -> None:
     net = machines()
     leader = net.elect()
     assert result(net, submit(net, leader, "one")) == 1
@@ -234,7 +234,7 @@ def test_a_node_that_was_silent_for_long_goes_on_in_a_new_session() -> None:
     assert words(net, leader) == ["one", "two", "three"]
 
 
-def test_more_commands_than_a_session_may_have_under_way_wait_their_turn() -> None:
+def test_commands_beyond_the_session_window_wait() -> None:
     net = machines(1)
     net.elect()
     calls = [submit(net, 1, "x") for _ in range(WINDOW + 100)]
@@ -299,7 +299,7 @@ def test_reading_writes_nothing() -> None:
     assert net.replicas[leader].status().log_end_offset == end
 
 
-def test_a_deposed_leader_that_does_not_know_it_reads_nothing_until_it_has_caught_up() -> None:
+def test_an_unaware_deposed_leader_answers_no_stale_read() -> None:
     net = machines()
     old = net.elect()
     assert result(net, submit(net, old, "before")) == 1
@@ -315,7 +315,7 @@ def test_a_deposed_leader_that_does_not_know_it_reads_nothing_until_it_has_caugh
     assert words(net, old) == ["before", "after"]
 
 
-def test_reads_go_on_while_the_leader_changes() -> None:
+def test_reads_succeed_while_the_leader_changes() -> None:
     net = machines()
     old = net.elect()
     reads = [net.call(node, ReadCall()) for node in net.replicas for _ in range(3)]
@@ -331,7 +331,7 @@ def test_the_only_voter_reads_at_once() -> None:
     assert net.returned[read] == ReadReady()
 
 
-def test_an_empty_node_takes_the_state_from_a_snapshot_and_says_that_it_has_skipped_changes() -> None:
+def test_an_empty_node_loads_a_snapshot_and_reports_skipped_changes() -> None:
     retention = Retention(max_bytes=1, max_ms=1)
     net = machines(snapshots=SnapshotOptions(max_bytes=2000, retention=retention), segment_bytes=1000)
     leader = net.elect()
@@ -350,7 +350,7 @@ def test_an_empty_node_takes_the_state_from_a_snapshot_and_says_that_it_has_skip
     assert result(net, submit(net, late, "more")) == 301
 
 
-def test_a_command_with_its_entry_in_a_snapshot_is_answered_from_there() -> None:
+def test_a_command_included_in_a_snapshot_is_answered_from_the_snapshot() -> None:
     net = forgetful()
     leader = net.elect()
     slow = follower(net)
@@ -370,7 +370,7 @@ def test_a_command_with_its_entry_in_a_snapshot_is_answered_from_there() -> None
     assert words(net, leader).count("second") == 1
 
 
-def test_a_session_with_its_entry_in_a_snapshot_is_opened_once_more() -> None:
+def test_a_session_opened_within_a_snapshot_is_opened_again() -> None:
     net = forgetful()
     leader = net.elect()
     slow = follower(net)
@@ -388,7 +388,7 @@ def test_a_session_with_its_entry_in_a_snapshot_is_opened_once_more() -> None:
     assert result(net, command) == 101
 
 
-def test_a_node_that_was_away_for_longer_than_its_session_lives_says_that_it_does_not_know() -> None:
+def test_a_command_of_an_expired_session_has_an_unknown_outcome() -> None:
     net = forgetful()
     leader = net.elect()
     slow = follower(net)
@@ -406,7 +406,7 @@ def test_a_node_that_was_away_for_longer_than_its_session_lives_says_that_it_doe
     assert isinstance(outcome(net, submit(net, slow, "third")), Result)
 
 
-def test_changes_are_told_once_and_in_order_without_what_came_twice_or_was_refused() -> None:
+def test_changes_are_reported_once_and_in_order_without_refused_commands() -> None:
     net = machines()
     leader = net.elect()
     session = open_session(net, leader, "till-7").session
@@ -420,7 +420,7 @@ def test_changes_are_told_once_and_in_order_without_what_came_twice_or_was_refus
         assert [one.at for one in told] == sorted(one.at for one in told)
 
 
-def test_a_fork_goes_its_own_way() -> None:
+def test_a_fork_of_a_state_machine_replica_is_independent() -> None:
     net = machines(1)
     net.elect()
     assert result(net, submit(net, 1, "both")) == 1
@@ -438,7 +438,7 @@ class Broken(Words):
         raise KeyError("a bug")
 
 
-def test_a_bug_in_apply_stops_the_node_and_says_where() -> None:
+def test_an_exception_in_apply_stops_the_node_and_names_the_offset() -> None:
     net = Net(1, application=host_state_machine(Broken))
     net.elect()
     submit(net, 1, "x")
@@ -448,7 +448,7 @@ def test_a_bug_in_apply_stops_the_node_and_says_where() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_killed_nodes_do_nothing_twice_and_lose_nothing(seed: int) -> None:
+def test_commands_are_applied_exactly_once_while_nodes_are_killed(seed: int) -> None:
     """Clients with names repeat their commands at any node until they are answered; nodes die meanwhile."""
     rng = Random(f"killed {seed}")
     net = machines(3, seed=seed, snapshots=SnapshotOptions(max_bytes=3000))

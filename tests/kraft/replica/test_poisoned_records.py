@@ -122,7 +122,7 @@ def follower() -> Node:
 
 
 @pytest.mark.parametrize("what", FORGED)
-def test_what_no_leader_writes_is_not_appended(what: str) -> None:
+def test_fetched_records_that_no_leader_writes_are_not_appended(what: str) -> None:
     """The follower goes on, asks again later, and takes what is right from the next leader; it starts again, too."""
     forged, why = FORGED[what]
     node = follower()
@@ -144,7 +144,7 @@ def test_what_no_leader_writes_is_not_appended(what: str) -> None:
     assert Node(node.disk, application=host_controller).replica.core.log_end_offset == 3
 
 
-def test_what_comes_before_a_forged_batch_is_taken() -> None:
+def test_batches_before_a_forged_one_are_appended() -> None:
     node = follower()
     good = leader_change(1, 2, 2)
     node.fetched(2, 2, records=good + build_batch(2, 2, START_MS, [b"\xff"]), high_watermark=1)
@@ -152,7 +152,7 @@ def test_what_comes_before_a_forged_batch_is_taken() -> None:
     assert "from byte" in node.reports[0]
 
 
-def test_voters_may_change_one_at_a_time() -> None:
+def test_fetched_voter_sets_may_change_by_one_voter() -> None:
     """As a leader writes them, also several in one answer; and all at once is refused against what the log has."""
     node = follower()
     first = control(LeaderChangeMessage(leader_id=2), KRaftVersionRecord(kraft_version=1), voters(1, 2, 3), epoch=2)
@@ -165,7 +165,7 @@ def test_voters_may_change_one_at_a_time() -> None:
     assert "has lost 3 voters at once" in node.reports[0]
 
 
-def test_values_of_a_raw_log_are_any_bytes() -> None:
+def test_a_raw_log_accepts_any_bytes() -> None:
     node = Node(formatted_disk(1))
     node.follow(2, 1)
     node.fetched(2, 1, records=leader_change(0, 1, 2) + data(b"\xff\xff", b""), high_watermark=3)
@@ -173,7 +173,7 @@ def test_values_of_a_raw_log_are_any_bytes() -> None:
     assert node.reports == []
 
 
-def test_a_forged_leader_does_not_end_a_quorum() -> None:
+def test_a_forged_leader_does_not_stop_a_quorum() -> None:
     """The whole attack: a higher epoch that names the attacker, and its batch in answer to each fetch."""
     net = Net(3, application=host_controller)
     leader = net.elect()
@@ -210,7 +210,7 @@ def test_a_forged_leader_does_not_end_a_quorum() -> None:
     ],
     ids=["garbage", "an unknown type"],
 )
-def test_a_snapshot_that_cannot_be_read_is_not_installed(change: Callable[[bytes], bytes], why: str) -> None:
+def test_an_unreadable_snapshot_is_not_installed(change: Callable[[bytes], bytes], why: str) -> None:
     """Each CRC is right, and one record is wrong. The node stays as it was, reports the leader, and lives."""
     net = quorum()
     write(net, 60)
@@ -252,7 +252,7 @@ def forged_batches(disk: MemoryDisk, path: str, change: Callable[[bytes], bytes]
     return forged
 
 
-def test_a_raw_log_takes_no_snapshot() -> None:
+def test_a_raw_log_fetches_no_snapshot() -> None:
     """The leader of a raw log has no snapshot; a node with one would end, and not start again."""
     net = Net(3, application=host_raw_log)
     leader = net.elect()
@@ -266,7 +266,7 @@ def test_a_raw_log_takes_no_snapshot() -> None:
     assert checked.problem == "a raw log has no snapshots"
 
 
-def test_a_snapshot_of_a_later_epoch_than_its_leaders_is_not_asked_for() -> None:
+def test_a_snapshot_of_a_later_epoch_than_the_leaders_is_not_fetched() -> None:
     """With it the log would be ahead of quorum-state, and no start would take the directory."""
     node = follower()
     node.fetched(2, 2, snapshot_id=SnapshotId(epoch=9, end_offset=50))

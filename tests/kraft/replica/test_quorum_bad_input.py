@@ -75,7 +75,7 @@ def test_a_directory_of_another_cluster_is_refused() -> None:
         net.start(3)
 
 
-def test_a_member_of_another_cluster_disturbs_no_node_and_learns_nothing() -> None:
+def test_a_node_of_another_cluster_is_refused_and_reported() -> None:
     """The member is at the address of a voter: each node that asks it, or that it asks, reports the member."""
     net = Net(3)
     leader = net.elect()
@@ -93,7 +93,7 @@ def test_a_member_of_another_cluster_disturbs_no_node_and_learns_nothing() -> No
         assert any("INCONSISTENT_CLUSTER_ID" in what for what in reports(net, node))
 
 
-def test_no_replica_votes_in_the_name_of_another() -> None:
+def test_a_vote_request_for_another_replica_is_refused() -> None:
     """An unknown voter id, and the id of a disk that was replaced."""
     net = dynamic_net(3)
     leader = net.elect()
@@ -105,7 +105,7 @@ def test_no_replica_votes_in_the_name_of_another() -> None:
     goes_on(net)
 
 
-def test_a_replica_that_is_no_voter_commits_nothing() -> None:
+def test_fetches_of_non_voters_do_not_advance_the_high_watermark() -> None:
     """Neither a stranger nor the id of a voter with another directory acknowledges anything for the quorum."""
     net = dynamic_net(3)
     leader = net.elect()
@@ -141,7 +141,7 @@ def test_a_replica_that_is_no_voter_commits_nothing() -> None:
 
 
 @pytest.mark.parametrize("make", [Net, dynamic_net])
-def test_a_voter_that_has_lost_its_log_and_not_its_name_is_reported(make: Callable[..., Net]) -> None:
+def test_a_voter_with_a_lost_log_and_its_old_directory_id_is_reported(make: Callable[..., Net]) -> None:
     """The directory id is that of a voter, so no node can know that this voter has forgotten its votes and
     acknowledgements; but the leader sees its log shrink. Records of the others are not lost: the voter may vote, and
     is not elected.
@@ -206,7 +206,7 @@ def test_a_snapshot_of_another_cluster_is_refused(where: str) -> None:
     net.until(lambda: are_equal(net))
 
 
-def test_a_node_with_the_voters_of_another_cluster_is_none_of_ours() -> None:
+def test_a_snapshot_with_foreign_voters_is_refused() -> None:
     """A snapshot ahead of the log replaces it, as with Kafka; but its voters are not this node's quorum."""
     foreign = dynamic_net(3, application=host_controller, snapshots=OFTEN)
     foreign.elect()
@@ -230,7 +230,7 @@ def test_a_node_with_the_voters_of_another_cluster_is_none_of_ours() -> None:
 # Pieces of a snapshot
 
 
-def test_no_piece_of_a_snapshot_is_larger_than_is_good_for_the_leader(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_snapshot_pieces_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kafka sends from the file and may take what is asked for; we have it in memory."""
     net = quorum()
     write(net, 60)
@@ -259,7 +259,7 @@ FAILURES = {
 
 @pytest.mark.parametrize("leads", [True, False], ids=["leader", "follower"])
 @pytest.mark.parametrize("failure", FAILURES)
-def test_a_node_that_cannot_write_stops_and_the_others_commit(failure: str, leads: bool) -> None:
+def test_a_node_with_a_failing_disk_stops_and_the_others_commit(failure: str, leads: bool) -> None:
     """The failed operation is never repeated by the node that saw it fail; a start on a sound disk goes on."""
     number, failing = FAILURES[failure]
     net = quorum(segment_bytes=600, max_idle_interval_ms=0)
@@ -312,7 +312,7 @@ def test_a_directory_that_cannot_be_written_is_refused_at_the_start() -> None:
 
 
 @pytest.mark.parametrize("hours", [-30, -1, 1, 30])
-def test_all_start_with_a_clock_that_is_hours_off(hours: int) -> None:
+def test_a_quorum_starts_with_clocks_that_are_hours_off(hours: int) -> None:
     """Times in the log may go back then; offsets and epochs do not, and they are what counts."""
     net = quorum(SCARCE, segment_bytes=2000, segment_ms=600_000)
     write(net, 40)
@@ -331,7 +331,7 @@ def test_all_start_with_a_clock_that_is_hours_off(hours: int) -> None:
     assert sum(name.startswith("s") for name in names) == 85
 
 
-def test_a_quorum_that_stood_still_for_hours_goes_on() -> None:
+def test_a_quorum_suspended_for_hours_continues() -> None:
     """As when a machine sleeps: every deadline is over at once."""
     net = quorum(SCARCE, segment_bytes=2000, segment_ms=600_000)
     write(net, 40)

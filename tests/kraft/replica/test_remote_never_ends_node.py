@@ -72,7 +72,7 @@ def cut_inside_a_batch(net: Net, follower: int, part: PartitionData) -> Partitio
     )
 
 
-def test_a_cut_inside_a_batch_is_refused() -> None:
+def test_a_diverging_epoch_within_a_batch_is_refused() -> None:
     """The node ended at it. A real leader's epochs end where the batches of every log do."""
     net = Net(3)
     leader = net.elect()
@@ -151,7 +151,7 @@ def test_a_log_with_two_voter_sets_at_one_offset_is_refused_at_the_start() -> No
     assert refused.value.where == PARTITION
 
 
-def test_changes_outside_of_their_batch_reach_no_history() -> None:
+def test_voter_changes_outside_of_their_batch_are_refused() -> None:
     """The core does not rely on the checks of the replica that read the batch."""
     one = OneCore()
     for offsets in ((99,), (102,), (101, 100), (100, 100)):
@@ -173,7 +173,7 @@ def test_a_forged_watermark_commits_no_more_than_the_log_holds() -> None:
     assert one.core.high_watermark == 103
 
 
-def test_a_port_that_no_host_has_is_not_passed_on() -> None:
+def test_an_invalid_port_is_not_passed_on() -> None:
     """Fetch has room for 32 bits of it, and all that would name the leader again have 16."""
     net = Net(3)
     leader = net.elect()
@@ -215,7 +215,7 @@ def test_a_negative_leader_id_names_no_leader(leader_id: int) -> None:
     "snapshot",
     [at(2**63 - 1, 5), at(200, 6), at(200, 2**31 - 1), at(200, -1), at(-1, 5), at(0, 5), at(50, 5), at(100, 5)],
 )
-def test_a_snapshot_that_cannot_be_is_not_downloaded(snapshot: object) -> None:
+def test_an_impossible_snapshot_id_is_not_fetched(snapshot: object) -> None:
     one = OneCore()
     one.answer(records_of_the_leader(snapshot=snapshot), peer=1)
     assert "sends us to snapshot" in one.suspicions[-1]
@@ -274,7 +274,7 @@ def two_probes() -> tuple[OneCore, SendRequest]:
     return one, late
 
 
-def test_the_late_answer_of_one_replica_does_not_speak_for_another() -> None:
+def test_a_late_response_of_one_replica_does_not_count_for_another() -> None:
     one, late = two_probes()
     one.step(Replied(late.request_id, 1, ProbeVersionsReply(VersionRange(0, 7))))
     assert one.core.voters.ids == (2,)
@@ -283,14 +283,14 @@ def test_the_late_answer_of_one_replica_does_not_speak_for_another() -> None:
     assert one.core.voters.voters[1].kraft_versions == VersionRange(0, 1)
 
 
-def test_the_late_failure_of_one_probe_does_not_end_another() -> None:
+def test_a_late_failure_of_one_probe_does_not_end_another() -> None:
     one, late = two_probes()
     one.step(RequestFailed(late.request_id, 1, FailureCause.REFUSED))
     one.answer(ProbeVersionsReply(VersionRange(0, 1)), peer=3)
     assert one.core.voters.ids == (2, 3)
 
 
-def test_levels_below_zero_are_no_levels() -> None:
+def test_a_replica_with_a_negative_kraft_version_range_is_not_added() -> None:
     one = only_voter()
     catch_up(one, 3)
     one.step(Received(2, AddVoter(voter(3))))
@@ -298,7 +298,7 @@ def test_levels_below_zero_are_no_levels() -> None:
     assert one.core.voters.ids == (2,)
 
 
-def test_a_voter_does_not_fill_the_log_with_its_listeners() -> None:
+def test_a_voter_with_too_many_listeners_is_refused() -> None:
     one = only_voter()
     catch_up(one, 3)
     many = Endpoints(tuple(ListenerAddress(f"L{at}", "n3", 9093) for at in range(10_000)))
@@ -309,7 +309,7 @@ def test_a_voter_does_not_fill_the_log_with_its_listeners() -> None:
     assert one.ask(update).error == Error.INVALID_REQUEST
 
 
-def test_the_words_of_a_peer_do_not_fill_the_disk() -> None:
+def test_logged_text_of_a_peer_is_bounded() -> None:
     """A peer's text becomes part of a log line."""
     one = OneCore(local=ReplicaKey(2, directory(2)))
     one.answer(records_of_the_leader())
@@ -324,7 +324,7 @@ def test_the_words_of_a_peer_do_not_fill_the_disk() -> None:
 # What a log says that others have written
 
 
-def test_a_leader_that_took_over_two_changes_of_the_voters_leads() -> None:
+def test_a_leader_with_two_inherited_voter_changes_leads() -> None:
     """The first was committed by the leader that wrote the second, and this one has not heard of it. It ended the node
     to record its own new address then.
     """

@@ -33,7 +33,7 @@ def at_once(
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_batch_in_portions_makes_the_image_that_it_makes_at_once(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_replayed_in_portions_gives_the_same_image(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also with transactions, changes of features, and images in between."""
     rng = Random(seed)
     monkeypatch.setattr(replaying, "RECORDS_PER_IMAGE", rng.randint(1, 7))
@@ -97,9 +97,7 @@ def test_the_eligible_leaders_of_all_topics_are_cleared_topic_by_topic(monkeypat
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_snapshot_in_portions_makes_the_image_that_it_makes_at_once(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_snapshot_replayed_in_portions_gives_the_same_image(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the partitions of a topic come in any order, as the maps of a JVM give them out."""
     rng = Random(seed)
     monkeypatch.setattr(replaying, "RECORDS_PER_IMAGE", rng.randint(1, 7))
@@ -140,7 +138,7 @@ def topic_of(count: int) -> list[Message]:
     return [TopicRecord(name="t", topic_id=TOPIC), *made]
 
 
-def test_a_large_topic_that_is_removed_takes_room() -> None:
+def test_removing_a_large_topic_counts_by_its_partitions() -> None:
     image = at_once(topic_of(3_200), MetadataImage(), OffsetAndEpoch(epoch=1, offset=3_201))
     replay = BatchReplay(image, 3_201)
     assert replay.go_on([RemoveTopicRecord(topic_id=TOPIC)], 1000) == 1000 - 201
@@ -149,7 +147,7 @@ def test_a_large_topic_that_is_removed_takes_room() -> None:
     assert [len(topic.partitions) for topic in replay.removed_topics] == [3_200]
 
 
-def test_what_is_gone_is_freed_in_portions_once_that_is_committed() -> None:
+def test_removed_topics_are_freed_in_portions_after_their_commit() -> None:
     topic = TopicImage("t", TOPIC, tuple(partition(number) for number in range(2 * leftovers.AT_ONCE + 1)))
     kept = Leftovers()
     kept.keep([topic], 100)
@@ -169,14 +167,14 @@ def partition(number: int) -> Partition:
     return Partition((number,), (Uuid.ZERO,), (number,), (), (), (), (), number, 0, 0, 0)
 
 
-def test_small_topics_are_not_worth_a_turn() -> None:
+def test_small_removed_topics_need_no_turn_of_their_own() -> None:
     kept = Leftovers()
     kept.keep([TopicImage("t", TOPIC, (partition(1),))], 100)
     assert not kept.is_due(100)
 
 
 @pytest.mark.parametrize("count", [0, 1, RUN, RUN + 1, 5 * RUN + 17])
-def test_runs_come_in_the_order_of_the_keys(count: int) -> None:
+def test_sorted_runs_are_in_key_order(count: int) -> None:
     keys = list(range(count))
     Random(count).shuffle(keys)
     entries: Map[int, str] = with_changes(Map(), {key: str(key) for key in keys})
@@ -200,7 +198,7 @@ def test_a_snapshot_of_many_topics_pauses_while_they_are_sorted() -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_session_that_expires_is_the_one_that_was_silent_for_longest(seed: int) -> None:
+def test_sessions_expire_in_the_order_of_their_last_contact(seed: int) -> None:
     """Against the plain search through all of them."""
     rng = Random(seed)
     sessions, model = BrokerSessions(1000), {}

@@ -200,7 +200,7 @@ def crash_everywhere(
         operations += 1
 
 
-def test_a_vote_that_was_answered_is_never_given_to_another() -> None:
+def test_a_granted_vote_survives_a_power_failure() -> None:
     def check(before: Node, disk: MemoryDisk) -> None:
         stored = read_quorum_state(disk, PARTITION)
         assert stored is not None
@@ -235,7 +235,7 @@ def test_a_vote_in_a_higher_epoch_is_one_write_of_two_syncs() -> None:
     assert synced == ["fsync quorum-state.tmp", "fsync_dir __cluster_metadata-0"]
 
 
-def test_a_candidate_that_gives_its_vote_in_a_higher_epoch_keeps_one_of_both_votes() -> None:
+def test_a_candidate_that_votes_in_a_higher_epoch_keeps_one_of_its_two_votes() -> None:
     """A crash between the two epochs leaves the vote for itself, and its answer to another candidate is a refusal."""
 
     def prepare() -> Node:
@@ -291,7 +291,7 @@ def test_an_only_voter_is_elected_with_one_write_that_precedes_its_record() -> N
     crash_everywhere(prepare, act, check)
 
 
-def test_the_start_itself_may_be_cut_anywhere() -> None:
+def test_a_start_may_be_interrupted_anywhere() -> None:
     """Also the first one, which makes the log, its directory and quorum-state."""
     for kept in range(40):
         disk = formatted_disk(1)
@@ -317,7 +317,7 @@ def test_the_start_itself_may_be_cut_anywhere() -> None:
         pytest.fail("a start takes more than 40 disk operations")
 
 
-def test_what_a_follower_acknowledged_survives() -> None:
+def test_records_acknowledged_by_a_follower_survive_a_power_failure() -> None:
     """Its next Fetch is the acknowledgement: nothing below its offset may be lost."""
     batches = [leader_change(0, 1, 2), build_batch(1, 1, START_MS, [b"a", b"b"]), build_batch(3, 1, START_MS, [b"c"])]
     log = b"".join(batches)
@@ -342,7 +342,7 @@ def test_what_a_follower_acknowledged_survives() -> None:
     assert crash_everywhere(prepare, act, check) >= 6
 
 
-def test_a_truncation_is_done_or_not_done_and_what_follows_it_stands() -> None:
+def test_a_truncation_is_atomic_across_a_power_failure() -> None:
     first = leader_change(0, 1, 2) + build_batch(1, 1, START_MS, [b"kept"])
     lost = build_batch(2, 1, START_MS, [b"lost"]) + build_batch(3, 1, START_MS, [b"lost, too"])
     new = leader_change(2, 2, 3) + build_batch(3, 2, START_MS, [b"new"])
@@ -371,7 +371,7 @@ def test_a_truncation_is_done_or_not_done_and_what_follows_it_stands() -> None:
     assert crash_everywhere(prepare, act, check) >= 8
 
 
-def test_what_a_leader_acknowledged_survives() -> None:
+def test_records_acknowledged_by_a_leader_survive_a_power_failure() -> None:
     """The only voter commits as soon as its own flush is done, and not before."""
 
     def prepare() -> Node:

@@ -50,7 +50,7 @@ def test_inline_flush_never_hands_out_a_flush() -> None:
     assert all(one.outstanding_flush is None for one in net.replicas.values())
 
 
-def test_a_new_leader_takes_over_and_the_old_one_comes_back() -> None:
+def test_a_new_leader_takes_over_and_the_old_one_follows() -> None:
     net = Net()
     old = net.elect()
     kept = net.submit(old, b"kept")
@@ -69,7 +69,7 @@ def test_a_new_leader_takes_over_and_the_old_one_comes_back() -> None:
         assert net.log_of(node) == net.log_of(new)
 
 
-def test_an_uncommitted_tail_is_cut_and_its_submitter_told_that_the_outcome_is_unknown() -> None:
+def test_submitters_of_a_truncated_tail_get_an_unknown_outcome() -> None:
     net = Net()
     old = net.elect()
     net.cut = {old}
@@ -89,7 +89,7 @@ def test_an_uncommitted_tail_is_cut_and_its_submitter_told_that_the_outcome_is_u
     assert net.values_of(old) == [b"won"]
 
 
-def test_a_follower_refuses_a_submit_and_names_the_leader() -> None:
+def test_a_follower_refuses_a_submit_with_the_leaders_id() -> None:
     net = Net()
     leader = net.elect()
     follower = next(node for node in net.replicas if node != leader)
@@ -121,7 +121,7 @@ def test_a_graceful_shutdown_hands_leadership_over_quickly() -> None:
     assert net.leader not in (0, old)
 
 
-def test_a_leader_that_stops_stays_for_a_moment_to_vote_for_its_successors() -> None:
+def test_a_stopping_leader_waits_to_vote_for_its_successor() -> None:
     """Here the successors stop, too, so no candidate asks for the leader's vote."""
     net = Net()
     old = net.elect()
@@ -136,7 +136,7 @@ def test_a_leader_that_stops_stays_for_a_moment_to_vote_for_its_successors() -> 
     assert core.may_stop
 
 
-def test_a_graceful_shutdown_first_commits_what_is_written_and_takes_nothing_new() -> None:
+def test_a_graceful_shutdown_commits_pending_records_and_refuses_new_ones() -> None:
     net = Net()
     old = net.elect()
     written = net.submit(old, b"written")
@@ -149,7 +149,7 @@ def test_a_graceful_shutdown_first_commits_what_is_written_and_takes_nothing_new
     assert net.values_of(net.leader) == [b"written"]
 
 
-def test_a_graceful_shutdown_does_not_wait_for_ever_for_a_majority() -> None:
+def test_a_graceful_shutdown_without_a_majority_is_bounded_in_time() -> None:
     net = Net()
     old = net.elect()
     written = net.submit(old, b"written")
@@ -182,7 +182,7 @@ def ask_now(net: Net, node: int) -> int:
     return request_id
 
 
-def test_what_is_asked_of_a_leader_before_its_first_commit_is_answered_after_it() -> None:
+def test_requests_before_the_leaders_first_commit_are_answered_after_the_commit() -> None:
     net = Net(application=host_controller)
     new = until_elected(net)
     early = ask_now(net, new)
@@ -191,7 +191,7 @@ def test_what_is_asked_of_a_leader_before_its_first_commit_is_answered_after_it(
     assert [one.error_code for one in net.answers[early].responses] == [Error.NONE]
 
 
-def test_what_is_asked_of_a_leader_that_never_commits_is_sent_to_the_next_one() -> None:
+def test_requests_at_a_leader_without_a_commit_get_not_controller() -> None:
     net = Net(application=host_controller)
     new = until_elected(net)
     early = ask_now(net, new)
@@ -200,7 +200,7 @@ def test_what_is_asked_of_a_leader_that_never_commits_is_sent_to_the_next_one() 
     assert [one.error_code for one in net.answers[early].responses] == [Error.NOT_CONTROLLER]
 
 
-def test_all_nodes_lose_power_and_everything_acknowledged_is_there() -> None:
+def test_acknowledged_records_survive_a_power_failure_of_all_nodes() -> None:
     """The prefix property end to end: crash everywhere at once, torn tails included."""
     for seed in range(20):
         rng = Random(seed)
@@ -227,7 +227,7 @@ def test_all_nodes_lose_power_and_everything_acknowledged_is_there() -> None:
         assert len({net.log_of(node) for node in net.replicas}) == 1
 
 
-def test_a_fork_goes_its_own_way_and_has_the_same_fingerprint_until_then() -> None:
+def test_a_fork_has_its_originals_fingerprint_until_it_diverges() -> None:
     net = Net(3, application=host_controller, inline_flush=True)
     leader = net.elect()
     replica = net.replicas[leader]
@@ -240,7 +240,7 @@ def test_a_fork_goes_its_own_way_and_has_the_same_fingerprint_until_then() -> No
     assert replica.core.is_leader
 
 
-def test_a_fork_with_a_flush_under_way_can_finish_it_by_itself() -> None:
+def test_a_fork_completes_its_own_pending_flush() -> None:
     net = Net()
     leader = net.elect()
     net.submit(leader, b"x")
@@ -276,7 +276,7 @@ print(net.traces)
 """
 
 
-def test_the_same_seed_lives_the_same_life_whatever_the_hash_seed() -> None:
+def test_a_seed_gives_one_trace_under_any_hash_seed() -> None:
     here = Path(__file__).parent.parent
     path = os.pathsep.join(map(str, (here / "replica", here, here.parent, here.parent.parent)))
     (life,) = outputs_of(HISTORY, PYTHONPATH=path)

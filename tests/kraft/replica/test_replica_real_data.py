@@ -58,7 +58,7 @@ def controller(net: Net, node: int) -> ControllerHost:
     return hosted
 
 
-def test_a_real_quorum_goes_on_under_our_nodes() -> None:
+def test_logs_of_a_real_quorum_continue_under_our_nodes() -> None:
     """Every record that a majority of the three holds stays, byte for byte, and new ones follow."""
     before = {node: batches_of(disk) for node, disk in static3().items()}
     everywhere = list(before.values())
@@ -92,7 +92,7 @@ def test_a_real_quorum_goes_on_under_our_nodes() -> None:
     assert len({image.features.all_levels() for image in images}) == 1
 
 
-def test_an_activation_on_a_real_log_writes_nothing_but_registrations() -> None:
+def test_an_activation_on_a_real_log_writes_only_registrations() -> None:
     """Without NoOps three records follow: each controller has a new incarnation, and says where it listens now."""
     net = real_net(max_idle_interval_ms=0)
     leader = net.elect()
@@ -125,7 +125,7 @@ def test_a_raw_log_is_not_served_on_a_directory_with_snapshots() -> None:
         )
 
 
-def test_a_log_that_begins_later_needs_a_snapshot() -> None:
+def test_a_real_log_above_offset_0_needs_a_snapshot() -> None:
     disk = static3()[1].fork()
     segments = sorted(name for name in disk.list(PARTITION) if parse_file_name(name) is not None)
     for name in disk.list(PARTITION):

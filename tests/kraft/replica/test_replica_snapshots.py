@@ -147,7 +147,7 @@ def test_a_snapshot_holds_the_image_at_its_offset() -> None:
     assert len(controller.history.committed.configs.by_resource) > 10
 
 
-def test_time_makes_snapshots_too_but_only_of_something_new() -> None:
+def test_snapshots_are_made_by_time_only_after_new_records() -> None:
     net = quorum(SnapshotOptions(max_interval_ms=60_000), max_idle_interval_ms=0)
     write(net, 1)
     net.advance(61_000)
@@ -159,7 +159,7 @@ def test_time_makes_snapshots_too_but_only_of_something_new() -> None:
     assert len(snapshots(net, net.leader)) == 1
 
 
-def test_what_is_too_much_goes_a_minute_later_and_its_files_another_minute_later() -> None:
+def test_expired_segments_and_snapshots_are_removed_with_a_delay() -> None:
     net = quorum(SCARCE, segment_bytes=2000, max_idle_interval_ms=0)
     write(net, 60)
     net.advance(50_000)
@@ -238,7 +238,7 @@ def pieces_seen(net: Net) -> list[FetchSnapshotResponsePartitionSnapshot]:
     return seen
 
 
-def test_the_leader_may_change_within_a_download() -> None:
+def test_a_snapshot_download_restarts_after_a_leader_change() -> None:
     net = quorum()
     write(net, 60)
     node = follower_of(net)
@@ -255,7 +255,7 @@ def test_the_leader_may_change_within_a_download() -> None:
     assert sum(one.position == 0 for one in seen) >= 2
 
 
-def test_what_has_arrived_goes_when_the_leader_is_followed_no_more() -> None:
+def test_a_partial_download_is_discarded_when_the_leader_changes() -> None:
     """Found by the simulator: else it lies where this node's own snapshot of the same offset will be written."""
     net = quorum()
     write(net, 60)
@@ -274,7 +274,7 @@ def test_what_has_arrived_goes_when_the_leader_is_followed_no_more() -> None:
 
 
 @pytest.mark.parametrize("way", ["flipped", "cut", "of another snapshot", "from elsewhere", "without a footer"])
-def test_what_is_damaged_on_the_way_is_not_adopted(way: str) -> None:
+def test_a_snapshot_damaged_in_transit_is_not_adopted(way: str) -> None:
     net = quorum()
     write(net, 60)
     node = follower_of(net)
@@ -309,7 +309,7 @@ def test_what_is_damaged_on_the_way_is_not_adopted(way: str) -> None:
     assert not any(name.endswith(".part") for name in net.disks[node].list(PARTITION))
 
 
-def test_a_snapshot_that_is_damaged_on_the_leaders_disk_replaces_nothing() -> None:
+def test_a_snapshot_damaged_on_the_leaders_disk_is_not_adopted() -> None:
     net = quorum()
     write(net, 60)
     node = follower_of(net)
@@ -389,7 +389,7 @@ def ask(net: Net, node: int, **changes: Any) -> FetchSnapshotResponsePartitionSn
     return answer.topics[0].partitions[0]
 
 
-def test_a_request_for_a_piece_gets_it_or_kafkas_error() -> None:
+def test_fetch_snapshot_returns_a_piece_or_kafkas_error() -> None:
     """Kafka cannot encode the errors of a partition, as it leaves the records null, and so answers nothing."""
     net = quorum()
     write(net, 60)
@@ -419,7 +419,7 @@ def test_a_request_for_a_piece_gets_it_or_kafkas_error() -> None:
     assert standby.current_leader.leader_id == leader
 
 
-def test_requests_about_something_else_are_refused_as_a_whole() -> None:
+def test_fetch_snapshot_of_another_cluster_or_partition_is_refused() -> None:
     net = quorum()
     foreign = net.ask(net.leader, FetchSnapshotRequest(cluster_id="another"))
     assert Error(foreign.error_code) is Error.INCONSISTENT_CLUSTER_ID
@@ -427,7 +427,7 @@ def test_requests_about_something_else_are_refused_as_a_whole() -> None:
     assert Error(empty.error_code) is Error.INVALID_REQUEST
 
 
-def test_a_fork_goes_on_writing_by_itself() -> None:
+def test_a_fork_continues_to_write_a_snapshot() -> None:
     net = quorum(max_idle_interval_ms=0)
     write(net, 20)
     leader = net.replicas[net.leader]

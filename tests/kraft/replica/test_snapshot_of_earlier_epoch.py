@@ -56,7 +56,7 @@ def view(end: int, *epochs: tuple[int, int], held: tuple[OffsetAndEpoch, ...] = 
         pytest.param(view(50, held=(at(50, 5),)), at(0, 0), None, id="the one of the bootstrap"),
     ],
 )
-def test_a_snapshot_takes_the_place_of_what_was_never_committed(
+def test_an_installed_snapshot_replaces_an_uncommitted_tail(
     log: LogView, snapshot: OffsetAndEpoch, cut: int | None
 ) -> None:
     assert log.cut_for(snapshot) == cut
@@ -125,7 +125,7 @@ class PowerFails(Exception):
 
 
 @pytest.mark.parametrize("torn", [False, True])
-def test_a_power_failure_between_any_two_operations_of_that_leaves_a_directory_that_catches_up(torn: bool) -> None:
+def test_a_power_failure_during_the_replacement_leaves_a_usable_directory(torn: bool) -> None:
     net, node = stuck_net()
     before = net.disks[node]
     failures = 0

@@ -223,7 +223,7 @@ def test_a_fence_is_decided_in_turns_and_written_in_kafkas_batches(changes: Coun
     assert [quorum.members(GONE, node) for node in quorum.net.replicas] == [0, 0, 0]
 
 
-def test_what_was_replayed_ahead_is_what_a_standby_replays_at_once() -> None:
+def test_a_leaders_replay_in_turns_equals_a_standbys_replay() -> None:
     quorum = Quorum()
     quorum.create("one", "two")
     quorum.net.ask(quorum.leader, quorum.heartbeat(GONE, want_fence=True))
@@ -273,7 +273,7 @@ def test_a_heartbeat_that_waits_for_a_decision_keeps_its_session() -> None:
     assert quorum.controller()._sessions.is_valid(LEADING, quorum.epochs[LEADING], now_ms + 9000)
 
 
-def test_the_next_leader_completes_a_fence_that_a_crash_has_cut() -> None:
+def test_the_next_leader_completes_an_interrupted_fence() -> None:
     quorum = Quorum()
     quorum.create("one", "two")
     net = quorum.net
@@ -314,7 +314,7 @@ def test_requests_that_wait_at_a_deposed_leader_are_refused() -> None:
     assert not quorum.is_fenced(GONE)
 
 
-def test_only_so_many_wait_for_a_decision() -> None:
+def test_the_number_of_waiting_requests_is_bounded() -> None:
     quorum = Quorum()
     quorum.create("one", "two")
     net = quorum.net
@@ -333,7 +333,7 @@ def test_only_so_many_wait_for_a_decision() -> None:
 # Other decisions
 
 
-def test_topics_are_made_and_deleted_in_turns_and_in_one_batch_each(replays: Counted) -> None:
+def test_topics_are_created_and_deleted_in_turns_in_one_batch_each(replays: Counted) -> None:
     quorum = Quorum(replays, max_idle_interval_ms=0)
     before = len(quorum.batches())
     quorum.create("large", partitions=9_999)
@@ -392,7 +392,7 @@ def grow_isrs(quorum: Quorum) -> None:
     assert {one.error_code for topic in answer.topics for one in topic.partitions} == {Error.NONE}
 
 
-def test_balancing_goes_on_where_it_was(changes: Counted) -> None:
+def test_balancing_continues_at_its_last_partition(changes: Counted) -> None:
     """Every partition is looked at once, not once more for every thousand that are elected."""
     quorum = Quorum(changes, decisions=DecisionSettings(leader_rebalance_interval_ms=300_000))
     quorum.create("one")
@@ -413,7 +413,7 @@ def test_balancing_goes_on_where_it_was(changes: Counted) -> None:
     assert changes.most <= STEPS_PER_TURN
 
 
-def test_more_topics_than_one_operation_has_records_are_not_deleted() -> None:
+def test_deleting_more_topics_than_one_operation_allows_is_refused() -> None:
     """As by Kafka: all of them, or none."""
     side = InProcess()
     side.ask(registration(GONE), 4)
@@ -495,7 +495,7 @@ def test_a_standby_replays_a_large_batch_in_turns_and_answers_meanwhile(replays:
     assert status.applied_offset == status.high_watermark
 
 
-def test_a_standby_that_catches_up_tells_how_far_it_is() -> None:
+def test_a_standby_that_catches_up_reports_its_applied_offset() -> None:
     """Each turn completes one large batch and begins the next one, so no turn ends between two batches."""
     quorum = Quorum(max_idle_interval_ms=0)
     quorum.create("one", "two", "three", "four", partitions=STEPS_PER_TURN)

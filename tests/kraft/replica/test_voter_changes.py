@@ -89,7 +89,7 @@ def agree_on(net: Net, *ids: int) -> None:
     assert len({one.core.voters for one in net.replicas.values()}) == 1
 
 
-def test_a_quorum_grows_from_one_to_three_and_shrinks_to_another_one() -> None:
+def test_voters_grow_from_one_to_three_and_shrink_to_another_one() -> None:
     net = dynamic_net(1, joining=2)
     net.elect()
     net.advance(1000)
@@ -115,7 +115,7 @@ def test_a_quorum_grows_from_one_to_three_and_shrinks_to_another_one() -> None:
     assert len({net.log_of(node) for node in net.replicas}) == 1
 
 
-def test_a_leader_that_is_removed_stays_until_that_is_committed_and_then_resigns() -> None:
+def test_a_removed_leader_leads_until_its_removal_is_committed() -> None:
     net = dynamic_net(3)
     leader = net.elect()
     assert error_of(net, remove(leader)) == Error.NONE
@@ -128,7 +128,7 @@ def test_a_leader_that_is_removed_stays_until_that_is_committed_and_then_resigns
     assert told == [], "what a removed leader says at its end is understood: an error would end a Kafka process"
 
 
-def test_a_removed_voter_is_described_as_an_observer_with_what_is_known_of_it() -> None:
+def test_a_removed_voter_is_described_as_an_observer_with_its_progress() -> None:
     net = dynamic_net(3)
     leader = net.elect()
     other = next(node for node in net.replicas if node != leader)
@@ -138,7 +138,7 @@ def test_a_removed_voter_is_described_as_an_observer_with_what_is_known_of_it() 
     assert [(one.replica_id, one.replica_directory_id) for one in partition.observers] == [(other, directory_id(other))]
 
 
-def test_a_node_joins_by_itself_and_comes_back_after_it_was_removed_or_lost_its_disk() -> None:
+def test_auto_join_adds_a_new_removed_or_wiped_node() -> None:
     net = dynamic_net(3, joining=1, quorum=JOINING)
     net.elect()
     agree_on(net, 1, 2, 3, 4)
@@ -181,7 +181,7 @@ def test_every_refusal_of_a_removal_has_kafkas_error() -> None:
     assert error_of(static, remove(1, directory_id(1))) == Error.UNSUPPORTED_VERSION
 
 
-def test_a_second_change_waits_for_the_first_even_without_a_waiting_caller() -> None:
+def test_a_second_voter_change_waits_for_the_commit_of_the_first() -> None:
     """KAFKA-20740: the caller was told to try later, but the record is in the log."""
     net = dynamic_net(3, joining=1)
     leader = net.elect()
@@ -195,7 +195,7 @@ def test_a_second_change_waits_for_the_first_even_without_a_waiting_caller() -> 
     assert len(net.replicas[leader].core.history.sets) == 2 + 1
 
 
-def test_a_change_that_a_leader_could_not_commit_is_undone_by_the_next_one() -> None:
+def test_an_uncommitted_voter_change_is_undone_by_the_next_leader() -> None:
     net = dynamic_net(3)
     leader = net.elect()
     others = {1, 2, 3} - {leader}
@@ -210,7 +210,7 @@ def test_a_change_that_a_leader_could_not_commit_is_undone_by_the_next_one() -> 
 
 
 @pytest.mark.parametrize("operations", range(0, 40, 3))
-def test_a_power_failure_at_any_moment_of_a_change_leaves_voters_that_all_agree_on(operations: int) -> None:
+def test_a_power_failure_during_a_voter_change_leaves_one_voter_set(operations: int) -> None:
     net = dynamic_net(1, joining=1)
     net.elect()
     net.advance(1000)
@@ -228,7 +228,7 @@ def test_a_power_failure_at_any_moment_of_a_change_leaves_voters_that_all_agree_
     assert net.log_of(1) == net.log_of(2)
 
 
-def test_a_voter_that_moves_tells_its_leader() -> None:
+def test_a_voter_with_a_new_address_sends_update_raft_voter() -> None:
     net = dynamic_net(3)
     leader = net.elect()
     moved = next(node for node in net.replicas if node != leader)
@@ -246,7 +246,7 @@ def voter_at(node: int, endpoints: Endpoints) -> Voter:
     return Voter(voter(node).key, endpoints, VersionRange(0, 1))
 
 
-def test_a_broker_passes_on_what_changes_the_voters() -> None:
+def test_a_broker_forwards_voter_changes_in_envelopes() -> None:
     """The answer waits for the commit, as that to a client of the controllers does, and comes in its envelope."""
     net = dynamic_net(3, joining=1, application=host_controller)
     net.elect()
@@ -292,7 +292,7 @@ def test_every_refusal_of_an_update_has_kafkas_error() -> None:
     assert net.replicas[leader].core.history.voters_offset == 2, "nothing has changed, so nothing was written"
 
 
-def test_a_new_leader_changes_no_voter_before_it_has_committed_a_record_of_its_own_epoch() -> None:
+def test_a_leader_changes_no_voter_before_a_commit_in_its_own_epoch() -> None:
     """Otherwise two leaders could each have a majority of another set (2015 flaw of Raft's single-server changes)."""
     net = dynamic_net(3)
     first = net.elect()
@@ -321,7 +321,7 @@ def update_error(net: Net, request: UpdateFeaturesRequest) -> Error:
     return Error(answer.error_code)
 
 
-def test_a_static_quorum_becomes_dynamic_once_every_voter_has_told_its_directory() -> None:
+def test_kraft_version_is_raised_once_every_voter_reported_its_directory() -> None:
     net = Net(3, application=host_controller)
     leader = net.elect()
     net.until(lambda: net.replicas[leader].is_active)
@@ -343,7 +343,7 @@ def test_a_static_quorum_becomes_dynamic_once_every_voter_has_told_its_directory
     agree_on(net, *sorted({1, 2, 3} - {other}))
 
 
-def test_a_node_that_knows_only_lost_voters_asks_those_of_its_configuration() -> None:
+def test_a_node_with_only_lost_voters_in_its_log_asks_configured_voters() -> None:
     """As in Kafka. Found by the simulator: a node asked only the voters of its log."""
     net = Net(3, application=host_controller)
     first = net.elect()
@@ -367,7 +367,7 @@ def voter_of(replica: Replica) -> Voter:
     return Voter(replica.core.local, replica.options.endpoints, VersionRange(0, 1))
 
 
-def test_of_two_voters_the_one_that_removed_itself_is_elected_once_more_to_have_that_committed() -> None:
+def test_a_self_removed_voter_is_elected_to_commit_its_removal() -> None:
     """Found by the simulator: only that voter has the record, so the other can neither commit it nor be elected."""
     net = dynamic_net(2)
     leader = net.elect()
@@ -386,7 +386,7 @@ def test_of_two_voters_the_one_that_removed_itself_is_elected_once_more_to_have_
     assert net.leader == other, "a removed voter never campaigns again, restarted or not"
 
 
-def test_one_that_was_removed_stands_where_only_it_and_a_lost_leader_had_the_record() -> None:
+def test_a_removed_voter_campaigns_if_only_its_log_has_the_removal() -> None:
     """Found by the simulator: the removed voter's log is longer than those of the two others, which need its vote."""
     net = dynamic_net(4)
     leader = net.elect()
@@ -401,7 +401,7 @@ def test_one_that_was_removed_stands_where_only_it_and_a_lost_leader_had_the_rec
     assert not net.replicas[removed].core.voters.contains(net.replicas[removed].core.local)
 
 
-def test_a_voter_that_does_not_know_yet_that_it_is_one_lets_another_lead() -> None:
+def test_a_voter_without_the_record_of_its_addition_grants_pre_votes() -> None:
     """Found by the simulator: the voter, an observer by its own log, had heard the lost leader. As Kafka's, it refused
     pre-votes ever after, without which no node can be elected.
     """
@@ -420,7 +420,7 @@ def test_a_voter_that_does_not_know_yet_that_it_is_one_lets_another_lead() -> No
     net.until(lambda: net.replicas[3].core.is_voter)
 
 
-def test_a_node_that_knows_the_leaders_id_and_no_address_follows_once_it_learns_that() -> None:
+def test_a_node_without_the_leaders_endpoint_learns_and_follows() -> None:
     """Found by the simulator: a node that joins and restarts before its first record remembers only the leader's id."""
     net = dynamic_net(1, joining=1)
     net.kill(2)

@@ -92,7 +92,7 @@ def _at(replica: Replica, way: Way) -> Any:
     return found
 
 
-def test_every_field_of_what_a_replica_holds_counts_or_is_declared_irrelevant() -> None:
+def test_every_field_of_a_replica_is_in_the_fingerprint_or_declared_irrelevant() -> None:
     changed: set[tuple[str, str]] = set()
     for sample in _samples():
         before = fingerprint(sample)
@@ -111,14 +111,14 @@ def test_every_field_of_what_a_replica_holds_counts_or_is_declared_irrelevant() 
 
 
 @pytest.mark.parametrize("kind", IRRELEVANT, ids=lambda kind: kind.__name__)
-def test_what_is_declared_irrelevant_is_a_field(kind: type) -> None:
+def test_each_irrelevant_declaration_names_a_field(kind: type) -> None:
     text = inspect.getsource(kind)
     for name, why in IRRELEVANT[kind].items():
         assert f"self.{name}" in text or f" {name}:" in text, (kind.__name__, name)
         assert why
 
 
-def test_what_is_given_at_the_start_never_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_constructor_arguments_never_change(monkeypatch: pytest.MonkeyPatch) -> None:
     step, first = Replica.step, dict[tuple[int, str], tuple[Any, Any]]()
     compared = 0
 
@@ -175,7 +175,7 @@ def _changeable(value: Any, seen: dict[int, Any]) -> dict[int, Any]:
     return seen
 
 
-def test_a_fork_shares_nothing_that_can_change() -> None:
+def test_a_fork_shares_no_mutable_object() -> None:
     for sample in _samples():
         fork = forked(sample)
         original, copied = _changeable(sample, {}), _changeable(fork, {})
@@ -189,6 +189,6 @@ class _Begun:
         self.values = values()
 
 
-def test_what_no_rule_covers_is_not_copied() -> None:
+def test_a_type_without_a_copy_rule_is_an_error() -> None:
     with pytest.raises(TypeError, match="no rule says how to copy a generator"):
         forked(_Begun(lambda: (number for number in range(3))))

@@ -35,7 +35,7 @@ def decide(*history: Operation) -> Finding:
     return check(history, 0, register)
 
 
-def test_an_order_is_found_where_there_is_one() -> None:
+def test_linearizable_histories_are_accepted() -> None:
     """A read beside a write may see it or not; a read after it must."""
     assert decide(op(1, 0, 10, WRITE_1), op(2, 5, 15, READ, 0)).verdict is Verdict.LINEARIZABLE
     assert decide(op(1, 0, 10, WRITE_1), op(2, 5, 15, READ, 1)).verdict is Verdict.LINEARIZABLE
@@ -43,30 +43,30 @@ def test_an_order_is_found_where_there_is_one() -> None:
     assert decide().verdict is Verdict.LINEARIZABLE
 
 
-def test_moments_that_are_equal_are_concurrent() -> None:
+def test_operations_with_equal_times_are_concurrent() -> None:
     assert decide(op(1, 0, 10, WRITE_1), op(2, 10, 15, READ, 0)).verdict is Verdict.LINEARIZABLE
 
 
-def test_a_read_of_the_new_value_may_not_be_followed_by_a_read_of_the_old_one() -> None:
+def test_a_read_of_the_old_value_after_one_of_the_new_is_a_violation() -> None:
     """The write never returns; after a read of its value, the write has happened."""
     write = op(1, 0, None, WRITE_1)
     assert decide(write, op(2, 1, 2, READ, 0), op(3, 3, 4, READ, 1)).verdict is Verdict.LINEARIZABLE
     assert decide(write, op(2, 1, 2, READ, 1), op(3, 3, 4, READ, 0)).verdict is Verdict.VIOLATED
 
 
-def test_an_operation_that_never_returned_may_never_have_happened() -> None:
+def test_a_pending_operation_may_or_may_not_have_happened() -> None:
     assert decide(op(1, 0, None, WRITE_1), op(2, 50, 60, READ, 0)).verdict is Verdict.LINEARIZABLE
     assert decide(op(1, 70, None, WRITE_1), op(2, 50, 60, READ, 1)).verdict is Verdict.VIOLATED
 
 
-def test_a_write_that_would_change_nothing_now_may_be_what_explains_a_later_answer() -> None:
+def test_a_redundant_write_may_explain_a_later_answer() -> None:
     """The register is 0 at first; for the last read the write of 0 must come after the other one."""
     beside = op(1, 0, 10, WRITE_0), op(2, 0, 10, WRITE_1)
     assert decide(*beside, op(3, 11, 12, READ, 0)).verdict is Verdict.LINEARIZABLE
     assert decide(*beside, op(3, 11, 12, READ, 1)).verdict is Verdict.LINEARIZABLE
 
 
-def test_a_violation_names_the_answer_that_cannot_be_and_what_could() -> None:
+def test_a_violation_names_the_impossible_answer_and_the_possible_ones() -> None:
     found = decide(
         op(1, 0, 10, WRITE_1),
         op(2, 12, 30, WRITE_2),
@@ -96,7 +96,7 @@ def test_keys_do_not_affect_each_other() -> None:
     assert (found.verdict, found.key, found.culprit) == (Verdict.VIOLATED, 77, bad)
 
 
-def test_a_search_that_would_take_too_long_says_so() -> None:
+def test_an_overlong_search_is_undecided() -> None:
     """Thirty additions of unknown fate, and a sum that none of their subsets makes."""
     open_ones = [op(number, 0, None, ("add", 1 << number)) for number in range(30)]
     asked = [*open_ones, op(99, 1, 2, READ, -1)]
@@ -112,7 +112,7 @@ def test_a_search_that_would_take_too_long_says_so() -> None:
     assert len(looks) == 4
 
 
-def test_equal_operations_of_unknown_fate_cost_nothing() -> None:
+def test_equal_pending_operations_are_searched_once() -> None:
     """The sums of subsets of thirty equal additions are only thirty-one."""
     open_ones = [op(number, 0, None, ("add", 1)) for number in range(30)]
     assert check([*open_ones, op(99, 1, 2, READ, 17)], 0, register).verdict is Verdict.LINEARIZABLE
@@ -156,7 +156,7 @@ def histories(draw: st.DrawFn) -> list[Operation]:
 
 @given(histories())
 @example([op(1, 0, None, WRITE_1), op(2, 0, None, WRITE_2), op(3, 1, 1, READ, 1), op(4, 2, 2, READ, 2)])
-def test_it_agrees_with_brute_force(history: list[Operation]) -> None:
+def test_checker_agrees_with_brute_force_on_random_histories(history: list[Operation]) -> None:
     possible = any(map(_explains, _orders(history)))
     found = decide(*history)
     assert found.verdict is (Verdict.LINEARIZABLE if possible else Verdict.VIOLATED)
@@ -166,7 +166,7 @@ def test_it_agrees_with_brute_force(history: list[Operation]) -> None:
 
 
 @pytest.mark.parametrize(("operations", "histories"), [(2, 4_000), pytest.param(3, 100_000, marks=pytest.mark.soak)])
-def test_it_agrees_with_brute_force_on_all_small_histories(operations: int, histories: int) -> None:
+def test_checker_agrees_with_brute_force_on_all_small_histories(operations: int, histories: int) -> None:
     """Three writes, reads and additions with every small answer, at all places in four moments, answered or not."""
     answers = [
         (WRITE_0, None),

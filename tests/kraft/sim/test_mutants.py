@@ -66,13 +66,13 @@ def test_a_mutant_is_found(name: str) -> None:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("name", FOUND)
-def test_a_mutant_is_found_wherever_one_begins(name: str) -> None:
+def test_a_mutant_is_found_from_any_first_seed(name: str) -> None:
     """From whichever seed one looks for it, its budget is enough; `bench/mutants.py` says how many it takes."""
     assert all(_hunt(MUTANTS[name], first)[0] is not None for first in RANGES)
 
 
 @pytest.mark.parametrize("path", SCHEDULES, ids=lambda path: path.stem)
-def test_a_saved_schedule_breaks_what_it_did(path: Path) -> None:
+def test_a_saved_schedule_still_violates_its_invariant(path: Path) -> None:
     """And breaks nothing without the mutant, where the same events may not even be possible."""
     schedule = decode_schedule(path.read_bytes(), path.name)
     assert schedule.mutant == path.stem
@@ -83,19 +83,19 @@ def test_a_saved_schedule_breaks_what_it_did(path: Path) -> None:
     assert replay(replace(schedule, mutant=None)).failure is None
 
 
-def test_what_no_seed_finds_has_a_schedule() -> None:
+def test_each_mutant_without_a_seed_has_a_schedule() -> None:
     assert set(MUTANTS) - set(FOUND) <= {path.stem for path in SCHEDULES}
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_mutant_is_gone_when_the_block_ends(name: str) -> None:
+def test_a_mutant_is_removed_after_its_block(name: str) -> None:
     with planted(name) as patches:
         replaced = patches.replaced
         assert all(vars(owner)[attribute] is not sound for owner, attribute, sound in replaced)
     assert all(vars(owner)[attribute] is sound for owner, attribute, sound in replaced)
 
 
-def test_a_mutant_is_gone_when_something_fails() -> None:
+def test_a_mutant_is_removed_after_an_exception() -> None:
     """Nothing else in this process may run on broken code; nor does an unknown mutant break anything."""
     sound = VotedState.can_grant
     with pytest.raises(KeyError), planted("vote-again"), planted("no-such-thing"):
@@ -103,7 +103,7 @@ def test_a_mutant_is_gone_when_something_fails() -> None:
     assert VotedState.can_grant is sound
 
 
-def test_there_are_enough_of_every_kind() -> None:
+def test_mutants_cover_every_scope() -> None:
     assert len(MUTANTS) >= 40
     assert {mutant.scope for mutant in MUTANTS.values()} == set(Scope)
 
@@ -116,7 +116,7 @@ def test_the_page_names_every_mutant() -> None:
     assert [row for row in wanted if not any(line.startswith(row) for line in rows)] == []
 
 
-def test_the_page_says_how_many_seeds_and_steps_each_takes() -> None:
+def test_the_page_has_the_measured_seeds_and_steps_of_each_mutant() -> None:
     """As `bench/mutants.py --write` has measured, but for some that take it many minutes."""
     cells = _cells()
     assert {name for name, (*_, seeds, _) in cells.items() if not seeds.isdecimal()} <= SLOW | set(MUTANTS) - set(FOUND)

@@ -35,7 +35,7 @@ def _run_slice(first: int, count: int, nodes: int, make_member: MakeMember = rep
 
 @pytest.mark.parametrize("nodes", [3, 5])
 @pytest.mark.parametrize("first", range(0, 250, SLICE))
-def test_a_quorum_keeps_its_promises_under_faults(first: int, nodes: int) -> None:
+def test_invariants_of_replicas_hold_under_faults(first: int, nodes: int) -> None:
     """One leader per epoch, one vote, nothing committed is lost or changed, and calm brings progress."""
     results = _run_slice(first, SLICE, nodes)
     assert sum(result.acknowledged for result in results) > 10 * SLICE, (
@@ -44,14 +44,14 @@ def test_a_quorum_keeps_its_promises_under_faults(first: int, nodes: int) -> Non
     assert sum(len(result.leaders) for result in results) > 2 * SLICE, "without elections nothing is at stake"
 
 
-def test_a_quorum_of_controllers_keeps_its_promises_under_faults() -> None:
+def test_invariants_of_controllers_hold_under_faults() -> None:
     """Every acknowledged change is in the log, also under a later leader."""
     results = _run_slice(0, 2 * SLICE, 3, controller_member)
     assert sum(result.acknowledged for result in results) > 10 * SLICE
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 4, 7])
-def test_a_quorum_of_another_size_keeps_its_promises(nodes: int) -> None:
+def test_invariants_hold_with_other_numbers_of_voters(nodes: int) -> None:
     """Majorities of even numbers, and of one, are where arithmetic goes wrong."""
     _run_slice(0, 10, nodes, core_member)
 
@@ -59,7 +59,7 @@ def test_a_quorum_of_another_size_keeps_its_promises(nodes: int) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("nodes", [3, 5])
 @pytest.mark.parametrize("first", range(1000, 6000, 250))
-def test_a_quorum_keeps_its_promises_in_ten_thousand_runs(first: int, nodes: int) -> None:
+def test_invariants_of_replicas_hold_in_ten_thousand_runs(first: int, nodes: int) -> None:
     _run_slice(first, 200, nodes)
     _run_slice(first + 200, 50, nodes, controller_member)
 
@@ -67,17 +67,17 @@ def test_a_quorum_keeps_its_promises_in_ten_thousand_runs(first: int, nodes: int
 @pytest.mark.soak
 @pytest.mark.parametrize("nodes", [3, 5])
 @pytest.mark.parametrize("first", range(6000, 16000, 500))
-def test_bare_cores_keep_their_promises_in_twenty_thousand_runs(first: int, nodes: int) -> None:
+def test_invariants_of_bare_cores_hold_in_twenty_thousand_runs(first: int, nodes: int) -> None:
     _run_slice(first, 500, nodes, core_member)
 
 
-def test_a_seed_is_the_same_run_in_every_process() -> None:
+def test_a_seed_gives_the_same_run_in_every_process() -> None:
     """A failure that another process cannot repeat cannot be mended."""
     script = "from kraft.sim import run; print([run(seed, 3 + seed % 2 * 2).digest for seed in range(3)])"
     assert len(outputs_of(script, seeds=("0", "1", "random"))) == 1
 
 
-def test_seeds_differ() -> None:
+def test_different_seeds_give_different_runs() -> None:
     assert len({run(seed).digest for seed in range(5)}) == 5
 
 
@@ -97,7 +97,7 @@ def test_symmetric_candidates_converge() -> None:
     assert max(elapsed) < 10_000, elapsed
 
 
-def test_without_random_timers_symmetric_candidates_stay_in_each_others_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_random_timers_symmetric_candidates_split_votes_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """The test above can fail: with one timer for all, every node wins its pre-votes and no node wins a vote."""
     monkeypatch.setattr(QuorumState, "random_election_timeout_ms", lambda quorum: quorum.config.election_timeout_ms)
     with pytest.raises(AssertionError, match="no progress"):
@@ -120,7 +120,7 @@ def _leaders_with_cut_links(seed: int, links: list[tuple[int, int]]) -> tuple[tu
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_two_nodes_that_cannot_see_each_other_do_not_take_turns_in_leading(seed: int) -> None:
+def test_two_mutually_partitioned_nodes_do_not_alternate_in_leading(seed: int) -> None:
     """Node 2 never hears of leader 1, or the other way round; its pre-votes must fail at those that do (KIP-996)."""
     leaders, committed = _leaders_with_cut_links(seed, [(1, 2)])
     assert len(leaders) == 1, leaders
@@ -128,7 +128,7 @@ def test_two_nodes_that_cannot_see_each_other_do_not_take_turns_in_leading(seed:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_only_a_node_that_sees_a_majority_leads(seed: int) -> None:
+def test_only_a_node_connected_to_a_majority_leads(seed: int) -> None:
     """Of a chain 1-2-3-4-5 with 2, 3 and 4 seeing two others each, one of these leads, once and for all."""
     chain = [(1, 3), (1, 4), (1, 5), (2, 4), (2, 5), (3, 5)]
     leaders, committed = _leaders_with_cut_links(seed, chain)
@@ -140,7 +140,7 @@ def test_only_a_node_that_sees_a_majority_leads(seed: int) -> None:
 # Forks
 
 
-def test_a_fork_goes_on_as_its_original_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fork_of_a_simulation_behaves_as_its_original(monkeypatch: pytest.MonkeyPatch) -> None:
     """Exploring what could happen next is worthless if a fork behaves otherwise, or if it can touch its original."""
     step, rng, compared = Replica.step, Random(1), 0
 

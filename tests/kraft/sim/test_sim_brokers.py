@@ -14,7 +14,7 @@ def _run_slice(first: int, count: int, nodes: int = 3, brokers: int = 3) -> int:
     return sum(run_cluster(seed, nodes, brokers)[1].changes for seed in range(first, first + count))
 
 
-def test_a_cluster_keeps_its_promises_under_faults() -> None:
+def test_invariants_of_clusters_with_brokers_hold_under_faults() -> None:
     """Leaders in their ISRs, epochs that rise, nothing that was acknowledged is led away, equal metadata everywhere;
     and in the end every partition is whole again.
     """
@@ -23,13 +23,13 @@ def test_a_cluster_keeps_its_promises_under_faults() -> None:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("first", range(1000, 5000, 100))
-def test_a_cluster_keeps_its_promises_in_four_thousand_runs(first: int) -> None:
+def test_invariants_of_clusters_with_brokers_hold_in_four_thousand_runs(first: int) -> None:
     _run_slice(first, 70)
     _run_slice(first + 70, 20, nodes=1, brokers=4)
     _run_slice(first + 90, 10, nodes=5, brokers=2)
 
 
-def test_a_cluster_is_the_same_run_in_every_process() -> None:
+def test_a_cluster_seed_gives_the_same_run_in_every_process() -> None:
     """A failure that another process cannot repeat cannot be mended."""
     script = "from kraft.sim import run_cluster; print(run_cluster(1, chaos_ms=6000)[0].digest)"
     assert len(outputs_of(script)) == 1

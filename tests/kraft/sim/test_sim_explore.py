@@ -30,7 +30,7 @@ def _walked(scope: Scope) -> Explored:
     return found
 
 
-def test_two_nodes_keep_every_promise_whatever_happens() -> None:
+def test_exploring_two_nodes_exhaustively_finds_no_violation() -> None:
     """An election, a commit, a crash and a change of the leader, in every order."""
     found = _walked(Scope(nodes=2))
     assert found.is_complete
@@ -40,7 +40,7 @@ def test_two_nodes_keep_every_promise_whatever_happens() -> None:
 
 
 @pytest.mark.soak
-def test_three_nodes_keep_every_promise_for_twelve_steps() -> None:
+def test_exploring_three_nodes_for_twelve_steps_finds_no_violation() -> None:
     """Long enough for an election, a commit, a crash and another leader; a minute, and some 35,000 states."""
     found = _walked(Scope(nodes=3, submissions=0, depth=12))
     print(f"{found.states} states")
@@ -50,7 +50,7 @@ def test_three_nodes_keep_every_promise_for_twelve_steps() -> None:
 
 
 @pytest.mark.parametrize("mutant", SHORTEST)
-def test_a_bug_is_found_by_the_shortest_way(mutant: str) -> None:
+def test_exploration_finds_a_bug_by_the_shortest_schedule(mutant: str) -> None:
     found = explore(Scope(nodes=3), mutant=mutant)
     assert found.schedule is not None
     assert found.depth == SHORTEST[mutant]
@@ -60,21 +60,21 @@ def test_a_bug_is_found_by_the_shortest_way(mutant: str) -> None:
     assert replayed.performed == found.schedule.actions
 
 
-def test_what_is_known_by_another_name_is_not_walked_again() -> None:
+def test_symmetric_states_are_explored_once() -> None:
     """Of two nodes that are alike, one loses its patience: it does not matter which."""
     found = _walked(Scope(nodes=2, depth=1, crashes=0))
     assert found.steps > 2
     assert found.states == 2
 
 
-def test_a_forked_world_goes_its_own_way() -> None:
+def test_a_forked_world_is_independent() -> None:
     world = SeedSearch(members="core").scenario(0).make_world(Trace())
     copy = forked(world.invariants)
     copy.observed(1).applied_offset = 7
     assert world.invariants.observed(1).applied_offset == 0
 
 
-def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_explore_command_reports_violations(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     sound = run(capsys, "sim", "explore", "--depth", "3", "--json")
     assert sound.code == 0
     assert json.loads(sound.out)["violation"] is None

@@ -36,20 +36,20 @@ DISK_FAULTS = ("disk-error", "disk-full", "disk-rot", "disk-swapped", "disk-wipe
 
 
 @pytest.mark.parametrize("name", STRIKES)
-def test_a_fault_that_is_asked_for_happens_and_is_survived(name: str) -> None:
+def test_each_requested_fault_happens_and_is_survived(name: str) -> None:
     """No other fault happens then; the calm phase brings every node back."""
     result = run(3, 3, faults=(name,), keep_trace=True)
     struck = {line.split()[2] for line in result.trace.splitlines() if line.split()[1] == "0"}
     assert struck == {name, "calm"}
 
 
-def test_without_faults_nothing_goes_wrong() -> None:
+def test_a_run_without_faults_has_one_leader() -> None:
     result = run(1, 3, faults=(), keep_trace=True)
     assert len(result.leaders) == 1
     assert "crashed" not in result.trace
 
 
-def test_a_run_draws_some_of_the_faults() -> None:
+def test_each_run_draws_a_subset_of_the_faults() -> None:
     """Swarm testing: what always happens hides what happens only without it."""
     seen: Counter[str] = Counter()
     seeds = 12
@@ -74,7 +74,7 @@ def test_message_faults_can_be_left_out() -> None:
     assert draw_faults(Random(1)) == draw_faults(Random(1), FAULTS)
 
 
-def test_disks_that_fail_and_rot_never_serve_unwritten_records() -> None:
+def test_failing_and_corrupt_disks_never_serve_unwritten_records() -> None:
     """The node stops or refuses to start with a named error, or serves the right records; lost records are fetched."""
     said: Counter[str] = Counter()
     refused = 0
@@ -109,7 +109,7 @@ def settled_simulator(nodes: int = 3, *, seed: int = 1, records: int = 10) -> Si
     return simulator
 
 
-def test_a_node_that_lost_its_disk_waits_until_all_others_have_everything() -> None:
+def test_a_node_with_a_lost_disk_waits_until_the_others_are_caught_up() -> None:
     """Otherwise the node would vote again in epochs that it has forgotten, and acknowledge other records."""
     simulator = settled_simulator()
     world = simulator.world
@@ -128,7 +128,7 @@ def test_a_node_that_lost_its_disk_waits_until_all_others_have_everything() -> N
     assert world.has_settled(30)
 
 
-def test_a_damaged_old_segment_is_refused_without_any_rule() -> None:
+def test_a_node_with_a_damaged_old_segment_refuses_to_start() -> None:
     """The node may be started while nothing is known of the others; a new directory may not."""
     simulator, victim, other = quorum_with_rot()
     world = simulator.world
@@ -140,7 +140,7 @@ def test_a_damaged_old_segment_is_refused_without_any_rule() -> None:
     assert not world.perform(Start(simulator.now_ms, victim, 1)), "an empty disk of a static voter proves nothing"
 
 
-def test_a_start_that_overlooks_a_damaged_old_segment_breaks_a_promise(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_that_ignores_a_damaged_old_segment_violates_an_invariant(monkeypatch: pytest.MonkeyPatch) -> None:
     """As Kafka's would, and ours did: the segments behind the damage are gone then."""
     simulator, victim, _ = quorum_with_rot()
 
@@ -192,7 +192,7 @@ def test_a_full_disk_keeps_its_node_down_until_there_is_room() -> None:
     assert leader in world.running()
 
 
-def test_a_disk_fails_only_where_that_was_asked_for() -> None:
+def test_disks_fail_only_where_a_fault_was_injected() -> None:
     """Otherwise the simulation would mistake defects of the product for injected faults."""
     simulator = settled_simulator()
     world, leader = simulator.world, simulator.leaders()[0]
@@ -201,7 +201,7 @@ def test_a_disk_fails_only_where_that_was_asked_for() -> None:
         simulator.run_until(simulator.now_ms + 3000)
 
 
-def test_broken_connections_fail_what_is_under_way_on_them_and_nothing_else() -> None:
+def test_a_broken_connection_fails_only_its_own_requests() -> None:
     simulator = settled_simulator()
     world, leader = simulator.world, simulator.leaders()[0]
     before = world.under_way(leader)
@@ -211,7 +211,7 @@ def test_broken_connections_fail_what_is_under_way_on_them_and_nothing_else() ->
     assert world.trace.text.count(f"failed {leader} reset") == len(before)
 
 
-def test_a_clock_jumps_ahead_and_never_back_and_drifts() -> None:
+def test_clocks_jump_ahead_never_back_and_drift() -> None:
     world = Scenario.drawn("core", 1, 0).make_world(Trace())
     assert world.perform(Start(0, 1, 7, clock_offset_ms=500))
     assert world.perform(SetClock(100, 1, -4000))
@@ -252,7 +252,7 @@ class Drawn(Random):
         return self._numbers.pop(0)
 
 
-def test_a_log_does_not_become_another_valid_log() -> None:
+def test_injected_damage_never_gives_another_valid_log() -> None:
     """Offset and epoch of a batch have no checksum: what follows them may be that of another batch. Found in a run."""
     batches = [build_batch(offset, 1, 5, [value]) for offset, value in enumerate((b"one", b"two"))]
     size = len(batches[0])
@@ -305,13 +305,15 @@ def election(epoch: int = 3, leader_id: int = -1, voted: int | None = None) -> E
         (view("Observer"), election(), True, "no such state"),
     ],
 )
-def test_states_that_cannot_be(shown: View, stored: ElectionState, is_voter: bool, problem: str) -> None:
+def test_impossible_broker_states_are_violations(
+    shown: View, stored: ElectionState, is_voter: bool, problem: str
+) -> None:
     found = illegal(1, shown, stored, is_voter=is_voter)
     assert problem in found
     assert bool(found) == bool(problem)
 
 
-def test_a_leader_without_an_address_is_not_named() -> None:
+def test_naming_a_leader_without_an_address_is_a_violation() -> None:
     part = VoteResponsePartitionData(leader_id=2, leader_epoch=3)
     lost = VoteResponse(topics=[VoteResponseTopicData(partitions=[part])])
     with pytest.raises(InvariantViolated, match="names the leader 2"):

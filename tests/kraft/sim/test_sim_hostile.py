@@ -47,7 +47,7 @@ def settled_simulator(kind: str = "replica") -> Simulator:
 
 
 @pytest.mark.parametrize("draw", [absurd_request, forged_request])
-def test_hostile_requests_stand_on_the_wire_in_many_forms(draw: object) -> None:
+def test_hostile_requests_survive_encoding_and_vary(draw: object) -> None:
     """An attacker has to keep to the encoding, or the codecs refuse the frame before any node sees it."""
     assert callable(draw)
     seen: Counter[str] = Counter()
@@ -61,7 +61,7 @@ def test_hostile_requests_stand_on_the_wire_in_many_forms(draw: object) -> None:
     assert len(seen) > 6, seen
 
 
-def test_no_absurd_request_gets_a_vote_or_acknowledges_anything() -> None:
+def test_absurd_requests_get_no_vote_and_acknowledge_no_record() -> None:
     """Those are forgeries, against which a quorum on an open port is helpless, as Kafka's is."""
     rng, votes, fetches = Random(2), 0, 0
     for _ in range(10 * DRAWS):
@@ -144,7 +144,7 @@ def test_hostile_answers_fit_the_requests_that_they_answer(draw: object) -> None
 # What becomes of them
 
 
-def test_a_frame_of_a_stranger_is_answered_and_changes_nothing() -> None:
+def test_a_request_of_an_unknown_sender_is_answered_and_changes_nothing() -> None:
     simulator = settled_simulator()
     world, leader = simulator.world, simulator.leaders()[0]
     part = fetch.FetchPartition(current_leader_epoch=1, fetch_offset=-1, last_fetched_epoch=0)
@@ -158,7 +158,7 @@ def test_a_frame_of_a_stranger_is_answered_and_changes_nothing() -> None:
     assert not world.perform(Intrude(simulator.now_ms, leader, 1, 18, body, "a Fetch of nothing")), "it is down"
 
 
-def test_a_forged_answer_takes_the_place_of_the_true_one() -> None:
+def test_a_forged_response_replaces_the_real_one() -> None:
     simulator = settled_simulator()
     world, leader = simulator.world, simulator.leaders()[0]
     exchange = next(one for one in world.under_way(leader) if one.kind == "Fetch")
@@ -172,7 +172,7 @@ def test_a_forged_answer_takes_the_place_of_the_true_one() -> None:
     assert f"suspects {leader}" in world.trace.text
 
 
-def test_a_node_that_a_frame_ends_is_a_violation_with_an_explanation(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_ended_by_a_frame_is_an_explained_violation(monkeypatch: pytest.MonkeyPatch) -> None:
     simulator = settled_simulator()
     world, leader = simulator.world, simulator.leaders()[0]
     member = world.hosts[leader].member
@@ -187,7 +187,7 @@ def test_a_node_that_a_frame_ends_is_a_violation_with_an_explanation(monkeypatch
 
 @pytest.mark.parametrize("kind", ["core", "replica", "controller", "dynamic"])
 @pytest.mark.parametrize("first", range(0, 24, 8))
-def test_a_quorum_keeps_its_promises_under_absurd_frames(kind: str, first: int) -> None:
+def test_invariants_hold_under_absurd_frames(kind: str, first: int) -> None:
     print(f"seeds {first} to {first + 7}, {kind}")
     for seed in range(first, first + 8):
         outcome = SeedSearch(members=kind, faults=("absurd-frames",)).run(seed)
@@ -196,7 +196,7 @@ def test_a_quorum_keeps_its_promises_under_absurd_frames(kind: str, first: int) 
 
 
 @pytest.mark.parametrize("kind", ["core", "replica", "controller", "dynamic"])
-def test_forgeries_end_no_node_and_every_node_starts_again(kind: str) -> None:
+def test_forged_messages_end_no_node_and_no_start(kind: str) -> None:
     for seed in range(8):
         outcome = SeedSearch(members=kind, faults=(FORGED_FRAMES, "crash", "delay", "drop")).run(seed)
         assert isinstance(outcome, Result), outcome.message
@@ -211,7 +211,7 @@ def test_hostile_messages_in_many_runs(kind: str, faults: tuple[str, ...]) -> No
         assert isinstance(outcome, Result), outcome.message
 
 
-def test_forgeries_are_no_default() -> None:
+def test_forged_messages_are_off_by_default() -> None:
     """No quorum on an open port keeps its promises under them."""
     assert FORGED_FRAMES in PROFILES
     assert FORGED_FRAMES not in FAULTS
@@ -219,7 +219,7 @@ def test_forgeries_are_no_default() -> None:
     assert not SeedSearch().scenario(1).is_forged
 
 
-def test_what_is_found_with_hostile_messages_is_saved_shrunk_and_told() -> None:
+def test_a_violation_by_hostile_messages_is_saved_shrunk_and_explained() -> None:
     """The schedule holds the whole frame, so that the schedule means the same after attackers draw otherwise."""
     mutant = "minority-elects"
     search = SeedSearch(members="core", mutant=mutant, faults=("absurd-frames",))

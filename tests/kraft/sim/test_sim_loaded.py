@@ -40,7 +40,7 @@ def settled_simulator(kind: str) -> Simulator:
 
 
 @pytest.mark.parametrize("kind", ["replica", "controller"])
-def test_a_node_that_works_takes_no_events_and_answers_late(kind: str) -> None:
+def test_a_busy_node_delays_events_and_answers(kind: str) -> None:
     simulator = settled_simulator(kind)
     world, leader = simulator.world, simulator.leaders()[0]
     host = world.hosts[leader]
@@ -57,7 +57,7 @@ def test_a_node_that_works_takes_no_events_and_answers_late(kind: str) -> None:
     assert world.acknowledged > acknowledged
 
 
-def test_what_a_dead_node_was_working_on_is_gone() -> None:
+def test_work_of_a_crashed_node_is_lost() -> None:
     simulator = settled_simulator("controller")
     world, leader = simulator.world, simulator.leaders()[0]
     assert world.perform(SlowDown(simulator.now_ms, leader, 400_000))
@@ -68,14 +68,14 @@ def test_what_a_dead_node_was_working_on_is_gone() -> None:
     assert not world.perform(Act(simulator.now_ms, leader))
 
 
-def test_records_take_no_time_unless_that_was_asked_for() -> None:
+def test_records_take_no_time_by_default() -> None:
     simulator = settled_simulator("controller")
     simulator.run_until(simulator.now_ms + 3000)
     assert "of work" not in simulator.world.trace.text
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_a_record_is_the_work_of_one_turn_of_each_node(seed: int) -> None:
+def test_a_record_costs_each_node_one_turn(seed: int) -> None:
     """A leader has no work with a commit of what it decided, and a follower none with the end of what it replayed."""
     result = run_loaded(seed, faults=(), keep_trace=True)
     assert len(result.leaders) == 1, "a turn was so long that it has cost the leadership"

@@ -141,11 +141,11 @@ def _run(machine: type[QuorumMachine], *, examples: int, steps: int, file: Path 
         raise
 
 
-def test_cores_keep_their_promises_whatever_is_chosen() -> None:
+def test_invariants_of_cores_hold_for_any_actions() -> None:
     _run(QuorumMachine, examples=60, steps=40)
 
 
-def test_replicas_keep_their_promises_whatever_is_chosen() -> None:
+def test_invariants_of_replicas_hold_for_any_actions() -> None:
     class ReplicaMachine(QuorumMachine):
         members = "replica"
 
@@ -153,7 +153,7 @@ def test_replicas_keep_their_promises_whatever_is_chosen() -> None:
 
 
 @pytest.mark.soak
-def test_replicas_keep_their_promises_for_long() -> None:
+def test_invariants_of_replicas_hold_for_many_actions() -> None:
     class ReplicaMachine(QuorumMachine):
         members = "replica"
 
@@ -161,7 +161,7 @@ def test_replicas_keep_their_promises_for_long() -> None:
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
-def test_what_breaks_a_promise_is_shrunk_and_saved(mutant: str, tmp_path: Path) -> None:
+def test_a_violation_is_shrunk_and_saved(mutant: str, tmp_path: Path) -> None:
     class BrokenMachine(QuorumMachine):
         pass
 

@@ -27,11 +27,11 @@ def size(seed: int) -> int:
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3, *(pytest.param(n, marks=pytest.mark.soak) for n in range(100, 500))])
-def test_clients_hear_what_one_machine_would_have_told_them(seed: int) -> None:
+def test_client_histories_in_simulations_are_linearizable(seed: int) -> None:
     run(seed, size(seed), make_member=MEMBERS[MACHINES])
 
 
-def test_the_histories_are_worth_checking() -> None:
+def test_simulated_client_histories_contain_enough_answers() -> None:
     simulator = Simulator(Scenario.drawn(MACHINES, 3, 4), faults=CLASSIC_FAULTS)
     simulator.chaos(8000)
     simulator.calm(60_000)
@@ -42,7 +42,7 @@ def test_the_histories_are_worth_checking() -> None:
     assert {str(one.input).split()[0] for one in answered} == {"add", "read"}
 
 
-def test_what_was_written_down_happens_again() -> None:
+def test_a_recorded_state_machine_schedule_replays_with_the_same_digest() -> None:
     recorded: list[Action] = []
     result = run(2, make_member=MEMBERS[MACHINES], recorded=recorded)
     world = Scenario.drawn(MACHINES, 3, 2).make_world(Trace())
@@ -69,7 +69,7 @@ def nothing_is_waited_for(self: StateMachineReads, offset: int, call_ids: tuple[
         (StateMachineReads, "learn", nothing_is_waited_for, 3),
     ],
 )
-def test_what_breaks_the_promise_is_found(
+def test_each_mutant_of_state_machines_is_found(
     owner: object, name: str, broken: Callable[..., object], seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the ledger at once, and by what clients heard. Each seed that is named passes with the sound code."""

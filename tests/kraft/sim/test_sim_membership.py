@@ -28,14 +28,14 @@ def _run_slice(first: int, count: int, nodes: int = 5, kind: str = "dynamic") ->
     return [run_dynamic(seed, nodes, kind=kind) for seed in range(first, first + count)]
 
 
-def test_a_quorum_keeps_its_promises_while_voters_come_and_go() -> None:
+def test_invariants_of_replicas_hold_while_voters_change() -> None:
     """Majorities of the right set, one change at a time, snapshots that say what the log says; calm brings progress."""
     results = _run_slice(0, SLICE)
     assert sum(result.voter_sets for result in results) > 4 * SLICE, "runs without changes of voters test nothing"
     assert sum(result.snapshots for result in results) > 5 * SLICE
 
 
-def test_a_quorum_of_controllers_keeps_its_promises_while_voters_come_and_go() -> None:
+def test_invariants_of_controllers_hold_while_voters_change() -> None:
     _run_slice(100, 2, kind="dynamic-controller")
 
 
@@ -45,7 +45,7 @@ def test_a_static_quorum_becomes_a_dynamic_one_under_faults() -> None:
     assert sum(result.voter_sets for result in results) > 10
 
 
-def test_a_disk_that_is_lost_before_all_have_the_record_of_the_voters_costs_what_was_committed(
+def test_a_disk_lost_before_all_have_the_voters_record_loses_committed_records(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A majority has the record, so the upgrade is done. A node without the record knows the others by their ids alone,
@@ -62,13 +62,13 @@ def test_a_disk_that_is_lost_before_all_have_the_record_of_the_voters_costs_what
     assert Wipe in set(map(type, actions))
 
 
-def test_a_node_that_has_just_asked_to_be_a_voter_does_not_lose_its_disk() -> None:
+def test_a_node_with_a_pending_addition_does_not_lose_its_disk() -> None:
     """The leader may add the node all the same, and of two voters one would be lost for good."""
     assert run_dynamic(700_518, 3, kind="dynamic-controller", faults=CLASSIC_FAULTS).committed > 40
 
 
 @pytest.mark.parametrize("nodes", [2, 3])
-def test_a_small_quorum_keeps_its_promises_while_voters_come_and_go(nodes: int) -> None:
+def test_invariants_of_small_quorums_hold_while_voters_change(nodes: int) -> None:
     """Where one voter more or less changes the majority."""
     _run_slice(200, 4, nodes)
 
@@ -76,7 +76,7 @@ def test_a_small_quorum_keeps_its_promises_while_voters_come_and_go(nodes: int) 
 @pytest.mark.soak
 @pytest.mark.parametrize("nodes", [2, 3, 4, 5, 7])
 @pytest.mark.parametrize("first", range(1000, 3000, 100))
-def test_a_quorum_keeps_its_promises_while_voters_come_and_go_in_ten_thousand_runs(first: int, nodes: int) -> None:
+def test_invariants_hold_while_voters_change_in_ten_thousand_runs(first: int, nodes: int) -> None:
     _run_slice(first, 70, nodes)
     _run_slice(first + 70, 15, nodes, "dynamic-controller")
     _run_slice(first + 85, 15, nodes, "upgraded-controller")
@@ -92,7 +92,7 @@ def _seed_with_a_loss() -> int:
     pytest.fail("nothing is ever lost")
 
 
-def test_a_schedule_with_lost_disks_and_nodes_that_move_is_the_run_that_it_was_written_down_from() -> None:
+def test_a_schedule_with_lost_disks_and_moved_nodes_replays_its_run() -> None:
     actions: list[Action] = []
     search, seed = SeedSearch(members="dynamic", nodes=3, chaos_ms=10_000), _seed_with_a_loss()
     result = search.run(seed, actions)
@@ -126,20 +126,20 @@ def test_voters_change_one_at_a_time(former: tuple[int, ...], latter: tuple[int,
     assert (problem is None) == is_fine, problem
 
 
-def test_voters_of_the_configuration_become_those_of_the_log() -> None:
+def test_configured_voters_may_become_the_recorded_ones() -> None:
     """Their directories become known, and no voter is added or removed."""
     static = VoterSet(tuple(Voter(ReplicaKey(one), endpoints_of(one)) for one in (1, 2)))
     assert VoterLedger(static).appended(1, [], 0, _voters(1, 2)) is None
 
 
 @pytest.mark.parametrize(("committed", "is_fine"), [(10, True), (6, True), (5, True), (4, False), (0, False)])
-def test_one_change_at_most_is_not_committed(committed: int, is_fine: bool) -> None:
+def test_at_most_one_voter_change_is_uncommitted(committed: int, is_fine: bool) -> None:
     found: VotersInLog = [(0, _voters(1, 2)), (4, _voters(1, 2, 3)), (5, _voters(1, 2))]
     problem = VoterLedger(_voters(1, 2)).uncommitted(1, found, committed)
     assert (problem is None) == is_fine, problem
 
 
-def test_a_node_believes_its_log() -> None:
+def test_the_voters_of_a_node_are_those_of_its_log() -> None:
     ledger = VoterLedger(_voters(1, 2))
     assert ledger.believed(3, [], ()) is None, "a node that joins knows nothing yet"
     assert ledger.believed(1, [], _voters(1, 2).keys) is None
@@ -158,7 +158,7 @@ def _content(*values: bytes, voters: VoterSet | None = None) -> SnapshotContent:
     return SnapshotContent(0, 0 if voters is None else 1, keys, registers.values(), is_of_registers=True)
 
 
-def test_a_snapshot_says_what_the_log_says() -> None:
+def test_a_snapshot_has_the_content_of_the_log() -> None:
     batches, values = _committed(b"a", b"b", b"c")
     ledger = SnapshotLedger(VoterLedger(_voters(1)))
     two, three = OffsetAndEpoch(epoch=1, offset=2), OffsetAndEpoch(epoch=1, offset=3)
@@ -169,7 +169,7 @@ def test_a_snapshot_says_what_the_log_says() -> None:
     assert ledger.wrong_content(two, _content(b"a"), batches, values), "two with one id say the same"
 
 
-def test_a_snapshot_names_the_voters_of_its_end() -> None:
+def test_a_snapshot_has_the_voters_at_its_end() -> None:
     batches, values = _committed(b"a", b"b")
     voters = VoterLedger(_voters(1))
     voters.written(1, 1, (QuorumChange(1, _voters(1, 2)),))
@@ -189,7 +189,7 @@ def test_a_snapshot_names_the_voters_of_its_end() -> None:
         (OffsetAndEpoch(epoch=1, offset=3), False),
     ],
 )
-def test_a_snapshot_ends_where_something_committed_ends(snapshot: OffsetAndEpoch, is_fine: bool) -> None:
+def test_a_snapshot_ends_at_the_end_of_a_committed_batch(snapshot: OffsetAndEpoch, is_fine: bool) -> None:
     batches, _ = _committed(b"a", b"b")
     assert (SnapshotLedger(VoterLedger(_voters(1))).wrong_id(snapshot, batches) is None) == is_fine
 

@@ -53,7 +53,7 @@ def test_a_schedule_of_the_last_release_keeps_its_settings() -> None:
 
 
 @pytest.mark.parametrize("members", ["core", "replica", "controller", "cluster"])
-def test_a_schedule_is_the_run_that_it_was_written_down_from(members: str) -> None:
+def test_a_schedule_replays_its_run_with_the_same_digest(members: str) -> None:
     """Through the file and back: the same digest, and nothing in it that cannot happen."""
     actions: list[Action] = []
     search = SeedSearch(members=members, chaos_ms=3000)
@@ -66,7 +66,7 @@ def test_a_schedule_is_the_run_that_it_was_written_down_from(members: str) -> No
     assert replayed.performed == schedule.actions
 
 
-def test_a_schedule_is_the_same_history_in_every_process(tmp_path: Path) -> None:
+def test_a_schedule_replays_the_same_in_every_process(tmp_path: Path) -> None:
     file = tmp_path / "schedule.json"
     file.write_bytes(encode_schedule(_found("vote-without-log-check")))
     script = (
@@ -77,7 +77,7 @@ def test_a_schedule_is_the_same_history_in_every_process(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("mutant", CLASSIC)
-def test_the_classic_bugs_shrink_to_what_a_person_can_read(mutant: str) -> None:
+def test_schedules_of_the_classic_bugs_shrink_below_30_actions(mutant: str) -> None:
     found = _found(mutant)
     lengths: list[int] = []
     shrunk = shrink(found, on_shorter=lengths.append)
@@ -90,7 +90,7 @@ def test_the_classic_bugs_shrink_to_what_a_person_can_read(mutant: str) -> None:
     assert replay(msgspec.structs.replace(shrunk, mutant=None)).failure is None, "the sound code breaks it, too"
 
 
-def test_a_schedule_that_leaves_a_node_behind_shrinks() -> None:
+def test_a_schedule_without_progress_of_a_node_shrinks() -> None:
     """The calm phase after the schedule is run anew each time, and the sound code makes progress in it."""
     shrunk = shrink(_found("divergence-not-cut"), most_events=400_000)
     assert len(shrunk.actions) < 30
@@ -103,7 +103,7 @@ def test_a_schedule_that_leaves_a_node_behind_shrinks() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_nothing_can_be_left_out_of_a_shrunk_schedule(count: int) -> None:
+def test_a_shrunk_schedule_is_minimal(count: int) -> None:
     shrunk = shrink(_found("minority-commits"))
     for left_out in combinations(range(len(shrunk.actions)), count):
         rest = tuple(action for place, action in enumerate(shrunk.actions) if place not in left_out)
@@ -111,7 +111,7 @@ def test_nothing_can_be_left_out_of_a_shrunk_schedule(count: int) -> None:
         assert failure is None or check_of(failure) != shrunk.violated, left_out
 
 
-def test_a_round_trip_is_a_request_and_an_answer_that_comes_at_once() -> None:
+def test_a_round_trip_equals_a_request_and_its_immediate_answer() -> None:
     shrunk = shrink(_found("minority-commits"))
     one_by_one: list[Action] = []
     for action in shrunk.actions:
@@ -125,12 +125,12 @@ def test_a_round_trip_is_a_request_and_an_answer_that_comes_at_once() -> None:
     assert replay(msgspec.structs.replace(shrunk, actions=tuple(one_by_one))).digest == replay(shrunk).digest
 
 
-def test_a_search_that_may_cost_nothing_changes_nothing() -> None:
+def test_shrinking_without_a_budget_changes_nothing() -> None:
     found = _found("minority-commits")
     assert shrink(found, most_events=0) == found
 
 
-def test_what_is_about_nothing_is_passed_over() -> None:
+def test_actions_on_unknown_messages_are_skipped() -> None:
     """An edited schedule may name messages that no node sent."""
     search = SeedSearch(members="core")
     lost = Deliver(10, 2, 1, 99, "Vote")
@@ -147,7 +147,7 @@ def test_what_is_about_nothing_is_passed_over() -> None:
         (lambda text: text.replace('"mutant": null', '"mutant": "gremlin"'), "gremlin"),
     ],
 )
-def test_what_is_no_schedule_is_refused(change: object, says: str) -> None:
+def test_an_invalid_schedule_is_refused(change: object, says: str) -> None:
     assert callable(change)
     schedule = Schedule(scenario=SeedSearch().scenario(0), actions=(Deliver(10, 2, 1, 1),))
     text = encode_schedule(schedule).decode()
@@ -158,7 +158,7 @@ def test_what_is_no_schedule_is_refused(change: object, says: str) -> None:
 # The story and the picture
 
 
-def test_a_story_names_sender_message_and_receiver() -> None:
+def test_an_explanation_names_sender_message_and_receiver() -> None:
     story = execution_of(shrink(_found("minority-commits")))
     assert len(story.moments) == len(story.schedule.actions)
     elected = [at for at, moment in enumerate(story.moments) if "Candidate->Leader elected" in moment.details]
@@ -177,7 +177,7 @@ def test_a_story_names_sender_message_and_receiver() -> None:
     assert re.search(f"node {leader}  asks [0-9]: Vote ", lines[elected[0]])
 
 
-def test_the_picture_is_a_page_that_needs_nothing_but_itself() -> None:
+def test_the_picture_is_a_self_contained_page() -> None:
     story = execution_of(shrink(_found("minority-commits")))
     page = render_diagram(story)
     assert "http" not in page
@@ -187,7 +187,7 @@ def test_the_picture_is_a_page_that_needs_nothing_but_itself() -> None:
     assert [moment["what"] for moment in json.loads(data)] == [moment.what for moment in story.moments]
 
 
-def test_what_nodes_write_does_not_become_part_of_the_page() -> None:
+def test_text_of_nodes_is_escaped_in_the_page() -> None:
     note = Note(1, 0, "</script><script>alert(1)</script>")
     page = render_diagram(execution_of(Schedule(scenario=SeedSearch(members="core").scenario(0), actions=(note,))))
     assert "<script>alert" not in page
@@ -232,13 +232,13 @@ def test_a_bug_is_found_shrunk_saved_and_replayed(capsys: pytest.CaptureFixture[
         (("--mutant", "gremlin"), "there is no mutant gremlin"),
     ],
 )
-def test_what_cannot_be_run_is_said(capsys: pytest.CaptureFixture[str], words: tuple[str, str], says: str) -> None:
+def test_run_refuses_invalid_options(capsys: pytest.CaptureFixture[str], words: tuple[str, str], says: str) -> None:
     done = run(capsys, "sim", "run", *words)
     assert done.code == 2
     assert says in done.err
 
 
-def test_a_file_that_is_no_schedule_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_replay_names_a_file_that_is_no_schedule(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "notes.txt"
     file.write_text("buy milk")
     done = run(capsys, "sim", "replay", str(file))
@@ -246,7 +246,7 @@ def test_a_file_that_is_no_schedule_is_named(capsys: pytest.CaptureFixture[str],
     assert str(file) in done.err
 
 
-def test_the_mutants_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_mutants_command_lists_each_mutant(capsys: pytest.CaptureFixture[str]) -> None:
     lines = run(capsys, "sim", "mutants", "--json").out.splitlines()
     assert {json.loads(line)["name"] for line in lines} > set(CLASSIC)
 
@@ -254,7 +254,7 @@ def test_the_mutants_are_named(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     "schedule", FOUND, ids=lambda schedule: f"{schedule.scenario.members}-{schedule.scenario.seed}"
 )
-def test_what_was_found_once_is_mended(schedule: Schedule) -> None:
+def test_schedules_of_fixed_bugs_violate_nothing(schedule: Schedule) -> None:
     """A Vote request that named records not yet on disk; and damage of a disk, minimum ISRs and repeated votes that the
     checks did not understand.
     """

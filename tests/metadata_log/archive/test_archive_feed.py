@@ -85,7 +85,9 @@ async def test_a_gap_is_refused_unless_it_is_allowed(autojump_clock: trio.testin
         assert any(each.what.startswith(f"offsets {end} to") for each in verify_archive(disk, TO).damages)
 
 
-async def test_a_log_that_has_forgotten_its_beginning(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_log_without_its_beginning_is_kept_from_its_first_snapshot_on(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     """Kept from its first snapshot on, although the leader has later ones, too."""
     disk = MemoryDisk()
     async with Cluster(controllers=1, seed=4, settings=FORGETFUL) as cluster, cluster.admin("archiver") as admin:
@@ -103,7 +105,7 @@ async def test_a_log_that_has_forgotten_its_beginning(autojump_clock: trio.testi
             Feed(open_archive(disk, TO), "AAAAAAAAAAAAAAAAAAAAAA")
 
 
-async def test_a_snapshot_and_the_whole_log(autojump_clock: trio.testing.MockClock) -> None:
+async def test_an_archive_from_offset_0_passes_the_bootstrap_snapshot(autojump_clock: trio.testing.MockClock) -> None:
     """An archive that begins at 0 is sent to the snapshot; the archive keeps the log from 1 on all the same."""
     disk = MemoryDisk()
     settings = {"metadata.log.max.record.bytes.between.snapshots": "3000"}

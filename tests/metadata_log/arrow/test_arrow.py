@@ -59,7 +59,7 @@ def node(tmp_path: Path, name: str = "c1") -> str:
     return str(unpack("static3", f"nodes/{name}", tmp_path / name))
 
 
-def test_a_real_directory(tmp_path: Path) -> None:
+def test_records_of_a_real_directory_are_read(tmp_path: Path) -> None:
     """The first thing a user does."""
     reader = read_records(node(tmp_path))
     assert reader.schema == schema_of(RECORDS)
@@ -75,7 +75,7 @@ def test_a_real_directory(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("decoder", DECODERS)
-def test_rows_are_what_the_reader_reads(decoder: Decoder) -> None:
+def test_arrow_rows_equal_the_entries_of_the_reader(decoder: Decoder) -> None:
     """Raw and typed, of every segment and snapshot of the real clusters, Kafka 3.9 and 4.3."""
     seen: dict[str, int] = {}
     columns = ["offset", "timestamp", "epoch", "is_control", "type_id", "version", "type", "key", "value", "damage"]
@@ -105,7 +105,7 @@ def test_rows_are_what_the_reader_reads(decoder: Decoder) -> None:
 
 @pytest.mark.parametrize("decoder", DECODERS)
 @pytest.mark.parametrize("path", DAMAGED.values(), ids=DAMAGED)
-def test_damage_by_mode(path: str, decoder: Decoder) -> None:
+def test_damage_fails_or_is_reported_or_dropped_by_mode(path: str, decoder: Decoder) -> None:
     """Every damaged file, read as a whole and in ranges of a batch each."""
     name = f"d/{path.rpartition('/')[2]}"
     disk = disk_of({name: archive("damaged")[path]})
@@ -143,7 +143,7 @@ def test_damage_by_mode(path: str, decoder: Decoder) -> None:
 
 
 @pytest.mark.parametrize("decoder", DECODERS)
-def test_a_newer_kafka(decoder: Decoder) -> None:
+def test_unknown_record_types_and_versions_keep_their_bytes(decoder: Decoder) -> None:
     """Types and versions that are not known are no damage: their bytes are there, in the raw view and in the typed."""
     change = encode_record(PartitionChangeRecord(partition_id=1, leader=3), 0)
     newer, unreadable = change[:2] + b"\x09" + change[3:], change[:2] + b"\x09" + change[3:-1]
@@ -181,7 +181,7 @@ def test_a_damaged_record_of_a_typed_view() -> None:
     )
 
 
-def test_a_gap_between_segments() -> None:
+def test_a_gap_between_segments_is_a_row_of_damage() -> None:
     noop = encode_record(NoOpRecord(), 0)
     later = "d/00000000000000000009.log"
     disk = disk_of({FIRST: build_batch(0, 1, 5, [noop]), later: build_batch(9, 1, 6, [noop])})
@@ -194,7 +194,7 @@ def test_a_gap_between_segments() -> None:
 
 
 @pytest.mark.parametrize("decoder", DECODERS)
-def test_numbers_that_no_writer_writes(decoder: Decoder) -> None:
+def test_impossible_offsets_and_counts_are_damage(decoder: Decoder) -> None:
     """The offset of a batch is not under its CRC; the number of its records may be a lie with a good one."""
     whole = build_batch(0, 1, 5, [encode_record(NoOpRecord(), 0)] * 3)
     last = disk_of({FIRST: ((1 << 63) - 2).to_bytes(8, "big") + whole[8:]})
@@ -208,7 +208,7 @@ def test_numbers_that_no_writer_writes(decoder: Decoder) -> None:
 
 
 @pytest.mark.parametrize("time", [-1, (1 << 63) - 1, -(1 << 63)])
-def test_times_that_are_none(time: int) -> None:
+def test_an_absent_timestamp_is_null(time: int) -> None:
     disk = disk_of({FIRST: build_batch(0, 1, time, [encode_record(NoOpRecord(), 0)])})
     assert read_records(FIRST, disk=disk).read_all()["timestamp"].to_pylist() == [None]
 
@@ -217,7 +217,7 @@ def test_times_that_are_none(time: int) -> None:
 
 
 @pytest.mark.parametrize("min_bytes", [1, 5_000, 1 << 20])
-def test_ranges_together_are_the_whole(tmp_path: Path, min_bytes: int) -> None:
+def test_ranges_together_give_all_rows(tmp_path: Path, min_bytes: int) -> None:
     """Each is sent to another process, as it were, and none reads what another does."""
     whole = read_records(node(tmp_path), snapshots=True).read_all()
     splits = plan_splits(node(tmp_path), snapshots=True, min_bytes=min_bytes)
@@ -271,7 +271,7 @@ def test_payload_is_kafkas_json() -> None:
     assert json.loads(full[1])["value"] == "hush"
 
 
-def test_what_is_not_there(tmp_path: Path) -> None:
+def test_missing_paths_are_errors(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         read_records(str(tmp_path / "nothing"))
     with pytest.raises(MetadataLogError, match="no metadata log in this directory"):
@@ -291,7 +291,7 @@ def test_what_is_not_there(tmp_path: Path) -> None:
 # -------------------------------------------------------------------------------------------------- a running node
 
 
-def test_files_that_change_after_planning() -> None:
+def test_files_that_change_after_planning_are_read_consistently() -> None:
     """Retention removes a segment, in two steps; the last one grows, or loses its end to a new leader."""
     noop = encode_record(NoOpRecord(), 0)
     batches = [build_batch(offset, 1, 5, [noop]) for offset in range(4)]
@@ -321,7 +321,7 @@ def test_files_that_change_after_planning() -> None:
     assert "was truncated" in str(offsets(disk, Mode.PERMISSIVE)[1])
 
 
-def test_nothing_is_written_or_locked(tmp_path: Path) -> None:
+def test_reading_writes_and_locks_nothing(tmp_path: Path) -> None:
     path = Path(node(tmp_path))
     before = {file: (file.stat().st_mtime_ns, file.stat().st_size) for file in sorted(path.rglob("*"))}
     for file in path.rglob("*"):
@@ -397,7 +397,7 @@ def test_parquet(tmp_path: Path, view: str) -> None:
     assert written == pq.read_metadata(target).num_rows > 0
 
 
-def test_a_parquet_file_is_whole_or_not_there(tmp_path: Path) -> None:
+def test_a_parquet_file_is_written_completely_or_not_at_all(tmp_path: Path) -> None:
     content = archive("static3")["nodes/c1/__cluster_metadata-0/00000000000000000000.log"]
     disk = disk_of({FIRST: content[:5000] + b"\xff" + content[5001:]})
     with pytest.raises(DamagedFile):

@@ -127,7 +127,7 @@ def test_tampered_files(repaired: bool) -> None:
 
 @pytest.mark.parametrize("decoder", DECODERS)
 @pytest.mark.parametrize("count", [1, 63, 64, 65, 8191, 8192, 8193, 20_000])
-def test_where_the_offset_grows_by_a_byte(decoder: Decoder, count: int) -> None:
+def test_varints_of_two_bytes_are_decoded(decoder: Decoder, count: int) -> None:
     """And records of more than 63 bytes, with a size of two bytes."""
     made = [encode_record(RECORD_CLASSES["TopicRecord"](name="t" * (n % 90)), 0) for n in range(count)]
     disk = disk_of({SEGMENT: build_batch(0, 3, 1_000, made)})

@@ -347,7 +347,7 @@ def fencings(log: Log, options: Options | None = None) -> list[Row]:
     return log.tell("fencing", options=options)["fencing"]
 
 
-def test_a_second_fence_shows_that_the_first_was_a_shutdown() -> None:
+def test_a_second_fence_marks_the_first_as_a_controlled_shutdown() -> None:
     log = cluster()
     log.batch(change(isr=(1, 2)), fence(3))
     assert [row["cause"] for row in fencings(log)] == ["broker-fenced"]
@@ -358,7 +358,7 @@ def test_a_second_fence_shows_that_the_first_was_a_shutdown() -> None:
     assert (row["isr_left"], row["leaders_moved"], row["valid_to"]) == (1, 0, None)
 
 
-def test_with_the_session_timeout_a_fence_that_came_too_soon_is_a_shutdown() -> None:
+def test_a_fence_before_the_session_timeout_is_a_controlled_shutdown() -> None:
     log = cluster()
     log.batch(fence(3))
     log.batch(unfence(3))
@@ -368,7 +368,7 @@ def test_with_the_session_timeout_a_fence_that_came_too_soon_is_a_shutdown() -> 
     assert last_change(log, Options(session_timeout_ms=4_000))["cause"] == "broker-fenced"
 
 
-def test_a_decision_that_was_cut_into_batches_is_one_event() -> None:
+def test_a_decision_of_several_batches_is_one_event() -> None:
     """The record that explains 10,000 changes comes in the batch after them."""
     partitions = [partition(number) for number in range(FULL_BATCH)]
     log = Log()
@@ -381,7 +381,7 @@ def test_a_decision_that_was_cut_into_batches_is_one_event() -> None:
     assert [row["leaders_moved"] for row in rows["fencing"]] == [FULL_BATCH]
 
 
-def test_two_events_in_one_batch_are_told_apart() -> None:
+def test_two_events_in_one_batch_are_distinguished() -> None:
     log = cluster(partition(0), partition(1, leader=-1, isr=(3,)), partition(2, leader=2))
     log.batch(fence(3))
     log.batch(
@@ -467,7 +467,7 @@ def test_secrets_are_shown_only_if_asked_for() -> None:
     assert shown == [("old", None), ("new", "old")]
 
 
-def test_drift_is_what_differs_from_the_default() -> None:
+def test_config_drift_lists_differences_from_the_default() -> None:
     log = Log()
     log.batch(config("5", "log.retention.ms", (4, "")))
     log.batch(config("5", "log.retention.ms", (4, "1")))
@@ -485,7 +485,7 @@ def acl(number: int, permission: int, operation: int, **fields: Any) -> AccessCo
     return AccessControlEntryRecord(**of, **values)
 
 
-def test_the_audit_says_what_is_denied_and_what_is_implied() -> None:
+def test_acl_audit_lists_denials_and_implied_operations() -> None:
     log = Log()
     log.batch(acl(1, 3, 3), acl(2, 3, 8, principal="User:bob"))
     deny = log.batch(acl(3, 2, 2, resource_name="ord", pattern_type=4))
@@ -516,7 +516,7 @@ def test_the_audit_says_what_is_denied_and_what_is_implied() -> None:
     ],
     ids=str,
 )
-def test_a_denial_overrules_only_what_it_covers(denial: dict[str, Any], overruled: bool) -> None:
+def test_a_deny_acl_overrides_only_what_it_covers(denial: dict[str, Any], overruled: bool) -> None:
     log = Log()
     log.batch(acl(1, 3, 3), acl(2, 2, denial.pop("operation", 2), **denial))
     rows = log.tell("acl_audit")["acl_audit"]
@@ -551,7 +551,7 @@ def leader_change(leader: int) -> LeaderChangeMessage:
     return LeaderChangeMessage(leader_id=leader, voters=voters, granting_voters=voters[:2])
 
 
-def test_gaps_are_silence_and_elections() -> None:
+def test_gaps_are_classified_as_silence_or_election() -> None:
     log = Log()
     log.control(leader_change(1))
     for wait in (500, 500, 4_000, 500, 1_400):
@@ -607,7 +607,7 @@ def test_controllers_restart() -> None:
 # What follows
 
 
-def test_unavailability_of_both_kinds() -> None:
+def test_unavailability_without_leader_and_below_min_isr_is_listed() -> None:
     log = cluster(partition())
     log.batch(config("2", "min.insync.replicas", (4, "")))
     log.batch(change(isr=(1,)))
@@ -626,7 +626,7 @@ def test_unavailability_of_both_kinds() -> None:
     ]
 
 
-def test_flaps_are_replicas_that_left_and_came_back() -> None:
+def test_isr_flaps_are_replicas_that_left_and_returned() -> None:
     log = cluster()
     log.batch(change(isr=(1, 2)))
     log.batch(change(isr=(1,)))
@@ -636,7 +636,7 @@ def test_flaps_are_replicas_that_left_and_came_back() -> None:
     assert told == [(3, 1, 7.0, "isr-shrink", "isr-expand")]
 
 
-def test_a_reassignment_that_gets_another_target_is_two() -> None:
+def test_a_changed_reassignment_target_starts_a_second_reassignment() -> None:
     log = cluster(partition(replicas=(1, 2), isr=(1, 2)))
     log.batch(change(replicas=(1, 2, 3), adding_replicas=(3,), directories=THREE))
     log.batch(change(isr=(1,)))
@@ -647,7 +647,7 @@ def test_a_reassignment_that_gets_another_target_is_two() -> None:
     assert told == [((1, 2), (1, 2, 3), "superseded", 2, 2.0), ((1, 2), (1, 3), "topic-deleted", 1, 1.0)]
 
 
-def test_churn_counts_by_the_hour() -> None:
+def test_churn_is_counted_per_hour() -> None:
     log = cluster()
     log.batch(change(isr=(2, 3), leader=2), fence(1))
     log.batch(unfence(1))

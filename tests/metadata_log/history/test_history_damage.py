@@ -68,7 +68,7 @@ def flip(disk: MemoryDisk, path: str, position: int) -> None:
     write(disk, path, bytes(content))
 
 
-def test_behind_damage_nothing_is_told() -> None:
+def test_no_rows_are_given_behind_damage_without_a_snapshot() -> None:
     """Where no snapshot is left that says how things stand."""
     snapshots = [name for name in real_disk("static3").list(STATIC3) if name.endswith(".checkpoint")]
     disk = copy_of_static3(*snapshots)
@@ -92,7 +92,7 @@ def test_behind_damage_nothing_is_told() -> None:
     assert "from here on the history is not known" in damage["text"]
 
 
-def test_behind_damage_a_snapshot_begins_anew() -> None:
+def test_rows_continue_from_the_next_snapshot_behind_damage() -> None:
     disk = copy_of_static3()
     path = f"{LONE}/00000000000000001893.log"
     damaged = list(scan(disk.read(path)))[40]
@@ -103,7 +103,7 @@ def test_behind_damage_a_snapshot_begins_anew() -> None:
     assert not [row for row in rows["partition_history"] if 2299 <= row["valid_from_offset"] < 2362]
 
 
-def test_behind_a_gap_a_snapshot_begins_anew() -> None:
+def test_rows_continue_from_the_next_snapshot_behind_a_gap() -> None:
     disk = copy_of_static3("00000000000000001893.log")
     rows = tell(disk, LONE, ("partition_history", "topic_history", "retention"), options=SKIP)
     kinds = [(row["kind"], row["from_offset"], row["known"]) for row in rows["retention"]]
@@ -121,7 +121,7 @@ def test_behind_a_gap_a_snapshot_begins_anew() -> None:
     assert {row["valid_to_offset"] for row in rows["topic_history"] if row["end_cause"] == "unknown-history"} == {1893}
 
 
-def test_a_log_that_begins_late_begins_with_its_snapshot() -> None:
+def test_a_history_of_a_truncated_log_begins_with_its_snapshot() -> None:
     """The other controllers of the cluster have only the end of the log, and a snapshot of what was before."""
     rows = tell(real_disk("static3"), "/nodes/c3", ("partition_history", "config_history", "retention"))
     [base, log] = rows["retention"]
@@ -132,7 +132,7 @@ def test_a_log_that_begins_late_begins_with_its_snapshot() -> None:
         assert {row["cause"] for row in rows[view] if row["valid_from_offset"] == first} == {"snapshot"}
 
 
-def test_a_torn_end_is_no_damage() -> None:
+def test_an_unfinished_last_batch_is_no_damage() -> None:
     disk = copy_of_static3()
     path = f"{LONE}/00000000000000004847.log"
     content = disk.read(path)
@@ -148,7 +148,7 @@ CASES = {one["case"]: one for one in json.loads(archive("damaged")["cases.json"]
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_documented_damage_is_told_or_changes_nothing(case: str) -> None:
+def test_documented_damage_is_reported_or_changes_no_row(case: str) -> None:
     """The rows are those of the whole log, or `retention` says from where on they are not."""
     disk = copy_of_static3()
     for name in CASES[case]["removed_files"]:
@@ -235,7 +235,7 @@ def test_a_record_that_contradicts_the_rest_is_an_error_or_is_named(name: str, v
     assert stopped["partitions_state"] == []
 
 
-def test_two_logs_are_not_one_history() -> None:
+def test_batches_of_two_logs_are_refused() -> None:
     one, other = Log(), Log()
     one_topic(one)
     one_topic(other, "payments")
@@ -248,7 +248,7 @@ def test_two_logs_are_not_one_history() -> None:
     assert [row[1] for view, row in rows if view == "retention"] == ["log", "damage", "ignored"]
 
 
-def test_a_history_from_the_middle_needs_a_snapshot() -> None:
+def test_a_history_above_offset_0_needs_a_snapshot() -> None:
     items = [one for one in read_timeline(real_disk("static3"), "/nodes/c3") if not isinstance(one, Base)]
     with pytest.raises(ReplayError, match="begins at offset 5210 and with no snapshot"):
         list(history.rows(items, ("topic_history",), cluster="c"))
@@ -259,7 +259,7 @@ def test_a_view_that_is_not_known_is_an_error_at_once() -> None:
         list(history.rows([], ("no_view",), cluster="c"))
 
 
-def test_nothing_at_all() -> None:
+def test_an_empty_log_has_no_rows() -> None:
     assert list(history.rows([], VIEWS, cluster="c")) == []
 
 
@@ -292,7 +292,7 @@ def quickly(content: bytes) -> list[tuple[int, object]] | None:
 
 
 @pytest.mark.parametrize("name", ["static3", "clusters"])
-def test_the_short_way_reads_what_the_long_way_reads(name: str) -> None:
+def test_the_quick_decoder_agrees_with_the_general_one(name: str) -> None:
     seen = 0
     for path, content in archive(name).items():
         if path.endswith(".log"):
@@ -305,7 +305,7 @@ def test_the_short_way_reads_what_the_long_way_reads(name: str) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 1 << 32))
-def test_the_short_way_refuses_what_is_not_ordinary(seed: int) -> None:
+def test_the_quick_decoder_agrees_or_refuses_on_damaged_batches(seed: int) -> None:
     """Whatever is done to the bytes of a batch, the short way gives what the long way gives, or leaves it to that."""
     rng = Random(seed)
     log = Log()
@@ -334,7 +334,7 @@ def test_the_short_way_refuses_what_is_not_ordinary(seed: int) -> None:
         assert [change[0] for change in quick.all] == [entry.offset for entry in kept]
 
 
-def test_packed_batches_take_the_long_way() -> None:
+def test_compressed_batches_use_the_general_decoder() -> None:
     log = Log()
     one_topic(log)
     value = encode_record(PartitionChangeRecord(topic_id=TOPIC, partition_id=0, isr=(1,)), 2)

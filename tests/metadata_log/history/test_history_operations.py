@@ -429,7 +429,7 @@ def test_every_election_of_a_controller_has_its_operation(cluster: str) -> None:
 
 
 @pytest.mark.parametrize("cluster", CLUSTERS)
-def test_nothing_is_of_unknown_cause(cluster: str) -> None:
+def test_every_change_in_real_logs_has_a_known_cause(cluster: str) -> None:
     """In real logs from their first record on, every change has a cause."""
     for view, rows in real_story(cluster).items():
         assert [row for row in rows if row.get("cause") in ("unknown", "snapshot")] == [], view

@@ -54,7 +54,7 @@ def from_image(image: MetadataImage, view: str) -> list[str]:
 
 
 @pytest.mark.parametrize("cluster", CLUSTERS)
-def test_at_fifty_offsets_the_rows_that_hold_are_the_image(cluster: str) -> None:
+def test_valid_rows_at_fifty_offsets_equal_the_image(cluster: str) -> None:
     seed = Random().randrange(1 << 32)
     print(f"seed {seed}")
     name, path = CLUSTERS[cluster]
@@ -71,7 +71,7 @@ def test_at_fifty_offsets_the_rows_that_hold_are_the_image(cluster: str) -> None
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 1 << 32), st.integers(1, 120), st.booleans())
-def test_histories_of_random_logs_hold_what_the_image_holds(seed: int, steps: int, in_batches: bool) -> None:
+def test_valid_rows_of_random_logs_equal_the_image(seed: int, steps: int, in_batches: bool) -> None:
     rng = Random(seed)
     cluster = RandomCluster(rng)
     images = [cluster.image] * len(cluster.log)
@@ -110,7 +110,7 @@ def test_state_views_are_the_image_at_any_point(cluster: str) -> None:
 
 
 @pytest.mark.parametrize("cluster", CLUSTERS)
-def test_a_history_that_ends_early_is_the_beginning_of_the_longer_one(cluster: str) -> None:
+def test_a_shorter_history_is_a_prefix_of_a_longer_one(cluster: str) -> None:
     """Up to `at`, rows are the same; those that end later have not ended."""
     name, path = CLUSTERS[cluster]
     story = real_story(cluster)
@@ -131,7 +131,7 @@ def test_a_history_that_ends_early_is_the_beginning_of_the_longer_one(cluster: s
         assert sorted(map(str, cut)) == sorted(map(str, early[view])), view
 
 
-def test_kafkas_checkpoint_of_the_large_log() -> None:
+def test_history_at_kafkas_checkpoint_equals_the_checkpoint() -> None:
     """At the offset of a snapshot that Kafka wrote, the history holds what it holds."""
     disk = MemoryDisk()
     disk.mkdir("/big")
@@ -248,7 +248,7 @@ def test_brokers_are_those_that_kafka_described(end: End) -> None:
     assert ours == {(one["id"], one["rack"]) for one in described["describeCluster"]["nodes"]}
 
 
-def test_what_is_set_on_brokers_is_what_kafka_described(end: End) -> None:
+def test_broker_configs_are_those_that_kafka_described(end: End) -> None:
     states, described = end
     default = {row["key"]: row["value"] for row in states["configs_state"] if row["resource_name"] == ""}
     assert described["describeConfigs"]["BROKER:"] == default
@@ -261,7 +261,7 @@ def test_what_is_set_on_brokers_is_what_kafka_described(end: End) -> None:
 # Transactions
 
 
-def test_a_transaction_becomes_true_at_its_end_and_an_aborted_one_never() -> None:
+def test_a_transaction_is_visible_at_its_commit_and_never_when_aborted() -> None:
     rng = Random(7)
     cluster = RandomCluster(rng)
     for _ in range(40):
@@ -289,7 +289,7 @@ def test_a_transaction_becomes_true_at_its_end_and_an_aborted_one_never() -> Non
 _MARKS = (BeginTransactionRecord, EndTransactionRecord, AbortTransactionRecord)
 
 
-def test_every_operation_is_known() -> None:
+def test_recorded_operations_exist_for_every_cluster() -> None:
     """The lists of operations are there for all four clusters; `test_history_operations` goes through them."""
     assert {cluster: len(operations(cluster)) for cluster in CLUSTERS} == {
         "failover": 62,
@@ -302,7 +302,7 @@ def test_every_operation_is_known() -> None:
 @pytest.mark.parametrize(
     ("host", "text"), [("::1", "C://[::1]:9093"), ("10.0.0.1", "C://10.0.0.1:9093"), ("h", "C://h:9093")]
 )
-def test_an_ipv6_host_stands_in_brackets(host: str, text: str) -> None:
+def test_an_ipv6_host_is_shown_in_brackets(host: str, text: str) -> None:
     """Otherwise the port could not be told from the address."""
     voter = VotersRecordVoter(voter_id=1, endpoints=(Endpoint(name="C", host=host, port=9093),))
     assert voter_values(voter)[2] == (text,)

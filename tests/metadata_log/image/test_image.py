@@ -67,7 +67,7 @@ def test_features() -> None:
     assert MetadataImage().features.metadata_version is None, "an empty log is told from level 0"
 
 
-def test_the_last_registration_of_a_controller_counts() -> None:
+def test_a_later_controller_registration_replaces_the_earlier() -> None:
     ids = [Uuid(bytes([n] * 16)) for n in (1, 2)]
     image = replay(
         MetadataImage(), *(records.RegisterControllerRecord(controller_id=3, incarnation_id=one) for one in ids)
@@ -75,7 +75,7 @@ def test_the_last_registration_of_a_controller_counts() -> None:
     assert image.controllers.by_id[3].incarnation_id == ids[1]
 
 
-def test_an_aborted_transaction_leaves_nothing_behind() -> None:
+def test_an_aborted_transaction_is_undone() -> None:
     before = replay(MetadataImage(), config("metrics", "x"))
     open_ = replay(before, records.BeginTransactionRecord(name="t"), config("metrics", "y"), config("match", "z"))
     assert open_.configs.of((16, "a"))["metrics"] == "y", "its own controller sees what it has written"
@@ -111,7 +111,7 @@ def test_every_record_type_is_named_in_the_table() -> None:
         replay(MetadataImage(), StrangeRecord())
 
 
-def test_history_goes_back_by_forgetting() -> None:
+def test_reverting_drops_uncommitted_images() -> None:
     images = [MetadataImage()]
     history = ImageHistory(images[0])
     for number in range(1, 6):

@@ -45,7 +45,7 @@ def test_a_change_of_leader() -> None:
     assert new is after.topics["a"].partitions[0]
 
 
-def test_a_topic_that_is_created_anew_is_another_one() -> None:
+def test_a_recreated_topic_is_another_topic() -> None:
     before = replay(MetadataImage(), topic("a"), partition(0))
     after = replay(before, records.RemoveTopicRecord(topic_id=A), topic("a", B), partition(0, B), partition(1, B))
     found = between(before, after)
@@ -57,7 +57,7 @@ def test_a_topic_that_is_created_anew_is_another_one() -> None:
     assert not any(field == "elr" for _, _, field, _, _ in found), "what is empty is not told"
 
 
-def test_all_other_families() -> None:
+def test_differences_of_all_record_families_are_listed() -> None:
     before = replay(MetadataImage(), BROKER, CONFIG, records.ProducerIdsRecord(next_producer_id=1000))
     after = replay(
         before,
@@ -108,7 +108,7 @@ def test_all_other_families() -> None:
 
 @settings(deadline=None, max_examples=40)
 @given(st.integers(0, 2**32), st.integers(0, 80), st.integers(0, 40))
-def test_nothing_is_missed_and_nothing_made_up(seed: int, before: int, then: int) -> None:
+def test_differences_of_random_images_are_exact(seed: int, before: int, then: int) -> None:
     cluster = RandomCluster(Random(seed))
     for _ in range(before):
         cluster.step()

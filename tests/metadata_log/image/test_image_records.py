@@ -180,7 +180,7 @@ LEVELS = st.sampled_from([7, 8, 10, 11, 13, 14, 15, 17, 21, 23, 25, 29, 30])
 
 @settings(deadline=None, max_examples=60)
 @given(st.integers(0, 2**32), st.integers(0, 150), LEVELS)
-def test_an_image_comes_back_from_its_records_at_any_metadata_version(seed: int, steps: int, level: int) -> None:
+def test_an_image_survives_encoding_at_any_metadata_version(seed: int, steps: int, level: int) -> None:
     """Encoded and decoded in between. What a metadata.version cannot express is lost once, and then no more."""
     cluster = RandomCluster(Random(seed), level, elr=level >= 23)
     for _ in range(steps):

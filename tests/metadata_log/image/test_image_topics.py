@@ -77,7 +77,7 @@ def check(image: MetadataImage) -> None:
 
 @settings(deadline=None, max_examples=30)
 @given(st.integers(0, 2**32), st.integers(1, 120), st.integers(1, 120))
-def test_a_delta_of_many_records_is_the_same_as_one_for_each(seed: int, steps: int, cut: int) -> None:
+def test_one_delta_of_many_records_equals_one_delta_for_each(seed: int, steps: int, cut: int) -> None:
     cluster = random_cluster(seed, steps)
     log = cluster.log
     at_once = replay(MetadataImage(), *log)
@@ -174,12 +174,12 @@ def test_a_change_without_content_moves_the_partition_epoch_alone() -> None:
     assert new == Partition((1, 2), (DIRECTORY, DIRECTORY), (1,), (), (), (2,), (1,), 1, 1, 5, 8)
 
 
-def test_naming_a_leader_moves_the_leader_epoch_also_if_it_is_the_same() -> None:
+def test_a_change_record_with_a_leader_raises_the_leader_epoch() -> None:
     assert merge(PARTITION, change(leader=1)).leader_epoch == 6
     assert merge(PARTITION, change(leader=-1)).leader == -1
 
 
-def test_an_empty_list_is_a_value_and_none_is_not() -> None:
+def test_an_empty_list_is_set_and_null_leaves_the_value() -> None:
     new = merge(PARTITION, change(isr=(), eligible_leader_replicas=(), leader_recovery_state=0))
     assert (new.isr, new.elr, new.last_known_elr, new.leader_recovery_state) == ((), (), (1,), 0)
 
@@ -207,7 +207,7 @@ def test_a_record_that_contradicts_the_image_is_a_fault(fault: Fault) -> None:
     assert issubclass(ReplayError, MetadataLogError)
 
 
-def test_what_kafka_takes_is_no_fault() -> None:
+def test_records_that_kafka_accepts_are_replayed() -> None:
     image = replay(
         MetadataImage(),
         topic("a"),
@@ -228,19 +228,19 @@ def test_what_kafka_takes_is_no_fault() -> None:
     check(image)
 
 
-def test_a_hole_between_partitions_is_named() -> None:
+def test_a_missing_partition_number_is_an_error() -> None:
     with pytest.raises(ReplayError, match="topic a has a partition 5 and no partition 1"):
         replay(MetadataImage(), topic("a"), partition(0), partition(5))
 
 
-def test_a_topics_configuration_goes_with_it() -> None:
+def test_removing_a_topic_removes_its_configuration() -> None:
     config = records.ConfigRecord(resource_type=2, resource_name="a", name="k", value="v")
     image = replay(MetadataImage(), topic("a"), config)
     assert dict(image.configs.of((2, "a"))) == {"k": "v"}
     assert not replay(image, records.RemoveTopicRecord(topic_id=A)).configs.by_resource
 
 
-def test_clearing_elr_moves_the_partition_epoch_only_where_there_was_some() -> None:
+def test_clearing_an_empty_elr_leaves_the_partition_epoch() -> None:
     image = replay(
         MetadataImage(),
         topic("a"),
@@ -257,7 +257,7 @@ def test_clearing_elr_moves_the_partition_epoch_only_where_there_was_some() -> N
     assert everything.topics["b"].partitions[0].last_known_elr == ()
 
 
-def test_leaderless_partitions_have_a_key_of_their_own() -> None:
+def test_leaderless_partitions_are_indexed() -> None:
     image = replay(MetadataImage(), topic("a"), partition(0), partition(1, leader=-1, isr=()))
     assert [number for _, number, _ in memberships(image.topics, LEADERLESS)] == [1]
     image = replay(image, change(leader=-1))

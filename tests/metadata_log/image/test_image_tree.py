@@ -98,7 +98,7 @@ def test_a_tree_is_what_kafkas_shell_printed(case: dict[str, str], tmp_path: Pat
 
 
 @pytest.mark.parametrize("case", FINDS, ids=name)
-def test_find_prints_what_kafkas_shell_printed_and_goes_on_where_it_fails(case: dict[str, str], tmp_path: Path) -> None:
+def test_find_equals_kafkas_shell_and_continues_where_that_fails(case: dict[str, str], tmp_path: Path) -> None:
     ours = list(find_lines(image_node(case, tmp_path), "image"))
     theirs = told(case["find"])
     if theirs[-1].startswith("# exit code 1"):
@@ -232,7 +232,7 @@ def test_times_as_java_prints_them(timestamp_ms: int, expected: str) -> None:
     assert time_text(timestamp_ms) == expected
 
 
-def test_an_image_of_nothing_is_what_kafkas_shell_prints_when_it_is_asked_before_it_has_read() -> None:
+def test_an_empty_image_prints_as_kafkas_shell_before_loading() -> None:
     root = image_tree(MetadataImage(), Provenance(), version="1.2.3", commit_id="abc")
     image, local = root.child("image"), root.child("local")
     assert image is not None

@@ -26,7 +26,7 @@ ENTRIES = st.dictionaries(KEYS, st.integers())
 
 @EITHER
 @given(entries=ENTRIES, changes=st.dictionaries(KEYS, st.integers() | st.none()))
-def test_changes_leave_the_old_map_as_it_was(
+def test_changes_do_not_modify_the_old_map(
     library: Any, entries: dict[str, int], changes: dict[str, int | None]
 ) -> None:
     before = library.Map(entries)
@@ -51,11 +51,11 @@ def test_maps_are_walked_in_key_order(library: Any, entries: dict[str, int]) -> 
 
 
 @EITHER
-def test_a_key_that_is_not_there_cannot_be_taken_out(library: Any) -> None:
+def test_deleting_a_missing_key_is_a_key_error(library: Any) -> None:
     with pytest.raises(KeyError):
         library.without_key(library.Map({"a": 1}), "b")
 
 
-def test_one_of_them_is_used() -> None:
+def test_persistent_map_uses_the_chosen_library() -> None:
     (chosen,) = (one for one in LIBRARIES if one.Map is persistent_map.Map)
     assert persistent_map.with_changes is chosen.with_changes

@@ -111,7 +111,9 @@ def crash_after(
 
 
 @pytest.mark.parametrize("work", [appending, truncating, reopening], ids=lambda work: work.__name__)
-def test_power_failure_anywhere(work: Callable[[MemoryDisk, CrashScenario], None]) -> None:
+def test_a_power_failure_keeps_a_prefix_with_all_flushed_records(
+    work: Callable[[MemoryDisk, CrashScenario], None],
+) -> None:
     """After each disk operation, whatever of it made it to the disk: a prefix is there, with all that was flushed."""
     operations = 0
     while True:
@@ -204,7 +206,7 @@ def test_a_power_failure_while_a_snapshot_replaces_the_log() -> None:
     assert operations > 20
 
 
-def test_what_a_killed_process_left_is_on_the_disk_after_a_start() -> None:
+def test_a_start_flushes_the_writes_of_a_killed_process() -> None:
     """A process that dies loses nothing that it wrote; the next one says that it is flushed, so it must make it so."""
     disk = MemoryDisk()
     log, scenario = open_log(disk), CrashScenario()

@@ -64,7 +64,7 @@ def test_empty_history() -> None:
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=40), st.data())
-def test_against_a_log_of_epochs(steps: list[int], data: st.DataObject) -> None:
+def test_epoch_history_agrees_with_a_list_of_epochs(steps: list[int], data: st.DataObject) -> None:
     """Built record by record, cut anywhere, the history says of every offset what a list of epochs says."""
     epochs: list[int] = []
     built = EpochHistory()
@@ -95,7 +95,7 @@ def test_real_file() -> None:
 
 
 @pytest.mark.parametrize("text", [b"0\r\n1\r\n4 7\r\n", b"0\n1\n4 \t7 \n", b"0\n1\n4 7", b"0\n1\n4\x0c\x0b7\n"])
-def test_line_ends_and_white_space_of_java(text: bytes) -> None:
+def test_epoch_checkpoint_accepts_javas_line_ends_and_blanks(text: bytes) -> None:
     assert parse_epochs(text).entries == (OffsetAndEpoch(epoch=4, offset=7),)
 
 

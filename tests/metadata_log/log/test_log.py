@@ -123,7 +123,7 @@ def test_indexes_as_kafka_builds_them() -> None:
     assert count >= 23
 
 
-def test_a_restart_can_be_told_from_the_indexes() -> None:
+def test_index_files_show_where_a_node_restarted() -> None:
     """So the places above are no tuning: of all the batches of a segment, one explains both of its files."""
     for node, base, content, offsets, times in index_pairs():
         if f"{node}/{base}" not in RESTARTED_AT:
@@ -198,7 +198,7 @@ def test_reading() -> None:
         log = reader
 
 
-def test_reading_looks_at_few_of_many_small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_examines_few_of_many_small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """A look at each of 50,000 headers kept a leader from its quorum for 90 ms per answer."""
     disk = MemoryDisk()
     log = new_log(disk, index_interval_bytes=4096)
@@ -274,7 +274,7 @@ def test_rolling_by_size_and_time() -> None:
     assert not disk.exists("d/00000000000000000018.timeindex")
 
 
-def test_relative_offsets_stay_small() -> None:
+def test_segments_roll_before_relative_offsets_overflow() -> None:
     """Indexes hold 32-bit distances: a segment ends before they overflow."""
     disk = MemoryDisk()
     log = new_log(disk)
@@ -286,7 +286,7 @@ def test_relative_offsets_stay_small() -> None:
 
 
 @pytest.mark.parametrize("cut", range(60))
-def test_truncating_anywhere(cut: int) -> None:
+def test_a_log_can_be_truncated_at_any_offset(cut: int) -> None:
     """Within, between and across segments; inside a batch all of it goes. A restart finds the same end."""
     disk = MemoryDisk()
     size = len(build_batch(0, 1, 0, [b"0", b"1", b"2"]))
@@ -389,7 +389,7 @@ def test_flush_outlived_by_a_truncation() -> None:
     assert log.flushed_offset == 6
 
 
-def test_flush_of_a_segment_that_is_gone() -> None:
+def test_flush_of_a_deleted_segment() -> None:
     """The file stays open until the other thread is done with it."""
     log = new_log(segment_bytes=300)
     for _ in range(10):
@@ -428,7 +428,7 @@ def test_a_failed_fsync_is_never_repeated(second: str) -> None:
     assert log.flushed_offset == 0
 
 
-def test_a_log_that_is_closed_after_a_failed_fsync_lets_go_of_its_files() -> None:
+def test_closing_a_log_after_a_failed_fsync_closes_its_files() -> None:
     disk = MemoryDisk()
     log = new_log(disk)
     add(log)
@@ -524,7 +524,7 @@ def damaged(case: str, target: Path) -> Path:
 
 
 @pytest.mark.parametrize("case", CUT)
-def test_damage_is_cut_where_kafka_cuts(case: str, tmp_path: Path) -> None:
+def test_a_torn_write_is_truncated_where_kafka_truncates(case: str, tmp_path: Path) -> None:
     """What may be a torn write is cut, and we say so; as a real start on these files did."""
     directory = damaged(case, tmp_path)
     log = MetadataLog.open(OsDisk(), str(directory))
@@ -542,7 +542,7 @@ def test_damage_is_cut_where_kafka_cuts(case: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_damage_that_no_cut_can_mend(case: str, tmp_path: Path) -> None:
+def test_damage_that_truncation_cannot_repair_is_refused(case: str, tmp_path: Path) -> None:
     """Records in a wrong order, of an unknown format, or lost by the disk: refused with file and byte."""
     directory = damaged(case, tmp_path)
     before = {path.name: path.read_bytes() for path in directory.iterdir()}
@@ -554,7 +554,7 @@ def test_damage_that_no_cut_can_mend(case: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", KEPT)
-def test_what_can_be_built_again(case: str, tmp_path: Path) -> None:
+def test_indexes_and_epoch_checkpoint_are_rebuilt(case: str, tmp_path: Path) -> None:
     """Indexes and the epoch checkpoint follow from the log; wrong or missing ones harm nothing."""
     log = MetadataLog.open(OsDisk(), str(damaged(case, tmp_path)))
     assert (log.start_offset, log.end_offset, len(log.epochs.entries)) == (0, 5317, 13)
@@ -562,7 +562,7 @@ def test_what_can_be_built_again(case: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("byte", range(0, 80, 3))
-def test_any_damaged_byte_of_the_last_batch(byte: int) -> None:
+def test_a_damaged_byte_of_the_last_batch_loses_only_that_batch(byte: int) -> None:
     """Whatever byte of the last batch turns, the batches before it stay, and nothing wrong passes for right."""
     disk = MemoryDisk()
     log = new_log(disk)

@@ -91,16 +91,16 @@ def test_format_as_kafka_does(case: dict[str, Any]) -> None:
     assert disk.list("d") == ["bootstrap.checkpoint", "meta.properties"]
 
 
-def test_there_are_cases_of_both_kinds() -> None:
+def test_recorded_format_cases_include_successes_and_refusals() -> None:
     assert {bool(case["exit_code"]) for case in STATIC} == {True, False}
 
 
 @pytest.mark.parametrize("release", ["4.0", "4.0.1", "4.0-IV3"])
-def test_releases_can_be_short(release: str) -> None:
+def test_a_release_version_may_be_abbreviated(release: str) -> None:
     assert read_bootstrap(formatted(release=release), "d") == read_bootstrap(formatted(release="4.0-IV3"), "d")
 
 
-def test_features_have_limits() -> None:
+def test_feature_levels_out_of_range_are_refused() -> None:
     for release, feature, level in (
         ("4.3", "transaction.version", 3),
         ("4.3", "group.version", -1),
@@ -191,7 +191,7 @@ def test_opening() -> None:
     opened(disk).release()
 
 
-def test_a_process_killed_while_opening_leaves_nothing_for_a_power_failure_to_take() -> None:
+def test_files_of_a_killed_start_are_durable_after_the_next_start() -> None:
     """A process that dies alone leaves names that can be read and are not durable; the next one must make them so."""
     seen: list[str] = []
     for operations in range(1, 20):
@@ -217,7 +217,7 @@ def test_a_process_killed_while_opening_leaves_nothing_for_a_power_failure_to_ta
     assert "fsync_dir" in seen
 
 
-def test_opening_what_is_not_ours() -> None:
+def test_opening_a_foreign_directory_is_refused() -> None:
     """Each refusal says what is wrong, and leaves the directory unlocked."""
     disk = formatted()
     with pytest.raises(DirectoryError, match="not formatted"):

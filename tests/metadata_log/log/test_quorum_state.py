@@ -64,7 +64,7 @@ def test_characters_that_kafka_takes(more: str) -> None:
 
 
 @pytest.mark.parametrize("blank", ["\x1f", "\x0b", "\xa0", "\u3000", "\ufeff", "\n"])
-def test_blanks_that_json_does_not_have(blank: str) -> None:
+def test_non_json_white_space_is_refused(blank: str) -> None:
     with pytest.raises(DecodeError):
         parse_quorum_state(blank.encode() + STATE % b"")
 

@@ -113,7 +113,7 @@ def test_times_in_real_logs(name: str, node: str, tmp_path: Path) -> None:
     wanted=st.integers(-1, 55),
     data=st.data(),
 )
-def test_times_that_jump(times: list[list[int]], wanted: int, data: st.DataObject) -> None:
+def test_time_index_survives_clocks_that_go_back(times: list[list[int]], wanted: int, data: st.DataObject) -> None:
     """Clocks go backwards, between batches and within; the log may begin later, and may have been cut."""
     log = new_log(MemoryDisk(), index_interval_bytes=100)
     everything: list[Record] = []
@@ -133,7 +133,7 @@ def test_times_that_jump(times: list[list[int]], wanted: int, data: st.DataObjec
 # -------------------------------------------------------------------------------------------------- the log's start
 
 
-def test_the_log_begins_later() -> None:
+def test_segments_below_the_new_log_start_are_removed() -> None:
     """Whole segments before the new start get other names; reading begins at the start, epochs, too."""
     disk = MemoryDisk()
     log = filled(disk)
@@ -168,7 +168,7 @@ def test_the_last_segment_stays() -> None:
     assert next(scan(log.read(40, 1))).base_offset == 40
 
 
-def test_a_restart_begins_at_a_segment() -> None:
+def test_the_log_start_after_a_restart_is_a_segment_start() -> None:
     """As with Kafka; the files that were on their way out are gone then."""
     disk = MemoryDisk()
     log = filled(disk)
@@ -263,7 +263,7 @@ def test_cleaning_by_age() -> None:
     max_ms=st.integers(-1, 5000),
     now=st.integers(0, 8000),
 )
-def test_what_is_kept(offsets: set[int], max_bytes: int, max_ms: int, now: int) -> None:
+def test_retention_keeps_the_limits_and_one_snapshot(offsets: set[int], max_bytes: int, max_ms: int, now: int) -> None:
     """Afterwards: within the limits or one snapshot, none too many gone, and the log begins where a snapshot ends."""
     disk = MemoryDisk()
     log = filled(disk)

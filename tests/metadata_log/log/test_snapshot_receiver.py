@@ -70,7 +70,7 @@ def test_pieces_of_any_size(piece_bytes: int) -> None:
 
 @example(at=MAGIC_AT[1], bit=1, piece_bytes=1)
 @given(at=st.integers(0, len(SMALL) - 1), bit=st.integers(0, 7), piece_bytes=st.integers(1, len(SMALL)))
-def test_no_bit_may_be_another(at: int, bit: int, piece_bytes: int) -> None:
+def test_every_flipped_bit_of_a_snapshot_is_refused(at: int, bit: int, piece_bytes: int) -> None:
     damaged = bytearray(SMALL)
     damaged[at] ^= 1 << bit
     is_old_format = at in MAGIC_AT and damaged[at] == 0
@@ -79,7 +79,7 @@ def test_no_bit_may_be_another(at: int, bit: int, piece_bytes: int) -> None:
 
 
 @pytest.mark.parametrize("end", [0, 1, 60, 61, 83, 100, 283, len(SMALL) - 1])
-def test_no_end_may_be_missing(end: int) -> None:
+def test_every_truncated_snapshot_is_refused(end: int) -> None:
     with pytest.raises(CorruptBatch):
         receive(SMALL[:end], 50)
 
@@ -102,7 +102,7 @@ def test_a_batch_that_never_ends_is_not_kept_in_memory() -> None:
         arriving.append(piece)
 
 
-def test_what_is_abandoned_leaves_nothing() -> None:
+def test_an_abandoned_download_leaves_no_file() -> None:
     disk = MemoryDisk()
     arriving = receiver(disk)
     arriving.append(SMALL[:20])

@@ -36,7 +36,7 @@ def writer(disk: MemoryDisk, **changes: int) -> SnapshotWriter:
     return SnapshotWriter(disk, "d", ID, **({"timestamp_ms": 7, "last_contained_log_timestamp": 5} | changes))
 
 
-def test_kafkas_snapshots_come_out_again() -> None:
+def test_writing_kafkas_snapshots_gives_the_same_bytes() -> None:
     """From the records, the times and the voters of each, in pieces of Kafka's size; bootstrap files, too."""
     count = 0
     for path, content, _ in real_files():

@@ -98,7 +98,7 @@ def test_sectors_that_were_never_written_are_a_torn_write(hole: tuple[int, int])
     assert [batch.data for batch in scan(log.read(8, 10**6))] == batches[8 : log.end_offset]
 
 
-def test_zeros_that_are_no_sector_are_damage() -> None:
+def test_zeros_shorter_than_a_sector_are_damage() -> None:
     disk, batches = written_disk()
     start = 2 * SECTOR_BYTES + 5
     assert len(batches[8]) < start + SECTOR_BYTES + 200 < len(batches[8]) + len(batches[9])
@@ -127,7 +127,7 @@ def test_a_torn_write_behind_a_snapshot_is_cut() -> None:
     assert open_log(disk).end_offset == 15
 
 
-def test_a_batch_within_a_value_is_no_batch_of_the_log() -> None:
+def test_a_batch_embedded_in_a_value_is_not_taken_for_a_batch_of_the_log() -> None:
     """What a torn batch carries may be a batch itself, of another log."""
     disk, log = MemoryDisk(), None
     log = open_log(disk)

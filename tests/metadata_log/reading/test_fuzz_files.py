@@ -197,6 +197,6 @@ def test_fuzz_for_ten_minutes() -> None:
     fuzz(SOAK_SECONDS)
 
 
-def test_a_case_is_made_from_its_seed() -> None:
+def test_a_fuzz_case_of_files_is_determined_by_its_seed() -> None:
     """Otherwise a failed case could not be repeated."""
     assert [run_case(7, number) for number in range(60)] == [run_case(7, number) for number in range(60)]

@@ -83,7 +83,7 @@ def test_all_files_of_real_nodes_verify(tmp_path: Path) -> None:
     assert kinds == set(FileKind) - {FileKind.OTHER}
 
 
-def test_files_are_told_apart_by_content(tmp_path: Path) -> None:
+def test_file_kinds_are_recognized_by_content(tmp_path: Path) -> None:
     """A copy under any name is still known for what it is."""
     node = unpack("static3", "nodes/c1", tmp_path / "node")
     disk = OsDisk()

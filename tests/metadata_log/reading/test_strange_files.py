@@ -61,7 +61,7 @@ def no_file(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("writable", [True, False])
-def test_what_is_no_file_is_not_opened(no_file: str, writable: bool) -> None:
+def test_a_path_that_is_no_regular_file_is_refused(no_file: str, writable: bool) -> None:
     with pytest.raises(OSError, match=NO_FILE) as refused:
         OsDisk().open(no_file, create=writable, writable=writable)
     assert refused.value.errno in {errno.EINVAL, errno.EISDIR}
@@ -93,7 +93,7 @@ def sparse(path: Path, *parts: tuple[int, bytes], size: int = TIB) -> str:
 
 
 @pytest.mark.parametrize("second_at", [TIB // 2, TIB // 2 + 4096 - 13, TIB - len(NEXT)])
-def test_holes_are_passed_over(tmp_path: Path, second_at: int) -> None:
+def test_sparse_holes_are_skipped(tmp_path: Path, second_at: int) -> None:
     """What stands behind a hole of half a terabyte is found, also if its first bytes are in the hole's last block."""
     path = sparse(tmp_path / "00000000000000000000.log", (0, BATCH), (second_at, NEXT))
     first, hole, second, *rest = read_file(OsDisk(), path)
@@ -138,7 +138,7 @@ def test_the_search_behind_damage_is_bounded(tmp_path: Path, monkeypatch: pytest
     assert read < 20 * len(content)
 
 
-def test_a_small_file_is_small(tmp_path: Path) -> None:
+def test_a_small_file_of_a_tebibyte_is_refused(tmp_path: Path) -> None:
     path = sparse(tmp_path / "quorum-state")
     with pytest.raises(OSError, match=f"cannot have {TIB} bytes") as refused:
         OsDisk().read(path)
@@ -147,7 +147,7 @@ def test_a_small_file_is_small(tmp_path: Path) -> None:
     assert len(OsDisk().read(path)) == MOST_SMALL_BYTES
 
 
-def test_pieces_are_every_byte_once(tmp_path: Path) -> None:
+def test_pieces_cover_every_byte_once(tmp_path: Path) -> None:
     words = os.urandom(100)
     parts = ((5, words), (1 << 33, words), ((1 << 33) + PIECE_BYTES, bytes(3 * PIECE_BYTES)), (TIB - 50, words[:50]))
     file = OsDisk().open(sparse(tmp_path / "x", *parts), writable=False)
@@ -174,7 +174,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_what_is_made_is_for_its_owner(tmp_path: Path) -> None:
+def test_created_files_are_private_to_their_owner(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         disk = OsDisk()
@@ -191,7 +191,7 @@ def test_what_is_made_is_for_its_owner(tmp_path: Path) -> None:
     assert {mode(path) for path in made if path.is_dir()} == {0o700}
 
 
-def test_what_is_there_keeps_its_mode(tmp_path: Path) -> None:
+def test_existing_files_keep_their_mode(tmp_path: Path) -> None:
     """An operator's decision about a file or directory stands, also where another file takes the file's place."""
     disk = OsDisk()
     (tmp_path / "d").mkdir(mode=0o755)

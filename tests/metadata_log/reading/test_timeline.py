@@ -90,7 +90,7 @@ def test_points(text: str, at: At) -> None:
         ("2026-11-20T10:00:00", "does not say in which time zone; add Z for UTC"),
     ],
 )
-def test_what_is_no_point_is_refused_in_a_sentence(text: str, words: str) -> None:
+def test_an_invalid_point_is_refused_with_an_explanation(text: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         parse_at(text)
 
@@ -98,13 +98,13 @@ def test_what_is_no_point_is_refused_in_a_sentence(text: str, words: str) -> Non
 # Where a history begins
 
 
-def test_the_longest_history_begins_with_the_first_record() -> None:
+def test_the_longest_timeline_begins_with_the_first_record() -> None:
     items = read(static3())
     assert not any(isinstance(item, Base) for item in items)
     assert offsets(items) == list(range(5317))
 
 
-def test_the_shortest_begins_with_the_newest_snapshot() -> None:
+def test_the_shortest_timeline_begins_with_the_newest_snapshot() -> None:
     base, *rest = read(static3(), base="latest")
     assert isinstance(base, Base)
     assert base.end == OffsetAndEpoch(epoch=8, offset=5210)
@@ -151,7 +151,7 @@ EARLY = ("00000000000000000", "00000000000000001", "00000000000000002")
 """How the names of files below offset 3000 begin."""
 
 
-def test_a_log_that_begins_late_begins_with_the_first_snapshot_from_which_it_leads_on() -> None:
+def test_a_truncated_log_begins_with_its_first_connected_snapshot() -> None:
     disk = without(static3(), *EARLY)
     base, *rest = read(disk)
     assert isinstance(base, Base)
@@ -159,7 +159,7 @@ def test_a_log_that_begins_late_begins_with_the_first_snapshot_from_which_it_lea
     assert offsets(rest) == list(range(4271, 5317))
 
 
-def test_nothing_is_known_of_the_time_before() -> None:
+def test_a_point_before_the_first_snapshot_is_refused() -> None:
     disk = without(static3(), *EARLY, "00000000000000003")
     with pytest.raises(MetadataLogError, match="the history here begins at offset 4271; nothing is known") as refused:
         read(disk, until=At(offset=4000))
@@ -168,7 +168,7 @@ def test_nothing_is_known_of_the_time_before() -> None:
         replay(C1, At(timestamp_ms=FIRST_TIME), disk)
 
 
-def test_a_log_that_begins_late_without_a_snapshot_is_damage() -> None:
+def test_a_truncated_log_without_a_snapshot_is_damage() -> None:
     disk = without(static3(), *EARLY, "0000000000000000312", "0000000000000000372", "00000000000000004271")
     disk = without(disk, "00000000000000004847-", "00000000000000005210-")
     with pytest.raises(DamagedFile, match="goes on at offset 4072, and nothing is known from offset 0 to there"):
@@ -219,7 +219,7 @@ def test_behind_damage_the_next_snapshot_is_the_beginning() -> None:
 
 
 @pytest.mark.parametrize("until", [0, 1, 8, 100, 735, 736, 5316])
-def test_a_history_ends_within_a_batch_if_it_has_to(until: int) -> None:
+def test_a_timeline_may_end_within_a_batch(until: int) -> None:
     items = read(static3(), until=At(offset=until))
     assert offsets(items) == list(range(until + 1))
     last = items[-1]
@@ -227,7 +227,7 @@ def test_a_history_ends_within_a_batch_if_it_has_to(until: int) -> None:
     assert last.end.offset == until + 1
 
 
-def test_a_history_ends_before_the_first_batch_that_is_stamped_later() -> None:
+def test_a_timeline_ends_before_the_first_batch_with_a_later_timestamp() -> None:
     batches = [item for item in read(static3()) if isinstance(item, TimelineBatch)]
     for item in batches[100:1000:100]:
         at = At(timestamp_ms=item.batch.max_timestamp)
@@ -237,7 +237,7 @@ def test_a_history_ends_before_the_first_batch_that_is_stamped_later() -> None:
         assert replay(C1, at, static3()).end == found[-1].end
 
 
-def test_both_ends_at_once_mean_the_first_of_them() -> None:
+def test_of_two_end_points_the_earlier_counts() -> None:
     assert offsets(read(static3(), until=At(offset=50, timestamp_ms=2**60))) == list(range(51))
     assert offsets(read(static3(), until=At(offset=50, timestamp_ms=0))) == []
 
@@ -245,7 +245,7 @@ def test_both_ends_at_once_mean_the_first_of_them() -> None:
 # What a running node does to its files
 
 
-def test_a_torn_end_is_shown_and_never_raised() -> None:
+def test_an_unfinished_last_batch_is_reported_and_not_raised() -> None:
     disk = static3()
     last = disk.open(f"{C1}/00000000000000004847.log")
     last.truncate(last.size() - 20)
@@ -256,7 +256,7 @@ def test_a_torn_end_is_shown_and_never_raised() -> None:
     assert replay(C1, disk=disk).end.offset == 5316
 
 
-def test_segments_that_go_away_under_the_reader_leave_a_gap() -> None:
+def test_segments_removed_during_the_read_leave_a_gap() -> None:
     disk = static3()
     items = read_timeline(disk, C1, on_damage=OnDamage.SKIP)
     seen: list[Base | TimelineBatch | Damage] = [next(items)]
@@ -267,7 +267,7 @@ def test_segments_that_go_away_under_the_reader_leave_a_gap() -> None:
     assert offsets(seen)[-1] == 5316
 
 
-def test_a_snapshot_that_is_being_read_may_go_away() -> None:
+def test_a_snapshot_may_be_removed_while_it_is_read() -> None:
     disk = static3()
     base = next(read_timeline(disk, C1, from_base="latest"))
     assert isinstance(base, Base)
@@ -287,7 +287,7 @@ class Vanishing(MemoryDisk):
         return super().open(path, create=create, writable=writable)
 
 
-def test_a_snapshot_that_went_away_is_not_missed() -> None:
+def test_a_snapshot_removed_before_the_read_is_skipped() -> None:
     disk = Vanishing()
     disk.mkdir(C1)
     for name in static3().list(C1):
@@ -326,7 +326,7 @@ def test_one_snapshot() -> None:
     assert deleted.end == base.end
 
 
-def test_what_holds_no_history_is_refused() -> None:
+def test_a_path_without_a_log_is_refused() -> None:
     disk = static3()
     write(disk, f"{C1}/quorum-state", b"{}")
     with pytest.raises(MetadataLogError, match="neither a directory, nor a segment, nor a snapshot"):
@@ -367,7 +367,7 @@ def test_a_record_that_contradicts_the_rest_stops_or_is_passed_over() -> None:
     assert dict(skipped.configs.of((2, "a"))) == {"k": "v"}
 
 
-def test_points_in_all_forms() -> None:
+def test_points_are_accepted_as_number_text_or_at() -> None:
     disk = log_of(topic("a", 1), topic("b", 2), topic("c", 3))
     assert list(replay("/log", 1, disk).topics) == ["a", "b"]
     assert list(replay("/log", "1", disk).topics) == ["a", "b"]

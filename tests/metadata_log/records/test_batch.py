@@ -132,7 +132,7 @@ def kafkas_finding(error: str) -> tuple[object, ...]:
     return "batch length", int(length[1])
 
 
-def test_every_bit_flip_is_noticed() -> None:
+def test_every_bit_flip_of_a_batch_is_found() -> None:
     """No bit that the CRC covers can turn unnoticed. Before it, a flip shows in the length, the magic or a field."""
     data = build_batch(1234, 5, 1_700_000_000_000, [b"first", b"", b"third value"])
     good = read_batch(data)

@@ -170,7 +170,7 @@ def test_a_difference(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("page", ["history", "fleet", "diff"])
-def test_nothing_at_all(page: str, tmp_path: Path) -> None:
+def test_a_report_without_data_has_a_sentence_for_each_plot(page: str, tmp_path: Path) -> None:
     """Every plot without data is a sentence."""
     out = tmp_path / "empty.html"
     if page == "diff":
@@ -216,7 +216,7 @@ def test_lines_of_many_events_keep_their_peaks() -> None:
     assert (max(ys), sorted(ys)[-2]) == (8, 1)
 
 
-def test_outages_are_divided_among_the_cells() -> None:
+def test_outages_are_divided_among_the_cells_of_the_heat_map() -> None:
     """No second is lost or counted twice, whatever cells an outage spans."""
     rng = Random(11)
     rows = []
@@ -232,7 +232,7 @@ def test_outages_are_divided_among_the_cells() -> None:
     assert drawn == pytest.approx(report.total("leaderless partition seconds"), abs=0.5)
 
 
-def test_nothing_lasts_beyond_what_is_known_of_its_cluster() -> None:
+def test_bars_end_where_the_log_of_their_cluster_ends() -> None:
     """Of two clusters one was read until noon, the other until an hour later."""
     rows = [
         row("quorum_epochs", cluster="early", leader_id=1, valid_from=NOON),
@@ -280,7 +280,7 @@ def test_rows_that_continue_each_other_are_one_bar() -> None:
     assert figures.leader_timeline(story_of(rows)) is None
 
 
-def test_only_the_restless_are_shown_where_there_are_too_many() -> None:
+def test_only_the_most_active_partitions_are_drawn_beyond_the_limit() -> None:
     rows = [
         row("leader_history", topic=f"topic-{number:04d}", leader=at % 2, valid_from=NOON + at, valid_to=NOON + at + 1)
         for number in range(300)
@@ -313,7 +313,7 @@ def test_a_large_history_stays_small(tmp_path: Path) -> None:
     assert page.read_text().count("<tr>") < 4 * TABLE_ROWS
 
 
-def test_long_names_are_shortened_and_stay_apart() -> None:
+def test_long_names_are_shortened_and_stay_distinct() -> None:
     """A lane of a plot is one thing: two names never look the same."""
     names = [
         "short",

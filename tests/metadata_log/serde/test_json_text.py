@@ -70,7 +70,7 @@ def _stands_for_unknown_tags(value: object, version: int) -> bool:
     return False
 
 
-def test_a_tagged_structure_that_is_there_for_unknown_tags_alone() -> None:
+def test_a_structure_of_unknown_tags_is_left_to_the_general_reader() -> None:
     leader = LeaderIdAndEpoch(unknown_tagged=((7, b"later"),))
     partition = PartitionProduceResponse(current_leader=leader)
     message = ProduceResponse([TopicProduceResponse(partition_responses=[partition])])
@@ -83,7 +83,7 @@ def test_a_tagged_structure_that_is_there_for_unknown_tags_alone() -> None:
 
 @settings(max_examples=400)
 @given(st.data())
-def test_damaged_bytes_have_the_text_of_what_is_read_or_none(data: st.DataObject) -> None:
+def test_damaged_bytes_give_the_text_of_the_decoded_message_or_none(data: st.DataObject) -> None:
     cls, version = data.draw(st.sampled_from(CLASS_VERSIONS))
     raw = bytearray(encode(data.draw(values(cls, version, flexible=is_flexible(cls, version))), version))
     for at in data.draw(st.lists(st.integers(0, max(0, len(raw) - 1)), min_size=1, max_size=3)):
@@ -129,7 +129,7 @@ def test_records_of_real_clusters() -> None:
         (TopicRecord(name=None), 0),
     ],
 )
-def test_what_a_version_cannot_carry(message: Message, version: int) -> None:
+def test_json_text_refuses_values_that_a_version_lacks(message: Message, version: int) -> None:
     """The same named error as from the reference, never text that Kafka would not write."""
     with pytest.raises(EncodeError):
         to_json(message, version)

@@ -91,7 +91,7 @@ def forgotten(count: int) -> bytes:
 
 
 @pytest.mark.parametrize("read", [decode, in_steps])
-def test_arrays_of_distinct_lengths_leave_nothing_behind(read: Callable[..., object]) -> None:
+def test_arrays_of_distinct_lengths_fill_no_struct_cache(read: Callable[..., object]) -> None:
     """The module `struct` keeps the last hundred formats; none of them may be as long as an array was."""
     frames = [forgotten(3000 + number) for number in range(40)]
     read(FetchRequest, 18, frames[0])
@@ -105,7 +105,7 @@ def test_arrays_of_distinct_lengths_leave_nothing_behind(read: Callable[..., obj
 
 @relaxed
 @given(st.data())
-def test_within_its_budget_a_message_is_read_as_ever(data: st.DataObject) -> None:
+def test_a_message_within_its_budget_is_decoded(data: st.DataObject) -> None:
     cls, version = data.draw(st.sampled_from(CLASS_VERSIONS), label="class")
     message = data.draw(values(cls, version, flexible=is_flexible(cls, version)), label="message")
     raw = encode(message, version)
@@ -118,7 +118,7 @@ def test_within_its_budget_a_message_is_read_as_ever(data: st.DataObject) -> Non
 
 @settings(relaxed, max_examples=600)
 @given(sample=st.sampled_from(SAMPLES), data=st.data())
-def test_damage_is_refused_or_read_as_ever(sample: tuple[Any, int, bytes], data: st.DataObject) -> None:
+def test_bounded_and_unbounded_decoding_agree_on_damage(sample: tuple[Any, int, bytes], data: st.DataObject) -> None:
     cls, version, raw = sample
     damaged = bytearray(raw)
     for _ in range(data.draw(st.integers(0, 3))):
@@ -172,7 +172,7 @@ def unknown_tags(count: int) -> bytes:
     ],
     ids=["ElectLeaders", "DeleteTopics", "names", "CreateTopics", "tags", "numbers"],
 )
-def test_more_values_than_allowed_cost_nothing(cls: Any, version: int, made: Callable[[int], bytes]) -> None:
+def test_a_message_with_too_many_values_is_refused_early(cls: Any, version: int, made: Callable[[int], bytes]) -> None:
     """A frame of a few megabytes must not become gigabytes of objects, nor seconds in the one task."""
     budget = 20_000
     few, many = made(1000), made(100_000)
@@ -229,7 +229,7 @@ def counted_values(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize("size", [UNCOUNTED_BYTES // 2, 10 * UNCOUNTED_BYTES])
-def test_an_explanation_looks_at_few_values(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_explaining_an_error_examines_few_values(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The reader that says what is wrong takes fifty times as long as the one that finds it."""
     raw = names(size // 3)[:-6]
     seen = counted_values(monkeypatch)
@@ -238,7 +238,7 @@ def test_an_explanation_looks_at_few_values(size: int, monkeypatch: pytest.Monke
     assert 0 < seen[0] <= EXPLAINED_VALUES + 1
 
 
-def test_text_that_is_not_utf8_costs_no_slow_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_utf8_does_not_slow_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
     raw = names(5000).replace(b"\x03tt", b"\x03t\xff")
     expected = decode(DeleteTopicsRequest, 5, raw)
     seen = counted_values(monkeypatch)
@@ -247,7 +247,7 @@ def test_text_that_is_not_utf8_costs_no_slow_reading(monkeypatch: pytest.MonkeyP
     assert seen == [0]
 
 
-def test_no_peer_keeps_us_surveying(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_cannot_cause_repeated_shape_surveys(monkeypatch: pytest.MonkeyPatch) -> None:
     """What comes again and again is looked at closely now and then, unless it is too long to have a shape."""
     codec._readers.pop(FetchRequest, None)
     seen = counted_values(monkeypatch)

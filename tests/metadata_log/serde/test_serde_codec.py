@@ -51,7 +51,7 @@ def test_compiled_and_reference_agree_and_lose_nothing(data):
 
 @relaxed
 @given(st.data())
-def test_json_loses_only_what_it_has_no_place_for(data):
+def test_json_keeps_all_but_unknown_tagged_fields(data):
     """`dump --json` must show a record such that it can be read back. Kafka's JSON leaves out unknown tagged fields."""
     cls, version = data.draw(st.sampled_from(CLASS_VERSIONS), label="class")
     message = data.draw(values(cls, version, flexible=False), label="message")
@@ -68,7 +68,7 @@ SAMPLES = [
 
 @settings(relaxed, max_examples=600)
 @given(sample=st.sampled_from(SAMPLES), data=st.data())
-def test_damage_is_refused_or_read_alike(sample, data):
+def test_both_codecs_agree_on_damage(sample, data):
     """Flipped, cut and lengthened bytes: never another exception than DecodeError, and never two opinions."""
     cls, version, raw = sample
     damaged = bytearray(raw)
@@ -90,7 +90,7 @@ def test_damage_is_refused_or_read_alike(sample, data):
 @pytest.mark.parametrize(
     "count", [b"\xff\xff\xff\xff\x07", b"\x80\x80\x80\x80\x08", b"\xff\xff\xff\xff\x0f", b"\xe8\x07"]
 )
-def test_a_length_that_lies_costs_nothing(count):
+def test_an_excessive_length_allocates_nothing(count):
     """A peer that announces two billion elements must not make us allocate them."""
     raw = bytes(20) + count
     assert decode(PartitionRecord, 2, encode(PartitionRecord(), 2)) == PartitionRecord()  # compiles before we measure
@@ -119,7 +119,7 @@ def test_no_array_element_is_empty():
             assert is_flexible(cls, version) or fields_at(element, version).plain, (cls, version, element)
 
 
-def test_errors_say_where():
+def test_errors_name_source_and_field():
     raw = encode(VoteRequest(cluster_id="abc"), 2)
     with pytest.raises(DecodeError) as caught:
         decode(VoteRequest, 2, raw[:2], where="peer 3")
@@ -179,7 +179,7 @@ def test_unknown_versions():
         (ApiVersionsRequest(client_software_name=3), 3, "clientSoftwareName"),
     ],
 )
-def test_what_a_version_cannot_carry_is_named(message, version, field):
+def test_encoding_refuses_values_that_a_version_lacks(message, version, field):
     with pytest.raises(EncodeError) as caught:
         encode(message, version)
     assert caught.value.field == field

@@ -59,7 +59,7 @@ def doctored():
     return facts
 
 
-def test_what_a_new_release_changes_is_listed():
+def test_changes_of_a_new_release_are_listed():
     """The list to read first in an upgrade to the next Kafka release."""
     assert changes(FACTS, FACTS) == []
     assert changes(FACTS, doctored()) == [
@@ -72,7 +72,7 @@ def test_what_a_new_release_changes_is_listed():
     ]
 
 
-def test_the_tool_shows_what_would_change_and_writes_nothing(tmp_path):
+def test_the_diff_option_shows_changes_and_writes_nothing(tmp_path):
     newer = doctored()
     path = tmp_path / "facts.json.gz"
     path.write_bytes(gzip.compress(json.dumps(newer).encode()))

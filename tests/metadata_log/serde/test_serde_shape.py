@@ -82,7 +82,7 @@ def counted(general):
 
 @relaxed
 @given(st.data())
-def test_whatever_the_numbers_are_both_read_the_same(data):
+def test_shape_reader_and_general_reader_agree(data):
     cls, version = data.draw(st.sampled_from(CLASS_VERSIONS), label="class")
     example = encode(data.draw(values(cls, version, flexible=is_flexible(cls, version)), label="example"), version)
     message, spans, _ = survey(cls, version, example)
@@ -110,7 +110,7 @@ def same(one, other):
 
 @relaxed
 @given(st.data())
-def test_another_shape_is_left_to_the_general_reader(data):
+def test_messages_of_another_shape_are_left_to_the_general_reader(data):
     """A byte that is compared with nothing would be a field that keeps its old value for ever."""
     cls, version = data.draw(st.sampled_from(CLASS_VERSIONS), label="class")
     example = encode(data.draw(values(cls, version, flexible=is_flexible(cls, version)), label="example"), version)
@@ -142,7 +142,7 @@ def test_nothing_mutable_is_shared():
     assert first.replica_state is second.replica_state
 
 
-def test_a_follower_that_fetches_on_is_read_by_its_shape():
+def test_requests_of_a_busy_follower_are_read_by_shape():
     counting, calls = counted(compiler.reader(FetchRequest, 17, True))
     made = []
     reader = ShapeReader(FetchRequest, 17, counting, made.append)
@@ -155,7 +155,7 @@ def test_a_follower_that_fetches_on_is_read_by_its_shape():
     assert len(made) == 1
 
 
-def test_an_idle_follower_that_repeats_itself_is_read_by_its_shape():
+def test_requests_of_an_idle_follower_are_read_by_shape():
     made = []
     reader = ShapeReader(FetchRequest, 17, compiler.reader(FetchRequest, 17, True), made.append)
     raw = encode(fetch(), 17)
@@ -166,7 +166,7 @@ def test_an_idle_follower_that_repeats_itself_is_read_by_its_shape():
     assert made[0](moved, 0) == fetch(1235)
 
 
-def test_no_peer_keeps_us_compiling():
+def test_a_peer_cannot_cause_repeated_shape_compilation():
     general, made = compiler.reader(FetchRequest, 17, True), []
     reader, rng = ShapeReader(FetchRequest, 17, general, made.append), Random(5)
     for _ in range(5000):
@@ -195,7 +195,7 @@ def check_damaged(cls, version, raw, rng):
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1 << 40), st.booleans()), max_size=60), st.randoms())
 @settings(relaxed, max_examples=50)
-def test_decode_reads_any_mixture(wanted, rng):
+def test_decode_handles_any_mixture_of_shapes(wanted, rng):
     """Two followers, idle and busy, and a peer that sends nonsense, all through the one reader of the process."""
     codec._readers.pop(FetchRequest, None)
     for replica, offset, with_rack in wanted:
@@ -209,7 +209,7 @@ def test_decode_reads_any_mixture(wanted, rng):
 
 @relaxed
 @given(st.data())
-def test_both_write_the_same(data):
+def test_shape_writer_and_general_writer_agree(data):
     """Whatever the numbers are, and whatever else is different: it is written as it is, or left to the writer."""
     cls, version = data.draw(st.sampled_from(CLASS_VERSIONS), label="class")
     some = values(cls, version, flexible=is_flexible(cls, version))
@@ -243,7 +243,7 @@ def test_a_message_of_this_shape_is_not_written_field_by_field():
             write(strange, b"")
 
 
-def test_what_the_version_does_not_have_makes_no_other_shape():
+def test_fields_absent_from_a_version_do_not_change_the_shape():
     """The high watermark of a follower, which grows all the time, is not in version 17."""
     raw = encode(fetch(), 17)
     _, spans, _ = survey(FetchRequest, 17, raw)
@@ -253,7 +253,7 @@ def test_what_the_version_does_not_have_makes_no_other_shape():
         write(replace(fetch(), replica_id=3), b"")
 
 
-def test_a_tagged_number_that_becomes_its_default_is_another_shape():
+def test_a_tagged_field_at_its_default_is_another_shape():
     raw = encode(fetch(high_watermark=3), 18)
     message, spans, _ = survey(FetchRequest, 18, raw)
     holes = [span for span in spans if span.path.endswith("highWatermark")]
@@ -263,7 +263,7 @@ def test_a_tagged_number_that_becomes_its_default_is_another_shape():
         write(fetch(), b"")
 
 
-def test_a_follower_that_fetches_on_is_written_by_its_shape():
+def test_requests_of_a_busy_follower_are_written_by_shape():
     counting, calls = counted(compiler.writer(FetchRequest, 17, True))
     made = []
     writer = ShapeWriter(FetchRequest, 17, counting, made.append)
@@ -285,7 +285,7 @@ def test_a_list_that_is_changed_later_does_not_change_the_shape():
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(-1, 1 << 63), st.booleans()), max_size=60))
 @settings(relaxed, max_examples=50)
-def test_encode_writes_any_mixture(wanted):
+def test_encode_handles_any_mixture_of_shapes(wanted):
     """Several followers and brokers, busy and idle, and numbers that do not fit, all through the one writer."""
     codec._writers.pop(FetchRequest, None)
     for replica, offset, with_rack in wanted:
@@ -308,7 +308,7 @@ RECORDS = st.one_of(
 
 @relaxed
 @given(RECORDS, RECORDS, st.integers(0, 1 << 62), st.data())
-def test_records_of_any_size_are_read_in_their_place(records, others, high_watermark, data):
+def test_shape_reader_reads_records_of_any_size(records, others, high_watermark, data):
     """And nothing else: what the matcher takes, the general reader reads the same."""
     example = encode(answer(records), 18)
     message, spans, place = survey(FetchResponse, 18, example)
@@ -339,7 +339,7 @@ def test_records_of_any_size_are_read_in_their_place(records, others, high_water
 
 @relaxed
 @given(RECORDS, RECORDS, st.integers(0, 1 << 62), st.sampled_from([bytes, bytearray, memoryview]))
-def test_records_of_any_size_are_written_in_their_place(records, others, high_watermark, kind):
+def test_shape_writer_writes_records_of_any_size(records, others, high_watermark, kind):
     general = compiler.writer(FetchResponse, 18, True)
     message = answer(records)
     raw = general(message, b"")
@@ -374,7 +374,7 @@ ANSWERS = st.tuples(RECORDS | st.none(), st.integers(0, 1 << 62), st.sampled_fro
 
 @given(st.lists(ANSWERS, max_size=60), st.randoms())
 @settings(relaxed, max_examples=50)
-def test_any_mixture_of_answers_is_read_and_written_as_ever(wanted, rng):
+def test_any_mixture_of_responses_survives_encoding(wanted, rng):
     """With records and without, of one partition and two, of two leaders, and damaged, through the readers and writers
     of the process.
     """
@@ -421,6 +421,6 @@ def test_a_template_needs_numbers(path):
     assert caught.value.field == path
 
 
-def test_a_template_of_what_cannot_be_written():
+def test_a_template_of_an_invalid_message_is_an_error():
     with pytest.raises(EncodeError):
         Template(VoteRequest(voter_id=1 << 40), 2, ())

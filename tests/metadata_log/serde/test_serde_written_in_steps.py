@@ -32,13 +32,13 @@ def elections(topics: int, partitions: int) -> ElectLeadersResponse:
 
 @relaxed
 @given(st.data(), st.integers(1, 5), st.integers(1, 5))
-def test_the_pieces_are_what_is_written_at_once(data: st.DataObject, first: int, following: int) -> None:
+def test_encoding_in_steps_gives_the_bytes_of_one_step(data: st.DataObject, first: int, following: int) -> None:
     cls, version = data.draw(st.sampled_from(CLASS_VERSIONS), label="class")
     message = data.draw(values(cls, version, flexible=is_flexible(cls, version)), label="message")
     assert b"".join(finished(encode_in_steps(message, version, first, following))) == encode(message, version)
 
 
-def test_every_step_writes_so_many_elements_at_any_depth() -> None:
+def test_each_step_encodes_a_bounded_number_of_elements() -> None:
     message = elections(topics=30, partitions=100)
     steps = encode_in_steps(message, 2, 10, 100)
     count = 0
@@ -55,7 +55,7 @@ def test_every_step_writes_so_many_elements_at_any_depth() -> None:
     assert b"".join(pieces) == encode(message, 2)
 
 
-def test_a_value_that_no_version_has_is_told_as_ever() -> None:
+def test_encoding_in_steps_raises_the_usual_errors() -> None:
     message = elections(topics=1, partitions=1)
     with pytest.raises(EncodeError, match="no version 77"):
         finished(encode_in_steps(message, 77, 1, 1))

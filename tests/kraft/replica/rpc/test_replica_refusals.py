@@ -31,7 +31,7 @@ def net() -> Net:
 
 
 @pytest.mark.parametrize("exchange", EXCHANGES, ids=lambda one: f"{one['api_key']}v{one['version']}")
-def test_the_answer_is_kafkas(net: Net, exchange: dict[str, Any]) -> None:
+def test_each_refusal_equals_kafkas(net: Net, exchange: dict[str, Any]) -> None:
     header, message = decode_request(bytes.fromhex(exchange["request"]))
     replica = net.replicas[net.leader]
     request = WireRequest(
@@ -48,7 +48,7 @@ def test_the_answer_is_kafkas(net: Net, exchange: dict[str, Any]) -> None:
     assert ours.hex() == exchange["response"], (message, answers[0].message)
 
 
-def test_client_metrics_are_judged_as_kafka_judges_them() -> None:
+def test_client_metrics_settings_are_validated_as_by_kafka() -> None:
     """Some fifty changes, good and bad, one after the other, as a 4.3.1 controller answered them."""
     net = Net(1, application=host_controller, max_idle_interval_ms=0)
     net.elect()

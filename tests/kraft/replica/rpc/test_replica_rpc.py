@@ -78,7 +78,7 @@ def and_back(asked: type[Message], reply: Reply, version: int, records: bytes = 
 
 @settings(deadline=None)
 @given(epoch=EPOCHS, candidate=KEYS, voter=KEYS, offset=OFFSETS, last_epoch=EPOCHS, pre_vote=st.booleans())
-def test_a_vote_means_the_same_on_both_sides(
+def test_a_vote_request_survives_encoding(
     epoch: int, candidate: ReplicaKey, voter: ReplicaKey, offset: int, last_epoch: int, pre_vote: bool
 ) -> None:
     vote = Vote(
@@ -93,7 +93,7 @@ def test_a_vote_means_the_same_on_both_sides(
 
 @settings(deadline=None)
 @given(epoch=EPOCHS, replica=KEYS, offset=OFFSETS, last_epoch=EPOCHS, high_watermark=st.integers(-1, 2**63 - 1))
-def test_a_fetch_means_the_same_on_both_sides(
+def test_a_fetch_request_survives_encoding(
     epoch: int, replica: ReplicaKey, offset: int, last_epoch: int, high_watermark: int
 ) -> None:
     fetch = Fetch(epoch=epoch, replica=replica, offset=offset, last_epoch=last_epoch, high_watermark=high_watermark)
@@ -117,7 +117,7 @@ def test_older_versions_lose_keys_and_endpoints_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_a_vote_reply_means_the_same_on_both_sides(version: int) -> None:
+def test_a_vote_response_survives_encoding(version: int) -> None:
     reply = VoteReply(epoch=5, leader_id=2, endpoints=LEADER if version else Endpoints(), granted=True)
     with_all = VoteReply(epoch=5, leader_id=2, endpoints=LEADER, granted=True)
     assert and_back(VoteRequest, with_all, version) == reply
@@ -126,7 +126,7 @@ def test_a_vote_reply_means_the_same_on_both_sides(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_begin_and_end_replies_mean_the_same_on_both_sides(version: int) -> None:
+def test_begin_and_end_quorum_epoch_responses_survive_encoding(version: int) -> None:
     endpoints = LEADER if version else Endpoints()
     begin = BeginQuorumEpochReply(epoch=5, leader_id=2, endpoints=LEADER)
     got = and_back(BeginQuorumEpochRequest, begin, version)
@@ -137,7 +137,7 @@ def test_begin_and_end_replies_mean_the_same_on_both_sides(version: int) -> None
 
 
 @pytest.mark.parametrize("version", [13, 16, 17, 18])
-def test_a_fetch_reply_means_the_same_on_both_sides(version: int) -> None:
+def test_a_fetch_response_survives_encoding(version: int) -> None:
     endpoints = LEADER if version >= 17 else Endpoints()
     empty = FetchReply(epoch=5, leader_id=2, endpoints=LEADER, high_watermark=7, log_start_offset=1)
     for reply in (
@@ -167,7 +167,7 @@ def test_a_fetch_reply_means_the_same_on_both_sides(version: int) -> None:
     assert got.batches[-1].end_position == len(data)
 
 
-def test_a_leader_is_named_on_the_listener_that_was_asked() -> None:
+def test_the_leaders_endpoint_is_that_of_the_asked_listener() -> None:
     other = Endpoints((ListenerAddress("CONTROLLER", "in", 1), ListenerAddress("OUTSIDE", "out", 2)))
     reply = VoteReply(epoch=1, leader_id=2, endpoints=other)
     answer = RPC.reply_to_wire(request_of(VoteRequest(), 2, "OUTSIDE"), reply)
@@ -201,7 +201,7 @@ def _describe() -> DescribeQuorumRequest:
 
 
 @pytest.mark.parametrize("cls", [FetchRequest, VoteRequest, BeginQuorumEpochRequest, EndQuorumEpochRequest])
-def test_a_foreign_cluster_is_refused_at_the_top(cls: Any) -> None:
+def test_a_foreign_cluster_id_is_a_top_level_error(cls: Any) -> None:
     for version in range(
         APIS[cls.__schema__.api_key].versions.lowest, APIS[cls.__schema__.api_key].versions.highest + 1
     ):
@@ -213,7 +213,7 @@ def test_a_foreign_cluster_is_refused_at_the_top(cls: Any) -> None:
         encode(nothing, version)
 
 
-def test_another_partition_or_topic_is_refused_at_the_top() -> None:
+def test_a_foreign_topic_or_partition_is_a_top_level_error() -> None:
     for topic_id, partitions in (
         (Uuid.ZERO, [FetchPartition()]),
         (Uuid.METADATA_TOPIC, [FetchPartition(partition=1)]),
@@ -229,7 +229,7 @@ def test_another_partition_or_topic_is_refused_at_the_top() -> None:
     assert answer == VoteResponse(error_code=Error.INVALID_REQUEST)
 
 
-def test_a_top_level_error_is_told_from_a_reply() -> None:
+def test_a_top_level_error_is_distinguished_from_a_response() -> None:
     assert RPC.reply_from_wire(VoteResponse(error_code=104)) == VoteReply(
         epoch=-1, top_error=Error.INCONSISTENT_CLUSTER_ID
     )
@@ -253,12 +253,12 @@ def test_a_top_level_error_is_told_from_a_reply() -> None:
         FetchRequest(),
     ],
 )
-def test_a_reply_about_something_else_is_an_error_with_a_name(message: Message) -> None:
+def test_a_response_about_another_partition_is_a_decode_error(message: Message) -> None:
     with pytest.raises(DecodeError):
         RPC.reply_from_wire(message)
 
 
-def test_a_cut_batch_is_normal_and_a_damaged_one_is_named() -> None:
+def test_a_truncated_last_batch_is_accepted_and_a_damaged_one_reported() -> None:
     first, second = build_batch(0, 1, 1, [b"a"]), build_batch(1, 1, 1, [b"b"])
     for cut in range(len(second)):
         facts, damage = facts_of(first + second[:cut])
@@ -279,7 +279,7 @@ def test_garbage_in_place_of_records_never_raises(data: bytes) -> None:
     assert all(fact.next_offset > fact.base_offset for fact in facts)
 
 
-def test_the_same_records_for_two_followers_are_one_message_and_different_ones_are_not() -> None:
+def test_equal_fetch_responses_share_one_message() -> None:
     """Whatever an answer depends on must be noticed: a message sent once more by mistake would mislead a follower."""
     records = build_batch(5, 3, 0, [b"a"])
     reply = FetchReply(epoch=3, leader_id=2, endpoints=LEADER, high_watermark=5)
