@@ -157,7 +157,6 @@ LONG = {
     "kraft.config.config",
     "kraft.controller.controller",
     "kraft.invariants.quorum",
-    "kraft.replica.replica",
     "kraft.sim.nodes.core_member",
     "kraft.sim.nodes.replica_member",
     "kraft.sim.runs.simulator",

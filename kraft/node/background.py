@@ -51,20 +51,21 @@ class Flusher:
         assert self.wanted is None, "a replica has one flush outstanding"
         self.wanted = flush
 
-    def begin(self, *, is_busy: bool) -> FlushDone | None:
-        """Run what was taken, if anything: in the thread if the node is busy or the disk slow, else before returning,
-        that it is done.
+    def begin(self, *, is_busy: bool) -> bool:
+        """Begin the wanted flush, if there is one; returns whether it is done.
 
-        To be called once everything else that can be done is done. A failure of the disk in place is raised.
+        The flush runs in the thread if the node is busy or the disk is slow, and within this call otherwise. The caller
+        calls this after everything else that can be done. A failure of the disk within this call is raised.
         """
         flush, self.wanted = self.wanted, None
         if flush is None:
-            return None
+            return False
         if is_busy or self._last_s >= _QUICK_S:
             self._hand_over(flush)
-            return None
+            return False
         self._last_s = self._timed(flush)
-        return FlushDone(flush.ticket)
+        self._events.append(FlushDone(flush.ticket))
+        return True
 
     def _hand_over(self, flush: StartFlush) -> None:
         if self._thread is None:

@@ -40,7 +40,8 @@ from kraft.replica.interface.events import (
     SubmitDone,
     Trace,
 )
-from kraft.replica.replica import Replica, ReplicaStatus
+from kraft.replica.interface.status import ReplicaStatus
+from kraft.replica.replica import Replica
 from metadata_log.types import NEVER_MS, NO_NODE
 from transport.interface import Endpoint, Transport
 
@@ -208,7 +209,7 @@ class Node:
     def _read_committed(self, offset: int) -> tuple[list[CommittedBatch], int]:
         if self._ended:
             return [], offset
-        return read_committed(self._replica.log, offset, self._replica.core.high_watermark)
+        return read_committed(self._replica.log, offset, self._replica.core.log.high_watermark)
 
     async def wait_for_change(self) -> bool:
         """Wait until the state, the leader or the high watermark changes; False once the node has ended."""
@@ -301,7 +302,7 @@ class Node:
                 has_room = turns.did(event)
             wanted_ms = replica.deadline_ms()
             # A leader waits for this flush, but not for the other work of a follower.
-            if flusher.wanted is not None and not replica.core.is_leader and self._flush(is_busy=self._is_busy):
+            if flusher.wanted is not None and not replica.core.is_leader and flusher.begin(is_busy=self._is_busy):
                 now_ms = self._clock.now_ms()
                 if wanted_ms <= now_ms:
                     self._resume_if_late(wanted_ms, now_ms)
@@ -322,7 +323,7 @@ class Node:
                 if events:
                     continue
             # The flush comes last, so that all messages are sent before the disk works.
-            if not self._flush(is_busy=is_busy):
+            if not flusher.begin(is_busy=is_busy):
                 break
             now_ms = self._clock.now_ms()
             if wanted_ms <= now_ms:
@@ -361,14 +362,6 @@ class Node:
     def _is_busy(self) -> bool:
         """Whether there are others to be served while the log is flushed."""
         return len(self._inbound.unanswered) + len(self._appends.waiting) > BUSY
-
-    def _flush(self, *, is_busy: bool) -> bool:
-        """Begin the flush that is wanted; whether it is done already."""
-        done = self._flusher.begin(is_busy=is_busy)
-        if done is None:
-            return False
-        self._inbox.events.append(done)
-        return True
 
     def _on_told(self, told: Returned | Noted) -> None:
         """The application has something to say to the host; most have not."""

@@ -105,12 +105,13 @@ class RaftCore:
         bootstrap: tuple[ListenerAddress, ...] = (),
     ) -> None:
         """`voters` are those of the configuration, which are in force until the log contains a voter set."""
-        log = LogView(
+        self.log = log = LogView(
             start_offset=start.log_start_offset,
             end_offset=start.log_end_offset,
             epochs=start.epochs,
             snapshots=start.snapshots,
         )
+        """The core's view of the log, for readers: its offsets, its epochs and the high watermark."""
         self._election = start.election or ElectionState()
         self._quorum = QuorumState(
             config=config,

@@ -28,7 +28,8 @@ from kraft.replica.interface.events import (
 )
 from kraft.replica.interface.options import ReplicaOptions
 from kraft.replica.interface.snapshot_options import SnapshotOptions
-from kraft.replica.replica import Replica, ReplicaStatus
+from kraft.replica.interface.status import ReplicaStatus
+from kraft.replica.replica import Replica
 
 __all__ = [
     "Answer",

@@ -20,11 +20,14 @@ from kraft.replica.interface.answer_weight import ANSWERS_PER_TURN
 from kraft.replica.interface.application import Application, ForRequest, ForSubmit, Proposal
 from kraft.replica.interface.events import Answer, Output, SubmitDone, Trace
 from kraft.replica.interface.options import ReplicaOptions
+from kraft.replica.outbox import Outbox
 from metadata_log.types import NEVER_MS, NO_OFFSET
 from transport.protocol.errors import Error
 
 NEXT_TURN_MS: Final = 1
 """So soon the next portion of answers is told."""
+FINISH_MS: Final = 1000
+"""How long a leader that stops waits for the commit of its records."""
 
 
 class ProposalHost(Protocol):
@@ -32,12 +35,10 @@ class ProposalHost(Protocol):
 
     core: RaftCore
     application: Application
+    outbox: Outbox
 
     def step_core(self, event: UpgradeQuorum, now_ms: int) -> None:
-        """Let something happen to the core, with which the leadership may end."""
-
-    def tell(self, output: Output) -> None:
-        """Let something leave the replica."""
+        """Step the core, with which the leadership may end."""
 
 
 class Proposals:
@@ -49,6 +50,8 @@ class Proposals:
         self._abandoned = Abandoned()
         self.deadline_ms = NEVER_MS
         """When the next portion of answers is to be told."""
+        self.finish_by_ms = NEVER_MS
+        """When a leader that stops resigns at the latest. Meanwhile it takes no new proposal of a client."""
         self.backlog = Backlog()
         self.is_open = False
 
@@ -62,8 +65,9 @@ class Proposals:
     def propose(self, host: ProposalHost, proposal: Proposal, now_ms: int) -> None:
         """Append a proposal and remember the request that waits for it; or refuse the proposal."""
         core, waiting = host.core, proposal.waiting
-        if not self.is_open:
-            # They were open when the application decided, earlier in this step.
+        is_stopping = self.finish_by_ms < NEVER_MS
+        if not self.is_open or (is_stopping and waiting is not None):
+            # Perhaps they were open when the application decided, earlier in this step.
             self.refuse(host, waiting, Error.NOT_LEADER_OR_FOLLOWER)
             return
         if waiting is not None and proposal.units and self._is_backlog_full(core):
@@ -85,7 +89,7 @@ class Proposals:
                 error = Error.RECORD_LIST_TOO_LARGE
                 if waiting is None:
                     told = PeerFault(core.local.id, f"its own records cannot be written: {error.name}")
-                    host.tell(Trace(told))
+                    host.outbox.outputs.append(Trace(told))
                 self.refuse(host, waiting, error, is_uncertain=first_offset is not None)
                 return
             if first_offset is None:
@@ -100,8 +104,8 @@ class Proposals:
         # Without units the decision may still rest on what is not committed yet, so all of that is waited for.
         last_offset = core.next_append_offset - 1
         held = Held(last_offset, last_offset, waiting)
-        if last_offset < core.high_watermark and not self._deferred.held:
-            host.tell(success(held, core.leader))
+        if last_offset < core.log.high_watermark and not self._deferred.held:
+            host.outbox.outputs.append(success(held, core.leader))
         else:
             self._deferred.hold(held)
 
@@ -134,19 +138,19 @@ class Proposals:
         if not deferred.held:
             return
         core = host.core
-        committed_offset, leader = core.high_watermark, core.leader
+        committed_offset, leader = core.log.high_watermark, core.leader
         for held in deferred.release(committed_offset, ANSWERS_PER_TURN):
-            host.tell(success(held, leader))
+            host.outbox.outputs.append(success(held, leader))
         if deferred.held and deferred.is_due(committed_offset):
             self.deadline_ms = now_ms + NEXT_TURN_MS
 
     def _tell_abandoned(self, host: ProposalHost, now_ms: int) -> None:
         for held, is_committed in self._abandoned.take(ANSWERS_PER_TURN):
             if is_committed:
-                host.tell(success(held, host.core.leader))
+                host.outbox.outputs.append(success(held, host.core.leader))
             else:
                 self.refuse(host, held.waiting, Error.NOT_LEADER_OR_FOLLOWER, is_uncertain=True)
-        if self._abandoned or self._deferred.is_due(host.core.high_watermark):
+        if self._abandoned or self._deferred.is_due(host.core.log.high_watermark):
             self.deadline_ms = now_ms + NEXT_TURN_MS
 
     def close(self) -> None:
@@ -156,9 +160,21 @@ class Proposals:
 
     def refuse_waiting(self, host: ProposalHost, now_ms: int) -> None:
         """Answer the waiting requests that their records may never be committed, as many as a turn has room for."""
-        self._abandoned.add(self._deferred.abandon(), host.core.high_watermark)
+        self._abandoned.add(self._deferred.abandon(), host.core.log.high_watermark)
         if self.deadline_ms == NEVER_MS:
             self._tell_abandoned(host, now_ms)
+
+    def begin_shutdown(self, now_ms: int) -> None:
+        """Take no new proposals of clients; `finish` says when all the others are committed."""
+        self.finish_by_ms = now_ms + FINISH_MS
+
+    def finish(self, core: RaftCore, now_ms: int) -> bool:
+        """Whether a leader that stops may resign: its records are committed and answered, or `finish_by_ms` is over."""
+        is_done = core.log.high_watermark >= core.next_append_offset and not self.has_more_to_tell
+        if core.is_leader and not is_done and now_ms < self.finish_by_ms:
+            return False
+        self.finish_by_ms = NEVER_MS
+        return True
 
     @property
     def has_more_to_tell(self) -> bool:
@@ -178,9 +194,10 @@ class Proposals:
         leader = host.core.leader
         match waiting:
             case ForRequest(request_id=request_id, request=request):
-                host.tell(Answer(request_id, host.application.refusal(request, error, leader, text)))
+                host.outbox.outputs.append(Answer(request_id, host.application.refusal(request, error, leader, text)))
             case ForSubmit(submit_id=submit_id):
-                host.tell(SubmitDone(submit_id=submit_id, error=error, is_uncertain=is_uncertain, leader=leader))
+                done = SubmitDone(submit_id=submit_id, error=error, is_uncertain=is_uncertain, leader=leader)
+                host.outbox.outputs.append(done)
             case None:
                 pass
 

@@ -11,11 +11,12 @@ from kraft.config.described import DescribedSetting
 from kraft.controller.decision.request_context import AdminSettings, DecisionSettings
 from kraft.quorum.values import DEFAULT_LISTENER, Endpoints, ListenerAddress, QuorumConfig
 from kraft.quorum.voters import VoterSet
-from kraft.replica.interface.held import UNITS_PER_TURN
 from kraft.replica.interface.snapshot_options import SnapshotOptions
 from metadata_log.log.log import DEFAULT_SEGMENT_BYTES, DEFAULT_SEGMENT_MS
 
 DEFAULT_MAX_IDLE_INTERVAL_MS: Final = 500
+UNITS_PER_TURN: Final = 4000
+"""So many records, or what takes as long, are judged in a turn: some ten milliseconds."""
 
 
 class ReplicaOptions(Struct, frozen=True, kw_only=True):

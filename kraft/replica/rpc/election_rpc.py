@@ -20,9 +20,9 @@ from kraft.quorum.values import ReplicaKey
 from kraft.replica.interface.events import WireRequest
 from kraft.replica.rpc.rpc_parts import (
     NO_LEADER_EPOCH,
-    addresses,
     checked,
     endpoints_of,
+    leader_address,
     leader_endpoints,
     only_partition,
 )
@@ -128,9 +128,8 @@ def reply_to_wire(request: WireRequest, reply: ElectionReply) -> Message:
         leader_epoch=reply.epoch,
         **({"vote_granted": reply.granted} if isinstance(reply, VoteReply) else {}),
     )
-    nodes = [
-        shape.node(node_id=reply.leader_id, host=one.host, port=one.port) for one in addresses(request, reply.endpoints)
-    ]
+    at = leader_address(request, reply.endpoints)
+    nodes = [] if at is None else [shape.node(node_id=reply.leader_id, host=at.host, port=at.port)]
     topic = shape.topic(topic_name=METADATA_TOPIC, partitions=[part])
     return _message(shape.response(topics=[topic], node_endpoints=nodes))
 

@@ -33,7 +33,7 @@ from kraft.quorum.messages import (
 )
 from kraft.replica.interface.events import WireRequest
 from kraft.replica.rpc import describe_rpc, election_rpc, fetch_rpc, snapshot_rpc, voter_rpc
-from kraft.replica.storage.fetched import facts_of
+from kraft.replica.storage.fetched import Judged
 from metadata_log.errors import DecodeError
 from metadata_log.serde import Message
 from transport.protocol.errors import Error
@@ -62,12 +62,8 @@ from transport.protocol.messages import (
 class Rpc:
     """The translator of one replica: knows the cluster id, and the listener name that peers' endpoints go by."""
 
-    def __init__(
-        self, *, cluster_id: str, listener: str, timeout_ms: int = 2000, facts_of: fetch_rpc.FactsOf = facts_of
-    ) -> None:
-        """`facts_of` judges fetched records."""
+    def __init__(self, *, cluster_id: str, listener: str, timeout_ms: int = 2000) -> None:
         self.cluster_id = cluster_id
-        self._facts_of = facts_of
         self.listener = listener
         self._timeout_ms = timeout_ms
         self.fetch_replies = fetch_rpc.FetchReplies()
@@ -132,11 +128,15 @@ class Rpc:
             case DescribeQuorum():
                 raise AssertionError("a replica never asks another to describe the quorum")
 
-    def reply_from_wire(self, message: Message) -> Reply:
-        """The flat form of a peer's reply; raises `DecodeError` for one that is not about the metadata partition."""
+    def reply_from_wire(self, message: Message, judged: Judged | None = None) -> Reply:
+        """The flat form of a peer's reply; raises `DecodeError` for one that is not about the metadata partition.
+
+        `judged` is the result of `judging` for the records of a Fetch. Without it the records are judged here, and are
+        not compared with a log.
+        """
         match message:
             case FetchResponse():
-                return fetch_rpc.reply_from_wire(message, self.listener, self._facts_of)
+                return fetch_rpc.reply_from_wire(message, self.listener, judged)
             case VoteResponse() | BeginQuorumEpochResponse() | EndQuorumEpochResponse():
                 return election_rpc.reply_from_wire(message, self.listener)
             case FetchSnapshotResponse():

@@ -42,10 +42,9 @@ def endpoints_of(listeners: Any) -> Endpoints:
     return Endpoints(tuple(ListenerAddress(one.name, one.host, one.port) for one in listeners if one.host and one.port))
 
 
-def addresses(request: WireRequest, endpoints: Endpoints) -> tuple[ListenerAddress, ...]:
-    """The leader's address on the listener that the request came by; version 0 cannot carry it."""
-    address = endpoints.find(request.listener) if request.version >= 1 else None
-    return () if address is None else (address,)
+def leader_address(request: WireRequest, endpoints: Endpoints) -> ListenerAddress | None:
+    """The leader's address on the listener of the request, if it has one. The answer of version 0 has no address."""
+    return endpoints.find(request.listener) if request.version >= 1 else None
 
 
 def leader_endpoints(message: Any, leader_id: int, listener: str) -> Endpoints:

@@ -36,8 +36,7 @@ from kraft.replica.hosts.broker_host import BrokerHost
 from kraft.replica.hosts.controller_host import ControllerHost
 from kraft.replica.interface import events as replica_events
 from kraft.replica.interface.application import ApplicationFactory
-from kraft.replica.interface.held import UNITS_PER_TURN
-from kraft.replica.interface.options import ReplicaOptions
+from kraft.replica.interface.options import UNITS_PER_TURN, ReplicaOptions
 from kraft.replica.interface.snapshot_options import SnapshotOptions
 from kraft.replica.replica import Replica
 from kraft.replica.storage.quorum_records import changes_in

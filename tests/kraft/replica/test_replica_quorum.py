@@ -11,7 +11,7 @@ from kraft.quorum.effects import StateChanged
 from kraft.quorum.events import BeginShutdown
 from kraft.quorum.leadership import STAY_MS
 from kraft.replica import FlushDone, Tick, host_controller
-from kraft.replica.replica import FINISH_MS
+from kraft.replica.proposals import FINISH_MS
 from kraft.sim.state.fingerprints import fingerprint
 from kraft.sim.state.forking import forked
 from metadata_log.image import ResourceType
