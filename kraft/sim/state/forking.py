@@ -208,6 +208,9 @@ def _applying(applying: _Applying, controller: QuorumController) -> _Applying:
 
 def _machine_host(host: StateMachineHost, memo: Memo) -> StateMachineHost:
     """The user's state machine may hold anything: its state goes by way of a snapshot."""
+    found = known_copy(host, memo)
+    if found is not None:
+        return found
     machine = note_copy(host.machine, host._make(), memo)
     machine.restore(host.machine.snapshot())
     made = fork_fields(host, memo, _apply_to_machine=None, _restore_machine=None, _snapshot_machine=None)
