@@ -152,11 +152,6 @@ class Replica:
     # Questions
 
     @property
-    def cluster_id(self) -> str:
-        """The cluster that the directory was formatted for."""
-        return self._storage.cluster_id
-
-    @property
     def is_active(self) -> bool:
         """Whether the application leads: then it takes requests and submits."""
         return self._proposals.is_open
@@ -165,11 +160,6 @@ class Replica:
     def log(self) -> MetadataLog:
         """The log, for readers in the owner's thread; only what is below the high watermark is final."""
         return self._storage.log
-
-    @property
-    def recovered(self) -> tuple[str, ...]:
-        """What the start had to cut off the log, as sentences for an operator."""
-        return self._storage.log.recovered
 
     @property
     def outstanding_flush(self) -> StartFlush | None:
@@ -191,7 +181,7 @@ class Replica:
         return ReplicaStatus(
             node_id=core.local.id,
             directory_id=core.local.directory_id,
-            cluster_id=self.cluster_id,
+            cluster_id=self._storage.cluster_id,
             state=core.state_name,
             leader=core.leader,
             high_watermark=core.log.high_watermark,

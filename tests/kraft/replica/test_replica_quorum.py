@@ -250,10 +250,10 @@ def test_a_fork_with_a_flush_under_way_can_finish_it_by_itself() -> None:
     flush = fork.outstanding_flush
     assert flush is not None
     flush.run()
-    end = fork.core.log_end_offset
+    end = fork.core.log.end_offset
     fork.step(FlushDone(flush.ticket), net.now_ms)
-    assert fork.core.flushed_offset == end
-    assert replica.core.flushed_offset == end - 1
+    assert fork.core.log.flushed_offset == end
+    assert replica.core.log.flushed_offset == end - 1
 
 
 HISTORY = """
