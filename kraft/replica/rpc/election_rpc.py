@@ -117,7 +117,7 @@ def request_from_wire(message: ElectionWireRequest) -> ElectionRequest | Message
 
 
 def reply_to_wire(request: WireRequest, reply: ElectionReply) -> Message:
-    """The answer; it names the leader's endpoint on the listener that the request came by."""
+    """The answer, with the leader's endpoint on the listener of the request."""
     shape = _BY_REPLY[type(reply)]
     if reply.top_error != Error.NONE:
         return _message(shape.response(error_code=reply.top_error))
@@ -200,7 +200,7 @@ def _begin_to_wire(message: BeginQuorumEpoch, cluster_id: str) -> begin_wire.Beg
 
 
 def _end_to_wire(message: EndQuorumEpoch, cluster_id: str) -> end_wire.EndQuorumEpochRequest:
-    # Version 0 ranks ids, version 1 keys; both are ignorable where they do not exist.
+    # Version 0 has ids, version 1 has keys. Each field is ignorable in the other version.
     part = end_wire.EndQuorumEpochRequestPartitionData(
         partition_index=METADATA_PARTITION,
         leader_id=message.leader_id,

@@ -45,7 +45,7 @@ def request_from_wire(message: fetch_wire.FetchRequest) -> Fetch | Message:
 
 
 class _Sent(Struct, frozen=True, eq=False):
-    """An answer with records, to be sent to the next follower, too, if it gets the same."""
+    """An answer with records, kept for the next follower that gets the same answer."""
 
     to: tuple[str, bool]
     reply: FetchReply
@@ -60,7 +60,7 @@ class FetchReplies:
         self._sent: _Sent | None = None
 
     def to_wire(self, request: WireRequest, reply: FetchReply, records: bytes) -> Message:
-        """The answer; what one follower fetches the others fetch as well, and get as the same message."""
+        """The answer. Followers that fetch the same records get the same message."""
         if reply.top_error != Error.NONE:
             return fetch_wire.FetchResponse(error_code=reply.top_error)
         if not records:

@@ -1,8 +1,8 @@
-"""Wire messages to flat ones and back, after checks of cluster id, topic and partition (Kafka: `RaftUtil`, and the
-first lines of every handler in `KafkaRaftClient`).
+"""Translates wire messages to flat messages and back, after checks of cluster id, topic and partition (Kafka:
+`RaftUtil`, and the first lines of each handler in `KafkaRaftClient`).
 
-Each family of RPCs has its module: `election_rpc`, `fetch_rpc`, `snapshot_rpc`, `describe_rpc`, `voter_rpc`. Nothing
-below them indexes `topics[0].partitions[0]`, and nothing above sees a flat message.
+Each family of RPCs has its module: `election_rpc`, `fetch_rpc`, `snapshot_rpc`, `describe_rpc`, `voter_rpc`. Only these
+modules read `topics[0].partitions[0]`.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from transport.protocol.messages import (
 
 
 class Rpc:
-    """The translator of one replica: knows the cluster id, and the listener name that peers' endpoints go by."""
+    """Translates for one replica, with its cluster id and the listener name of the peers' endpoints."""
 
     def __init__(self, *, cluster_id: str, listener: str, timeout_ms: int = 2000) -> None:
         self.cluster_id = cluster_id
@@ -69,10 +69,10 @@ class Rpc:
         self.fetch_replies = fetch_rpc.FetchReplies()
 
     def request_from_wire(self, request: WireRequest) -> Request | Message:
-        """The flat form of a quorum request, or at once the answer that refuses it."""
+        """The flat form of a quorum request, or the answer that refuses it."""
         match request.message:
             case FetchRequest() as message:
-                # Not by `_is_foreign`, as each commit is fetched by each follower.
+                # Not by `_is_foreign`: this saves a call for each follower and commit.
                 if message.cluster_id != self.cluster_id and message.cluster_id is not None:
                     return FetchResponse(error_code=Error.INCONSISTENT_CLUSTER_ID)
                 return fetch_rpc.request_from_wire(message)

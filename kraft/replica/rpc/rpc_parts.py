@@ -1,4 +1,4 @@
-"""What the translations of all RPCs share: the one partition, the leader's endpoints (Kafka: `RaftUtil`)."""
+"""The common parts of the translations of all RPCs: the partition, the leader's endpoints (Kafka: `RaftUtil`)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def checked(message: Any) -> tuple[Error, Any]:
 
 
 def endpoints_of(listeners: Any) -> Endpoints:
-    """The addresses in a request; one without a host or a port leads nowhere, and is none."""
+    """The addresses in a request, without those that have no host or no port."""
     return Endpoints(tuple(ListenerAddress(one.name, one.host, one.port) for one in listeners if one.host and one.port))
 
 
@@ -48,7 +48,7 @@ def leader_address(request: WireRequest, endpoints: Endpoints) -> ListenerAddres
 
 
 def leader_endpoints(message: Any, leader_id: int, listener: str) -> Endpoints:
-    """Where a reply says that its leader listens; it names one endpoint, that of the listener it came through."""
+    """The leader's endpoint in a reply: that of the listener which sent the reply."""
     for node in message.node_endpoints:
         if node.node_id == leader_id:
             return endpoint(listener, node.host, node.port)

@@ -35,11 +35,11 @@ def request_from_wire(message: snapshot_wire.FetchSnapshotRequest) -> FetchSnaps
 
 
 def reply_to_wire(request: WireRequest, reply: FetchSnapshotReply) -> Message:
-    """The answer, with the bytes of the snapshot that were asked for."""
+    """The answer, with the requested bytes of the snapshot."""
     if reply.top_error != Error.NONE:
         return snapshot_wire.FetchSnapshotResponse(error_code=reply.top_error)
     snapshot = reply.snapshot or OffsetAndEpoch(epoch=0, offset=0)
-    # Where Kafka answers with an error it leaves the records null, which cannot be encoded, and so answers nothing.
+    # In an answer with an error Kafka leaves the records null. It cannot encode that, and so sends no answer.
     part = snapshot_wire.FetchSnapshotResponsePartitionSnapshot(
         index=METADATA_PARTITION,
         error_code=reply.error,
