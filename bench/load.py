@@ -1,9 +1,10 @@
-"""The load generator: closed-loop clients that speak Kafka's protocol, in one process around one epoll set.
+"""The load generator: closed-loop clients in one process around one epoll set.
 
-Each client sends one request, waits for the response, and sends the next request. In `run`, the request is
-IncrementalAlterConfigs v1 for a client-metrics resource of the client's own. This is the only admin write without a
-broker, and causes one ConfigRecord. The generator encodes frames before the clock starts, and compares responses with
-the first good one, so that it costs less than the measured nodes.
+Each client sends one request, waits for the response, and sends the next request. `drive` loads clients of any protocol
+(`LoopClient`). `Client` speaks Kafka's protocol. In `run`, the request is IncrementalAlterConfigs v1 for a
+client-metrics resource of the client's own. This is the only admin write without a broker, and causes one ConfigRecord.
+The generator encodes frames before the clock starts, and compares responses with the first good one, so that it costs
+less than the measured nodes.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import select
 import socket
 import time
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -109,10 +111,27 @@ def find_leader(addresses: Sequence[Address], seconds: float = LEADER_SECONDS) -
     raise Refused(f"no leader among {addresses}: {last!r}")
 
 
-class Client:
-    """One closed loop: its connection, its two frames, and the time of the last send."""
+class LoopClient(Protocol):
+    """A client with at most one outstanding request, on a connection of its own that does not block."""
 
-    __slots__ = ("connection", "expected", "fd", "frames", "sent_at", "turn")
+    connection: socket.socket
+    sent_at: float
+    """When the client sent its last request; only the generator uses this time."""
+
+    def send(self) -> None:
+        """Send the next request."""
+
+    def receive(self) -> bool:
+        """Read what has arrived; returns whether the response is complete.
+
+        Raises `Refused` for a response other than that of a committed write.
+        """
+
+
+class Client:
+    """One closed loop of Kafka's protocol: its connection, its two frames, and the time of the last send."""
+
+    __slots__ = ("connection", "expected", "frames", "sent_at", "turn")
 
     def __init__(self, address: Address, frames: tuple[bytes, bytes], error_of: Callable[[bytes], Error]) -> None:
         self.frames = frames
@@ -122,25 +141,44 @@ class Client:
             raise Refused(f"{address} answers {error.name}")
         self.expected = len(first).to_bytes(4, "big") + first
         self.connection.setblocking(False)
-        self.fd = self.connection.fileno()
         self.turn = 0
         self.sent_at = 0.0
+
+    def send(self) -> None:
+        """Send the next of the two frames."""
+        self.connection.send(self.frames[self.turn])
+        self.turn ^= 1
+
+    def receive(self) -> bool:
+        """Read one response; raises `Refused` if it is not like the first one."""
+        if self.connection.recv(4096) != self.expected:
+            raise Refused("an answer was not that of a committed write")
+        return True
 
 
 def run(
     address: Address, clients: int, seconds: float, *, value_bytes: int = 128, warm_up: float = WARM_UP_SECONDS
 ) -> Row:
     """Load one node for `seconds` after the warm-up; raises `Refused` if a write is not committed."""
+    return load(writers(address, clients, value_bytes), seconds, warm_up=warm_up)
+
+
+def writers(address: Address, clients: int, value_bytes: int) -> list[Client]:
+    """Clients that write to one node, each to a resource of its own."""
     frames = [(frame_of(number, 0, value_bytes), frame_of(number, 1, value_bytes)) for number in range(clients)]
-    loaded = [Client(address, each, error_of) for each in frames]
+    return [Client(address, each, error_of) for each in frames]
+
+
+def load(clients: Sequence[LoopClient], seconds: float, *, warm_up: float = WARM_UP_SECONDS) -> Row:
+    """Load for `seconds` after the warm-up, then close the clients."""
     try:
-        drive(loaded, warm_up)
-        return timed(loaded, seconds)
+        drive(clients, warm_up)
+        return timed(clients, seconds)
     finally:
-        close(loaded)
+        close(clients)
 
 
-def timed(clients: Sequence[Client], seconds: float) -> Row:
+def timed(clients: Sequence[LoopClient], seconds: float) -> Row:
     """Load for `seconds` with clients that are warm."""
     started = time.perf_counter()
     latencies = sorted(drive(clients, seconds))
@@ -149,39 +187,37 @@ def timed(clients: Sequence[Client], seconds: float) -> Row:
     return Row(len(clients), len(latencies), len(latencies) / took, *percentile)
 
 
-def close(clients: Sequence[Client]) -> None:
+def close(clients: Sequence[LoopClient]) -> None:
     """Close the connections of clients."""
     for each in clients:
         each.connection.close()
 
 
-def drive(clients: Sequence[Client], seconds: float) -> list[float]:
+def drive(clients: Sequence[LoopClient], seconds: float) -> list[float]:
     """Run each client's loop for `seconds`, then await the last responses. Returns latencies in seconds."""
-    by_fd = {each.fd: each for each in clients}
+    by_fd = {each.connection.fileno(): each for each in clients}
     now = time.perf_counter
     latencies: list[float] = []
-    poll = select.epoll()
-    for each in clients:
-        poll.register(each.fd, select.EPOLLIN)
-        each.connection.send(each.frames[each.turn])
-        each.sent_at = now()
-    end = now() + seconds
-    open_asks = len(clients)
-    while open_asks:
-        ready = poll.poll(ANSWER_SECONDS)
-        if not ready:
-            raise Refused(f"{open_asks} writes had no answer for {ANSWER_SECONDS} s")
-        for fd, _ in ready:
-            client = by_fd[fd]
-            if client.connection.recv(4096) != client.expected:
-                raise Refused("an answer was not that of a committed write")
-            at = now()
-            latencies.append(at - client.sent_at)
-            client.turn ^= 1
-            if at >= end:
-                open_asks -= 1
-                continue
-            client.sent_at = at
-            client.connection.send(client.frames[client.turn])
-    poll.close()
+    with select.epoll() as poll:
+        for fd, client in by_fd.items():
+            poll.register(fd, select.EPOLLIN)
+            client.sent_at = now()
+            client.send()
+        end = now() + seconds
+        outstanding = len(clients)
+        while outstanding:
+            ready = poll.poll(ANSWER_SECONDS)
+            if not ready:
+                raise Refused(f"{outstanding} writes had no answer for {ANSWER_SECONDS} s")
+            for fd, _ in ready:
+                client = by_fd[fd]
+                if not client.receive():
+                    continue
+                at = now()
+                latencies.append(at - client.sent_at)
+                if at >= end:
+                    outstanding -= 1
+                    continue
+                client.sent_at = at
+                client.send()
     return latencies

@@ -1,9 +1,9 @@
-"""Quorums of three controllers to measure: ours, or Apache Kafka's."""
+"""Quorums of three controllers to measure: ours, or Apache Kafka's; and processes of other quorums."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -11,8 +11,33 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "interop"))
 
 from brokers import CLUSTER_ID
+from eventually import eventually
+from kafka_jars import KAFKA_VERSION, KafkaUnavailable, find_java
 from our_nodes import our_controller, our_format
-from real_kafka import KafkaInstallation, Nodes, QuorumLayout, free_ports, kafka_format, running
+from real_kafka import (
+    START_SECONDS,
+    KafkaInstallation,
+    Nodes,
+    Process,
+    QuorumLayout,
+    free_ports,
+    kafka_format,
+    running,
+)
+
+__all__ = [
+    "AT_ONCE",
+    "KAFKA_VERSION",
+    "KafkaUnavailable",
+    "Nodes",
+    "QuorumLayout",
+    "commands",
+    "find_java",
+    "free_ports",
+    "start_process",
+    "start_quorum",
+    "wait_until",
+]
 
 AT_ONCE = ("controller.quorum.append.linger.ms=0",)
 """Appends do not wait for more records."""
@@ -37,3 +62,15 @@ def start_quorum(
     else:
         kafka_format(KafkaInstallation.find(), layout)
     return layout, stack.enter_context(running(layout, commands(name, layout, heap), name=name))
+
+
+def start_process(command: Sequence[str], output: Path, stack: ExitStack) -> Process:
+    """A process that is killed, by its id, when the stack closes; its output goes into a file."""
+    process = Process(command, output)
+    stack.callback(process.kill)
+    return process
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    """Wait until servers that were started are ready; fails if they need too long."""
+    eventually(condition, what, START_SECONDS)

@@ -1,6 +1,7 @@
-"""The speed of the simulator: events, elections and simulated seconds per second of processor time.
+"""The speed of the simulator: events, elections and simulated seconds per second of processor time; or calls an event.
 
     python bench/sim.py [--seeds 40] [--nodes 3] [--first-seed 0] [--rounds 3] [--only replica] [--profile]
+    python bench/sim.py --calls [--seeds 40] [--only replica] [--json]
 
 One event is one input to one node with its whole effect: the node's work, the checks after it, and the events that it
 schedules. All checks are on. Each row runs the same seeds. "steady" is a quorum without faults and with a write every
@@ -8,22 +9,31 @@ few milliseconds. "elections" are bare cores with a leader that resigns. Its eve
 resignation until another node leads, with pre-votes, votes and all other concurrent work. They do not include the first
 commit of the new leader, before it resigns in turn. The least time of all rounds counts for each seed: the first round
 compiles codecs, and other load only adds time. The garbage collector runs as seldom as in `kraft sim run`.
+
+`--calls` counts in place of timing, so that every host prints the same figures with one release of Python: the calls of
+functions of `kraft`, `metadata_log` and `transport`, compiled codecs and resumed generators included, for each event
+of whole runs with all faults, by the kind of the nodes. A run of the same seed before the count compiles the codecs.
 """
 
 from __future__ import annotations
 
 import argparse
 import cProfile
+import json
 import pstats
 import time
 from collections.abc import Callable
+from types import CodeType
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
+from path import is_ours
 
 from kraft.cli.run.sim import garbage_collected_seldom
 from kraft.quorum.values import QuorumConfig
 from kraft.sim import Scenario, Simulator, core_member, replica_member, run, run_cluster
+from kraft.sim.runs.simulator import Result
+from kraft.sim.search.seed_search import KINDS, SeedSearch
 
 STEADY_MS: Final = 10_000
 ELECTIONS: Final = 200
@@ -122,15 +132,65 @@ def measure(scope: Callable[[int, int], Count], seeds: range, nodes: int, rounds
     return list(counts.values()), sum(seconds.values())
 
 
+class Calls(Struct, frozen=True):
+    """The calls of our functions in the runs of one kind of nodes."""
+
+    kind: str
+    seeds: int
+    events: int
+    calls: int
+
+    @property
+    def per_event(self) -> float:
+        """Calls for each event."""
+        return self.calls / self.events
+
+
+def count_calls(kind: str, seeds: range, nodes: int) -> Calls:
+    """Count the calls of the runs of these seeds; raises `AssertionError` if a run violates an invariant."""
+    search = SeedSearch(members=kind, nodes=nodes)
+    search.run(seeds[0])
+    profile = cProfile.Profile(subcalls=False, builtins=False)
+    events = 0
+    for seed in seeds:
+        result = profile.runcall(search.run, seed)
+        assert isinstance(result, Result), result
+        events += result.events
+    calls = sum(one.callcount for one in profile.getstats() if isinstance(one.code, CodeType) and is_ours(one.code))
+    return Calls(kind, len(seeds), events, calls)
+
+
+def show_calls(options: argparse.Namespace) -> None:
+    """Print the calls of each kind."""
+    found: list[Calls] = []
+    if not options.json:
+        print(f"{'':<20}{'seeds':>6}{'events':>10}{'calls':>13}{'calls/event':>12}")
+    for kind in options.only or KINDS:
+        one = count_calls(kind, range(options.first_seed, options.first_seed + options.seeds), options.nodes)
+        found.append(one)
+        if not options.json:
+            print(f"{kind:<20}{one.seeds:6}{one.events:10,}{one.calls:13,}{one.per_event:12.1f}", flush=True)
+    if options.json:
+        print(json.dumps([to_builtins(one) | {"per_event": one.per_event} for one in found]))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=40, help="the number of seeds, for cluster a quarter of it")
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--nodes", type=int, default=3, help="voters")
     parser.add_argument("--rounds", type=int, default=3, help="the number of runs of each seed")
-    parser.add_argument("--only", choices=SCOPES, action="append", help="measure only this; may be repeated")
+    parser.add_argument("--only", action="append", help="measure only this; may be repeated")
     parser.add_argument("--profile", action="store_true", help="also print a profile")
+    parser.add_argument("--calls", action="store_true", help="count calls in place of timing")
+    parser.add_argument("--json", action="store_true", help="print the calls as JSON")
     options = parser.parse_args()
+    choices = KINDS if options.calls else tuple(SCOPES)
+    if unknown := set(options.only or ()) - set(choices):
+        parser.error(f"--only {', '.join(sorted(unknown))}: choose of {', '.join(choices)}")
+    if options.calls:
+        show_calls(options)
+        return
     print(f"{'':<10}{'seeds':>6}{'events':>10}{'events/s':>10}{'virtual s/s':>12}{'elections/s':>12}{'ms/seed':>9}")
     for name in options.only or SCOPES:
         scope = SCOPES[name]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -52,6 +52,7 @@ from transport.protocol.messages.describe_configs import DescribeConfigsResource
 from transport.protocol.messages.elect_leaders import TopicPartitions
 from transport.protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource
 
+R = TypeVar("R")
 BROKERS = 20
 FENCED = 3
 """The broker to fence, which has three of 20 shares of all replicas."""
@@ -62,6 +63,8 @@ MADE = 9_999
 MANY_TOPICS = 29_000
 """The number of topics that fit into one request."""
 MANY_RESOURCES = 18_000
+MOST_LISTED = 960_000
+"""The number of partitions that fit into one ElectLeaders request."""
 ANSWERS = 9_000
 END = OffsetAndEpoch(epoch=1, offset=2_000_000)
 RECORDS_IN_BATCH = 1024
@@ -110,12 +113,14 @@ class Bench:
             inline_flush=True,
         )
         self.options = options
-        with self.phase("open with the snapshot (before the loop begins)"):
-            self.replica, outputs = self.measured(
-                lambda: Replica.open(
-                    options=options, disk=disk, rng=Random(2), application=host_controller, now_ms=self.now_ms
-                )
+        with self.phase("open with the snapshot"):
+            opening = Replica.opening(
+                options=options, disk=disk, rng=Random(2), application=host_controller, now_ms=self.now_ms
             )
+            opened: tuple[Replica, list[Output]] | None = None
+            while opened is None:
+                opened = self.measured(lambda: _step(opening))
+            self.replica, outputs = opened
         self.take(outputs)
         self._next_id = 1
 
@@ -217,12 +222,12 @@ class Bench:
         return host
 
 
-def _step(steps: Generator[None, None, list[bytes]]) -> list[bytes] | None:
+def _step(steps: Generator[None, None, R]) -> R | None:
     try:
         next(steps)
     except StopIteration as done:
-        pieces: list[bytes] = done.value
-        return pieces
+        result: R = done.value
+        return result
     return None
 
 
@@ -359,6 +364,10 @@ def requests(bench: Bench, partitions: int) -> None:
     with bench.phase(f"elect leaders of {count:,} listed partitions, none needed"):
         answer = bench.ask(m.ElectLeadersRequest(election_type=0, topic_partitions=listed, timeout_ms=60_000), 2)
     assert sum(len(one.partition_result) for one in answer.replica_election_results) == count
+    listed = [TopicPartitions(topic="large", partitions=list(range(MOST_LISTED)))]
+    with bench.phase(f"refuse the elections of {MOST_LISTED:,} listed partitions"):
+        answer = bench.ask(m.ElectLeadersRequest(election_type=7, topic_partitions=listed, timeout_ms=60_000), 2)
+    assert len(answer.replica_election_results[0].partition_result) == MOST_LISTED
     unknown = [f"no-topic-{number}" for number in range(MANY_TOPICS)]
     with bench.phase(f"refuse to create {MANY_TOPICS:,} topics"):
         made = [CreatableTopic(name=name, num_partitions=1, replication_factor=3) for name in unknown]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -74,3 +75,37 @@ def test_the_way_of_a_write_and_of_a_vote_is_counted() -> None:
     assert all(walks[name]["calls"] <= calls for name, calls in most.items()), walks
     assert walks.pop("vote, voter")["syncs"] == 2, walks
     assert {walk["syncs"] for walk in walks.values()} == {1}, walks
+
+
+def test_ours_is_measured_where_no_peer_is_installed(tmp_path: Path) -> None:
+    """Without programs on PATH the driver names each peer as missing, and loads ours alone beside a busy loop."""
+    small = ["--clients=1,3", "--turns=2", "--seconds=0.2", "--heat=0.2", "--busy=1", "--json"]
+    command = [sys.executable, str(BENCH / "peers.py"), *small, f"--dir={tmp_path}"]
+    bare = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"} | {"PATH": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False, env=bare)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert set(found["peers"]) == {"ours"}
+    assert set(found["missing"]) == {"etcd", "zookeeper", "kafka0", "kafka"}
+    assert [(one["turn"], one["row"]["clients"]) for one in found["rows"]] == [(1, 1), (1, 3), (2, 1), (2, 3)]
+    assert all(one["row"]["commits"] > 0 for one in found["rows"]), found["rows"]
+    for line in found["lines"]:
+        assert line["per_second"]["least"] <= line["per_second"]["median"] <= line["per_second"]["most"]
+        assert line["ratio_of_rates"] == {"median": 1.0, "least": 1.0, "most": 1.0}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_calls_of_an_event_are_counted() -> None:
+    """The order of sets does not change the count, and an event gets no longer."""
+    command = [sys.executable, str(BENCH / "sim.py"), "--calls", "--seeds=2", "--only=core", "--only=replica", "--json"]
+    found = []
+    for seed in ("1", "2"):
+        env = os.environ | {"PYTHONHASHSEED": seed}
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False, env=env)
+        assert done.returncode == 0, done.stderr
+        found.append(json.loads(done.stdout))
+    assert found[0] == found[1]
+    per_event = {one["kind"]: one["per_event"] for one in found[0]}
+    assert set(per_event) == {"core", "replica"}
+    assert 0 < per_event["core"] < 65, per_event
+    assert 0 < per_event["replica"] < 105, per_event

@@ -21,6 +21,7 @@ VAGUE = re.compile(
 OF_OTHERS = re.compile(
     r"allow\.everyone\.if\.no\.acl\.found"  # Kafka's key
     r"|sessions[-_]for[-_]anybody|nobody[-_]needs[-_]a[-_]snapshot"  # names of mutants that users type
+    r"|string\(\"anyone\"\)"  # ZooKeeper's identity of every client
     r"|a batch whose last offset delta is"  # a line of traces, which digests cover
     r"|restart leaders until controller 3, whose log start has moved, leads"  # recorded data
 )

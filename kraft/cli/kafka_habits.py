@@ -125,7 +125,10 @@ def _topics(line: _Line) -> list[str]:
     action = _by_flag(line, "list", "describe", "create", "delete", "grow")
     if line.flag("--alter"):
         action = ["grow"]
-    said = [*action, *line.values("--topic")]
+    topics = line.values("--topic")
+    if topics and not action:
+        action = ["describe"]
+    said = [*action, *topics]
     for name in ("unavailable", "under-replicated", "under-min-isr", "at-min-isr"):
         if line.flag(f"--{name}-partitions"):
             said += ["--only", name]

@@ -15,11 +15,11 @@ from kraft.controller.brokers.broker_registration import (
     unregister_broker,
 )
 from kraft.controller.configs.describe_configs import describe_configs, refuse_describe_configs
-from kraft.controller.configs.incremental_configs import incremental_alter_configs, refusal
+from kraft.controller.configs.incremental_configs import incremental_alter_configs, refuse_incremental_configs
 from kraft.controller.configs.legacy_configs import alter_configs, refuse_alter_configs
 from kraft.controller.configs.quotas import alter_client_quotas, refuse_client_quotas
 from kraft.controller.decision.request_context import RequestContext
-from kraft.controller.decision.result import ControllerResult, Steps
+from kraft.controller.decision.result import ControllerResult, Refusing, Steps
 from kraft.controller.features.controller_registration import refuse_controller, register_controller
 from kraft.controller.features.update_features import refuse_features, update_features
 from kraft.controller.producer_ids import allocate_producer_ids, refuse_producer_ids
@@ -106,7 +106,7 @@ class Write(Struct, frozen=True):
 
     key: ApiKey
     decide: Callable[[RequestContext, Any], ControllerResult | Steps]
-    refuse: Callable[[Any, Error, str | None], Message]
+    refuse: Callable[[Any, Error, str | None], Message | Refusing[Any]]
     is_empty: Callable[[Any], bool] = lambda request: False
 
 
@@ -115,14 +115,14 @@ class Read(Struct, frozen=True):
 
     key: ApiKey
     decide: Callable[[RequestContext, Any], ControllerResult | Steps]
-    refuse: Callable[[Any, Error, str | None], Message]
+    refuse: Callable[[Any, Error, str | None], Message | Refusing[Any]]
 
 
 APIS: Final[dict[type[Message], Write | Read]] = {
     IncrementalAlterConfigsRequest: Write(
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
         incremental_alter_configs,
-        refusal,
+        refuse_incremental_configs,
         lambda request: not request.resources,
     ),
     ControllerRegistrationRequest: Write(

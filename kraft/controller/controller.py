@@ -22,7 +22,15 @@ from kraft.controller.decision.broker_sessions import BrokerSessions
 from kraft.controller.decision.caller import ANONYMOUS, Caller
 from kraft.controller.decision.periodic import NO_OP, Periodic
 from kraft.controller.decision.request_context import AdminSettings, DecisionSettings, RequestContext
-from kraft.controller.decision.result import ApiError, ControllerResult, Steps, VersionedRecord, at_once
+from kraft.controller.decision.result import (
+    ApiError,
+    ControllerResult,
+    Refusing,
+    Steps,
+    VersionedRecord,
+    at_once,
+    refused_with,
+)
 from kraft.controller.decision.topic_configs import TopicDefaults
 from kraft.controller.envelope import Forwarded, open_envelope, refuse_envelope, seal_in_steps
 from kraft.controller.features.controller_registration import Registrar
@@ -255,14 +263,14 @@ class QuorumController:
         try:
             return (yield from self._decide(context, request, leader_id))
         except ApiError as refused:
-            return ControllerResult(response=self._refusal(request, refused))
+            return (yield from refused_with(self._refusal(request, refused)))
 
     def handle_own(self, request: ControllerRegistrationRequest, now_ms: int) -> ControllerResult:
         """Decide on a request of this node to itself while it is active; such a request needs no permission."""
         try:
             return at_once(APIS[type(request)].decide(self._deciding(0, now_ms), request))
         except ApiError as refused:
-            return ControllerResult(response=self._refusal(request, refused))
+            return at_once(refused_with(self._refusal(request, refused)))
 
     def denial(self, key: ApiKey, caller: Caller) -> ApiError | None:
         """The error if the caller may not use an API that is decided elsewhere, chiefly an API of the quorum."""
@@ -296,7 +304,7 @@ class QuorumController:
         except ApiError as refused:
             if refused.error == Error.NOT_CONTROLLER:
                 return ControllerResult(response=refuse_envelope(Error.NOT_CONTROLLER))
-            result = ControllerResult(response=self._refusal(forwarded.message, refused))
+            result = yield from refused_with(self._refusal(forwarded.message, refused))
         assert result.response is not None, forwarded
         return structs.replace(result, response=(yield from seal_in_steps(forwarded, result.response)))
 
@@ -373,21 +381,22 @@ class QuorumController:
         )
         return ControllerResult(response=response)
 
-    def not_controller(self, request: Message, leader_id: int) -> Message:
+    def not_controller(self, request: Message, leader_id: int) -> Refusing[Message]:
         """The response to a write that this node cannot decide on, or with records that may be lost."""
         return self._refusal(request, _not_controller(leader_id))
 
-    def failure(self, request: Message, error: Error, text: str) -> Message:
+    def failure(self, request: Message, error: Error, text: str) -> Refusing[Message]:
         """The response to a write that fails as a whole."""
         return self._refusal(request, ApiError(error, text))
 
     @staticmethod
-    def _refusal(request: Message, refused: ApiError) -> Message:
+    def _refusal(request: Message, refused: ApiError) -> Refusing[Message]:
         if isinstance(request, EnvelopeRequest):
             return refuse_envelope(refused.error)
         if isinstance(request, DescribeClusterRequest):
             return refuse_describe_cluster(request, refused.error, refused.text)
-        return APIS[type(request)].refuse(request, refused.error, refused.text)
+        refusal = APIS[type(request)].refuse(request, refused.error, refused.text)
+        return refusal if isinstance(refusal, Message) else (yield from refusal)
 
     # Time
 

@@ -64,8 +64,8 @@ def open_node(
 ) -> AbstractAsyncContextManager[Any]:
     """Run a node for the duration of an `async with` block (Kafka: `KafkaRaftClient` as a library).
 
-    The node reads its directory before the block begins: the newest snapshot and the log after it, in some 0.1 s per
-    megabyte. No other task runs meanwhile (decision 0031).
+    The node reads its directory before the block begins: the log, and the newest snapshot. This takes turns with other
+    tasks. Only `StateMachine.restore`, with the content of the snapshot, is one turn (decision 0037).
 
     At the end of the block the node shuts down gracefully, within five seconds. If the block is cancelled or fails, the
     node stops at once. An error of the node cancels the block and leaves it.

@@ -21,6 +21,7 @@ from kraft.node.logging import NodeLog
 from kraft.node.node import Node, NodeParts
 from kraft.node.options import listeners_of, needs_own_name, replica_options
 from kraft.node.state_machine_node import StateMachineNode
+from kraft.node.turns import start_in_turns
 from kraft.replica.hosts.broker_host import host_broker
 from kraft.replica.hosts.controller_host import host_controller
 from kraft.replica.hosts.state_machine_host import StateMachineHost
@@ -63,20 +64,22 @@ async def run_node(
     inbound = Inbound(inbox, transport, log, limit=UNANSWERED_REQUESTS)
     with one_cause():
         async with trio.open_nursery() as network:
-            # First, so that the transport closes its sockets in any case. It delivers nothing before a checkpoint.
+            # First, so that the transport closes its sockets in any case. Requests that arrive during the start wait in
+            # the inbox.
             await network.start(partial(transport.run, inbound.deliver, batch_delivered=inbox.batch_delivered))
             endpoints = tuple(transport.listen(listener) for listener in listeners_of(config))
             if isinstance(transport, TcpTransport):
                 _warn_of_exposure(config, log)
             broker = broker_options(config, disk) if config.is_broker else None
             options = replica_options(config, endpoints, inline_flush=inline_flush, broker=broker, own_name=own_name)
-            replica, outputs = Replica.open(
+            opening = Replica.opening(
                 options=options,
                 disk=disk,
                 rng=rng,
                 application=application or (host_broker if config.is_broker else host_controller),
                 now_ms=clock.now_ms(),
             )
+            replica, outputs = await start_in_turns(opening, log)
             for finding in replica.log.recovered:
                 log.write("recovered", {"what": repr(finding)}, logging.WARNING)
             parts = NodeParts(

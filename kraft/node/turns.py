@@ -6,7 +6,8 @@ taken, so that a leader with a turn of seconds loses its leadership.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import closing
 from typing import Any, Final, TypeVar
 
 import trio
@@ -21,6 +22,8 @@ BOUND_MS: Final = 50
 """The node logs turns that take longer."""
 ROOM_S: Final = 0.02
 """A turn that has taken so long handles no further event, so that other tasks run."""
+START_ROOM_S: Final = 0.01
+"""A turn of a start that has taken so long begins no further step. One step takes up to some 20 ms."""
 _S: Final = 1000
 
 
@@ -91,6 +94,28 @@ class Turns:
                     self._own = (what, took_s)
 
         return call
+
+
+async def start_in_turns(steps: Generator[None, None, R], node_log: NodeLog) -> R:
+    """Run the steps of a start to their end, and let other tasks run after every 10 ms. Closes the generator if this
+    is cancelled. A step of more than 50 ms is logged: only the `restore` of a state machine is expected to take longer.
+    """
+    with closing(steps):
+        turn_s = step_s = trio.current_time()
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                result: R = done.value
+                return result
+            now_s = trio.current_time()
+            took_ms = _S * (now_s - step_s)
+            if took_ms > BOUND_MS:
+                node_log.warn("long-turn", {"ms": round(took_ms), "bound_ms": BOUND_MS, "turn_of": "start"})
+            if now_s - turn_s >= START_ROOM_S:
+                await trio.lowlevel.checkpoint()
+                turn_s = now_s = trio.current_time()
+            step_s = now_s
 
 
 def _kind(event: Input | None) -> str:

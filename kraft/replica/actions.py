@@ -63,7 +63,7 @@ class Actions:
             case Returned() | Noted():
                 self._outbox.outputs.append(action)
             case RefuseSubmit():
-                self._proposals.refuse(self._effects, ForSubmit(action.submit_id), action.error)
+                self._proposals.refuse(self._effects, ForSubmit(action.submit_id), action.error, now_ms)
             case _:
                 assert_never(action)
 

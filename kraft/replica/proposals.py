@@ -68,18 +68,18 @@ class Proposals:
         is_stopping = self.finish_by_ms < NEVER_MS
         if not self.is_open or (is_stopping and waiting is not None):
             # The proposals may have been open when the application decided, earlier in this step.
-            self.refuse(host, waiting, Error.NOT_LEADER_OR_FOLLOWER)
+            self.refuse(host, waiting, Error.NOT_LEADER_OR_FOLLOWER, now_ms)
             return
         if waiting is not None and proposal.units and self._is_backlog_full(core):
-            self.refuse(host, waiting, Error.REQUEST_TIMED_OUT)
+            self.refuse(host, waiting, Error.REQUEST_TIMED_OUT, now_ms)
             return
         obstacle = None if proposal.quorum_level is None else self._take_level(host, proposal.quorum_level, now_ms)
         if obstacle is not None:
-            self.refuse(host, waiting, Error.INVALID_UPDATE_VERSION, text=obstacle)
+            self.refuse(host, waiting, Error.INVALID_UPDATE_VERSION, now_ms, text=obstacle)
             return
         if not self.is_open:
             # The leader resigned when the core wrote the level.
-            self.refuse(host, waiting, Error.NOT_LEADER_OR_FOLLOWER, is_uncertain=True)
+            self.refuse(host, waiting, Error.NOT_LEADER_OR_FOLLOWER, now_ms, is_uncertain=True)
             return
         first_offset: int | None = None
         last_offset = NO_OFFSET
@@ -90,7 +90,7 @@ class Proposals:
                 if waiting is None:
                     told = PeerFault(core.local.id, f"its own records cannot be written: {error.name}")
                     host.outbox.outputs.append(Trace(told))
-                self.refuse(host, waiting, error, is_uncertain=first_offset is not None)
+                self.refuse(host, waiting, error, now_ms, is_uncertain=first_offset is not None)
                 return
             if first_offset is None:
                 first_offset = base_offset
@@ -149,7 +149,7 @@ class Proposals:
             if is_committed:
                 host.outbox.outputs.append(success(held, host.core.leader))
             else:
-                self.refuse(host, held.waiting, Error.NOT_LEADER_OR_FOLLOWER, is_uncertain=True)
+                self.refuse(host, held.waiting, Error.NOT_LEADER_OR_FOLLOWER, now_ms, is_uncertain=True)
         if self._abandoned or self._deferred.is_due(host.core.log.high_watermark):
             self.deadline_ms = now_ms + NEXT_TURN_MS
 
@@ -186,15 +186,18 @@ class Proposals:
         host: ProposalHost,
         waiting: ForRequest | ForSubmit | None,
         error: Error,
+        now_ms: int,
         *,
         is_uncertain: bool = False,
         text: str | None = None,
     ) -> None:
-        """Answer the waiting request, if there is one."""
+        """Answer the waiting request, if there is one. The application makes a long answer in turns of its own."""
         leader = host.core.leader
         match waiting:
-            case ForRequest(request_id=request_id, request=request):
-                host.outbox.outputs.append(Answer(request_id, host.application.refusal(request, error, leader, text)))
+            case ForRequest():
+                answer = host.application.refuse(waiting, error, leader, now_ms, text)
+                if answer is not None:
+                    host.outbox.outputs.append(Answer(answer.request_id, answer.response))
             case ForSubmit(submit_id=submit_id):
                 done = SubmitDone(submit_id=submit_id, error=error, is_uncertain=is_uncertain, leader=leader)
                 host.outbox.outputs.append(done)

@@ -7,6 +7,7 @@ what the core wants, `actions` what the application wants.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from random import Random
 from typing import Final, assert_never
 
@@ -55,6 +56,7 @@ from kraft.replica.snapshot_schedule import SnapshotSchedule
 from kraft.replica.storage.storage import Storage
 from metadata_log.disk import Disk
 from metadata_log.log.log import MetadataLog
+from metadata_log.serde.codec import finished
 from metadata_log.types import NEVER_MS
 from transport.protocol.apis import ApiKey
 from transport.protocol.messages import ApiVersionsRequest
@@ -117,7 +119,17 @@ class Replica:
 
         Raises `MetadataLogError` where a file or the directory is not as it should be, `OSError` where the disk fails.
         """
-        storage = Storage.open(disk, options, rng, now_ms)
+        return finished(cls.opening(options=options, disk=disk, rng=rng, application=application, now_ms=now_ms))
+
+    @classmethod
+    def opening(
+        cls, *, options: ReplicaOptions, disk: Disk, rng: Random, application: ApplicationFactory, now_ms: int
+    ) -> Generator[None, None, tuple[Replica, list[Output]]]:
+        """As `open`, in steps of some milliseconds. No other code uses the directory between two steps.
+
+        A generator that is closed before its end closes the files and releases the directory.
+        """
+        storage = yield from Storage.opening(disk, options, rng, now_ms)
         try:
             core = RaftCore(
                 config=options.quorum,
@@ -135,16 +147,19 @@ class Replica:
             if snapshots and snapshots[-1].offset > 0:
                 with storage.naming_snapshot(snapshots[-1]):
                     commits.load_snapshot(snapshots[-1])
-                    # No other task waits for this node yet, so the snapshot needs no turns.
                     while hosted.is_applying:
+                        yield None
                         hosted.apply_more()
                 commits.applied_offset = commits.applier.next_offset
             if hosted.reads_batches:
-                storage.check_records(hosted.check)
+                yield from storage.checking_records(hosted.check)
             replica._effects.carry_out(core.begin(now_ms), now_ms)
             replica._follow_up(now_ms)
             outputs, replica._outbox.outputs = replica._outbox.outputs, []
             return replica, outputs
+        except GeneratorExit:
+            storage.close()
+            raise
         except BaseException:
             storage.abandon()
             raise

@@ -8,7 +8,7 @@ have a torn write. Any other damage is an error (`torn_write`), and nothing is c
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import Final
 
 from msgspec import Struct
@@ -22,11 +22,16 @@ from metadata_log.log.segment import INDEX_SUFFIXES, MAX_RELATIVE_OFFSET, SUFFIX
 from metadata_log.log.snapshot import list_snapshots
 from metadata_log.log.torn_write import refuse_damage
 from metadata_log.records.batch import Record, RecordBatch, read_batch, scan
+from metadata_log.serde.codec import finished
 from metadata_log.types import OffsetAndEpoch
 
 DEFAULT_SEGMENT_BYTES: Final = 1 << 30
 DEFAULT_SEGMENT_MS: Final = 7 * 24 * 3600 * 1000
 DEFAULT_INDEX_INTERVAL_BYTES: Final = 4096
+_BYTES_PER_STEP: Final = 1 << 20
+"""The bytes of the log that the recovery checks in one step."""
+_BYTES_PER_BATCH: Final = 4096
+"""The bytes that take about as long to check as the header of a batch."""
 TAIL_BYTES: Final = 4 << 20
 """How many bytes at the end of the log stay in memory for fetching followers."""
 
@@ -126,6 +131,27 @@ class MetadataLog:
             UnsupportedVersion: A batch of a newer format. Nothing was changed.
             OSError: The disk failed.
         """
+        return finished(
+            cls.opening(
+                disk,
+                directory,
+                segment_bytes=segment_bytes,
+                segment_ms=segment_ms,
+                index_interval_bytes=index_interval_bytes,
+            )
+        )
+
+    @classmethod
+    def opening(
+        cls,
+        disk: Disk,
+        directory: str,
+        *,
+        segment_bytes: int = DEFAULT_SEGMENT_BYTES,
+        segment_ms: int = DEFAULT_SEGMENT_MS,
+        index_interval_bytes: int = DEFAULT_INDEX_INTERVAL_BYTES,
+    ) -> Generator[None, None, MetadataLog]:
+        """As `open`, in steps of some milliseconds. A generator that is closed before its end closes the files."""
         log = cls(
             disk,
             directory,
@@ -134,7 +160,7 @@ class MetadataLog:
             index_interval_bytes=index_interval_bytes,
         )
         try:
-            _recover(log)
+            yield from _recover(log)
         except BaseException:
             for segment in log._segments:
                 segment.file.close()
@@ -424,7 +450,7 @@ class MetadataLog:
                 file.close()
 
 
-def _recover(log: MetadataLog) -> None:
+def _recover(log: MetadataLog) -> Generator[None, None, None]:
     """Read everything in the directory (Kafka: `LogLoader`, which recovers a metadata log at every start)."""
     disk, directory = log._disk, log.directory
     make_directory(disk, directory)
@@ -439,7 +465,7 @@ def _recover(log: MetadataLog) -> None:
         # The page cache may still hold data that an earlier write failed to bring to disk.
         segment.file.fsync()
         segment.file.drop_cache()
-        log.epochs, damage = _read_segment(segment, before, log.epochs, control)
+        log.epochs, damage = yield from _read_segment(segment, before, log.epochs, control)
         if damage is not None:
             break
     log.control_batches = tuple(control)
@@ -453,6 +479,7 @@ def _recover(log: MetadataLog) -> None:
     findings += _sweep(disk, directory, names, bases)
     if not log._segments:
         log._segments.append(log._new_segment(0))
+    yield None
     _settle(log, findings)
 
 
@@ -472,8 +499,8 @@ def _sweep(disk: Disk, directory: str, names: list[str], bases: list[int]) -> li
 
 def _read_segment(
     segment: Segment, before: Segment | None, epochs: EpochHistory, control: list[RecordBatch]
-) -> tuple[EpochHistory, CorruptBatch | UnsupportedVersion | None]:
-    """Check the batches of a segment up to the first damaged one, and collect its control batches.
+) -> Generator[None, None, tuple[EpochHistory, CorruptBatch | UnsupportedVersion | None]]:
+    """Check the batches of a segment up to the first damaged one, and collect its control batches, in steps.
 
     Returns the epochs so far, and the damage.
     """
@@ -484,8 +511,13 @@ def _read_segment(
             where=path,
             hint=f"A segment file is missing. {REMEDY}",
         )
+    left = _BYTES_PER_STEP
     try:
         for batch in scan_file(segment.file):
+            left -= batch.size_bytes + _BYTES_PER_BATCH
+            if left <= 0:
+                left = _BYTES_PER_STEP
+                yield None
             _check_order(batch, segment.end_offset, epochs.last_epoch, path)
             epochs = epochs.assign(batch.epoch, batch.base_offset)
             segment.note(batch)

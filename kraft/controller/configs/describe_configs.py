@@ -13,7 +13,7 @@ from kraft.config.topic_synonyms import TOPIC_SYNONYMS, inherited
 from kraft.controller.configs.group_config_keys import GROUP_KEYS
 from kraft.controller.configs.topic_config_keys import TOPIC_KEYS, TopicKey
 from kraft.controller.decision.request_context import RequestContext
-from kraft.controller.decision.result import ApiError, ControllerResult, Steps
+from kraft.controller.decision.result import ApiError, ControllerResult, Refusing, Steps, made_of
 from kraft.controller.decision.topic_names import check_name
 from metadata_log.image import ResourceType
 from metadata_log.image.persistent_map import in_key_order
@@ -85,17 +85,17 @@ def describe_configs(context: RequestContext, request: DescribeConfigsRequest) -
 
 def refuse_describe_configs(
     request: DescribeConfigsRequest, error: Error, text: str | None = None
-) -> DescribeConfigsResponse:
+) -> Refusing[DescribeConfigsResponse]:
     """The response with the same error for each resource."""
-    results = [
-        DescribeConfigsResult(
+    results = yield from made_of(
+        request.resources,
+        lambda resource: DescribeConfigsResult(
             error_code=error,
             error_message=text,
             resource_type=resource.resource_type,
             resource_name=resource.resource_name,
-        )
-        for resource in request.resources
-    ]
+        ),
+    )
     return DescribeConfigsResponse(results=results)
 
 

@@ -13,7 +13,16 @@ from typing import Final
 from kraft.controller.configs import client_metrics, group_config_keys, topic_config_keys
 from kraft.controller.configs.whole_numbers import whole_number
 from kraft.controller.decision.request_context import RequestContext
-from kraft.controller.decision.result import RECORDS_PER_OPERATION, ApiError, ControllerResult, Steps, VersionedRecord
+from kraft.controller.decision.result import (
+    RECORDS_PER_OPERATION,
+    ApiError,
+    ControllerResult,
+    Refusing,
+    Steps,
+    VersionedRecord,
+    made_of,
+    refused_with,
+)
 from kraft.controller.decision.topic_configs import MIN_ISR
 from kraft.controller.decision.topic_names import check_name
 from kraft.controller.features.supported_features import ELIGIBLE_LEADER_REPLICAS
@@ -62,31 +71,26 @@ def incremental_alter_configs(context: RequestContext, request: IncrementalAlter
         # The records that end an eligibility follow the changes of all resources.
         records.sort(key=lambda one: type(one.record) is ClearElrRecord)
     if len(records) > RECORDS_PER_OPERATION:
-        return refuse(request, Error.POLICY_VIOLATION, f"Too many records: {len(records)}")
+        text = f"Too many records: {len(records)}"
+        return (yield from refused_with(refuse_incremental_configs(request, Error.POLICY_VIOLATION, text)))
     response = IncrementalAlterConfigsResponse(responses=answers)
     return ControllerResult(() if request.validate_only else tuple(records), response)
 
 
-def refuse(request: IncrementalAlterConfigsRequest, error: Error, text: str) -> ControllerResult:
-    """The result with the same error for each resource of a request."""
-    return ControllerResult(response=refusal(request, error, text))
-
-
-def refusal(
+def refuse_incremental_configs(
     request: IncrementalAlterConfigsRequest, error: Error, text: str | None = None
-) -> IncrementalAlterConfigsResponse:
+) -> Refusing[IncrementalAlterConfigsResponse]:
     """The response that refuses each resource of a request; the response has no error field of its own."""
-    return IncrementalAlterConfigsResponse(
-        responses=[
-            AlterConfigsResourceResponse(
-                error_code=error,
-                error_message=text,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-            for resource in request.resources
-        ]
+    responses = yield from made_of(
+        request.resources,
+        lambda resource: AlterConfigsResourceResponse(
+            error_code=error,
+            error_message=text,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        ),
     )
+    return IncrementalAlterConfigsResponse(responses=responses)
 
 
 def _duplicates(resources: list[AlterConfigsResource]) -> frozenset[Resource]:

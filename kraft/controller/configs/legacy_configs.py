@@ -7,7 +7,15 @@ from collections import Counter
 from kraft.controller.configs import client_metrics
 from kraft.controller.configs.incremental_configs import DELETE, SET, alter
 from kraft.controller.decision.request_context import RequestContext
-from kraft.controller.decision.result import RECORDS_PER_OPERATION, ApiError, ControllerResult, Steps, VersionedRecord
+from kraft.controller.decision.result import (
+    RECORDS_PER_OPERATION,
+    ApiError,
+    ControllerResult,
+    Refusing,
+    Steps,
+    VersionedRecord,
+    made_of,
+)
 from metadata_log.image import Resource, ResourceType
 from metadata_log.records.metadata import ClearElrRecord
 from transport.protocol.errors import Error
@@ -44,10 +52,13 @@ def alter_configs(context: RequestContext, request: AlterConfigsRequest) -> Step
     return ControllerResult(() if request.validate_only else tuple(records), AlterConfigsResponse(responses=answers))
 
 
-def refuse_alter_configs(request: AlterConfigsRequest, error: Error, text: str | None = None) -> AlterConfigsResponse:
+def refuse_alter_configs(
+    request: AlterConfigsRequest, error: Error, text: str | None = None
+) -> Refusing[AlterConfigsResponse]:
     """The response with the same error for each resource."""
     refused = ApiError(error, text)
-    return AlterConfigsResponse(responses=[_answer(_key(resource), refused) for resource in request.resources])
+    responses = yield from made_of(request.resources, lambda resource: _answer(_key(resource), refused))
+    return AlterConfigsResponse(responses=responses)
 
 
 def _key(resource: AlterConfigsResource) -> Resource:

@@ -8,7 +8,15 @@ from math import isnan
 from typing import Final
 
 from kraft.controller.decision.request_context import RequestContext
-from kraft.controller.decision.result import RECORDS_PER_OPERATION, ApiError, ControllerResult, Steps, VersionedRecord
+from kraft.controller.decision.result import (
+    RECORDS_PER_OPERATION,
+    ApiError,
+    ControllerResult,
+    Refusing,
+    Steps,
+    VersionedRecord,
+    made_of,
+)
 from metadata_log.image import MetadataImage
 from metadata_log.image.quotas import NO_QUOTAS
 from metadata_log.records.metadata import ClientQuotaRecord, EntityData
@@ -66,15 +74,15 @@ def alter_client_quotas(context: RequestContext, request: AlterClientQuotasReque
 
 def refuse_client_quotas(
     request: AlterClientQuotasRequest, error: Error, text: str | None = None
-) -> AlterClientQuotasResponse:
+) -> Refusing[AlterClientQuotasResponse]:
     """The response with the same error for each entity."""
     # For an unauthorized caller, too, Kafka's response has no more than this.
     refused = ApiError(error, error.message if error == Error.CLUSTER_AUTHORIZATION_FAILED else text)
-    return AlterClientQuotasResponse(
-        entries=[
-            _answer({part.entity_type: part.entity_name for part in entry.entity}, refused) for entry in request.entries
-        ]
+    entries = yield from made_of(
+        request.entries,
+        lambda entry: _answer({part.entity_type: part.entity_name for part in entry.entity}, refused),
     )
+    return AlterClientQuotasResponse(entries=entries)
 
 
 def _answer(wanted: Wanted, error: ApiError | None) -> AlterClientQuotasResponseEntryData:

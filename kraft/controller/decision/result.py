@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Final, TypeVar
 
 from msgspec import Struct, structs
@@ -13,6 +13,8 @@ from metadata_log.serde import Message
 from transport.protocol.errors import Error
 
 T = TypeVar("T")
+R = TypeVar("R")
+M = TypeVar("M", bound=Message)
 
 RECORDS_PER_OPERATION: Final = 10_000
 """A request that needs more records than this is refused as a whole (`MAX_RECORDS_PER_USER_OP`)."""
@@ -20,6 +22,8 @@ TOO_MANY_RECORDS: Final = "Unable to perform excessively large batch operation."
 """The message for such a request (`EventHandlerExceptionInfo`)."""
 CHEAP_PER_STEP: Final = 16
 """The number of partitions that a step examines. A step that changes one partition takes about as long."""
+ITEMS_PER_STEP: Final = 64
+"""The number of entries of a response that a step makes, where each repeats a name or a number of the request."""
 
 
 LONGEST_TEXT_BYTES: Final = 32_767
@@ -72,6 +76,25 @@ The yielded records precede those of the result. They are written as they come, 
 (`MAX_RECORDS_PER_BATCH`). A decision that yields records raises `ApiError` only before the first record, and its result
 is not atomic. A decision changes broker sessions only after its last step.
 """
+
+
+Refusing = Generator[None, None, M]
+"""The steps in which the response to a request that fails as a whole is made, with an entry for each item."""
+
+
+def made_of(things: Iterable[T], make: Callable[[T], R]) -> Generator[None, None, list[R]]:
+    """One entry of a response for each of the things, some in a step."""
+    made: list[R] = []
+    for number, thing in enumerate(things, 1):
+        made.append(make(thing))
+        if number % ITEMS_PER_STEP == 0:
+            yield None
+    return made
+
+
+def refused_with(refusing: Refusing[Message]) -> Steps:
+    """A decision that is a refusal."""
+    return ControllerResult(response=(yield from refusing))
 
 
 def found(records: Iterable[VersionedRecord | None]) -> list[VersionedRecord]:

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
 from kraft.controller.decision.request_context import RequestContext
-from kraft.controller.decision.result import RECORDS_PER_OPERATION, ApiError, ControllerResult, VersionedRecord
+from kraft.controller.decision.result import (
+    RECORDS_PER_OPERATION,
+    ApiError,
+    ControllerResult,
+    Refusing,
+    Steps,
+    VersionedRecord,
+    made_of,
+)
 from metadata_log.image import MetadataImage
-from metadata_log.image.persistent_map import in_key_order
+from metadata_log.image.persistent_map import Map, in_key_order, in_key_order_by_runs
+from metadata_log.image.scram import ScramCredential
 from metadata_log.records.metadata import RemoveUserScramCredentialRecord, UserScramCredentialRecord
 from metadata_log.records.scram import ITERATIONS, MECHANISMS, SCRAM_SINCE, derived_keys
 from metadata_log.serde import Message
@@ -31,7 +41,7 @@ from transport.protocol.messages.describe_user_scram_credentials import (
 _TWICE: Final = "A user credential cannot be altered twice in the same request"
 
 
-def alter_scram_credentials(context: RequestContext, request: AlterUserScramCredentialsRequest) -> ControllerResult:
+def alter_scram_credentials(context: RequestContext, request: AlterUserScramCredentialsRequest) -> Steps:
     """Validate each user separately; a user may occur once. Deletions precede upsertions."""
     level = context.image.features.metadata_version or 0
     if level < SCRAM_SINCE:
@@ -43,6 +53,7 @@ def alter_scram_credentials(context: RequestContext, request: AlterUserScramCred
         *((one.name, partial(_credential, one)) for one in request.upsertions),
     ]
     for user, decide in changes:
+        yield None
         if user in errors:
             # The response has the first error of each user.
             errors[user] = errors[user] or ApiError(Error.DUPLICATE_RESOURCE, _TWICE)
@@ -55,16 +66,18 @@ def alter_scram_credentials(context: RequestContext, request: AlterUserScramCred
     accepted = tuple(VersionedRecord(record) for user, record in records.items() if errors[user] is None)
     if len(accepted) > RECORDS_PER_OPERATION:
         raise ApiError(Error.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
-    results = [_result(user, error) for user, error in errors.items()]
+    results = yield from made_of(errors.items(), lambda one: _result(*one))
     return ControllerResult(accepted, AlterUserScramCredentialsResponse(results=results))
 
 
 def refuse_scram_credentials(
     request: AlterUserScramCredentialsRequest, error: Error, text: str | None = None
-) -> AlterUserScramCredentialsResponse:
+) -> Refusing[AlterUserScramCredentialsResponse]:
     """The response with the same error for each user."""
+    refused = ApiError(error, text)
     users = dict.fromkeys([one.name for one in request.deletions] + [one.name for one in request.upsertions])
-    return AlterUserScramCredentialsResponse(results=[_result(user, ApiError(error, text)) for user in users])
+    results = yield from made_of(users, lambda user: _result(user, refused))
+    return AlterUserScramCredentialsResponse(results=results)
 
 
 def refuse_describe_scram(
@@ -74,19 +87,19 @@ def refuse_describe_scram(
     return DescribeUserScramCredentialsResponse(error_code=error, error_message=text)
 
 
-def describe_scram_credentials(
-    context: RequestContext, request: DescribeUserScramCredentialsRequest
-) -> ControllerResult:
+def describe_scram_credentials(context: RequestContext, request: DescribeUserScramCredentialsRequest) -> Steps:
     """The mechanisms and iterations of the named users; of all users if the list is null or empty.
 
     Kafka's controllers do not serve this request. This response equals that of Kafka's brokers.
     """
     by_user = context.committed.scram.by_user
-    named = [user.name for user in request.users or ()]
-    users = dict.fromkeys(named) if named else [user for user, _ in in_key_order(by_user)]
+    named = Counter(user.name for user in request.users or ())
     results = []
-    for user in users:
-        if named.count(user) > 1:
+    for user in named or _users(by_user):
+        yield None
+        if user is None:
+            continue
+        if named[user] > 1:
             text = f"Cannot describe SCRAM credentials for the same user twice in a single request: {user}"
             results.append(_undescribed(user, Error.DUPLICATE_RESOURCE, text))
         elif user not in by_user:
@@ -99,6 +112,12 @@ def describe_scram_credentials(
             ]
             results.append(DescribeUserScramCredentialsResult(user=user, credential_infos=infos))
     return ControllerResult(response=DescribeUserScramCredentialsResponse(results=results))
+
+
+def _users(by_user: Map[str, Map[int, ScramCredential]]) -> Iterator[str | None]:
+    """All users in their order, with a None now and then."""
+    for entry in in_key_order_by_runs(by_user):
+        yield None if entry is None else entry[0]
 
 
 def _undescribed(user: str, error: Error, text: str) -> DescribeUserScramCredentialsResult:

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from kraft.controller.decision.request_context import RequestContext
-from kraft.controller.decision.result import RECORDS_PER_OPERATION, ApiError, ControllerResult, Steps, VersionedRecord
+from kraft.controller.decision.result import (
+    RECORDS_PER_OPERATION,
+    ApiError,
+    ControllerResult,
+    Refusing,
+    Steps,
+    VersionedRecord,
+    made_of,
+    now_and_then,
+)
 from kraft.controller.decision.topic_configs import unclean_election
 from kraft.controller.topics.leader_selection import Election
 from kraft.controller.topics.partition_change import Target
@@ -65,41 +74,49 @@ def alter_reassignments(context: RequestContext, request: AlterPartitionReassign
 
 def refuse_alter_reassignments(
     request: AlterPartitionReassignmentsRequest, error: Error, text: str | None = None
-) -> AlterPartitionReassignmentsResponse:
+) -> Refusing[AlterPartitionReassignmentsResponse]:
     """The response to a request that fails as a whole, with the error for each partition."""
     text = text or error.message
-    topics = [
-        ReassignableTopicResponse(
-            name=topic.name,
-            partitions=[
-                ReassignablePartitionResponse(partition_index=one.partition_index, error_code=error, error_message=text)
-                for one in topic.partitions
-            ],
+    topics = []
+    for topic in request.topics:
+        yield None
+        partitions = yield from made_of(
+            topic.partitions,
+            lambda one: ReassignablePartitionResponse(
+                partition_index=one.partition_index, error_code=error, error_message=text
+            ),
         )
-        for topic in request.topics
-    ]
+        topics.append(ReassignableTopicResponse(name=topic.name, partitions=partitions))
     return AlterPartitionReassignmentsResponse(error_code=error, error_message=text, responses=topics)
 
 
 def refuse_list_reassignments(
     request: ListPartitionReassignmentsRequest, error: Error, text: str | None = None
-) -> ListPartitionReassignmentsResponse:
-    """The response with an error and without partitions."""
-    topics = [
-        OngoingTopicReassignment(
-            name=topic.name,
-            partitions=[OngoingPartitionReassignment(partition_index=number) for number in topic.partition_indexes],
+) -> Refusing[ListPartitionReassignmentsResponse]:
+    """The response with an error and with the named partitions, without replicas."""
+    # One list for all entries: to free three lists of each takes 0.1 s where a request names 960,000 partitions.
+    none: list[int] = []
+    topics = []
+    for topic in request.topics or ():
+        yield None
+        partitions = yield from made_of(
+            topic.partition_indexes,
+            lambda number: OngoingPartitionReassignment(
+                partition_index=number, replicas=none, adding_replicas=none, removing_replicas=none
+            ),
         )
-        for topic in request.topics or ()
-    ]
+        topics.append(OngoingTopicReassignment(name=topic.name, partitions=partitions))
     return ListPartitionReassignmentsResponse(error_code=error, error_message=text, topics=topics)
 
 
 def list_reassignments(image: MetadataImage, request: ListPartitionReassignmentsRequest) -> Steps:
     """The reassignments in progress, of the requested partitions or of all; idle and unknown partitions are omitted."""
     found: dict[str, list[OngoingPartitionReassignment]] = {}
-    for name, number, partition in _under_way(image, request):
+    for one in _under_way(image, request):
         yield None
+        if one is None:
+            continue
+        name, number, partition = one
         found.setdefault(name, []).append(
             OngoingPartitionReassignment(
                 partition_index=number,
@@ -114,7 +131,8 @@ def list_reassignments(image: MetadataImage, request: ListPartitionReassignments
 
 def _under_way(
     image: MetadataImage, request: ListPartitionReassignmentsRequest
-) -> Iterable[tuple[str, int, Partition]]:
+) -> Iterator[tuple[str, int, Partition] | None]:
+    """The partitions that are reassigned, with None where work may pause."""
     if request.topics is None:
         for topic_id, number, partition in reassigning(image.topics):
             yield image.topics.by_id[topic_id].name, number, partition
@@ -122,9 +140,11 @@ def _under_way(
     for asked in request.topics:
         if asked.name in image.topics:
             partitions = image.topics[asked.name].partitions
-            for number in asked.partition_indexes:
-                if number in range(len(partitions)) and partitions[number].is_reassigning:
-                    yield asked.name, number, partitions[number]
+            for wanted in now_and_then(asked.partition_indexes):
+                if wanted is None:
+                    yield None
+                elif wanted in range(len(partitions)) and partitions[wanted].is_reassigning:
+                    yield asked.name, wanted, partitions[wanted]
 
 
 def _alter(

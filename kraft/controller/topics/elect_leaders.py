@@ -9,7 +9,15 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Final
 
 from kraft.controller.decision.request_context import RequestContext
-from kraft.controller.decision.result import ApiError, ControllerResult, Steps, VersionedRecord, now_and_then
+from kraft.controller.decision.result import (
+    ApiError,
+    ControllerResult,
+    Refusing,
+    Steps,
+    VersionedRecord,
+    made_of,
+    now_and_then,
+)
 from kraft.controller.decision.topic_configs import unclean_election
 from kraft.controller.topics.leader_selection import Election
 from kraft.controller.topics.partition_change import UNCHANGED, Rules, partition_change
@@ -68,21 +76,20 @@ def elect(context: RequestContext, request: ElectLeadersRequest) -> Steps:
     return ControllerResult((), ElectLeadersResponse(replica_election_results=results), is_atomic=False)
 
 
-def refuse_elections(request: ElectLeadersRequest, error: Error, text: str | None = None) -> ElectLeadersResponse:
+def refuse_elections(
+    request: ElectLeadersRequest, error: Error, text: str | None = None
+) -> Refusing[ElectLeadersResponse]:
     """The response to a request that fails as a whole: the same error for each named partition."""
-    return ElectLeadersResponse(
-        error_code=error,
-        replica_election_results=[
-            ReplicaElectionResult(
-                topic=asked.topic,
-                partition_result=[
-                    PartitionResult(partition_id=number, error_code=error, error_message=text or error.message)
-                    for number in asked.partitions
-                ],
-            )
-            for asked in request.topic_partitions or []
-        ],
-    )
+    text = text or error.message
+    results = []
+    for asked in request.topic_partitions or ():
+        yield None
+        outcomes = yield from made_of(
+            asked.partitions,
+            lambda number: PartitionResult(partition_id=number, error_code=error, error_message=text),
+        )
+        results.append(ReplicaElectionResult(topic=asked.topic, partition_result=outcomes))
+    return ElectLeadersResponse(error_code=error, replica_election_results=results)
 
 
 def balance(context: RequestContext, members: Iterable[Member | None], allowed_percentage: int = 0) -> Steps:

@@ -18,9 +18,11 @@ from kraft.controller.decision.result import (
     TOO_MANY_RECORDS,
     ApiError,
     ControllerResult,
+    Refusing,
     Steps,
     VersionedRecord,
     gather,
+    made_of,
     now_and_then,
 )
 from kraft.controller.decision.topic_names import check_name
@@ -98,14 +100,15 @@ def create_topics(context: RequestContext, request: CreateTopicsRequest) -> Step
     return ControllerResult(() if request.validate_only else tuple(records), CreateTopicsResponse(topics=results))
 
 
-def refuse_create_topics(request: CreateTopicsRequest, error: Error, text: str | None = None) -> CreateTopicsResponse:
+def refuse_create_topics(
+    request: CreateTopicsRequest, error: Error, text: str | None = None
+) -> Refusing[CreateTopicsResponse]:
     """The response to a request that fails as a whole: the same error for each topic."""
-    return CreateTopicsResponse(
-        topics=[
-            CreatableTopicResult(name=topic.name, error_code=error, error_message=text or error.message)
-            for topic in request.topics
-        ]
+    text = text or error.message
+    results = yield from made_of(
+        request.topics, lambda topic: CreatableTopicResult(name=topic.name, error_code=error, error_message=text)
     )
+    return CreateTopicsResponse(topics=results)
 
 
 def _partition_count(context: RequestContext, topic: CreatableTopic) -> int:
@@ -329,14 +332,13 @@ def create_partitions(context: RequestContext, request: CreatePartitionsRequest)
 
 def refuse_create_partitions(
     request: CreatePartitionsRequest, error: Error, text: str | None = None
-) -> CreatePartitionsResponse:
+) -> Refusing[CreatePartitionsResponse]:
     """The response to a request that fails as a whole: the same error for each topic."""
-    return CreatePartitionsResponse(
-        results=[
-            CreatePartitionsTopicResult(name=topic.name, error_code=error, error_message=text or error.message)
-            for topic in request.topics
-        ]
+    text = text or error.message
+    results = yield from made_of(
+        request.topics, lambda topic: CreatePartitionsTopicResult(name=topic.name, error_code=error, error_message=text)
     )
+    return CreatePartitionsResponse(results=results)
 
 
 def _grow(context: RequestContext, asked: CreatePartitionsTopic) -> Generator[None, None, list[VersionedRecord]]:
@@ -380,7 +382,12 @@ def delete_topics(context: RequestContext, request: DeleteTopicsRequest) -> Step
     asked = request.topics
     if context.version < _BY_ID_SINCE:
         asked = [DeleteTopicState(name=name) for name in request.topic_names]
-    results = [_outcome(one.name, one.topic_id, *error) for one in asked if (error := _malformed(one))]
+    results = []
+    for one in now_and_then(asked):
+        if one is None:
+            yield None
+        elif error := _malformed(one):
+            results.append(_outcome(one.name, one.topic_id, *error))
     names = Counter(one.name for one in asked if one.name is not None and one.topic_id == Uuid.ZERO)
     ids = Counter(one.topic_id for one in asked if one.name is None and one.topic_id != Uuid.ZERO)
     wanted: dict[Uuid, str] = {}
@@ -430,17 +437,18 @@ def _outcome(name: str | None, topic_id: Uuid, error: Error, text: str | None) -
     return DeletableTopicResult(name=name, topic_id=topic_id, error_code=error, error_message=text)
 
 
-def refuse_delete_topics(request: DeleteTopicsRequest, error: Error, text: str | None = None) -> DeleteTopicsResponse:
+def refuse_delete_topics(
+    request: DeleteTopicsRequest, error: Error, text: str | None = None
+) -> Refusing[DeleteTopicsResponse]:
     """The response to a request that fails as a whole: the same error for each topic."""
-    named = [DeletableTopicResult(name=name, error_code=error, error_message=text) for name in request.topic_names]
-    return DeleteTopicsResponse(
-        responses=[
-            *named,
-            *(
-                DeletableTopicResult(
-                    name=topic.name, topic_id=topic.topic_id, error_code=error, error_message=text or error.message
-                )
-                for topic in request.topics
-            ),
-        ]
+    told = text or error.message
+    named = yield from made_of(
+        request.topic_names, lambda name: DeletableTopicResult(name=name, error_code=error, error_message=text)
     )
+    others = yield from made_of(
+        request.topics,
+        lambda topic: DeletableTopicResult(
+            name=topic.name, topic_id=topic.topic_id, error_code=error, error_message=told
+        ),
+    )
+    return DeleteTopicsResponse(responses=named + others)

@@ -13,7 +13,7 @@ from kraft.controller.features.supported_features import SUPPORTED_FEATURES, che
 from kraft.controller.replaying import BatchReplay, SnapshotReplay
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.hosts.controller_host import RECORDS_PER_TURN, decode_records, encode_image, published_features
-from kraft.replica.interface.application import Action, OutboundRequest, RefuseSubmit, Respond, Unit
+from kraft.replica.interface.application import Action, ForRequest, OutboundRequest, RefuseSubmit, Respond, Unit
 from kraft.replica.interface.events import Call, CancelCall, Committed, CommittedBatch, Submit, WireRequest
 from kraft.replica.interface.options import ReplicaOptions
 from metadata_log.serde import Message
@@ -133,9 +133,11 @@ class BrokerHost:
         """Whether the controller has confirmed the controlled shutdown."""
         return self.agent.may_stop
 
-    def refusal(self, request: Message, error: Error, leader: LeaderAndEpoch, text: str | None = None) -> Message:
+    def refuse(
+        self, asked: ForRequest, error: Error, leader: LeaderAndEpoch, now_ms: int, text: str | None = None
+    ) -> Respond | None:
         """Never called: a broker proposes nothing."""
-        raise AssertionError(f"a broker does not refuse a {type(request).__name__}")
+        raise AssertionError(f"a broker does not refuse a {type(asked.request).__name__}")
 
     def finalized_features(self) -> tuple[tuple[tuple[str, int], ...], int]:
         """The feature levels in the metadata, and their offset."""

@@ -17,13 +17,22 @@ from kraft.controller.apis import APIS, Read
 from kraft.controller.controller import NOT_ACTIVE
 from kraft.controller.decision.authorizer import Denial
 from kraft.controller.decision.caller import Caller, host_of_peer
-from kraft.controller.decision.result import ApiError
+from kraft.controller.decision.result import ApiError, Steps, refused_with
 from kraft.controller.envelope import Forwarded, api_key_of, refuse_envelope, seal
 from kraft.controller.features.supported_features import DEFAULT_BOOTSTRAP, SUPPORTED_FEATURES
 from kraft.controller.replaying import BatchReplay, SnapshotReplay
 from kraft.quorum.values import LeaderAndEpoch
-from kraft.replica.hosts.decisions import Decisions, Work
-from kraft.replica.interface.application import Action, OutboundRequest, Proposal, Redirect, RefuseSubmit, Respond, Unit
+from kraft.replica.hosts.decisions import NOTHING, Decisions, Refused, Work
+from kraft.replica.interface.application import (
+    Action,
+    ForRequest,
+    OutboundRequest,
+    Proposal,
+    Redirect,
+    RefuseSubmit,
+    Respond,
+    Unit,
+)
 from kraft.replica.interface.events import Call, CancelCall, Committed, CommittedBatch, Submit, WireRequest
 from kraft.replica.interface.options import ReplicaOptions
 from kraft.replica.rpc.api_versions import QUORUM_APIS
@@ -128,12 +137,12 @@ class ControllerHost:
             lambda controller, at_ms: controller.steps(message, request.version, leader_id, at_ms, caller), request
         )
         if self._answers_at_once(request):
-            return decisions.read(work, self.controller, now_ms)
+            return decisions.read(work, self.controller, now_ms) or NOTHING
         if decisions.is_busy and isinstance(message, BrokerHeartbeatRequest):
             # The heartbeat waits for its turn; the session of the broker must not expire meanwhile.
             self.controller.note_contact(message, now_ms)
         if decisions.is_full:
-            return self._refuse_full(request)
+            return self._refuse_full(request, now_ms)
         return decisions.decide(work, self.controller, now_ms)
 
     def _answers_at_once(self, request: WireRequest) -> bool:
@@ -146,11 +155,12 @@ class ControllerHost:
             return self.on_request(request, leader, now_ms)
         if isinstance(request.message, BrokerHeartbeatRequest):
             self.controller.note_contact(request.message, now_ms)
-        return self._refuse_full(request)
+        return self._refuse_full(request, now_ms)
 
-    def _refuse_full(self, request: WireRequest) -> Action:
-        error = Error.REQUEST_TIMED_OUT
-        return Respond(request.request_id, self.controller.failure(request.message, error, error.message))
+    def _refuse_full(self, request: WireRequest, now_ms: int) -> Action:
+        error, message = Error.REQUEST_TIMED_OUT, request.message
+        work = Work(lambda controller, _: refused_with(controller.failure(message, error, error.message)), request)
+        return self._decisions.read(work, self.controller, now_ms) or NOTHING
 
     def _pass_on(self, request: WireRequest, envelope: EnvelopeRequest, caller: Caller) -> Action:
         """Handle the request of a broker's client to the quorum itself."""
@@ -184,11 +194,18 @@ class ControllerHost:
         """Refused: only decisions of the controller go into a metadata log."""
         return RefuseSubmit(submit.submit_id, Error.INVALID_REQUEST)
 
-    def refusal(self, request: Message, error: Error, leader: LeaderAndEpoch, text: str | None = None) -> Message:
-        """The answer to a write with refused or lost records."""
-        if error == Error.NOT_LEADER_OR_FOLLOWER:
-            return self.controller.not_controller(request, leader.leader_id)
-        return self.controller.failure(request, error, text or error.message)
+    def refuse(
+        self, asked: ForRequest, error: Error, leader: LeaderAndEpoch, now_ms: int, text: str | None = None
+    ) -> Respond | None:
+        """Answer a write with refused or lost records."""
+        message, leader_id, told = asked.request, leader.leader_id, text or error.message
+
+        def begin(controller: QuorumController, _: int) -> Steps:
+            if error == Error.NOT_LEADER_OR_FOLLOWER:
+                return refused_with(controller.not_controller(message, leader_id))
+            return refused_with(controller.failure(message, error, told))
+
+        return self._decisions.read(Work(begin, Refused(asked.request_id, message)), self.controller, now_ms)
 
     def snapshot(self) -> Callable[[], Iterator[bytes | None]] | None:
         """The record values of the committed image; None while a transaction is open."""
@@ -251,8 +268,8 @@ class ControllerHost:
 
     @property
     def may_stop(self) -> bool:
-        """At any time."""
-        return True
+        """Whether no answer is under way that takes several turns."""
+        return not self._decisions.has_answers
 
 
 def _caller(request: WireRequest) -> Caller:

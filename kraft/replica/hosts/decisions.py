@@ -16,13 +16,13 @@ from msgspec import Struct
 
 from kraft.controller import ControllerResult, QuorumController, VersionedRecord
 from kraft.controller.controller import RECORDS_PER_BATCH
-from kraft.controller.decision.result import Steps
+from kraft.controller.decision.result import Steps, refused_with
 from kraft.controller.replaying import PARTITIONS_PER_RECORD, BatchReplay
-from kraft.replica.interface.answer_weight import weight_of_refusal
 from kraft.replica.interface.application import Action, ForRequest, Proposal, Respond, Unit
 from kraft.replica.interface.events import WireRequest
 from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import ClearElrRecord, RemoveTopicRecord
+from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, NO_NODE
 
 STEPS_PER_TURN: Final = 1000
@@ -43,11 +43,18 @@ Begin = Callable[[QuorumController, int], ControllerResult | Steps]
 NOTHING: Final = Proposal()
 
 
+class Refused(Struct, frozen=True):
+    """A request that the controller has decided on. Its records are not in the log, or may get lost."""
+
+    request_id: int
+    message: Message
+
+
 class Work(Struct, frozen=True):
     """A unit of work for the controller. `request` is None if no client waits for an answer."""
 
     begin: Begin
-    request: WireRequest | None = None
+    request: WireRequest | Refused | None = None
 
 
 class _UnderWay:
@@ -142,7 +149,7 @@ class Decisions:
         self._waiting: deque[Work] = deque()
         self._reads: deque[_UnderWay] = deque()
         """Long answers from committed metadata. They wait for no decision, and no decision waits for them."""
-        self._refused: deque[WireRequest] = deque()
+        self._refused: deque[WireRequest | Refused] = deque()
         """The requests to refuse because this controller is not active any more."""
         self._ahead: tuple[Unit, BatchReplay] | None = None
         """The part of the batch in the append that was replayed ahead."""
@@ -153,6 +160,11 @@ class Decisions:
     def is_busy(self) -> bool:
         """Whether a decision is in progress or waits: then no other may begin."""
         return self._current is not None or bool(self._waiting)
+
+    @property
+    def has_answers(self) -> bool:
+        """Whether answers are under way that wait for nothing but their turns."""
+        return bool(self._reads or self._refused)
 
     @property
     def is_full(self) -> bool:
@@ -171,15 +183,15 @@ class Decisions:
         self._pause(current, controller, now_ms)
         return NOTHING
 
-    def read(self, work: Work, controller: QuorumController, now_ms: int) -> Action:
-        """Answer from committed metadata; returns the action of the first turn."""
+    def read(self, work: Work, controller: QuorumController, now_ms: int) -> Respond | None:
+        """Answer from committed metadata, or refuse; returns the answer if the first turn completes it."""
         current = _UnderWay(work, controller, now_ms)
         current.advance(STEPS_PER_TURN, controller)
         if current.is_done:
             return _answer(current)
         self._reads.append(current)
         self.deadline_ms = min(self.deadline_ms, now_ms + _NEXT_TURN_MS)
-        return NOTHING
+        return None
 
     def wait(self, work: Work) -> None:
         """Queue a decision of the controller itself for `turn`."""
@@ -189,9 +201,12 @@ class Decisions:
         """Continue for one turn. The caller carries out each yielded action before it takes the next one."""
         left = STEPS_PER_TURN
         while self._refused and left > 0:
-            request = self._refused.popleft()
-            left -= max(STEPS_PER_DECISION, weight_of_refusal(request.message))
-            yield Respond(request.request_id, controller.not_controller(request.message, NO_NODE))
+            refused = _UnderWay(_not_decided(self._refused.popleft()), controller, now_ms)
+            left = refused.advance(left - STEPS_PER_DECISION, controller)
+            if refused.is_done:
+                yield _answer(refused)
+            else:
+                self._reads.append(refused)
         if self._reads:
             # Half a turn, so that the requests that wait for a decision have the other half.
             read = self._reads.popleft()
@@ -265,6 +280,12 @@ class Decisions:
         self._waiting.clear()
         if self._refused:
             self.deadline_ms = 0
+
+
+def _not_decided(request: WireRequest | Refused) -> Work:
+    """The refusal of a request that waited when the controller ceased to be active."""
+    message = request.message
+    return Work(lambda controller, _: refused_with(controller.not_controller(message, NO_NODE)), request)
 
 
 def _weight_of_all(controller: QuorumController) -> int:

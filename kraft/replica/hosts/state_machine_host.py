@@ -41,6 +41,7 @@ from kraft.replica.interface.application import (
     Action,
     ApplicationFactory,
     Confirm,
+    ForRequest,
     OutboundRequest,
     Proposal,
     RefuseSubmit,
@@ -440,9 +441,11 @@ class StateMachineHost:
         """At any time."""
         return True
 
-    def refusal(self, request: Message, error: Error, leader: LeaderAndEpoch, text: str | None = None) -> Message:
+    def refuse(
+        self, asked: ForRequest, error: Error, leader: LeaderAndEpoch, now_ms: int, text: str | None = None
+    ) -> Respond | None:
         """Never called: requests wait here, not in the replica."""
-        raise AssertionError(f"a state machine does not answer {type(request).__name__} by way of the replica")
+        raise AssertionError(f"a state machine does not answer {type(asked.request).__name__} by way of the replica")
 
     def finalized_features(self) -> tuple[tuple[tuple[str, int], ...], int]:
         """None."""

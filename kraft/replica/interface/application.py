@@ -188,10 +188,13 @@ class Application(Protocol):
     def may_stop(self) -> bool:
         """Whether the application lets a node end that shuts down."""
 
-    def refusal(self, request: Message, error: Error, leader: LeaderAndEpoch, text: str | None = None) -> Message:
-        """The answer to a request with refused or lost records.
+    def refuse(
+        self, asked: ForRequest, error: Error, leader: LeaderAndEpoch, now_ms: int, text: str | None = None
+    ) -> Respond | None:
+        """Answer a request with refused or lost records.
 
-        They were refused (`RECORD_LIST_TOO_LARGE`, `REQUEST_TIMED_OUT`), or may be lost. `text` explains the error.
+        The records were refused (`RECORD_LIST_TOO_LARGE`, `REQUEST_TIMED_OUT`), or may be lost. `text` explains the
+        error. Returns None if the answer takes several turns: the application then returns it from `on_tick`.
         """
 
     def snapshot(self) -> Callable[[], Iterator[bytes | None]] | None:
@@ -315,9 +318,11 @@ class RawLog:
         """At any time."""
         return True
 
-    def refusal(self, request: Message, error: Error, leader: LeaderAndEpoch, text: str | None = None) -> Message:
+    def refuse(
+        self, asked: ForRequest, error: Error, leader: LeaderAndEpoch, now_ms: int, text: str | None = None
+    ) -> Respond | None:
         """Never called: a raw log serves no API of its own."""
-        raise AssertionError(f"a raw log does not answer {type(request).__name__}")
+        raise AssertionError(f"a raw log does not answer {type(asked.request).__name__}")
 
     def snapshot(self) -> Callable[[], Iterator[bytes]] | None:
         """None: only the host knows the meaning of the values."""

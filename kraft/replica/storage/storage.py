@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from random import Random
 from typing import Final
 
@@ -35,6 +36,8 @@ ANSWER_BYTES: Final = MAX_BATCH_BYTES
 """The most bytes of records in the answer to a Fetch, unless one batch is larger. The sender cannot raise it."""
 
 
+RECORDS_PER_STEP: Final = 1000
+"""The number of records that a start decodes in one step."""
 NEWER_RELEASE: Final = "If a newer release has written the record, run that release."
 
 
@@ -64,8 +67,8 @@ class Storage:
     # At the start
 
     @classmethod
-    def open(cls, disk: Disk, options: ReplicaOptions, rng: Random, now_ms: int) -> Storage:
-        """Take the directory's lock and recover the log.
+    def opening(cls, disk: Disk, options: ReplicaOptions, rng: Random, now_ms: int) -> Generator[None, None, Storage]:
+        """Take the directory's lock and recover the log, in steps of some milliseconds.
 
         Raises `MetadataLogError` for an invalid file, `OSError` where the disk fails.
         """
@@ -79,7 +82,9 @@ class Storage:
         )
         try:
             path = directory.partition_path
-            log = MetadataLog.open(disk, path, segment_bytes=options.segment_bytes, segment_ms=options.segment_ms)
+            log = yield from MetadataLog.opening(
+                disk, path, segment_bytes=options.segment_bytes, segment_ms=options.segment_ms
+            )
             storage = cls(disk, directory, log)
             if options.broker is None:
                 storage._check_election()
@@ -206,8 +211,10 @@ class Storage:
             hint = f"{NEWER_RELEASE} {REMEDY}"
             raise CorruptBatch(f"the snapshot cannot be read: {bad}", where=path, hint=hint) from bad
 
-    def check_records(self, check: Callable[[Sequence[bytes]], None]) -> None:
+    def checking_records(self, check: Callable[[Sequence[bytes]], None]) -> Generator[None, None, None]:
         """Raise `CorruptBatch`, with file, byte and remedy, unless `check` reads all values after the newest snapshot.
+
+        Each step checks the records of one batch, and at most `RECORDS_PER_STEP` of them.
 
         An earlier release may have appended values that no application can apply (decision 0021). The node would then
         end after each start, as soon as it knows that the records are committed.
@@ -217,8 +224,11 @@ class Storage:
         for batch, path in self.log.stored_batches(since):
             if batch.is_control:
                 continue
+            source = records(batch, where=path)
             try:
-                check([record.value or b"" for record in records(batch, where=path)])
+                while values := [record.value or b"" for record in islice(source, RECORDS_PER_STEP)]:
+                    check(values)
+                    yield None
             except MetadataLogError as bad:
                 raise CorruptBatch(
                     f"a record in the batch of offset {batch.base_offset} cannot be read: {bad.what}",

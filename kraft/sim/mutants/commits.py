@@ -78,6 +78,7 @@ def acknowledge_what_is_lost(code: Patches) -> None:
         host: ProposalHost,
         waiting: ForRequest | ForSubmit | None,
         error: Error,
+        now_ms: int,
         *,
         is_uncertain: bool = False,
         **more: Any,
@@ -85,7 +86,7 @@ def acknowledge_what_is_lost(code: Patches) -> None:
         if is_uncertain and isinstance(waiting, ForSubmit):
             host.outbox.outputs.append(SubmitDone(submit_id=waiting.submit_id, leader=host.core.leader))
         else:
-            refuse(proposals, host, waiting, error, is_uncertain=is_uncertain, **more)
+            refuse(proposals, host, waiting, error, now_ms, is_uncertain=is_uncertain, **more)
 
     code.replace(Proposals, "refuse", not_refused)
 
@@ -100,10 +101,11 @@ def refuse_what_is_uncertain(code: Patches) -> None:
         host: ProposalHost,
         waiting: ForRequest | ForSubmit | None,
         error: Error,
+        now_ms: int,
         *,
         is_uncertain: bool = False,
         **more: Any,
     ) -> None:
-        refuse(proposals, host, waiting, error, is_uncertain=False, **more)
+        refuse(proposals, host, waiting, error, now_ms, is_uncertain=False, **more)
 
     code.replace(Proposals, "refuse", surely_refused)

@@ -73,6 +73,7 @@ HABITS = {
     f"topics --list {AT}": f"topics list {AT}",
     f"topics {AT} --list": f"topics list {AT}",
     f"topics {AT} list": f"topics list {AT}",
+    f"topics --topic foo {AT}": f"topics describe foo {AT}",
     f"topics --describe --topic foo {AT}": f"topics describe foo {AT}",
     f"topics describe --topic=foo {AT}": f"topics describe foo {AT}",
     f"topics --describe --under-replicated-partitions {AT}": f"topics describe --only under-replicated {AT}",
