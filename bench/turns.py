@@ -26,8 +26,8 @@ from kraft.quorum.voters import VoterSet
 from kraft.replica import Answer, ControllerHost, Replica, ReplicaOptions, WireRequest, host_controller
 from kraft.replica.hosts.broker_host import FEATURES, BrokerHost
 from kraft.replica.interface.events import CommittedBatch, Input, Output, WireReply
-from kraft.replica.interface.held import UNITS_PER_TURN, HeldReply
-from kraft.replica.interface.options import SnapshotOptions
+from kraft.replica.interface.options import UNITS_PER_TURN, SnapshotOptions
+from kraft.replica.peer_replies import HeldReply
 from kraft.replica.storage.fetched import judging
 from kraft.replica.storage.storage import ANSWER_BYTES
 from metadata_log.disk import OsDisk
@@ -418,7 +418,7 @@ def make_snapshot(bench: Bench) -> None:
     """Make a snapshot of the whole state, as after enough bytes."""
     replica = bench.replica
     before = replica._storage.snapshots.ids()
-    bench.measured(lambda: replica._begin_snapshot(bench.now_ms))
+    bench.measured(lambda: replica._snapshots.begin(bench.now_ms))
     bench.until(lambda: replica._storage.snapshots.ids() != before)
 
 

@@ -1,4 +1,4 @@
-"""Appends on their way into the log: each waits in its caller's task for the word of the replica."""
+"""The appends of a program that embeds a node. Each caller waits in its own task for the outcome."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ _NOT_LEADING: Final = frozenset({Error.NOT_LEADER_OR_FOLLOWER, Error.FENCED_LEAD
 
 
 _WEIGHT: Final = 1024
-"""Bytes that an append takes beside its values, generously."""
+"""An upper estimate of the bytes that an append takes besides its values."""
 
 
 class Appends(Waiters[SubmitDone]):
     """The outstanding appends of one node; their limit is in bytes."""
 
     async def append(self, values: Sequence[bytes]) -> SubmitDone:
-        """Submit one atomic unit and wait until it is committed; raises what `kraft.node.errors` names. While too many
-        bytes wait already, it waits before that.
+        """Submit one atomic unit and wait for its commit; raises the errors of `kraft.node.errors`.
+
+        While the outstanding appends exceed the limit, the call waits before it submits.
         """
         unit = tuple(values)
         weight = _WEIGHT + sum(map(len, unit))

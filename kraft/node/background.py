@@ -1,12 +1,12 @@
-"""Fsyncing the log: in a thread of its own while there is other work to do, at once where there is none.
+"""Flushes the log: in a thread while there is other work to do, and in place otherwise.
 
-Kafka has no such thread: its one raft thread waits for the disk. With 16 and 128 clients a leader commits a fifth more
-if it goes on serving them meanwhile. (The thread is long-lived: `trio.to_thread` would cost half a
-millisecond per flush.) But handing a flush over and back takes about ten futex calls, a sixth of the CPU time of a
-follower, which has nothing else to do; so a node with little in hand flushes in place, as long as the disk is quick.
+Kafka has no such thread: its raft thread waits for the disk. With 16 and 128 clients a leader commits a fifth more
+values if it serves them meanwhile. (The thread is long-lived: `trio.to_thread` would cost half a millisecond per
+flush.) But passing a flush to the thread and back takes about ten futex calls, a sixth of the CPU time of a follower,
+which has no other work. So a node with little work flushes in place, as long as the disk is quick.
 
-Under MockClock a replica flushes inside of its step (`ReplicaOptions.inline_flush`): virtual time must not run on while
-a thread works.
+Under MockClock a replica flushes within its step (`ReplicaOptions.inline_flush`): virtual time must not pass while a
+thread works.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ import trio
 from kraft.replica.interface.events import FlushDone, Input, StartFlush
 
 _QUICK_S: Final = 0.005
-"""A disk that took longer than this for its last flush gets the next one in the thread."""
+"""If the last flush took longer than this, the thread runs the next one."""
 
 
 class Flusher:
-    """Runs flushes one after the other; what the thread has done is put into `events`, and `wake` called, there.
+    """Runs flushes one after the other, and puts a `FlushDone` into `events` after each. The thread also calls `wake`.
 
-    `now` says by which clock, in seconds, a disk is quick or slow.
+    `now` is the clock, in seconds, that measures the disk.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Flusher:
         self._wake = wake
         self._now = now
         self.wanted: StartFlush | None = None
-        """The flush that was taken and has not begun."""
+        """The flush that has not begun."""
         self._last_s = _QUICK_S
         self._jobs: SimpleQueue[StartFlush | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -47,24 +47,25 @@ class Flusher:
         self._failed = trio.Event()
 
     def start(self, flush: StartFlush) -> None:
-        """Take a flush; it begins with `begin`."""
+        """Take a flush, which `begin` begins."""
         assert self.wanted is None, "a replica has one flush outstanding"
         self.wanted = flush
 
-    def begin(self, *, is_busy: bool) -> FlushDone | None:
-        """Run what was taken, if anything: in the thread if the node is busy or the disk slow, else before returning,
-        that it is done.
+    def begin(self, *, is_busy: bool) -> bool:
+        """Begin the wanted flush, if there is one; returns whether it is done.
 
-        To be called once everything else that can be done is done. A failure of the disk in place is raised.
+        The flush runs in the thread if the node is busy or the disk is slow, and within this call otherwise. The caller
+        calls this after everything else that can be done. A failure of the disk within this call is raised.
         """
         flush, self.wanted = self.wanted, None
         if flush is None:
-            return None
+            return False
         if is_busy or self._last_s >= _QUICK_S:
             self._hand_over(flush)
-            return None
+            return False
         self._last_s = self._timed(flush)
-        return FlushDone(flush.ticket)
+        self._events.append(FlushDone(flush.ticket))
+        return True
 
     def _hand_over(self, flush: StartFlush) -> None:
         if self._thread is None:
@@ -74,11 +75,11 @@ class Flusher:
         self._jobs.put(flush)
 
     async def run(self) -> None:
-        """Live until cancelled; returns only after the thread has ended.
+        """Wait until cancelled; returns only after the thread has ended.
 
-        A flush that failed in the thread is raised here, which stops the node: it is never retried, because a kernel
-        that once failed to write a page may report success the second time without having written it. That holds for a
-        flush that fails while the node stops as well: the failure replaces the cancellation.
+        The error of a flush in the thread is raised here, which stops the node. No flush is retried: a kernel that once
+        failed to write a page may report success the second time without having written it. If a flush fails while the
+        node stops, the error replaces the cancellation.
         """
         try:
             await self._failed.wait()
@@ -93,8 +94,8 @@ class Flusher:
         while (flush := self._jobs.get()) is not None:
             try:
                 took_s = self._timed(flush)
-            except BaseException as failure:  # whatever it is, the Trio thread must hear of it
-                # Kept before the Trio thread is told: that thread may be waiting for the end of this one already.
+            except BaseException as failure:  # the Trio thread raises any error
+                # Set before the Trio thread is woken: that thread may already wait for the end of this one.
                 self._failure = failure
                 token.run_sync_soon(self._failed.set)
                 return

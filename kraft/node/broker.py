@@ -28,7 +28,7 @@ def broker_options(config: Config, disk: Disk) -> BrokerOptions:
 
 
 def leave_cleanly(replica: Replica, config: Config, disk: Disk) -> None:
-    """If the node was a broker that had registered: note for its next life that nothing was lost in this one."""
+    """If the node was a registered broker, record its clean shutdown for the next start."""
     application = replica.application
     if isinstance(application, BrokerHost) and application.agent.lifecycle.epoch != UNCLEAN:
         for path in config.log_dirs:

@@ -1,4 +1,4 @@
-"""The time a node lives by: the wall clock at its start, advanced by Trio's clock (Kafka: `Time`, but never backwards).
+"""The clock of a node: the wall clock at its start, advanced by Trio's clock (Kafka: `Time`, but never backwards).
 
 Under Trio's MockClock the same object gives virtual time.
 """
@@ -20,7 +20,7 @@ class NodeClock:
 
     def __init__(self, start_ms: int | None = None) -> None:
         self._start_ms = time.time_ns() // 1_000_000 if start_ms is None else start_ms
-        # `trio.current_time` looks for the clock every time, which takes three times as long.
+        # `trio.current_time` looks up the clock on each call, which takes three times as long.
         self._read = trio.lowlevel.current_clock().current_time
         self._origin = self._read()
 

@@ -1,4 +1,4 @@
-"""Reading the committed log as it grows: a position that moves forward, pulled by its reader."""
+"""Iterates over the committed log while it grows."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from metadata_log.records.record import records
 READ_BYTES: Final = 1 << 20
 
 Read = Callable[[int], tuple[list[CommittedBatch], int]]
-"""From an offset: some of the committed data batches there, and the offset to go on from."""
+"""Returns committed data batches from an offset on, and the offset after them."""
 
 
 def read_committed(log: MetadataLog, offset: int, high_watermark: int) -> tuple[list[CommittedBatch], int]:
-    """The data batches from the one that holds `offset`, about a megabyte of them, and the offset after what was read.
+    """About a megabyte of data batches, from the one with `offset` on, and the offset after them.
 
     Raises `OffsetOutOfRange` where the log begins later, `CorruptBatch` where it cannot be read.
     """
@@ -39,8 +39,8 @@ def read_committed(log: MetadataLog, offset: int, high_watermark: int) -> tuple[
 class CommittedBatches:
     """An asynchronous iterator over committed batches of data records, from an offset on; ends when the node stops.
 
-    It reads the log on demand, so a slow reader costs nothing but its own position. The first batch may begin before
-    the offset asked for, as batches are never cut.
+    The iterator reads the log on demand, so that a slow reader needs no buffer. The first batch may begin before the
+    requested offset, as batches are never split.
     """
 
     def __init__(self, from_offset: int, read: Read, wait: Callable[[], Awaitable[bool]]) -> None:

@@ -1,4 +1,4 @@
-"""From the transport into the inbox: wire messages get request ids, so that the replica never holds a connection."""
+"""Passes messages of the transport to the inbox. Requests get ids, so that the replica never holds a connection."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CAUSES: Final = {cause: FailureCause(cause.value) for cause in Cause}
 
 
 class Inbound:
-    """Turns what a transport delivers into events, and answers into what the transport sends back."""
+    """Turns the deliveries of a transport into events, and sends the answers of the replica."""
 
     def __init__(self, inbox: Inbox[Input], transport: Transport, log: NodeLog, *, limit: int) -> None:
         self._inbox = inbox
@@ -29,8 +29,8 @@ class Inbound:
     def deliver(self, thing: Request | Reply | Failed | Gone) -> None:
         """The transport's callback. The callback wakes no task, as `Inbox.batch_delivered` follows.
 
-        Beyond the limit of unanswered requests a connection is closed, not queued for: that is for transports that let
-        connections ask without end. `WireTransport` lets them wait long before.
+        Beyond the limit of unanswered requests the connection of a request is closed. The limit is for transports
+        without limits of their own: `WireTransport` stops reading from connections long before.
         """
         if isinstance(thing, Request):
             if len(self.unanswered) >= self._limit:
@@ -62,13 +62,13 @@ class Inbound:
                     self._inbox.events.append(WireGone(request_id=request.tag))
 
     def answer(self, request_id: int, message: Message) -> None:
-        """Send the replica's answer to the connection that the request came by, if that is still there."""
+        """Send the replica's answer, if the connection of the request is still open."""
         request = self.unanswered.pop(request_id, None)
         if request is not None:
             self._transport.answer(request, message)
 
     def drop(self, request_id: int, why: str) -> None:
-        """Close the connection that a request came by, if that is still there."""
+        """Close the connection of a request, if it is still open."""
         request = self.unanswered.pop(request_id, None)
         if request is None:
             return

@@ -1,7 +1,7 @@
-"""The queue of events through which everything reaches the task that owns a replica.
+"""The queue of events for the task that owns a replica.
 
-Its bound is the sum of what its sources may have under way: unanswered requests and appends are limited where they come
-in, replies by what the replica asked, flushes to one. `put` itself never refuses, as a lost reply would wedge the core.
+Its sources bound it: unanswered requests and appends have limits, each reply has a request of the replica, and at most
+one flush is outstanding. `put` itself never refuses an event, as a lost reply would block the core.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ E = TypeVar("E")
 class Inbox(Generic[E]):
     """Events in the order they arrived, and one task that waits for them. Used in the Trio thread only.
 
-    It parks its reader with Trio's lowest primitive: this is on the path of every commit, where a `trio.Event` or a
+    The reader parks by Trio's lowest primitive. The inbox is on the path of each commit, where a `trio.Event` or a
     memory channel would cost as much as encoding the batch.
     """
 
@@ -37,22 +37,20 @@ class Inbox(Generic[E]):
             self.wake()
 
     def wake(self) -> None:
-        """Let the reader look, if it waits."""
+        """Wake the reader, if it waits."""
         if self._reader is not None:
             trio.lowlevel.reschedule(self._reader)
             self._reader = None
 
     def batch_delivered(self) -> bool:
-        """Have the reader deal now, while it waits, with what was put into `events` directly. Returns whether it waits
-        still.
-        """
+        """Handle the events that were put into `events` directly, while the reader waits; returns whether it waits."""
         if self.events and self._reader is not None:
             self.in_place()
         return self._reader is not None
 
     async def wait(self) -> None:
-        """Return once there is an event, or after `wake`. Always a checkpoint: a reader with an ever full inbox lets
-        other tasks run.
+        """Return once there is an event, or after `wake`. This is always a checkpoint, so that other tasks run even if
+        the inbox is never empty.
         """
         if self.events:
             await trio.lowlevel.checkpoint()
@@ -61,6 +59,6 @@ class Inbox(Generic[E]):
         await trio.lowlevel.wait_task_rescheduled(self._abort)
 
     def _abort(self, _: Callable[[], None]) -> trio.lowlevel.Abort:
-        """The reader's deadline has passed: it is scheduled already, and must not be once more."""
+        """The deadline of the reader has passed. Trio has scheduled the reader, and `wake` must not do so again."""
         self._reader = None
         return trio.lowlevel.Abort.SUCCEEDED

@@ -30,7 +30,7 @@ class NodeLog:
         self._warned: dict[tuple[str, str], tuple[int, int]] = {}
 
     def write(self, event: str, facts: dict[str, object], level: int = logging.INFO) -> None:
-        """One line: the event and its facts as `key=value`. What others have chosen breaks no line and no terminal."""
+        """Write one line: the event and its facts as `key=value`. Unprintable characters of peers are escaped."""
         if LOGGER.isEnabledFor(level):
             facts = {"node": self._node_id, "event": event, **facts}
             text = " ".join(f"{key}={printable(str(value))}" for key, value in facts.items() if key != "event")

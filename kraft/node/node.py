@@ -1,8 +1,8 @@
 """The one task that owns a replica, and the node's interface for other tasks (Kafka: `KafkaRaftClientDriver`).
 
-Everything that happens is an event in the owner's inbox. The owner takes events in bursts, steps the replica, carries
-out what it asks for in order, and sleeps until the next event or deadline; between two steps of a burst it never waits.
-While it sleeps, what the transport delivers is dealt with in the transport's own task.
+All inputs are events in the owner's inbox. The owner takes events in bursts, steps the replica, carries out the outputs
+in order, and sleeps until the next event or deadline. Between two steps of a burst it never waits. While it sleeps, the
+transport's own task handles the events that the transport delivers.
 """
 
 from __future__ import annotations
@@ -40,34 +40,35 @@ from kraft.replica.interface.events import (
     SubmitDone,
     Trace,
 )
-from kraft.replica.replica import Replica, ReplicaStatus
+from kraft.replica.interface.status import ReplicaStatus
+from kraft.replica.replica import Replica
 from metadata_log.types import NEVER_MS, NO_NODE
 from transport.interface import Endpoint, Transport
 
 SHUTDOWN_BUDGET_MS: Final = 5000
 """How long a graceful shutdown may take."""
 BROKER_SHUTDOWN_BUDGET_MS: Final = 30_000
-"""The same for a broker, which stops only after other brokers have learned its partitions' new leaders."""
+"""The same for a broker, which stops only after other brokers know the new leaders of its partitions."""
 OUTSTANDING_APPEND_BYTES: Final = 64 << 20
 """Less than the limit of the leader, as the leader refuses appends beyond its limit."""
 _TICK: Final = Tick()
 _TICKS_PER_BURST: Final = 100
 LATE_MS: Final = 100
-"""A node that wakes up so long after its deadline stood still, and others have said things meanwhile."""
+"""A node that wakes up so long after its deadline was paused, and peers have sent messages meanwhile."""
 GRACE_MS: Final = 50
-"""How long the answers of others may take after that."""
+"""How long the answers of peers may take after a pause."""
 _RESUMES_EVERY_MS: Final = 1000
-"""A node that is late all the time is too slow to lead, and gets its grace no more often."""
+"""The least interval of two grace periods. A node that is always late is too slow to lead."""
 _LOOKS: Final = 16
-"""How often a late node looks at its sockets, at most."""
+"""How often a late node polls its sockets, at most."""
 BUSY: Final = 4
-"""With more requests and appends in hand than this, others are served while the log is flushed."""
+"""With more unanswered requests and appends than this, the node goes on with them while the log is flushed."""
 _OBLIGED: Final = frozenset({"Leader", "Resigned"})
-"""The states that others wait for something from."""
+"""The states in which other voters may wait for this node."""
 
 
 class NodeParts(Struct, frozen=True, eq=False, kw_only=True):
-    """What a node is put together from; see `kraft.node.run`."""
+    """The parts of a node; see `kraft.node.run`."""
 
     replica: Replica
     clock: NodeClock
@@ -98,15 +99,15 @@ class Node:
         self._node_id = parts.replica.options.node_id
         self._raft_client_id = f"raft-client-{self._node_id}"
         self._client_id = str(self._node_id)
-        """As of Kafka's channel from a node to the active controller, which has a connection to itself, too."""
+        """As in Kafka's channel from a node to the active controller, which also has a connection of its own."""
         self._appends = Appends(parts.inbox, limit=OUTSTANDING_APPEND_BYTES)
         self._changed = trio.lowlevel.ParkingLot()
         self._deadline_ms = NEVER_MS
-        """When the owner will wake up by itself, which `_scope` sees to."""
+        """When the deadline of `_scope` wakes the owner."""
         self._wanted_ms = NEVER_MS
-        """When the replica wants its next Tick, as of the end of the last burst: nothing steps it outside of one."""
+        """The deadline of the replica at the end of the last burst. Only bursts step the replica."""
         self._resumed_ms = 0
-        """When this node was late last."""
+        """The time of the last grace period."""
         self._scope = trio.CancelScope()
         self._failure: BaseException | None = None
         self._turns = Turns(parts.log)
@@ -208,7 +209,7 @@ class Node:
     def _read_committed(self, offset: int) -> tuple[list[CommittedBatch], int]:
         if self._ended:
             return [], offset
-        return read_committed(self._replica.log, offset, self._replica.core.high_watermark)
+        return read_committed(self._replica.log, offset, self._replica.core.log.high_watermark)
 
     async def wait_for_change(self) -> bool:
         """Wait until the state, the leader or the high watermark changes; False once the node has ended."""
@@ -247,11 +248,11 @@ class Node:
             self._appends.stop()
             self._changed.unpark_all()
             if self._failure is not None:
-                # The owner was cancelled before it could raise what went wrong in the task of the transport.
+                # The owner was cancelled before it could raise the error of a burst in the transport's task.
                 raise self._failure
 
     async def _own(self, outputs: Sequence[Output]) -> NoReturn:
-        """The owner. A scope lasts until a deadline passes: a new scope for every burst would be expensive."""
+        """Own the replica. A cancel scope lasts until a deadline passes: a scope for each burst would be expensive."""
         inbox = self._inbox
         self._keep_connections()
         self._carry_out(outputs)
@@ -264,14 +265,15 @@ class Node:
                         failure, self._failure = self._failure, None
                         raise failure
                     if self._wanted_ms < NEVER_MS and _is_late(self._wanted_ms, self._clock.now_ms()):
-                        # A transport that only its own tasks can read has its turn first.
+                        # The tasks of a transport that has no `poll_nowait` run first.
                         await trio.lowlevel.checkpoint()
                     self._burst()
                     await inbox.wait()
 
     def _burst_in_place(self) -> None:
-        """Deal with what the transport has delivered in its own task: waking the owner for it would cost a message a
-        tenth more. The owner, which waits meanwhile, raises the errors.
+        """Run a burst in the transport's task. Waking the owner would cost a tenth of the time of a message.
+
+        The owner waits meanwhile. It raises the error of the burst, if there is one.
         """
         try:
             self._burst()
@@ -280,8 +282,9 @@ class Node:
             self._inbox.wake()
 
     def _burst(self) -> None:
-        """Everything there is to do now, as far as a turn has room. Appends are written by the Tick at its end, so that
-        a burst is one batch.
+        """Handle the events in the inbox, the due deadlines and the wanted flush, as far as a turn has room.
+
+        The Tick at the end writes the appends, so that a burst is one batch.
         """
         replica, events, flusher, turns = self._replica, self._inbox.events, self._flusher, self._turns
         turns.begin()
@@ -293,7 +296,7 @@ class Node:
         has_looked = False
         has_room = True
         while True:
-            # After a pause everything that came meanwhile is dealt with before any deadline, however much it is.
+            # After a pause all events that arrived meanwhile come before any deadline, even beyond the room of a turn.
             while events and (has_room or now_ms < self._resumed_ms + GRACE_MS):
                 event = events.popleft()
                 if outputs := replica.step(event, now_ms):
@@ -301,7 +304,7 @@ class Node:
                 has_room = turns.did(event)
             wanted_ms = replica.deadline_ms()
             # A leader waits for this flush, but not for the other work of a follower.
-            if flusher.wanted is not None and not replica.core.is_leader and self._flush(is_busy=self._is_busy):
+            if flusher.wanted is not None and not replica.core.is_leader and flusher.begin(is_busy=self._is_busy):
                 now_ms = self._clock.now_ms()
                 if wanted_ms <= now_ms:
                     self._resume_if_late(wanted_ms, now_ms)
@@ -316,13 +319,13 @@ class Node:
                 break
             is_busy = self._is_busy
             if not (has_looked or is_busy) and has_room:
-                # A fetch that has come meanwhile would get its records only after the flush.
+                # A fetch that has arrived meanwhile would otherwise get its records only after the flush.
                 has_looked = True
                 self._transport.poll_nowait()
                 if events:
                     continue
-            # The flush comes last, so that all messages are sent before the disk works.
-            if not self._flush(is_busy=is_busy):
+            # The flush comes last, so that all messages leave before it.
+            if not flusher.begin(is_busy=is_busy):
                 break
             now_ms = self._clock.now_ms()
             if wanted_ms <= now_ms:
@@ -333,7 +336,7 @@ class Node:
             self._scope.deadline = self._clock.trio_time(wanted_ms)
         turns.end()
         if events:
-            # The rest of a long burst, after other tasks have had their turn.
+            # The owner handles the rest of a long burst after the turns of other tasks.
             self._inbox.wake()
         if replica.is_active is not self._was_active:
             self._was_active = replica.is_active
@@ -342,9 +345,9 @@ class Node:
             self._stop.set()
 
     def _resume_if_late(self, wanted_ms: int, now_ms: int) -> None:
-        """This process stood still, or was at work for long: what came meanwhile counts before any deadline does.
+        """After a pause or a long turn of this process, let messages that arrived meanwhile come before any deadline.
 
-        A leader that was silent for too long by the clock may have answered in time (decision 0016).
+        A leader that seems silent for too long may have answered in time (decision 0016).
         """
         if not _is_late(wanted_ms, now_ms) or now_ms < self._resumed_ms + _RESUMES_EVERY_MS:
             return
@@ -359,24 +362,16 @@ class Node:
 
     @property
     def _is_busy(self) -> bool:
-        """Whether there are others to be served while the log is flushed."""
+        """Whether there is other work to do while the log is flushed."""
         return len(self._inbound.unanswered) + len(self._appends.waiting) > BUSY
 
-    def _flush(self, *, is_busy: bool) -> bool:
-        """Begin the flush that is wanted; whether it is done already."""
-        done = self._flusher.begin(is_busy=is_busy)
-        if done is None:
-            return False
-        self._inbox.events.append(done)
-        return True
-
     def _on_told(self, told: Returned | Noted) -> None:
-        """The application has something to say to the host; most have not."""
+        """Take an output of the application for its host. Most applications have none."""
         raise AssertionError(f"no handler for {told}")
 
     @property
     def _is_obliged(self) -> bool:
-        """Whether others wait for something from this node."""
+        """Whether other voters wait for this node."""
         core = self._replica.core
         return core.state_name in _OBLIGED and not core.may_stop
 
@@ -415,7 +410,7 @@ class Node:
                 case StartFlush():
                     self._flusher.start(output)
                 case Committed():
-                    # Readers pull from the log at their own pace; the Trace of the high watermark woke them.
+                    # Readers read the log at their own pace. The Trace of the high watermark wakes them.
                     pass
                 case Returned() | Noted():
                     self._on_told(output)
@@ -426,5 +421,5 @@ class Node:
 
 
 def _is_late(wanted_ms: int, now_ms: int) -> bool:
-    """Whether a deadline has been over for so long that this process must have been paused; 0 is due at once."""
+    """Whether a deadline passed so long ago that this process must have been paused; 0 is due at once."""
     return 0 < wanted_ms <= now_ms - LATE_MS

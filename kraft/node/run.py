@@ -50,9 +50,9 @@ async def run_node(
 ) -> None:
     """Run one node until `Node.shutdown` or cancellation; `task_status` gets the `Node` once it listens.
 
-    Raises what stops it: `OSError` (a port in use, a failed disk), `MetadataLogError` (an unusable directory, a damaged
-    log), `AssertionError` (a broken invariant), `NodeError` (python -O). `inline_flush` flushes without a thread, for
-    memory disks. Without `application` it is the controller or the broker that the configuration says.
+    Raises the error that stops the node: `OSError` (a port in use, a failed disk), `MetadataLogError` (an unusable
+    directory, a damaged log), `AssertionError` (a broken invariant), `NodeError` (python -O). `inline_flush` flushes
+    without a thread, for memory disks. The default `application` is the controller or broker of the configuration.
     """
     if not __debug__:
         raise NodeError("a node does not run under python -O: its assertions keep a bug from corrupting the log")
@@ -64,8 +64,8 @@ async def run_node(
     inbound = Inbound(inbox, transport, log, limit=UNANSWERED_REQUESTS)
     with one_cause():
         async with trio.open_nursery() as network:
-            # First, so that it closes the sockets whatever happens next. What arrives during the start waits in the
-            # inbox.
+            # First, so that the transport closes its sockets in any case. Requests that arrive during the start wait in
+            # the inbox.
             await network.start(partial(transport.run, inbound.deliver, batch_delivered=inbox.batch_delivered))
             endpoints = tuple(transport.listen(listener) for listener in listeners_of(config))
             if isinstance(transport, TcpTransport):
@@ -80,7 +80,7 @@ async def run_node(
                 now_ms=clock.now_ms(),
             )
             replica, outputs = await start_in_turns(opening, log)
-            for finding in replica.recovered:
+            for finding in replica.log.recovered:
                 log.write("recovered", {"what": repr(finding)}, logging.WARNING)
             parts = NodeParts(
                 replica=replica,
@@ -121,7 +121,7 @@ def _warn_of_exposure(config: Config, log: NodeLog) -> None:
 
 @contextmanager
 def _closing(replica: Replica, log: NodeLog) -> Iterator[None]:
-    """Close the replica, unless it failed: what the disk or an invariant has disproved is not written to any more."""
+    """Close the replica. After a failure of the disk or of an invariant, only release the directory: write nothing."""
     try:
         yield
     except BaseException as stop:
@@ -137,7 +137,7 @@ def _closing(replica: Replica, log: NodeLog) -> Iterator[None]:
 
 @contextmanager
 def one_cause() -> Iterator[None]:
-    """What stops a node is one error: nurseries wrap it in groups, which no caller should have to open."""
+    """Raise the one error that stops a node without the exception groups of its nurseries."""
     try:
         yield
     except BaseExceptionGroup as group:

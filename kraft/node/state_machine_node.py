@@ -21,7 +21,7 @@ from transport.protocol.errors import Error
 
 T = TypeVar("T")
 _WEIGHT: Final = 1024
-"""Bytes that a call takes beside its command, generously."""
+"""An upper estimate of the bytes that a call takes besides its command."""
 MOST_UNREAD_CHANGES: Final = 65_536
 """The maximum number of unread changes of a watcher; beyond it the watcher gets `ChangesSkipped`."""
 

@@ -1,7 +1,7 @@
-"""How long the owner of a replica keeps everything else waiting, and what it does meanwhile.
+"""Measures how long the owner of a replica blocks all other tasks, and by which events.
 
-A turn is what happens between two moments at which other tasks can run: the events of a burst. While it lasts, no fetch
-is answered and no heartbeat is taken, so that a leader with a turn of seconds loses its leadership.
+A turn is the time between two checkpoints: the events of a burst. Meanwhile no fetch is answered and no heartbeat is
+taken, so that a leader with a turn of seconds loses its leadership.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ R = TypeVar("R")
 BOUND_MS: Final = 50
 """The node logs turns that take longer."""
 ROOM_S: Final = 0.02
-"""A turn that has taken so long takes no more events: other tasks come first."""
+"""A turn that has taken so long handles no further event, so that other tasks run."""
 START_ROOM_S: Final = 0.01
-"""A turn of a start takes no more steps after so long. One step takes up to some 20 ms."""
+"""A turn of a start that has taken so long begins no further step. One step takes up to some 20 ms."""
 _S: Final = 1000
 
 
@@ -35,7 +35,7 @@ class LongestTurn(Struct):
 
 
 class Turns:
-    """Measures the turns of one owner by Trio's clock: where time is virtual, no turn takes any."""
+    """Measures the turns of one owner by Trio's clock. In virtual time each turn takes no time."""
 
     __slots__ = ("_began_s", "_clock", "_dearest", "_dearest_s", "_log", "_mark_s", "_own", "longest")
 
@@ -55,7 +55,7 @@ class Turns:
         self._own = ("", 0.0)
 
     def did(self, event: Input) -> bool:
-        """One event is dealt with; whether the turn has room for more."""
+        """Note that an event was handled; returns whether the turn has room for more."""
         now_s = self._clock()
         took_s = now_s - self._mark_s
         self._mark_s = now_s
@@ -119,7 +119,7 @@ async def start_in_turns(steps: Generator[None, None, R], node_log: NodeLog) -> 
 
 
 def _kind(event: Input | None) -> str:
-    """What an event is, as a log names it: of a request the API."""
+    """The name of an event in the log; for a request with its API."""
     if event is None:
         return ""
     kind = type(event).__name__

@@ -16,37 +16,37 @@ D = TypeVar("D")
 
 
 class _Waiting(Struct, Generic[D], eq=False):
-    """One caller that waits, and how much of the limit it takes."""
+    """One caller that waits, and its share of the limit."""
 
     task: trio.lowlevel.Task
     weight: int
     done: D | None = None
-    """What it waits for."""
+    """The answer that the caller waits for."""
 
 
 class Waiters(Generic[D]):
-    """What was asked of one node and is not done: callers wait their turn while it weighs `limit` or more."""
+    """The outstanding requests to one replica. Further callers wait while their weight is `limit` or more."""
 
     def __init__(self, inbox: Inbox[Input], *, limit: int) -> None:
         self._inbox = inbox
         self._limit = limit
         self._next_id = 1
         self.waiting: dict[int, _Waiting[D]] = {}
-        """The callers that wait, by the id of what each asked for."""
+        """The callers that wait, by the ids of their requests."""
         self._weight = 0
-        """Of all that wait."""
+        """The weight of all outstanding requests."""
         self._turn = trio.lowlevel.ParkingLot()
         self._crowd = 0
-        """How many wait for their turn."""
+        """How many callers wait for room."""
         self._stopped = False
 
     async def ask(
         self, ask: Callable[[int], Input], take_back: Callable[[int], Input] | None = None, *, weight: int = 1
     ) -> D | None:
-        """Put what `ask` makes of a new id into the inbox, and wait for the word on it; None if none will come.
+        """Put the request that `ask` makes of a new id into the inbox, and wait for the answer; None if none will come.
 
-        A caller that is cancelled meanwhile takes it back, if that is possible. Raises `NodeStopped` if the node had
-        stopped before.
+        If the caller is cancelled meanwhile, `take_back` makes the event that withdraws the request. Raises
+        `NodeStopped` if the node has stopped before.
         """
         while self._weight >= self._limit and not self._stopped:
             await self._wait_for_room()

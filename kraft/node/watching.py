@@ -23,9 +23,9 @@ class MetadataChange(Struct, frozen=True, gc=False):
 
 
 class MetadataWatch(AsyncIterator[MetadataChange]):
-    """The records of these types (names), or of all, from a position on.
+    """Iterates over the records of these types (names), or of all types, from a position on.
 
-    Raises `OffsetOutOfRange` where the log does not hold what comes next.
+    Raises `OffsetOutOfRange` if the log does not have the next record any more.
     """
 
     def __init__(self, batches: CommittedBatches, types: Sequence[str]) -> None:

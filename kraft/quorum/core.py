@@ -105,12 +105,13 @@ class RaftCore:
         bootstrap: tuple[ListenerAddress, ...] = (),
     ) -> None:
         """`voters` are those of the configuration, which are in force until the log contains a voter set."""
-        log = LogView(
+        self.log = log = LogView(
             start_offset=start.log_start_offset,
             end_offset=start.log_end_offset,
             epochs=start.epochs,
             snapshots=start.snapshots,
         )
+        """The core's view of the log, for readers: its offsets, its epochs and the high watermark."""
         self._election = start.election or ElectionState()
         self._quorum = QuorumState(
             config=config,
@@ -166,40 +167,10 @@ class RaftCore:
         return self._quorum.is_voter
 
     @property
-    def high_watermark(self) -> int:
-        """All records below this offset are committed; -1 while unknown after the start."""
-        return self._quorum.log.high_watermark
-
-    @property
-    def log_start_offset(self) -> int:
-        """The first offset of the log."""
-        return self._quorum.log.start_offset
-
-    @property
-    def log_end_offset(self) -> int:
-        """The offset after the last record."""
-        return self._quorum.log.end_offset
-
-    @property
-    def last_epoch(self) -> int:
-        """The epoch of the last record, of the snapshot at which the log begins, or 0."""
-        return self._quorum.log.last_epoch
-
-    @property
-    def snapshots(self) -> tuple[OffsetAndEpoch, ...]:
-        """The complete snapshots on disk, oldest first."""
-        return self._quorum.log.snapshots
-
-    @property
-    def flushed_offset(self) -> int:
-        """The offset after the last record that is known to be on disk."""
-        return self._quorum.log.flushed_offset
-
-    @property
     def next_append_offset(self) -> int:
         """The offset of the next record appended here; only meaningful for a leader."""
         state = self._quorum.state
-        return state.accumulator.next_offset if isinstance(state, LeaderState) else self.log_end_offset
+        return state.accumulator.next_offset if isinstance(state, LeaderState) else self.log.end_offset
 
     @property
     def local(self) -> ReplicaKey:
@@ -215,10 +186,6 @@ class RaftCore:
     def history(self) -> VoterHistory:
         """The voter sets, each with the log record that defines it."""
         return self._quorum.history
-
-    def truncation_point(self, diverging: OffsetAndEpoch) -> int:
-        """The truncation offset of this log if the leader's records of `diverging.epoch` end at `diverging.offset`."""
-        return self._quorum.log.truncation_point(diverging)
 
     def awaits(self, peer_id: int, request_id: int) -> bool:
         """Whether the core would handle a reply of this peer to this request now."""

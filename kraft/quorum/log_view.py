@@ -42,8 +42,11 @@ class LogView:
     ) -> None:
         self.start_offset = start_offset
         self.end_offset = end_offset
+        """The offset after the last record."""
         self.flushed_offset = end_offset
+        """The offset after the last record that is known to be on disk."""
         self.high_watermark = NO_OFFSET
+        """All records below this offset are committed; -1 while unknown after the start."""
         self.snapshots = snapshots
         self._set_epochs(epochs)
 

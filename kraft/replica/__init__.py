@@ -27,7 +27,8 @@ from kraft.replica.interface.events import (
     WireRequest,
 )
 from kraft.replica.interface.options import ReplicaOptions, SnapshotOptions
-from kraft.replica.replica import Replica, ReplicaStatus
+from kraft.replica.interface.status import ReplicaStatus
+from kraft.replica.replica import Replica
 
 __all__ = [
     "Answer",

@@ -1,6 +1,6 @@
-"""Committed batches, in order, each once (Kafka: `RaftMessageQueue` and `ListenerContext.fireHandleCommit`).
+"""Reads committed batches in order, each once (Kafka: `ListenerContext.fireHandleCommit`).
 
-A leader remembers what it appends, so that committing costs no read; everything else is read from the log.
+A leader remembers the batches that it appends, so that a commit needs no read. All other batches come from the log.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from metadata_log.records.batch import RecordBatch
 from metadata_log.records.record import Record, records
 
 READ_BYTES: Final = 1 << 20
-"""How much of the log one step applies at most, so that a long catch-up does not keep the owner from answering."""
+"""How many bytes of the log one step applies at most. A long catch-up must not delay other requests."""
 
 
 RECORDS_PER_TURN: Final = 10_000
-"""How many records of one batch are read in a turn, some ten milliseconds; as many as a controller writes at once."""
+"""How many records of one batch are read in a turn: some ten milliseconds. A controller writes no larger batch."""
 
 
 class _Reading:
-    """A batch of which not all records were read in one turn."""
+    """A batch that takes several turns to read."""
 
     __slots__ = ("_batch", "_records", "_values", "_where")
 
@@ -46,7 +46,7 @@ class _Reading:
         batch = self._batch
         if len(found) == RECORDS_PER_TURN and len(self._values) < batch.record_count:
             return None
-        # Beyond the last record the reader finds what is wrong with the end of the batch.
+        # After the last record the reader checks the end of the batch.
         for _ in self._records:
             pass
         values = tuple(self._values)
@@ -56,32 +56,31 @@ class _Reading:
 
 
 class Applier:
-    """Hands out what lies between what was applied and the high watermark."""
+    """Returns the batches between the last applied one and the high watermark."""
 
     __slots__ = ("_log", "_reading", "_remembered", "next_offset")
 
     def __init__(self, log: MetadataLog, next_offset: int) -> None:
         self.next_offset = next_offset
-        """Everything below was handed out."""
+        """All batches below this offset were returned."""
         self._log = log
         self._remembered: deque[CommittedBatch] = deque()
         self._reading: _Reading | None = None
-        """The batch at `next_offset`, if a former call has not come to its end."""
+        """The batch at `next_offset`, if an earlier call has read a part of it."""
 
     def remember(self, batch: CommittedBatch) -> None:
-        """The leader appended this batch; a control batch has no values."""
+        """Keep a batch that this leader appended. A control batch has no values."""
         self._remembered.append(batch)
 
     def forget(self) -> None:
-        """What was appended may not be what gets committed."""
+        """Forget the appended batches: after a loss of leadership others may be committed at their offsets."""
         self._remembered.clear()
 
     def advance(self, high_watermark: int) -> Iterator[CommittedBatch]:
         """The next batches below `high_watermark`: not always all of them, but at least one if there is one.
 
-        A batch with too many records to be read at once comes with a later call, when all its records are read.
-
-        A batch without values holds control records. Raises `CorruptBatch` where the log cannot be read.
+        A batch with too many records for one turn is returned by a later call, once all of its records are read. A
+        batch without values holds control records. Raises `CorruptBatch` where the log cannot be read.
         """
         remembered = self._remembered
         while remembered and remembered[0].base_offset < self.next_offset:
@@ -95,7 +94,7 @@ class Applier:
             yield batch
 
     def begin_at(self, offset: int) -> None:
-        """A snapshot has everything below."""
+        """Go on at this offset: a snapshot contains all records before it."""
         self._remembered.clear()
         self._reading = None
         self.next_offset = offset

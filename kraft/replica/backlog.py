@@ -1,4 +1,4 @@
-"""How much a leader has written that is not committed, so that a leader without its followers does not take ever more.
+"""Counts the bytes that a leader has written and not committed. The count bounds what a leader without followers takes.
 
 Kafka bounds only the time for which a request waits in its queue.
 """
@@ -15,21 +15,21 @@ class Backlog:
 
     def __init__(self) -> None:
         self._batches: deque[tuple[int, int]] = deque()
-        """Where each batch ends, and its bytes."""
+        """The end offset and the size of each batch."""
         self.size_bytes = 0
 
     def written(self, next_offset: int, size_bytes: int) -> None:
-        """A batch of so many bytes that ends before `next_offset` is in the log."""
+        """Count a batch in the log that ends before `next_offset`."""
         self._batches.append((next_offset, size_bytes))
         self.size_bytes += size_bytes
 
     def release(self, committed_offset: int) -> None:
-        """Everything below `committed_offset` is committed."""
+        """Stop counting the batches below `committed_offset`."""
         batches = self._batches
         while batches and batches[0][0] <= committed_offset:
             self.size_bytes -= batches.popleft()[1]
 
     def forget(self) -> None:
-        """Nothing that was written is this replica's to commit any more."""
+        """Count nothing: this replica does not lead any more, and commits nothing."""
         self._batches.clear()
         self.size_bytes = 0

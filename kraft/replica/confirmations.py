@@ -10,23 +10,23 @@ from kraft.quorum.effects import ReadConfirmed
 
 
 class Confirmations:
-    """By their tokens the reads that wait."""
+    """The reads that wait, by their tokens."""
 
     def __init__(self) -> None:
         self._waiting: list[int] = []
         self.confirmed: deque[ReadConfirmed] = deque()
-        """What the quorum has confirmed, and what has not been applied so far."""
+        """The reads that the quorum has confirmed, until the application has applied what they need."""
 
     def wait(self, token: int) -> None:
-        """A read waits from now on."""
+        """Add a read that waits."""
         self._waiting.append(token)
 
     def confirm(self, confirmed: ReadConfirmed) -> None:
-        """The quorum has confirmed some."""
+        """Note reads that the quorum has confirmed."""
         self.confirmed.append(confirmed)
 
     def take(self, applied_offset: int) -> list[int]:
-        """The tokens of those that are confirmed and need nothing at or beyond this offset."""
+        """Take the confirmed reads that need no record at or after this offset; returns their tokens."""
         confirmed = self.confirmed
         taken: list[int] = []
         while confirmed and confirmed[0].offset <= applied_offset:
@@ -36,7 +36,7 @@ class Confirmations:
         return taken
 
     def abandon(self) -> list[int]:
-        """The tokens of all: none will be confirmed."""
+        """Take all reads, as none will be confirmed; returns their tokens."""
         self.confirmed.clear()
         abandoned, self._waiting = self._waiting, []
         return abandoned

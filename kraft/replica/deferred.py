@@ -32,7 +32,7 @@ class Deferred:
         self.held.append(held)
 
     def is_due(self, committed_offset: int) -> bool:
-        """Whether the first of them may be told, because its records are all below `committed_offset`."""
+        """Whether the first request can be answered: all of its records are below `committed_offset`."""
         return bool(self.held) and self.held[0].last_offset < committed_offset
 
     def release(self, committed_offset: int, room: int) -> list[Held]:
@@ -46,13 +46,13 @@ class Deferred:
         return released
 
     def abandon(self) -> deque[Held]:
-        """Take all of them: the leadership is over, so that what they wait for may never be committed."""
+        """Take all requests: the leadership is over, and their records may never be committed."""
         abandoned, self.held = self.held, deque()
         return abandoned
 
 
 class Abandoned:
-    """The requests that waited when a leadership ended, in order, each with whether its records were committed."""
+    """The requests that waited when a leadership ended, in order; for each, whether its records were committed."""
 
     __slots__ = ("_held",)
 
@@ -60,7 +60,7 @@ class Abandoned:
         self._held: deque[tuple[Held, bool]] = deque()
 
     def __bool__(self) -> bool:
-        """Whether any of them is still to be told."""
+        """Whether any request is not answered yet."""
         return bool(self._held)
 
     def add(self, held: deque[Held], committed_offset: int) -> None:
@@ -68,7 +68,7 @@ class Abandoned:
         self._held.extend((one, one.last_offset < committed_offset) for one in held)
 
     def take(self, room: int) -> list[tuple[Held, bool]]:
-        """The next of them, while there is room for their answers, and of each whether its records are committed."""
+        """Take requests while there is room for their answers; for each, whether its records are committed."""
         taken: list[tuple[Held, bool]] = []
         held = self._held
         while held and room > 0:

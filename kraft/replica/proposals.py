@@ -1,8 +1,8 @@
-"""What the application of a leader writes, from its decision to the answer (Kafka: the `ControllerWriteEvent` of
+"""The proposals of a leader's application, from the decision to the answer (Kafka: the `ControllerWriteEvent` of
 `QuorumController`).
 
-The core gives each proposal its offsets at once, and one step at the end of the burst writes all of them. The request
-that waits for a proposal is answered when the proposal is committed, or when it may be lost.
+The core gives each proposal its offsets at once, and one step at the end of the burst writes all proposals. The request
+that waits for a proposal is answered when the proposal is committed, or when the proposal may be lost.
 """
 
 from __future__ import annotations
@@ -20,11 +20,14 @@ from kraft.replica.interface.answer_weight import ANSWERS_PER_TURN
 from kraft.replica.interface.application import Application, ForRequest, ForSubmit, Proposal
 from kraft.replica.interface.events import Answer, Output, SubmitDone, Trace
 from kraft.replica.interface.options import ReplicaOptions
+from kraft.replica.outbox import Outbox
 from metadata_log.types import NEVER_MS, NO_OFFSET
 from transport.protocol.errors import Error
 
 NEXT_TURN_MS: Final = 1
-"""So soon the next portion of answers is told."""
+"""The time until the next portion of answers."""
+FINISH_MS: Final = 1000
+"""How long a leader that shuts down waits for the commit of its records."""
 
 
 class ProposalHost(Protocol):
@@ -32,28 +35,28 @@ class ProposalHost(Protocol):
 
     core: RaftCore
     application: Application
+    outbox: Outbox
 
     def step_core(self, event: UpgradeQuorum, now_ms: int) -> None:
-        """Let something happen to the core, with which the leadership may end."""
-
-    def tell(self, output: Output) -> None:
-        """Let something leave the replica."""
+        """Step the core, with which the leadership may end."""
 
 
 class Proposals:
-    """All of them that are not committed; open while the application leads."""
+    """The proposals that are not committed. They are open while the application leads."""
 
     def __init__(self, options: ReplicaOptions) -> None:
         self._options = options
         self._deferred = Deferred()
         self._abandoned = Abandoned()
         self.deadline_ms = NEVER_MS
-        """When the next portion of answers is to be told."""
+        """When the next portion of answers is sent."""
+        self.finish_by_ms = NEVER_MS
+        """When a leader that shuts down resigns at the latest. Until then it takes no new proposal of a client."""
         self.backlog = Backlog()
         self.is_open = False
 
     def is_full(self, core: RaftCore) -> bool:
-        """Whether so much waits for a commit that no more may be decided."""
+        """Whether so much waits for a commit that the application may decide nothing more."""
         return len(self._deferred.held) >= self._options.max_waiting or self._is_backlog_full(core)
 
     def _is_backlog_full(self, core: RaftCore) -> bool:
@@ -62,8 +65,9 @@ class Proposals:
     def propose(self, host: ProposalHost, proposal: Proposal, now_ms: int) -> None:
         """Append a proposal and remember the request that waits for it; or refuse the proposal."""
         core, waiting = host.core, proposal.waiting
-        if not self.is_open:
-            # They were open when the application decided, earlier in this step.
+        is_stopping = self.finish_by_ms < NEVER_MS
+        if not self.is_open or (is_stopping and waiting is not None):
+            # The proposals may have been open when the application decided, earlier in this step.
             self.refuse(host, waiting, Error.NOT_LEADER_OR_FOLLOWER, now_ms)
             return
         if waiting is not None and proposal.units and self._is_backlog_full(core):
@@ -74,7 +78,7 @@ class Proposals:
             self.refuse(host, waiting, Error.INVALID_UPDATE_VERSION, now_ms, text=obstacle)
             return
         if not self.is_open:
-            # It was time to resign when the level was written.
+            # The leader resigned when the core wrote the level.
             self.refuse(host, waiting, Error.NOT_LEADER_OR_FOLLOWER, now_ms, is_uncertain=True)
             return
         first_offset: int | None = None
@@ -85,7 +89,7 @@ class Proposals:
                 error = Error.RECORD_LIST_TOO_LARGE
                 if waiting is None:
                     told = PeerFault(core.local.id, f"its own records cannot be written: {error.name}")
-                    host.tell(Trace(told))
+                    host.outbox.outputs.append(Trace(told))
                 self.refuse(host, waiting, error, now_ms, is_uncertain=first_offset is not None)
                 return
             if first_offset is None:
@@ -97,16 +101,16 @@ class Proposals:
         if first_offset is not None:
             self._deferred.hold(Held(first_offset, last_offset, waiting))
             return
-        # Without units the decision may still rest on what is not committed yet, so all of that is waited for.
+        # A decision without units may depend on records that are not committed: the answer waits for all of them.
         last_offset = core.next_append_offset - 1
         held = Held(last_offset, last_offset, waiting)
-        if last_offset < core.high_watermark and not self._deferred.held:
-            host.tell(success(held, core.leader))
+        if last_offset < core.log.high_watermark and not self._deferred.held:
+            host.outbox.outputs.append(success(held, core.leader))
         else:
             self._deferred.hold(held)
 
     def _take_level(self, host: ProposalHost, wanted: QuorumLevel, now_ms: int) -> str | None:
-        """Raise kraft.version, unless it only has to be said whether that is possible; why it is not."""
+        """Raise kraft.version, unless the request only validates; returns why the level cannot be raised."""
         core = host.core
         obstacle = core.upgrade_obstacle(wanted.level)
         if obstacle is None and not wanted.validate_only and wanted.level > core.history.kraft_version:
@@ -117,12 +121,12 @@ class Proposals:
         """Answer the requests that wait for records committed by now, as many as a turn has room for."""
         if self.backlog.size_bytes:
             self.backlog.release(committed_offset)
-        # The rest of an earlier portion comes first, and has a turn of its own.
+        # The rest of an earlier portion goes first, in a turn of its own.
         if self._deferred.held and self.deadline_ms == NEVER_MS:
             self._tell_committed(host, now_ms)
 
     def tell_more(self, host: ProposalHost, now_ms: int) -> None:
-        """Tell the next portion, once it is time."""
+        """Send the next portion of answers; the caller calls this at `deadline_ms`."""
         self.deadline_ms = NEVER_MS
         if self._abandoned:
             self._tell_abandoned(host, now_ms)
@@ -134,35 +138,47 @@ class Proposals:
         if not deferred.held:
             return
         core = host.core
-        committed_offset, leader = core.high_watermark, core.leader
+        committed_offset, leader = core.log.high_watermark, core.leader
         for held in deferred.release(committed_offset, ANSWERS_PER_TURN):
-            host.tell(success(held, leader))
+            host.outbox.outputs.append(success(held, leader))
         if deferred.held and deferred.is_due(committed_offset):
             self.deadline_ms = now_ms + NEXT_TURN_MS
 
     def _tell_abandoned(self, host: ProposalHost, now_ms: int) -> None:
         for held, is_committed in self._abandoned.take(ANSWERS_PER_TURN):
             if is_committed:
-                host.tell(success(held, host.core.leader))
+                host.outbox.outputs.append(success(held, host.core.leader))
             else:
                 self.refuse(host, held.waiting, Error.NOT_LEADER_OR_FOLLOWER, now_ms, is_uncertain=True)
-        if self._abandoned or self._deferred.is_due(host.core.high_watermark):
+        if self._abandoned or self._deferred.is_due(host.core.log.high_watermark):
             self.deadline_ms = now_ms + NEXT_TURN_MS
 
     def close(self) -> None:
-        """The application does not lead any more; call `refuse_waiting` when it knows."""
+        """The application does not lead any more. Once it knows, the caller calls `refuse_waiting`."""
         self.backlog.forget()
         self.is_open = False
 
     def refuse_waiting(self, host: ProposalHost, now_ms: int) -> None:
-        """Answer the waiting requests that their records may never be committed, as many as a turn has room for."""
-        self._abandoned.add(self._deferred.abandon(), host.core.high_watermark)
+        """Refuse the waiting requests, as many as a turn has room for: their records may be lost."""
+        self._abandoned.add(self._deferred.abandon(), host.core.log.high_watermark)
         if self.deadline_ms == NEVER_MS:
             self._tell_abandoned(host, now_ms)
 
+    def begin_shutdown(self, now_ms: int) -> None:
+        """Take no new proposals of clients from now on."""
+        self.finish_by_ms = now_ms + FINISH_MS
+
+    def finish(self, core: RaftCore, now_ms: int) -> bool:
+        """Whether a leader that shuts down may resign: its records are committed and answered, or its time is over."""
+        is_done = core.log.high_watermark >= core.next_append_offset and not self.has_more_to_tell
+        if core.is_leader and not is_done and now_ms < self.finish_by_ms:
+            return False
+        self.finish_by_ms = NEVER_MS
+        return True
+
     @property
     def has_more_to_tell(self) -> bool:
-        """Whether answers wait for a turn, and for nothing else."""
+        """Whether answers wait for nothing but a turn."""
         return self.deadline_ms < NEVER_MS
 
     def refuse(
@@ -181,9 +197,10 @@ class Proposals:
             case ForRequest():
                 answer = host.application.refuse(waiting, error, leader, now_ms, text)
                 if answer is not None:
-                    host.tell(Answer(answer.request_id, answer.response))
+                    host.outbox.outputs.append(Answer(answer.request_id, answer.response))
             case ForSubmit(submit_id=submit_id):
-                host.tell(SubmitDone(submit_id=submit_id, error=error, is_uncertain=is_uncertain, leader=leader))
+                done = SubmitDone(submit_id=submit_id, error=error, is_uncertain=is_uncertain, leader=leader)
+                host.outbox.outputs.append(done)
             case None:
                 pass
 

@@ -177,9 +177,9 @@ class Net:
             if leader not in reachable:
                 return False
             core = self.replicas[leader].core
-            return core.high_watermark > core.epoch_start_offset and all(
+            return core.log.high_watermark > core.epoch_start_offset and all(
                 self.replicas[node].core.leader == core.leader
-                and self.replicas[node].core.high_watermark == core.high_watermark
+                and self.replicas[node].core.log.high_watermark == core.log.high_watermark
                 for node in reachable
             )
 

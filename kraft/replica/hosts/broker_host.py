@@ -37,7 +37,7 @@ class BrokerHost:
         self._applying: _Applying | None = None
 
     def check(self, values: Sequence[bytes], *, in_snapshot: bool = False) -> None:
-        """Decode them; an unknown type, and a version that cannot be read, are refused as in `decode_records`."""
+        """Decode the values. Raises the errors of `decode_records` for an unknown type or version."""
         for _ in decode_records(values):
             pass
 
@@ -45,12 +45,12 @@ class BrokerHost:
         """Each record was decoded."""
 
     def on_snapshot(self, values: Iterable[bytes], end: OffsetAndEpoch) -> None:
-        """Begin with the image that a snapshot holds, once `apply_more` has come to its end."""
+        """Replace the image by that of a snapshot; `apply_more` completes this."""
         self._applying = _Applying(SnapshotReplay(end), end, values, f"snapshot {end}")
         self.apply_more()
 
     def on_committed(self, batch: CommittedBatch) -> tuple[Committed, ...]:
-        """Replay a batch, a turn's share of it at once."""
+        """Replay the first portion of a batch; `apply_more` replays the rest."""
         end = OffsetAndEpoch(epoch=batch.epoch, offset=batch.next_offset)
         replay = self.agent.begin_committed(batch.base_offset)
         self._applying = _Applying(replay, end, batch.values, f"batch at offset {batch.base_offset}")
@@ -58,11 +58,11 @@ class BrokerHost:
 
     @property
     def is_applying(self) -> bool:
-        """Whether a batch or a snapshot was begun and needs more turns."""
+        """Whether the last batch or snapshot needs more turns."""
         return self._applying is not None
 
     def apply_more(self) -> tuple[Committed, ...]:
-        """Go on for one turn with what was begun."""
+        """Replay the next portion of the batch or the snapshot."""
         assert self._applying is not None, "nothing is being applied"
         features = self.agent.image.features
         if self._applying.go_on(self.agent):
@@ -85,7 +85,7 @@ class BrokerHost:
         raise AssertionError("a broker does not append to the metadata log")
 
     def on_request(self, request: WireRequest, leader: LeaderAndEpoch, now_ms: int) -> Action:
-        """Another broker fetches."""
+        """Answer the fetch of another broker."""
         message = request.message
         assert isinstance(message, FetchRequest), message
         return Respond(request.request_id, self.agent.on_fetch(message, now_ms))
@@ -101,10 +101,10 @@ class BrokerHost:
         return ()
 
     def on_caught_up(self) -> None:
-        """It makes no difference."""
+        """A broker has nothing to do then."""
 
     def snapshot(self) -> Callable[[], Iterator[bytes]] | None:
-        """The image, unless a transaction is open in what was replayed."""
+        """The record values of the image; None while a transaction is open."""
         image = self.agent.image
         return (lambda: encode_image(image)) if self.agent.is_between_transactions else None
 
@@ -113,7 +113,7 @@ class BrokerHost:
         return RefuseSubmit(submit.submit_id, Error.INVALID_REQUEST)
 
     def on_call(self, call: Call | CancelCall, now_ms: int) -> None:
-        """Never called: a broker is asked over the wire."""
+        """Never called: a broker gets its requests from the transport."""
         raise AssertionError("a broker is asked over the wire")
 
     def on_confirmed(self, token: int, *, is_leader: bool) -> None:
@@ -121,16 +121,16 @@ class BrokerHost:
         raise AssertionError("a broker does not lead the quorum")
 
     def on_answer(self, token: int, response: Message | None, now_ms: int) -> None:
-        """The active controller, or another broker, has answered."""
+        """Pass the answer of the active controller or of another broker to the agent."""
         self.agent.on_answer(token, response, now_ms)
 
     def on_begin_shutdown(self, now_ms: int) -> None:
-        """Hand over what this broker leads."""
+        """Begin the controlled shutdown: the controller moves the leaderships of this broker."""
         self.agent.begin_shutdown(now_ms)
 
     @property
     def may_stop(self) -> bool:
-        """Whether the controller has let the broker go."""
+        """Whether the controller has confirmed the controlled shutdown."""
         return self.agent.may_stop
 
     def refuse(
@@ -140,19 +140,19 @@ class BrokerHost:
         raise AssertionError(f"a broker does not refuse a {type(asked.request).__name__}")
 
     def finalized_features(self) -> tuple[tuple[tuple[str, int], ...], int]:
-        """The levels in the metadata, and since when."""
+        """The feature levels in the metadata, and their offset."""
         return published_features(self.agent.image)
 
     def supported_features(self) -> tuple[tuple[str, int, int], ...]:
-        """What this software knows."""
+        """The features that this software supports."""
         return SUPPORTED_FEATURES
 
     def deadline_ms(self) -> int:
-        """When `on_tick` is wanted."""
+        """The time of the next `on_tick`."""
         return self.agent.deadline_ms()
 
     def on_tick(self, now_ms: int) -> tuple[Action, ...]:
-        """Send what is due."""
+        """Send the requests that are due."""
         return tuple(
             OutboundRequest(send.request, token=send.channel, timeout_ms=send.timeout_ms, target=send.target)
             for send in self.agent.poll(now_ms)
@@ -160,7 +160,7 @@ class BrokerHost:
 
 
 class _Applying:
-    """Committed records on their way into the image of a broker, so many in a turn."""
+    """Replays committed records into the image of a broker, a portion in each turn."""
 
     def __init__(
         self, replay: BatchReplay | SnapshotReplay, end: OffsetAndEpoch, values: Iterable[bytes], where: str
@@ -174,7 +174,7 @@ class _Applying:
         """How many records were replayed so far."""
 
     def go_on(self, agent: BrokerAgent) -> bool:
-        """Replay the next records; whether those were the last."""
+        """Replay the next records; returns whether those were the last."""
         replay = self.replay
         if isinstance(replay, SnapshotReplay):
             is_whole = replay.go_on(self._counted(), RECORDS_PER_TURN) > 0

@@ -1,6 +1,6 @@
 """The `QuorumController` as the application of a `Replica` (Kafka: `QuorumController.QuorumMetaLogListener`).
 
-Between the two stands only the encoding of records: the controller thinks in records, the log in values.
+The host encodes and decodes: the controller uses records, the log holds values.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ class ControllerHost:
         self._decisions = Decisions()
         self._applying: _Applying | None = None
         self._free_at_ms = NEVER_MS
-        """When to give back the next of what no image holds any more."""
+        """When to free the next portion of objects that are in no image any more."""
 
     def check(self, values: Sequence[bytes], *, in_snapshot: bool = False) -> None:
-        """Decode them; an unknown type, and a version that cannot be read, are refused as in `decode_records`."""
+        """Decode the values. Raises the errors of `decode_records` for an unknown type or version."""
         for _ in decode_records(values):
             pass
 
@@ -78,12 +78,12 @@ class ControllerHost:
         """Each record was decoded."""
 
     def on_snapshot(self, values: Iterable[bytes], end: OffsetAndEpoch) -> None:
-        """Begin with the image that a snapshot holds, once `apply_more` has come to its end."""
+        """Replace the image by that of a snapshot; `apply_more` completes this."""
         self._applying = _Applying(_OfSnapshot(end), values, f"snapshot {end}")
         self.apply_more()
 
     def on_committed(self, batch: CommittedBatch) -> tuple[Committed, ...]:
-        """A batch of this controller's own makes a remembered image the committed one; any other is replayed."""
+        """Commit the image that is remembered for a batch of this controller; replay any other batch."""
         assert self._applying is None, batch.base_offset
         controller = self.controller
         if batch.next_offset <= controller.history.latest.end.offset:
@@ -97,11 +97,11 @@ class ControllerHost:
 
     @property
     def is_applying(self) -> bool:
-        """Whether a batch or a snapshot was begun and needs more turns."""
+        """Whether the last batch or snapshot needs more turns."""
         return self._applying is not None
 
     def apply_more(self) -> tuple[Committed, ...]:
-        """Go on for one turn with what was begun."""
+        """Replay the next portion of the batch or the snapshot."""
         assert self._applying is not None, "nothing is being applied"
         if self._applying.go_on(self.controller):
             self._applying = None
@@ -114,21 +114,21 @@ class ControllerHost:
             self._free_at_ms = 0
 
     def on_leader(self, epoch: int, next_offset: int, now_ms: int) -> tuple[Action, ...]:
-        """Activate the controller; the records of its activation come before anything else it writes."""
+        """Activate the controller. The records of the activation come before all its other records."""
         result = self.controller.activate(epoch, next_offset, now_ms)
         return (Proposal(_units(result)),) if result.records else ()
 
     def on_lost_leadership(self) -> None:
-        """Renounce."""
+        """Deactivate the controller."""
         self.controller.renounce()
         self._decisions.abandon()
 
     def on_appended(self, unit: Unit, base_offset: int) -> None:
-        """Replay at append time, so that the next decision sees it."""
+        """Replay the unit at append time, so that the next decision sees its changes."""
         self.controller.on_appended(unit.records, base_offset, self._decisions.take_ahead(unit))
 
     def on_request(self, request: WireRequest, leader: LeaderAndEpoch, now_ms: int) -> Action:
-        """Decide; an answer to a write waits until everything it rests on is committed."""
+        """Decide on a request. The answer to a write waits for the commit of all records that it depends on."""
         message, caller = request.message, _caller(request)
         if isinstance(message, EnvelopeRequest) and api_key_of(message) in QUORUM_APIS:
             return self._pass_on(request, message, caller)
@@ -150,7 +150,7 @@ class ControllerHost:
         return request.api_key in _READS or self.controller.active_epoch == NOT_ACTIVE
 
     def on_full(self, request: WireRequest, leader: LeaderAndEpoch, now_ms: int) -> Action:
-        """Decide nothing, as Kafka where a request was in its queue for too long. A broker was heard all the same."""
+        """Refuse a request, as Kafka does after too long a time in its queue. A heartbeat counts nevertheless."""
         if self._answers_at_once(request):
             return self.on_request(request, leader, now_ms)
         if isinstance(request.message, BrokerHeartbeatRequest):
@@ -163,7 +163,7 @@ class ControllerHost:
         return self._decisions.read(work, self.controller, now_ms) or NOTHING
 
     def _pass_on(self, request: WireRequest, envelope: EnvelopeRequest, caller: Caller) -> Action:
-        """A client of a broker's asks the quorum itself."""
+        """Handle the request of a broker's client to the quorum itself."""
         try:
             forwarded = self.controller.opened(envelope, caller)
         except ApiError as refused:
@@ -177,17 +177,17 @@ class ControllerHost:
         return Redirect(asked, partial(_seal_answer, forwarded))
 
     def denial(self, request: WireRequest) -> ApiError | None:
-        """What the authorizer says, if there is one; a listener without login has but one principal."""
+        """The decision of the authorizer, if there is one. A listener without login has one principal only."""
         if self.controller.settings.admin.authorizer is None:
             return None
         return self.controller.denial(ApiKey(request.api_key), _caller(request))
 
     def take_denials(self) -> Sequence[Denial]:
-        """What the authorizer has denied."""
+        """The requests that the authorizer has denied."""
         return self.controller.take_denials() if self.controller.settings.admin.authorizer else ()
 
     def on_caught_up(self) -> None:
-        """The access rules are known from now on."""
+        """Note that the ACLs are loaded."""
         self.controller.on_caught_up()
 
     def on_submit(self, submit: Submit) -> Action:
@@ -197,7 +197,7 @@ class ControllerHost:
     def refuse(
         self, asked: ForRequest, error: Error, leader: LeaderAndEpoch, now_ms: int, text: str | None = None
     ) -> Respond | None:
-        """Answer a write that is not, or may not be, in the log."""
+        """Answer a write with refused or lost records."""
         message, leader_id, told = asked.request, leader.leader_id, text or error.message
 
         def begin(controller: QuorumController, _: int) -> Steps:
@@ -208,27 +208,27 @@ class ControllerHost:
         return self._decisions.read(Work(begin, Refused(asked.request_id, message)), self.controller, now_ms)
 
     def snapshot(self) -> Callable[[], Iterator[bytes | None]] | None:
-        """The committed image, unless a transaction is open in it."""
+        """The record values of the committed image; None while a transaction is open."""
         image = self.controller.history.committed
         return None if image is not image.stable else lambda: encode_image_by_steps(image)
 
     def finalized_features(self) -> tuple[tuple[tuple[str, int], ...], int]:
-        """The levels in the committed image, and since when; the oldest metadata.version while there are none."""
+        """The committed feature levels, with their offset; the oldest metadata.version if there are none."""
         return published_features(self.controller.history.committed.stable)
 
     def supported_features(self) -> tuple[tuple[str, int, int], ...]:
-        """What this software knows."""
+        """The features that this software supports."""
         return SUPPORTED_FEATURES
 
     def deadline_ms(self) -> int:
-        """When timed work is due. Nothing is while a decision is under way."""
+        """The time of the next timed work; none while a decision is in progress."""
         decisions = self._decisions
         if decisions.is_busy:
             return decisions.deadline_ms
         return min(decisions.deadline_ms, self.controller.deadline_ms(), self._free_at_ms)
 
     def on_tick(self, now_ms: int) -> Iterator[Action]:
-        """Go on with a decision that is under way; do timed work that is due."""
+        """Continue the decision in progress, and do the timed work that is due."""
         controller, decisions = self.controller, self._decisions
         if now_ms >= decisions.deadline_ms:
             yield from decisions.turn(controller, now_ms)
@@ -246,25 +246,25 @@ class ControllerHost:
             yield self._register(request, now_ms)
 
     def _register(self, request: ControllerRegistrationRequest, now_ms: int) -> Action:
-        """Ask the active controller; if that is this one, decide at once."""
+        """Send a request of this controller to the active controller; decide at once if this one is active."""
         if not self.controller.is_active:
             return OutboundRequest(request)
         return Proposal(_units(self.controller.handle_own(request, now_ms)))
 
     def on_call(self, call: Call | CancelCall, now_ms: int) -> None:
-        """Never called: a controller is asked over the wire."""
+        """Never called: a controller gets its requests from the transport."""
         raise AssertionError("a controller is asked over the wire")
 
     def on_confirmed(self, token: int, *, is_leader: bool) -> None:
-        """Never called: what a controller answers to reads is the metadata as it knows it, as in Kafka."""
+        """Never called: a controller answers reads from its metadata without a confirmation, as in Kafka."""
         raise AssertionError("a controller does not ask whether it leads")
 
     def on_answer(self, token: int, response: Message | None, now_ms: int) -> None:
-        """The active controller has taken note of this one, or not."""
+        """Take the answer of the active controller to the registration of this controller."""
         self.controller.on_registration_answer(response, now_ms)
 
     def on_begin_shutdown(self, now_ms: int) -> None:
-        """Leadership is handed over by the quorum."""
+        """Nothing to do: the quorum hands over the leadership."""
 
     @property
     def may_stop(self) -> bool:
@@ -325,7 +325,7 @@ def host_controller(
 
 
 class _OfBatch:
-    """What becomes of a committed batch."""
+    """Replays a committed batch into the committed image."""
 
     def __init__(self, replay: BatchReplay, end: OffsetAndEpoch) -> None:
         self._replay = replay
@@ -341,7 +341,7 @@ class _OfBatch:
 
 
 class _OfSnapshot:
-    """What becomes of a snapshot."""
+    """Replays a snapshot in place of the committed image."""
 
     def __init__(self, end: OffsetAndEpoch) -> None:
         self._replay = SnapshotReplay(end)
@@ -356,7 +356,7 @@ class _OfSnapshot:
 
 
 class _Applying:
-    """Committed records on their way into the image, so many in a turn."""
+    """Replays committed records into the image, a portion in each turn."""
 
     def __init__(self, target: _OfBatch | _OfSnapshot, values: Iterable[bytes], where: str) -> None:
         self._target = target
@@ -389,23 +389,23 @@ def _unit(records: tuple[VersionedRecord, ...]) -> Unit:
 
 
 def published_features(image: MetadataImage) -> tuple[tuple[tuple[str, int], ...], int]:
-    """The levels in an image, and since when; the oldest metadata.version while there are none."""
+    """The feature levels in an image, and their offset; the oldest metadata.version if there are none."""
     return image.features.all_levels() or _NO_LEVELS, image.features_offset
 
 
 def encode_image_by_steps(image: MetadataImage) -> Iterator[bytes | None]:
-    """As `encode_image`, with None now and then, where work may pause."""
+    """As `encode_image`, with a None at each place where work may pause."""
     for entry in records_by_steps(image):
         yield None if entry is None else encode_record(*entry)
 
 
 def encode_image(image: MetadataImage) -> Iterator[bytes]:
-    """The record values that make an image."""
+    """The record values of an image."""
     return (encode_record(record, version) for record, version in image_records(image))
 
 
 def decode_records(values: Iterable[bytes], where: str | None = None) -> Iterable[Message]:
-    """The records of values. An unknown type is fatal, as replaying without it would make another state (KIP-631)."""
+    """Decode values. An unknown type is an error, as a replay without the record would give another state (KIP-631)."""
     for value in values:
         _, version, name, record = read_record(value, where=where)
         if record is None:

@@ -1,9 +1,9 @@
-"""The decisions of an active controller, one after the other, none longer than a turn at a time (Kafka: the event queue
-of `QuorumController`, which has a thread of its own beside that of the quorum).
+"""The decisions of an active controller, one after the other, each in portions of one turn (Kafka: the event queue of
+`QuorumController`, which has a thread besides that of the quorum).
 
 Here both share one task. A decision is cut into turns of so many steps; the quorum and all reads have their turn in
-between. While a decision is under way no other begins: each sees what the one before has changed, and the records of
-all are written in order.
+between. While a decision is in progress no other begins: each decision sees the changes of those before it, and their
+records are written in order.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from metadata_log.types import NEVER_MS, NO_NODE
 STEPS_PER_TURN: Final = 1000
 """About ten milliseconds (docs/decisions/0022-no-turn-is-long.md)."""
 STEPS_PER_DECISION: Final = 10
-"""What a decision costs beside its steps."""
+"""The fixed cost of a decision, in steps."""
 BATCH_BYTES: Final = 4 << 20
-"""A batch of a result that may be cut is complete with so many bytes, however few records these are."""
+"""The size at which a batch of a divisible result is complete, however few its records are."""
 UNCOMMITTED_RECORDS: Final = 100_000
-"""While so many records are written and not committed, a decision that is under way writes no more."""
+"""With so many uncommitted records a decision in progress writes no more."""
 MAX_WAITING: Final = 10_000
-"""So many requests may wait for their turn."""
+"""How many requests may wait for their turn."""
 _NEXT_TURN_MS: Final = 1
 _BACKLOG_MS: Final = 10
 
@@ -102,7 +102,7 @@ class _UnderWay:
         return may_cut and (len(self.records) >= RECORDS_PER_BATCH or self._bytes >= BATCH_BYTES)
 
     def advance(self, steps: int, controller: QuorumController) -> int:
-        """Make so many steps, or until a batch or the result is complete; returns how many are left."""
+        """Make so many steps, or fewer if a batch or the result is complete; returns how many are left."""
         if self.replay is not None and self.replay.is_behind:
             steps = self.replay.go_on((), steps)
         while steps > 0 and not self.is_full:
@@ -126,7 +126,7 @@ class _UnderWay:
         return steps
 
     def replay_ahead(self, controller: QuorumController) -> None:
-        """Replay what there is of the batch, so that this need not be done at once when it is complete."""
+        """Replay the records of the incomplete batch ahead, so that the complete batch needs no long replay."""
         if self.replay is None:
             self.replay = controller.begin_own()
         if not self.replay.is_behind:
@@ -134,7 +134,7 @@ class _UnderWay:
             self.replay.go_on([one.record for one in self.records[self.replay.count :]], STEPS_PER_TURN)
 
     def take_batch(self) -> Unit:
-        """The records so far, and none of them any more."""
+        """Take the records so far."""
         unit = Unit(tuple(self.values), tuple(self.records))
         self.records, self.values, self._bytes = [], [], 0
         self.has_written = True
@@ -142,23 +142,23 @@ class _UnderWay:
 
 
 class Decisions:
-    """What an active controller decides, and what waits for it."""
+    """The decision in progress of an active controller, and the requests that wait for it."""
 
     def __init__(self) -> None:
         self._current: _UnderWay | None = None
         self._waiting: deque[Work] = deque()
         self._reads: deque[_UnderWay] = deque()
-        """Long answers from what is committed: they wait for nothing, and nothing waits for them."""
+        """Long answers from committed metadata. They wait for no decision, and no decision waits for them."""
         self._refused: deque[WireRequest | Refused] = deque()
         """The requests to refuse because this controller is not active any more."""
         self._ahead: tuple[Unit, BatchReplay] | None = None
-        """The batch that is being appended, as far as it was replayed ahead."""
+        """The part of the batch in the append that was replayed ahead."""
         self.deadline_ms = NEVER_MS
-        """When the next turn is wanted."""
+        """The time of the next turn."""
 
     @property
     def is_busy(self) -> bool:
-        """Whether a decision is under way, or waits: no other may begin."""
+        """Whether a decision is in progress or waits: then no other may begin."""
         return self._current is not None or bool(self._waiting)
 
     @property
@@ -172,7 +172,7 @@ class Decisions:
         return len(self._waiting) + len(self._reads) >= MAX_WAITING
 
     def decide(self, work: Work, controller: QuorumController, now_ms: int) -> Action:
-        """Begin a decision, or let it wait; returns what comes of its first turn."""
+        """Begin a decision, or queue it; returns the action of its first turn."""
         if self.is_busy:
             self._waiting.append(work)
             return NOTHING
@@ -184,7 +184,7 @@ class Decisions:
         return NOTHING
 
     def read(self, work: Work, controller: QuorumController, now_ms: int) -> Respond | None:
-        """Answer from what is committed, or refuse; returns the answer if the first turn completes it."""
+        """Answer from committed metadata, or refuse; returns the answer if the first turn completes it."""
         current = _UnderWay(work, controller, now_ms)
         current.advance(STEPS_PER_TURN, controller)
         if current.is_done:
@@ -194,11 +194,11 @@ class Decisions:
         return None
 
     def wait(self, work: Work) -> None:
-        """Let a decision of the controller's own wait for `turn`."""
+        """Queue a decision of the controller itself for `turn`."""
         self._waiting.append(work)
 
     def turn(self, controller: QuorumController, now_ms: int) -> Iterator[Action]:
-        """Go on for one turn. What it yields has to be done before it goes on itself."""
+        """Continue for one turn. The caller carries out each yielded action before it takes the next one."""
         left = STEPS_PER_TURN
         while self._refused and left > 0:
             refused = _UnderWay(_not_decided(self._refused.popleft()), controller, now_ms)
@@ -242,7 +242,7 @@ class Decisions:
         self.deadline_ms = min(self.deadline_ms, now_ms + _NEXT_TURN_MS)
 
     def _plan(self, controller: QuorumController, now_ms: int) -> None:
-        """Say when the next turn is wanted."""
+        """Set the time of the next turn."""
         if self._refused or self._reads or self._waiting or self._current is not None:
             is_held_up = self._current is not None and _backlog(controller) >= UNCOMMITTED_RECORDS
             self.deadline_ms = now_ms + (_BACKLOG_MS if is_held_up else _NEXT_TURN_MS)
@@ -250,7 +250,7 @@ class Decisions:
             self.deadline_ms = NEVER_MS
 
     def _write(self, current: _UnderWay) -> Proposal:
-        """The batch that is complete."""
+        """Propose the complete batch."""
         replay, current.replay = current.replay, None
         unit = current.take_batch()
         self._ahead = None if replay is None else (unit, replay)
@@ -268,12 +268,12 @@ class Decisions:
             yield Proposal((), waiting)
 
     def take_ahead(self, unit: Unit) -> BatchReplay | None:
-        """What was replayed ahead of a batch that has its offsets now."""
+        """Take the replay of a batch that has its offsets now."""
         ahead, self._ahead = self._ahead, None
         return None if ahead is None or ahead[0] is not unit else ahead[1]
 
     def abandon(self) -> None:
-        """The controller does not decide any more: what was not decided to the end, another one has to decide."""
+        """The controller is not active any more. Another controller has to make the unfinished decisions."""
         works = list(self._waiting) if self._current is None else [self._current.work, *self._waiting]
         self._refused += [work.request for work in works if work.request is not None]
         self._current = self._ahead = None
@@ -289,7 +289,7 @@ def _not_decided(request: WireRequest | Refused) -> Work:
 
 
 def _weight_of_all(controller: QuorumController) -> int:
-    """How many steps a record takes that is about all partitions; where there are very many topics, a whole turn."""
+    """How many steps a record about all partitions takes; with very many topics, a whole turn."""
     topics = controller.history.latest.topics.by_id
     if len(topics) >= STEPS_PER_TURN:
         return STEPS_PER_TURN

@@ -24,7 +24,7 @@ from kraft.replica.hosts.state_machine_log import (
 )
 
 WINDOW: Final = 4096
-"""How many commands a session may have under way: so many results it keeps at most."""
+"""How many commands of a session may be outstanding, and so how many results it keeps at most."""
 MAX_SESSIONS: Final = 10_000
 """Beyond so many the one that has been silent for longest goes. As the window this is a rule of the log: another number
 would be another state.
@@ -44,15 +44,15 @@ class Sessions:
         return len(self._by_id)
 
     def states(self) -> tuple[SessionState, ...]:
-        """All of them, as they are now."""
+        """Their present state."""
         return tuple(replace(one, kept=one.kept.copy()) for one in self._by_id.values())
 
     def pass_time(self, timestamp_ms: int) -> None:
-        """An entry with this timestamp is next."""
+        """Set the clock for the next entry, which has this timestamp."""
         self.now_ms = max(self.now_ms, timestamp_ms)
 
     def open(self, entry: OpenSession, offset: int) -> Opened:
-        """A client begins at this offset, or goes on in the session that it has."""
+        """Open a session of a client at this offset, or resume its existing one."""
         for dead in [one.id for one in self._by_id.values() if not self._is_alive(one)]:
             self._drop(dead)
         session_id = self._by_client.get(entry.client)
@@ -67,7 +67,7 @@ class Sessions:
         return Opened(session_id, session.last_sequence)
 
     def known(self, session_id: int, sequence: int) -> Outcome | None:
-        """What is certain about a command without applying it; None if it was not applied so far."""
+        """The known outcome of a command; None if it has not been applied."""
         session = self._by_id.get(session_id)
         if session is None or not self._is_alive(session):
             return Expired()
@@ -88,7 +88,7 @@ class Sessions:
         return known
 
     def keep(self, entry: Command, kept: Kept) -> None:
-        """The command was applied, with this result."""
+        """Keep the result of an applied command."""
         session = self._by_id[entry.session]
         session.kept[entry.sequence] = kept
         session.last_sequence = max(session.last_sequence, entry.sequence)

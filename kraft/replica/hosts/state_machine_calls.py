@@ -27,7 +27,7 @@ _OWN: Final = -1
 
 
 class SubmitCall(Struct, frozen=True):
-    """Have a command applied: in the session of a client that numbers its commands, or in the node's own."""
+    """Apply a command, in the session of a client that numbers its commands, or in the node's own session."""
 
     command: bytes
     session: int | None = None
@@ -35,7 +35,7 @@ class SubmitCall(Struct, frozen=True):
 
 
 class OpenCall(Struct, frozen=True):
-    """Open the session of a client, or find the one it has; the outcome is `Opened`."""
+    """Open the session of a client, or find its existing one; the outcome is `Opened`."""
 
     client: str
 
@@ -45,7 +45,7 @@ class TooLarge(Struct, frozen=True):
 
 
 class MaybeApplied(Struct, frozen=True):
-    """The node was cut off for longer than its session lives: the command may have been applied, or not."""
+    """The node was cut off for longer than its session lives; the command may or may not be applied."""
 
 
 class _Pending(Struct):
@@ -63,16 +63,16 @@ class _Pending(Struct):
 
 
 Key = str | tuple[int, int]
-"""What an entry is recognised by: an attempt to open a session, or a session and a number in it."""
+"""The key of an entry: an attempt to open a session, or a session and a number in it."""
 
 
 def key_of(entry: Entry) -> Key:
-    """What an entry is recognised by."""
+    """The key of the entry."""
     return entry.attempt if isinstance(entry, OpenSession) else (entry.session, entry.sequence)
 
 
 class Sent(Struct, frozen=True, gc=False):
-    """An entry on its way to the leader."""
+    """An entry that this node has not applied yet."""
 
     call_id: int
     key: Key
@@ -99,7 +99,7 @@ class StateMachineCalls:
     # The host's side
 
     def begin(self, call_id: int, ask: SubmitCall | OpenCall, sessions: Sessions) -> Returned | None:
-        """Take a call; returns what came of it if that is known."""
+        """Take a call; returns its outcome if that is known at once."""
         pending = _Pending(ask)
         if isinstance(ask, SubmitCall):
             if len(ask.command) + ENTRY_OVERHEAD > self._max_entry_bytes:
@@ -152,7 +152,7 @@ class StateMachineCalls:
         return pending.session, pending.sequence
 
     def _end(self, call_id: int) -> None:
-        """Whatever comes of it, this call is over."""
+        """End a call, whatever its outcome."""
         pending = self._pending.pop(call_id)
         left = tuple(one for one in self._by_key.pop(self._key(call_id, pending), ()) if one != call_id)
         if left:
@@ -189,21 +189,21 @@ class StateMachineCalls:
         return Command(pending.session, pending.sequence, acknowledged, pending.ask.command)
 
     def send_again(self, call_ids: Iterable[int]) -> None:
-        """These may not have arrived."""
+        """Send these entries again, as they may not have arrived."""
         self._unsent.extendleft(call_id for call_id in reversed(tuple(call_ids)) if call_id in self._pending)
 
     def send_all_again(self) -> None:
-        """Nothing that was sent may have arrived."""
+        """Send all entries again, as none may have arrived."""
         self._unsent = deque(
             call_id
             for call_id, one in self._pending.items()
             if isinstance(one.ask, OpenCall) or one.session != NO_SESSION
         )
 
-    # What has come of it
+    # The outcome
 
     def applied(self, entry: Entry, outcome: Outcome) -> tuple[Returned, ...]:
-        """The next entry of the log is applied on this node."""
+        """Note that this node has applied the next entry of the log."""
         call_ids = self._by_key.get(key_of(entry), ())
         if not call_ids:
             return ()
@@ -232,7 +232,7 @@ class StateMachineCalls:
         self._number()
 
     def restored(self, sessions: Sessions) -> tuple[Returned, ...]:
-        """A snapshot has taken the place of the state, and of entries that this node will not see."""
+        """Note that a snapshot has replaced the state, and entries that this node will not apply."""
         returned: list[Returned] = []
         for call_id, pending in tuple(self._pending.items()):
             if pending.session == NO_SESSION:

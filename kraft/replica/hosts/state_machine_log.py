@@ -39,14 +39,14 @@ Entry = OpenSession | Command
 
 
 class Opened(Struct, frozen=True, array_like=True, tag=0):
-    """The session, which goes by the offset of its first entry, and the highest number of a command in it so far."""
+    """The session, identified by the offset of its first entry, and the highest number of a command in it."""
 
     session: int
     last_sequence: int
 
 
 class Result(Struct, frozen=True, array_like=True, tag=1):
-    """The command was applied, now or before; this is what it returned."""
+    """The command was applied, now or before, with this result."""
 
     result: bytes
 
@@ -77,7 +77,7 @@ class SessionState(Struct, array_like=True):
     client: str
     ttl_ms: int
     touched_ms: int
-    """By the clock of the log."""
+    """The time of the last use, by the clock of the log."""
     acknowledged: int
     last_sequence: int
     kept: dict[int, Kept]
@@ -102,7 +102,7 @@ class AskIndex(Struct, frozen=True, array_like=True, tag=1):
 
 
 class Index(Struct, frozen=True, array_like=True, tag=0):
-    """The answer: everything below this offset."""
+    """The answer: the offset up to which the node must apply (exclusive)."""
 
     offset: int
 
@@ -113,21 +113,21 @@ _SNAPSHOTS: Final = msgspec.msgpack.Decoder(StateMachineSnapshot)
 _QUESTIONS: Final[msgspec.msgpack.Decoder[Forward | AskIndex]] = msgspec.msgpack.Decoder(Forward | AskIndex)
 _INDEXES: Final = msgspec.msgpack.Decoder(Index)
 encode: Final = _ENCODER.encode
-"""The bytes of any of them."""
+"""Encode any of these values."""
 
 
 def decode_entry(data: bytes, where: str | None = None) -> Entry:
-    """An entry of the log; raises `CorruptBatch`."""
+    """Decode an entry of the log; raises `CorruptBatch`."""
     return _decoded(_ENTRIES, data, where)
 
 
 def decode_question(data: bytes) -> Forward | AskIndex:
-    """What stands in an envelope; raises `CorruptBatch`."""
+    """Decode the request in an envelope; raises `CorruptBatch`."""
     return _decoded(_QUESTIONS, data, "envelope")
 
 
 def decode_index(data: bytes) -> Index:
-    """What stands in the answer; raises `CorruptBatch`."""
+    """Decode the answer; raises `CorruptBatch`."""
     return _decoded(_INDEXES, data, "envelope")
 
 
@@ -145,5 +145,5 @@ def snapshot_values(snapshot: StateMachineSnapshot) -> tuple[bytes, ...]:
 
 
 def read_snapshot(values: Iterable[bytes], where: str | None = None) -> StateMachineSnapshot:
-    """The snapshot; raises `CorruptBatch`."""
+    """Decode the snapshot; raises `CorruptBatch`."""
     return _decoded(_SNAPSHOTS, b"".join(values), where)

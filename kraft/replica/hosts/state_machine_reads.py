@@ -22,7 +22,7 @@ class StateMachineReads:
 
     def __init__(self) -> None:
         self._waiting: dict[int, None] = {}
-        """In order; a dict, as any of them may be cancelled."""
+        """In order. A dict, as any read may be cancelled."""
         self._asked: dict[int, tuple[Reader, ...]] = {}
         self._next_token = 1
         self._until: deque[tuple[int, tuple[int, ...]]] = deque()
@@ -34,7 +34,7 @@ class StateMachineReads:
         return bool(self._waiting)
 
     def wait(self, call_id: int) -> None:
-        """The host wants to read."""
+        """Add a read of this node."""
         self._waiting[call_id] = None
 
     def wait_again(self, call_ids: Iterable[int]) -> None:
@@ -53,7 +53,7 @@ class StateMachineReads:
     # A leader's
 
     def ask_for(self, *readers: Reader) -> int:
-        """The token of a new question for these."""
+        """The token of a new read index request for these reads."""
         token = self._next_token
         self._next_token += 1
         self._asked[token] = readers

@@ -10,24 +10,24 @@ from typing import Final
 from metadata_log.serde import Message
 
 ANSWERS_PER_TURN: Final = 1000
-"""How much of answers is told in one turn. A single answer may weigh more."""
+"""The weight of the answers that are sent in one turn. A single answer may weigh more."""
 ITEMS_PER_ANSWER: Final = 64
-"""So many items take as long as a short answer, where an answer is made of them."""
+"""How many items of an answer take as long as a short answer."""
 MOST_TOLD: Final = 8
 """The most that a finished answer weighs: the transport encodes a few items at once, and the others in turns of its
 own.
 """
 _LOOKED_AT: Final = 64
-"""How many items are looked at for items of their own."""
+"""How many items are searched for items of their own."""
 
 
 def weight_of_refusal(request: Message) -> int:
-    """The weight of an answer that repeats the items of its request, and is made when it is told."""
+    """The weight of an answer that repeats the items of its request, and is made when it is sent."""
     return 1 + _items(request) // ITEMS_PER_ANSWER
 
 
 def weight_of_answer(response: Message) -> int:
-    """The weight of an answer that exists."""
+    """The weight of a finished answer."""
     return min(weight_of_refusal(response), MOST_TOLD)
 
 

@@ -1,7 +1,8 @@
-"""What a `Replica` can host: an application that sees committed batches and, while it leads, proposes records.
+"""The interface of the application that a `Replica` hosts. The application gets committed batches, and proposes records
+while it leads.
 
 Kafka's counterpart is `RaftClient.Listener` together with `RaftClient.prepareAppend`. An application never appends by
-itself: it returns what it wants, and is told the offsets.
+itself: it returns actions, and the replica reports the offsets to it.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from transport.protocol.errors import Error
 
 
 class Unit(Struct, frozen=True, gc=False):
-    """Record values that are in one batch, all or none. `records` holds the decoded values, if any."""
+    """Record values that are appended atomically, in one batch. `records` holds the decoded values, if any."""
 
     values: tuple[bytes, ...]
     records: tuple[VersionedRecord, ...] = ()
@@ -62,7 +63,7 @@ class Proposal(Struct, frozen=True, gc=False):
     units: tuple[Unit, ...] = ()
     waiting: ForRequest | ForSubmit | None = None
     quorum_level: QuorumLevel | None = None
-    """A level of kraft.version that is to be taken first; if it cannot be, nothing is appended."""
+    """A level of kraft.version to raise first. If the level cannot be raised, nothing is appended."""
 
 
 class Respond(Struct, frozen=True, gc=False):
@@ -73,14 +74,14 @@ class Respond(Struct, frozen=True, gc=False):
 
 
 class Redirect(Struct, frozen=True, gc=False):
-    """Answer a request as one of the quorum, at once; what is sent is what `seal` makes of the answer."""
+    """Handle a forwarded request as a request of the quorum, at once. `seal` wraps the answer before it is sent."""
 
     request: WireRequest
     seal: Callable[[Message], Message]
 
 
 class RefuseSubmit(Struct, frozen=True, gc=False):
-    """The values of a `Submit` are not taken."""
+    """Refuse the values of a `Submit`."""
 
     submit_id: int
     error: Error
@@ -108,47 +109,48 @@ Action = Proposal | Respond | Redirect | RefuseSubmit | OutboundRequest | Confir
 
 
 class Application(Protocol):
-    """What a replica hosts. All methods are synchronous; time is an argument."""
+    """The application of a replica. All methods are synchronous; time is an argument."""
 
     @property
     def apis(self) -> tuple[ApiKey, ...]:
-        """The requests it answers, beside those of the quorum."""
+        """The APIs that the application answers, besides those of the quorum."""
 
     @property
     def reads_batches(self) -> bool:
-        """Whether `on_committed` is wanted at all; decoding unread batches would be expensive."""
+        """Whether the replica calls `on_committed`. Decoding batches for nothing would be expensive."""
 
     def check(self, values: Sequence[bytes], *, in_snapshot: bool = False) -> None:
-        """Raise `MetadataLogError` if the values of a batch of the log, or of a snapshot, could not be read. A leader
-        may have sent them; nothing is taken from them.
+        """Raise `MetadataLogError` if the application cannot read the values of a batch of the log or of a snapshot.
+
+        A peer may have sent the values. The call does not change the application.
         """
 
     def check_snapshot(self, values: Iterable[bytes]) -> None:
         """Raise `MetadataLogError` if `on_snapshot` could not begin with these values, which `check` has seen."""
 
     def on_snapshot(self, values: Iterable[bytes], end: OffsetAndEpoch) -> None:
-        """Begin with the record values of a snapshot, before anything else."""
+        """Replace the whole state by the record values of a snapshot."""
 
     def on_committed(self, batch: CommittedBatch) -> tuple[Committed, ...]:
-        """The next batch of data records is committed; on a leader that may be one of its own proposals. Returns what
-        the host is told.
+        """Apply the next committed batch of data records, on a leader perhaps one of its own proposals. Returns the
+        outputs for the host.
         """
 
     @property
     def is_applying(self) -> bool:
-        """Whether the last snapshot or batch was too large for a turn; `apply_more` comes before the next batch."""
+        """Whether the last snapshot or batch needs more turns: then `apply_more` comes before the next batch."""
 
     def apply_more(self) -> tuple[Committed, ...]:
-        """Go on for one turn with a snapshot or a batch that was begun. Returns what the host is told."""
+        """Go on for one turn with the snapshot or batch in progress. Returns the outputs for the host."""
 
     def on_leader(self, epoch: int, next_offset: int, now_ms: int) -> tuple[Action, ...]:
         """This replica leads `epoch`, and everything below `next_offset` is committed and applied."""
 
     def on_lost_leadership(self) -> None:
-        """The leadership taken with `on_leader` is over; what is not committed may vanish."""
+        """The leadership that began with `on_leader` is over. Uncommitted proposals may vanish."""
 
     def on_appended(self, unit: Unit, base_offset: int) -> None:
-        """A proposed unit has its offsets. It is not committed yet."""
+        """A proposed unit has its offsets; the unit is not committed yet."""
 
     def on_request(self, request: WireRequest, leader: LeaderAndEpoch, now_ms: int) -> Action:
         """A request for one of `apis`."""
@@ -157,22 +159,22 @@ class Application(Protocol):
         """Why the sender may not send this request of the quorum; None if it may. Called before the request runs."""
 
     def take_denials(self) -> Sequence[Denial]:
-        """What was not allowed since this was asked last, for a log."""
+        """Take the denials since the last call, for the log of the node."""
 
     def on_caught_up(self) -> None:
-        """Everything that is known to be committed has been handed over; told again and again."""
+        """The application has applied all known commits. Called after each commit."""
 
     def on_full(self, request: WireRequest, leader: LeaderAndEpoch, now_ms: int) -> Action:
-        """A request for one of `apis` while no more may wait: answer it now, or not at all as if it had come."""
+        """A request for one of `apis` while no further request may wait: answer it now, and change nothing."""
 
     def on_submit(self, submit: Submit) -> Action:
         """Raw values from the host."""
 
     def on_call(self, call: Call | CancelCall, now_ms: int) -> None:
-        """The host asks for something, or for nothing any more."""
+        """The host calls the application, or cancels its call."""
 
     def on_answer(self, token: int, response: Message | None, now_ms: int) -> None:
-        """The answer to the `OutboundRequest` with this token; None if there will be none."""
+        """The answer to the `OutboundRequest` with this token; None if the request has failed."""
 
     def on_confirmed(self, token: int, *, is_leader: bool) -> None:
         """The result of the `Confirm` with this token: this replica still led after it and has applied everything
@@ -180,36 +182,38 @@ class Application(Protocol):
         """
 
     def on_begin_shutdown(self, now_ms: int) -> None:
-        """The node is about to stop."""
+        """The node begins its graceful shutdown."""
 
     @property
     def may_stop(self) -> bool:
-        """Whether nothing holds a node back that is about to stop."""
+        """Whether the application lets a node end that shuts down."""
 
     def refuse(
         self, asked: ForRequest, error: Error, leader: LeaderAndEpoch, now_ms: int, text: str | None = None
     ) -> Respond | None:
-        """Answer a request after its records were refused (`RECORD_LIST_TOO_LARGE`, `REQUEST_TIMED_OUT`), or may be
-        lost. `text` gives more detail than the error, if there is any. Returns None if the answer takes several turns;
-        the application then gives it in `on_tick`.
+        """Answer a request with refused or lost records.
+
+        The records were refused (`RECORD_LIST_TOO_LARGE`, `REQUEST_TIMED_OUT`), or may be lost. `text` explains the
+        error. Returns None if the answer takes several turns: the application then returns it from `on_tick`.
         """
 
     def snapshot(self) -> Callable[[], Iterator[bytes | None]] | None:
-        """The record values that make everything committed so far, each time it is called, with None between them where
-        work may pause; None where there is nothing to make a snapshot of, or not now, as within a transaction.
+        """A function that returns the record values of the committed state. At a None between them the work may pause.
+
+        The result is None if there is no state, or no snapshot can be made now, as within a transaction.
         """
 
     def finalized_features(self) -> tuple[tuple[tuple[str, int], ...], int]:
-        """Feature levels by name, and the offset they are as of; -1 if there are none."""
+        """The finalized feature levels by name, and the offset at which they are known; -1 if there are none."""
 
     def supported_features(self) -> tuple[tuple[str, int, int], ...]:
         """Features with their lowest and highest level, by name."""
 
     def deadline_ms(self) -> int:
-        """When `on_tick` is wanted."""
+        """The time of the next `on_tick`."""
 
     def on_tick(self, now_ms: int) -> Iterable[Action]:
-        """Do timed work that is due. What it yields is done before it goes on."""
+        """Do the timed work that is due. The replica carries out each action before it takes the next one."""
 
 
 ApplicationFactory = Callable[[ReplicaOptions, str, tuple[Message, ...], Random], Application]
@@ -219,8 +223,9 @@ replica's randomness.
 
 
 class RawLog:
-    """An application without state: values go in with `Submit`, and come out, committed, as `Committed` or, for a host
-    that reads the log by itself, not at all.
+    """An application without state. Values come in with `Submit`, and committed batches go out as `Committed`.
+
+    If the host reads the log by itself, there is no `Committed`.
     """
 
     apis: tuple[ApiKey, ...] = ()
@@ -230,7 +235,7 @@ class RawLog:
         self._is_leader = False
 
     def check(self, values: Sequence[bytes], *, in_snapshot: bool = False) -> None:
-        """Any bytes are values."""
+        """All bytes are valid values."""
 
     def check_snapshot(self, values: Iterable[bytes]) -> None:
         """A raw log has no snapshots."""
@@ -257,12 +262,12 @@ class RawLog:
         raise AssertionError("a raw log applies nothing")
 
     def on_leader(self, epoch: int, next_offset: int, now_ms: int) -> tuple[Action, ...]:
-        """Take submits from now on."""
+        """Accept submits from now on."""
         self._is_leader = True
         return ()
 
     def on_lost_leadership(self) -> None:
-        """Take no more submits."""
+        """Refuse submits from now on."""
         self._is_leader = False
 
     def on_appended(self, unit: Unit, base_offset: int) -> None:
@@ -281,7 +286,7 @@ class RawLog:
         return ()
 
     def on_caught_up(self) -> None:
-        """It makes no difference."""
+        """A raw log has nothing to do then."""
 
     on_full = on_request
 

@@ -1,4 +1,4 @@
-"""What goes into a `Replica` and what comes out: the whole of its conversation with the shell and the simulator.
+"""The inputs and the outputs of a `Replica`: its whole interface to the shell and the simulator.
 
 Outputs are carried out in list order. Disk effects are done when `step` returns, except the flush that `StartFlush`
 hands out.
@@ -20,9 +20,9 @@ from transport.protocol.errors import Error
 
 
 class WireRequest(Struct, frozen=True, gc=False, kw_only=True):
-    """A request as a connection brought it; one `Answer` with this id follows, sooner or later.
+    """A request of a peer or a client. One `Answer` with this id follows.
 
-    Request ids are the shell's own and never repeat while the replica lives.
+    The shell chooses the request ids, and never repeats one while the replica lives.
     """
 
     request_id: int
@@ -42,14 +42,14 @@ class WireReply(Struct, frozen=True, gc=False):
 
 
 class WireFailed(Struct, frozen=True, gc=False):
-    """The `SendWire` with this id will not be answered."""
+    """The `SendWire` with this id gets no answer."""
 
     request_id: int
     cause: FailureCause
 
 
 class WireGone(Struct, frozen=True, gc=False):
-    """The connection of the `WireRequest` with this id is closed: no `Answer` need follow."""
+    """The connection of the `WireRequest` with this id is closed, so no `Answer` is needed."""
 
     request_id: int
 
@@ -61,21 +61,21 @@ class FlushDone(Struct, frozen=True, gc=False):
 
 
 class Submit(Struct, frozen=True, gc=False):
-    """Raw record values for a raw log: one atomic unit. One `SubmitDone` with this id follows."""
+    """Record values to append to a raw log, as one atomic unit. One `SubmitDone` with this id follows."""
 
     submit_id: int
     values: tuple[bytes, ...]
 
 
 class Call(Struct, frozen=True, gc=False):
-    """The host asks its application for something; `ask` is of the application's own kinds. One `Returned` follows."""
+    """The host calls its application, which defines the types of `ask`. One `Returned` with this id follows."""
 
     call_id: int
     ask: Struct
 
 
 class CancelCall(Struct, frozen=True, gc=False):
-    """The caller has cancelled the `Call` with this id; no `Returned` need follow."""
+    """The caller has cancelled the `Call` with this id, so no `Returned` is needed."""
 
     call_id: int
 
@@ -97,14 +97,14 @@ Input = (
 
 
 class FlushHandle(Protocol):
-    """An fsync of the log as it is now, which may run in another thread while the log grows."""
+    """An fsync of the log up to its present end. It may run in another thread while the log grows."""
 
     def run(self) -> None:
-        """Return once everything written before the handle was made is on disk; failures are `OSError`."""
+        """Return once all records that were written before the handle was made are on disk. Raises `OSError`."""
 
 
 class SendWire(Struct, frozen=True, gc=False):
-    """Ask a peer; `WireReply` or `WireFailed` with this id follows."""
+    """Send a request to a peer. `WireReply` or `WireFailed` with this id follows."""
 
     request_id: int
     peer_id: int
@@ -113,7 +113,7 @@ class SendWire(Struct, frozen=True, gc=False):
     message: Message
     timeout_ms: int
     is_raft: bool = True
-    """False for a request to the application. Its answer may wait for a commit, so a Fetch must not queue behind it."""
+    """False for a request of the application. Its answer may wait for a commit, so a Fetch must not queue behind it."""
 
 
 class Answer(Struct, frozen=True, gc=False):
@@ -124,14 +124,14 @@ class Answer(Struct, frozen=True, gc=False):
 
 
 class Drop(Struct, frozen=True, gc=False):
-    """Close the connection that the `WireRequest` with this id came by, as Kafka does with an API it does not serve."""
+    """Close the connection of the `WireRequest` with this id, as Kafka does for an API that it does not serve."""
 
     request_id: int
     why: str
 
 
 class StartFlush(Struct, frozen=True, gc=False):
-    """Run this flush and then step `FlushDone(ticket)`; there is never more than one outstanding."""
+    """Run this flush, and then step the replica with `FlushDone(ticket)`. At most one flush is outstanding."""
 
     ticket: int
     handle: FlushHandle
@@ -142,11 +142,11 @@ class StartFlush(Struct, frozen=True, gc=False):
 
 
 class SubmitDone(Struct, frozen=True, gc=False, kw_only=True):
-    """What became of a `Submit`.
+    """The outcome of a `Submit`.
 
-    Without an error the values are committed at `base_offset` to `last_offset`. With an error they were refused and are
-    in no log, unless `is_uncertain`: then leadership was lost before they were committed, and a later leader may or may
-    not hold them. `leader` is the current leader, as far as known.
+    Without an error the values are committed at `base_offset` to `last_offset`. With an error the values were refused
+    and are in no log, with one exception. If `is_uncertain`, the leader lost its leadership before the commit: a later
+    leader may have the values. `leader` is the current leader, if it is known.
     """
 
     submit_id: int
@@ -166,30 +166,30 @@ class CommittedBatch(Struct, frozen=True, gc=False):
     timestamp_ms: int
     values: tuple[bytes, ...]
     size_bytes: int = 0
-    """What the batch takes in the log."""
+    """The size of the batch in the log."""
 
 
 class Committed(Struct, frozen=True, gc=False):
-    """Data records that are committed, for the host of a raw log: every batch once, in order."""
+    """A committed batch of data records, for the host of a raw log: each batch once, in order."""
 
     batch: CommittedBatch
 
 
 class Returned(Struct, frozen=True, gc=False):
-    """What came of the `Call` with this id."""
+    """The outcome of the `Call` with this id."""
 
     call_id: int
     outcome: Struct
 
 
 class Noted(Struct, frozen=True, gc=False):
-    """An unsolicited message of the application to its host; `what` is of the application's own types."""
+    """An unsolicited message of the application to its host. The application defines the types of `what`."""
 
     what: Struct
 
 
 class Trace(Struct, frozen=True, gc=False):
-    """Something happened inside: `StateChanged`, `LeaderChanged`, `HighWatermarkMoved`, `PeerFault` or `Denial`."""
+    """An event for the node's log: `StateChanged`, `LeaderChanged`, `HighWatermarkMoved`, `PeerFault` or `Denial`."""
 
     effect: Effect | Denial
 

@@ -1,4 +1,4 @@
-"""What a `Replica` is told about itself and its quorum (Kafka: `KafkaConfig`, as far as the replica reads it)."""
+"""The configuration of a `Replica` and of its quorum (Kafka: the part of `KafkaConfig` that the raft client reads)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from kraft.config.described import DescribedSetting
 from kraft.controller.decision.request_context import AdminSettings, DecisionSettings
 from kraft.quorum.values import DEFAULT_LISTENER, Endpoints, ListenerAddress, QuorumConfig
 from kraft.quorum.voters import VoterSet
-from kraft.replica.interface.held import UNITS_PER_TURN
 from metadata_log.log.log import DEFAULT_SEGMENT_BYTES, DEFAULT_SEGMENT_MS
 from metadata_log.log.retention import Retention
 
 DEFAULT_MAX_IDLE_INTERVAL_MS: Final = 500
+UNITS_PER_TURN: Final = 4000
+"""How many records, or equivalent work, are judged in a turn: some ten milliseconds."""
 
 
 class SnapshotOptions(Struct, frozen=True, kw_only=True):
@@ -33,18 +34,18 @@ class SnapshotOptions(Struct, frozen=True, kw_only=True):
 class ReplicaOptions(Struct, frozen=True, kw_only=True):
     """`directory` is the formatted log directory; `endpoints` are the listeners that this node advertises.
 
-    A `cluster_id` of None takes the one that the directory was formatted with; any other must be equal to it. With
-    `inline_flush` the log is flushed within `step`, and no `StartFlush` ever comes out. `broker` is there if the node
-    is one; its `endpoints` are then those of its own listeners, and `listener` still that of the controllers.
+    A `cluster_id` of None takes the cluster id of the directory; any other value must be equal to that. With
+    `inline_flush` each flush runs within `step`, and there is no `StartFlush`. `broker` holds the options of a broker;
+    `endpoints` are then the listeners of the broker, and `listener` is still the listener of the controllers.
     """
 
     directory: str
     node_id: int
     voters: VoterSet
-    """The voters of the configuration; if empty, the voters are in the log."""
+    """The voters of the configuration. If it is empty, the log defines the voters."""
     endpoints: Endpoints
     bootstrap: tuple[ListenerAddress, ...] = ()
-    """The bootstrap servers, which are asked for the leader besides the voters."""
+    """The bootstrap servers: besides the voters, the replica asks them for the leader."""
     cluster_id: str | None = None
     listener: str = DEFAULT_LISTENER
     quorum: QuorumConfig = QuorumConfig()
@@ -52,11 +53,11 @@ class ReplicaOptions(Struct, frozen=True, kw_only=True):
     segment_ms: int = DEFAULT_SEGMENT_MS
     snapshots: SnapshotOptions = SnapshotOptions()
     max_waiting: int = 10_000
-    """How many requests may wait for a commit; those beyond are answered REQUEST_TIMED_OUT, and nothing is decided."""
+    """How many requests may wait for a commit. Any further request is answered with REQUEST_TIMED_OUT, undecided."""
     max_uncommitted_bytes: int = 128 << 20
-    """How much a leader takes before any of it is committed; then the same."""
+    """How many uncommitted bytes a leader takes. Beyond them requests are answered with REQUEST_TIMED_OUT."""
     judged_per_turn: int = UNITS_PER_TURN
-    """How many records of what others send are judged in a turn."""
+    """How many records of peers are judged in a turn."""
     max_idle_interval_ms: int = DEFAULT_MAX_IDLE_INTERVAL_MS
     min_insync_replicas: int = 1
     decisions: DecisionSettings = DecisionSettings()

@@ -1,4 +1,4 @@
-"""What this node tells a client that connects: APIs, versions, features (Kafka: `ApiVersionManager`; KIP-511)."""
+"""The answer to ApiVersions: APIs, versions, features (Kafka: `ApiVersionManager`; KIP-511)."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ QUORUM_APIS: Final = (
     ApiKey.REMOVE_RAFT_VOTER,
     ApiKey.UPDATE_RAFT_VOTER,
 )
-"""What every replica answers, whatever it hosts, except a broker."""
+"""The APIs that each replica answers, except a broker's."""
 _OWN_KRAFT_VERSIONS: Final = (KRAFT_VERSION, OWN_KRAFT_VERSIONS.lowest, OWN_KRAFT_VERSIONS.highest)
 _SOFTWARE_SINCE: Final = 3
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-"""What clients may call themselves and their version (`ApiVersionsRequest.isValid`)."""
+"""The valid names and versions of client software (`ApiVersionsRequest.isValid`)."""
 _ZERO_MINIMUM_SINCE: Final = 4
 """Clients below this version of the API reject a feature with minimum level 0 as malformed."""
 
@@ -53,7 +53,7 @@ def served_apis(application: Application) -> tuple[ApiKey, ...]:
 def describe_versions(
     application: Application, request: ApiVersionsRequest, version: int, kraft_version: int
 ) -> ApiVersionsResponse:
-    """The answer to an ApiVersions request of this version; the level of kraft.version is the quorum's to know."""
+    """The answer to an ApiVersions request of this version. The quorum knows the level of kraft.version."""
     names = (request.client_software_name, request.client_software_version)
     if version >= _SOFTWARE_SINCE and not all(map(_SOFTWARE.fullmatch, names)):
         return ApiVersionsResponse(error_code=Error.INVALID_REQUEST)

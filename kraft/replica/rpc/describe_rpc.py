@@ -20,11 +20,11 @@ _TEXTS: Final = {
         "partition."
     ),
 }
-"""What Kafka's tools print when the quorum is not described."""
+"""The text that Kafka's tools print if the quorum is not described."""
 
 
 def request_from_wire(message: describe_wire.DescribeQuorumRequest) -> DescribeQuorum | Message:
-    """The flat form, or the answer to a question about something else."""
+    """The flat form, or the answer to a request about something else."""
     if only_partition(message.topics) is not None:
         return DescribeQuorum()
     error = Error.UNKNOWN_TOPIC_OR_PARTITION

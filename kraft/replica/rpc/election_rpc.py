@@ -20,9 +20,9 @@ from kraft.quorum.values import ReplicaKey
 from kraft.replica.interface.events import WireRequest
 from kraft.replica.rpc.rpc_parts import (
     NO_LEADER_EPOCH,
-    addresses,
     checked,
     endpoints_of,
+    leader_address,
     leader_endpoints,
     only_partition,
 )
@@ -117,7 +117,7 @@ def request_from_wire(message: ElectionWireRequest) -> ElectionRequest | Message
 
 
 def reply_to_wire(request: WireRequest, reply: ElectionReply) -> Message:
-    """The answer; it names the leader's endpoint on the listener that the request came by."""
+    """The answer, with the leader's endpoint on the listener of the request."""
     shape = _BY_REPLY[type(reply)]
     if reply.top_error != Error.NONE:
         return _message(shape.response(error_code=reply.top_error))
@@ -128,9 +128,8 @@ def reply_to_wire(request: WireRequest, reply: ElectionReply) -> Message:
         leader_epoch=reply.epoch,
         **({"vote_granted": reply.granted} if isinstance(reply, VoteReply) else {}),
     )
-    nodes = [
-        shape.node(node_id=reply.leader_id, host=one.host, port=one.port) for one in addresses(request, reply.endpoints)
-    ]
+    at = leader_address(request, reply.endpoints)
+    nodes = [] if at is None else [shape.node(node_id=reply.leader_id, host=at.host, port=at.port)]
     topic = shape.topic(topic_name=METADATA_TOPIC, partitions=[part])
     return _message(shape.response(topics=[topic], node_endpoints=nodes))
 
@@ -201,7 +200,7 @@ def _begin_to_wire(message: BeginQuorumEpoch, cluster_id: str) -> begin_wire.Beg
 
 
 def _end_to_wire(message: EndQuorumEpoch, cluster_id: str) -> end_wire.EndQuorumEpochRequest:
-    # Version 0 ranks ids, version 1 keys; both are ignorable where they do not exist.
+    # Version 0 has ids, version 1 has keys. Each field is ignorable in the other version.
     part = end_wire.EndQuorumEpochRequestPartitionData(
         partition_index=METADATA_PARTITION,
         leader_id=message.leader_id,

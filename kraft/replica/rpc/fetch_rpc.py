@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from msgspec import Struct
 
-from kraft.quorum.messages import BatchFacts, Fetch, FetchReply
+from kraft.quorum.messages import Fetch, FetchReply
 from kraft.quorum.values import ReplicaKey
 from kraft.replica.interface.events import WireRequest
 from kraft.replica.rpc.rpc_parts import NO_LEADER_EPOCH, leader_endpoints
+from kraft.replica.storage.fetched import Judged, facts_of
 from metadata_log.errors import DecodeError
 from metadata_log.serde import Message
 from metadata_log.types import METADATA_PARTITION, NO_NODE, OffsetAndEpoch, Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages import fetch as fetch_wire
 
-FactsOf = Callable[[bytes], tuple[tuple[BatchFacts, ...], str | None]]
-"""What may be appended of fetched records, and what is wrong with the rest."""
 _ENDPOINTS_SINCE: Final = 17
 """The first Fetch version with the leader's endpoint in the response, as Kafka fills it in."""
 _NO_DIVERGENCE: Final = fetch_wire.EpochEndOffset()
 _NO_SNAPSHOT: Final = fetch_wire.SnapshotId()
+_NOTHING: Final[Judged] = ((), None)
 
 
 def request_from_wire(message: fetch_wire.FetchRequest) -> Fetch | Message:
@@ -46,7 +45,7 @@ def request_from_wire(message: fetch_wire.FetchRequest) -> Fetch | Message:
 
 
 class _Sent(Struct, frozen=True, eq=False):
-    """An answer with records, to be sent to the next follower, too, if it gets the same."""
+    """An answer with records, kept for the next follower that gets the same answer."""
 
     to: tuple[str, bool]
     reply: FetchReply
@@ -61,7 +60,7 @@ class FetchReplies:
         self._sent: _Sent | None = None
 
     def to_wire(self, request: WireRequest, reply: FetchReply, records: bytes) -> Message:
-        """The answer; what one follower fetches the others fetch as well, and get as the same message."""
+        """The answer. Followers that fetch the same records get the same message."""
         if reply.top_error != Error.NONE:
             return fetch_wire.FetchResponse(error_code=reply.top_error)
         if not records:
@@ -118,8 +117,8 @@ def request_to_wire(message: Fetch, cluster_id: str) -> fetch_wire.FetchRequest:
     )
 
 
-def reply_from_wire(message: fetch_wire.FetchResponse, listener: str, facts_of: FactsOf) -> FetchReply:
-    """The flat form, the records judged by `facts_of`; raises `DecodeError` for a reply about something else."""
+def reply_from_wire(message: fetch_wire.FetchResponse, listener: str, judged: Judged | None) -> FetchReply:
+    """The flat form, with the result for its records; raises `DecodeError` for a reply about something else."""
     if message.error_code != Error.NONE:
         return FetchReply(epoch=NO_LEADER_EPOCH, top_error=Error.of(message.error_code))
     topics = message.responses
@@ -129,7 +128,7 @@ def reply_from_wire(message: fetch_wire.FetchResponse, listener: str, facts_of: 
     if part.partition_index != METADATA_PARTITION:
         raise DecodeError(f"a Fetch answer is about partition {part.partition_index}", field="partition_index")
     data = part.records or b""
-    batches, damage = facts_of(data) if data else ((), None)
+    batches, damage = judged if judged is not None else facts_of(data) if data else _NOTHING
     leader, diverging, snapshot = part.current_leader, part.diverging_epoch, part.snapshot_id
     return FetchReply(
         epoch=leader.leader_epoch,

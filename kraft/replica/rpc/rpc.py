@@ -1,8 +1,8 @@
-"""Wire messages to flat ones and back, after checks of cluster id, topic and partition (Kafka: `RaftUtil`, and the
-first lines of every handler in `KafkaRaftClient`).
+"""Translates wire messages to flat messages and back, after checks of cluster id, topic and partition (Kafka:
+`RaftUtil`, and the first lines of each handler in `KafkaRaftClient`).
 
-Each family of RPCs has its module: `election_rpc`, `fetch_rpc`, `snapshot_rpc`, `describe_rpc`, `voter_rpc`. Nothing
-below them indexes `topics[0].partitions[0]`, and nothing above sees a flat message.
+Each family of RPCs has its module: `election_rpc`, `fetch_rpc`, `snapshot_rpc`, `describe_rpc`, `voter_rpc`. Only these
+modules read `topics[0].partitions[0]`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from kraft.quorum.messages import (
 )
 from kraft.replica.interface.events import WireRequest
 from kraft.replica.rpc import describe_rpc, election_rpc, fetch_rpc, snapshot_rpc, voter_rpc
-from kraft.replica.storage.fetched import facts_of
+from kraft.replica.storage.fetched import Judged
 from metadata_log.errors import DecodeError
 from metadata_log.serde import Message
 from transport.protocol.errors import Error
@@ -60,23 +60,19 @@ from transport.protocol.messages import (
 
 
 class Rpc:
-    """The translator of one replica: knows the cluster id, and the listener name that peers' endpoints go by."""
+    """Translates for one replica, with its cluster id and the listener name of the peers' endpoints."""
 
-    def __init__(
-        self, *, cluster_id: str, listener: str, timeout_ms: int = 2000, facts_of: fetch_rpc.FactsOf = facts_of
-    ) -> None:
-        """`facts_of` judges fetched records."""
+    def __init__(self, *, cluster_id: str, listener: str, timeout_ms: int = 2000) -> None:
         self.cluster_id = cluster_id
-        self._facts_of = facts_of
         self.listener = listener
         self._timeout_ms = timeout_ms
         self.fetch_replies = fetch_rpc.FetchReplies()
 
     def request_from_wire(self, request: WireRequest) -> Request | Message:
-        """The flat form of a quorum request, or at once the answer that refuses it."""
+        """The flat form of a quorum request, or the answer that refuses it."""
         match request.message:
             case FetchRequest() as message:
-                # Not by `_is_foreign`, as each commit is fetched by each follower.
+                # Not by `_is_foreign`: this saves a call for each follower and commit.
                 if message.cluster_id != self.cluster_id and message.cluster_id is not None:
                     return FetchResponse(error_code=Error.INCONSISTENT_CLUSTER_ID)
                 return fetch_rpc.request_from_wire(message)
@@ -132,11 +128,15 @@ class Rpc:
             case DescribeQuorum():
                 raise AssertionError("a replica never asks another to describe the quorum")
 
-    def reply_from_wire(self, message: Message) -> Reply:
-        """The flat form of a peer's reply; raises `DecodeError` for one that is not about the metadata partition."""
+    def reply_from_wire(self, message: Message, judged: Judged | None = None) -> Reply:
+        """The flat form of a peer's reply; raises `DecodeError` for one that is not about the metadata partition.
+
+        `judged` is the result of `judging` for the records of a Fetch. Without it the records are judged here, and are
+        not compared with a log.
+        """
         match message:
             case FetchResponse():
-                return fetch_rpc.reply_from_wire(message, self.listener, self._facts_of)
+                return fetch_rpc.reply_from_wire(message, self.listener, judged)
             case VoteResponse() | BeginQuorumEpochResponse() | EndQuorumEpochResponse():
                 return election_rpc.reply_from_wire(message, self.listener)
             case FetchSnapshotResponse():

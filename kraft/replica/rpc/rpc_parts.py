@@ -1,4 +1,4 @@
-"""What the translations of all RPCs share: the one partition, the leader's endpoints (Kafka: `RaftUtil`)."""
+"""The common parts of the translations of all RPCs: the partition, the leader's endpoints (Kafka: `RaftUtil`)."""
 
 from __future__ import annotations
 
@@ -38,18 +38,17 @@ def checked(message: Any) -> tuple[Error, Any]:
 
 
 def endpoints_of(listeners: Any) -> Endpoints:
-    """The addresses in a request; one without a host or a port leads nowhere, and is none."""
+    """The addresses in a request, without those that have no host or no port."""
     return Endpoints(tuple(ListenerAddress(one.name, one.host, one.port) for one in listeners if one.host and one.port))
 
 
-def addresses(request: WireRequest, endpoints: Endpoints) -> tuple[ListenerAddress, ...]:
-    """The leader's address on the listener that the request came by; version 0 cannot carry it."""
-    address = endpoints.find(request.listener) if request.version >= 1 else None
-    return () if address is None else (address,)
+def leader_address(request: WireRequest, endpoints: Endpoints) -> ListenerAddress | None:
+    """The leader's address on the listener of the request, if it has one. The answer of version 0 has no address."""
+    return endpoints.find(request.listener) if request.version >= 1 else None
 
 
 def leader_endpoints(message: Any, leader_id: int, listener: str) -> Endpoints:
-    """Where a reply says that its leader listens; it names one endpoint, that of the listener it came through."""
+    """The leader's endpoint in a reply: that of the listener which sent the reply."""
     for node in message.node_endpoints:
         if node.node_id == leader_id:
             return endpoint(listener, node.host, node.port)

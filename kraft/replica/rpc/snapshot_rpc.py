@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from kraft.quorum.messages import FetchSnapshot, FetchSnapshotReply
 from kraft.quorum.values import ReplicaKey
 from kraft.replica.interface.events import WireRequest
-from kraft.replica.rpc.rpc_parts import NO_LEADER_EPOCH, addresses, leader_endpoints
+from kraft.replica.rpc.rpc_parts import NO_LEADER_EPOCH, leader_address, leader_endpoints
 from metadata_log.errors import DecodeError
 from metadata_log.serde import Message
 from metadata_log.types import METADATA_PARTITION, METADATA_TOPIC, OffsetAndEpoch
@@ -35,11 +35,11 @@ def request_from_wire(message: snapshot_wire.FetchSnapshotRequest) -> FetchSnaps
 
 
 def reply_to_wire(request: WireRequest, reply: FetchSnapshotReply) -> Message:
-    """The answer, with the bytes of the snapshot that were asked for."""
+    """The answer, with the requested bytes of the snapshot."""
     if reply.top_error != Error.NONE:
         return snapshot_wire.FetchSnapshotResponse(error_code=reply.top_error)
     snapshot = reply.snapshot or OffsetAndEpoch(epoch=0, offset=0)
-    # Where Kafka answers with an error it leaves the records null, which cannot be encoded, and so answers nothing.
+    # In an answer with an error Kafka leaves the records null. It cannot encode that, and so sends no answer.
     part = snapshot_wire.FetchSnapshotResponsePartitionSnapshot(
         index=METADATA_PARTITION,
         error_code=reply.error,
@@ -49,10 +49,8 @@ def reply_to_wire(request: WireRequest, reply: FetchSnapshotReply) -> Message:
         position=reply.position,
         unaligned_records=reply.data,
     )
-    nodes = [
-        snapshot_wire.NodeEndpoint(node_id=reply.leader_id, host=one.host, port=one.port)
-        for one in addresses(request, reply.endpoints)
-    ]
+    at = leader_address(request, reply.endpoints)
+    nodes = [] if at is None else [snapshot_wire.NodeEndpoint(node_id=reply.leader_id, host=at.host, port=at.port)]
     return _about_snapshot(part, nodes=nodes)
 
 

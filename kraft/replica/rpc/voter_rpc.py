@@ -63,7 +63,7 @@ def refused(message: VoterWireRequest, error: Error) -> Message:
 
 
 def reply_to_wire(request: WireRequest, reply: VoterReply) -> Message:
-    """The answer; it names where the leader is reached by the listener that was asked."""
+    """The answer, with the leader's endpoint on the listener of the request."""
     match reply:
         case AddVoterReply(error, text):
             return add_wire.AddRaftVoterResponse(error_code=error, error_message=text)
@@ -108,7 +108,7 @@ def request_to_wire(message: VoterRequest, cluster_id: str, timeout_ms: int) -> 
 
 
 def reply_from_wire(message: VoterWireResponse, listener: str) -> VoterReply:
-    """The flat form of an answer; `listener` is what controllers talk to each other by."""
+    """The flat form of an answer; `listener` is the listener of the controllers."""
     error = Error.of(message.error_code)
     match message:
         case add_wire.AddRaftVoterResponse():
@@ -122,12 +122,12 @@ def reply_from_wire(message: VoterWireResponse, listener: str) -> VoterReply:
 
 
 def probe() -> ApiVersionsRequest:
-    """What asks a node for the features that it supports."""
+    """The request for the features that a node supports."""
     return ApiVersionsRequest(client_software_name="kraft", client_software_version="1")
 
 
 def probed(message: ApiVersionsResponse) -> ProbeVersionsReply:
-    """What it answers about kraft.version."""
+    """The supported levels of kraft.version in the answer."""
     ranges = {one.name: VersionRange(one.min_version, one.max_version) for one in message.supported_features}
     return ProbeVersionsReply(ranges.get(KRAFT_VERSION), Error.of(message.error_code))
 

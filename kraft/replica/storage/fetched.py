@@ -1,8 +1,8 @@
 """Judges the batches that a leader sends before any of them is appended.
 
-A batch that cannot be applied would end this node once it is committed, and again at every start. Kafka looks at the
-CRC and appends (`KafkaRaftClient.appendAsFollower`), and meets the rest when it applies. Here the leader is reported,
-and asked again later (decision 0006).
+A batch that cannot be applied would end this node after its commit, and again after every start. Kafka checks the CRC,
+appends (`KafkaRaftClient.appendAsFollower`), and finds all other errors when it applies the batch. Here the follower
+reports the leader, and fetches again later (decision 0006).
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from metadata_log.serde.codec import finished
 from metadata_log.types import NO_NODE
 
 CheckValues = Callable[[Sequence[bytes]], None]
-"""Raises `MetadataLogError` for values that the application could not apply."""
+"""Raises `MetadataLogError` for values that the application cannot apply."""
 Judged = tuple[tuple[BatchFacts, ...], str | None]
-"""What may be appended of fetched data, and what is wrong with the rest."""
+"""The batches that may be appended, and the error in the data after them, if there is one."""
 _IN_A_LOG: Final = (ControlRecordType.LEADER_CHANGE, ControlRecordType.KRAFT_VERSION, ControlRecordType.KRAFT_VOTERS)
 
 
 class Follows(Struct, frozen=True):
-    """What the log of a follower ends with, and the leader that the follower fetches from."""
+    """The end of a follower's log, and the leader that the follower fetches from."""
 
     end_offset: int
     last_epoch: int
@@ -43,20 +43,19 @@ class Follows(Struct, frozen=True):
 
 
 def facts_of(data: bytes, follows: Follows | None = None, check: CheckValues | None = None) -> Judged:
-    """What `judging` finds, at once."""
+    """The result of `judging`, at once."""
     return finished(judging(data, follows, check))
 
 
 def judging(
     data: bytes, follows: Follows | None = None, check: CheckValues | None = None
 ) -> Generator[int, None, Judged]:
-    """The batches at the start of fetched data that a leader may send, and what is wrong with the one after them.
+    """Judge the batches of fetched data, up to the first one that no leader may send.
 
-    A batch that is merely cut is how Kafka fills an answer up to its size, and nothing wrong. Without `follows` the
-    first batch is not compared with a log, without `check` values are not read.
+    An incomplete batch at the end is no error: Kafka fills an answer up to its maximum size. Without `follows` the
+    first batch is not compared with a log. Without `check` the values are not read.
 
-    Work may pause at each number that this yields: so many records, or what takes as long, were looked at since the
-    number before.
+    Work may pause at each yielded number: the records, or equivalent work, since the number before.
     """
     found: list[BatchFacts] = []
     position = 0
@@ -96,7 +95,7 @@ def _check_epoch(batch: RecordBatch, previous: Follows | None) -> None:
 
 
 def _control_changes(batch: RecordBatch, previous: Follows | None) -> tuple[tuple[QuorumChange, ...], VoterSet | None]:
-    """What a control batch changes in the quorum, and the last voter set in it.
+    """The quorum changes in a control batch, and the last voter set in it.
 
     Raises `CorruptBatch`, `DecodeError` or `UnsupportedVersion` for records that no leader writes.
     """
@@ -125,7 +124,7 @@ def _control_changes(batch: RecordBatch, previous: Follows | None) -> tuple[tupl
 def _check_leader_change(
     batch: RecordBatch, number: int, message: LeaderChangeMessage, previous: Follows | None
 ) -> None:
-    """A leader writes one LeaderChange, as the first record of its epoch, and it names itself."""
+    """A leader writes one LeaderChange with its own id, as the first record of its epoch."""
     if number > 0:
         raise CorruptBatch(f"LeaderChange is record {number} of the batch at offset {batch.base_offset}")
     if previous is None or batch.base_offset != previous.end_offset:
@@ -138,7 +137,9 @@ def _check_leader_change(
 
 
 def _check_overlap(before: VoterSet | None, after: VoterSet, offset: int) -> None:
-    """One voter comes or goes at a time, so that majorities overlap (`VoterSet.hasOverlappingMajority`)."""
+    """A voter set differs from the one before it by one voter, so that majorities overlap
+    (`VoterSet.hasOverlappingMajority`).
+    """
     if before is None:
         return
     gone = sum(key not in after.keys for key in before.keys)

@@ -1,4 +1,4 @@
-"""What the records of a log and of its snapshots say of the quorum (Kafka: `KRaftControlRecordStateMachine`)."""
+"""Reads the quorum changes in a log and in its snapshots (Kafka: `KRaftControlRecordStateMachine`)."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _HINT: Final = "Run a release that supports the level on every node."
 
 
 def changes_in(batch: RecordBatch, where: str | None = None) -> Iterator[QuorumChange]:
-    """What a control batch changes; raises `CorruptBatch` or `UnsupportedVersion`."""
+    """The quorum changes in a control batch; raises `CorruptBatch` or `UnsupportedVersion`."""
     return changes_of(_in_order(batch, where), where)
 
 
 def _in_order(batch: RecordBatch, where: str | None) -> Iterator[Record]:
-    """The records of a batch; the offsets must rise one by one within the batch."""
+    """The records of a batch. Raises `CorruptBatch` unless the offsets rise one by one within the batch."""
     for offset, record in enumerate(records(batch, where=where), batch.base_offset):
         if record.offset != offset or offset >= batch.next_offset:
             what = f"a control record has offset {record.offset}, where {offset} of {batch.next_offset} was due"
@@ -35,7 +35,7 @@ def _in_order(batch: RecordBatch, where: str | None) -> Iterator[Record]:
 
 
 def changes_of(contents: Iterable[Record], where: str | None = None) -> Iterator[QuorumChange]:
-    """What the records of a control batch change; errors as of `changes_in`."""
+    """The quorum changes in records of a control batch; errors as of `changes_in`."""
     for record in contents:
         match decode_control(record.key or b"", record.value or b"", where=where)[1]:
             case KRaftVersionRecord(kraft_version=level):
@@ -45,14 +45,14 @@ def changes_of(contents: Iterable[Record], where: str | None = None) -> Iterator
 
 
 def changes_of_snapshot(disk: Disk, path: str, snapshot: OffsetAndEpoch) -> tuple[QuorumChange, ...]:
-    """What a snapshot begins with; errors as of `changes_in`."""
+    """The quorum changes at the beginning of a snapshot; errors as of `changes_in`."""
     start = read_snapshot_start(disk, path)
     voters = None if start.voters is None else voter_set(start.voters, path)
     return recorded_in(snapshot.offset, _supported(start.kraft_version, path), voters)
 
 
 def voter_set(record: VotersRecord, where: str | None = None) -> VoterSet:
-    """The voter set in a record; raises `CorruptBatch` if it cannot be one."""
+    """The voter set in a record; raises `CorruptBatch` for a record that is no valid voter set."""
     for one in record.voters:
         if one.voter_id < 0 or not one.endpoints:
             raise CorruptBatch(f"voter {one.voter_id} in a voter set cannot be reached", where=where)

@@ -1,7 +1,7 @@
 """The snapshots of one replica: served, downloaded, made and cleaned away beside the log (Kafka: `KafkaRaftLog`,
 `SnapshotGenerator`; KIP-630).
 
-All of it happens in small pieces between other events, so that neither an election nor a commit waits for a snapshot.
+The work is done in small pieces between other events, so that neither an election nor a commit waits for a snapshot.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ RECORDS_PER_PIECE: Final = 500
 """How many records of a snapshot are written between two events."""
 BATCH_BYTES: Final = 1 << 20
 FLUSH_WAIT_MS: Final = 10
-"""How often a whole snapshot looks whether the log is on the disk up to its offset."""
+"""How often a complete snapshot checks whether the log is flushed up to its offset."""
 PIECE_BYTES: Final = MAX_BATCH_BYTES
-"""No answer to a FetchSnapshot carries more, whatever its sender asks for."""
+"""The most bytes in the answer to a FetchSnapshot. The sender cannot raise it."""
 
 Source = Callable[[], Iterator[bytes | None]]
-"""The record values of an image, from the first on, whenever it is called; None now and then, where work may pause."""
+"""Returns the record values of an image from the first one, each time it is called. At a None the work may pause."""
 
 
 class SnapshotFiles:
-    """The snapshots on disk, and the one that is arriving."""
+    """The snapshots on disk, and the one that is being downloaded."""
 
     def __init__(self, disk: Disk, log: MetadataLog) -> None:
         self._disk = disk
@@ -59,11 +59,11 @@ class SnapshotFiles:
         return list_snapshots(self._disk, self._log.directory)
 
     def values(self, snapshot: OffsetAndEpoch) -> Iterable[bytes]:
-        """The record values that a snapshot holds, whenever they are iterated over, which raises `CorruptBatch`."""
+        """The record values of a snapshot. Each iteration reads the file, and may raise `CorruptBatch`."""
         return _Values(self._disk, self.path(snapshot))
 
     def piece(self, snapshot: OffsetAndEpoch, position: int, max_bytes: int) -> tuple[int, bytes]:
-        """The size of a snapshot's file, and at most `max_bytes` from a position, within reason; none past its end."""
+        """The size of a snapshot's file, and at most `max_bytes` of its bytes from a position; none past its end."""
         file = self._disk.open(self.path(snapshot), writable=False)
         try:
             size = file.size()
@@ -73,13 +73,15 @@ class SnapshotFiles:
             file.close()
 
     def begin(self, snapshot: OffsetAndEpoch, check: Callable[[tuple[bytes, ...]], None]) -> None:
-        """A snapshot is about to arrive; `check` raises `MetadataLogError` for values that cannot be read."""
+        """Begin the download of a snapshot. `check` raises `MetadataLogError` for values that cannot be read."""
         self.abandon()
         self._receiver = SnapshotReceiver(self._disk, self._log.directory, snapshot, check)
 
     def judging(self, data: bytes) -> tuple[object, Iterator[int]]:
-        """Look at the next bytes a portion at a time before `append` takes them: what they are compared with, and the
-        steps of `SnapshotReceiver.judging`. There are no steps if nothing is arriving, or something wrong has arrived.
+        """Judge the next bytes in portions before `append` takes them.
+
+        Returns the basis of the judgement, and the steps of `SnapshotReceiver.judging`. There are no steps without a
+        download, or after an error in it.
         """
         receiver = self._receiver
         if receiver is None or self._problem is not None:
@@ -87,7 +89,7 @@ class SnapshotFiles:
         return (receiver, receiver.size_bytes), receiver.judging(data)
 
     def append(self, data: bytes) -> str | None:
-        """Take the next bytes of it; returns what is wrong with them."""
+        """Append the next bytes of the download; returns the error in it, if there is one."""
         assert self._receiver is not None, "nothing is arriving"
         try:
             self._receiver.append(data)
@@ -96,8 +98,8 @@ class SnapshotFiles:
         return self._problem
 
     def check(self, check_snapshot: Callable[[Iterable[bytes]], None]) -> SnapshotChecked:
-        """All bytes are there: what is wrong with them, or what they say of the quorum. `check_snapshot` looks at the
-        values as a whole, and raises `MetadataLogError`.
+        """Check the complete download; returns its error or its quorum changes. `check_snapshot` checks the values as a
+        whole, and raises `MetadataLogError`.
         """
         receiver = self._receiver
         assert receiver is not None, "nothing is arriving"
@@ -112,15 +114,15 @@ class SnapshotFiles:
         return SnapshotChecked(receiver.snapshot, self._problem, changes)
 
     def abandon(self) -> None:
-        """Remove what has arrived."""
+        """Remove the download."""
         if self._receiver is not None:
             self._receiver.abandon()
         self._receiver = self._problem = None
 
     def install(self, snapshot: OffsetAndEpoch) -> tuple[str, ...]:
-        """Publish what has arrived and begin the log where it ends. Returns files to be removed a while later.
+        """Publish the download, and begin the log at its end. Returns the obsolete files, which are removed later.
 
-        A crash in between leaves a snapshot ahead of the log, which the next start sets right.
+        A crash in between leaves a snapshot ahead of the log, which the next start repairs.
         """
         receiver = self._receiver
         assert receiver is not None, snapshot
@@ -133,16 +135,16 @@ class SnapshotFiles:
         return mark_snapshots_deleted(self._disk, self._log.directory, older)
 
     def clean(self, retention: Retention, now_ms: int) -> Cleaned:
-        """Let the log begin later if there is more of the past than wanted."""
+        """Raise the log start if there is more history than the retention keeps."""
         return clean(self._log, self._disk, retention, now_ms)
 
     def remove(self, files: tuple[str, ...]) -> None:
-        """Remove files that have lost their meaning."""
+        """Remove obsolete files."""
         remove_files(self._disk, self._log.directory, files)
 
 
 class _Values:
-    """The record values of a snapshot's file, read as they are wanted."""
+    """The record values of a snapshot's file, read during the iteration."""
 
     def __init__(self, disk: Disk, path: str) -> None:
         self._disk = disk
@@ -166,7 +168,7 @@ class _Work(Struct):
 
 
 class SnapshotMaker:
-    """Says when the next snapshot is due, and writes it."""
+    """Decides when the next snapshot is due, and writes it."""
 
     def __init__(self, disk: Disk, directory: str, options: SnapshotOptions, now_ms: int) -> None:
         self._disk = disk
@@ -180,19 +182,19 @@ class SnapshotMaker:
         """When to go on writing."""
 
     def note(self, batch: CommittedBatch) -> None:
-        """A committed batch was applied, and is in no snapshot yet."""
+        """Note a committed batch that was applied, and is in no snapshot yet."""
         self._bytes += batch.size_bytes
         self._last = batch
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether there is enough that is in no snapshot, or for long enough."""
+        """Whether enough bytes are in no snapshot, or the last snapshot is old enough."""
         if self._work is not None or self._last is None:
             return False
         interval_ms = self._options.max_interval_ms
         return self._bytes >= self._options.max_bytes or 0 < interval_ms <= now_ms - self._since_ms
 
     def begin(self, source: Source, history: VoterHistory, now_ms: int) -> None:
-        """Begin a snapshot of everything that was noted, with the voters of that moment."""
+        """Begin a snapshot that ends at the last noted batch, with the voters at that offset."""
         batch = self._last
         assert batch is not None, "there is nothing new"
         snapshot = OffsetAndEpoch(epoch=batch.epoch, offset=batch.next_offset)
@@ -212,14 +214,14 @@ class SnapshotMaker:
         self.restart(now_ms)
 
     def restart(self, now_ms: int) -> None:
-        """There is nothing that a snapshot lacks."""
+        """Begin to count anew: a snapshot contains all applied batches."""
         self._bytes, self._since_ms, self._last = 0, now_ms, None
 
     def write_some(self, now_ms: int, flushed_offset: int) -> OffsetAndEpoch | None:
-        """Write the next piece; returns the snapshot once it is whole and published.
+        """Write the next piece; returns the snapshot once it is complete and published.
 
-        It is published when the log is on the disk up to its offset, and not before: a start takes a snapshot for the
-        proof of that (`metadata_log.log.torn_write`).
+        A snapshot is published only after the log is flushed up to its offset. At a start the snapshot proves that the
+        log was flushed (`metadata_log.log.torn_write`).
         """
         work = self._work
         assert work is not None, "nothing is being written"
@@ -240,7 +242,7 @@ class SnapshotMaker:
         return work.writer.snapshot
 
     def abandon(self) -> None:
-        """Another snapshot has come that is newer."""
+        """Stop writing, as a newer snapshot takes the place of the log."""
         if self._work is not None:
             self._work.writer.abandon()
         self._work = None
@@ -248,7 +250,7 @@ class SnapshotMaker:
 
 
 class SnapshotCleaner:
-    """Says when to look for snapshots that are too many, and which files are to go."""
+    """Decides when to clean snapshots, and when to remove the obsolete files."""
 
     def __init__(self, count: int, now_ms: int, every_ms: int) -> None:
         self._every_ms = every_ms
@@ -259,9 +261,9 @@ class SnapshotCleaner:
         self.wait(count, now_ms)
 
     def wait(self, count: int, now_ms: int) -> None:
-        """There are so many snapshots now. The newest always stays, so one alone asks for nothing.
+        """Plan the next round of cleaning, given the number of snapshots. The newest always stays, so one needs none.
 
-        A round to come is not put off, as snapshots may be made more often than there are rounds.
+        A planned round is not delayed: snapshots may be made more often than there are rounds.
         """
         if count <= 1:
             self._round_ms = NEVER_MS
@@ -270,11 +272,11 @@ class SnapshotCleaner:
         self._plan()
 
     def _plan(self) -> None:
-        """Say when there is something to do next."""
+        """Set the deadline: the next round, or the next removal."""
         self.deadline_ms = min(self._round_ms, self._marked[0][0]) if self._marked else self._round_ms
 
     def is_round_due(self, now_ms: int) -> bool:
-        """Whether to look for what is too much."""
+        """Whether a round of cleaning is due."""
         return now_ms >= self._round_ms
 
     def mark(self, files: tuple[str, ...], now_ms: int) -> None:

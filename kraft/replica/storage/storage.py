@@ -1,4 +1,4 @@
-"""One replica's directory: recovered at the start, then changed by the core's effects in order (Kafka: `KafkaRaftLog`,
+"""The directory of one replica: its recovery at the start, and the effects of the core on it (Kafka: `KafkaRaftLog`,
 `FileQuorumStateStore`, the start of `KafkaRaftManager`).
 """
 
@@ -35,7 +35,7 @@ from metadata_log.serde import Message
 from metadata_log.types import NO_NODE, OffsetAndEpoch, Uuid
 
 ANSWER_BYTES: Final = MAX_BATCH_BYTES
-"""No answer to a Fetch carries more than this or one batch, whatever its sender asks for."""
+"""The most bytes of records in the answer to a Fetch, unless one batch is larger. The sender cannot raise it."""
 
 
 RECORDS_PER_STEP: Final = 1000
@@ -44,7 +44,7 @@ NEWER_RELEASE: Final = "If a newer release has written the record, run that rele
 
 
 class Flush:
-    """The one fsync that may be under way, and the newest wish that it does not cover."""
+    """The fsync that is under way, and the newest request for one that it does not cover."""
 
     __slots__ = ("running", "ticket", "wanted")
 
@@ -72,7 +72,7 @@ class Storage:
     def opening(cls, disk: Disk, options: ReplicaOptions, rng: Random, now_ms: int) -> Generator[None, None, Storage]:
         """Take the directory's lock and recover the log, in steps of some milliseconds.
 
-        Raises `MetadataLogError` where a file is not what it should be, `OSError` where the disk fails.
+        Raises `MetadataLogError` for an invalid file, `OSError` where the disk fails.
         """
         directory = open_directory(
             disk,
@@ -91,7 +91,7 @@ class Storage:
             if options.broker is None:
                 storage._check_election()
             storage._reconcile_snapshots()
-            # Last: nothing is removed from a directory that is refused, and what is ahead of the log outdates the rest.
+            # Last, so that a refused directory loses no file, and the newest snapshot is known.
             storage.removed = sweep_snapshots(disk, path, log.start_offset)
         except BaseException:
             directory.release()
@@ -123,7 +123,7 @@ class Storage:
         )
 
     def _reconcile_snapshots(self) -> None:
-        """Make log and snapshots fit: a log that begins later needs a snapshot, a snapshot ahead of it replaces it."""
+        """Reconcile log and snapshots. A log that begins later needs one; a snapshot ahead of the log replaces it."""
         log, path = self.log, self._directory.partition_path
         snapshots = self.snapshots.ids()
         if log.start_offset > 0 and not any(one.offset >= log.start_offset for one in snapshots):
@@ -148,7 +148,7 @@ class Storage:
             )
 
     def _is_of_this_log(self, snapshot: OffsetAndEpoch) -> bool:
-        """Whether the last record in a snapshot has the epoch in the log, too; unknown before the log start."""
+        """Whether the log has the last record of a snapshot in the same epoch; True before the log start."""
         log = self.log
         if snapshot.offset <= log.start_offset:
             return True
@@ -175,7 +175,7 @@ class Storage:
         return tuple(found)
 
     def start(self) -> CoreStart:
-        """What the core begins with; raises `CorruptBatch` if what the log says of the voters contradicts itself."""
+        """The start of the core. Raises `CorruptBatch` if the records of the log about voters contradict each other."""
         snapshots = self.snapshots.ids()
         changes = tuple(self._changes(snapshots))
         if VoterHistory(VoterSet(())).with_changes(changes).is_contradictory:
@@ -192,7 +192,7 @@ class Storage:
         )
 
     def _changes(self, snapshots: tuple[OffsetAndEpoch, ...]) -> Iterator[QuorumChange]:
-        """What the newest snapshot and the log after it say of the quorum; raises as `quorum_records` does."""
+        """The quorum changes in the newest snapshot and in the log after it. Raises the errors of `quorum_records`."""
         since = 0
         if snapshots:
             since = snapshots[-1].offset
@@ -203,7 +203,7 @@ class Storage:
 
     @contextmanager
     def naming_snapshot(self, snapshot: OffsetAndEpoch) -> Iterator[None]:
-        """What cannot be read within is in this snapshot: raises `CorruptBatch`, which names file and remedy."""
+        """Turn a reading error within the block into a `CorruptBatch` that names the snapshot file and the remedy."""
         try:
             yield
         except MetadataLogError as bad:
@@ -214,12 +214,12 @@ class Storage:
             raise CorruptBatch(f"the snapshot cannot be read: {bad}", where=path, hint=hint) from bad
 
     def checking_records(self, check: Callable[[Sequence[bytes]], None]) -> Generator[None, None, None]:
-        """Raise `CorruptBatch`, with file, byte and remedy, unless `check` can read what follows the newest snapshot.
+        """Raise `CorruptBatch`, with file, byte and remedy, unless `check` reads all values after the newest snapshot.
 
         Each step checks the records of one batch, and at most `RECORDS_PER_STEP` of them.
 
-        An earlier release may have appended what no application can apply (decision 0021). The node would end at each
-        start, once the records are known to be committed.
+        An earlier release may have appended values that no application can apply (decision 0021). The node would then
+        end after each start, as soon as it knows that the records are committed.
         """
         snapshots = self.snapshots.ids()
         since = snapshots[-1].offset if snapshots else self.log.start_offset
@@ -278,30 +278,30 @@ class Storage:
         assert self.log.end_offset == effect.next_offset, (self.log.end_offset, effect.next_offset)
 
     def splits_batch(self, offset: int) -> bool:
-        """Whether a cut at this offset would go through a batch of the log."""
+        """Whether a truncation at this offset would split a batch of the log."""
         log = self.log
         if not log.start_offset <= offset < log.end_offset:
             return False
         return read_batch(log.read(offset, 1), verify=False).base_offset != offset
 
     def truncate(self, effect: TruncateLog) -> None:
-        """Cut the log where a batch begins; durable when this returns."""
+        """Truncate the log at the beginning of a batch; durable when this returns."""
         end = self.log.truncate(effect.offset)
         assert end == effect.offset, (end, effect.offset)
 
     def read(self, offset: int, max_bytes: int) -> bytes:
-        """Whole batches from `offset`: at least one."""
+        """Read whole batches from `offset`: at least one."""
         return self.log.read(offset, min(max_bytes, ANSWER_BYTES))
 
     # Flushing
 
     def flush_now(self, effect: FlushLog) -> LogFlushed:
-        """Bring the log to the disk within this call."""
+        """Flush the log within this call."""
         self.log.flush()
         return LogFlushed(effect.offset, effect.epoch)
 
     def request_flush(self, effect: FlushLog) -> StartFlush | None:
-        """Begin a flush, or remember that another one is wanted after the one under way."""
+        """The flush to run; None while another one is under way, which this one then follows."""
         flush = self._flush
         if flush.running is not None:
             flush.wanted = effect
@@ -311,7 +311,7 @@ class Storage:
         return StartFlush(flush.ticket, self.log.flush_handle())
 
     def flush_done(self, ticket: int) -> tuple[LogFlushed, StartFlush | None]:
-        """A flush is done: what that means, and the next one if more is wanted than it covered."""
+        """Finish a flush; returns the event for the core, and the next flush if one was requested meanwhile."""
         flush = self._flush
         done, wanted = flush.running, flush.wanted
         assert ticket == flush.ticket, (ticket, flush.ticket)
@@ -323,12 +323,12 @@ class Storage:
 
     @property
     def is_flushing(self) -> bool:
-        """Whether a flush was handed out and is not done."""
+        """Whether a flush is under way."""
         return self._flush.running is not None
 
     @property
     def outstanding_flush(self) -> StartFlush | None:
-        """The flush that was handed out and is not done."""
+        """The flush that is under way."""
         handle = self.log.flushing
         return None if handle is None else StartFlush(self._flush.ticket, handle)
 

@@ -63,7 +63,7 @@ def acknowledge_what_is_appended(code: Patches) -> None:
     def propose_and_acknowledge(proposals: Proposals, host: ProposalHost, proposal: Proposal, now_ms: int) -> None:
         propose(proposals, host, proposal, now_ms)
         for held in proposals._deferred.release(host.core.next_append_offset, ANSWERS_PER_TURN):
-            host.tell(success(held, host.core.leader))
+            host.outbox.outputs.append(success(held, host.core.leader))
 
     code.replace(Proposals, "propose", propose_and_acknowledge)
 
@@ -84,7 +84,7 @@ def acknowledge_what_is_lost(code: Patches) -> None:
         **more: Any,
     ) -> None:
         if is_uncertain and isinstance(waiting, ForSubmit):
-            host.tell(SubmitDone(submit_id=waiting.submit_id, leader=host.core.leader))
+            host.outbox.outputs.append(SubmitDone(submit_id=waiting.submit_id, leader=host.core.leader))
         else:
             refuse(proposals, host, waiting, error, now_ms, is_uncertain=is_uncertain, **more)
 

@@ -11,7 +11,7 @@ from kraft.quorum.messages import BatchFacts, VoteReply
 from kraft.quorum.quorum_state import QuorumState
 from kraft.quorum.states import CandidateState, FollowerState, ProspectiveState
 from kraft.quorum.states.follower import LeaderContact
-from kraft.replica import replica
+from kraft.replica import peer_replies
 from kraft.replica.storage.fetched import Judged
 from kraft.replica.storage.quorum_records import changes_in
 from kraft.sim.mutants.registry import Patches, Scope, mutant
@@ -64,7 +64,7 @@ def checksum_is_enough(code: Patches) -> None:
             return tuple(found), str(bad)
         return tuple(found), None
 
-    code.replace(replica, "judging", judging)
+    code.replace(peer_replies, "judging", judging)
 
 
 # Refusals

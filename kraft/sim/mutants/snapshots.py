@@ -11,8 +11,8 @@ from kraft.quorum.log_view import LogView
 from kraft.quorum.messages import FetchSnapshotReply
 from kraft.quorum.quorum_state import QuorumState
 from kraft.quorum.states import Download, FollowerState
+from kraft.replica.commits import Commits
 from kraft.replica.interface.events import CommittedBatch
-from kraft.replica.replica import Replica
 from kraft.replica.storage.quorum_records import changes_of_snapshot
 from kraft.replica.storage.snapshots import SnapshotFiles, SnapshotMaker
 from kraft.sim.mutants.registry import Patches, Scope, mutant
@@ -65,7 +65,7 @@ def snapshot_without_footer(code: Patches) -> None:
 @mutant(Scope.DYNAMIC, budget=50)
 def snapshot_not_loaded(code: Patches) -> None:
     """The log begins at the end of a snapshot that the application has not loaded."""
-    code.replace(Replica, "_load_snapshot", lambda replica, snapshot: replica._applier.begin_at(snapshot.offset))
+    code.replace(Commits, "load_snapshot", lambda commits, snapshot: commits.applier.begin_at(snapshot.offset))
 
 
 @mutant(Scope.DYNAMIC, budget=300)

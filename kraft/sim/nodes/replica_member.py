@@ -24,8 +24,7 @@ from kraft.replica.hosts.broker_host import BrokerHost
 from kraft.replica.hosts.controller_host import ControllerHost
 from kraft.replica.interface import events as replica_events
 from kraft.replica.interface.application import ApplicationFactory
-from kraft.replica.interface.held import UNITS_PER_TURN
-from kraft.replica.interface.options import ReplicaOptions, SnapshotOptions
+from kraft.replica.interface.options import UNITS_PER_TURN, ReplicaOptions, SnapshotOptions
 from kraft.replica.replica import Replica
 from kraft.sim.nodes.addresses import endpoints_of, endpoints_of_broker, is_indirect, node_at
 from kraft.sim.nodes.effects import PlannedFailure, granting_answer, report_of

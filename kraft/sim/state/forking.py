@@ -22,8 +22,7 @@ from kraft.replica.hosts.broker_host import _Applying as ApplyingOfBroker
 from kraft.replica.hosts.controller_host import ControllerHost, _Applying, _OfBatch, _OfSnapshot
 from kraft.replica.hosts.decisions import Decisions, _UnderWay
 from kraft.replica.hosts.state_machine_host import StateMachineHost
-from kraft.replica.interface.held import HeldReply
-from kraft.replica.replica import Replica
+from kraft.replica.peer_replies import HeldReply, PeerReplies
 from kraft.replica.storage.snapshots import _Work as SnapshotWork
 from kraft.sim.state.copier import COPIERS, Memo, declare, fork_fields, known_copy, note_copy, share
 from kraft.state_machine import Codec
@@ -146,18 +145,18 @@ def _reading(reading: _Reading, memo: Memo) -> _Reading:
     return made
 
 
-def _replica(replica: Replica, memo: Memo) -> Replica:
-    """The copy judges the held responses again, up to the same place."""
-    found = known_copy(replica, memo)
+def _peer_replies(replies: PeerReplies, memo: Memo) -> PeerReplies:
+    """The copy judges the held replies again, up to the same place."""
+    found = known_copy(replies, memo)
     if found is not None:
         return found
-    made = fork_fields(replica, memo, _held=deque())
-    made._held.extend([_held_reply(held, made, memo) for held in replica._held])
+    made = fork_fields(replies, memo, held=deque())
+    made.held.extend([_held_reply(held, made, memo) for held in replies.held])
     return made
 
 
-def _held_reply(held: HeldReply, replica: Replica, memo: Memo) -> HeldReply:
-    made = HeldReply(held.event, held.peer_id, replica._begin_of(held.event))
+def _held_reply(held: HeldReply, replies: PeerReplies, memo: Memo) -> HeldReply:
+    made = HeldReply(held.event, held.peer_id, replies.judgement_of(held.event))
     made.taken, made.is_judged = held.taken, held.is_judged
     basis, steps = made._begin()
     # If the log has changed since, both the original and the copy judge the response anew in their next turn.
@@ -215,6 +214,9 @@ def _applying(applying: _Applying, controller: QuorumController) -> _Applying:
 
 def _machine_host(host: StateMachineHost, memo: Memo) -> StateMachineHost:
     """The user's state machine may hold anything: its state goes by way of a snapshot."""
+    found = known_copy(host, memo)
+    if found is not None:
+        return found
     machine = note_copy(host.machine, host._make(), memo)
     machine.restore(host.machine.snapshot())
     made = fork_fields(host, memo, _apply_to_machine=None, _restore_machine=None, _snapshot_machine=None)
@@ -230,7 +232,7 @@ declare(
         MemoryLock: _lock,
         FlushHandle: _flush_handle,
         SnapshotWork: _snapshot_work,
-        Replica: _replica,
+        PeerReplies: _peer_replies,
         _Reading: _reading,
         BrokerHost: _broker_host,
         BrokerAgent: _agent,

@@ -88,7 +88,7 @@ class Unsteady:
     @property
     def end(self) -> int:
         """The end of the leader's log."""
-        return self.net.replicas[self.net.leader].core.log_end_offset
+        return self.net.replicas[self.net.leader].core.log.end_offset
 
     def ask(self, request: Message, version: int) -> Message:
         """The leader's answer; then another leads."""
@@ -356,7 +356,7 @@ def test_s45_a_response_waits_for_the_fetch_that_acknowledges_the_records() -> N
     while asked not in net.answers and net.once():
         if leader.high_watermark < leader.log_end_offset:
             assert asked not in net.answers
-            if any(core.log_end_offset == leader.log_end_offset for core in followers):
+            if any(core.log.end_offset == leader.log_end_offset for core in followers):
                 was_taken_and_unanswered = True
     assert was_taken_and_unanswered
     assert asked in net.answers

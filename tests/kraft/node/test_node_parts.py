@@ -211,13 +211,10 @@ async def test_flushes_run_inline_only_on_a_fast_disk_without_waiting_events() -
         handle = Timed(0.02 if is_slow else 0.001)
         handles.append(handle)
         flusher.start(StartFlush(len(handles), handle))
-        done = flusher.begin(is_busy=is_busy)
-        in_place = done is not None
-        if done is None:
-            while not inbox.events:
-                await inbox.wait()
-            done = inbox.events.popleft()
-        assert done == FlushDone(len(handles))
+        in_place = flusher.begin(is_busy=is_busy)
+        while not inbox.events:
+            await inbox.wait()
+        assert inbox.events.popleft() == FlushDone(len(handles))
         assert not inbox.events
         assert in_place == (handle.ran_in is threading.main_thread())
         return in_place

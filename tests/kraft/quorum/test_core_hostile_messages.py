@@ -73,7 +73,7 @@ class Hostile:
 
     def offset(self) -> int:
         core = self.one.core
-        known = (core.log_end_offset, core.high_watermark, core.log_start_offset, core.flushed_offset)
+        known = (core.log.end_offset, core.log.high_watermark, core.log.start_offset, core.log.flushed_offset)
         return max(-(2**63), min(self._near(*known, bits=64), 2**63 - 1))
 
     def node(self) -> int:
@@ -108,7 +108,7 @@ class Hostile:
 
     def batches(self) -> tuple[BatchFacts, ...]:
         rng = self.rng
-        base = self.one.core.log_end_offset + rng.choice((0, 0, 0, 0, -1, 1))
+        base = self.one.core.log.end_offset + rng.choice((0, 0, 0, 0, -1, 1))
         made = []
         for number in range(rng.choice((0, 0, 1, 1, 2))):
             next_offset = base + rng.choice((1, 2, 3, 0, -1)) if rng.random() < 0.3 else base + 3
@@ -255,9 +255,9 @@ def test_no_message_ends_a_core(make: object) -> None:
                 raise AssertionError(f"seed {seed}, step {step}") from failure
             core = one.core
             states.add(core.state_name)
-            assert committed <= core.high_watermark <= core.log_end_offset, (seed, step)
+            assert committed <= core.log.high_watermark <= core.log.end_offset, (seed, step)
             assert core.epoch <= highest_epoch(one.now_ms), (seed, step)
-            committed = core.high_watermark
+            committed = core.log.high_watermark
         written = [effect.state.epoch for effect in one.all(PersistElection)]
         assert written == sorted(written)
         assert written[-1] <= LAST_EPOCH

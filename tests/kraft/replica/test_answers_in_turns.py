@@ -17,9 +17,9 @@ from kraft.controller.decision.request_context import AdminSettings
 from kraft.controller.decision.result import CHEAP_PER_STEP
 from kraft.quorum.events import Resign
 from kraft.replica import Answer, Replica
+from kraft.replica.activation import EARLY_PER_TURN
 from kraft.replica.interface.answer_weight import ANSWERS_PER_TURN, ITEMS_PER_ANSWER
 from kraft.replica.interface.events import Input, Output
-from kraft.replica.replica import EARLY_PER_TURN
 from metadata_log.image import ResourceType
 from metadata_log.serde import Message, encode
 from transport.protocol import messages as m
@@ -317,7 +317,7 @@ def test_requests_received_before_activation_are_answered_in_turns(
     quorum = Quorum()
     net, former = quorum.net, quorum.leader
     net.kill(former)
-    while not (claiming := [node for node, one in net.replicas.items() if one._is_claiming]):
+    while not (claiming := [node for node, one in net.replicas.items() if one._activation.claim_offset is not None]):
         if not net.once():
             net.now_ms = min(one.deadline_ms() for one in net.replicas.values())
     told = Told(monkeypatch, claiming[0])

@@ -79,7 +79,7 @@ def test_a_burst_is_split_into_batches_and_an_oversized_unit_refused(units: list
     """A unit is in one batch or in none: only the caller with a unit that is too large gets an error."""
     net = Net(quorum=small_batches())
     leader = net.elect()
-    end = net.replicas[leader].core.log_end_offset
+    end = net.replicas[leader].core.log.end_offset
     wanted = [tuple(number.to_bytes(2, "big") + bytes(size) for size in unit) for number, unit in enumerate(units)]
     asked = [net.submit(leader, *values) for values in wanted]
     net.settle()
@@ -131,9 +131,9 @@ def test_a_topic_larger_than_a_batch_is_refused_as_by_kafka() -> None:
     quorum = Quorum(quorum=small_batches(max_batch_bytes=6000))
     quorum.arrive(101)
     leader = quorum.leader
-    before = quorum.net.replicas[leader].core.log_end_offset
+    before = quorum.net.replicas[leader].core.log.end_offset
     assert create(quorum.net, "large", 200) == Error.RECORD_LIST_TOO_LARGE
-    assert quorum.net.replicas[leader].core.log_end_offset == before
+    assert quorum.net.replicas[leader].core.log.end_offset == before
     assert create(quorum.net, "small", 2) == Error.NONE
     for node in quorum.net.replicas:
         assert set(quorum.controller(node).history.latest.topics) == {"small"}

@@ -86,7 +86,7 @@ def test_a_request_after_a_response_sees_the_acknowledged_change() -> None:
     while written not in net.answers:
         assert net.once()
     replica = net.replicas[leader]
-    assert replica.status().applied_offset < replica.core.high_watermark
+    assert replica.status().applied_offset < replica.core.log.high_watermark
     net.queue.clear()
     asked = net.request(leader, DescribeConfigsRequest(resources=[subscription]))
     assert net.once()

@@ -176,7 +176,7 @@ def test_a_full_append_queue_refuses_requests_and_fences_no_broker() -> None:
     beat = BrokerHeartbeatRequest(broker_id=101, broker_epoch=quorum.epochs[101], want_fence=True)
     asked = quorum.net.request(leader, beat)
     listed = quorum.net.request(leader, DescribeClusterRequest(endpoint_type=2))
-    before = quorum.net.replicas[leader].core.log_end_offset
+    before = quorum.net.replicas[leader].core.log.end_offset
     quorum.net.settle()
     assert not set(waiting) & set(quorum.net.answers)
     full = quorum.net.answers[refused]
@@ -188,4 +188,4 @@ def test_a_full_append_queue_refuses_requests_and_fences_no_broker() -> None:
     assert isinstance(quorum.net.answers[listed], DescribeClusterResponse)
     assert "one-too-many" not in quorum.controller(leader).history.latest.topics
     assert not quorum.controller(leader).history.latest.brokers.by_id[101].fenced
-    assert quorum.net.replicas[leader].core.log_end_offset == before + 6
+    assert quorum.net.replicas[leader].core.log.end_offset == before + 6

@@ -204,7 +204,7 @@ def test_our_start_accepts_or_refuses_damage_as_kafkas(case: str) -> None:
         appended = 1  # the leader-change record of the new epoch
         cut = cut_at(case)
         if cut is not None:
-            assert core.log_end_offset == cut + appended
+            assert core.log.end_offset == cut + appended
     assert ours == (theirs if case not in DIFFERENT else not theirs), DIFFERENT.get(case)
 
 

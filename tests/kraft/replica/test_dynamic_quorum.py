@@ -126,7 +126,7 @@ def test_a_voter_with_a_wiped_disk_is_an_observer_and_never_campaigns() -> None:
     net.advance(3000)
     core = net.replicas[lost].core
     assert not core.is_voter
-    assert core.log_end_offset == net.replicas[leader].core.log_end_offset
+    assert core.log.end_offset == net.replicas[leader].core.log.end_offset
     observers = describe(net).topics[0].partitions[0].observers
     assert [(one.replica_id, one.replica_directory_id) for one in observers] == [(lost, core.local.directory_id)]
     net.kill(leader)
@@ -179,7 +179,7 @@ def test_logs_of_kafkas_dynamic_quorum_continue_under_our_nodes() -> None:
         for offset, data in batches.items()
         if sum(other.get(offset) == data for other in before.values()) >= voting.majority
     }
-    start = core.log_start_offset
+    start = core.log.start_offset
     assert {at: data for at, data in held.items() if at >= start}.items() <= batches_of(net.disks[leader]).items()
 
 
@@ -188,13 +188,13 @@ def test_snapshots_carry_the_voters_to_the_nodes_that_load_them() -> None:
     net = dynamic_net(joining=1, application=host_controller, snapshots=options)
     net.kill(4)
     leader = net.elect()
-    net.until(lambda: net.replicas[leader].core.log_start_offset > 0, 200_000)
+    net.until(lambda: net.replicas[leader].core.log.start_offset > 0, 200_000)
     snapshot = list_snapshots(net.disks[leader], PARTITION)[-1]
     start = read_snapshot_start(net.disks[leader], f"{PARTITION}/{snapshot_name(snapshot)}")
     assert start.kraft_version == DYNAMIC
     assert start.voters == net.replicas[leader].core.voters.to_record()
     net.start(4)
-    net.until(lambda: net.replicas[4].core.log_start_offset > 0)
+    net.until(lambda: net.replicas[4].core.log.start_offset > 0)
     assert net.replicas[4].core.voters == net.replicas[leader].core.voters
     net.kill(4)
     net.start(4)

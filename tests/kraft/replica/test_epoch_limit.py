@@ -99,7 +99,7 @@ def test_a_response_beyond_the_epoch_limit_changes_no_state(reply: Reply) -> Non
     one.advance(25)
     one.fail(FailureCause.TIMEOUT, peer=3)
     one.answer(records_of_the_leader(), peer=1)
-    assert one.core.high_watermark == 100
+    assert one.core.log.high_watermark == 100
 
 
 @pytest.mark.parametrize("kind", [VoteReply, BeginQuorumEpochReply, EndQuorumEpochReply])
@@ -121,7 +121,7 @@ def test_the_epoch_limit_applies_to_responses_of_elections(kind: type[VoteReply]
 def test_batches_of_a_future_epoch_are_not_appended() -> None:
     one = OneCore()
     one.answer(records_of_the_leader(batches=(BatchFacts(100, 101, LAST_EPOCH, 1),), data=b"x"))
-    assert one.core.log_end_offset == 100
+    assert one.core.log.end_offset == 100
 
 
 @given(st.lists(st.tuples(st.integers(0, 2**31 - 1), st.integers(0, 5000), st.booleans()), max_size=60))

@@ -15,8 +15,8 @@ from kraft.quorum.events import BeginShutdown, Tick
 from kraft.replica import ControllerHost, applier, host_controller
 from kraft.replica.applier import Applier
 from kraft.replica.interface.events import WireReply
-from kraft.replica.interface.held import HeldReply
 from kraft.replica.interface.options import SnapshotOptions
+from kraft.replica.peer_replies import HeldReply
 from kraft.sim.state.fingerprints import fingerprint
 from kraft.sim.state.forking import forked
 from metadata_log.disk import Disk
@@ -77,7 +77,7 @@ class Follower(Node):
     @property
     def is_judging(self) -> bool:
         """Whether an answer is held."""
-        return bool(self.replica._held)
+        return bool(self.replica._replies.held)
 
     @property
     def fetches(self) -> list[tuple[int, int]]:
@@ -216,7 +216,7 @@ def test_a_fork_continues_to_check_a_batch() -> None:
     copy = forked(node.replica)
     assert fingerprint(copy) == fingerprint(node.replica)
     now_ms = node.now_ms
-    while copy._held:
+    while copy._replies.held:
         assert node.is_judging
         now_ms += 1
         copy.step(Tick(), now_ms)

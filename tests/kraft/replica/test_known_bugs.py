@@ -166,7 +166,7 @@ def observed() -> tuple[Net, int, int]:
     """Three voters and the observer 4 that follows them: the net, the leader, the observer."""
     net = dynamic_net(3, joining=1)
     leader = net.elect()
-    net.until(lambda: net.replicas[4].core.high_watermark > 0)
+    net.until(lambda: net.replicas[4].core.log.high_watermark > 0)
     return net, leader, 4
 
 
@@ -247,9 +247,9 @@ def test_a_removed_leader_does_not_count_itself_in_the_majority() -> None:
     net.settle()
     offset = net.replicas[leader].core.history.voters_offset
     assert offset is not None
-    assert net.replicas[alive].core.log_end_offset > offset
+    assert net.replicas[alive].core.log.end_offset > offset
     net.advance(2500)
-    assert net.replicas[leader].core.high_watermark <= offset
+    assert net.replicas[leader].core.log.high_watermark <= offset
     assert asked in net.answers
     net.until(lambda: "check-quorum" in causes(net, leader))
 
@@ -311,7 +311,7 @@ def test_a_log_that_begins_above_offset_0_needs_its_snapshot() -> None:
     write(net, 60)
     net.advance(120_000)
     node = follower_of(net)
-    assert net.replicas[node].core.log_start_offset > 0
+    assert net.replicas[node].core.log.start_offset > 0
     net.kill(node)
     disk = net.disks[node]
     for snapshot in snapshots(net, node):
@@ -331,7 +331,7 @@ def test_records_without_a_snapshot_are_not_removed_by_retention() -> None:
     net.advance(200_000)
     for node, replica in net.replicas.items():
         newest = snapshots(net, node)[-1]
-        assert replica.log.start_offset == newest.offset < replica.core.log_end_offset
+        assert replica.log.start_offset == newest.offset < replica.core.log.end_offset
         assert replica.log.read(newest.offset, 1)
     node = follower_of(net)
     replace_disk(net, node)
@@ -418,7 +418,7 @@ def test_an_installed_snapshot_removes_older_ones() -> None:
     disk.fsync_dir(PARTITION)
     net.start(node)
     assert snapshots(net, node) == (newest,)
-    assert net.replicas[node].core.log_start_offset == newest.offset
+    assert net.replicas[node].core.log.start_offset == newest.offset
     net.until(lambda: are_equal(net))
 
 

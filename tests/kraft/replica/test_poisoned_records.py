@@ -141,14 +141,14 @@ def test_fetched_records_that_no_leader_writes_are_not_appended(what: str) -> No
     node.work()
     assert node.replica.status().applied_offset == 3
     node.replica.close()
-    assert Node(node.disk, application=host_controller).replica.core.log_end_offset == 3
+    assert Node(node.disk, application=host_controller).replica.core.log.end_offset == 3
 
 
 def test_batches_before_a_forged_one_are_appended() -> None:
     node = follower()
     good = leader_change(1, 2, 2)
     node.fetched(2, 2, records=good + build_batch(2, 2, START_MS, [b"\xff"]), high_watermark=1)
-    assert node.replica.core.log_end_offset == 2
+    assert node.replica.core.log.end_offset == 2
     assert "from byte" in node.reports[0]
 
 
@@ -159,9 +159,9 @@ def test_fetched_voter_sets_may_change_by_one_voter() -> None:
     more = control(voters(1, 2), epoch=2, offset=4) + control(voters(1, 2, 4), epoch=2, offset=5)
     node.fetched(2, 2, records=first + more, high_watermark=1)
     assert node.reports == []
-    assert node.replica.core.log_end_offset == 6
+    assert node.replica.core.log.end_offset == 6
     node.fetched(2, 2, records=control(voters(7, 8, 9), epoch=2, offset=6), high_watermark=1)
-    assert node.replica.core.log_end_offset == 6
+    assert node.replica.core.log.end_offset == 6
     assert "has lost 3 voters at once" in node.reports[0]
 
 
@@ -169,7 +169,7 @@ def test_a_raw_log_accepts_any_bytes() -> None:
     node = Node(formatted_disk(1))
     node.follow(2, 1)
     node.fetched(2, 1, records=leader_change(0, 1, 2) + data(b"\xff\xff", b""), high_watermark=3)
-    assert node.replica.core.log_end_offset == 3
+    assert node.replica.core.log.end_offset == 3
     assert node.reports == []
 
 
@@ -178,7 +178,7 @@ def test_a_forged_leader_does_not_stop_a_quorum() -> None:
     net = Net(3, application=host_controller)
     leader = net.elect()
     victims = [node for node in net.replicas if node != leader]
-    poison = build_batch(net.replicas[leader].core.log_end_offset, 1, START_MS, [b"\xff\xff"])
+    poison = build_batch(net.replicas[leader].core.log.end_offset, 1, START_MS, [b"\xff\xff"])
 
     def poisoned(node: int, answer: Message) -> Message:
         if node != leader or not isinstance(answer, FetchResponse) or not answer.responses:

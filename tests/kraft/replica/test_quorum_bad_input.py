@@ -87,7 +87,7 @@ def test_a_node_of_another_cluster_is_refused_and_reported() -> None:
     net.submit(leader, b"secret")
     net.advance(10_000)
     assert net.leader == leader
-    assert net.replicas[stranger].core.log_end_offset == 0
+    assert net.replicas[stranger].core.log.end_offset == 0
     assert net.values_of(leader)[-1:] == [b"secret"]
     for node in (leader, stranger):
         assert any("INCONSISTENT_CLUSTER_ID" in what for what in reports(net, node))
@@ -113,7 +113,7 @@ def test_fetches_of_non_voters_do_not_advance_the_high_watermark() -> None:
     net.submit(leader, b"alone")
     net.settle()
     core = net.replicas[leader].core
-    end, committed = core.log_end_offset, core.high_watermark
+    end, committed = core.log.end_offset, core.log.high_watermark
     assert committed < end
     for replica, directory in ((8, directory_id(8)), (others(net, leader)[0], directory_id(9))):
         request = FetchRequest(
@@ -137,7 +137,7 @@ def test_fetches_of_non_voters_do_not_advance_the_high_watermark() -> None:
         answer = net.ask(leader, request)
         assert isinstance(answer, FetchResponse)
         assert answer.responses[0].partitions[0].error_code == Error.NONE
-    assert core.high_watermark == committed
+    assert core.log.high_watermark == committed
 
 
 @pytest.mark.parametrize("make", [Net, dynamic_net])
@@ -156,11 +156,11 @@ def test_a_voter_with_a_lost_log_and_its_old_directory_id_is_reported(make: Call
     for name in disk.list(PARTITION):
         disk.remove(f"{PARTITION}/{name}")
     disk.fsync_dir(PARTITION)
-    committed = net.replicas[leader].core.high_watermark
+    committed = net.replicas[leader].core.log.high_watermark
     net.start(node)
     net.until(lambda: net.values_of(node) == [b"kept"])
     assert net.replicas[node].core.is_voter
-    assert net.replicas[leader].core.high_watermark >= committed
+    assert net.replicas[leader].core.log.high_watermark >= committed
     assert any("its log has lost records" in what for what in reports(net, leader))
     goes_on(net)
     net.kill(node)
@@ -364,7 +364,7 @@ def test_voters_in_the_log_of_a_static_quorum_are_refused() -> None:
         lies.append(sender)
         core = net.replicas[leader].core
         part = structs.replace(
-            answer.responses[0].partitions[0], records=voters_in_a_static_log(core.log_end_offset, core.epoch)
+            answer.responses[0].partitions[0], records=voters_in_a_static_log(core.log.end_offset, core.epoch)
         )
         return structs.replace(answer, responses=[structs.replace(answer.responses[0], partitions=[part])])
 
@@ -374,7 +374,7 @@ def test_voters_in_the_log_of_a_static_quorum_are_refused() -> None:
     goes_on(net)
     node = others(net, leader)[0]
     core = net.replicas[node].core
-    batch = voters_in_a_static_log(core.log_end_offset, core.epoch)
+    batch = voters_in_a_static_log(core.log.end_offset, core.epoch)
     net.kill(node)
     file = net.disks[node].open(f"{PARTITION}/00000000000000000000.log")
     file.append(batch)

@@ -65,10 +65,10 @@ def forge_one(net: Net, follower: int, forge: Forge) -> None:
 
 def cut_inside_a_batch(net: Net, follower: int, part: PartitionData) -> PartitionData | None:
     core = net.replicas[follower].core
-    if core.high_watermark >= core.log_end_offset - 1:
+    if core.log.high_watermark >= core.log.end_offset - 1:
         return None
     return structs.replace(
-        part, records=b"", diverging_epoch=EpochEndOffset(epoch=core.epoch, end_offset=core.log_end_offset - 1)
+        part, records=b"", diverging_epoch=EpochEndOffset(epoch=core.epoch, end_offset=core.log.end_offset - 1)
     )
 
 
@@ -78,13 +78,13 @@ def test_a_diverging_epoch_within_a_batch_is_refused() -> None:
     leader = net.elect()
     follower, third = others(net, leader)
     net.cut.add(third)
-    end = net.replicas[follower].core.log_end_offset
+    end = net.replicas[follower].core.log.end_offset
     net.submit(leader, b"a", b"b", b"c")
-    while net.replicas[follower].core.log_end_offset == end:
+    while net.replicas[follower].core.log.end_offset == end:
         net.once()
     forge_one(net, follower, cut_inside_a_batch)
     assert any("inside a batch" in what for what in reports(net, follower))
-    assert net.replicas[follower].core.log_end_offset == end + 3
+    assert net.replicas[follower].core.log.end_offset == end + 3
     net.cut.clear()
     net.on_the_way = lambda node, answer: answer
     goes_on(net)
@@ -124,7 +124,7 @@ def test_control_records_that_no_leader_writes_are_refused(records: list[tuple[i
 
     def forge(net: Net, follower: int, part: PartitionData) -> PartitionData | None:
         core = net.replicas[follower].core
-        return structs.replace(part, records=control_batch(core.log_end_offset, core.epoch, *records))
+        return structs.replace(part, records=control_batch(core.log.end_offset, core.epoch, *records))
 
     forge_one(net, follower, forge)
     assert any("damaged records" in what for node in others(net, leader) for what in reports(net, node))
@@ -140,7 +140,7 @@ def test_a_log_with_two_voter_sets_at_one_offset_is_refused_at_the_start() -> No
     node = others(net, leader)[0]
     core = net.replicas[node].core
     records: list[tuple[int, Message]] = [(0, KRaftVersionRecord(kraft_version=1)), (1, VOTERS), (1, VOTERS)]
-    batch = control_batch(core.log_end_offset, core.epoch, *records)
+    batch = control_batch(core.log.end_offset, core.epoch, *records)
     net.kill(node)
     file = net.disks[node].open(f"{PARTITION}/00000000000000000000.log")
     file.append(batch)
@@ -160,7 +160,7 @@ def test_voter_changes_outside_of_their_batch_are_refused() -> None:
         one.answer(records_of_the_leader(batches=(batch,), data=b"x"), peer=1)
         assert "control records" in one.suspicions[-1]
         one.advance(25)
-    assert one.core.log_end_offset == 100
+    assert one.core.log.end_offset == 100
     assert one.core.history.kraft_version == 0
 
 
@@ -168,9 +168,9 @@ def test_a_forged_watermark_commits_no_more_than_the_log_holds() -> None:
     one = OneCore()
     batch = BatchFacts(100, 103, 5, 1)
     one.answer(records_of_the_leader(batches=(batch,), data=b"x", high_watermark=2**63 - 1), peer=1)
-    assert one.core.high_watermark == one.core.log_end_offset == 103
+    assert one.core.log.high_watermark == one.core.log.end_offset == 103
     one.answer(records_of_the_leader(high_watermark=-(2**63)), peer=1)
-    assert one.core.high_watermark == 103
+    assert one.core.log.high_watermark == 103
 
 
 def test_an_invalid_port_is_not_passed_on() -> None:
@@ -249,7 +249,7 @@ def only_voter() -> OneCore:
 
 def catch_up(one: OneCore, *nodes: int) -> None:
     """Observers that have everything."""
-    end, epoch = one.core.log_end_offset, one.core.epoch
+    end, epoch = one.core.log.end_offset, one.core.epoch
     for node in nodes:
         fetch = Fetch(
             epoch=epoch, replica=ReplicaKey(node, directory(node)), offset=end, last_epoch=epoch, max_wait_ms=0
@@ -339,7 +339,7 @@ def test_a_leader_with_two_inherited_voter_changes_leads() -> None:
     moved = Endpoints((ListenerAddress("CONTROLLER", "elsewhere", 9093),))
     one = OneCore(local=ReplicaKey(2, directory(2)), voters=VoterSet(()), start=start, endpoints=moved)
     one.answer(records_of_the_leader(high_watermark=15))
-    assert one.core.history.uncommitted_changes(one.core.high_watermark) == 2
+    assert one.core.history.uncommitted_changes(one.core.log.high_watermark) == 2
     one.advance(2000)
     for granting in (1, 3):
         one.answer(VoteReply(epoch=5, granted=True), peer=granting)

@@ -334,7 +334,7 @@ def test_records_acknowledged_by_a_follower_survive_a_power_failure() -> None:
     def check(before: Node, disk: MemoryDisk) -> None:
         acknowledged = before.last_fetch[1]
         again = Node(disk)
-        assert again.replica.core.log_end_offset >= acknowledged
+        assert again.replica.core.log.end_offset >= acknowledged
         recovered = disk.read(LOG)
         assert log.startswith(recovered), "the recovered log is a prefix of the leader's"
         assert again.replica.core.epoch == 1

@@ -11,7 +11,7 @@ from kraft.quorum.effects import StateChanged
 from kraft.quorum.events import BeginShutdown
 from kraft.quorum.leadership import STAY_MS
 from kraft.replica import FlushDone, Tick, host_controller
-from kraft.replica.replica import FINISH_MS
+from kraft.replica.proposals import FINISH_MS
 from kraft.sim.state.fingerprints import fingerprint
 from kraft.sim.state.forking import forked
 from metadata_log.image import ResourceType
@@ -250,10 +250,10 @@ def test_a_fork_completes_its_own_pending_flush() -> None:
     flush = fork.outstanding_flush
     assert flush is not None
     flush.run()
-    end = fork.core.log_end_offset
+    end = fork.core.log.end_offset
     fork.step(FlushDone(flush.ticket), net.now_ms)
-    assert fork.core.flushed_offset == end
-    assert replica.core.flushed_offset == end - 1
+    assert fork.core.log.flushed_offset == end
+    assert replica.core.log.flushed_offset == end - 1
 
 
 HISTORY = """

@@ -79,12 +79,12 @@ def test_logs_of_a_real_quorum_continue_under_our_nodes() -> None:
     assert isinstance(response, IncrementalAlterConfigsResponse)
     assert response.responses[0].error_code == 0
     net.advance(1500)
-    latest = net.replicas[leader].core.high_watermark
+    latest = net.replicas[leader].core.log.high_watermark
     assert latest > max(held)
     for node in net.replicas:
         now = batches_of(net.disks[node])
         # A node's log may begin later than another's, where its own snapshot stands for what came before.
-        start = net.replicas[node].core.log_start_offset
+        start = net.replicas[node].core.log.start_offset
         assert {offset: data for offset, data in held.items() if offset >= start}.items() <= now.items(), node
         image = controller(net, node).controller.history.committed
         assert image.configs.of((16, "ours"))["interval.ms"] == "12345", node
@@ -96,9 +96,9 @@ def test_an_activation_on_a_real_log_writes_only_registrations() -> None:
     """Without NoOps three records follow: each controller has a new incarnation, and says where it listens now."""
     net = real_net(max_idle_interval_ms=0)
     leader = net.elect()
-    end = net.replicas[leader].core.log_end_offset
+    end = net.replicas[leader].core.log.end_offset
     net.advance(300)
-    assert net.replicas[leader].core.log_end_offset == end + 3
+    assert net.replicas[leader].core.log.end_offset == end + 3
     known = controller(net, leader).controller.history.committed.controllers.by_id
     ports = {voter.id: voter.endpoints.listeners[0].port for voter in net.replicas[leader].options.voters.voters}
     assert {node: known[node].endpoints[0].port for node in ports} == ports

@@ -93,9 +93,9 @@ def test_every_node_makes_snapshots_of_its_own() -> None:
     for node in net.replicas:
         made = snapshots(net, node)
         assert len(made) >= 2
-        assert net.replicas[node].core.log_start_offset == 0
+        assert net.replicas[node].core.log.start_offset == 0
         replica = net.replicas[node]
-        assert all(one.offset <= replica.core.high_watermark for one in made)
+        assert all(one.offset <= replica.core.log.high_watermark for one in made)
         start = read_snapshot_start(net.disks[node], f"{PARTITION}/{snapshot_name(made[-1])}")
         assert START_MS < start.header.last_contained_log_timestamp <= net.now_ms
 
@@ -119,8 +119,8 @@ def test_a_snapshot_waits_until_the_log_is_on_the_disk_up_to_its_offset() -> Non
     write(net, 60)
     net.advance(2000)
     replica = net.replicas[leader]
-    assert replica.core.high_watermark > replica.core.flushed_offset
-    assert all(one.offset <= replica.core.flushed_offset for one in snapshots(net, leader))
+    assert replica.core.log.high_watermark > replica.core.log.flushed_offset
+    assert all(one.offset <= replica.core.log.flushed_offset for one in snapshots(net, leader))
     made = len(snapshots(net, leader))
     net.slow = 0
     net.held.run()
@@ -134,7 +134,7 @@ def test_a_snapshot_holds_the_image_at_its_offset() -> None:
     write(net, 60)
     net.advance(100)
     newest = snapshots(net, net.leader)[-1]
-    assert newest.offset < net.replicas[net.leader].core.log_end_offset
+    assert newest.offset < net.replicas[net.leader].core.log.end_offset
     leader = net.leader
     held = values_of(net.disks[leader], newest)
     write(net, 1, first=5000)
@@ -167,7 +167,7 @@ def test_expired_segments_and_snapshots_are_removed_with_a_delay() -> None:
     net.advance(30_000)
     for node, replica in net.replicas.items():
         (only,) = snapshots(net, node)
-        assert replica.core.log_start_offset == replica.log.start_offset == only.offset > 0
+        assert replica.core.log.start_offset == replica.log.start_offset == only.offset > 0
         assert any(name.endswith(".deleted") for name in net.disks[node].list(PARTITION))
     net.advance(61_000)
     for node in net.replicas:
@@ -181,7 +181,7 @@ def test_a_node_starts_from_its_snapshot() -> None:
     write(net, 60)
     net.advance(120_000)
     leader = net.leader
-    assert net.replicas[leader].core.log_start_offset > 0
+    assert net.replicas[leader].core.log.start_offset > 0
     net.kill(leader)
     net.start(leader)
     net.elect()
@@ -202,13 +202,13 @@ def test_an_empty_node_takes_the_snapshot_in_pieces_and_then_the_log() -> None:
     net.start(node)
     net.until(lambda: are_equal(net))
     assert snapshots(net, node)[0] == newest
-    assert net.replicas[node].core.log_start_offset == newest.offset
+    assert net.replicas[node].core.log.start_offset == newest.offset
     assert values_of(net.disks[node], newest) == values_of(net.disks[net.leader], newest)
     assert not any(name.endswith(".part") for name in net.disks[node].list(PARTITION))
     net.kill(node)
     net.start(node)
     net.elect()
-    assert net.replicas[node].core.log_start_offset == newest.offset
+    assert net.replicas[node].core.log.start_offset == newest.offset
 
 
 def test_a_node_behind_the_start_of_the_leaders_log_takes_the_snapshot() -> None:
@@ -222,7 +222,7 @@ def test_a_node_behind_the_start_of_the_leaders_log_takes_the_snapshot() -> None
     assert behind
     net.start(node)
     net.until(lambda: are_equal(net))
-    assert net.replicas[node].core.log_start_offset > 0
+    assert net.replicas[node].core.log.start_offset > 0
 
 
 def pieces_seen(net: Net) -> list[FetchSnapshotResponsePartitionSnapshot]:
@@ -325,7 +325,7 @@ def test_a_snapshot_damaged_on_the_leaders_disk_is_not_adopted() -> None:
     file.close()
     net.start(node)
     net.advance(3000)
-    assert net.replicas[node].core.log_end_offset == 0
+    assert net.replicas[node].core.log.end_offset == 0
     assert snapshots(net, node) == ()
     assert any("damaged" in effect.what for at, effect in net.traces if at == node and isinstance(effect, PeerFault))
     write(net, 60, first=500)

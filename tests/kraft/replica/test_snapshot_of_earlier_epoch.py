@@ -93,7 +93,7 @@ def stuck_net() -> tuple[Net, int]:
     def led() -> int | None:
         for node in rest:
             core = net.replicas[node].core
-            if core.is_leader and core.flushed_offset == core.log_end_offset:
+            if core.is_leader and core.log.flushed_offset == core.log.end_offset:
                 return node
         return None
 
@@ -104,9 +104,9 @@ def stuck_net() -> tuple[Net, int]:
     net.queue.clear()
     net.cut.clear()
     core = net.replicas[first].core
-    net.until(lambda: core.is_leader and core.high_watermark > core.epoch_start_offset, 60_000)
+    net.until(lambda: core.is_leader and core.log.high_watermark > core.epoch_start_offset, 60_000)
     net.advance(200_000)
-    assert core.log_start_offset > 0
+    assert core.log.start_offset > 0
     assert snapshots(net, first)[-1].epoch < 3
     return net, node
 

@@ -192,7 +192,9 @@ def written(quorum: Quorum, since: int) -> list[Message]:
     """The records that the leader has committed from an offset on."""
     log = quorum.net.replicas[quorum.leader].log
     found: list[Message] = []
-    for batch in log.read_batches(since, 1 << 30, end_offset=quorum.net.replicas[quorum.leader].core.high_watermark):
+    for batch in log.read_batches(
+        since, 1 << 30, end_offset=quorum.net.replicas[quorum.leader].core.log.high_watermark
+    ):
         if not batch.is_control:
             for record in records(batch):
                 message = decode_record(record.value or b"").record

@@ -82,7 +82,7 @@ def agree_on(net: Net, *ids: int) -> None:
     """Wait until every node has the same voters, and has committed them."""
     net.until(
         lambda: all(
-            one.core.voters.ids == ids and one.core.high_watermark > (one.core.history.voters_offset or 0)
+            one.core.voters.ids == ids and one.core.log.high_watermark > (one.core.history.voters_offset or 0)
             for one in net.replicas.values()
         )
     )
@@ -122,8 +122,8 @@ def test_a_removed_leader_leads_until_its_removal_is_committed() -> None:
     net.until(lambda: net.leader not in (0, leader))
     agree_on(net, *sorted({1, 2, 3} - {leader}))
     assert not net.replicas[leader].core.is_voter
-    end = net.replicas[net.leader].core.log_end_offset
-    net.until(lambda: net.replicas[leader].core.log_end_offset == end)
+    end = net.replicas[net.leader].core.log.end_offset
+    net.until(lambda: net.replicas[leader].core.log.end_offset == end)
     told = [effect for _, effect in net.traces if isinstance(effect, PeerFault)]
     assert told == [], "what a removed leader says at its end is understood: an error would end a Kafka process"
 
@@ -428,7 +428,7 @@ def test_a_node_without_the_leaders_endpoint_learns_and_follows() -> None:
     net.start(2)
     while net.replicas[2].core.leader.leader_id != 1:
         assert net.once()
-    assert net.replicas[2].core.log_end_offset == 0
+    assert net.replicas[2].core.log.end_offset == 0
     net.kill(2)
     net.start(2)
     assert (net.replicas[2].core.state_name, net.replicas[2].core.leader.leader_id) == ("Unattached", 1)

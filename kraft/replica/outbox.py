@@ -1,0 +1,23 @@
+"""What one step of a replica causes: outputs for the host, and work that the same step still does."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from msgspec import Struct, field
+
+from kraft.quorum.events import LogFlushed, SnapshotChecked
+from kraft.replica.interface.application import Action
+from kraft.replica.interface.events import Output, WireRequest
+
+CoreFollowUp = LogFlushed | SnapshotChecked
+"""An event that results from an effect. The core gets it after the effects behind that effect."""
+
+
+class Outbox(Struct):
+    """Collects what a step causes. Both fields are empty between two steps."""
+
+    outputs: list[Output] = field(default_factory=list)
+    """What leaves the replica with this step, in order."""
+    follow_ups: deque[Action | WireRequest | CoreFollowUp] = field(default_factory=deque)
+    """What the replica does after all effects of the event itself, in order."""
