@@ -237,7 +237,7 @@ class QuorumController:
 
     def steps(self, request: Message, version: int, leader_id: int, now_ms: int, caller: Caller = ANONYMOUS) -> Steps:
         """As `handle`, in steps. No other decision may begin before the last step."""
-        context = self._deciding(version, now_ms, caller)
+        context = self._request_context(version, now_ms, caller)
         if isinstance(request, EnvelopeRequest):
             return (yield from self._handle_forwarded(context, request, leader_id))
         try:
@@ -248,14 +248,14 @@ class QuorumController:
     def handle_own(self, request: ControllerRegistrationRequest, now_ms: int) -> ControllerResult:
         """Decide on a request of this node to itself while it is active; such a request needs no permission."""
         try:
-            return at_once(APIS[type(request)].decide(self._deciding(0, now_ms), request))
+            return at_once(APIS[type(request)].decide(self._request_context(0, now_ms), request))
         except ApiError as refused:
             return at_once(refused_with(refusal(request, refused)))
 
     def denial(self, key: ApiKey, caller: Caller) -> ApiError | None:
         """The error if the caller may not use an API that is decided elsewhere, chiefly an API of the quorum."""
         try:
-            check_cluster(self._deciding(0, 0, caller), key)
+            check_cluster(self._request_context(0, 0, caller), key)
         except ApiError as refused:
             return refused
         return None
@@ -267,7 +267,7 @@ class QuorumController:
 
     def opened(self, request: EnvelopeRequest, caller: Caller) -> Forwarded:
         """The request in an envelope; raises `ApiError` if the envelope is damaged or the caller may not forward."""
-        check_cluster(self._deciding(0, 0, caller), ApiKey.ENVELOPE)
+        check_cluster(self._request_context(0, 0, caller), ApiKey.ENVELOPE)
         return open_envelope(request)
 
     def _handle_forwarded(self, outer: RequestContext, request: EnvelopeRequest, leader_id: int) -> Steps:
@@ -278,7 +278,7 @@ class QuorumController:
                 raise ApiError(Error.INVALID_REQUEST)
         except ApiError as refused:
             return ControllerResult(response=refuse_envelope(refused.error))
-        context = self._deciding(forwarded.version, outer.now_ms, forwarded.caller, is_forwarded=True)
+        context = self._request_context(forwarded.version, outer.now_ms, forwarded.caller, is_forwarded=True)
         try:
             result = yield from self._decide(context, forwarded.message, leader_id)
         except ApiError as refused:
@@ -319,7 +319,7 @@ class QuorumController:
         if self._sweep_ms == NEVER_MS:
             self._arm_sweep(now_ms)
 
-    def _deciding(
+    def _request_context(
         self, version: int, now_ms: int, caller: Caller = ANONYMOUS, *, is_forwarded: bool = False
     ) -> RequestContext:
         latest, committed = self.history.latest, self.history.committed.stable
@@ -413,15 +413,15 @@ class QuorumController:
     def _balance(self, now_ms: int) -> Steps:
         allowed = self.settings.decisions.leader_imbalance_percentage
         self._imbalanced = members = self._imbalanced or imbalanced(self.history.latest)
-        return self._one_run(balance(self._deciding(0, now_ms), members, allowed), self._balancing, now_ms)
+        return self._one_run(balance(self._request_context(0, now_ms), members, allowed), self._balancing, now_ms)
 
     def _elect_uncleanly(self, now_ms: int) -> Steps:
         self._leaderless = members = self._leaderless or leaderless(self.history.latest)
-        run = elect_uncleanly(self._deciding(0, now_ms), members)
+        run = elect_uncleanly(self._request_context(0, now_ms), members)
         return self._one_run(run, self._unclean_elections, now_ms)
 
     def _remove_expired(self, now_ms: int) -> Steps:
-        return self._one_run(remove_expired(self._deciding(0, now_ms)), self._token_removal, now_ms)
+        return self._one_run(remove_expired(self._request_context(0, now_ms)), self._token_removal, now_ms)
 
     def _one_run(self, run: Steps, timer: Periodic, now_ms: int) -> Steps:
         """A timed run, which continues soon if one run cannot do all the work."""
@@ -470,7 +470,7 @@ class QuorumController:
 
 
 def _fence(expired: tuple[int, int], controller: QuorumController, now_ms: int) -> Steps:
-    return fence_silent_broker(controller._deciding(0, now_ms), expired)
+    return fence_silent_broker(controller._request_context(0, now_ms), expired)
 
 
 def _no_op(_: QuorumController, __: int) -> ControllerResult:

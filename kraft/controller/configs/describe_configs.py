@@ -107,7 +107,7 @@ class _Describing:
     """The description for one request. Resources share the results that are equal for all of them."""
 
     def __init__(self, context: RequestContext, request: DescribeConfigsRequest) -> None:
-        self._deciding = context
+        self._context = context
         self._with_synonyms = request.include_synonyms
         self._tables: dict[int, _Table] = {}
         self._of_brokers: dict[str, tuple[Mapping[str, DescribedSetting], dict[str, list[Value]]]] = {}
@@ -120,7 +120,7 @@ class _Describing:
                 return (yield from self._broker(name, wanted))
             case ResourceType.TOPIC:
                 check_name(name)
-                if name not in self._deciding.committed.topics:
+                if name not in self._context.committed.topics:
                     # Kafka has no message for this error.
                     raise ApiError(Error.UNKNOWN_TOPIC_OR_PARTITION, "")
                 return (yield from self._in_table(ResourceType.TOPIC, name, wanted))
@@ -130,7 +130,7 @@ class _Describing:
                 return (yield from self._in_table(ResourceType.CLIENT_METRICS, name, wanted))
             case ResourceType.BROKER_LOGGER:
                 # This software has no log levels that a request could change.
-                _check_own_id(self._deciding, name)
+                _check_own_id(self._context, name)
                 return []
             case ResourceType.GROUP:
                 raise ApiError(Error.INVALID_REQUEST, "Group name must not be empty")
@@ -141,7 +141,7 @@ class _Describing:
 
     def _broker(self, name: str, wanted: frozenset[str]) -> Described:
         if name not in self._of_brokers:
-            self._of_brokers[name] = _of_brokers(self._deciding, name)
+            self._of_brokers[name] = _of_brokers(self._context, name)
         settings, found = self._of_brokers[name]
         configs = []
         for key, values in found.items():
@@ -158,7 +158,7 @@ class _Describing:
         if table is None:
             table = self._tables[kind] = self._table(kind)
             yield None
-        own = self._deciding.committed.configs.of((kind, name))
+        own = self._context.committed.configs.of((kind, name))
         if not own and not wanted:
             return table.unset_in_order
         configs = []
@@ -182,7 +182,7 @@ class _Describing:
         behind: dict[str, list[Value]] = {name: [(key.default, DEFAULT)] for name, key in keys.items()}
         if kind == ResourceType.TOPIC:
             for name, values in behind.items():
-                values[:0] = _of_node(self._deciding, name)
+                values[:0] = _of_node(self._context, name)
         unset = {name: self._config(kind, settings[name], name, values) for name, values in behind.items()}
         return _Table(source, settings, behind, unset, list(unset.values()))
 
@@ -192,7 +192,7 @@ class _Describing:
         shown = [(None if known.is_sensitive else value, source) for value, source in values]
         value, source = shown[0]
         # Versions without types carry defaults in these fields.
-        typed = self._deciding.version >= TYPES_SINCE
+        typed = self._context.version >= TYPES_SINCE
         return DescribeConfigsResourceResult(
             name=key,
             value=value,

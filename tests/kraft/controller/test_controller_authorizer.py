@@ -124,8 +124,8 @@ def test_denied_requests_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     names = ["fine", "bad\nname"]
     rules = Authorizer(AuthorizerSettings(), AclsImage().put(Uuid.ZERO, rule(AclOperation.CREATE, "fine")))
     request = CreateTopicsRequest(topics=[topic(name, [A]) for name in names])
-    deciding = structs.replace(process.controller._deciding(7, 0, ALICE), authorizer=rules)
-    assert finished(authorize_items(deciding, request)).request == structs.replace(request, topics=request.topics[:1])
+    context = structs.replace(process.controller._request_context(7, 0, ALICE), authorizer=rules)
+    assert finished(authorize_items(context, request)).request == structs.replace(request, topics=request.topics[:1])
     (denial,) = process.controller.take_denials()
     assert process.controller.take_denials() == []
     assert (denial.caller, denial.operation, denial.name) == (ALICE, AclOperation.CREATE, names[1])
