@@ -354,13 +354,13 @@ def test_s45_a_response_waits_for_the_fetch_that_acknowledges_the_records() -> N
     asked = net.request(net.leader, build(cluster.side), version)
     was_taken_and_unanswered = False
     while asked not in net.answers and net.once():
-        if leader.high_watermark < leader.log_end_offset:
+        if leader.log.high_watermark < leader.log.end_offset:
             assert asked not in net.answers
-            if any(core.log.end_offset == leader.log_end_offset for core in followers):
+            if any(core.log.end_offset == leader.log.end_offset for core in followers):
                 was_taken_and_unanswered = True
     assert was_taken_and_unanswered
     assert asked in net.answers
-    assert leader.high_watermark == leader.log_end_offset
+    assert leader.log.high_watermark == leader.log.end_offset
 
 
 def test_s46_uncommitted_changes_are_invisible_to_reads_and_conflict_with_writes() -> None:
