@@ -84,10 +84,10 @@ def test_names_of_tests_state_what_is_checked() -> None:
     "name",
     [
         "test_what_is_refused",
-        "test_client_finds_the_new_leader_after_a_failover",
+        "test_it_follows_the_leader",
         "test_a_log_that_lacks_a_segment_says_so",
         "test_no_ops_come_whatever_else_is_written",
-        "test_impossible_broker_states_are_violations",
+        "test_states_that_cannot_be",
     ],
 )
 def test_a_riddling_name_is_found(name: str) -> None:

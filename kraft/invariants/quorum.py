@@ -73,11 +73,6 @@ class Invariants:
         self.commits = CommitLedger()
 
     @property
-    def committed_end(self) -> int:
-        """At least one node has committed everything below this offset."""
-        return self.commits.end_offset
-
-    @property
     def majority_epoch(self) -> int:
         """The latest epoch that a majority of the voters has reached. The leader of an earlier epoch is deposed."""
         voters = self.voters.in_force(self.voters.committed)

@@ -52,17 +52,18 @@ class Network:
         """Schedule the deliveries and the timeout of a request."""
         sender, target = exchange.sender, exchange.target
         if (sender, target) in self._refusing and not exchange.is_indirect:
-            self._fail(exchange, self._agenda.now_ms + 1, FailureCause.REFUSED)
+            self._agenda.plan(failure_of(exchange, self._agenda.now_ms + 1, FailureCause.REFUSED))
             return
         for at_ms in self._arrivals(exchange, Kind.REQUEST):
             self._agenda.plan(Deliver(at_ms, target, sender, exchange.number, exchange.kind))
-        self._fail(exchange, self._agenda.now_ms + exchange.timeout_ms, FailureCause.TIMEOUT)
+        self._agenda.plan(failure_of(exchange, self._agenda.now_ms + exchange.timeout_ms, FailureCause.TIMEOUT))
 
     def refuse(self, exchange: Exchange) -> None:
         """Schedule the failure of a request to an address without a node: a refused connection or a timeout."""
         is_refused = self._rng.random() < 0.5
         cause = FailureCause.REFUSED if is_refused else FailureCause.TIMEOUT
-        self._fail(exchange, self._agenda.now_ms + (1 if is_refused else exchange.timeout_ms), cause)
+        wait_ms = 1 if is_refused else exchange.timeout_ms
+        self._agenda.plan(failure_of(exchange, self._agenda.now_ms + wait_ms, cause))
 
     def answer(self, exchange: Exchange, copy: int) -> None:
         """Schedule the arrivals of the reply to one delivery."""
@@ -97,10 +98,7 @@ class Network:
         """The target is stopped, or has crashed during the request. The sender may learn this before its timeout."""
         if self._rng.random() < 0.5:
             cause = self._rng.choice((FailureCause.REFUSED, FailureCause.RESET))
-            self._fail(exchange, self._agenda.now_ms + 1, cause)
-
-    def _fail(self, exchange: Exchange, at_ms: int, cause: FailureCause) -> None:
-        self._agenda.plan(failure_of(exchange, at_ms, cause))
+            self._agenda.plan(failure_of(exchange, self._agenda.now_ms + 1, cause))
 
 
 def failure_of(exchange: Exchange, at_ms: int, cause: FailureCause) -> Fail:

@@ -12,19 +12,14 @@ class StrandedLeaders:
     def __init__(self, plan: FaultPlan, world: World) -> None:
         self._plan = plan
         self._world = world
-        self._former: int | None = None
+        self.waiting: int | None = None
         """The leader that is cut off and has no successor yet."""
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether a leader is cut off and has no successor yet."""
-        return self._former is not None
 
     def strand(self) -> None:
         """Cut a leader off, if there is one."""
         leaders = self._world.leaders()
         if leaders:
-            self._former = leaders[0]
+            self.waiting = leaders[0]
             self._plan.isolate(leaders[0])
 
     def succeeded_by(self, node_id: int, *, is_calm: bool) -> str:
@@ -33,10 +28,10 @@ class StrandedLeaders:
         Returns:
             A description of the change, for the trace; empty if nothing has changed.
         """
-        former, view = self._former, self._world.hosts[node_id].view
+        former, view = self.waiting, self._world.hosts[node_id].view
         if former is None or node_id == former or view is None or view.state != "Leader":
             return ""
-        self._former = None
+        self.waiting = None
         if is_calm:
             return ""
         self._plan.heal(former)

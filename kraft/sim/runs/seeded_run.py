@@ -121,7 +121,7 @@ def result_of(simulator: Simulator) -> Result:
         events=world.events,
         elapsed_ms=simulator.now_ms,
         leaders=world.invariants.votes.leaders,
-        committed=world.invariants.committed_end,
+        committed=world.invariants.commits.end_offset,
         acknowledged=world.acknowledged,
         voter_sets=len(world.invariants.voters.committed),
         snapshots=len(world.invariants.snapshots.ids),

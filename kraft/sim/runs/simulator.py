@@ -227,7 +227,7 @@ class Simulator(Driver):
             NoProgress: The quorum made no progress.
         """
         self._end_faults()
-        target = self.world.invariants.committed_end + records
+        target = self.world.invariants.commits.end_offset + records
         self.run_until(self.now_ms + duration_ms, partial(self.world.has_settled, target))
         self._perform(Conclude(self.now_ms, WORLD, target))
 
@@ -479,9 +479,9 @@ class Simulator(Driver):
 
     def on_stepped(self, node_id: int) -> None:
         """Wake the node at its deadline; a deadline that has moved since makes the old wake-up void."""
-        deadline_ms, now_ms = self.world.deadline_ms(node_id), self.now_ms
+        deadline_ms, now_ms = self.world.hosts[node_id].deadline_ms(), self.queue.now_ms
         at_ms = deadline_ms if deadline_ms > now_ms else now_ms
-        if self._stranded_leaders.is_waiting:
+        if self._stranded_leaders.waiting is not None:
             change = self._stranded_leaders.succeeded_by(node_id, is_calm=self._is_calm)
             if change:
                 self.queue.schedule(0, partial(self._note, Note(now_ms, WORLD, change)))

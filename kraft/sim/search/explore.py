@@ -200,7 +200,7 @@ class _Walk:
             self._ways.append((state.place, tuple(done)))
             following.append(_State(world, budget, facts, len(self._ways) - 1))
             self._elections = max(self._elections, len(world.invariants.votes.leaders))
-            self._committed = max(self._committed, world.invariants.committed_end)
+            self._committed = max(self._committed, world.invariants.commits.end_offset)
         return None
 
     def _schedule(self, place: int, last: tuple[Action, ...], failure: Exception) -> Schedule:

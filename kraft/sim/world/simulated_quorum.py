@@ -136,7 +136,7 @@ class SimulatedQuorum:
         Args:
             target: An offset; every node knows everything below it as committed.
         """
-        if self.invariants.committed_end < target:
+        if self.invariants.commits.end_offset < target:
             return False
         views = [host.view for host in self.hosts.values() if host.is_running and host.view is not None]
         return (

@@ -113,7 +113,9 @@ class World(SimulatedQuorum):
         if find_input is None:
             return _PERFORM[kind](self, action)
         given = find_input(self, action)
-        return given is not None and self._take(given)
+        if given is None:
+            return False
+        return self._step_over_hostile(given) if given.is_hostile else self._step(given)
 
     # Lives
 
@@ -167,14 +169,12 @@ class World(SimulatedQuorum):
 
     # Steps
 
-    def _take(self, given: Input) -> bool:
-        """Let a node take a step over an input, if the node is running and not busy.
+    def _step_over_hostile(self, given: Input) -> bool:
+        """Let a node take a step over a message of an attacker.
 
         Raises:
-            NodeEnded: A message of an attacker has ended the node.
+            NodeEnded: The message has ended the node.
         """
-        if not given.is_hostile:
-            return self._step(given)
         try:
             return self._step(given)
         except InvariantViolated:
@@ -185,6 +185,7 @@ class World(SimulatedQuorum):
             raise NodeEnded(text).with_traceback(failure.__traceback__) from failure
 
     def _step(self, given: Input) -> bool:
+        """Let a node take a step over an input, if the node is running and not busy."""
         host, what = given.host, given.what
         if not host.is_running or host.held is not None:
             return False

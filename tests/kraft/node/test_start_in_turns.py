@@ -233,7 +233,7 @@ async def test_a_start_can_be_cancelled(tmp_path: Path, monkeypatch: pytest.Monk
         assert node.status().log_end_offset >= END.offset + RECORDS + BATCHES
 
 
-async def test_a_long_step_of_a_start_is_told(mock_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_long_step_of_a_start_is_reported(mock_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
     def steps() -> Generator[None, None, str]:
         mock_clock.jump(START_ROOM_S / 2)
         yield

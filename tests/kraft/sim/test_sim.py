@@ -116,7 +116,7 @@ def _leaders_with_cut_links(seed: int, links: list[tuple[int, int]]) -> tuple[tu
         simulator.faults.partition([one], [other])
     simulator.begin()
     simulator.run_until(simulator.now_ms + 20_000)
-    return simulator.world.invariants.votes.leaders, simulator.world.invariants.committed_end
+    return simulator.world.invariants.votes.leaders, simulator.world.invariants.commits.end_offset
 
 
 @pytest.mark.parametrize("seed", range(4))
