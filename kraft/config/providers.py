@@ -166,8 +166,8 @@ def _resolved(key: str, setting: Setting, providers: Mapping[str, _Provider]) ->
     def value_of(match: re.Match[str]) -> str:
         provider = providers.get(match[1])
         if provider is None:
-            declared = f"only {', '.join(providers)}" if providers else "and there is none"
-            raise _bad(key, setting, f"there is no config provider {match[1]!r} in {PROVIDERS}, {declared}", _DECLARE)
+            declared = f"has only {', '.join(providers)}" if providers else "is not set"
+            raise _bad(key, setting, f"there is no config provider {match[1]!r}: {PROVIDERS} {declared}", _DECLARE)
         try:
             return provider.value(match[3] or "", match[4])
         except _Unanswered as bad:

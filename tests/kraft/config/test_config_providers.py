@@ -94,8 +94,8 @@ def test_text_that_is_no_reference_stays_unchanged() -> None:
 @pytest.mark.parametrize(
     ("lines", "value", "said"),
     [
-        ("", "${env:LOGD}", "no config provider 'env' in config.providers, and there is none"),
-        (declared("file"), "${env:LOGD}", "no config provider 'env' in config.providers, only file"),
+        ("", "${env:LOGD}", "no config provider 'env': config.providers is not set"),
+        (declared("file"), "${env:LOGD}", "no config provider 'env': config.providers has only file"),
         (declared("env"), "${env:NO_SUCH_VARIABLE}", "the environment has no variable NO_SUCH_VARIABLE"),
         (declared("env"), "${env:path:LOGD}", "a variable of the environment has no path"),
         (
