@@ -4,6 +4,8 @@ KIP-966).
 
 from __future__ import annotations
 
+from weakref import WeakKeyDictionary
+
 from msgspec.structs import replace
 
 from kraft.broker import replicas
@@ -19,9 +21,10 @@ from kraft.controller.topics import isr, partition_change
 from kraft.controller.topics.leader_selection import Candidates, Elected, Election, elect
 from kraft.controller.topics.partition_updates import is_active
 from kraft.controller.topics.reassignment_steps import Assignment
+from kraft.replica.actions import Actions
 from kraft.sim.faults.nemesis import FAULTS
 from kraft.sim.mutants.registry import Patches, Scope, mutant
-from metadata_log.image import Broker, MetadataImage, Partition, topics_delta
+from metadata_log.image import Broker, MetadataImage, Partition, records, topics_delta
 from metadata_log.image.persistent_map import in_key_order
 from metadata_log.image.topics import merge
 from metadata_log.records.metadata import BrokerRegistrationChangeRecord, PartitionChangeRecord
@@ -196,7 +199,7 @@ def unclean_election_without_a_mark(code: Patches) -> None:
     code.replace(partition_change, "elect", elect_without_mark)
 
 
-# Images
+# Images and snapshots
 
 
 @mutant(Scope.CLUSTER, budget=200, faults=FAULTS)
@@ -207,3 +210,30 @@ def last_known_leaders_stay(code: Patches) -> None:
         return replace(merge(old, record), last_known_elr=old.last_known_elr)
 
     code.replace(topics_delta, "merge", merge_but_last_known)
+
+
+@mutant(Scope.DYNAMIC_CLUSTER, budget=200, faults=FAULTS)
+def snapshots_lose_controlled_shutdowns(code: Patches) -> None:
+    """A snapshot loses that a broker is in controlled shutdown."""
+    sound = records.register_broker
+
+    def register_broker(broker: Broker, metadata_version: int) -> records.Versioned:
+        return sound(replace(broker, in_controlled_shutdown=False), metadata_version)
+
+    code.replace(records, "register_broker", register_broker)
+
+
+# Voter changes
+
+
+@mutant(Scope.DYNAMIC_CLUSTER, budget=200, faults=FAULTS)
+def only_the_first_voters_are_asked(code: Patches) -> None:
+    """A broker sends its requests only to controllers that were voters at its first request."""
+    sound = Actions._leader_address
+    first: WeakKeyDictionary[Actions, tuple[int, ...]] = WeakKeyDictionary()
+
+    def leader_address(actions: Actions) -> tuple[int, str, int] | None:
+        target, voters = sound(actions), actions._effects.core.voters
+        return target if target is None or target[0] in first.setdefault(actions, voters.ids) else None
+
+    code.replace(Actions, "_leader_address", leader_address)

@@ -13,12 +13,13 @@ from typing import Final
 
 from kraft.invariants.partitions import PartitionLedger
 from kraft.sim.faults.nemesis import FAULTS
-from kraft.sim.nodes.cluster import CLUSTER, broker_ids
+from kraft.sim.nodes.cluster import CLUSTER, DYNAMIC_CLUSTER, broker_ids
 from kraft.sim.nodes.frames import Frame
 from kraft.sim.nodes.replica_member import ReplicaMember
 from kraft.sim.runs.scenario import Scenario
 from kraft.sim.runs.seeded_run import CALM_MS, Result, whole_run
-from kraft.sim.runs.simulator import Simulator
+from kraft.sim.runs.simulator import Simulator, Work
+from kraft.sim.runs.voter_change_run import Reconfiguration
 from kraft.sim.workloads.admin_workload import AdminWorkload
 from kraft.sim.workloads.isr_requests import LOOK_MS, IsrRequests
 from kraft.sim.workloads.partition_watch import PartitionWatch
@@ -36,6 +37,8 @@ TEND_MS: Final = 3_000
 UNREGISTER_MEAN_MS: Final = 10_000
 RELEASE_MS: Final = 100
 """The interval of looks at brokers that stay down until they are fenced."""
+FIRST_REQUEST: Final = 1_000_000
+"""Requests for voter changes have ids below this one."""
 REMEMBERED: Final = 40
 """The number of brokers' requests kept for repetition."""
 _REPEATABLE: Final = (ApiKey.BROKER_HEARTBEAT, ApiKey.ALTER_PARTITION, ApiKey.ASSIGN_REPLICAS_TO_DIRS)
@@ -57,7 +60,7 @@ class Administration:
         self._unregister_rng = Random(f"{seed}/unregister")
         self._isr_requests = IsrRequests(Random(f"{seed}/isr"))
         self._sent: deque[Message] = deque(maxlen=REMEMBERED)
-        self._next_request_id = 1
+        self._next_request_id = FIRST_REQUEST
         self._is_over = False
         self._absent = _draw_absent(Random(f"{seed}/absent"), self._broker_ids)
         """The brokers that stay down into the calm, until they are fenced."""
@@ -168,6 +171,41 @@ class Administration:
             self._next_request_id += 1
 
 
+class AdministrationAndVoters:
+    """The workload of a dynamic cluster: both workloads together."""
+
+    pauses_ms = Administration.pauses_ms
+    writes_ms = Administration.writes_ms
+
+    def __init__(self, administration: Administration, voters: Reconfiguration) -> None:
+        self._parts: tuple[Work, ...] = (administration, voters)
+
+    def begin(self, simulator: Simulator) -> None:
+        """All nodes are about to start."""
+        for part in self._parts:
+            part.begin(simulator)
+
+    def end(self) -> None:
+        """All faults are about to end."""
+        for part in self._parts:
+            part.end()
+
+    def on_asked(self, exchange: Exchange) -> None:
+        """A node has sent a request."""
+        for part in self._parts:
+            part.on_asked(exchange)
+
+    def on_administered(self, request_id: int) -> None:
+        """A client has received its response."""
+        for part in self._parts:
+            part.on_administered(request_id)
+
+    def on_died(self, node_id: int) -> None:
+        """A node has crashed."""
+        for part in self._parts:
+            part.on_died(node_id)
+
+
 def _draw_absent(rng: Random, broker_ids: tuple[int, ...]) -> list[int]:
     """In half of the runs, some of the brokers."""
     return [one for one in broker_ids if rng.random() < 0.5] if rng.random() < 0.5 else []
@@ -178,6 +216,7 @@ def run_cluster(
     nodes: int = 3,
     brokers: int = 3,
     *,
+    kind: str = CLUSTER,
     chaos_ms: int = CHAOS_MS,
     calm_ms: int = CALM_MS,
     keep_trace: bool = False,
@@ -190,6 +229,7 @@ def run_cluster(
         seed: Determines the whole run.
         nodes: The number of controllers.
         brokers: The number of brokers.
+        kind: One of `CLUSTERS`: a dynamic cluster changes its voters.
         chaos_ms: The virtual time with faults, in ms.
         calm_ms: The virtual time without faults in which the cluster must make progress, in ms.
         keep_trace: Whether the result contains the whole trace.
@@ -203,14 +243,16 @@ def run_cluster(
         InvariantViolated: An invariant does not hold. The notes contain the seed and the end of the trace.
         NoProgress: The cluster made no progress in the calm phase.
     """
-    scenario = Scenario.drawn(CLUSTER, nodes, seed, brokers)
-    work = Administration(seed, brokers)
+    scenario = Scenario.drawn(kind, nodes, seed, brokers)
+    work: Work = Administration(seed, brokers)
+    if kind == DYNAMIC_CLUSTER:
+        work = AdministrationAndVoters(Administration(seed, brokers), Reconfiguration(scenario, broker_ids(brokers)))
     simulator = Simulator(scenario, work=work, keep_trace=keep_trace, recorded=recorded, faults=faults)
     result = whole_run(
         simulator,
         chaos_ms,
         calm_ms,
-        again=f"run_cluster({seed}, {nodes}, {brokers}, chaos_ms={chaos_ms})",
+        again=f"run_cluster({seed}, {nodes}, {brokers}, kind={kind!r}, chaos_ms={chaos_ms})",
     )
     watch = simulator.world.watch
     assert isinstance(watch, PartitionWatch), watch

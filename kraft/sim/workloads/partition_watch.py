@@ -7,6 +7,7 @@ from functools import partial
 
 from kraft.broker import LifecycleState
 from kraft.invariants.partitions import PartitionLedger
+from kraft.sim.nodes.dynamic import VoterWatch
 from kraft.sim.nodes.replica_member import ReplicaMember
 from kraft.sim.workloads.admin_workload import is_unclean_election
 from kraft.sim.world.member_interface import Member, Output
@@ -112,7 +113,7 @@ class PartitionWatch:
             for number, partition in enumerate(image.topics[name].partitions):
                 if not _is_whole(partition) and not _is_hopeless(partition):
                     return f"{name}-{number} is not whole: {partition}"
-        return ""
+        return VoterWatch().unsettled(world)
 
 
 def _is_whole(partition: Partition) -> bool:
