@@ -325,6 +325,7 @@ def _check_metadata(check: _Check, disk: Disk, advance: Callable[[int], None]) -
         if base is not None and node.start_offset > 0:
             ledger.begin(_image_of(disk, node.snapshots[base], base))
         _replay(node, disk, ledger, advance)
+        ledger.concluded()
         replayed_end = node.end_offset
     except InvariantViolated as broken:
         check.found("Metadata", node, str(broken))

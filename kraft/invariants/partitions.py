@@ -1,19 +1,20 @@
 """The invariants of brokers and partitions in every committed record, from any controller (Kafka: the invariants that
 `ReplicationControlManager` and `PartitionChangeBuilder` keep; KIP-497, KIP-903, KIP-966).
 
-The ledger replays the committed log record by record and checks each change. The ledger uses no code of the controller
-except the replay of records.
+The ledger replays the committed log record by record in a small model of its own, and checks each change there. The
+ledger also replays the log in images, as the nodes do, and compares the images with the model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final
 
 from msgspec.structs import replace
 
+from kraft.invariants.cluster_model import NO_LEADER, BrokerModel, ClusterModel, PartitionKey, PartitionModel
 from kraft.invariants.violation import InvariantViolated
-from metadata_log.image import MetadataDelta, MetadataImage, Partition, TopicImage
+from metadata_log.image import MetadataDelta, MetadataImage
 from metadata_log.records.frame import decode_record
 from metadata_log.records.metadata import (
     BrokerRegistrationChangeRecord,
@@ -27,11 +28,7 @@ from metadata_log.records.metadata import (
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch, Uuid
 
-PartitionKey = tuple[Uuid, int]
-NO_LEADER: Final = -1
 RECOVERING: Final = 1
-_TOPIC: Final = 2
-_BROKER: Final = 4
 _FENCE: Final = 1
 
 
@@ -49,6 +46,7 @@ class PartitionLedger:
                 every unclean election as requested.
         """
         self._knows_requests = knows_requests
+        self._model = ClusterModel()
         self.image = MetadataImage()
         self.images: dict[int, MetadataImage] = {0: self.image}
         """The metadata after each committed batch of data, by the offset after the batch."""
@@ -58,6 +56,8 @@ class PartitionLedger:
         """Whether the broker shut down cleanly before this incarnation, by incarnation id."""
         self.forced: set[PartitionKey] = set()
         """The partitions with a requested unclean election."""
+        self.registrations: dict[int, tuple[int, int]] = {}
+        """The epoch of each broker's last registration, and the offset of that record, by broker id."""
         self._complete: dict[PartitionKey, frozenset[int]] = {}
         self._taken_away: dict[PartitionKey, frozenset[int]] = {}
         """The replicas that a reassignment removed from a partition and left in the ELR. Kafka 4.3.1 does not remove
@@ -74,8 +74,9 @@ class PartitionLedger:
         """
         self.image = image
         self.images = {image.end.offset: image}
-        for topic, number, partition in _partitions(image):
-            self._complete[topic.id, number] = frozenset(partition.isr).union(partition.elr)
+        self._model.begin(image)
+        for key, _, partition in self._model.partitions():
+            self._complete[key] = frozenset(partition.isr).union(partition.elr)
 
     def committed(self, values: Iterable[bytes], base_offset: int, end: OffsetAndEpoch) -> None:
         """Replay and check the next committed batch of data.
@@ -86,51 +87,74 @@ class PartitionLedger:
             end: The offset after the last record, and the epoch of the batch.
 
         Raises:
-            InvariantViolated: A record violates an invariant.
+            InvariantViolated: A record violates an invariant, or changes a partition of the image differently than of
+                the model.
         """
-        before, batch = self.image, MetadataDelta(self.image)
+        batch = MetadataDelta(self.image)
+        changed: dict[PartitionKey, None] = {}
         for offset, value in enumerate(values, base_offset):
             record = decode_record(value, where=f"offset {offset}").record
             assert record is not None, offset
             batch.replay(record, offset)
-            delta = MetadataDelta(before)
-            delta.replay(record, offset)
-            after = delta.apply(OffsetAndEpoch(epoch=end.epoch, offset=offset + 1))
-            self._check(record, before, after, offset)
-            before = after
+            self._replay(record, offset)
+            if isinstance(record, PartitionRecord | PartitionChangeRecord):
+                changed[record.topic_id, record.partition_id] = None
         self.image = self.images[end.offset] = batch.apply(end)
+        for key in changed:
+            if self._model.has(key):
+                _raise_if(self._model.partition_difference(self.image, key), end)
 
-    def _check(self, record: Message, before: MetadataImage, after: MetadataImage, offset: int) -> None:
+    def concluded(self) -> None:
+        """Check that the image of all committed records equals the model.
+
+        Raises:
+            InvariantViolated: The image differs.
+        """
+        _raise_if(self._model.difference(self.image), self.image.end)
+
+    def _replay(self, record: Message, offset: int) -> None:
+        model, where = self._model, f"offset {offset}: {record}"
         match record:
             case PartitionRecord():
+                model.replay(record)
                 key = (record.topic_id, record.partition_id)
-                self._check_new(_partition(after, key), before, f"offset {offset}: {record}")
+                self._check_new(model.partition(key), where)
                 self._complete[key] = frozenset(record.isr)
             case PartitionChangeRecord():
                 self.changes += 1
-                self._check_change((record.topic_id, record.partition_id), before, after, f"offset {offset}: {record}")
+                key = (record.topic_id, record.partition_id)
+                old = model.partition(key)
+                model.replay(record)
+                self._check_change(key, old, model.partition(key), where)
             case RegisterBrokerRecord():
-                self._check_registration(record, before, after, f"offset {offset}: {record}")
+                self.registrations[record.broker_id] = (record.broker_epoch, offset)
+                former = model.brokers.get(record.broker_id)
+                model.replay(record)
+                self._check_registration(record, former, where)
             case BrokerRegistrationChangeRecord() if record.fenced == _FENCE:
-                self._check_fenced(record.broker_id, after, f"offset {offset}: {record}")
+                model.replay(record)
+                self._check_fenced(record.broker_id, where)
             case RemoveTopicRecord():
+                model.replay(record)
                 self._complete = {key: ids for key, ids in self._complete.items() if key[0] != record.topic_id}
             case ConfigRecord() | ClearElrRecord():
-                for topic, number, _ in _partitions(after):
-                    self._advance((topic.id, number), after)
+                model.replay(record)
+                for key, _, partition in model.partitions():
+                    self._advance(key, partition)
+            case _:
+                model.replay(record)
 
     # Partitions
 
-    def _check_new(self, partition: Partition, before: MetadataImage, where: str) -> None:
+    def _check_new(self, partition: PartitionModel, where: str) -> None:
         _check_shape(partition, where)
         if partition.leader == NO_LEADER:
             raise InvariantViolated(f"a partition begins without a leader; {where}")
         for one in partition.isr:
-            if not _is_active(before, one):
+            if not self._is_active(one):
                 raise InvariantViolated(f"a partition begins with broker {one} in sync, which is not active; {where}")
 
-    def _check_change(self, key: PartitionKey, before: MetadataImage, after: MetadataImage, where: str) -> None:
-        old, new = _partition(before, key), _partition(after, key)
+    def _check_change(self, key: PartitionKey, old: PartitionModel, new: PartitionModel, where: str) -> None:
         where = f"{where}, {old} -> {new}"
         _check_shape(new, where)
         if new.partition_epoch != old.partition_epoch + 1:
@@ -140,18 +164,18 @@ class PartitionLedger:
         has_dropped = any(one not in new.replicas for one in old.replicas)
         if (new.leader != old.leader or has_dropped) and new.leader_epoch == old.leader_epoch:
             raise InvariantViolated(f"the leader epoch does not rise, so former replicas are not fenced; {where}")
-        if self._is_unclean_cancellation(key, old, new, before):
+        if self._is_unclean_cancellation(key, old, new):
             self._complete[key] = frozenset(new.isr)
             return
         for one in new.isr:
-            if one not in old.isr and not _may_enter(before, one, old):
+            if one not in old.isr and not self._may_enter(one, old):
                 raise InvariantViolated(f"broker {one} enters the ISR and is not active; {where}")
         is_election = new.leader not in (NO_LEADER, old.leader)
-        if is_election and not _may_enter(before, new.leader, old):
+        if is_election and not self._may_enter(new.leader, old):
             raise InvariantViolated(f"broker {new.leader} is elected and is not active; {where}")
         is_unclean = is_election and _is_unclean(old, new)
         if is_unclean:
-            self._check_unclean(key, old, new, before, where)
+            self._check_unclean(key, old, new, where)
             self._complete[key] = frozenset((new.leader,))
         elif is_election and new.leader_recovery_state != RECOVERING and not self._has_everything(key, old, new):
             raise InvariantViolated(
@@ -161,77 +185,81 @@ class PartitionLedger:
         self._complete[key] = self._complete[key].union(new.isr)
         gone = set(new.elr).difference(new.replicas).union(self._taken_away.get(key, ()))
         self._taken_away[key] = frozenset(gone.intersection(new.elr))
-        self._advance(key, after)
+        self._advance(key, new)
 
-    def _check_unclean(
-        self, key: PartitionKey, old: Partition, new: Partition, before: MetadataImage, where: str
-    ) -> None:
+    def _check_unclean(self, key: PartitionKey, old: PartitionModel, new: PartitionModel, where: str) -> None:
         """A replica that may lack records leads only if unclean election is enabled or requested, or if the replica is
         the last known leader (KIP-966).
         """
         if new.leader_recovery_state != RECOVERING:
             raise InvariantViolated(f"broker {new.leader} is elected from outside, as if it were in sync; {where}")
         is_asked_for = key in self.forced or not self._knows_requests
-        is_wanted = is_asked_for or _setting(before, key, "unclean.leader.election.enable") == "true"
+        is_wanted = is_asked_for or self._model.setting(key, "unclean.leader.election.enable") == "true"
         # The last replica in the ELR may be the broker that registers now and has lost its records.
         is_last_known = not old.isr and len(old.elr) <= 1 and not new.elr and old.last_known_elr == (new.leader,)
         if not is_wanted and not is_last_known:
             raise InvariantViolated(f"broker {new.leader} is elected uncleanly without a request; {where}")
 
-    def _is_unclean_cancellation(
-        self, key: PartitionKey, old: Partition, new: Partition, before: MetadataImage
-    ) -> bool:
+    def _is_unclean_cancellation(self, key: PartitionKey, old: PartitionModel, new: PartitionModel) -> bool:
         """Whether a reassignment is cancelled while only the added replicas are in sync. If unclean elections are
         enabled, the first of the remaining replicas then becomes the ISR (`PartitionReassignmentRevert`).
         """
         has_ended = old.is_reassigning and not new.is_reassigning
         is_taken_back = has_ended and new.isr == new.replicas[:1] and not set(old.adding_replicas) & set(new.replicas)
         has_lost_all = set(old.isr) <= set(old.adding_replicas)
-        return is_taken_back and has_lost_all and _setting(before, key, "unclean.leader.election.enable") == "true"
+        return is_taken_back and has_lost_all and self._model.setting(key, "unclean.leader.election.enable") == "true"
 
-    def _has_everything(self, key: PartitionKey, old: Partition, new: Partition) -> bool:
+    def _has_everything(self, key: PartitionKey, old: PartitionModel, new: PartitionModel) -> bool:
         is_left_over = new.leader in self._taken_away.get(key, ())
         return new.leader in self._complete[key] or _is_completion(old, new) or is_left_over
 
-    def _advance(self, key: PartitionKey, image: MetadataImage) -> None:
+    def _advance(self, key: PartitionKey, partition: PartitionModel) -> None:
         """While the ISR has at least min.insync.replicas members, replicas outside of it may lack acknowledged records.
         A leader limits the minimum by the replicas of its own partition (`Partition.effectiveMinIsr`). A controller
         limits the minimum by the replicas of the first partition, which may be fewer.
         """
-        partition = _partition(image, key)
-        wanted = int(_setting(image, key, "min.insync.replicas") or 1)
+        wanted = int(self._model.setting(key, "min.insync.replicas") or 1)
         min_isr = min(wanted, len(partition.replicas))
-        has_elr = image.features.level("eligible.leader.replicas.version") > 0
+        has_elr = self._model.level("eligible.leader.replicas.version") > 0
         if partition.leader != NO_LEADER and (len(partition.isr) >= min_isr or not has_elr):
             self._complete[key] = frozenset(partition.isr)
 
     # Brokers
 
-    def _check_registration(
-        self, record: RegisterBrokerRecord, before: MetadataImage, after: MetadataImage, where: str
-    ) -> None:
+    def _check_registration(self, record: RegisterBrokerRecord, old: BrokerModel | None, where: str) -> None:
         broker_id = record.broker_id
-        old = before.brokers.by_id.get(broker_id)
         if old is not None and old.incarnation_id == record.incarnation_id:
             if record.broker_epoch != old.epoch:
                 raise InvariantViolated(f"one incarnation of a broker has two epochs, {old.epoch} before; {where}")
             return
         if old is not None and record.broker_epoch <= old.epoch:
             raise InvariantViolated(f"the broker epoch does not rise from {old.epoch}; {where}")
-        self._check_fenced(broker_id, after, where)
+        self._check_fenced(broker_id, where)
         if self.clean_starts.get(record.incarnation_id, True):
             return
-        for topic, number, partition in _partitions(after):
+        for key, name, partition in self._model.partitions():
             if broker_id in partition.isr or broker_id in partition.elr:
                 raise InvariantViolated(
-                    f"broker {broker_id} may have lost records, and still counts for {topic.name}-{number}; {where}"
+                    f"broker {broker_id} may have lost records, and still counts for {name}; {where}"
                 )
-            self._complete[topic.id, number] -= {broker_id}
+            self._complete[key] -= {broker_id}
 
-    def _check_fenced(self, broker_id: int, after: MetadataImage, where: str) -> None:
-        for topic, number, partition in _partitions(after):
+    def _check_fenced(self, broker_id: int, where: str) -> None:
+        for _, name, partition in self._model.partitions():
             if partition.leader == broker_id:
-                raise InvariantViolated(f"broker {broker_id} is fenced and leads {topic.name}-{number}; {where}")
+                raise InvariantViolated(f"broker {broker_id} is fenced and leads {name}; {where}")
+
+    def _is_active(self, broker_id: int) -> bool:
+        broker = self._model.brokers.get(broker_id)
+        return broker is not None and broker.is_active
+
+    def _may_enter(self, broker_id: int, partition: PartitionModel) -> bool:
+        """Whether an active broker may enter the ISR. For a partition without a leader, any unfenced broker may, as in
+        Kafka: a late heartbeat may unfence a broker that was fenced during its controlled shutdown.
+        """
+        broker = self._model.brokers.get(broker_id)
+        is_back = broker is not None and not broker.fenced and partition.leader == NO_LEADER
+        return self._is_active(broker_id) or is_back
 
     # The nodes
 
@@ -258,7 +286,7 @@ class PartitionLedger:
             )
 
 
-def _check_shape(partition: Partition, where: str) -> None:
+def _check_shape(partition: PartitionModel, where: str) -> None:
     replicas, isr = partition.replicas, partition.isr
     if len(set(replicas)) != len(replicas) or len(set(isr)) != len(isr):
         raise InvariantViolated(f"a broker is named twice; {where}")
@@ -274,47 +302,23 @@ def _check_shape(partition: Partition, where: str) -> None:
         raise InvariantViolated(f"an added or removed replica is not a replica; {where}")
 
 
-def _is_unclean(old: Partition, new: Partition) -> bool:
+def _is_unclean(old: PartitionModel, new: PartitionModel) -> bool:
     return new.leader not in old.isr and new.leader not in old.elr and not _is_completion(old, new)
 
 
-def _is_completion(old: Partition, new: Partition) -> bool:
+def _is_completion(old: PartitionModel, new: PartitionModel) -> bool:
     """Whether this change completes a reassignment, and so may elect a replica that has just entered the ISR."""
     has_ended = old.is_reassigning and not new.is_reassigning
     return has_ended and old.leader != NO_LEADER and new.leader not in old.removing_replicas
 
 
-def _partition(image: MetadataImage, key: PartitionKey) -> Partition:
-    return image.topics.by_id[key[0]].partitions[key[1]]
-
-
-def _partitions(image: MetadataImage) -> Iterator[tuple[TopicImage, int, Partition]]:
-    for name in image.topics:
-        topic = image.topics[name]
-        for number, partition in enumerate(topic.partitions):
-            yield topic, number, partition
-
-
-def _is_active(image: MetadataImage, broker_id: int) -> bool:
-    broker = image.brokers.by_id.get(broker_id)
-    return broker is not None and broker.is_active
-
-
-def _may_enter(image: MetadataImage, broker_id: int, partition: Partition) -> bool:
-    """Whether an active broker may enter the ISR. For a partition without a leader, any unfenced broker may, as in
-    Kafka: a late heartbeat may unfence a broker that was fenced during its controlled shutdown.
-    """
-    broker = image.brokers.by_id.get(broker_id)
-    is_back = broker is not None and not broker.fenced and partition.leader == NO_LEADER
-    return _is_active(image, broker_id) or is_back
-
-
-def _setting(image: MetadataImage, key: PartitionKey, name: str) -> str | None:
-    """The value of a setting for the topic, or else for the cluster."""
-    own = image.configs.of((_TOPIC, image.topics.by_id[key[0]].name)).get(name)
-    return own if own is not None else image.configs.of((_BROKER, "")).get(name)
-
-
 def _difference(one: MetadataImage, other: MetadataImage) -> str:
     families = ((name, getattr(one, name), getattr(other, name)) for name in one.__struct_fields__)
     return ", ".join(f"{name}: {mine}, not {theirs}"[:1500] for name, mine, theirs in families if mine != theirs)
+
+
+def _raise_if(difference: str, end: OffsetAndEpoch) -> None:
+    if difference:
+        raise InvariantViolated(
+            f"the image of the log at offset {end.offset} is not what the records say: {difference}"
+        )

@@ -267,6 +267,17 @@ def plain(value: Any) -> Any:
     return json.loads(json.dumps(value, default=str))
 
 
+def without_frame(value: Any) -> Any:
+    """An answer without what every answer has: the throttle time, and the unknown fields of each struct."""
+    if isinstance(value, dict):
+        return {
+            name: without_frame(one)
+            for name, one in value.items()
+            if name not in ("throttle_time_ms", "unknown_tagged")
+        }
+    return [without_frame(one) for one in value] if isinstance(value, list) else value
+
+
 @cache
 def recorded_answers() -> dict[str, list[dict[str, Any]]]:
     """What Apache Kafka 4.3.1 has answered to each story, by its name."""

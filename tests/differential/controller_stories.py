@@ -778,7 +778,74 @@ DIFFERENCES: Final[dict[str, list[Step]]] = {
         heartbeat(A, want_fence=True),
     ],
 }
-"""What we do otherwise on purpose, and why: the last answer of each is another than Kafka's."""
+"""What we do otherwise on purpose, and why. The last answer of each is in `OUR_ANSWERS`, and differs from Kafka's."""
+OUR_ANSWERS: Final[dict[str, dict[str, Any]]] = {
+    "the text that quotes a long value is cut, where Kafka cannot send its own and says UNKNOWN_SERVER_ERROR": {
+        "responses": [
+            {
+                "error_code": 40,
+                "error_message": f"Invalid value {'x' * 32_750}...",
+                "resource_name": "configured",
+                "resource_type": TOPIC,
+            }
+        ],
+    },
+    "this controller has no loggers of Kafka's names": {
+        "responses": [
+            {
+                "error_code": 35,
+                "error_message": "Resources of type BROKER_LOGGER are not served by this controller.",
+                "resource_name": "1",
+                "resource_type": LOGGER,
+            }
+        ],
+    },
+    "going back to the original replicas completes; in Kafka the reassignment stays open for ever": {
+        "error_code": 0,
+        "error_message": None,
+        "topics": [],
+    },
+    "too many partitions are refused, where Kafka says UNKNOWN_SERVER_ERROR and makes 10,000 of them": {
+        "results": [
+            {
+                "error_code": 44,
+                "error_message": "Unable to perform excessively large batch operation.",
+                "name": "wide",
+            }
+        ],
+    },
+    "names of hosts are no addresses: what one means here it need not mean on every broker": {
+        "entries": [
+            {
+                "entity": [{"entity_name": "localhost", "entity_type": "ip"}],
+                "error_code": 42,
+                "error_message": "localhost is not a valid IP or resolvable host.",
+            }
+        ],
+    },
+    "an APPEND of null is nothing, where Kafka's active controller fails and resigns": {
+        "responses": [
+            {"error_code": 0, "error_message": None, "resource_name": "configured", "resource_type": TOPIC},
+        ],
+    },
+    "an unknown operation is refused, where Kafka's active controller fails and resigns": {
+        "responses": [
+            {
+                "error_code": 42,
+                "error_message": "Unknown operation 9 on retention.ms.",
+                "resource_name": "configured",
+                "resource_type": TOPIC,
+            }
+        ],
+    },
+    "min.insync.replicas of all brokers counts if it is a number, where Kafka's active controller fails and resigns": {
+        "error_code": 0,
+        "is_caught_up": True,
+        "is_fenced": True,
+        "should_shut_down": False,
+    },
+}
+"""The last answer of this controller to each of `DIFFERENCES`, without throttle times and unknown fields."""
 
 
 def newest(request: Message, version: int) -> int:

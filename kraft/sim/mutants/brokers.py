@@ -4,19 +4,28 @@ KIP-966).
 
 from __future__ import annotations
 
+from weakref import WeakKeyDictionary
+
 from msgspec.structs import replace
 
 from kraft.broker import replicas
+from kraft.controller import controller
 from kraft.controller.brokers import broker_heartbeat, broker_registration
+from kraft.controller.brokers.broker_heartbeat import fence_silent_broker
 from kraft.controller.brokers.broker_states import restart
+from kraft.controller.decision.broker_sessions import NOTHING, BrokerSessions, Heard
 from kraft.controller.decision.request_context import RequestContext
-from kraft.controller.decision.result import Records, VersionedRecord
+from kraft.controller.decision.result import Records, Steps, VersionedRecord
 from kraft.controller.decision.topic_configs import TopicDefaults
 from kraft.controller.topics import isr, partition_change
 from kraft.controller.topics.leader_selection import Candidates, Elected, Election, elect
+from kraft.controller.topics.partition_updates import is_active
 from kraft.controller.topics.reassignment_steps import Assignment
+from kraft.replica.actions import Actions
+from kraft.sim.faults.nemesis import FAULTS
 from kraft.sim.mutants.registry import Patches, Scope, mutant
-from metadata_log.image import Broker, MetadataImage, Partition, topics_delta
+from metadata_log.image import Broker, MetadataImage, Partition, records, topics_delta
+from metadata_log.image.persistent_map import in_key_order
 from metadata_log.image.topics import merge
 from metadata_log.records.metadata import BrokerRegistrationChangeRecord, PartitionChangeRecord
 from transport.protocol.errors import Error
@@ -74,7 +83,63 @@ def every_restart_is_trusted(code: Patches) -> None:
     code.replace(broker_registration, "restart", restart_cleanly)
 
 
+# Sessions
+
+
+@mutant(Scope.CLUSTER, budget=200, faults=FAULTS)
+def an_old_session_fences_the_new_incarnation(code: Patches) -> None:
+    """The end of a session fences the broker, even if another incarnation has registered since."""
+
+    def fence_the_present_incarnation(context: RequestContext, expired: tuple[int, int]) -> Steps:
+        broker = context.image.brokers.by_id.get(expired[0])
+        present = expired if broker is None else (broker.id, broker.epoch)
+        return fence_silent_broker(context, present)
+
+    code.replace(controller, "fence_silent_broker", fence_the_present_incarnation)
+
+
+@mutant(Scope.CLUSTER, budget=200, faults=FAULTS)
+def unfenced_before_its_own_registration(code: Patches) -> None:
+    """A broker is unfenced before its metadata covers its own registration."""
+
+    def registered_at(sessions: BrokerSessions, broker_id: int) -> int | None:
+        return None if broker_id not in sessions._registered_at else NOTHING
+
+    code.replace(BrokerSessions, "registered_at", registered_at)
+
+
+@mutant(Scope.CLUSTER, budget=200, faults=FAULTS)
+def new_controllers_open_no_sessions(code: Patches) -> None:
+    """A new active controller opens no session for a broker before the broker's first heartbeat, so that a broker that
+    is down stays unfenced.
+    """
+
+    def claim(sessions: BrokerSessions, image: MetadataImage, now_ms: int) -> None:
+        sessions.renounce()
+        for broker_id, broker in in_key_order(image.brokers.by_id):
+            sessions._heard[broker_id] = Heard(fenced=broker.fenced)
+
+    code.replace(BrokerSessions, "claim", claim)
+
+
 # Stale requests
+
+
+@mutant(Scope.CLUSTER, budget=200, faults=FAULTS)
+def member_epochs_are_overlooked(code: Patches) -> None:
+    """A restarted broker enters an ISR by a request that names its former incarnation (KIP-903)."""
+    code.replace(isr, "_is_eligible", lambda image, member: is_active(image, member.broker_id))
+
+
+@mutant(Scope.CLUSTER, budget=200, faults=FAULTS)
+def stopping_brokers_enter_an_isr(code: Patches) -> None:
+    """A broker in controlled shutdown may enter an ISR."""
+
+    def is_eligible(image: MetadataImage, member: BrokerState) -> bool:
+        broker = image.brokers.by_id.get(member.broker_id)
+        return broker is not None and not broker.fenced and member.broker_epoch in {-1, broker.epoch}
+
+    code.replace(isr, "_is_eligible", is_eligible)
 
 
 @mutant(Scope.CLUSTER, budget=50)
@@ -132,3 +197,43 @@ def unclean_election_without_a_mark(code: Patches) -> None:
         return replace(elect(candidates, election, elr_enabled=elr_enabled), is_unclean=False)
 
     code.replace(partition_change, "elect", elect_without_mark)
+
+
+# Images and snapshots
+
+
+@mutant(Scope.CLUSTER, budget=200, faults=FAULTS)
+def last_known_leaders_stay(code: Patches) -> None:
+    """The image of a partition keeps its last known leaders, though a change names others."""
+
+    def merge_but_last_known(old: Partition, record: PartitionChangeRecord) -> Partition:
+        return replace(merge(old, record), last_known_elr=old.last_known_elr)
+
+    code.replace(topics_delta, "merge", merge_but_last_known)
+
+
+@mutant(Scope.DYNAMIC_CLUSTER, budget=200, faults=FAULTS)
+def snapshots_lose_controlled_shutdowns(code: Patches) -> None:
+    """A snapshot loses that a broker is in controlled shutdown."""
+    sound = records.register_broker
+
+    def register_broker(broker: Broker, metadata_version: int) -> records.Versioned:
+        return sound(replace(broker, in_controlled_shutdown=False), metadata_version)
+
+    code.replace(records, "register_broker", register_broker)
+
+
+# Voter changes
+
+
+@mutant(Scope.DYNAMIC_CLUSTER, budget=200, faults=FAULTS)
+def only_the_first_voters_are_asked(code: Patches) -> None:
+    """A broker sends its requests only to controllers that were voters at its first request."""
+    sound = Actions._leader_address
+    first: WeakKeyDictionary[Actions, tuple[int, ...]] = WeakKeyDictionary()
+
+    def leader_address(actions: Actions) -> tuple[int, str, int] | None:
+        target, voters = sound(actions), actions._effects.core.voters
+        return target if target is None or target[0] in first.setdefault(actions, voters.ids) else None
+
+    code.replace(Actions, "_leader_address", leader_address)

@@ -32,6 +32,8 @@ class Scope(StrEnum):
     """Controllers that need a while for each record, and brokers that are in many ISRs."""
     CLUSTER = "cluster"
     """Controllers, brokers and an administrative workload."""
+    DYNAMIC_CLUSTER = "dynamic-cluster"
+    """The same with voter changes and small segments."""
 
 
 class Patches:

@@ -1,9 +1,14 @@
-"""The controllers and brokers of one run, with settings drawn from its seed."""
+"""The controllers and brokers of one run, with settings drawn from its seed.
+
+In a dynamic cluster the voter set is in the log, and brokers discover the quorum at bootstrap addresses (KIP-853).
+"""
 
 from __future__ import annotations
 
 from random import Random
 from typing import Final
+
+from msgspec.structs import replace
 
 from kraft.broker import BrokerOptions
 from kraft.controller.decision.request_context import DecisionSettings
@@ -11,21 +16,30 @@ from kraft.quorum.values import QuorumConfig
 from kraft.quorum.voters import VoterSet
 from kraft.replica.hosts.broker_host import host_broker
 from kraft.replica.hosts.controller_host import host_controller
-from kraft.sim.nodes.dynamic import draw_snapshots
+from kraft.sim.nodes.addresses import bootstrap_of
+from kraft.sim.nodes.dynamic import draw_snapshots, first_voters_of
+from kraft.sim.nodes.node_disk import Formatting
 from kraft.sim.nodes.replica_member import ReplicaMember
 from kraft.sim.world.member_interface import Member
 from metadata_log.types import Uuid
 
 CLUSTER: Final = "cluster"
 """The kind of members of a scenario with controllers and brokers."""
+DYNAMIC_CLUSTER: Final = "dynamic-cluster"
+"""The same with voter changes."""
+CLUSTERS: Final = (CLUSTER, DYNAMIC_CLUSTER)
 FIRST_BROKER: Final = 101
+SEGMENT_BYTES: Final = 1_000_000
+SNAPSHOT_BYTES: Final = 1_048_576
+"""The most bytes of a snapshot in one answer."""
 _FOREVER_MS: Final = 2**40
 
 
 class Cluster:
     """Makes the controllers and brokers of one run. All timeouts are shorter than in Kafka, as runs are short."""
 
-    def __init__(self, seed: int, brokers: int) -> None:
+    def __init__(self, seed: int, brokers: int, *, is_dynamic: bool = False) -> None:
+        """Draw the settings of the nodes. With `is_dynamic` segments and answers with snapshots may be small."""
         self.broker_ids = broker_ids(brokers)
         self._uses_codecs = Random(f"{seed}/brokers").random() < 0.3
         self._rng = rng = Random(f"{seed}/cluster")
@@ -38,12 +52,19 @@ class Cluster:
         self._lag_ms = rng.choice((300, 800, 3000))
         self._fetch_ms = rng.choice((50, 100, 250))
         self._snapshots = draw_snapshots(Random(f"{seed}/snapshots"))
+        log_rng = Random(f"{seed}/cluster-log")
+        self._segment_bytes = log_rng.choice((1000, SEGMENT_BYTES)) if is_dynamic else SEGMENT_BYTES
+        self._fetch_snapshot_max_bytes = log_rng.choice((300, SNAPSHOT_BYTES)) if is_dynamic else SNAPSHOT_BYTES
 
-    def make_controller(self, node_id: int, voters: VoterSet, config: QuorumConfig) -> Member:
-        """A voter."""
-        return self._member(node_id, voters, config, None)
+    def make_controller(
+        self, node_id: int, voters: VoterSet, config: QuorumConfig, formatting: Formatting | None = None
+    ) -> Member:
+        """A controller. With a formatting, the voter set is in the log."""
+        return self._member(node_id, voters, config, None, formatting)
 
-    def make_broker(self, node_id: int, voters: VoterSet, config: QuorumConfig) -> Member:
+    def make_broker(
+        self, node_id: int, voters: VoterSet, config: QuorumConfig, formatting: Formatting | None = None
+    ) -> Member:
         """A broker with one or two log directories."""
         options = BrokerOptions(
             directories=tuple(Uuid(self._rng.randbytes(16)) for _ in range(self._rng.choice((1, 1, 2)))),
@@ -52,21 +73,46 @@ class Cluster:
             replica_lag_time_max_ms=self._lag_ms,
             fetch_interval_ms=self._fetch_ms,
         )
-        return self._member(node_id, voters, config, options)
+        return self._member(node_id, voters, config, options, formatting)
 
-    def _member(self, node_id: int, voters: VoterSet, config: QuorumConfig, broker: BrokerOptions | None) -> Member:
+    def _member(
+        self,
+        node_id: int,
+        voters: VoterSet,
+        config: QuorumConfig,
+        broker: BrokerOptions | None,
+        formatting: Formatting | None,
+    ) -> Member:
         return ReplicaMember(
             node_id,
             voters=voters,
-            config=config,
+            config=replace(config, fetch_snapshot_max_bytes=self._fetch_snapshot_max_bytes),
             application=host_controller if broker is None else host_broker,
-            segment_bytes=1_000_000,
+            segment_bytes=self._segment_bytes,
             versions={},
             uses_codecs=self._uses_codecs,
             decisions=self._decisions,
             broker=broker,
+            formatting=formatting,
             snapshots=self._snapshots,
         )
+
+
+def dynamic_members(
+    cluster: Cluster, nodes: int, config: QuorumConfig, seed: int
+) -> tuple[dict[int, Member], VoterSet]:
+    """The controllers and brokers of a dynamic cluster, and its first voters: some of the controllers."""
+    controller_ids = range(1, nodes + 1)
+    first = first_voters_of(Random(f"{seed}/first-voters").randint(1, nodes))
+
+    def formatting(node_id: int) -> Formatting:
+        bootstrap = tuple(bootstrap_of(one) for one in controller_ids if one != node_id)
+        return Formatting(first if node_id in first.ids else None, bootstrap)
+
+    no_voters = VoterSet(())
+    members = {one: cluster.make_controller(one, no_voters, config, formatting(one)) for one in controller_ids}
+    members |= {one: cluster.make_broker(one, no_voters, config, formatting(one)) for one in cluster.broker_ids}
+    return members, first
 
 
 def broker_ids(count: int) -> tuple[int, ...]:

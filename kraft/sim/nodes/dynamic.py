@@ -62,7 +62,8 @@ class DynamicQuorum:
         self._segment_bytes = rng.choice((1000, 1_000_000))
         self._uses_codecs = rng.random() < 0.5
         self._is_upgraded = kind == UPGRADED
-        self.first_voters = _first_voters(nodes if self._is_upgraded else rng.randint(1, nodes), self._is_upgraded)
+        count = nodes if self._is_upgraded else rng.randint(1, nodes)
+        self.first_voters = first_voters_of(count, is_static=self._is_upgraded)
 
     def members(self) -> dict[int, Member]:
         """All nodes."""
@@ -86,7 +87,7 @@ class DynamicQuorum:
         return Formatting(self.first_voters if node_id in self.first_voters.ids else None, bootstrap)
 
 
-def _first_voters(count: int, is_static: bool) -> VoterSet:
+def first_voters_of(count: int, *, is_static: bool = False) -> VoterSet:
     """The voters with ids from 1 on. A voter of a static quorum has no directory id."""
     ids = range(1, count + 1)
     if is_static:

@@ -27,6 +27,7 @@ from kraft.replica.interface.application import ApplicationFactory
 from kraft.replica.interface.options import UNITS_PER_TURN, ReplicaOptions, SnapshotOptions
 from kraft.replica.replica import Replica
 from kraft.sim.nodes.addresses import endpoints_of, endpoints_of_broker, is_indirect, node_at
+from kraft.sim.nodes.broker_contacts import BrokerContacts
 from kraft.sim.nodes.effects import PlannedFailure, granting_answer, report_of
 from kraft.sim.nodes.frames import Frame, epoch_of_leader, is_granted, kind_of, requested_vote
 from kraft.sim.nodes.log_batches import batches_from, quorum_changes_in, values_in
@@ -119,6 +120,8 @@ class ReplicaMember(SteppedMember):
         """The last sent message, its version, and its body."""
         self.stale = StaleRequests()
         """The stale requests that the present controller must refuse."""
+        self.contacts = BrokerContacts()
+        """The heartbeats that the present controller has received."""
         self._work: Work | None = None
 
     @property
@@ -170,7 +173,7 @@ class ReplicaMember(SteppedMember):
         self._replica = self._election = None
         self._flushes.clear()
         self._received.clear()
-        self.stale = StaleRequests()
+        self.stale, self.contacts = StaleRequests(), BrokerContacts()
         self.disk.crash(rng)
 
     def crash_soon(self, operations: int) -> None:
@@ -205,6 +208,7 @@ class ReplicaMember(SteppedMember):
         assert replica is not None, self.node_id
         if type(event) is replica_events.WireRequest and (controller := self.controller) is not None:
             self.stale.asked(event, controller)
+            self.contacts.asked(event, controller, now_ms)
         if self._work is None:
             outputs = replica.step(event, now_ms)
         else:
@@ -339,6 +343,7 @@ class ReplicaMember(SteppedMember):
         """An answer to a peer, to a client, or to the caller that submitted a record."""
         request_id, message = output.request_id, output.message
         self.stale.answered(request_id, message)
+        self.contacts.answered(request_id)
         if request_id >= 0:
             return self._answer(output)
         if request_id <= -ADMINISTERED:

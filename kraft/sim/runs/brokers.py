@@ -7,28 +7,38 @@ and from former leaders. Stale requests must change nothing.
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from random import Random
 from typing import Final
 
 from kraft.invariants.partitions import PartitionLedger
 from kraft.sim.faults.nemesis import FAULTS
-from kraft.sim.nodes.cluster import CLUSTER, broker_ids
+from kraft.sim.nodes.cluster import CLUSTER, DYNAMIC_CLUSTER, broker_ids
 from kraft.sim.nodes.frames import Frame
 from kraft.sim.nodes.replica_member import ReplicaMember
 from kraft.sim.runs.scenario import Scenario
 from kraft.sim.runs.seeded_run import CALM_MS, Result, whole_run
-from kraft.sim.runs.simulator import Simulator
+from kraft.sim.runs.simulator import Simulator, Work
+from kraft.sim.runs.voter_change_run import Reconfiguration
 from kraft.sim.workloads.admin_workload import AdminWorkload
+from kraft.sim.workloads.isr_requests import LOOK_MS, IsrRequests
 from kraft.sim.workloads.partition_watch import PartitionWatch
 from kraft.sim.world.actions import Action
 from kraft.sim.world.driver import Exchange
 from metadata_log.serde import Message, decode
 from transport.protocol.apis import APIS, ApiKey
 from transport.protocol.errors import Error
+from transport.protocol.messages.alter_partition import AlterPartitionRequest
+from transport.protocol.messages.unregister_broker import UnregisterBrokerRequest
 
 CHAOS_MS: Final = 20_000
 TEND_MS: Final = 3_000
 """The interval of the operator's maintenance of the brokers."""
+UNREGISTER_MEAN_MS: Final = 10_000
+RELEASE_MS: Final = 100
+"""The interval of looks at brokers that stay down until they are fenced."""
+FIRST_REQUEST: Final = 1_000_000
+"""Requests for voter changes have ids below this one."""
 REMEMBERED: Final = 40
 """The number of brokers' requests kept for repetition."""
 _REPEATABLE: Final = (ApiKey.BROKER_HEARTBEAT, ApiKey.ALTER_PARTITION, ApiKey.ASSIGN_REPLICAS_TO_DIRS)
@@ -47,23 +57,40 @@ class Administration:
         self._broker_ids = broker_ids(brokers)
         self._workload = AdminWorkload(Random(f"{seed}/admin"), self._broker_ids)
         self._repeat_mean_ms = self._rng.choice((200, 1000))
+        self._unregister_rng = Random(f"{seed}/unregister")
+        self._isr_requests = IsrRequests(Random(f"{seed}/isr"))
         self._sent: deque[Message] = deque(maxlen=REMEMBERED)
-        self._next_request_id = 1
+        self._next_request_id = FIRST_REQUEST
         self._is_over = False
+        self._absent = _draw_absent(Random(f"{seed}/absent"), self._broker_ids)
+        """The brokers that stay down into the calm, until they are fenced."""
 
     def begin(self, simulator: Simulator) -> None:
         """Begin to send administrative requests, and to repeat requests of brokers."""
         watch = simulator.world.watch
         assert isinstance(watch, PartitionWatch), watch
         self._simulator = simulator
-        self._ledger = watch.ledger
+        self._watch, self._ledger = watch, watch.ledger
         simulator.queue.schedule(self._workload.pause_ms(), self._administer)
         simulator.queue.schedule(self._repeat_pause_ms(), self._repeat)
+        simulator.queue.schedule(LOOK_MS, self._change_isr)
+        simulator.queue.schedule(self._unregister_pause_ms(), self._unregister)
         simulator.queue.schedule(TEND_MS, self._tend)
 
     def end(self) -> None:
-        """Send no more requests, so that the cluster can settle."""
+        """Send no more requests, so that the cluster can settle. Some brokers first have to be fenced."""
         self._is_over = True
+        for broker_id in self._absent:
+            self._simulator.world.kept_down.add(broker_id)
+            self._simulator.crash(broker_id, 1)
+        self._release()
+
+    def _release(self) -> None:
+        """Let each broker start that is fenced by now."""
+        world = self._simulator.world
+        world.kept_down.intersection_update(self._watch.not_fenced(world.kept_down))
+        if world.kept_down:
+            self._simulator.queue.schedule(RELEASE_MS, self._release)
 
     def on_asked(self, exchange: Exchange) -> None:
         """A broker sends a request, which may be repeated later."""
@@ -85,6 +112,20 @@ class Administration:
             self._ask_controller(self._workload.next_request(self._ledger.image))
             self._simulator.queue.schedule(self._workload.pause_ms(), self._administer)
 
+    def _unregister_pause_ms(self) -> int:
+        return 1000 + int(self._unregister_rng.expovariate(1 / UNREGISTER_MEAN_MS))
+
+    def _unregister(self) -> None:
+        """Unregister a broker, and perhaps restart the broker soon: the next incarnation registers at once."""
+        if self._is_over:
+            return
+        broker_id = self._unregister_rng.choice(self._broker_ids)
+        self._ask_controller(UnregisterBrokerRequest(broker_id=broker_id))
+        if self._unregister_rng.random() < 0.7:
+            pause_ms = self._unregister_rng.randint(1, 300)
+            self._simulator.queue.schedule(pause_ms, partial(self._simulator.crash, broker_id, 1))
+        self._simulator.queue.schedule(self._unregister_pause_ms(), self._unregister)
+
     def _tend(self) -> None:
         """Restart each broker with a stale epoch: as in Kafka, such a broker does not register again by itself.
 
@@ -105,8 +146,22 @@ class Administration:
         if self._is_over:
             return
         if self._sent:
-            self._ask_controller(self._rng.choice(self._sent))
+            request = self._rng.choice(self._sent)
+            if isinstance(request, AlterPartitionRequest):
+                request = self._isr_requests.renewed(request, self._ledger.image)
+            self._ask_controller(request)
         self._simulator.queue.schedule(self._repeat_pause_ms(), self._repeat)
+
+    def _change_isr(self) -> None:
+        """A request in the name of a leader, perhaps with members that may not enter the ISR."""
+        if self._is_over:
+            return
+        for broker_id, (epoch, _) in self._ledger.registrations.items():
+            self._isr_requests.registered(broker_id, epoch)
+        request = self._isr_requests.next_request(self._ledger.image)
+        if request is not None:
+            self._ask_controller(request)
+        self._simulator.queue.schedule(LOOK_MS, self._change_isr)
 
     def _ask_controller(self, request: Message) -> None:
         world = self._simulator.world
@@ -116,11 +171,52 @@ class Administration:
             self._next_request_id += 1
 
 
+class AdministrationAndVoters:
+    """The workload of a dynamic cluster: both workloads together."""
+
+    pauses_ms = Administration.pauses_ms
+    writes_ms = Administration.writes_ms
+
+    def __init__(self, administration: Administration, voters: Reconfiguration) -> None:
+        self._parts: tuple[Work, ...] = (administration, voters)
+
+    def begin(self, simulator: Simulator) -> None:
+        """All nodes are about to start."""
+        for part in self._parts:
+            part.begin(simulator)
+
+    def end(self) -> None:
+        """All faults are about to end."""
+        for part in self._parts:
+            part.end()
+
+    def on_asked(self, exchange: Exchange) -> None:
+        """A node has sent a request."""
+        for part in self._parts:
+            part.on_asked(exchange)
+
+    def on_administered(self, request_id: int) -> None:
+        """A client has received its response."""
+        for part in self._parts:
+            part.on_administered(request_id)
+
+    def on_died(self, node_id: int) -> None:
+        """A node has crashed."""
+        for part in self._parts:
+            part.on_died(node_id)
+
+
+def _draw_absent(rng: Random, broker_ids: tuple[int, ...]) -> list[int]:
+    """In half of the runs, some of the brokers."""
+    return [one for one in broker_ids if rng.random() < 0.5] if rng.random() < 0.5 else []
+
+
 def run_cluster(
     seed: int,
     nodes: int = 3,
     brokers: int = 3,
     *,
+    kind: str = CLUSTER,
     chaos_ms: int = CHAOS_MS,
     calm_ms: int = CALM_MS,
     keep_trace: bool = False,
@@ -133,6 +229,7 @@ def run_cluster(
         seed: Determines the whole run.
         nodes: The number of controllers.
         brokers: The number of brokers.
+        kind: One of `CLUSTERS`: a dynamic cluster changes its voters.
         chaos_ms: The virtual time with faults, in ms.
         calm_ms: The virtual time without faults in which the cluster must make progress, in ms.
         keep_trace: Whether the result contains the whole trace.
@@ -146,11 +243,16 @@ def run_cluster(
         InvariantViolated: An invariant does not hold. The notes contain the seed and the end of the trace.
         NoProgress: The cluster made no progress in the calm phase.
     """
-    scenario = Scenario.drawn(CLUSTER, nodes, seed, brokers)
-    work = Administration(seed, brokers)
+    scenario = Scenario.drawn(kind, nodes, seed, brokers)
+    work: Work = Administration(seed, brokers)
+    if kind == DYNAMIC_CLUSTER:
+        work = AdministrationAndVoters(Administration(seed, brokers), Reconfiguration(scenario, broker_ids(brokers)))
     simulator = Simulator(scenario, work=work, keep_trace=keep_trace, recorded=recorded, faults=faults)
     result = whole_run(
-        simulator, chaos_ms, calm_ms, again=f"run_cluster({seed}, {nodes}, {brokers}, chaos_ms={chaos_ms})"
+        simulator,
+        chaos_ms,
+        calm_ms,
+        again=f"run_cluster({seed}, {nodes}, {brokers}, kind={kind!r}, chaos_ms={chaos_ms})",
     )
     watch = simulator.world.watch
     assert isinstance(watch, PartitionWatch), watch

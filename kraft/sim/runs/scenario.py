@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from kraft.quorum.values import QuorumConfig
 from kraft.quorum.voters import VoterSet
-from kraft.sim.nodes.cluster import CLUSTER, Cluster
+from kraft.sim.nodes.cluster import CLUSTER, CLUSTERS, DYNAMIC_CLUSTER, Cluster, dynamic_members
 from kraft.sim.nodes.dynamic import DYNAMIC, DynamicQuorum, VoterWatch
 from kraft.sim.nodes.member_kinds import LOADED, MACHINES, MEMBERS, MakeMember, draw_config, state_machine_members
 from kraft.sim.nodes.state_machine_member import COUNTS
@@ -28,7 +28,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
     """Everything that determines the initial world. `seed` draws the rest, such as the versions of requests."""
 
     members: str
-    """The kind of the voters: a key of `MEMBERS` or of `DYNAMIC`, or `cluster`."""
+    """The kind of the voters: a key of `MEMBERS` or of `DYNAMIC`, or one of `CLUSTERS`."""
     nodes: int
     """The number of voters."""
     first_id: int = 1
@@ -58,7 +58,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
         """Draw the scenario of a seed.
 
         Args:
-            members: The kind of the voters: a key of `MEMBERS` or of `DYNAMIC`, or `cluster`.
+            members: The kind of the voters: a key of `MEMBERS` or of `DYNAMIC`, or one of `CLUSTERS`.
             nodes: The number of voters.
             seed: Determines the scenario.
             brokers: The number of brokers of a cluster.
@@ -106,12 +106,8 @@ class Scenario(Struct, frozen=True, kw_only=True):
             world.disk_losses = DiskLosses(())
             return world
         voters = VoterSet.parse(",".join(f"{one}@n{one}:9000" for one in voter_ids))
-        if self.members == CLUSTER:
-            cluster = Cluster(self.seed, self.brokers)
-            members = {one: cluster.make_controller(one, voters, self.config) for one in voter_ids}
-            members |= {one: cluster.make_broker(one, voters, self.config) for one in cluster.broker_ids}
-            watch = PartitionWatch(cluster.broker_ids)
-            return World(members, voters, trace=trace, check_quorum=check_quorum, watch=watch)
+        if self.members in CLUSTERS:
+            return self._make_cluster(trace, check_quorum, voters)
         if workload_spec is not None:
             make_member = state_machine_members(workload_spec)
         make_member = make_member or MEMBERS[self.members]
@@ -121,6 +117,19 @@ class Scenario(Struct, frozen=True, kw_only=True):
             return World(members, voters, trace=trace, check_quorum=check_quorum, watch=LoadWatch())
         history = ClientHistory(workload_spec or COUNTS) if self.members == MACHINES else None
         return World(members, voters, trace=trace, check_quorum=check_quorum, watch=history)
+
+    def _make_cluster(self, trace: Trace, check_quorum: CheckQuorum, voters: VoterSet) -> World:
+        cluster = Cluster(self.seed, self.brokers, is_dynamic=self.members == DYNAMIC_CLUSTER)
+        watch = PartitionWatch(cluster.broker_ids)
+        if self.members == CLUSTER:
+            members = {one: cluster.make_controller(one, voters, self.config) for one in voters.ids}
+            members |= {one: cluster.make_broker(one, voters, self.config) for one in cluster.broker_ids}
+            return World(members, voters, trace=trace, check_quorum=check_quorum, watch=watch)
+        members, first = dynamic_members(cluster, self.nodes, self.config, self.seed)
+        world = World(members, first, trace=trace, check_quorum=check_quorum, watch=watch)
+        # The workload of voter changes draws the disks to lose.
+        world.disk_losses = DiskLosses(())
+        return world
 
 
 def kind_of(make_member: MakeMember) -> str:

@@ -27,9 +27,10 @@ class Reconfiguration:
     pauses_ms: tuple[int, ...] = (500, 1500, 4000)
     writes_ms: tuple[int, ...] = (20, 100, 500)
 
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(self, scenario: Scenario, observers: tuple[int, ...] = ()) -> None:
+        """`observers` are the ids of nodes that never vote."""
         rng, timeout_ms = Random(f"{scenario.seed}/membership"), scenario.config.request_timeout_ms
-        self._workload = VoterWorkload(rng, timeout_ms, upgrades=scenario.members == UPGRADED)
+        self._workload = VoterWorkload(rng, timeout_ms, upgrades=scenario.members == UPGRADED, observers=observers)
         self._is_over = False
 
     def begin(self, simulator: Simulator) -> None:

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from kraft.sim.faults.nemesis import FAULTS, FORGED_FRAMES
 from kraft.sim.mutants import planted
-from kraft.sim.nodes.cluster import CLUSTER
+from kraft.sim.nodes.cluster import CLUSTERS
 from kraft.sim.nodes.dynamic import DYNAMIC
 from kraft.sim.nodes.member_kinds import LOADED, MEMBERS
 from kraft.sim.nodes.workload_spec import WorkloadSpec
@@ -18,7 +18,7 @@ from kraft.sim.runs.seeded_run import Result
 from kraft.sim.search.schedule import Schedule, check_of
 from kraft.sim.world.actions import Action
 
-KINDS = tuple(name for name in (*MEMBERS, *DYNAMIC, CLUSTER) if name != "steady-core")
+KINDS = tuple(name for name in (*MEMBERS, *DYNAMIC, *CLUSTERS) if name != "steady-core")
 """The kinds of nodes in a run. Steady cores have no random numbers, and so never elect a leader in a run."""
 
 SURVIVORS = ("core", "replica", "controller", *DYNAMIC)
@@ -74,14 +74,20 @@ class SeedSearch(Struct, frozen=True, kw_only=True):
         """The initial state of the run of a seed."""
         if self.members == LOADED:
             return loaded.loaded_scenario(seed, self.nodes)
-        brokers = self.brokers if self.members == CLUSTER else 0
+        brokers = self.brokers if self.members in CLUSTERS else 0
         return Scenario.drawn(self.members, self.nodes, seed, brokers, is_forged=FORGED_FRAMES in self.faults)
 
     def _simulate(self, seed: int, recorded: list[Action] | None) -> Result:
-        if self.members == CLUSTER:
+        if self.members in CLUSTERS:
             chaos_ms = brokers.CHAOS_MS if self.chaos_ms is None else self.chaos_ms
             return brokers.run_cluster(
-                seed, self.nodes, self.brokers, chaos_ms=chaos_ms, recorded=recorded, faults=self.faults
+                seed,
+                self.nodes,
+                self.brokers,
+                kind=self.members,
+                chaos_ms=chaos_ms,
+                recorded=recorded,
+                faults=self.faults,
             )[0]
         if self.members in DYNAMIC:
             chaos_ms = voter_change_run.CHAOS_MS if self.chaos_ms is None else self.chaos_ms

@@ -16,7 +16,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from kraft.sim.mutants import planted
-from kraft.sim.nodes.cluster import CLUSTER
+from kraft.sim.nodes.cluster import CLUSTERS
 from kraft.sim.nodes.dynamic import DYNAMIC
 from kraft.sim.nodes.member_kinds import MACHINES, MakeMember
 from kraft.sim.nodes.workload_spec import WorkloadSpec
@@ -105,7 +105,7 @@ def _without_calm(schedule: Schedule, make_member: MakeMember | None) -> Schedul
         return schedule
     ends = [place for place, action in enumerate(schedule.actions) if isinstance(action, Note) and action.text == CALM]
     members = schedule.scenario.members
-    if members in (CLUSTER, MACHINES) or (members in DYNAMIC and schedule.mutant is None) or not ends:
+    if members in (*CLUSTERS, MACHINES) or (members in DYNAMIC and schedule.mutant is None) or not ends:
         return None
     ended = replace(schedule, actions=schedule.actions[: ends[-1]], calm_ms=_CALM_MS)
     failure = replay(ended, make_member=make_member).failure

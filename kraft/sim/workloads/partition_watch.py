@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import partial
+
 from kraft.broker import LifecycleState
 from kraft.invariants.partitions import PartitionLedger
+from kraft.sim.nodes.dynamic import VoterWatch
 from kraft.sim.nodes.replica_member import ReplicaMember
 from kraft.sim.workloads.admin_workload import is_unclean_election
 from kraft.sim.world.member_interface import Member, Output
 from kraft.sim.world.simulated_quorum import SimulatedQuorum
-from metadata_log.image import MetadataImage, Partition
+from metadata_log.image import Broker, MetadataImage, Partition
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch
 from transport.protocol.messages.elect_leaders import ElectLeadersRequest
@@ -18,6 +22,7 @@ class PartitionWatch:
     """The `Watch` of a world with brokers."""
 
     def __init__(self, broker_ids: tuple[int, ...]) -> None:
+        """Begin with empty metadata, and with these brokers."""
         self.ledger = PartitionLedger()
         self._broker_ids = broker_ids
         self._checked: dict[int, MetadataImage] = {}
@@ -46,9 +51,25 @@ class PartitionWatch:
         self._look(member, world)
 
     def stepped(self, member: Member, outputs: list[Output], world: SimulatedQuorum) -> None:
-        """A node has completed a step: check newly committed batches, and the metadata of the node."""
+        """A node has completed a step: check newly committed batches, the metadata of the node, and its decisions."""
         assert isinstance(member, ReplicaMember), member
         self._look(member, world)
+        controller = member.controller
+        if controller is not None:
+            host = world.hosts[member.node_id]
+            known_to = controller.history.committed.end.offset
+            registered_at = partial(self._registered_at, known_to)
+            member.contacts.check(controller, registered_at, host.clock_ms(world.now_ms))
+
+    def _registered_at(self, known_to: int, broker: Broker) -> int:
+        """The offset of a broker's last registration below an offset, or at least a lower bound: the epoch."""
+        epoch, offset = self.ledger.registrations.get(broker.id, (broker.epoch, broker.epoch))
+        return offset if epoch == broker.epoch and offset < known_to else broker.epoch
+
+    def not_fenced(self, broker_ids: Iterable[int]) -> list[int]:
+        """The brokers among these that are registered and not fenced."""
+        by_id = self.ledger.image.brokers.by_id
+        return [one for one in broker_ids if one in by_id and not by_id[one].fenced]
 
     def _look(self, member: ReplicaMember, world: SimulatedQuorum) -> None:
         commits = world.invariants.commits
@@ -70,11 +91,15 @@ class PartitionWatch:
             self.ledger.check_node(member.node_id, image, is_published=controller is None)
 
     def concluded(self, world: SimulatedQuorum) -> None:
-        """Nothing to do: all checks happen during the run."""
+        """The run is over: check the image of all committed records."""
+        self.ledger.concluded()
 
     def unsettled(self, world: SimulatedQuorum) -> str:
         """Which requirement after the end of all faults is not met yet; empty if none."""
         image = self.ledger.image
+        unfenced = self.not_fenced(sorted(world.kept_down))
+        if unfenced:
+            return f"brokers {unfenced} stay down, and are not fenced"
         for broker_id in self._broker_ids:
             member = world.hosts[broker_id].member
             assert isinstance(member, ReplicaMember), member
@@ -88,7 +113,7 @@ class PartitionWatch:
             for number, partition in enumerate(image.topics[name].partitions):
                 if not _is_whole(partition) and not _is_hopeless(partition):
                     return f"{name}-{number} is not whole: {partition}"
-        return ""
+        return VoterWatch().unsettled(world)
 
 
 def _is_whole(partition: Partition) -> bool:

@@ -72,8 +72,14 @@ class _Asked(Struct, frozen=True):
 class VoterWorkload:
     """Draws the changes and faults of the voters in one run."""
 
-    def __init__(self, rng: Random, timeout_ms: int, *, upgrades: bool = False) -> None:
-        """A leader gives up waiting for a change after `timeout_ms`. With `upgrades` the quorum is static at first."""
+    def __init__(
+        self, rng: Random, timeout_ms: int, *, upgrades: bool = False, observers: tuple[int, ...] = ()
+    ) -> None:
+        """A leader gives up waiting for a change after `timeout_ms`. With `upgrades` the quorum is static at first.
+
+        `observers` are the ids of nodes that never vote, such as brokers.
+        """
+        self._observers = frozenset(observers)
         self._rng = rng
         self._timeout_ms = timeout_ms
         self._mean_ms = rng.choice((300, 1000, 3000))
@@ -122,14 +128,18 @@ class VoterWorkload:
             case "upgrade":
                 steps = [self._upgrade(world)]
             case _:
-                steps = [MoveNode(rng.choice(world.node_ids), rng.choice(PORTS), rng.randint(1, 2000))]
+                steps = [MoveNode(rng.choice(self._candidates(world)), rng.choice(PORTS), rng.randint(1, 2000))]
         return [step for step in steps if step is not None]
+
+    def _candidates(self, world: World) -> list[int]:
+        """The nodes that are voters or may become voters."""
+        return [one for one in world.node_ids if one not in self._observers]
 
     def _addition(self, world: World) -> Step | None:
         voting = world.invariants.voter_sets()[-1].ids
-        others = [one for one in world.running() if one not in voting]
+        others = [one for one in world.running() if one not in voting and one not in self._observers]
         if not others or self._rng.random() < 0.05:
-            others = list(world.node_ids)
+            others = self._candidates(world)
         node_id = self._rng.choice(others)
         key = world.hosts[node_id].member.key
         request = AddRaftVoterRequest(
@@ -157,7 +167,8 @@ class VoterWorkload:
         return self._ask(world, key, request, is_addition=False)
 
     def _ask(self, world: World, key: ReplicaKey, request: Message, *, is_addition: bool) -> Step | None:
-        candidates = world.leaders() if self._rng.random() < 0.9 else world.running()
+        running = [one for one in world.running() if one not in self._observers]
+        candidates = world.leaders() if self._rng.random() < 0.9 else running
         if not candidates or len(self._asked) >= MOST_AT_ONCE:
             return None
         node_id = self._rng.choice(candidates)
@@ -174,7 +185,7 @@ class VoterWorkload:
         return AskVoters(self._rng.choice(leaders), request_id, UpdateFeaturesRequest(feature_updates=[update]))
 
     def _loss(self, world: World, now_ms: int) -> Step | None:
-        node_id = self._rng.choice(world.node_ids)
+        node_id = self._rng.choice(self._candidates(world))
         key = world.hosts[node_id].member.key
         if _is_static_somewhere(world) or not self._is_safe(world, now_ms, lost=key):
             return None

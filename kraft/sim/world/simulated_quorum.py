@@ -86,6 +86,8 @@ class SimulatedQuorum:
         """The values of the submissions that were definitely refused."""
         self.submissions: dict[int, bytes] = {}
         """The values of the pending submissions, by id."""
+        self.kept_down: set[int] = set()
+        """The nodes that may not start yet, also after the end of all faults."""
         self._last_request_id = 0
 
     @property
@@ -103,6 +105,8 @@ class SimulatedQuorum:
 
     def may_start(self, node_id: int) -> bool:
         """Whether a node may restart with its disk: the quorum bears the loss, or the node must refuse the disk."""
+        if node_id in self.kept_down:
+            return False
         if self.must_refuse(node_id):
             return True
         return self.disk_losses.may_return(node_id, self.running_voters(), self.invariants)

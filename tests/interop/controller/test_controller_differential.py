@@ -13,8 +13,8 @@ from typing import Final
 
 import pytest
 from controller_draws import DEFAULT_RUN, STEPS, Draw
-from controller_sides import InProcess, Side, by_batches, plain, recorded_answers
-from controller_stories import DIFFERENCES, STORIES, Step, latest, reassignments, told, unregister
+from controller_sides import InProcess, Side, by_batches, plain, recorded_answers, without_frame
+from controller_stories import DIFFERENCES, OUR_ANSWERS, STORIES, Step, latest, reassignments, told, unregister
 from one_controller import both, log_of, side_of, single
 from real_kafka import KafkaInstallation, QuorumLayout, eventually, kafka_controller, kafka_format, running
 from wire import active_controller
@@ -44,6 +44,7 @@ def test_answers_and_records_are_kafkas(kafka: KafkaInstallation, tmp_path: Path
             eventually(lambda: told(one, [unregister(UNKNOWN_BROKER)])[0]["error_code"] != Error.NOT_CONTROLLER, "back")
             kafkas, our = told(one, story), told(other, story)
             assert kafkas[:-1] == our[:-1], reason
+            assert without_frame(plain(our[-1])) == OUR_ANSWERS[reason], reason
             assert kafkas[-1] != our[-1], reason
 
 

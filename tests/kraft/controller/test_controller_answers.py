@@ -6,15 +6,20 @@
 from __future__ import annotations
 
 import pytest
-from controller_sides import InProcess, Side, plain, recorded_answers
-from controller_stories import DIFFERENCES, STORIES, told
+from controller_sides import InProcess, Side, plain, recorded_answers, without_frame
+from controller_stories import DIFFERENCES, OUR_ANSWERS, STORIES, newest, told
+from msgspec.structs import astuple
 
 from kraft.controller.apis import APIS, Write
+from metadata_log.image import MetadataDelta, MetadataImage
+from metadata_log.records.frame import decode_record, encode_record
 from metadata_log.serde import Message
 from metadata_log.serde.codec import finished
+from metadata_log.types import OffsetAndEpoch
 from transport.protocol.apis import APIS as SERVED
 from transport.protocol.errors import Error
 from transport.protocol.headers import decode_response, encode_response
+from transport.protocol.messages import ElectLeadersRequest, EnvelopeRequest
 
 
 def test_every_response_equals_kafkas() -> None:
@@ -23,26 +28,39 @@ def test_every_response_equals_kafkas() -> None:
     for name, story in STORIES.items():
         for number, (ours, kafkas) in enumerate(zip(plain(told(side, story)), recorded_answers()[name], strict=True)):
             assert ours == kafkas, f"{name}, step {number}"
-    for batches in controller.batches:
-        assert batches
+    assert replayed(controller.batches) == controller.controller.history.committed
+    assert DIFFERENCES.keys() == OUR_ANSWERS.keys()
     for reason, story in DIFFERENCES.items():
-        assert told(side, story), reason
+        assert without_frame(plain(told(side, story))[-1]) == OUR_ANSWERS[reason], reason
 
 
 def test_a_standby_refuses_every_write_and_keeps_its_state() -> None:
-    """The same requests to a controller that is not active: NOT_CONTROLLER, or an empty answer to an empty request."""
+    """The same requests to a controller that is not active. A write is refused, unless the write asks for nothing."""
     controller = InProcess()
     side = Side(controller.ask)
     for name in list(STORIES)[:2]:
         told(side, STORIES[name])
     before = controller.controller.history.latest
     controller.controller.renounce()
+    refused = 0
     for name, story in STORIES.items():
-        for number, (answer, (build, _)) in enumerate(zip(plain(told(side, story)), story, strict=True)):
-            codes = [int(code) for code in error_codes(answer)]
-            is_read = "List" in type(build(side)).__name__
-            empty = not any(isinstance(value, list) and value for value in answer.values())
-            assert 41 in codes or is_read or empty, f"{name}, step {number}: {answer}"
+        for number, ((build, version), kafkas) in enumerate(zip(story, recorded_answers()[name], strict=True)):
+            request = build(side)
+            answer = plain(side.ask(request, newest(request, version)))
+            where, codes = f"{name}, step {number}: {answer}", set(error_codes(answer))
+            if Error.NOT_CONTROLLER in codes:
+                refused += 1
+                # The first version of ElectLeaders has no code for the whole request, which then reads as 0.
+                is_without_code = isinstance(request, ElectLeadersRequest) and version == 0
+                assert codes == ({Error.NOT_CONTROLLER, 0} if is_without_code else {Error.NOT_CONTROLLER}), where
+            elif codes <= {0}:
+                is_write = isinstance(APIS.get(type(request)), Write)
+                assert not (is_write and items_of(request)), where
+                assert not items_of(answer), where
+            else:
+                assert isinstance(request, EnvelopeRequest), where
+                assert answer == kafkas, f"{where}: no controller opens this envelope"
+    assert refused > 390
     assert controller.controller.history.latest is before
 
 
@@ -55,6 +73,26 @@ def test_a_refusal_can_be_encoded_in_every_version(type_: type[Message]) -> None
         refused = made if isinstance(made, Message) else finished(made)
         _, read = decode_response(api.key, version, encode_response(api.key, version, 1, refused))
         assert type(read) is type(refused)
+
+
+def replayed(batches: list[list[tuple[int, Message]]]) -> MetadataImage:
+    """The image of the written batches, each record encoded and decoded."""
+    image, offset = MetadataImage(), 1
+    for batch in batches:
+        delta = MetadataDelta(image)
+        for version, record in batch:
+            written = decode_record(encode_record(record, version)).record
+            assert written is not None, record
+            delta.replay(written, offset)
+            offset += 1
+        image = delta.apply(OffsetAndEpoch(epoch=1, offset=offset))
+    return image
+
+
+def items_of(message: object) -> list[object]:
+    """The items of a request or of an answer."""
+    values = message.values() if isinstance(message, dict) else astuple(message) if isinstance(message, Message) else ()
+    return [item for value in values if isinstance(value, list | tuple) for item in value]
 
 
 def error_codes(value: object) -> list[object]:

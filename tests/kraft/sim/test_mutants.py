@@ -24,6 +24,8 @@ SLOW = {
     "later-epoch-beats-a-snapshot",
 }
 """Runs with these take long, as no node makes progress in them, or take many seeds."""
+CLUSTERS = {Scope.CLUSTER, Scope.DYNAMIC_CLUSTER, Scope.LOADED}
+"""The schedules of these runs take too long to shrink."""
 RANGES = range(0, 50_000, 10_000)
 """Where the soak begins to look for each."""
 
@@ -120,7 +122,7 @@ def test_the_page_has_the_measured_seeds_and_steps_of_each_mutant() -> None:
     """As `bench/mutants.py --write` has measured, but for some that take it many minutes."""
     cells = _cells()
     assert {name for name, (*_, seeds, _) in cells.items() if not seeds.isdecimal()} <= SLOW | set(MUTANTS) - set(FOUND)
-    in_clusters = {name for name, mutant in MUTANTS.items() if mutant.scope in {Scope.CLUSTER, Scope.LOADED}}
+    in_clusters = {name for name, mutant in MUTANTS.items() if mutant.scope in CLUSTERS}
     assert {name for name, (*_, steps) in cells.items() if not steps.isdecimal()} <= SLOW | in_clusters
     saved = {path.stem: len(decode_schedule(path.read_bytes(), path.name).actions) for path in SCHEDULES}
     assert all(int(cells[name][-1]) <= steps for name, steps in saved.items())

@@ -5,13 +5,20 @@ from __future__ import annotations
 import pytest
 from hash_seeds import outputs_of
 
-from kraft.sim import run_cluster
+from kraft.sim import Result, run_cluster
+from kraft.sim.nodes.cluster import CLUSTER, DYNAMIC_CLUSTER
 
 
-def _run_slice(first: int, count: int, nodes: int = 3, brokers: int = 3) -> int:
+def _results(first: int, count: int, nodes: int, brokers: int, kind: str) -> list[tuple[Result, int]]:
+    """The result of each run, and how many changes of partitions there were."""
+    print(f"seeds {first} to {first + count - 1} of {kind}, {nodes} controllers, {brokers} brokers")
+    runs = (run_cluster(seed, nodes, brokers, kind=kind) for seed in range(first, first + count))
+    return [(result, ledger.changes) for result, ledger in runs]
+
+
+def _run_slice(first: int, count: int, nodes: int = 3, brokers: int = 3, kind: str = CLUSTER) -> int:
     """How many changes of partitions there were."""
-    print(f"seeds {first} to {first + count - 1}, {nodes} controllers, {brokers} brokers")
-    return sum(run_cluster(seed, nodes, brokers)[1].changes for seed in range(first, first + count))
+    return sum(changes for _, changes in _results(first, count, nodes, brokers, kind))
 
 
 def test_invariants_of_clusters_with_brokers_hold_under_faults() -> None:
@@ -21,12 +28,21 @@ def test_invariants_of_clusters_with_brokers_hold_under_faults() -> None:
     assert _run_slice(0, 12) > 12 * 10, "a simulation in which nothing changes shows nothing"
 
 
+def test_invariants_of_clusters_hold_while_voters_change() -> None:
+    """Brokers find each new leader, and controllers and brokers start from snapshots."""
+    done = _results(0, 8, 4, 3, DYNAMIC_CLUSTER)
+    assert sum(changes for _, changes in done) > 8 * 10
+    assert sum(result.voter_sets for result, _ in done) > 2 * 8, "the voters hardly change"
+    assert sum(result.snapshots for result, _ in done) > 8
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("first", range(1000, 5000, 100))
 def test_invariants_of_clusters_with_brokers_hold_in_four_thousand_runs(first: int) -> None:
     _run_slice(first, 70)
     _run_slice(first + 70, 20, nodes=1, brokers=4)
     _run_slice(first + 90, 10, nodes=5, brokers=2)
+    _run_slice(first, 30, nodes=4, kind=DYNAMIC_CLUSTER)
 
 
 def test_a_cluster_seed_gives_the_same_run_in_every_process() -> None:
