@@ -11,7 +11,7 @@ from random import Random
 from typing import Final
 
 from kraft.invariants.partitions import PartitionLedger
-from kraft.sim.faults.nemesis import FAULTS
+from kraft.sim.faults.profiles import BROAD, Profile
 from kraft.sim.nodes.cluster import CLUSTER, broker_ids
 from kraft.sim.nodes.frames import Frame
 from kraft.sim.nodes.replica_member import ReplicaMember
@@ -80,6 +80,10 @@ class Administration:
     def on_died(self, node_id: int) -> None:
         """Nothing follows."""
 
+    def bears_loss(self, node_id: int) -> bool:
+        """The world decides for static voters."""
+        return True
+
     def _administer(self) -> None:
         if not self._is_over:
             self._ask_controller(self._workload.next_request(self._ledger.image))
@@ -125,7 +129,8 @@ def run_cluster(
     calm_ms: int = CALM_MS,
     keep_trace: bool = False,
     recorded: list[Action] | None = None,
-    faults: tuple[str, ...] = FAULTS,
+    faults: tuple[str, ...] | None = None,
+    profile: Profile = BROAD,
 ) -> tuple[Result, PartitionLedger]:
     """Simulate one cluster of controllers and brokers with an administrative workload.
 
@@ -137,7 +142,8 @@ def run_cluster(
         calm_ms: The virtual time without faults in which the cluster must make progress, in ms.
         keep_trace: Whether the result contains the whole trace.
         recorded: Receives all actions, up to a failure.
-        faults: The names of the possible faults; the seed draws some of them.
+        faults: The names of the possible faults, of which the seed draws some; None for those of the profile.
+        profile: The settings of the faults and of the workload.
 
     Returns:
         The counts and the digest of the run, and the ledger of its partitions.
@@ -146,9 +152,9 @@ def run_cluster(
         InvariantViolated: An invariant does not hold. The notes contain the seed and the end of the trace.
         NoProgress: The cluster made no progress in the calm phase.
     """
-    scenario = Scenario.drawn(CLUSTER, nodes, seed, brokers)
+    scenario = Scenario.drawn(CLUSTER, nodes, seed, brokers, profile=profile)
     work = Administration(seed, brokers)
-    simulator = Simulator(scenario, work=work, keep_trace=keep_trace, recorded=recorded, faults=faults)
+    simulator = Simulator(scenario, work=work, keep_trace=keep_trace, recorded=recorded, faults=faults, profile=profile)
     result = whole_run(
         simulator, chaos_ms, calm_ms, again=f"run_cluster({seed}, {nodes}, {brokers}, chaos_ms={chaos_ms})"
     )
