@@ -154,7 +154,7 @@ class Calls(Struct, frozen=True):
 
 def count_calls(kind: str, seeds: range, nodes: int) -> Calls:
     """Count the calls of the runs of these seeds; raises `AssertionError` if a run violates an invariant."""
-    search = SeedSearch(members=kind, nodes=nodes)
+    search = SeedSearch(members=kind, nodes=nodes, profile="broad")
     search.run(seeds[0])
     profile = cProfile.Profile(subcalls=False, builtins=False)
     events = 0

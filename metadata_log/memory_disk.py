@@ -200,6 +200,9 @@ class MemoryDisk:
         self._open.clear()
         self._locks.clear()
         self._life += 1
+        for inode in self._inodes:
+            if self._inodes[inode].begun_size >= 0:
+                self._own(inode).begun_size = -1
         self._collect()
 
     def crash(self, rng: Random | None = None) -> None:
@@ -268,6 +271,14 @@ class MemoryDisk:
         self._settle(_parent(name))
         del self._names[name]
         del self._durable_names[name]
+
+    def damaged_files(self) -> tuple[str, ...]:
+        """The paths of the files with bytes that `overwrite` or `spoil` has damaged and no truncation has removed."""
+        return tuple(
+            f"/{name}"
+            for name, inode in sorted(self._names.items())
+            if self._inodes[inode].damaged or self._inodes[inode].unreadable
+        )
 
     def files(self) -> tuple[str, ...]:
         """The paths of all files, sorted."""
@@ -395,12 +406,15 @@ class MemoryLock:
 class MemoryFile:
     """An open file of `MemoryDisk`."""
 
-    def __init__(self, disk: MemoryDisk, path: str, inode: int, life: int, *, writable: bool) -> None:
+    def __init__(
+        self, disk: MemoryDisk, path: str, inode: int, life: int, *, writable: bool, has_begun: bool = False
+    ) -> None:
         self._disk = disk
         self._path = path
         self._inode = inode
         self._life = life
         self._writable = writable
+        self._has_begun = has_begun
 
     @property
     def path(self) -> str:
@@ -446,8 +460,30 @@ class MemoryFile:
         self._disk._about_to("truncate", self._path)
         self._disk._own(self._inode).truncate(size)
 
+    def begin_fsync(self) -> MemoryFile:
+        """Begin an fsync in another thread, which lasts until the `fsync` of the returned file.
+
+        That `fsync` makes only durable what has been written before it began. One such fsync of a file may run at a
+        time, beside any number of calls of `fsync`.
+
+        Returns:
+            The same open file, for this `fsync` alone.
+
+        Raises:
+            OSError: The file is closed, read-only or from before a crash.
+        """
+        self._check(writing=True)
+        self._disk._own(self._inode).begin_fsync()
+        return MemoryFile(self._disk, self._path, self._inode, self._life, writable=True, has_begun=True)
+
+    def write_back(self) -> None:
+        """Make durable what the fsync that has begun covers: a disk may write long before the fsync returns."""
+        self._check(writing=True)
+        assert self._has_begun, self._path
+        self._disk._own(self._inode).write_back()
+
     def fsync(self) -> None:
-        """Return once everything written so far is durable."""
+        """Return once everything written so far is durable, or what the fsync covers that has begun."""
         self._check(writing=True)
         content = self._disk._own(self._inode)
         try:
@@ -455,7 +491,10 @@ class MemoryFile:
         except OSError:
             content.is_stuck = True
             raise
-        content.fsync()
+        if self._has_begun:
+            content.end_fsync()
+        else:
+            content.fsync()
 
     def drop_cache(self) -> None:
         """Return to the durable content after a failed fsync."""

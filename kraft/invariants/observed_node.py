@@ -60,7 +60,7 @@ class ObservedNodes:
     def __init__(self) -> None:
         self.by_id: dict[int, ObservedNode] = {}
         self._former: dict[int, list[ObservedNode]] = {}
-        self._ever_damaged: set[int] = set()
+        self._damaged: set[int] = set()
 
     def observed(self, node_id: int) -> ObservedNode:
         """What was observed of a node; nothing before its first start."""
@@ -78,16 +78,15 @@ class ObservedNodes:
 
     def damaged(self, node_id: int) -> None:
         """The disk of a node has lost data, perhaps a snapshot that no check has read since."""
-        self._ever_damaged.add(node_id)
+        self._damaged.add(node_id)
 
-    @property
-    def has_damaged(self) -> bool:
-        """Whether any disk has ever lost data."""
-        return bool(self._ever_damaged)
+    def healed(self, node_id: int) -> None:
+        """A node has started without anything of the damage on its disk: from now on no damage explains a failure."""
+        self._damaged.discard(node_id)
 
     def was_damaged(self, node_id: int) -> bool:
-        """Whether the disk of a node has ever lost data."""
-        return node_id in self._ever_damaged
+        """Whether the disk of a node has lost data, and the damage may still be there."""
+        return node_id in self._damaged
 
     def has_on_disk(self, key: ReplicaKey, place: int, batch: LogBatch) -> bool:
         """Whether a batch, at this place of its log, is on a voter's disk, or was when the voter lost that disk."""

@@ -14,7 +14,7 @@ from disk_contract import CHECKS, Check
 
 import metadata_log.disk
 from metadata_log.disk import OsDisk, make_directory, replace_file
-from metadata_log.memory_disk import MemoryDisk
+from metadata_log.memory_disk import MemoryDisk, MemoryFile
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
@@ -192,6 +192,87 @@ def crash_in(disk: MemoryDisk, steps: int, rng: Random | None, work: object) -> 
         return True
     disk.on_operation = None
     return False
+
+
+def _began(*, cut_to: int | None = None) -> tuple[MemoryDisk, MemoryFile, MemoryFile]:
+    """A disk and a file with an fsync that began after 6 bytes; since then the owner has written more."""
+    disk = new_disk()
+    file = disk.open("/d/f", create=True)
+    disk.fsync_dir("/d")
+    file.append(b"before")
+    begun = file.begin_fsync()
+    if cut_to is not None:
+        file.truncate(cut_to)
+    file.append(b" while")
+    return disk, file, begun
+
+
+def test_an_fsync_does_not_cover_what_is_written_while_it_runs() -> None:
+    """As on Linux: a page that becomes dirty after the fsync has begun waits for the next one."""
+    disk, _, begun = _began()
+    begun.fsync()
+    disk.crash()
+    assert disk.read("/d/f") == b"before"
+
+
+def test_bytes_written_during_an_fsync_may_survive_a_crash() -> None:
+    left = set()
+    for seed in range(50):
+        disk, _, begun = _began()
+        begun.fsync()
+        disk.crash(Random(seed))
+        left.add(disk.read("/d/f"))
+    assert {b"before", b"before while"} < left
+    assert all(one.startswith(b"before") for one in left)
+
+
+def test_an_fsync_that_has_not_returned_promises_nothing() -> None:
+    left = set()
+    for seed in range(50):
+        disk, _, begun = _began()
+        disk.crash(Random(seed))
+        left.add(disk.read("/d/f"))
+        with pytest.raises(OSError, match="before a crash"):
+            begun.fsync()
+    assert {b"", b"before while"} < left
+
+
+def test_an_fsync_may_write_long_before_it_returns() -> None:
+    disk, _, begun = _began()
+    begun.write_back()
+    disk.crash()
+    assert disk.read("/d/f") == b"before"
+
+
+def test_an_fsync_does_not_cover_what_replaces_truncated_bytes() -> None:
+    """The new bytes are at positions that the fsync covers, and are written after it began."""
+    disk, _, begun = _began(cut_to=3)
+    begun.fsync()
+    disk.crash()
+    assert disk.read("/d/f") == b"bef"
+
+
+def test_another_fsync_covers_everything_while_one_runs() -> None:
+    disk, file, begun = _began()
+    file.fsync()
+    begun.fsync()
+    disk.crash()
+    assert disk.read("/d/f") == b"before while"
+
+
+def test_an_fsync_that_fails_at_its_end_has_lost_what_it_covers() -> None:
+    disk, file, begun = _began()
+
+    def fail(operation: str, path: str) -> None:
+        raise OSError(errno.EIO, operation, path)
+
+    disk.on_operation = fail
+    with pytest.raises(OSError, match="fsync"):
+        begun.fsync()
+    disk.on_operation = None
+    file.fsync()
+    disk.crash()
+    assert disk.read("/d/f") == b""
 
 
 def test_torn_appends_keep_a_prefix() -> None:

@@ -24,7 +24,8 @@ from kraft.cli.progress import LongJob
 from kraft.cli.renamed import note_renamed
 from kraft.cli.text import count, echo_lines
 from kraft.config import UsageError
-from kraft.sim.faults.nemesis import FAULTS, FORGED_FRAMES, PROFILES
+from kraft.sim.faults.nemesis import FAULTS, FORGED_FRAMES, ONLY_BY_NAME
+from kraft.sim.faults.profiles import BY_TURNS, PROFILES
 from kraft.sim.mutants import FORMER_NAMES, MUTANTS
 from kraft.sim.pictures.diagram import render_diagram
 from kraft.sim.pictures.execution import execution_lines, execution_of
@@ -55,7 +56,9 @@ def sim_command() -> None:
 
 @sim_command.command("run", short_help="Look at many seeds.")
 @click.option("--seeds", default="0..99", show_default=True, metavar="A..B", help="The seeds, the last included.")
-@click.option("--nodes", type=click.IntRange(1, 9), default=3, show_default=True, help="How many voters.")
+@click.option(
+    "--nodes", type=click.IntRange(1, 9), metavar="N", help="How many voters. By default 3 to 7, as the profile draws."
+)
 @click.option(
     "--members",
     type=click.Choice(KINDS),
@@ -69,6 +72,12 @@ def sim_command() -> None:
     metavar="LIST",
     help="Only these faults, such as crash,disk-rot; `none` for no faults. By default all but forged-frames.",
 )
+@click.option(
+    "--profile",
+    type=click.Choice([BY_TURNS, *PROFILES]),
+    metavar="NAME",
+    help=f"Only runs of this profile: {', '.join(PROFILES)}. By default the profiles of the members take turns.",
+)
 @click.option("--chaos-ms", type=click.IntRange(min=0), metavar="MS", help="How long faults occur in each run.")
 @click.option("--mutant", metavar="NAME", help="Plant this bug first; `kraft sim mutants` names them.")
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes; as many as processors by default.")
@@ -79,11 +88,12 @@ def run_command(
     context: click.Context,
     *,
     seeds: str,
-    nodes: int,
+    nodes: int | None,
     members: str | None,
     brokers: int,
     chaos_ms: int | None,
     faults: str | None,
+    profile: str | None,
     mutant: str | None,
     jobs: int | None,
     out: str,
@@ -100,11 +110,22 @@ def run_command(
     """
     mutant = _known_mutant(mutant)
     members = members or ("replica" if mutant is None else MUTANTS[mutant].scope.value)
-    drawn = _faults(faults, FAULTS if mutant is None else MUTANTS[mutant].faults)
-    if FORGED_FRAMES in drawn and members not in SURVIVORS:
+    if faults is not None and profile is not None:
+        hint = "A profile has faults of its own."
+        raise UsageError("--faults and --profile exclude each other", where="--profile", hint=hint)
+    drawn = _faults(faults, None if mutant is None or profile is not None else MUTANTS[mutant].faults)
+    if drawn is not None and FORGED_FRAMES in drawn and members not in SURVIVORS:
         hint = f"Choose --members {', '.join(SURVIVORS)}."
         raise UsageError(f"{FORGED_FRAMES} cannot be simulated with {members}", where="--faults", hint=hint)
-    search = SeedSearch(members=members, nodes=nodes, brokers=brokers, mutant=mutant, chaos_ms=chaos_ms, faults=drawn)
+    search = SeedSearch(
+        members=members,
+        nodes=nodes,
+        brokers=brokers,
+        mutant=mutant,
+        chaos_ms=chaos_ms,
+        profile=profile or BY_TURNS,
+        faults=drawn,
+    )
     wanted = _seeds(seeds)
     begin = time.perf_counter()
     done: list[Result] = []
@@ -282,10 +303,10 @@ def _known_mutant(name: str | None) -> str | None:
     return name
 
 
-def _faults(text: str | None, usual: tuple[str, ...]) -> tuple[str, ...]:
+def _faults(text: str | None, usual: tuple[str, ...] | None) -> tuple[str, ...] | None:
     if text is None:
         return usual
-    known = (*FAULTS, *PROFILES)
+    known = (*FAULTS, *ONLY_BY_NAME)
     names = () if text == "none" else tuple(text.split(","))
     for name in names:
         if name not in known:
@@ -374,6 +395,7 @@ def _save(schedule: Schedule, path: Path, length: int) -> dict[str, Any]:
     path.write_bytes(encode_schedule(schedule))
     return {
         "seed": schedule.scenario.seed,
+        "profile": schedule.scenario.profile,
         "violated": schedule.violated,
         "message": schedule.message,
         "actions": length,
@@ -402,6 +424,7 @@ def _result_json(result: Result) -> dict[str, Any]:
         "elections": len(result.leaders),
         "committed": result.committed,
         "acknowledged": result.acknowledged,
+        "documented": result.documented,
     }
 
 
@@ -409,6 +432,7 @@ def _summary(done: list[Result], seconds: float) -> dict[str, Any]:
     events = sum(result.events for result in done)
     return {
         "seeds": len(done),
+        "documented": sum(bool(result.documented) for result in done),
         "events": events,
         "elections": sum(len(result.leaders) for result in done),
         "committed": sum(result.committed for result in done),
@@ -420,8 +444,10 @@ def _summary(done: list[Result], seconds: float) -> dict[str, Any]:
 
 
 def _summary_line(summary: dict[str, Any]) -> str:
+    broken = summary["documented"]
+    outcome = f"no violation but {broken} that the operator has caused" if broken else "no violation"
     return (
-        f"{count(summary['seeds'], 'seed')}, no violation: {count(summary['elections'], 'election')}, "
+        f"{count(summary['seeds'], 'seed')}, {outcome}: {count(summary['elections'], 'election')}, "
         f"{count(summary['committed'], 'record')} committed in {summary['virtual_seconds']:,} s of virtual time\n"
         f"{summary['seeds_per_second']:,} seeds/s, {summary['events_per_second']:,} events/s"
     )
@@ -431,7 +457,7 @@ def _violation_lines(violation: dict[str, Any]) -> list[str]:
     length, shrunk = violation["actions"], violation["shrunk"]
     shorter = count(length, "action") + (f", shrunk to {shrunk:,}" if shrunk < length else "")
     return [
-        f"{violation['violated']} (seed {violation['seed']})",
+        f"{violation['violated']} (seed {violation['seed']}, profile {violation['profile']})",
         f"    {violation['message']}",
         f"schedule: {violation['schedule']} ({shorter})",
         f"replay:   kraft sim replay {violation['schedule']}",

@@ -84,13 +84,22 @@ class Nemesis:
     """Injects faults from the selection of this run at random times."""
 
     def __init__(
-        self, rng: Random, plan: FaultPlan, victims: Victims, means_ms: Iterable[int], names: Iterable[str]
+        self,
+        rng: Random,
+        plan: FaultPlan,
+        victims: Victims,
+        means_ms: Iterable[int],
+        names: Iterable[str],
+        *,
+        has_all: bool = False,
     ) -> None:
+        """`names` are the possible faults, of which the run draws some unless it `has_all`."""
         self.rng = rng
         self.plan = plan
         self.victims = victims
         possible = [name for name in _ALL_STRIKES if name in set(names)]
-        self._names = rng.sample(possible, rng.randint(min(2, len(possible)), len(possible)))
+        drawn = rng.sample(possible, rng.randint(min(2, len(possible)), len(possible)))
+        self._names = possible if has_all else drawn
         self._mean_ms = rng.choice(tuple(means_ms))
 
     def pause_ms(self) -> int:
@@ -337,7 +346,7 @@ STRIKES: Final[dict[str, Callable[[Nemesis], str]]] = {
 """The faults of nodes at one moment, by name."""
 FORGED_FRAMES: Final = "forged-frames"
 """Under this fault, the only requirements are that no node ends and that every node starts again."""
-PROFILES: Final[dict[str, Callable[[Nemesis], str]]] = {FORGED_FRAMES: _attack(is_forging=True)}
+ONLY_BY_NAME: Final[dict[str, Callable[[Nemesis], str]]] = {FORGED_FRAMES: _attack(is_forging=True)}
 """Faults injected only on request by name, as no quorum keeps its guarantees under them."""
 MESSAGE_FAULTS: Final = ("drop", "duplicate", "delay", "slow-messages", "reorder")
 """The permanent faults of messages, by name."""
@@ -349,7 +358,7 @@ CLASSIC_FAULTS: Final = tuple(
     if name not in ("refused-connections", "stranded-leaders", "long-decisions", "absurd-frames")
 )
 """The faults without the latest additions: runs with these faults stay the same."""
-_ALL_STRIKES: Final = {**STRIKES, **PROFILES}
+_ALL_STRIKES: Final = {**STRIKES, **ONLY_BY_NAME}
 
 
 def draw_faults(rng: Random, names: Iterable[str] = FAULTS) -> Faults:

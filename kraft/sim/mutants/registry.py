@@ -75,8 +75,8 @@ class Mutant(Struct, frozen=True):
     scope: Scope
     budget: int
     plant: Callable[[Patches], None]
-    faults: tuple[str, ...] = CLASSIC_FAULTS
-    """The possible faults in the runs that search for the bug."""
+    faults: tuple[str, ...] | None = CLASSIC_FAULTS
+    """The possible faults in the runs that search for the bug; None for the profiles of its members by turns."""
 
 
 MUTANTS: Final[dict[str, Mutant]] = {}
@@ -84,7 +84,7 @@ MUTANTS: Final[dict[str, Mutant]] = {}
 
 
 def mutant(
-    scope: Scope, *, budget: int, faults: tuple[str, ...] = CLASSIC_FAULTS
+    scope: Scope, *, budget: int, faults: tuple[str, ...] | None = CLASSIC_FAULTS
 ) -> Callable[[Callable[[Patches], None]], Callable[[Patches], None]]:
     """Register a function that plants a bug. The name of the function, with dashes, is the name of the mutant, and its
     docstring the description.

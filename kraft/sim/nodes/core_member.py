@@ -180,6 +180,10 @@ class CoreMember(SteppedMember):
         """Always empty: a log in memory is lost as a whole, and no remaining data proves the loss."""
         return ""
 
+    def damaged_files(self) -> tuple[str, ...]:
+        """Always empty: a log in memory is lost as a whole."""
+        return ()
+
     def move(self, port: int) -> None:
         """Never called: a bare core has no port."""
         raise AssertionError(f"core {self.node_id} listens nowhere but in memory")

@@ -12,10 +12,11 @@ from kraft.controller.decision.request_context import DecisionSettings
 from kraft.quorum.values import QuorumConfig
 from kraft.quorum.voters import VoterSet
 from kraft.replica.hosts.controller_host import host_controller
-from kraft.replica.interface.application import host_raw_log
+from kraft.replica.interface.application import ApplicationFactory, host_raw_log
 from kraft.sim.nodes.canonical_core import CanonicalCore
 from kraft.sim.nodes.core_member import CoreMember
 from kraft.sim.nodes.dynamic import draw_snapshots
+from kraft.sim.nodes.registers import host_registers
 from kraft.sim.nodes.replica_member import ReplicaMember
 from kraft.sim.nodes.state_machine_member import COUNTS, StateMachineMember
 from kraft.sim.nodes.workload_spec import WorkloadSpec
@@ -112,6 +113,24 @@ def state_machine_members(workload_spec: WorkloadSpec) -> MakeMember:
     return machine_member
 
 
+def members_with_snapshots(members: str, rng: Random) -> MakeMember:
+    """A function that makes plain replicas or controllers as `MEMBERS` has them, with snapshots.
+
+    Args:
+        members: A key of `WITH_SNAPSHOTS`.
+        rng: Draws the interval of snapshots and the retention.
+    """
+    snapshots = draw_snapshots(rng)
+    application = WITH_SNAPSHOTS[members]
+
+    def member_with_snapshots(node_id: int, voters: VoterSet, config: QuorumConfig, rng: Random) -> Member:
+        return ReplicaMember(
+            node_id, voters=voters, config=config, application=application, snapshots=snapshots, **_draw(rng)
+        )
+
+    return member_with_snapshots
+
+
 def loaded_member(node_id: int, voters: VoterSet, config: QuorumConfig, rng: Random) -> Member:
     """Make a controller for runs with slow decisions."""
     return ReplicaMember(
@@ -129,6 +148,8 @@ def loaded_member(node_id: int, voters: VoterSet, config: QuorumConfig, rng: Ran
 
 JUDGED_PER_TURN: Final = 100
 """The records that a loaded follower judges in one turn: so few that nearly every answer takes several turns."""
+WITH_SNAPSHOTS: Final[dict[str, ApplicationFactory]] = {"replica": host_registers, "controller": host_controller}
+"""The applications of plain replicas and of controllers with snapshots: a raw log has no state for a snapshot."""
 LOADED: Final = "loaded"
 """The kind of members of a scenario with slow decisions."""
 MACHINES: Final = "state-machine"

@@ -93,6 +93,9 @@ class NodeDisk:
                 self.files = _formatted(self._node_id + 1, rng)
             case Damage.FOREIGN:
                 self.files = _formatted(self._node_id, rng, OTHER_CLUSTER_ID)
+            case Damage.OLD_COPY if self._is_dynamic and self._old_copy[1] != self.key:
+                # The copy is of another voter, which the operator must not bring back.
+                return ""
             case Damage.OLD_COPY:
                 old_files, self.key = self._old_copy
                 self.files = old_files.fork()
@@ -104,6 +107,10 @@ class NodeDisk:
     def must_refuse(self) -> str:
         """A damaged segment before the last one, which no torn write can explain; empty if there is none."""
         return next(damaged_old_segments(self.files), "")
+
+    def damaged_files(self) -> tuple[str, ...]:
+        """The paths of the files with damage that is still there."""
+        return self.files.damaged_files()
 
     def election(self) -> ElectionState | None:
         """The content of quorum-state; None if the file cannot be read."""

@@ -52,6 +52,8 @@ from kraft.sim.world.member_interface import (
 )
 from metadata_log.errors import EncodeError
 from metadata_log.log.clean_shutdown import UNCLEAN, take_clean_shutdown, write_clean_shutdown
+from metadata_log.log.log import FlushHandle
+from metadata_log.memory_disk import MemoryFile
 from metadata_log.serde import Message, encode
 from metadata_log.types import OffsetAndEpoch, Uuid
 from transport.protocol.apis import APIS, ApiKey
@@ -114,7 +116,8 @@ class ReplicaMember(SteppedMember):
         self.disk = NodeDisk(node_id, rng, formatting)
         self._replica: Replica | None = None
         self._election: ElectionState | None = None
-        self._flushes: dict[int, replica_events.StartFlush] = {}
+        self._flushes: dict[int, FlushHandle] = {}
+        """The fsyncs that are running, by ticket."""
         self._received: dict[int, tuple[int, int, VoteRequestPartitionData | None]] = {}
         self._sent: tuple[Message | None, int, bytes | Message] = (None, 0, b"")
         """The last sent message, its version, and its body."""
@@ -200,6 +203,10 @@ class ReplicaMember(SteppedMember):
         """The damage with which no start may succeed."""
         return self.disk.must_refuse()
 
+    def damaged_files(self) -> tuple[str, ...]:
+        """The files on the disk with damage that is still there."""
+        return self.disk.damaged_files()
+
     # Events
 
     def step(self, event: replica_events.Input, now_ms: int) -> list[Output]:
@@ -268,9 +275,21 @@ class ReplicaMember(SteppedMember):
 
     def on_flushed(self, ticket: int, now_ms: int) -> list[Output]:
         """An fsync is done."""
-        flush = self._flushes.pop(ticket)
-        flush.run()
+        self._flushes.pop(ticket).run()
         return self.step(replica_events.FlushDone(ticket), now_ms)
+
+    def _begin_flush(self, flush: replica_events.StartFlush) -> None:
+        """Begin an fsync. The bytes that the node writes from now on are not covered; the others may be on the disk
+        long before the fsync is done.
+        """
+        handle = flush.handle
+        assert isinstance(handle, FlushHandle), handle
+        file = handle.file
+        assert isinstance(file, MemoryFile), file
+        begun = file.begin_fsync()
+        if self._rng.random() < 0.5:
+            begun.write_back()
+        self._flushes[flush.ticket] = replace(handle, file=begun)
 
     def submit(self, submit_id: int, value: bytes, now_ms: int) -> list[Output]:
         """Submit a record to a raw log, or alter a configuration of a controller.
@@ -317,9 +336,7 @@ class ReplicaMember(SteppedMember):
                 case replica_events.Answer():
                     translated.append(self._answered(output))
                 case replica_events.StartFlush():
-                    self._flushes[output.ticket] = output
-                    if self._rng.random() < 0.5:
-                        output.run()
+                    self._begin_flush(output)
                     translated.append(Flush(output.ticket))
                 case replica_events.Trace(effect=effect):
                     report = report_of(effect)

@@ -12,13 +12,14 @@ from random import Random
 from typing import Final
 
 from kraft.invariants.partitions import PartitionLedger
-from kraft.sim.faults.nemesis import FAULTS
+from kraft.sim.faults.profiles import BROAD, Profile
 from kraft.sim.nodes.cluster import CLUSTER, DYNAMIC_CLUSTER, broker_ids
 from kraft.sim.nodes.frames import Frame
 from kraft.sim.nodes.replica_member import ReplicaMember
+from kraft.sim.runs.added_work import Work
 from kraft.sim.runs.scenario import Scenario
 from kraft.sim.runs.seeded_run import CALM_MS, Result, whole_run
-from kraft.sim.runs.simulator import Simulator, Work
+from kraft.sim.runs.simulator import Simulator
 from kraft.sim.runs.voter_change_run import Reconfiguration
 from kraft.sim.workloads.admin_workload import AdminWorkload
 from kraft.sim.workloads.isr_requests import LOOK_MS, IsrRequests
@@ -106,6 +107,10 @@ class Administration:
 
     def on_died(self, node_id: int) -> None:
         """Nothing follows."""
+
+    def bears_loss(self, node_id: int) -> bool:
+        """The world decides for static voters."""
+        return True
 
     def _administer(self) -> None:
         if not self._is_over:
@@ -205,6 +210,10 @@ class AdministrationAndVoters:
         for part in self._parts:
             part.on_died(node_id)
 
+    def bears_loss(self, node_id: int) -> bool:
+        """Whether the cluster can lose the disk of a node now."""
+        return all(part.bears_loss(node_id) for part in self._parts)
+
 
 def _draw_absent(rng: Random, broker_ids: tuple[int, ...]) -> list[int]:
     """In half of the runs, some of the brokers."""
@@ -221,7 +230,8 @@ def run_cluster(
     calm_ms: int = CALM_MS,
     keep_trace: bool = False,
     recorded: list[Action] | None = None,
-    faults: tuple[str, ...] = FAULTS,
+    faults: tuple[str, ...] | None = None,
+    profile: Profile = BROAD,
 ) -> tuple[Result, PartitionLedger]:
     """Simulate one cluster of controllers and brokers with an administrative workload.
 
@@ -234,7 +244,8 @@ def run_cluster(
         calm_ms: The virtual time without faults in which the cluster must make progress, in ms.
         keep_trace: Whether the result contains the whole trace.
         recorded: Receives all actions, up to a failure.
-        faults: The names of the possible faults; the seed draws some of them.
+        faults: The names of the possible faults, of which the seed draws some; None for those of the profile.
+        profile: The settings of the faults and of the workload.
 
     Returns:
         The counts and the digest of the run, and the ledger of its partitions.
@@ -243,11 +254,11 @@ def run_cluster(
         InvariantViolated: An invariant does not hold. The notes contain the seed and the end of the trace.
         NoProgress: The cluster made no progress in the calm phase.
     """
-    scenario = Scenario.drawn(kind, nodes, seed, brokers)
+    scenario = Scenario.drawn(kind, nodes, seed, brokers, profile=profile)
     work: Work = Administration(seed, brokers)
     if kind == DYNAMIC_CLUSTER:
         work = AdministrationAndVoters(Administration(seed, brokers), Reconfiguration(scenario, broker_ids(brokers)))
-    simulator = Simulator(scenario, work=work, keep_trace=keep_trace, recorded=recorded, faults=faults)
+    simulator = Simulator(scenario, work=work, keep_trace=keep_trace, recorded=recorded, faults=faults, profile=profile)
     result = whole_run(
         simulator,
         chaos_ms,

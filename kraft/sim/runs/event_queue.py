@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heappop, heappush
+from random import Random
 from typing import Final
 
 from msgspec import Struct
@@ -46,6 +47,11 @@ class EventQueue:
         self._perform = perform
         self._heap: list[tuple[int, int, Action | None, Callable[[], None] | None]] = []
         self._sequence = 0
+
+    def draw_flush_times(self, rng: Random, longest_ms: tuple[int, ...]) -> None:
+        """Draw the longest time of an fsync for each node."""
+        for times in self.times.values():
+            times.flush_ms = rng.choice(longest_ms)
 
     def schedule(self, delay_ms: int, call: Callable[[], None]) -> None:
         """Schedule a call after this much virtual time. Calls at one moment keep the order of scheduling."""

@@ -13,7 +13,7 @@ from typing import Final
 
 from kraft.quorum.values import QuorumConfig
 from kraft.replica.hosts.broker_host import FEATURES
-from kraft.sim.faults.nemesis import FAULTS
+from kraft.sim.faults.profiles import BROAD, Profile
 from kraft.sim.nodes.member_kinds import LOADED
 from kraft.sim.runs.scenario import Scenario
 from kraft.sim.runs.seeded_run import Result, whole_run
@@ -88,6 +88,10 @@ class Load:
 
     def on_died(self, node_id: int) -> None:
         """Nothing follows."""
+
+    def bears_loss(self, node_id: int) -> bool:
+        """The world decides for static voters."""
+        return True
 
     def _beat(self) -> None:
         """Every broker sends registrations until one succeeds, then heartbeats."""
@@ -164,7 +168,8 @@ def run_loaded(
     calm_ms: int = CALM_MS,
     keep_trace: bool = False,
     recorded: list[Action] | None = None,
-    faults: tuple[str, ...] = FAULTS,
+    faults: tuple[str, ...] | None = None,
+    profile: Profile = BROAD,
 ) -> Result:
     """Simulate controllers with slow decisions.
 
@@ -175,7 +180,8 @@ def run_loaded(
         calm_ms: The virtual time without faults in which the quorum must make progress, in ms.
         keep_trace: Whether the result contains the whole trace.
         recorded: Receives all actions, up to a failure.
-        faults: The names of the possible faults; the seed draws some of them.
+        faults: The names of the possible faults, of which the seed draws some; None for those of the profile.
+        profile: The settings of the faults and of the workload.
 
     Raises:
         InvariantViolated: An invariant does not hold. The notes contain the seed and the end of the trace.

@@ -10,9 +10,19 @@ from msgspec import Struct
 
 from kraft.quorum.values import QuorumConfig
 from kraft.quorum.voters import VoterSet
+from kraft.sim.faults.profiles import BROAD, Profile
 from kraft.sim.nodes.cluster import CLUSTER, CLUSTERS, DYNAMIC_CLUSTER, Cluster, dynamic_members
 from kraft.sim.nodes.dynamic import DYNAMIC, DynamicQuorum, VoterWatch
-from kraft.sim.nodes.member_kinds import LOADED, MACHINES, MEMBERS, MakeMember, draw_config, state_machine_members
+from kraft.sim.nodes.member_kinds import (
+    LOADED,
+    MACHINES,
+    MEMBERS,
+    WITH_SNAPSHOTS,
+    MakeMember,
+    draw_config,
+    members_with_snapshots,
+    state_machine_members,
+)
 from kraft.sim.nodes.state_machine_member import COUNTS
 from kraft.sim.nodes.workload_spec import WorkloadSpec
 from kraft.sim.workloads.client_history import ClientHistory
@@ -22,6 +32,7 @@ from kraft.sim.world.check_quorum import CheckQuorum
 from kraft.sim.world.disk_losses import DiskLosses
 from kraft.sim.world.trace import Trace
 from kraft.sim.world.world import World
+from metadata_log.types import Uuid
 
 
 class Scenario(Struct, frozen=True, kw_only=True):
@@ -37,6 +48,14 @@ class Scenario(Struct, frozen=True, kw_only=True):
     """The number of brokers of a cluster."""
     seed: int = 0
     config: QuorumConfig
+    profile: str = BROAD.name
+    """The name of the profile."""
+    has_snapshots: bool = False
+    """Whether plain replicas and controllers make snapshots."""
+    has_dynamic_damage: bool = False
+    """Whether disks of a dynamic quorum may be damaged."""
+    is_careless: bool = False
+    """Whether the operator starts static voters with damaged disks at any time, against the rules."""
     record_us: int = 0
     """The time that a node needs for each record that it decides on or applies, in µs, also in the calm."""
     is_forged: bool = False
@@ -52,6 +71,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
         brokers: int = 0,
         config: QuorumConfig | None = None,
         *,
+        profile: Profile = BROAD,
         record_us: int = 0,
         is_forged: bool = False,
     ) -> Scenario:
@@ -63,16 +83,21 @@ class Scenario(Struct, frozen=True, kw_only=True):
             seed: Determines the scenario.
             brokers: The number of brokers of a cluster.
             config: The settings of the quorum; by default drawn from the seed.
+            profile: The profile of the run, which changes some of the settings.
             record_us: The time that a node needs for each record, in µs.
             is_forged: Whether the run has forged messages.
         """
-        config = config or draw_config(Random(f"{seed}/config"))
+        config = profile.tune(config or draw_config(Random(f"{seed}/config")), seed)
         return Scenario(
             members=members,
             nodes=nodes,
             brokers=brokers,
             seed=seed,
             config=config,
+            profile=profile.name,
+            has_snapshots=profile.has_snapshots,
+            is_careless=profile.is_careless,
+            has_dynamic_damage=profile.has_dynamic_damage and members in DYNAMIC,
             record_us=record_us,
             is_forged=is_forged,
         )
@@ -91,6 +116,11 @@ class Scenario(Struct, frozen=True, kw_only=True):
             KeyError: The kind of members is unknown.
         """
         world = self._make_world(trace, make_member, workload_spec)
+        if self.is_careless:
+            static_ids = tuple(
+                key.id for key in world.invariants.voter_sets()[-1].keys if key.directory_id == Uuid.ZERO
+            )
+            world.disk_losses = DiskLosses(static_ids, is_careless=True)
         if self.is_forged:
             world.demand_only_survival()
         return world
@@ -102,8 +132,8 @@ class Scenario(Struct, frozen=True, kw_only=True):
             quorum = DynamicQuorum(self.members, self.nodes, self.config, self.seed)
             first = quorum.first_voters
             world = World(quorum.members(), first, trace=trace, check_quorum=check_quorum, watch=VoterWatch())
-            # The workload of voter changes draws the disks to lose.
-            world.disk_losses = DiskLosses(())
+            # The workload of voter changes decides which disks may be lost.
+            world.disk_losses = DiskLosses((), has_dynamic_damage=self.has_dynamic_damage)
             return world
         voters = VoterSet.parse(",".join(f"{one}@n{one}:9000" for one in voter_ids))
         if self.members in CLUSTERS:
@@ -111,6 +141,8 @@ class Scenario(Struct, frozen=True, kw_only=True):
         if workload_spec is not None:
             make_member = state_machine_members(workload_spec)
         make_member = make_member or MEMBERS[self.members]
+        if self.has_snapshots and self.members in WITH_SNAPSHOTS:
+            make_member = members_with_snapshots(self.members, Random(f"{self.seed}/snapshots"))
         rng = Random(f"{self.seed}/members")
         members = {one: make_member(one, voters, self.config, rng) for one in voter_ids}
         if self.members == LOADED:

@@ -8,9 +8,12 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.sim.faults.nemesis import FAULTS, FORGED_FRAMES
+from kraft.invariants.violation import InvariantViolated
+from kraft.sim.faults.nemesis import FORGED_FRAMES
+from kraft.sim.faults.profiles import BROAD, Profile
 from kraft.sim.nodes.member_kinds import MACHINES, MakeMember, replica_member
 from kraft.sim.nodes.workload_spec import WorkloadSpec
+from kraft.sim.runs.documented import documented
 from kraft.sim.runs.scenario import Scenario, kind_of
 from kraft.sim.runs.simulator import Simulator
 from kraft.sim.world.actions import Action
@@ -43,6 +46,8 @@ class Result(Struct, frozen=True, kw_only=True):
     """The number of committed Voters records."""
     snapshots: int
     """The number of snapshot ids in the run."""
+    documented: str = ""
+    """The documented violation that has ended the run, after an operator has broken the rules; empty if none has."""
     trace: str
     """The kept lines of the trace: all of them with `keep_trace`, otherwise the last ones."""
 
@@ -57,7 +62,8 @@ def run(
     calm_ms: int = CALM_MS,
     keep_trace: bool = False,
     recorded: list[Action] | None = None,
-    faults: tuple[str, ...] = FAULTS,
+    faults: tuple[str, ...] | None = None,
+    profile: Profile = BROAD,
 ) -> Result:
     """Simulate one quorum (Kafka: `RaftEventSimulationTest`).
 
@@ -70,7 +76,8 @@ def run(
         calm_ms: The virtual time without faults in which the quorum must make progress, in ms.
         keep_trace: Whether the result contains the whole trace.
         recorded: Receives all actions, up to a failure.
-        faults: The names of the possible faults; the seed draws some of them.
+        faults: The names of the possible faults, of which the seed draws some; None for those of the profile.
+        profile: The settings of the faults and of the workload.
 
     Returns:
         The counts and the digest of the run.
@@ -79,20 +86,22 @@ def run(
         InvariantViolated: An invariant does not hold. The notes contain the seed and the end of the trace.
         NoProgress: The quorum made no progress in the calm phase.
     """
+    is_forged = faults is not None and FORGED_FRAMES in faults
     kind = kind_of(make_member) if workload_spec is None else MACHINES
     simulator = Simulator(
-        Scenario.drawn(kind, nodes, seed, is_forged=FORGED_FRAMES in faults),
+        Scenario.drawn(kind, nodes, seed, is_forged=is_forged, profile=profile),
         make_member=make_member,
         workload_spec=workload_spec,
         keep_trace=keep_trace,
         recorded=recorded,
         faults=faults,
+        profile=profile,
     )
     return whole_run(
         simulator,
         chaos_ms,
         calm_ms,
-        again=f"run({seed}, {nodes}, chaos_ms={chaos_ms}, …), of members of the kind {kind}",
+        again=f"run({seed}, {nodes}, chaos_ms={chaos_ms}, …), of members of the kind {kind}, profile {profile.name}",
     )
 
 
@@ -105,14 +114,17 @@ def whole_run(simulator: Simulator, chaos_ms: int, calm_ms: int, *, again: str) 
         else:
             simulator.calm(calm_ms)
     except Exception as failure:
+        broken = documented(simulator.world, failure) if isinstance(failure, InvariantViolated) else ""
+        if broken:
+            return result_of(simulator, broken)
         failure.add_note(simulator.world.trace.text)
         failure.add_note(f"seed {simulator.scenario.seed}: it happens again with {again}")
         raise
     return result_of(simulator)
 
 
-def result_of(simulator: Simulator) -> Result:
-    """The result of a run without a failure."""
+def result_of(simulator: Simulator, broken: str = "") -> Result:
+    """The result of a run without a failure, or with the documented violation `broken`."""
     world = simulator.world
     return Result(
         seed=simulator.scenario.seed,
@@ -125,5 +137,6 @@ def result_of(simulator: Simulator) -> Result:
         acknowledged=world.acknowledged,
         voter_sets=len(world.invariants.voters.committed),
         snapshots=len(world.invariants.snapshots.ids),
+        documented=broken,
         trace=world.trace.text,
     )

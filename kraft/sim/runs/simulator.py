@@ -9,21 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from random import Random
-from typing import Final, Protocol
+from typing import Final
 
 from kraft.quorum.events import FailureCause
 from kraft.sim.faults.attacker import Attacker
-from kraft.sim.faults.nemesis import FAULTS, Nemesis, draw_clock_error_ms, draw_faults
+from kraft.sim.faults.nemesis import Nemesis, draw_clock_error_ms, draw_faults
 from kraft.sim.faults.network import Network, failure_of
+from kraft.sim.faults.profiles import BROAD, Profile
 from kraft.sim.faults.stranded_leaders import StrandedLeaders
 from kraft.sim.nodes.frames import kind_of
-from kraft.sim.nodes.member_kinds import MACHINES, MakeMember
-from kraft.sim.nodes.state_machine_member import COUNTS
+from kraft.sim.nodes.member_kinds import MakeMember
 from kraft.sim.nodes.workload_spec import WorkloadSpec
+from kraft.sim.runs.added_work import Work
 from kraft.sim.runs.event_queue import EventQueue
 from kraft.sim.runs.scenario import Scenario
-from kraft.sim.workloads.client_history import ClientWorkload
-from kraft.sim.workloads.workload import Workload
+from kraft.sim.workloads.drawn import make_workload
+from kraft.sim.workloads.workload import WRITES_MS
 from kraft.sim.world.actions import (
     WORLD,
     Act,
@@ -69,30 +70,6 @@ NEVER_MS: Final = 10**9
 _SEED_BITS: Final = 32
 
 
-class Work(Protocol):
-    """A workload for a quorum in addition to submissions."""
-
-    pauses_ms: tuple[int, ...]
-    """The mean time between faults in this phase; one of these is drawn."""
-    writes_ms: tuple[int, ...]
-    """The mean time between submissions in this phase; one of these is drawn."""
-
-    def begin(self, simulator: Simulator) -> None:
-        """All nodes are about to start."""
-
-    def end(self) -> None:
-        """All faults are about to end: the workload stops, so that the quorum can settle."""
-
-    def on_asked(self, exchange: Exchange) -> None:
-        """A node has sent a request."""
-
-    def on_administered(self, request_id: int) -> None:
-        """A client has received its response."""
-
-    def on_died(self, node_id: int) -> None:
-        """A node has crashed."""
-
-
 class Simulator(Driver):
     """Drives a `World`: draws the actions and keeps the heap of scheduled events."""
 
@@ -105,7 +82,8 @@ class Simulator(Driver):
         work: Work | None = None,
         keep_trace: bool = False,
         recorded: list[Action] | None = None,
-        faults: tuple[str, ...] = FAULTS,
+        faults: tuple[str, ...] | None = None,
+        profile: Profile = BROAD,
         world: World | None = None,
     ) -> None:
         """Prepare the run of a scenario.
@@ -117,7 +95,8 @@ class Simulator(Driver):
             work: A workload in addition to submissions.
             keep_trace: Whether the world keeps its whole trace.
             recorded: Receives all actions, up to a failure.
-            faults: The names of the possible faults; the seed draws some of them.
+            faults: The names of the possible faults, of which the seed draws some; None for those of the profile.
+            profile: The settings of the faults and of the workload.
             world: A world to continue from its present state, in place of a new one.
 
         Raises:
@@ -132,21 +111,22 @@ class Simulator(Driver):
         self._rng = Random(f"{seed}/world")
         self._is_calm = False
         self._work = work
+        has_all = profile.is_focused and faults is None
+        faults = profile.faults if faults is None else faults
         network_rng = Random(f"{seed}/network")
         self.faults = FaultPlan(network_rng, draw_faults(network_rng, faults))
         self._stranded_leaders = StrandedLeaders(self.faults, self.world)
         self._network = Network(network_rng, self.faults, self.queue)
-        means_ms = PAUSES_MS if work is None else work.pauses_ms
+        means_ms = (profile.pauses_ms or PAUSES_MS) if work is None else work.pauses_ms
         nemesis_rng = Random(f"{seed}/nemesis")
-        self._nemesis = Nemesis(nemesis_rng, self.faults, self, means_ms, faults)
+        self._nemesis = Nemesis(nemesis_rng, self.faults, self, means_ms, faults, has_all=has_all)
         self._clock_error_ms = draw_clock_error_ms(nemesis_rng, faults)
         self._attacker = Attacker(Random(f"{seed}/attacker"), self.world)
-        workload_rng = Random(f"{seed}/workload")
-        self._workload: Workload | ClientWorkload
-        if scenario.members == MACHINES:
-            self._workload = ClientWorkload(workload_rng, workload_spec or COUNTS)
-        else:
-            self._workload = Workload(workload_rng) if work is None else Workload(workload_rng, work.writes_ms)
+        writes_ms = (profile.writes_ms or WRITES_MS) if work is None else work.writes_ms
+        self._workload = make_workload(Random(f"{seed}/workload"), scenario.members, workload_spec, writes_ms)
+        self.queue.draw_flush_times(Random(f"{seed}/flushes"), profile.flush_ms)
+        self._most_at_once = profile.most_at_once
+        self._burst_rng = Random(f"{seed}/bursts")
 
     @property
     def now_ms(self) -> int:
@@ -269,7 +249,7 @@ class Simulator(Driver):
 
     def _submit(self) -> None:
         candidates = self._workload.candidates(self.world)
-        if candidates:
+        for _ in range(self._burst_rng.randint(1, self._most_at_once) if candidates else 0):
             submit_id, node_id, value = self._workload.next_submission(candidates)
             self.queue.perform_when_awake(Submit(self.now_ms, node_id, submit_id, value))
         self.queue.schedule(self._workload.pause_ms(), self._submit)
@@ -369,7 +349,12 @@ class Simulator(Driver):
 
     def damage_disk(self, node_id: int, what: Damage, down_ms: int) -> None:
         """Damage a disk permanently, unless the quorum cannot bear the loss."""
-        if what.needs_stop and self.world.disk_losses.is_bearable(node_id):
+        if not self.world.disk_losses.is_bearable(node_id):
+            self._draw_seed()
+            return
+        if self._work is not None and not self._work.bears_loss(node_id):
+            return
+        if what.needs_stop:
             self.crash(node_id, down_ms)
         self._perform(DamageDisk(self.now_ms, node_id, what, self._draw_seed()))
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from random import Random
 from typing import Final
 
-from kraft.sim.faults.nemesis import FAULTS, FORGED_FRAMES
+from kraft.sim.faults.nemesis import FORGED_FRAMES
+from kraft.sim.faults.profiles import BROAD, Profile
 from kraft.sim.nodes.dynamic import UPGRADED
 from kraft.sim.runs.scenario import Scenario
 from kraft.sim.runs.seeded_run import CALM_MS, Result, whole_run
@@ -53,6 +54,10 @@ class Reconfiguration:
         """A node has crashed and answers no more requests."""
         self._workload.died(node_id)
 
+    def bears_loss(self, node_id: int) -> bool:
+        """Whether a majority is possible without the disk of a node, which is lost from now on."""
+        return self._workload.bears_loss(self._simulator.world, self._simulator.now_ms, node_id)
+
     def _change(self) -> None:
         if self._is_over:
             return
@@ -77,7 +82,8 @@ def run_dynamic(
     calm_ms: int = CALM_MS,
     keep_trace: bool = False,
     recorded: list[Action] | None = None,
-    faults: tuple[str, ...] = FAULTS,
+    faults: tuple[str, ...] | None = None,
+    profile: Profile = BROAD,
 ) -> Result:
     """Simulate one quorum with voter changes (KIP-853).
 
@@ -89,15 +95,17 @@ def run_dynamic(
         calm_ms: The virtual time without faults in which the quorum must make progress, in ms.
         keep_trace: Whether the result contains the whole trace.
         recorded: Receives all actions, up to a failure.
-        faults: The names of the possible faults; the seed draws some of them.
+        faults: The names of the possible faults, of which the seed draws some; None for those of the profile.
+        profile: The settings of the faults and of the workload.
 
     Raises:
         InvariantViolated: An invariant does not hold. The notes contain the seed and the end of the trace.
         NoProgress: The quorum made no progress in the calm phase.
     """
-    scenario = Scenario.drawn(kind, nodes, seed, is_forged=FORGED_FRAMES in faults)
+    is_forged = faults is not None and FORGED_FRAMES in faults
+    scenario = Scenario.drawn(kind, nodes, seed, is_forged=is_forged, profile=profile)
     work = Reconfiguration(scenario)
-    simulator = Simulator(scenario, work=work, keep_trace=keep_trace, recorded=recorded, faults=faults)
+    simulator = Simulator(scenario, work=work, keep_trace=keep_trace, recorded=recorded, faults=faults, profile=profile)
     return whole_run(
         simulator, chaos_ms, calm_ms, again=f"run_dynamic({seed}, {nodes}, kind={kind!r}, chaos_ms={chaos_ms})"
     )

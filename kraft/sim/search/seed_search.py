@@ -6,7 +6,8 @@ from contextlib import suppress
 
 from msgspec import Struct
 
-from kraft.sim.faults.nemesis import FAULTS, FORGED_FRAMES
+from kraft.sim.faults.nemesis import FORGED_FRAMES
+from kraft.sim.faults.profiles import BROAD, BY_TURNS, PROFILES, Profile, profile_of
 from kraft.sim.mutants import planted
 from kraft.sim.nodes.cluster import CLUSTERS
 from kraft.sim.nodes.dynamic import DYNAMIC
@@ -30,8 +31,8 @@ class SeedSearch(Struct, frozen=True, kw_only=True):
 
     members: str = "replica"
     """One of `KINDS`."""
-    nodes: int = 3
-    """The number of voters."""
+    nodes: int | None = None
+    """The number of voters; None for the choice of the profile."""
     brokers: int = 3
     """The number of brokers of a cluster."""
     workload_spec: WorkloadSpec | None = None
@@ -40,8 +41,10 @@ class SeedSearch(Struct, frozen=True, kw_only=True):
     """The name of a bug to plant."""
     chaos_ms: int | None = None
     """The virtual time with faults, in ms; None for the default of the kind of run."""
-    faults: tuple[str, ...] = FAULTS
-    """The names of possible faults; each seed draws some of them."""
+    profile: str = BY_TURNS
+    """The name of the profile of every run. By default, the profiles take turns, unless `faults` are chosen."""
+    faults: tuple[str, ...] | None = None
+    """The names of possible faults, of which each seed draws some; None for those of the profile."""
 
     def run(self, seed: int, recorded: list[Action] | None = None) -> Result | Schedule:
         """Simulate the run of a seed.
@@ -73,38 +76,57 @@ class SeedSearch(Struct, frozen=True, kw_only=True):
     def scenario(self, seed: int) -> Scenario:
         """The initial state of the run of a seed."""
         if self.members == LOADED:
-            return loaded.loaded_scenario(seed, self.nodes)
-        brokers = self.brokers if self.members in CLUSTERS else 0
-        return Scenario.drawn(self.members, self.nodes, seed, brokers, is_forged=FORGED_FRAMES in self.faults)
+            return loaded.loaded_scenario(seed, self.nodes_of(seed))
+        return Scenario.drawn(
+            self.members,
+            self.nodes_of(seed),
+            seed,
+            self.brokers if self.members in CLUSTERS else 0,
+            profile=self.profile_of(seed),
+            is_forged=self.faults is not None and FORGED_FRAMES in self.faults,
+        )
+
+    def profile_of(self, seed: int) -> Profile:
+        """The profile of the run of a seed."""
+        if self.profile != BY_TURNS:
+            return PROFILES[self.profile]
+        return profile_of(self.members, seed) if self.faults is None else BROAD
+
+    def nodes_of(self, seed: int) -> int:
+        """The number of voters in the run of a seed."""
+        return self.profile_of(seed).nodes_of(seed) if self.nodes is None else self.nodes
 
     def _simulate(self, seed: int, recorded: list[Action] | None) -> Result:
+        nodes, profile, faults = self.nodes_of(seed), self.profile_of(seed), self.faults
         if self.members in CLUSTERS:
             chaos_ms = brokers.CHAOS_MS if self.chaos_ms is None else self.chaos_ms
             return brokers.run_cluster(
                 seed,
-                self.nodes,
+                nodes,
                 self.brokers,
                 kind=self.members,
                 chaos_ms=chaos_ms,
                 recorded=recorded,
-                faults=self.faults,
+                faults=faults,
+                profile=profile,
             )[0]
         if self.members in DYNAMIC:
             chaos_ms = voter_change_run.CHAOS_MS if self.chaos_ms is None else self.chaos_ms
             return voter_change_run.run_dynamic(
-                seed, self.nodes, kind=self.members, chaos_ms=chaos_ms, recorded=recorded, faults=self.faults
+                seed, nodes, kind=self.members, chaos_ms=chaos_ms, recorded=recorded, faults=faults, profile=profile
             )
         if self.members == LOADED:
             chaos_ms = loaded.CHAOS_MS if self.chaos_ms is None else self.chaos_ms
-            return loaded.run_loaded(seed, self.nodes, chaos_ms=chaos_ms, recorded=recorded, faults=self.faults)
+            return loaded.run_loaded(seed, nodes, chaos_ms=chaos_ms, recorded=recorded, faults=faults, profile=profile)
         make_member = MEMBERS[self.members]
         chaos_ms = seeded_run.CHAOS_MS if self.chaos_ms is None else self.chaos_ms
         return seeded_run.run(
             seed,
-            self.nodes,
+            nodes,
             make_member=make_member,
             workload_spec=self.workload_spec,
             chaos_ms=chaos_ms,
             recorded=recorded,
-            faults=self.faults,
+            faults=faults,
+            profile=profile,
         )

@@ -64,7 +64,9 @@ def _file(file: MemoryFile, memo: Memo) -> MemoryFile:
     disk = forked(file._disk, memo)
     is_open = file._life == file._disk._life
     life = disk._life if is_open else -1
-    made = note_copy(file, MemoryFile(disk, file._path, file._inode, life, writable=file._writable), memo)
+    made = note_copy(
+        file, MemoryFile(disk, file._path, file._inode, life, writable=file._writable, has_begun=file._has_begun), memo
+    )
     if is_open:
         disk._open[file._inode] = disk._open.get(file._inode, 0) + 1
     return made

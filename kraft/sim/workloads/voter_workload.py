@@ -186,12 +186,18 @@ class VoterWorkload:
 
     def _loss(self, world: World, now_ms: int) -> Step | None:
         node_id = self._rng.choice(self._candidates(world))
+        if not self.bears_loss(world, now_ms, node_id):
+            return None
+        return WipeDisk(node_id, self._rng.randint(1, 3000))
+
+    def bears_loss(self, world: World, now_ms: int, node_id: int) -> bool:
+        """Whether a majority is possible without the disk of a node, which is lost from now on."""
         key = world.hosts[node_id].member.key
         if _is_static_somewhere(world) or not self._is_safe(world, now_ms, lost=key):
-            return None
+            return False
         self._lingering = [one for one in self._lingering if one[0] > now_ms]
         self._lingering.append((now_ms + LINGER_MS, key))
-        return WipeDisk(node_id, self._rng.randint(1, 3000))
+        return True
 
     def _is_safe(
         self, world: World, now_ms: int, *, removed: ReplicaKey | None = None, lost: ReplicaKey | None = None
@@ -204,7 +210,8 @@ class VoterWorkload:
             changes.append((lost, True))
         if removed is not None:
             changes.append((removed, False))
-        intact = {world.hosts[node_id].member.key for node_id in world.node_ids} - {lost}
+        sound = [node_id for node_id in world.node_ids if not world.disk_losses.is_damaged(node_id)]
+        intact = {world.hosts[node_id].member.key for node_id in sound} - {lost}
         return all(
             sum(key in intact for key in keys) >= majority(len(keys))
             for voters in world.invariants.voter_sets()

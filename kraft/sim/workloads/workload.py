@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Final
 
 from kraft.sim.world.world import World
+
+WRITES_MS: Final = (20, 100, 500)
+"""The default mean times between submissions, of which a run draws one."""
 
 
 class Workload:
     """Draws submissions."""
 
-    def __init__(self, rng: Random, means_ms: tuple[int, ...] = (20, 100, 500)) -> None:
+    def __init__(self, rng: Random, means_ms: tuple[int, ...] = WRITES_MS) -> None:
         self._rng = rng
         self._mean_ms = rng.choice(means_ms)
         self.next_id = 1

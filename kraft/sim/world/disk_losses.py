@@ -14,6 +14,9 @@ acknowledged records may be lost, so a start that overlooks it breaks a promise 
 started at any time. The rule is for what nothing proves: an empty, an old or another disk, and the last batches of the
 log.
 
+In a dynamic quorum a node with an empty disk is another voter, and starts at any time. A node that has lost a part of
+its disk keeps its directory id, and returns under the same rules, with a majority of every voter set.
+
 Under these rules no vote and no acknowledgement from before the damage counts any more. So all invariants hold: no
 committed record is lost, and each epoch has at most one leader.
 """
@@ -22,18 +25,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kraft.invariants.observation import LogBatch
 from kraft.invariants.quorum import Invariants
 from kraft.quorum.values import ReplicaKey
 from kraft.quorum.voters import majority
+from kraft.sim.world.disk_damage import Damage
 from metadata_log.types import NO_NODE
 
 
 class DiskLosses:
     """The damaged disks of one run."""
 
-    def __init__(self, voter_ids: tuple[int, ...]) -> None:
-        """`voter_ids` are the static voters. A voter with a directory id may lose its disk without harm."""
+    def __init__(
+        self, voter_ids: tuple[int, ...], *, has_dynamic_damage: bool = False, is_careless: bool = False
+    ) -> None:
+        """`voter_ids` are the static voters. A dynamic quorum has none of these; with `has_dynamic_damage` the disks of
+        its nodes may be damaged, and the driver leaves a possible majority. A careless operator starts every node
+        at once.
+        """
         self._voter_ids = voter_ids
+        self.is_of_dynamic_quorum = has_dynamic_damage
+        """Whether the nodes have directory ids, and their disks may be damaged."""
+        self._is_careless = is_careless
+        self.has_broken_rules = False
+        """Whether a careless operator has started a node with a damaged disk against the rules."""
         self._damaged: dict[int, None] = {}
 
     def is_damaged(self, node_id: int) -> bool:
@@ -42,8 +57,14 @@ class DiskLosses:
 
     def is_bearable(self, node_id: int) -> bool:
         """Whether this node's disk may be damaged, too."""
+        if self.is_of_dynamic_quorum:
+            return True
         spare = len(self._voter_ids) - majority(len(self._voter_ids))
         return node_id in self._voter_ids and len({*self._damaged, node_id}) <= spare
+
+    def is_new_voter(self, what: Damage) -> bool:
+        """Whether a node has another directory id after this damage, and so is bound by none of its former promises."""
+        return self.is_of_dynamic_quorum and what is Damage.WIPED
 
     def damage(self, node_id: int) -> None:
         """The disk of a node has lost something."""
@@ -54,9 +75,17 @@ class DiskLosses:
         self._damaged.pop(node_id, None)
 
     def may_return(self, node_id: int, running: Iterable[int], ledger: Invariants) -> bool:
-        """Whether a stopped node may start with the rest of its disk; `running` are the running voters."""
+        """Whether a stopped node may start with the rest of its disk; `running` are the running voters, in a dynamic
+        quorum all running nodes.
+        """
         if node_id not in self._damaged:
             return True
+        if self._is_bearable_return(node_id, running, ledger):
+            return True
+        self.has_broken_rules = self.has_broken_rules or self._is_careless
+        return self._is_careless
+
+    def _is_bearable_return(self, node_id: int, running: Iterable[int], ledger: Invariants) -> bool:
         own, running = ledger.observed(node_id), tuple(running)
         views = [view for one in running if (view := ledger.observed(one).view) is not None]
         if not views:
@@ -70,10 +99,16 @@ class DiskLosses:
         model = ledger.observed(leader.leader_id).log
         if needed > len(model):
             return False
-        sound = [one for one in running if one not in self._damaged]
-        holders = [
-            one
-            for one in sound
-            if needed == 0 or ledger.nodes.has_on_disk(ReplicaKey(one), needed - 1, model[needed - 1])
-        ]
-        return len(holders) >= majority(len(self._voter_ids))
+        sound = {one for one in running if one not in self._damaged}
+        batch = model[needed - 1] if needed else None
+        return all(
+            sum(key.id in sound and _has_on_disk(ledger, key, needed - 1, batch) for key in voters.keys)
+            >= voters.majority
+            for voters in ledger.voter_sets()
+        )
+
+
+def _has_on_disk(ledger: Invariants, key: ReplicaKey, place: int, batch: LogBatch | None) -> bool:
+    """Whether a voter runs with its own disk, and has the batch at this place on the disk; None needs no batch."""
+    is_own = key.matches(ledger.observed(key.id).key)
+    return is_own and (batch is None or ledger.nodes.has_on_disk(key, place, batch))

@@ -136,6 +136,9 @@ class Member(ObservedMember, Protocol):
         there is none.
         """
 
+    def damaged_files(self) -> tuple[str, ...]:
+        """The paths of the files on the disk with damage that is still there."""
+
     def move(self, port: int) -> None:
         """Listen at another port from the next start on; the node is stopped."""
 

@@ -10,7 +10,7 @@ from random import Random
 from kraft.sim.world.actions import Crash, CrashSoon, DamageDisk, FailDisk, LimitDisk, Move, SetClock, SlowDown, Wipe
 from kraft.sim.world.disk_damage import Damage
 from kraft.sim.world.host import Host
-from kraft.sim.world.simulated_quorum import SimulatedQuorum
+from kraft.sim.world.simulated_quorum import DAMAGE_SHOWS_MS, SimulatedQuorum
 
 
 def crash(quorum: SimulatedQuorum, action: Crash) -> bool:
@@ -74,8 +74,13 @@ def damage_disk(quorum: SimulatedQuorum, action: DamageDisk) -> bool:
     damaged = host.member.damage(what, Random(action.seed))
     if not damaged:
         return False
-    losses.damage(node_id)
+    if losses.is_new_voter(what):
+        losses.end(node_id)
+        quorum.has_forgotten = True
+    else:
+        losses.damage(node_id)
     quorum.invariants.nodes.damaged(node_id)
+    quorum.damage_until_ms[node_id] = quorum.now_ms + DAMAGE_SHOWS_MS
     quorum.trace.add(quorum.now_ms, node_id, f"{what}: {damaged}")
     return True
 

@@ -13,11 +13,16 @@ from kraft.sim.world.host import START_MS, Host
 from kraft.sim.world.member_interface import Member, Output
 from kraft.sim.world.signs_of_life import SignsOfLife
 from kraft.sim.world.trace import Trace
+from metadata_log.errors import MetadataLogError
 from metadata_log.serde import Message
 from metadata_log.types import Uuid
 
 STUCK_MS: Final = 5_000
 """After the end of all faults, a submission is decided within this time (TLA+: ValuesNotStuck)."""
+
+
+DAMAGE_SHOWS_MS: Final = 15_000
+"""Messages that a node has sent before its disk was repaired may cause reports for this time."""
 
 
 class Watch(Protocol):
@@ -80,6 +85,8 @@ class SimulatedQuorum:
         """Whether any node has received a hostile message."""
         self.has_forgotten = False
         """Whether the operator has replaced a disk by an empty one."""
+        self.damage_until_ms: dict[int, int] = {}
+        """The time until which the damage of a node's disk, or its repair, may cause a report about the node."""
         self.acknowledged = 0
         """The number of submissions that were acknowledged as committed."""
         self.refused: list[bytes] = []
@@ -109,11 +116,25 @@ class SimulatedQuorum:
             return False
         if self.must_refuse(node_id):
             return True
-        return self.disk_losses.may_return(node_id, self.running_voters(), self.invariants)
+        running = self.running() if self.disk_losses.is_of_dynamic_quorum else self.running_voters()
+        return self.disk_losses.may_return(node_id, running, self.invariants)
 
     def must_refuse(self, node_id: int) -> str:
         """The damage of a disk that the node has to detect at its start."""
         return self.hosts[node_id].member.must_refuse() if self.disk_losses.is_damaged(node_id) else ""
+
+    def is_explained(self, node_id: int, failure: OSError | MetadataLogError) -> bool:
+        """Whether present damage on the disk of a node explains a failure, which names the file or its directory."""
+        if not self.invariants.nodes.was_damaged(node_id):
+            return False
+        text = str(failure)
+        return any(path.rpartition("/")[0] in text for path in self.hosts[node_id].member.damaged_files())
+
+    def may_show_damage(self, node_id: int) -> bool:
+        """Whether a report about a node, or of this node, may be a result of damage on its disk."""
+        if self.invariants.nodes.was_damaged(node_id):
+            return True
+        return self.now_ms < self.damage_until_ms.get(node_id, 0)
 
     def under_way(self, node_id: int) -> list[Exchange]:
         """The pending requests from and to a node."""

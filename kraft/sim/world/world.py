@@ -60,7 +60,7 @@ from kraft.sim.world.member_interface import (
     SimulatedRequest,
 )
 from kraft.sim.world.signs_of_life import UncheckedSigns
-from kraft.sim.world.simulated_quorum import SimulatedQuorum
+from kraft.sim.world.simulated_quorum import DAMAGE_SHOWS_MS, SimulatedQuorum
 from kraft.sim.world.unchecked import NoCheckQuorum, Unchecked
 from metadata_log.errors import MetadataLogError
 
@@ -137,6 +137,9 @@ class World(SimulatedQuorum):
             raise InvariantViolated(f"node {action.node} has started, though its disk is damaged: {lost}")
         view = self.invariants.started(host.member, is_damaged=self.disk_losses.is_damaged(action.node))
         self.disk_losses.end(action.node)
+        if self.invariants.nodes.was_damaged(action.node) and not host.member.damaged_files():
+            self.invariants.nodes.healed(action.node)
+            self.damage_until_ms[action.node] = self.now_ms + DAMAGE_SHOWS_MS
         if self.watch is not None:
             self.watch.started(host.member, self)
         self._settle(host, view, outputs, "started")
@@ -149,7 +152,8 @@ class World(SimulatedQuorum):
         is_failing = isinstance(failure, OSError) and (host.is_disk_failing or host.is_disk_limited)
         is_expected = isinstance(failure, Crashed) or is_failing or losses.is_damaged(node_id)
         if not is_expected:
-            if not self.invariants.nodes.was_damaged(node_id):
+            assert not isinstance(failure, Crashed), failure
+            if not self.is_explained(node_id, failure):
                 raise failure
             # The node did not detect this damage at its start. The operator replaces the disk if the quorum bears that.
             if losses.is_bearable(node_id):
@@ -269,7 +273,8 @@ class World(SimulatedQuorum):
         """A node reports a fault of a peer. Without hostile messages and lost data, such a report is wrong."""
         if self.is_attacked:
             self.trace.add(self.now_ms, node_id, f"suspects {peer_id}: {what}")
-        is_sound = not self.is_attacked and not self.has_forgotten and not self.invariants.nodes.has_damaged
+        shows_damage = self.may_show_damage(node_id) or self.may_show_damage(peer_id)
+        is_sound = not self.is_attacked and not self.has_forgotten and not shows_damage
         if is_sound and not what.endswith(_OF_SOUND_PEERS):
             raise InvariantViolated(f"node {node_id} reports a fault of node {peer_id}, which has none: {what}")
 

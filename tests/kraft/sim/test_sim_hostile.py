@@ -12,7 +12,7 @@ from kraft.quorum.values import LeaderAndEpoch, QuorumConfig, ReplicaKey
 from kraft.sim import Scenario, Simulator
 from kraft.sim.faults.hostile import Target, absurd_answer, absurd_request, forged_answer, forged_request
 from kraft.sim.faults.hostile.records import plausible_records, refusable_records
-from kraft.sim.faults.nemesis import CLASSIC_FAULTS, FAULTS, FORGED_FRAMES, PROFILES
+from kraft.sim.faults.nemesis import CLASSIC_FAULTS, FAULTS, FORGED_FRAMES, ONLY_BY_NAME
 from kraft.sim.mutants import planted
 from kraft.sim.pictures.execution import execution_lines, execution_of
 from kraft.sim.runs.seeded_run import Result
@@ -213,7 +213,7 @@ def test_hostile_messages_in_many_runs(kind: str, faults: tuple[str, ...]) -> No
 
 def test_forged_messages_are_off_by_default() -> None:
     """No quorum on an open port keeps its promises under them."""
-    assert FORGED_FRAMES in PROFILES
+    assert FORGED_FRAMES in ONLY_BY_NAME
     assert FORGED_FRAMES not in FAULTS
     assert SeedSearch(faults=(FORGED_FRAMES,)).scenario(1).is_forged
     assert not SeedSearch().scenario(1).is_forged

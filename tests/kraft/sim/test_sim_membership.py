@@ -94,7 +94,7 @@ def _seed_with_a_loss() -> int:
 
 def test_a_schedule_with_lost_disks_and_moved_nodes_replays_its_run() -> None:
     actions: list[Action] = []
-    search, seed = SeedSearch(members="dynamic", nodes=3, chaos_ms=10_000), _seed_with_a_loss()
+    search, seed = SeedSearch(members="dynamic", nodes=3, chaos_ms=10_000, profile="broad"), _seed_with_a_loss()
     result = search.run(seed, actions)
     assert isinstance(result, Result)
     schedule = Schedule(scenario=search.scenario(seed), actions=tuple(actions))

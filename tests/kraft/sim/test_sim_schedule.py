@@ -33,7 +33,7 @@ FOUND = [
 
 
 def _found(mutant: str, seeds: int = 100, members: str = "core") -> Schedule:
-    search = SeedSearch(members=members, mutant=mutant)
+    search = SeedSearch(members=members, mutant=mutant, profile="broad")
     for seed in range(seeds):
         outcome = search.run(seed)
         if isinstance(outcome, Schedule):
