@@ -11,13 +11,14 @@ from msgspec import Struct
 from kraft.quorum.values import QuorumConfig
 from kraft.quorum.voters import VoterSet
 from kraft.sim.nodes.cluster import CLUSTER, Cluster
-from kraft.sim.nodes.dynamic import DYNAMIC, DynamicQuorum, VoterWatch
+from kraft.sim.nodes.dynamic import DYNAMIC, DynamicQuorum
 from kraft.sim.nodes.member_kinds import LOADED, MACHINES, MEMBERS, MakeMember, draw_config, state_machine_members
 from kraft.sim.nodes.state_machine_member import COUNTS
 from kraft.sim.nodes.workload_spec import WorkloadSpec
 from kraft.sim.workloads.client_history import ClientHistory
 from kraft.sim.workloads.load_watch import LoadWatch
 from kraft.sim.workloads.partition_watch import PartitionWatch
+from kraft.sim.workloads.voter_watch import VoterWatch
 from kraft.sim.world.check_quorum import CheckQuorum
 from kraft.sim.world.disk_losses import DiskLosses
 from kraft.sim.world.trace import Trace

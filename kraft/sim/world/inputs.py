@@ -163,6 +163,7 @@ def administer(quorum: SimulatedQuorum, action: Administer) -> Input | None:
     request = decode(APIS[action.api_key].request, action.version, action.body)
     if quorum.watch is not None:
         quorum.watch.administering(request)
+    host.administered[action.request_id] = request
     return Input(host, f"admin {type(request).__name__}", host.member.administer, (action.request_id, request))
 
 

@@ -263,6 +263,7 @@ class World(SimulatedQuorum):
             case Applied():
                 self.invariants.applied(host.member, output)
             case Administered(request_id=request_id):
+                del host.administered[request_id]
                 self.driver.on_administered(node_id, request_id)
 
     def _suspected(self, node_id: int, peer_id: int, what: str) -> None:
