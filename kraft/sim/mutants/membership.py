@@ -5,14 +5,15 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from kraft.invariants.quorum import Invariants
-from kraft.quorum import leadership, membership, replication
-from kraft.quorum.effects import SendReply
+from kraft.quorum import leadership, membership, reads, replication
+from kraft.quorum.effects import ReadConfirmed, SendReply
 from kraft.quorum.quorum_state import QuorumState
 from kraft.quorum.states import FollowerState, LeaderState
 from kraft.quorum.values import Endpoints, ReplicaKey
 from kraft.quorum.voter_history import VoterHistory
 from kraft.quorum.voters import VoterSet
 from kraft.sim.mutants.registry import Patches, Scope, mutant
+from metadata_log.types import NO_OFFSET
 from transport.protocol.errors import Error
 
 # Begin of a change
@@ -196,3 +197,37 @@ def updated_voter_is_not_written(code: Patches) -> None:
         return quorum.log.end_offset - 1 if is_update else write(quorum, leader, voters, now_ms)
 
     code.replace(membership, "_write", write_other_changes)
+
+
+# Reads
+
+
+@mutant(Scope.DYNAMIC, budget=800)
+def reads_confirmed_by_former_voters(code: Patches) -> None:
+    """A leader confirms reads by as many voters as were a majority when it was elected, whatever changes follow."""
+    advance = reads.advance
+
+    def advance_with_former_voters(quorum: QuorumState, leader: LeaderState, now_ms: int) -> None:
+        present = leader.voters, leader.contacts_wanted
+        former = quorum.history.truncated(leader.epoch_start_offset).voters
+        if len(former):
+            leader.voters, leader.contacts_wanted = former, former.majority - former.contains(leader.local)
+        advance(quorum, leader, now_ms)
+        leader.voters, leader.contacts_wanted = present
+
+    code.replace(reads, "advance", advance_with_former_voters)
+
+
+@mutant(Scope.DYNAMIC, budget=200)
+def reads_unconfirmed_while_voters_change(code: Patches) -> None:
+    """A leader answers a read as soon as a voter change is pending, without a round of confirmations."""
+    advance = reads.advance
+
+    def advance_unless_voters_change(quorum: QuorumState, leader: LeaderState, now_ms: int) -> None:
+        if leader.change is None or leader.high_watermark == NO_OFFSET or not leader.waiting_reads:
+            advance(quorum, leader, now_ms)
+        else:
+            quorum.emit(ReadConfirmed(leader.waiting_reads, leader.high_watermark))
+            leader.waiting_reads = ()
+
+    code.replace(reads, "advance", advance_unless_voters_change)

@@ -10,10 +10,11 @@ from kraft.controller.decision.request_context import DecisionSettings
 from kraft.quorum.values import QuorumConfig
 from kraft.quorum.voters import VoterSet
 from kraft.replica.hosts.controller_host import host_controller
-from kraft.replica.interface.application import ApplicationFactory, host_raw_log
+from kraft.replica.interface.application import ApplicationFactory
 from kraft.sim.nodes.canonical_core import CanonicalCore
 from kraft.sim.nodes.core_member import CoreMember
 from kraft.sim.nodes.dynamic import draw_snapshots
+from kraft.sim.nodes.registers import host_readable_log
 from kraft.sim.nodes.replica_member import ReplicaMember
 from kraft.sim.nodes.state_machine_member import COUNTS, StateMachineMember
 from kraft.sim.nodes.workload_spec import WorkloadSpec
@@ -71,7 +72,7 @@ def replica_member(node_id: int, voters: VoterSet, config: QuorumConfig, rng: Ra
     Returns:
         The node, for `run(…, make_member=replica_member)`.
     """
-    return _replica(node_id, voters, config, rng, host_raw_log)
+    return _replica(node_id, voters, config, rng, host_readable_log)
 
 
 def controller_member(node_id: int, voters: VoterSet, config: QuorumConfig, rng: Random) -> Member:

@@ -18,6 +18,7 @@ from kraft.sim.world.actions import (
     Flushed,
     Forge,
     Intrude,
+    Read,
     Resign,
     Return,
     ShutDown,
@@ -153,6 +154,15 @@ def submit(quorum: SimulatedQuorum, action: Submit) -> Input | None:
     quorum.submissions[action.submit_id] = value
     host.submitted[action.submit_id] = quorum.now_ms
     return Input(host, "submit", host.member.submit, (action.submit_id, value))
+
+
+def read(quorum: SimulatedQuorum, action: Read) -> Input | None:
+    """A read of a client."""
+    host = quorum.hosts[action.node]
+    if not host.is_running or host.held is not None:
+        return None
+    quorum.reads.begun(action.read_id, quorum.invariants)
+    return Input(host, "read", host.member.read_index, (action.read_id,))
 
 
 def administer(quorum: SimulatedQuorum, action: Administer) -> Input | None:

@@ -84,6 +84,13 @@ class PeerFaultReported(Struct, frozen=True):
     what: str
 
 
+class ReadAnswered(Struct, frozen=True):
+    """A read has ended: its result contains everything that is committed below `offset`."""
+
+    read_id: int
+    offset: int
+
+
 class Administered(Struct, frozen=True):
     """The answer to `Member.administer` with this id."""
 
@@ -91,7 +98,7 @@ class Administered(Struct, frozen=True):
     response: object
 
 
-Output = SimulatedRequest | Answer | Flush | Done | Applied | Changed | Administered | PeerFaultReported
+Output = SimulatedRequest | Answer | Flush | Done | Applied | Changed | ReadAnswered | Administered | PeerFaultReported
 
 
 CLUSTER_ID: Final = "AAAAAAAAAAAAAAAAAAAkrA"
@@ -162,6 +169,9 @@ class Member(ObservedMember, Protocol):
 
     def submit(self, submit_id: int, value: bytes, now_ms: int) -> list[Output]:
         """Submit a record; one `Done` follows unless the node crashes."""
+
+    def read_index(self, read_id: int, now_ms: int) -> list[Output]:
+        """Read; one `ReadAnswered` follows if a majority confirms that the node leads."""
 
     def administer(self, request_id: int, message: Message, now_ms: int) -> list[Output]:
         """Receive a client's request to the controller; one `Administered` follows unless the node crashes."""
