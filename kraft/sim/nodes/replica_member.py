@@ -53,6 +53,8 @@ from kraft.sim.world.member_interface import (
 )
 from metadata_log.errors import EncodeError
 from metadata_log.log.clean_shutdown import UNCLEAN, take_clean_shutdown, write_clean_shutdown
+from metadata_log.records.frame import decode_record
+from metadata_log.records.metadata import ConfigRecord
 from metadata_log.serde import Message, encode
 from metadata_log.types import OffsetAndEpoch, Uuid
 from transport.protocol.apis import APIS, ApiKey
@@ -286,6 +288,15 @@ class ReplicaMember(SteppedMember):
             listener=self._options.listener,
         )
         return self.step(request, now_ms)
+
+    def is_record_of(self, record: bytes, submission: bytes) -> bool:
+        """Whether a committed record is that of a submission: to a controller, the record of an altered configuration
+        of that name.
+        """
+        if ApiKey.INCREMENTAL_ALTER_CONFIGS not in self.replica.application.apis:
+            return super().is_record_of(record, submission)
+        message = decode_record(record).record
+        return isinstance(message, ConfigRecord) and message.resource_name == submission.decode()
 
     def read_index(self, read_id: int, now_ms: int) -> list[Output]:
         """Read the log of a leader; a controller or a broker has no such reads."""

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from kraft.quorum.values import QuorumConfig
 from kraft.quorum.voters import VoterSet
+from kraft.sim.nodes.client_sessions import draw_lifetime_ms
 from kraft.sim.nodes.cluster import CLUSTER, Cluster
 from kraft.sim.nodes.dynamic import DYNAMIC, DynamicQuorum
 from kraft.sim.nodes.member_kinds import LOADED, MACHINES, MEMBERS, MakeMember, draw_config, state_machine_members
@@ -113,14 +114,16 @@ class Scenario(Struct, frozen=True, kw_only=True):
             members |= {one: cluster.make_broker(one, voters, self.config) for one in cluster.broker_ids}
             watch = PartitionWatch(cluster.broker_ids)
             return World(members, voters, trace=trace, check_quorum=check_quorum, watch=watch)
-        if workload_spec is not None:
-            make_member = state_machine_members(workload_spec)
+        history = None
+        if self.members == MACHINES:
+            workload_spec = workload_spec or COUNTS
+            history = ClientHistory(workload_spec)
+            make_member = state_machine_members(workload_spec, history.clients, draw_lifetime_ms(self.seed))
         make_member = make_member or MEMBERS[self.members]
         rng = Random(f"{self.seed}/members")
         members = {one: make_member(one, voters, self.config, rng) for one in voter_ids}
         if self.members == LOADED:
             return World(members, voters, trace=trace, check_quorum=check_quorum, watch=LoadWatch())
-        history = ClientHistory(workload_spec or COUNTS) if self.members == MACHINES else None
         return World(members, voters, trace=trace, check_quorum=check_quorum, watch=history)
 
 

@@ -294,7 +294,9 @@ class World(SimulatedQuorum):
         del self.hosts[node_id].submitted[done.submit_id]
         if done.outcome is Outcome.COMMITTED:
             self.acknowledged += 1
-            self.invariants.acknowledged(node_id, value if done.record is None else done.record, done.base_offset)
+            submission = value if done.record is None else done.record
+            member = self.hosts[node_id].member
+            self.invariants.acknowledged(node_id, submission, done.base_offset, member.is_record_of)
         elif done.outcome is Outcome.REFUSED:
             self.refused.append(value)
 
