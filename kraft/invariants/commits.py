@@ -7,14 +7,17 @@ A batch counts as committed once the high watermark of any node is beyond the ba
 
 from __future__ import annotations
 
+import operator
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from operator import attrgetter
 
 from kraft.invariants.observation import Applied, LogBatch, View
 from kraft.invariants.observed_node import ObservedNode
 from metadata_log.types import NO_OFFSET
 
+IsRecordOf = Callable[[bytes, bytes], bool]
+"""Whether a committed record is that of a submission."""
 _base_offset = attrgetter("base_offset")
 _next_offset = attrgetter("next_offset")
 _epoch = attrgetter("epoch")
@@ -110,12 +113,14 @@ class CommitLedger:
             return f"node {node_id} applies {applied} after {applied_offset}"
         return None
 
-    def acknowledged(self, node_id: int, value: bytes, offset: int | None) -> str | None:
-        """What is wrong if a node acknowledges a value at an offset; None stands for a value inside of a controller's
-        record.
+    def acknowledged(
+        self, node_id: int, value: bytes, offset: int | None, is_record_of: IsRecordOf = operator.eq
+    ) -> str | None:
+        """What is wrong if a node acknowledges a submission, at an offset if that is known. Otherwise `is_record_of`
+        recognises the record of the submission: a record that only contains the same bytes is not the one.
         """
         if offset is None:
-            if any(value in record for values in reversed(self.values) for record in values):
+            if any(is_record_of(record, value) for values in reversed(self.values) for record in values):
                 return None
             return f"node {node_id} acknowledges {value!r}, which is not committed"
         place = bisect_right(self.batches, offset, key=_base_offset) - 1

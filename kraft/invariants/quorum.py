@@ -36,10 +36,11 @@ schedules and `docs/reference/mutants.md` name the check that failed by that met
 
 from __future__ import annotations
 
+import operator
 from bisect import bisect_left, bisect_right
 from operator import attrgetter
 
-from kraft.invariants.commits import CommitLedger
+from kraft.invariants.commits import CommitLedger, IsRecordOf
 from kraft.invariants.logs import LogLedger, lost_by_restart, written_in_another_epoch
 from kraft.invariants.observation import Applied, LogBatch, ObservedMember, View
 from kraft.invariants.observed_node import ObservedNode, ObservedNodes, forgets
@@ -237,11 +238,13 @@ class Invariants:
         self._raise_if(self.commits.applied(member.node_id, applied, observed.applied_offset))
         observed.applied_offset = applied.next_offset
 
-    def acknowledged(self, node_id: int, value: bytes, offset: int | None) -> None:
-        """A node acknowledges a submission as committed, at `offset` if that is known. Without an offset, the value is
-        inside of a controller's record.
+    def acknowledged(
+        self, node_id: int, value: bytes, offset: int | None, is_record_of: IsRecordOf = operator.eq
+    ) -> None:
+        """A node acknowledges a submission as committed, at `offset` if that is known. Without an offset,
+        `is_record_of` recognises the record of the submission.
         """
-        self._raise_if(self.commits.acknowledged(node_id, value, offset))
+        self._raise_if(self.commits.acknowledged(node_id, value, offset, is_record_of))
 
     def refused(self, values: list[bytes]) -> None:
         """At the end of a run, submissions that were definitely refused are in no log."""

@@ -10,13 +10,30 @@ from __future__ import annotations
 from bisect import bisect_left
 from operator import itemgetter
 
-from kraft.quorum.values import ReplicaKey
+from msgspec import Struct
+
+from kraft.quorum.values import Endpoints, ReplicaKey, VersionRange
 from kraft.quorum.voters import QuorumChange, VoterSet
 from metadata_log.types import Uuid
 
 VotersInLog = list[tuple[int, VoterSet]]
 """The voter sets in one log, each with the place of its batch in the list of batches."""
 _place = itemgetter(0)
+
+
+class AnsweredChange(Struct, frozen=True):
+    """A voter change that a node answers with success, and what that answer promises."""
+
+    kind: str
+    """`addition`, `removal`, `update`, or `upgrade` for the end of static voters."""
+    key: ReplicaKey = ReplicaKey(-1)
+    """The voter; an upgrade concerns all of them."""
+    endpoints: Endpoints | None = None
+    """The endpoints of the voter after the change."""
+    kraft_versions: VersionRange | None = None
+    """The supported versions of the voter after the change, if the request names them."""
+    is_committed: bool = True
+    """Whether the answer promises a committed change, and not only one in the log of the node."""
 
 
 class VoterLedger:
@@ -77,6 +94,42 @@ class VoterLedger:
         if keys == voters.keys or not (keys or found):
             return None
         return f"node {node_id} has the voters {_keys(keys)}, and the voters in its log are {_told(voters)}"
+
+    def not_made(self, node_id: int, found: VotersInLog, committed: int, change: AnsweredChange) -> str | None:
+        """What is wrong if a node answers a voter change with success (AnsweredChangeIsMade).
+
+        Args:
+            node_id: The node that answers.
+            found: The voter sets in the log of the node.
+            committed: The number of batches that the node knows as committed.
+            change: The change; the leader makes no other one before the answer.
+        """
+        voters = self.before(found, committed) if change.is_committed else self.in_force(found)
+        if _is_made(change, voters):
+            return None
+        where = "the voters that it knows as committed" if change.is_committed else "the voters in its log"
+        what = f"the {change.kind} of {_keys((change.key,))}"
+        return f"node {node_id} answers {what} with success; {where} are {_told(voters)}"
+
+
+def _is_made(change: AnsweredChange, voters: VoterSet) -> bool:
+    is_static = any(key.directory_id == Uuid.ZERO for key in voters.keys)
+    match change.kind:
+        case "removal":
+            return change.key not in voters.keys
+        case "upgrade":
+            return not is_static
+        case "update" if is_static:
+            # The leader keeps the report in memory until kraft.version rises.
+            return True
+        case _:
+            voter = voters.find(change.key.id)
+            return (
+                voter is not None
+                and voter.key == change.key
+                and voter.endpoints == change.endpoints
+                and change.kraft_versions in (None, voter.kraft_versions)
+            )
 
 
 def _is_one_step(old: VoterSet, new: VoterSet) -> bool:

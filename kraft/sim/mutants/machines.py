@@ -16,7 +16,8 @@ from kraft.quorum.states import LeaderState
 from kraft.quorum.states.leader import ReadRound
 from kraft.replica.hosts import state_machine_host
 from kraft.replica.hosts.sessions import Sessions
-from kraft.replica.hosts.state_machine_log import Command, Expired, Outcome, SessionState
+from kraft.replica.hosts.state_machine_calls import StateMachineCalls, _Pending
+from kraft.replica.hosts.state_machine_log import Command, Entry, Expired, Outcome, SessionState, Superseded
 from kraft.replica.hosts.state_machine_reads import StateMachineReads
 from kraft.sim.mutants.registry import Patches, Scope, mutant
 from metadata_log.types import NO_OFFSET
@@ -44,6 +45,57 @@ def snapshot_without_sessions(code: Patches) -> None:
         return Sessions(now_ms, [replace(one, kept={}) for one in sessions])
 
     code.replace(state_machine_host, "Sessions", sessions_without_results)
+
+
+@mutant(Scope.MACHINE, budget=600)
+def result_dropped_at_acknowledged(code: Patches) -> None:
+    """A session forgets the result of the first command that its client has not acknowledged, too."""
+    admit = Sessions.admit
+
+    def admit_and_forget(sessions: Sessions, entry: Command) -> Outcome | None:
+        session = sessions._by_id.get(entry.session)
+        former = 0 if session is None else session.acknowledged
+        known = admit(sessions, entry)
+        if session is not None and session.acknowledged > former:
+            session.kept.pop(session.acknowledged, None)
+        return known
+
+    code.replace(Sessions, "admit", admit_and_forget)
+
+
+@mutant(Scope.MACHINE, budget=50)
+def session_dies_in_use(code: Patches) -> None:
+    """The lifetime of a session begins when the session is opened, and no use of the session extends it."""
+
+    def move_to_the_end(sessions: Sessions, session: SessionState) -> None:
+        sessions._by_id[session.id] = sessions._by_id.pop(session.id)
+
+    code.replace(Sessions, "_touch", move_to_the_end)
+
+
+@mutant(Scope.MACHINE, budget=50)
+def session_that_never_ends(code: Patches) -> None:
+    """A session goes on after its lifetime, if no other session was opened meanwhile."""
+    code.replace(Sessions, "known", _known_in_any_session)
+
+
+def _known_in_any_session(sessions: Sessions, session_id: int, sequence: int) -> Outcome | None:
+    session = sessions._by_id.get(session_id)
+    if session is None:
+        return Expired()
+    return Superseded() if sequence < session.acknowledged else session.kept.get(sequence)
+
+
+@mutant(Scope.MACHINE, budget=600)
+def own_commands_acknowledged_early(code: Patches) -> None:
+    """A node acknowledges its former commands with each new one, though it has not applied them yet."""
+    entry_of = StateMachineCalls._entry
+
+    def entry_that_acknowledges(calls: StateMachineCalls, call_id: int, pending: _Pending) -> Entry:
+        entry = entry_of(calls, call_id, pending)
+        return replace(entry, acknowledged=entry.sequence) if isinstance(entry, Command) else entry
+
+    code.replace(StateMachineCalls, "_entry", entry_that_acknowledges)
 
 
 # Reads

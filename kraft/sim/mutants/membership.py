@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from kraft.invariants.quorum import Invariants
-from kraft.quorum import leadership, membership, replication
+from kraft.quorum import leadership, membership, reads, replication
+from kraft.quorum.effects import ReadConfirmed, SendReply
 from kraft.quorum.quorum_state import QuorumState
 from kraft.quorum.states import FollowerState, LeaderState
 from kraft.quorum.values import Endpoints, ReplicaKey
 from kraft.quorum.voter_history import VoterHistory
 from kraft.quorum.voters import VoterSet
 from kraft.sim.mutants.registry import Patches, Scope, mutant
+from metadata_log.types import NO_OFFSET
+from transport.protocol.errors import Error
 
 # Begin of a change
 
@@ -129,3 +134,100 @@ def followers_overlook_changes(code: Patches) -> None:
             change_voters(quorum, history, now_ms)
 
     code.replace(QuorumState, "change_voters", change_voters_unless_following)
+
+
+# Answers to changes
+
+
+@mutant(Scope.DYNAMIC, budget=20)
+def voter_change_answered_at_once(code: Patches) -> None:
+    """A leader answers a voter change with success once the change is in its log, committed or not."""
+    answer_parked = replication.answer_parked
+
+    def answer_the_change_too(quorum: QuorumState, now_ms: int) -> None:
+        leader = quorum.state
+        change = leader.change if isinstance(leader, LeaderState) else None
+        if isinstance(leader, LeaderState) and change is not None and change.offset >= 0 and change.reply is not None:
+            quorum.emit(SendReply(change.request_id, change.reply))
+            leader.change = replace(change, reply=None)
+        answer_parked(quorum, now_ms)
+
+    code.replace(membership, "answer_parked", answer_the_change_too)
+
+
+@mutant(Scope.DYNAMIC, budget=200)
+def voter_change_answered_one_record_early(code: Patches) -> None:
+    """A leader answers a voter change with success when the high watermark reaches its record, and not when it passes
+    the record.
+    """
+    on_commit = leadership.on_commit
+
+    def on_commit_or_before(quorum: QuorumState, leader: LeaderState, now_ms: int) -> None:
+        change = leader.change
+        if change is not None and 0 <= change.offset == leader.high_watermark:
+            leadership.end_change(quorum, leader)
+        on_commit(quorum, leader, now_ms)
+
+    for module in (leadership, replication):
+        code.replace(module, "on_commit", on_commit_or_before)
+
+
+@mutant(Scope.DYNAMIC, budget=200)
+def late_voter_change_answered_with_success(code: Patches) -> None:
+    """A leader that stops waiting for the commit of a voter change answers with success."""
+    end_change = leadership.end_change
+
+    def end_change_well(
+        quorum: QuorumState, leader: LeaderState, error: Error = Error.NONE, text: str | None = None
+    ) -> None:
+        is_written = leader.change is not None and leader.change.offset >= 0
+        end_change(quorum, leader, Error.NONE if is_written else error, None if is_written else text)
+
+    for module in (leadership, membership):
+        code.replace(module, "end_change", end_change_well)
+
+
+@mutant(Scope.DYNAMIC, budget=600)
+def updated_voter_is_not_written(code: Patches) -> None:
+    """A leader answers the update of a voter with success and writes nothing."""
+    write = membership._write
+
+    def write_other_changes(quorum: QuorumState, leader: LeaderState, voters: VoterSet, now_ms: int) -> int:
+        is_update = voters.keys == quorum.voters.keys
+        return quorum.log.end_offset - 1 if is_update else write(quorum, leader, voters, now_ms)
+
+    code.replace(membership, "_write", write_other_changes)
+
+
+# Reads
+
+
+@mutant(Scope.DYNAMIC, budget=800)
+def reads_confirmed_by_former_voters(code: Patches) -> None:
+    """A leader confirms reads by as many voters as were a majority when it was elected, whatever changes follow."""
+    advance = reads.advance
+
+    def advance_with_former_voters(quorum: QuorumState, leader: LeaderState, now_ms: int) -> None:
+        present = leader.voters, leader.contacts_wanted
+        former = quorum.history.truncated(leader.epoch_start_offset).voters
+        if len(former):
+            leader.voters, leader.contacts_wanted = former, former.majority - former.contains(leader.local)
+        advance(quorum, leader, now_ms)
+        leader.voters, leader.contacts_wanted = present
+
+    code.replace(reads, "advance", advance_with_former_voters)
+
+
+@mutant(Scope.DYNAMIC, budget=200)
+def reads_unconfirmed_while_voters_change(code: Patches) -> None:
+    """A leader answers a read as soon as a voter change is pending, without a round of confirmations."""
+    advance = reads.advance
+
+    def advance_unless_voters_change(quorum: QuorumState, leader: LeaderState, now_ms: int) -> None:
+        if leader.change is None or leader.high_watermark == NO_OFFSET or not leader.waiting_reads:
+            advance(quorum, leader, now_ms)
+        else:
+            quorum.emit(ReadConfirmed(leader.waiting_reads, leader.high_watermark))
+            leader.waiting_reads = ()
+
+    code.replace(reads, "advance", advance_unless_voters_change)

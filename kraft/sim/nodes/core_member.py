@@ -22,6 +22,7 @@ from kraft.quorum.effects import (
     LeaderChanged,
     PeerFault,
     PersistElection,
+    ReadConfirmed,
     SendRecords,
     SendReply,
     SendRequest,
@@ -63,6 +64,7 @@ from kraft.sim.world.member_interface import (
     Flush,
     Outcome,
     Output,
+    ReadAnswered,
     SimulatedRequest,
     SteppedMember,
 )
@@ -278,8 +280,8 @@ class CoreMember(SteppedMember):
         raise AssertionError(f"a bare core is asked for {message}")
 
     def read_index(self, read_id: int, now_ms: int) -> list[Output]:
-        """A client requests a read from this leader."""
-        return self.step(ReadIndex(read_id), now_ms)
+        """A client requests a read; only a leader answers it."""
+        return self.step(ReadIndex(read_id), now_ms) if self.core.is_leader else []
 
     # Effects
 
@@ -319,6 +321,8 @@ class CoreMember(SteppedMember):
                     outputs.append(Answer(effect.request_id, self._with_records(effect)))
                 case AppendBatch() | AppendControl() | AppendFetched() | TruncateLog():
                     self._write(effect)
+                case ReadConfirmed(read_ids=read_ids, offset=offset):
+                    outputs.extend(ReadAnswered(read_id, offset) for read_id in read_ids)
                 case HighWatermarkMoved(offset=offset):
                     outputs.extend(self._committed(offset))
         return outputs

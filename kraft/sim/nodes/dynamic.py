@@ -16,10 +16,8 @@ from kraft.sim.nodes.addresses import bootstrap_of, endpoints_of
 from kraft.sim.nodes.node_disk import Formatting
 from kraft.sim.nodes.registers import host_registers
 from kraft.sim.nodes.replica_member import ReplicaMember
-from kraft.sim.world.member_interface import Member, Output
-from kraft.sim.world.simulated_quorum import SimulatedQuorum
+from kraft.sim.world.member_interface import Member
 from metadata_log.log.retention import Retention
-from metadata_log.serde import Message
 from metadata_log.types import Uuid
 
 UPGRADED: Final = "upgraded-controller"
@@ -94,27 +92,3 @@ def first_voters_of(count: int, *, is_static: bool = False) -> VoterSet:
         return VoterSet(tuple(Voter(ReplicaKey(one), endpoints_of(one)) for one in ids))
     keys = [ReplicaKey(one, Uuid(Random(f"directory/{one}").randbytes(16))) for one in ids]
     return VoterSet(tuple(Voter(key, endpoints_of(key.id), OWN_KRAFT_VERSIONS) for key in keys))
-
-
-class VoterWatch:
-    """The `Watch` of a world with voter changes."""
-
-    def submitting(self, submit_id: int, line: str, world: SimulatedQuorum) -> None:
-        """Nothing to do: the ledger of the world observes the outcome."""
-
-    def administering(self, request: Message) -> None:
-        """Nothing to do: the quorum may perform or refuse the request."""
-
-    def started(self, member: Member, world: SimulatedQuorum) -> None:
-        """Nothing to do: the ledger of the world observes the voters."""
-
-    def stepped(self, member: Member, outputs: list[Output], world: SimulatedQuorum) -> None:
-        """Nothing to do: the ledger of the world observes the voters."""
-
-    def concluded(self, world: SimulatedQuorum) -> None:
-        """Nothing to do: all checks happen during the run."""
-
-    def unsettled(self, world: SimulatedQuorum) -> str:
-        """At the end no change is pending, and all nodes have the same voter set (ReconfigurationNotStuck)."""
-        voters = {host.member.voters() for host in world.hosts.values() if host.is_running}
-        return "" if len(voters) == 1 else f"the nodes take for voters {sorted(voters)}"

@@ -44,6 +44,11 @@ def quorum_changes_in(batch: LogBatch) -> tuple[QuorumChange, ...]:
     return tuple(changes_in(whole)) if whole.is_control else ()
 
 
+def timestamp_of(batch: LogBatch) -> int:
+    """The time of a batch, in ms since 1970."""
+    return _parsed(batch.content).base_timestamp
+
+
 @lru_cache(REMEMBERED)
 def _parsed(content: bytes) -> RecordBatch:
     (whole,) = scan(content)

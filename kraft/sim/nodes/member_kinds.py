@@ -12,11 +12,12 @@ from kraft.controller.decision.request_context import DecisionSettings
 from kraft.quorum.values import QuorumConfig
 from kraft.quorum.voters import VoterSet
 from kraft.replica.hosts.controller_host import host_controller
-from kraft.replica.interface.application import ApplicationFactory, host_raw_log
+from kraft.replica.interface.application import ApplicationFactory
 from kraft.sim.nodes.canonical_core import CanonicalCore
+from kraft.sim.nodes.client_sessions import FOREVER_MS, ClientSessions
 from kraft.sim.nodes.core_member import CoreMember
 from kraft.sim.nodes.dynamic import draw_snapshots
-from kraft.sim.nodes.registers import host_registers
+from kraft.sim.nodes.registers import host_readable_log, host_registers
 from kraft.sim.nodes.replica_member import ReplicaMember
 from kraft.sim.nodes.state_machine_member import COUNTS, StateMachineMember
 from kraft.sim.nodes.workload_spec import WorkloadSpec
@@ -74,7 +75,7 @@ def replica_member(node_id: int, voters: VoterSet, config: QuorumConfig, rng: Ra
     Returns:
         The node, for `run(…, make_member=replica_member)`.
     """
-    return ReplicaMember(node_id, voters=voters, config=config, application=host_raw_log, **_draw(rng))
+    return ReplicaMember(node_id, voters=voters, config=config, application=host_readable_log, **_draw(rng))
 
 
 def controller_member(node_id: int, voters: VoterSet, config: QuorumConfig, rng: Random) -> Member:
@@ -101,13 +102,29 @@ def controller_member(node_id: int, voters: VoterSet, config: QuorumConfig, rng:
     )
 
 
-def state_machine_members(workload_spec: WorkloadSpec) -> MakeMember:
-    """A function that makes whole replicas with the state machine of a workload specification, and with snapshots."""
+def state_machine_members(
+    workload_spec: WorkloadSpec, clients: ClientSessions | None = None, lifetime_ms: int = FOREVER_MS
+) -> MakeMember:
+    """A function that makes whole replicas with the state machine of a workload specification, and with snapshots.
+
+    Args:
+        workload_spec: The state machine.
+        clients: The sessions of the clients of one run.
+        lifetime_ms: The time after which an unused session expires, in ms.
+    """
+    clients = ClientSessions() if clients is None else clients
 
     def machine_member(node_id: int, voters: VoterSet, config: QuorumConfig, rng: Random) -> Member:
         snapshots = draw_snapshots(rng)
         return StateMachineMember(
-            node_id, workload_spec=workload_spec, voters=voters, config=config, snapshots=snapshots, **_draw(rng)
+            node_id,
+            workload_spec=workload_spec,
+            clients=clients,
+            lifetime_ms=lifetime_ms,
+            voters=voters,
+            config=config,
+            snapshots=snapshots,
+            **_draw(rng),
         )
 
     return machine_member

@@ -1,7 +1,8 @@
-"""A small application with snapshots: every value is written to one of a few registers (Kafka: the counter of
-`ReplicatedCounter`, which its simulation hosts).
+"""The logs of simulated nodes: a raw log with reads, and a log with a state and snapshots.
 
-The state of a node is the last value of each register, whether the node has read the log or loaded a snapshot.
+`RegisterLog` writes every value to one of a few registers (Kafka: the counter of `ReplicatedCounter`, which its
+simulation hosts). The state of a node is the last value of each register, whether the node has read the log or loaded
+a snapshot.
 """
 
 from __future__ import annotations
@@ -10,18 +11,55 @@ from collections.abc import Callable, Iterable, Iterator
 from random import Random
 
 from kraft.invariants.registers import Registers
-from kraft.replica.interface.application import RawLog
-from kraft.replica.interface.events import Committed, CommittedBatch
+from kraft.replica.hosts.state_machine_host import ReadReady
+from kraft.replica.interface.application import Action, Confirm, RawLog
+from kraft.replica.interface.events import Call, CancelCall, Committed, CommittedBatch, Returned
 from kraft.replica.interface.options import ReplicaOptions
 from metadata_log.serde import Message
-from metadata_log.types import OffsetAndEpoch
+from metadata_log.types import NEVER_MS, OffsetAndEpoch
 
 
-class RegisterLog(RawLog):
-    """A raw log with registers as its state, and snapshots of the registers."""
+class ReadableLog(RawLog):
+    """A raw log that a leader lets its host read, once a majority has confirmed the leader."""
 
     def __init__(self) -> None:
         super().__init__(reads_batches=True)
+        self.applied_offset = 0
+        """The host has every committed batch below this offset."""
+        self._asked: list[int] = []
+        self._returned: list[Returned] = []
+
+    def on_call(self, call: Call | CancelCall, now_ms: int) -> None:
+        """The host reads; no host cancels a read."""
+        assert isinstance(call, Call), call
+        self._asked.append(call.call_id)
+
+    def on_confirmed(self, token: int, *, is_leader: bool) -> None:
+        """Return from the read, unless the leadership is lost."""
+        if is_leader:
+            self._returned.append(Returned(token, ReadReady()))
+
+    def on_committed(self, batch: CommittedBatch) -> tuple[Committed, ...]:
+        """Hand the batch to the host."""
+        self.applied_offset = batch.next_offset
+        return super().on_committed(batch)
+
+    def deadline_ms(self) -> int:
+        """At once, if there is a read to confirm or to return from."""
+        return 0 if self._asked or self._returned else NEVER_MS
+
+    def on_tick(self, now_ms: int) -> tuple[Action, ...]:
+        """Return from reads, and have other reads confirmed."""
+        returned, self._returned = self._returned, []
+        asked, self._asked = self._asked, []
+        return (*returned, *map(Confirm, asked))
+
+
+class RegisterLog(ReadableLog):
+    """A log with registers as its state, and snapshots of the registers."""
+
+    def __init__(self) -> None:
+        super().__init__()
         self.registers = Registers()
 
     def check_snapshot(self, values: Iterable[bytes]) -> None:
@@ -29,6 +67,7 @@ class RegisterLog(RawLog):
 
     def on_snapshot(self, values: Iterable[bytes], end: OffsetAndEpoch) -> None:
         """Replace the registers by those of the snapshot."""
+        self.applied_offset = end.offset
         self.registers = Registers()
         self.registers.apply(values)
 
@@ -41,6 +80,13 @@ class RegisterLog(RawLog):
         """The registers as they are now."""
         values = self.registers.values()
         return lambda: iter(values)
+
+
+def host_readable_log(
+    options: ReplicaOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random
+) -> ReadableLog:
+    """The factory of a raw log with reads."""
+    return ReadableLog()
 
 
 def host_registers(

@@ -22,6 +22,7 @@ from kraft.quorum.values import ElectionState, Endpoints, QuorumConfig, ReplicaK
 from kraft.quorum.voters import QuorumChange, VoterSet
 from kraft.replica.hosts.broker_host import BrokerHost
 from kraft.replica.hosts.controller_host import ControllerHost
+from kraft.replica.hosts.state_machine_host import ReadCall
 from kraft.replica.interface import events as replica_events
 from kraft.replica.interface.application import ApplicationFactory
 from kraft.replica.interface.options import UNITS_PER_TURN, ReplicaOptions, SnapshotOptions
@@ -32,7 +33,7 @@ from kraft.sim.nodes.effects import PlannedFailure, granting_answer, report_of
 from kraft.sim.nodes.frames import Frame, epoch_of_leader, is_granted, kind_of, requested_vote
 from kraft.sim.nodes.log_batches import batches_from, quorum_changes_in, values_in
 from kraft.sim.nodes.node_disk import DIRECTORY, Formatting, NodeDisk
-from kraft.sim.nodes.registers import RegisterLog
+from kraft.sim.nodes.registers import ReadableLog, RegisterLog
 from kraft.sim.nodes.stale_requests import StaleRequests
 from kraft.sim.nodes.work import Work
 from kraft.sim.world.disk_damage import Damage
@@ -47,6 +48,7 @@ from kraft.sim.world.member_interface import (
     Flush,
     Outcome,
     Output,
+    ReadAnswered,
     SimulatedRequest,
     SteppedMember,
 )
@@ -54,6 +56,8 @@ from metadata_log.errors import EncodeError
 from metadata_log.log.clean_shutdown import UNCLEAN, take_clean_shutdown, write_clean_shutdown
 from metadata_log.log.log import FlushHandle
 from metadata_log.memory_disk import MemoryFile
+from metadata_log.records.frame import decode_record
+from metadata_log.records.metadata import ConfigRecord
 from metadata_log.serde import Message, encode
 from metadata_log.types import OffsetAndEpoch, Uuid
 from transport.protocol.apis import APIS, ApiKey
@@ -308,6 +312,21 @@ class ReplicaMember(SteppedMember):
         )
         return self.step(request, now_ms)
 
+    def is_record_of(self, record: bytes, submission: bytes) -> bool:
+        """Whether a committed record is that of a submission: to a controller, the record of an altered configuration
+        of that name.
+        """
+        if ApiKey.INCREMENTAL_ALTER_CONFIGS not in self.replica.application.apis:
+            return super().is_record_of(record, submission)
+        message = decode_record(record).record
+        return isinstance(message, ConfigRecord) and message.resource_name == submission.decode()
+
+    def read_index(self, read_id: int, now_ms: int) -> list[Output]:
+        """Read the log of a leader; a controller or a broker has no such reads."""
+        if not isinstance(self.replica.application, ReadableLog):
+            return []
+        return self.step(replica_events.Call(read_id, ReadCall()), now_ms)
+
     def administer(self, request_id: int, message: Message, now_ms: int) -> list[Output]:
         """Receive a client's request to the controller; one `Administered` follows unless the node crashes."""
         key = type(message).__schema__.api_key
@@ -348,6 +367,10 @@ class ReplicaMember(SteppedMember):
                     translated.append(Applied(batch.base_offset, batch.next_offset, batch.values))
                 case replica_events.SubmitDone():
                     translated.append(Done(output.submit_id, _outcome(output), output.base_offset))
+                case replica_events.Returned():
+                    application = self.replica.application
+                    if isinstance(application, ReadableLog):
+                        translated.append(ReadAnswered(output.call_id, application.applied_offset))
                 case replica_events.Drop(request_id=request_id) if request_id >= STRANGERS:
                     del self._received[request_id]
                 case replica_events.Drop():

@@ -13,11 +13,20 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.msgpack import decode, encode
 
-from kraft.replica.hosts.state_machine_calls import OpenCall, SubmitCall
+from kraft.replica.hosts.state_machine_calls import MaybeApplied, OpenCall, SubmitCall
 from kraft.replica.hosts.state_machine_host import ReadCall, ReadReady, StateMachineHost, host_state_machine
-from kraft.replica.hosts.state_machine_log import Opened, Refusal, Result, Superseded
+from kraft.replica.hosts.state_machine_log import (
+    Command,
+    Expired,
+    Opened,
+    Refusal,
+    Result,
+    Superseded,
+    decode_entry,
+)
 from kraft.replica.interface import events as replica_events
 from kraft.replica.interface.events import Call, Returned
+from kraft.sim.nodes.client_sessions import FOREVER_MS, ClientSessions
 from kraft.sim.nodes.replica_member import ReplicaMember
 from kraft.sim.nodes.workload_spec import READ, READS, REFUSED, WorkloadSpec
 from kraft.sim.world.member_interface import Done, Outcome, Output
@@ -25,8 +34,8 @@ from kraft.state_machine import Codec, Position, StateMachine
 
 KEYS: Final = 3
 SEPARATOR: Final = " | "
-FOREVER_MS: Final = 2**62
-"""The lifetime of sessions; the clocks of a run may jump by hours."""
+RESUMED: Final = 3
+"""Before one of so many commands a client asks a node for its session anew, as after a restart of the client."""
 
 
 class Count(Struct, frozen=True):
@@ -109,19 +118,43 @@ class Line(Struct, frozen=True):
 class StateMachineMember(ReplicaMember):
     """A `ReplicaMember` that hosts the machine of a workload specification. An answer may come many steps later."""
 
-    def __init__(self, node_id: int, *, workload_spec: WorkloadSpec, **given: Any) -> None:
+    def __init__(
+        self,
+        node_id: int,
+        *,
+        workload_spec: WorkloadSpec,
+        clients: ClientSessions,
+        lifetime_ms: int = FOREVER_MS,
+        **given: Any,
+    ) -> None:
+        """`clients` are those of all nodes of the run; a session that is not used for `lifetime_ms` expires."""
         super().__init__(
-            node_id, application=host_state_machine(workload_spec.make, session_ttl_ms=FOREVER_MS), **given
+            node_id, application=host_state_machine(workload_spec.make, session_ttl_ms=lifetime_ms), **given
         )
         self._workload_spec = workload_spec
+        self._clients = clients
         self._codec = Codec(workload_spec.make())
         self._lines: dict[int, Line] = {}
         """The pending calls since the last start, by id."""
+        self._own: dict[int, tuple[int, int]] = {}
+        """The session and the number of the pending commands in the node's own session, by the id of the call."""
 
     def start(self, rng: Random, now_ms: int) -> list[Output]:
         """Start the node with the content of its disk."""
-        self._lines = {}
+        self._lines, self._own = {}, {}
         return super().start(rng, now_ms)
+
+    def step(self, event: replica_events.Input, now_ms: int) -> list[Output]:
+        """Hand an event to the replica. A command that the step ends has had its number before."""
+        for call_id, pending in self.host._calls._pending.items():
+            if pending.is_own:
+                self._own[call_id] = pending.session, pending.sequence
+        return super().step(event, now_ms)
+
+    def is_record_of(self, record: bytes, submission: bytes) -> bool:
+        """Whether a committed record is the command of a session with that number."""
+        entry = decode_entry(record)
+        return isinstance(entry, Command) and _identity(entry.session, entry.sequence, entry.command) == submission
 
     @property
     def host(self) -> StateMachineHost:
@@ -135,9 +168,12 @@ class StateMachineMember(ReplicaMember):
         line = Line.parse(value.decode())
         if line.is_read:
             return self._call(submit_id, line, ReadCall(), now_ms)
-        if line.client is not None:
+        if line.client is None:
+            return self._call(submit_id, line, SubmitCall(self._command(line)), now_ms)
+        session = self._clients.id_of(line.client)
+        if session is None or line.number % RESUMED == 0:
             return self._call(submit_id, line, OpenCall(line.client), now_ms)
-        return self._call(submit_id, line, SubmitCall(self._command(line)), now_ms)
+        return self._call(submit_id, line, SubmitCall(self._command(line), session, line.number), now_ms)
 
     def _command(self, line: Line) -> bytes:
         return self._codec.encode(self._workload_spec.command(line.ask))
@@ -156,21 +192,38 @@ class StateMachineMember(ReplicaMember):
 
     def _returned(self, returned: Returned, now_ms: int) -> list[Output]:
         line = self._lines.pop(returned.call_id)
-        submit_id = returned.call_id // 2
+        submit_id, own = returned.call_id // 2, self._own.pop(returned.call_id, None)
         match returned.outcome:
             case ReadReady():
                 seen = self._workload_spec.look(self.host.machine, line.ask)
                 return [Done(submit_id, Outcome.UNKNOWN, answer=(seen,))]
+            case Opened(session=session) if not self._clients.opened(line.client or "", session):
+                return [Done(submit_id, Outcome.UNKNOWN)]
             case Opened(session=session):
                 command = SubmitCall(self._command(line), session, line.number)
                 return self._call(submit_id, line, command, now_ms)
             case Result(result=result):
-                return [self._done(submit_id, line, self._codec.result(result))]
+                return [self._done(submit_id, line, own, self._codec.result(result))]
             case Refusal(why=why):
-                return [self._done(submit_id, line, (REFUSED, why))]
-            case Superseded():
+                return [self._done(submit_id, line, own, (REFUSED, why))]
+            case Expired() if line.client is not None:
+                self._clients.expired(line.client)
+                return [Done(submit_id, Outcome.UNKNOWN)]
+            case MaybeApplied():
+                return [Done(submit_id, Outcome.UNKNOWN)]
+            case Superseded() if line.client is not None:
                 return [Done(submit_id, Outcome.UNKNOWN)]
         raise AssertionError(f"{line} comes to {returned.outcome}")
 
-    def _done(self, submit_id: int, line: Line, answer: Any) -> Done:
-        return Done(submit_id, Outcome.COMMITTED, answer=(answer,), record=self._command(line))
+    def _done(self, submit_id: int, line: Line, own: tuple[int, int] | None, answer: Any) -> Done:
+        session, number = own or (None, 0)
+        if line.client is not None:
+            session, number = self._clients.id_of(line.client), line.number
+        assert session is not None, f"{line} has a result and no session"
+        record = _identity(session, number, self._command(line))
+        return Done(submit_id, Outcome.COMMITTED, answer=(answer,), record=record)
+
+
+def _identity(session: int, number: int, command: bytes) -> bytes:
+    """What no two commands of a run have in common."""
+    return encode((session, number, command))

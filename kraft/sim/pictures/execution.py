@@ -29,6 +29,7 @@ from kraft.sim.world.actions import (
     Intrude,
     LimitDisk,
     Note,
+    Read,
     Resign,
     Return,
     RoundTrip,
@@ -234,6 +235,8 @@ def _told(action: Action) -> str:
             return "looks at its clock"
         case Submit():
             return f"is handed {action.value}"
+        case Read():
+            return "is read"
         case Administer():
             return f"is asked to {APIS[action.api_key].name}"
         case Intrude():

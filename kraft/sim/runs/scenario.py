@@ -11,8 +11,9 @@ from msgspec import Struct
 from kraft.quorum.values import QuorumConfig
 from kraft.quorum.voters import VoterSet
 from kraft.sim.faults.profiles import BROAD, Profile
+from kraft.sim.nodes.client_sessions import draw_lifetime_ms
 from kraft.sim.nodes.cluster import CLUSTER, CLUSTERS, DYNAMIC_CLUSTER, Cluster, dynamic_members
-from kraft.sim.nodes.dynamic import DYNAMIC, DynamicQuorum, VoterWatch
+from kraft.sim.nodes.dynamic import DYNAMIC, DynamicQuorum
 from kraft.sim.nodes.member_kinds import (
     LOADED,
     MACHINES,
@@ -28,6 +29,7 @@ from kraft.sim.nodes.workload_spec import WorkloadSpec
 from kraft.sim.workloads.client_history import ClientHistory
 from kraft.sim.workloads.load_watch import LoadWatch
 from kraft.sim.workloads.partition_watch import PartitionWatch
+from kraft.sim.workloads.voter_watch import VoterWatch
 from kraft.sim.world.check_quorum import CheckQuorum
 from kraft.sim.world.disk_losses import DiskLosses
 from kraft.sim.world.trace import Trace
@@ -138,8 +140,11 @@ class Scenario(Struct, frozen=True, kw_only=True):
         voters = VoterSet.parse(",".join(f"{one}@n{one}:9000" for one in voter_ids))
         if self.members in CLUSTERS:
             return self._make_cluster(trace, check_quorum, voters)
-        if workload_spec is not None:
-            make_member = state_machine_members(workload_spec)
+        history = None
+        if self.members == MACHINES:
+            workload_spec = workload_spec or COUNTS
+            history = ClientHistory(workload_spec)
+            make_member = state_machine_members(workload_spec, history.clients, draw_lifetime_ms(self.seed))
         make_member = make_member or MEMBERS[self.members]
         if self.has_snapshots and self.members in WITH_SNAPSHOTS:
             make_member = members_with_snapshots(self.members, Random(f"{self.seed}/snapshots"))
@@ -147,7 +152,6 @@ class Scenario(Struct, frozen=True, kw_only=True):
         members = {one: make_member(one, voters, self.config, rng) for one in voter_ids}
         if self.members == LOADED:
             return World(members, voters, trace=trace, check_quorum=check_quorum, watch=LoadWatch())
-        history = ClientHistory(workload_spec or COUNTS) if self.members == MACHINES else None
         return World(members, voters, trace=trace, check_quorum=check_quorum, watch=history)
 
     def _make_cluster(self, trace: Trace, check_quorum: CheckQuorum, voters: VoterSet) -> World:

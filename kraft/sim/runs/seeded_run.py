@@ -14,6 +14,7 @@ from kraft.sim.faults.profiles import BROAD, Profile
 from kraft.sim.nodes.member_kinds import MACHINES, MakeMember, replica_member
 from kraft.sim.nodes.workload_spec import WorkloadSpec
 from kraft.sim.runs.documented import documented
+from kraft.sim.runs.reads import begin_reads
 from kraft.sim.runs.scenario import Scenario, kind_of
 from kraft.sim.runs.simulator import Simulator
 from kraft.sim.world.actions import Action
@@ -107,6 +108,7 @@ def run(
 
 def whole_run(simulator: Simulator, chaos_ms: int, calm_ms: int, *, again: str) -> Result:
     """Run the phase with faults, then the calm. A failure gets the end of the trace and the call `again` as notes."""
+    begin_reads(simulator)
     try:
         simulator.chaos(chaos_ms)
         if simulator.scenario.is_forged:

@@ -5,6 +5,7 @@ The check of the history runs at the end. During the run, nodes that have applie
 
 from __future__ import annotations
 
+from collections import deque
 from random import Random
 from typing import Any, Final
 
@@ -12,9 +13,12 @@ from msgspec import DecodeError, Struct, msgpack
 
 from kraft.invariants.violation import InvariantViolated
 from kraft.replica.hosts.state_machine_log import encode
+from kraft.sim.nodes.client_sessions import ClientSessions
+from kraft.sim.nodes.log_batches import timestamp_of
 from kraft.sim.nodes.state_machine_member import Line, StateMachineMember
 from kraft.sim.nodes.workload_spec import WorkloadSpec
 from kraft.sim.workloads.linearizability import Operation, Verdict, check
+from kraft.sim.workloads.session_model import SessionModel
 from kraft.sim.world.member_interface import Done, Member, Output
 from kraft.sim.world.simulated_quorum import SimulatedQuorum
 from metadata_log.serde import Message
@@ -24,7 +28,17 @@ CLIENTS: Final = 3
 NUMBERED: Final = 0.65
 """The share of the commands from these clients."""
 GOES_ON: Final = 0.4
-"""The probability that such a client sends a new request."""
+"""The probability that such a client sends a new request, without a wait for the responses to the former ones."""
+OUTSTANDING: Final = 4
+"""The number of requests that such a client repeats, the last ones, perhaps from a session that has expired."""
+LEADER_READS: Final = (0.0, 0.3, 0.6)
+"""The share of reads from the nodes that regard themselves as leaders; one of these is drawn for each run."""
+BURSTS: Final = (0.0, 0.05, 0.2)
+"""The probability that several requests go to one node at once; one of these is drawn for each run."""
+BURST: Final = 5
+"""The largest number of further requests at once."""
+READ_DRAWS: Final = 50
+"""The number of draws for a read; a machine may have none."""
 
 
 class Asked(Struct):
@@ -54,6 +68,9 @@ class ClientHistory:
         self._workload_spec = workload_spec
         self._asked: dict[object, Asked] = {}
         self._of_submission: dict[int, object] = {}
+        self.clients = ClientSessions()
+        """The sessions of the clients with sequence numbers."""
+        self.model = SessionModel()
         self._states: dict[int, tuple[bytes, bytes]] = {}
         """The sessions and the state of the machine, by applied offset."""
         self._applied: dict[int, int] = {}
@@ -71,11 +88,11 @@ class ClientHistory:
 
     def started(self, member: Member, world: SimulatedQuorum) -> None:
         """A node has started."""
-        self._compare(member)
+        self._compare(member, world)
 
     def stepped(self, member: Member, outputs: list[Output], world: SimulatedQuorum) -> None:
         """A node has completed a step: it may have applied batches or answered clients."""
-        self._compare(member)
+        self._compare(member, world)
         for output in outputs:
             if isinstance(output, Done):
                 asked = self._asked[self._of_submission[output.submit_id]]
@@ -102,13 +119,16 @@ class ClientHistory:
                 f" {asked.committed_end} was committed before it was asked"
             )
 
-    def _compare(self, member: Member) -> None:
-        """Nodes at the same applied offset have equal states, including sessions (StateMachineConsistency)."""
+    def _compare(self, member: Member, world: SimulatedQuorum) -> None:
+        """Nodes at the same applied offset have equal states, including sessions (StateMachineConsistency), and the
+        sessions are those of the log.
+        """
         assert isinstance(member, StateMachineMember), member
         host = member.host
         if self._applied.get(member.node_id) == host.applied_offset:
             return
         self._applied[member.node_id] = host.applied_offset
+        self._check_sessions(member, world)
         sessions, machine = encode((host.sessions.now_ms, host.sessions.states())), host.machine.snapshot()
         known = self._states.setdefault(host.applied_offset, (sessions, machine))
         for what, one, other in (("machine", machine, known[1]), ("sessions", sessions, known[0])):
@@ -117,6 +137,20 @@ class ClientHistory:
                     f"at offset {host.applied_offset} the {what} of node {member.node_id} is {_shown(one)},"
                     f" and that of another node was {_shown(other)}"
                 )
+
+    def _check_sessions(self, member: StateMachineMember, world: SimulatedQuorum) -> None:
+        host, model, commits = member.host, self.model, world.invariants.commits
+        while model.places < len(commits.batches):
+            batch = commits.batches[model.places]
+            if batch.next_offset > host.applied_offset:
+                break
+            if commits.values[model.places]:
+                model.take(batch.base_offset, batch.next_offset, timestamp_of(batch), commits.values[model.places])
+            model.places += 1
+        if model.end_offset <= host.applied_offset:
+            problem = model.problem_of(host.sessions.states())
+            if problem is not None:
+                raise InvariantViolated(f"node {member.node_id} at offset {host.applied_offset}: {problem}")
 
     def unsettled(self, world: SimulatedQuorum) -> str:
         """There is no requirement beyond those for every quorum."""
@@ -152,8 +186,8 @@ def _shown(state: bytes) -> str:
 
 
 class ClientWorkload:
-    """Draws the requests of clients and their target, any node. A client with sequence numbers repeats each request
-    several times.
+    """Draws the requests of clients and their target, any node. A client with sequence numbers has several requests
+    outstanding, and repeats each of them. Once its session has expired, the client begins another one.
     """
 
     def __init__(self, rng: Random, workload_spec: WorkloadSpec, means_ms: tuple[int, ...] = (20, 100, 300)) -> None:
@@ -161,30 +195,61 @@ class ClientWorkload:
         self._workload_spec = workload_spec
         self._mean_ms = rng.choice(means_ms)
         self.next_id = 1
-        self._under_way: dict[str, Line] = {}
-        """The present request of each client with sequence numbers."""
+        self._recent: dict[str, deque[Line]] = {}
+        """The last requests of each client with sequence numbers."""
+        self._leader_reads = rng.choice(LEADER_READS)
+        self._bursts = rng.choice(BURSTS)
+        self._burst = 0
+        """The number of further requests of the present burst."""
+        self._burst_node = 0
+        self._leaders: list[int] = []
+        self._clients = ClientSessions()
 
     def candidates(self, world: SimulatedQuorum) -> list[int]:
         """The possible targets of a client: all running nodes."""
-        return world.running_voters()
+        assert isinstance(world.watch, ClientHistory), world.watch
+        self._clients, self._leaders = world.watch.clients, world.leaders()
+        running = world.running_voters()
+        if not running:
+            self._burst = 0
+        return running
 
     def pause_ms(self) -> int:
         """The time until the next request, in ms."""
-        return 1 + int(self._rng.expovariate(1 / self._mean_ms))
+        return 0 if self._burst else 1 + int(self._rng.expovariate(1 / self._mean_ms))
 
     def next_submission(self, candidates: list[int]) -> tuple[int, int, str]:
         """The id of a new submission, its target node, and its line."""
         rng = self._rng
         submit_id = self.next_id
         self.next_id += 1
+        if self._burst:
+            self._burst -= 1
+            node_id = self._burst_node if self._burst_node in candidates else rng.choice(candidates)
+            return submit_id, node_id, self._workload_spec.draw(rng)
+        if self._leaders and rng.random() < self._leader_reads:
+            return submit_id, rng.choice(self._leaders), self._read()
         line = Line(self._workload_spec.draw(rng))
         if not line.is_read and rng.random() < NUMBERED:
             line = self._numbered(line.ask, f"client-{rng.randint(1, CLIENTS)}")
-        return submit_id, rng.choice(candidates), str(line)
+        node_id = rng.choice(candidates)
+        if rng.random() < self._bursts:
+            self._burst, self._burst_node = rng.randint(1, BURST), node_id
+        return submit_id, node_id, str(line)
+
+    def _read(self) -> str:
+        """A read, or any request of a machine without reads."""
+        drawn = (self._workload_spec.draw(self._rng) for _ in range(READ_DRAWS))
+        return next((line for line in drawn if Line(line).is_read), self._workload_spec.draw(self._rng))
 
     def _numbered(self, ask: str, client: str) -> Line:
-        """The repeated request of a client, or the new one if the client continues."""
-        last = self._under_way.get(client)
-        if last is None or self._rng.random() < GOES_ON:
-            last = self._under_way[client] = Line(ask, client, 1 if last is None else last.number + 1)
-        return last
+        """A repeated request of a client, or a new one if the client continues."""
+        recent = self._recent.setdefault(client, deque(maxlen=OUTSTANDING))
+        last = recent[-1] if recent else None
+        if last is not None and self._rng.random() >= GOES_ON:
+            return self._rng.choice(recent)
+        if last is None or self._clients.has_expired(last.client or ""):
+            # Another session has another name, and its commands are numbered from one.
+            last = Line("", f"{client}.{self.next_id}")
+        recent.append(Line(ask, last.client, last.number + 1))
+        return recent[-1]

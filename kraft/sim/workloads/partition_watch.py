@@ -7,9 +7,9 @@ from functools import partial
 
 from kraft.broker import LifecycleState
 from kraft.invariants.partitions import PartitionLedger
-from kraft.sim.nodes.dynamic import VoterWatch
 from kraft.sim.nodes.replica_member import ReplicaMember
 from kraft.sim.workloads.admin_workload import is_unclean_election
+from kraft.sim.workloads.voter_watch import VoterWatch
 from kraft.sim.world.member_interface import Member, Output
 from kraft.sim.world.simulated_quorum import SimulatedQuorum
 from metadata_log.image import Broker, MetadataImage, Partition

@@ -106,6 +106,12 @@ class Submit(Happening, frozen=True, tag="submit"):
     value: str
 
 
+class Read(Happening, frozen=True, tag="read"):
+    """A client reads from a node."""
+
+    read_id: int
+
+
 class Administer(Happening, frozen=True, tag="administer"):
     """A client sends a request to a controller; the body is in wire format."""
 
@@ -216,6 +222,7 @@ Action = (
     | Flushed
     | Tick
     | Submit
+    | Read
     | Administer
     | Intrude
     | Forge

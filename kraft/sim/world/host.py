@@ -9,6 +9,7 @@ from msgspec import Struct
 from kraft.invariants.observation import View
 from kraft.sim.world.driver import Exchange
 from kraft.sim.world.member_interface import Member, Output
+from metadata_log.serde import Message
 
 START_MS: Final = 1_700_000_000_000
 """The time of a correct clock at the beginning of a run."""
@@ -45,6 +46,8 @@ class Host(Struct):
     is_disk_limited: bool = False
     submitted: dict[int, int] = {}
     """The times of the pending submissions since the last start, by id, in virtual time."""
+    administered: dict[int, Message] = {}
+    """The requests of clients without an answer since the last start, by id."""
     flushes: int = 0
     flushing: dict[int, int] = {}
     """The tickets of the pending fsyncs, by number."""

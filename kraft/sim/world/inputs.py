@@ -18,6 +18,7 @@ from kraft.sim.world.actions import (
     Flushed,
     Forge,
     Intrude,
+    Read,
     Resign,
     Return,
     ShutDown,
@@ -155,6 +156,15 @@ def submit(quorum: SimulatedQuorum, action: Submit) -> Input | None:
     return Input(host, "submit", host.member.submit, (action.submit_id, value))
 
 
+def read(quorum: SimulatedQuorum, action: Read) -> Input | None:
+    """A read of a client."""
+    host = quorum.hosts[action.node]
+    if not host.is_running or host.held is not None:
+        return None
+    quorum.reads.begun(action.read_id, quorum.invariants)
+    return Input(host, "read", host.member.read_index, (action.read_id,))
+
+
 def administer(quorum: SimulatedQuorum, action: Administer) -> Input | None:
     """A request of a client to a controller."""
     host = quorum.hosts[action.node]
@@ -163,6 +173,7 @@ def administer(quorum: SimulatedQuorum, action: Administer) -> Input | None:
     request = decode(APIS[action.api_key].request, action.version, action.body)
     if quorum.watch is not None:
         quorum.watch.administering(request)
+    host.administered[action.request_id] = request
     return Input(host, f"admin {type(request).__name__}", host.member.administer, (action.request_id, request))
 
 

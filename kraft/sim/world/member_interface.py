@@ -68,7 +68,7 @@ class Done(Struct, frozen=True):
     answer: tuple[Any] | None = None
     """The answer of a state machine, if there is one."""
     record: bytes | None = None
-    """The record that must be committed now; None for the submitted record."""
+    """What `Member.is_record_of` recognises the record by that must be committed now; None for the submitted value."""
 
 
 class Changed(Struct, frozen=True):
@@ -84,6 +84,13 @@ class PeerFaultReported(Struct, frozen=True):
     what: str
 
 
+class ReadAnswered(Struct, frozen=True):
+    """A read has ended: its result contains everything that is committed below `offset`."""
+
+    read_id: int
+    offset: int
+
+
 class Administered(Struct, frozen=True):
     """The answer to `Member.administer` with this id."""
 
@@ -91,7 +98,7 @@ class Administered(Struct, frozen=True):
     response: object
 
 
-Output = SimulatedRequest | Answer | Flush | Done | Applied | Changed | Administered | PeerFaultReported
+Output = SimulatedRequest | Answer | Flush | Done | Applied | Changed | ReadAnswered | Administered | PeerFaultReported
 
 
 CLUSTER_ID: Final = "AAAAAAAAAAAAAAAAAAAkrA"
@@ -166,6 +173,12 @@ class Member(ObservedMember, Protocol):
     def submit(self, submit_id: int, value: bytes, now_ms: int) -> list[Output]:
         """Submit a record; one `Done` follows unless the node crashes."""
 
+    def is_record_of(self, record: bytes, submission: bytes) -> bool:
+        """Whether a committed record is that of a submission: of a value, or of `Done.record`."""
+
+    def read_index(self, read_id: int, now_ms: int) -> list[Output]:
+        """Read; one `ReadAnswered` follows if a majority confirms that the node leads."""
+
     def administer(self, request_id: int, message: Message, now_ms: int) -> list[Output]:
         """Receive a client's request to the controller; one `Administered` follows unless the node crashes."""
 
@@ -223,6 +236,10 @@ class SteppedMember(ABC):
     def view(self) -> View:
         """The state of the running node."""
         return view_of(self.core)
+
+    def is_record_of(self, record: bytes, submission: bytes) -> bool:
+        """Whether a committed record is that of a submission: in a raw log, the submitted value is the record."""
+        return record == submission
 
     def election(self) -> ElectionState | None:
         """The content of quorum-state on disk."""

@@ -31,6 +31,7 @@ def end_life(quorum: SimulatedQuorum, host: Host, seed: int) -> None:
     host.flushing.clear()
     host.waiting.clear()
     host.submitted.clear()
+    host.administered.clear()
     abandoned, host.asked = host.asked, {}
     for exchange, _ in abandoned.values():
         quorum.driver.on_abandoned(exchange)

@@ -11,6 +11,7 @@ from kraft.sim.world.disk_losses import DiskLosses
 from kraft.sim.world.driver import Driver, Exchange
 from kraft.sim.world.host import START_MS, Host
 from kraft.sim.world.member_interface import Member, Output
+from kraft.sim.world.read_watch import ReadWatch
 from kraft.sim.world.signs_of_life import SignsOfLife
 from kraft.sim.world.trace import Trace
 from metadata_log.errors import MetadataLogError
@@ -73,6 +74,7 @@ class SimulatedQuorum:
         self.disk_losses = DiskLosses(tuple(key.id for key in voters.keys if key.directory_id == Uuid.ZERO))
         self.check_quorum = check_quorum
         self.signs = SignsOfLife(check_quorum.fetch_timeout_ms)
+        self.reads = ReadWatch()
         self.trace = trace
         self.watch = watch
         self.driver = Driver()

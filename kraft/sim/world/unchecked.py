@@ -6,6 +6,9 @@ step of a node raises an exception, and that every node starts again with the co
 
 from __future__ import annotations
 
+import operator
+
+from kraft.invariants.commits import IsRecordOf
 from kraft.invariants.observation import Applied, ObservedMember, View
 from kraft.invariants.quorum import Invariants
 from kraft.quorum.voters import VoterSet
@@ -39,7 +42,9 @@ class Unchecked(Invariants):
     def applied(self, member: ObservedMember, applied: Applied) -> None:
         """Accept any applied batch."""
 
-    def acknowledged(self, node_id: int, value: bytes, base_offset: int | None) -> None:
+    def acknowledged(
+        self, node_id: int, value: bytes, offset: int | None, is_record_of: IsRecordOf = operator.eq
+    ) -> None:
         """Accept any acknowledgement."""
 
     def refused(self, values: list[bytes]) -> None:

@@ -32,6 +32,7 @@ from kraft.sim.world.actions import (
     LimitDisk,
     Move,
     Note,
+    Read,
     Resign,
     Return,
     RoundTrip,
@@ -57,8 +58,10 @@ from kraft.sim.world.member_interface import (
     Outcome,
     Output,
     PeerFaultReported,
+    ReadAnswered,
     SimulatedRequest,
 )
+from kraft.sim.world.read_watch import UncheckedReads
 from kraft.sim.world.signs_of_life import UncheckedSigns
 from kraft.sim.world.simulated_quorum import DAMAGE_SHOWS_MS, SimulatedQuorum
 from kraft.sim.world.unchecked import NoCheckQuorum, Unchecked
@@ -89,7 +92,7 @@ class World(SimulatedQuorum):
         """Check only that no node ends: forged messages may be indistinguishable from correct ones."""
         voters = self.invariants.voter_sets()[-1]
         self.invariants, self.check_quorum, self.watch = Unchecked(voters), NoCheckQuorum(0), None
-        self.is_attacked, self.signs = True, UncheckedSigns(0)
+        self.is_attacked, self.signs, self.reads = True, UncheckedSigns(0), UncheckedReads()
 
     def perform(self, action: Action) -> bool:
         """Perform an action.
@@ -266,7 +269,11 @@ class World(SimulatedQuorum):
                 self._done(node_id, output)
             case Applied():
                 self.invariants.applied(host.member, output)
+            case ReadAnswered(read_id=read_id, offset=offset):
+                assert host.view is not None, node_id
+                self.reads.answered(node_id, read_id, offset, host.view)
             case Administered(request_id=request_id):
+                del host.administered[request_id]
                 self.driver.on_administered(node_id, request_id)
 
     def _suspected(self, node_id: int, peer_id: int, what: str) -> None:
@@ -292,7 +299,9 @@ class World(SimulatedQuorum):
         del self.hosts[node_id].submitted[done.submit_id]
         if done.outcome is Outcome.COMMITTED:
             self.acknowledged += 1
-            self.invariants.acknowledged(node_id, value if done.record is None else done.record, done.base_offset)
+            submission = value if done.record is None else done.record
+            member = self.hosts[node_id].member
+            self.invariants.acknowledged(node_id, submission, done.base_offset, member.is_record_of)
         elif done.outcome is Outcome.REFUSED:
             self.refused.append(value)
 
@@ -327,6 +336,7 @@ _INPUTS: Final[dict[type[Happening], Callable[[SimulatedQuorum, Any], Input | No
     Flushed: inputs.flushed,
     Tick: inputs.tick,
     Submit: inputs.submit,
+    Read: inputs.read,
     Administer: inputs.administer,
     Intrude: inputs.intrude,
     Forge: inputs.forge,

@@ -22,6 +22,9 @@ SLOW = {
     "former-epochs-outlive-a-snapshot",
     "fetches-confirm-the-leader",
     "later-epoch-beats-a-snapshot",
+    "own-commands-acknowledged-early",
+    "reads-confirmed-by-former-voters",
+    "result-dropped-at-acknowledged",
 }
 """Runs with these take long, as no node makes progress in them, or take many seeds."""
 CLUSTERS = {Scope.CLUSTER, Scope.DYNAMIC_CLUSTER, Scope.LOADED}

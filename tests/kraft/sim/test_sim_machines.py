@@ -65,7 +65,7 @@ def nothing_is_waited_for(self: StateMachineReads, offset: int, call_ids: tuple[
 @pytest.mark.parametrize(
     ("owner", "name", "broken", "seed"),
     [
-        (reads, "advance", no_voter_is_asked, 25),
+        (reads, "advance", no_voter_is_asked, 54),
         (StateMachineReads, "learn", nothing_is_waited_for, 3),
     ],
 )

@@ -8,17 +8,25 @@ from kraft.invariants.observation import LogBatch, SnapshotContent
 from kraft.invariants.registers import Registers
 from kraft.invariants.snapshots import SnapshotLedger
 from kraft.invariants.violation import InvariantViolated
-from kraft.invariants.voters import VoterLedger, VotersInLog
+from kraft.invariants.voters import AnsweredChange, VoterLedger, VotersInLog
 from kraft.quorum.values import ReplicaKey
 from kraft.quorum.voters import QuorumChange, Voter, VoterSet
 from kraft.sim.faults.nemesis import CLASSIC_FAULTS
 from kraft.sim.nodes.addresses import endpoints_of
+from kraft.sim.runs.scenario import Scenario
 from kraft.sim.runs.seeded_run import Result
-from kraft.sim.runs.voter_change_run import run_dynamic
+from kraft.sim.runs.simulator import Simulator
+from kraft.sim.runs.voter_change_run import Reconfiguration, run_dynamic
 from kraft.sim.search.schedule import Schedule, decode_schedule, encode_schedule, replay
 from kraft.sim.search.seed_search import SeedSearch
+from kraft.sim.workloads.voter_watch import VoterWatch, change_of, is_success
 from kraft.sim.world.actions import Action, Move, Wipe
+from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch, Uuid
+from transport.protocol.errors import Error
+from transport.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
+from transport.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
+from transport.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 
 SLICE = 8
 
@@ -144,6 +152,74 @@ def test_the_voters_of_a_node_are_those_of_its_log() -> None:
     assert ledger.believed(3, [], ()) is None, "a node that joins knows nothing yet"
     assert ledger.believed(1, [], _voters(1, 2).keys) is None
     assert ledger.believed(1, [(0, _voters(1))], _voters(1, 2).keys)
+
+
+def _change(kind: str, node_id: int, port: int = 9000, *, is_committed: bool = True) -> AnsweredChange:
+    (voter,) = _voters(node_id).voters
+    endpoints = None if kind == "removal" else endpoints_of(node_id, port)
+    return AnsweredChange(kind, voter.key, endpoints=endpoints, is_committed=is_committed)
+
+
+@pytest.mark.parametrize(
+    ("change", "committed", "is_fine"),
+    [
+        (_change("addition", 3), 5, True),
+        (_change("addition", 3), 4, False),
+        (_change("addition", 3, is_committed=False), 4, True),
+        (_change("addition", 3, port=9001), 5, False),
+        (_change("addition", 4), 5, False),
+        (_change("removal", 1), 8, True),
+        (_change("removal", 1), 7, False),
+        (_change("update", 2, is_committed=False), 0, True),
+        (_change("update", 2, port=9001, is_committed=False), 8, False),
+        (AnsweredChange("upgrade"), 4, True),
+        (AnsweredChange("upgrade"), 0, False),
+    ],
+)
+def test_a_change_that_is_answered_with_success_is_in_the_log(
+    change: AnsweredChange, committed: int, is_fine: bool
+) -> None:
+    """The voters of an addition are at place 4 of the log, and those of a removal at place 7."""
+    static = VoterSet(tuple(Voter(ReplicaKey(one), endpoints_of(one)) for one in (1, 2)))
+    found: VotersInLog = [(0, _voters(1, 2)), (4, _voters(1, 2, 3)), (7, _voters(2, 3))]
+    problem = VoterLedger(static).not_made(1, found, committed, change)
+    assert (problem is None) == is_fine, problem
+
+
+def test_an_update_of_a_static_voter_need_not_be_in_the_log() -> None:
+    static = VoterSet(tuple(Voter(ReplicaKey(one), endpoints_of(one)) for one in (1, 2)))
+    change = _change("update", 2, port=9001, is_committed=False)
+    assert VoterLedger(static).not_made(1, [], 0, change) is None
+
+
+def test_the_watch_reads_what_a_request_asks_for() -> None:
+    directory = Uuid(bytes(15) + b"\x03")
+    added = change_of(AddRaftVoterRequest(voter_id=3, voter_directory_id=directory, ack_when_committed=False))
+    assert added is not None
+    assert (added.kind, added.key, added.is_committed) == ("addition", ReplicaKey(3, directory), False)
+    removed = change_of(RemoveRaftVoterRequest(voter_id=3, voter_directory_id=directory))
+    assert removed == AnsweredChange("removal", ReplicaKey(3, directory))
+    assert change_of(_features("metadata.version")) is None
+    assert change_of(_features("kraft.version")) == AnsweredChange("upgrade")
+    assert is_success(AddRaftVoterResponse())
+    assert not is_success(AddRaftVoterResponse(error_code=Error.REQUEST_TIMED_OUT))
+
+
+def _features(name: str) -> Message:
+    return UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey(feature=name, max_version_level=1, upgrade_type=1)])
+
+
+def test_runs_contain_changes_that_are_answered_with_success() -> None:
+    """Otherwise the watch of the answers sees nothing."""
+    confirmed = 0
+    for seed in range(SLICE):
+        scenario = Scenario.drawn("dynamic", 5, seed)
+        simulator = Simulator(scenario, work=Reconfiguration(scenario))
+        simulator.chaos(20_000)
+        watch = simulator.world.watch
+        assert isinstance(watch, VoterWatch)
+        confirmed += watch.confirmed
+    assert confirmed > 2 * SLICE
 
 
 def _committed(*values: bytes) -> tuple[list[LogBatch], list[tuple[bytes, ...]]]:

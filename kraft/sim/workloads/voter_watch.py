@@ -1,0 +1,117 @@
+"""Reads the answers to voter changes, and compares them with the log (KIP-853).
+
+An answer of success to AddRaftVoter or RemoveRaftVoter promises that the change is committed; with `ack_when_committed`
+false, and for UpdateRaftVoter, that the change is in the log of the leader that answers.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kraft.invariants.violation import InvariantViolated
+from kraft.invariants.voters import AnsweredChange
+from kraft.quorum.values import Endpoints, ListenerAddress, ReplicaKey, VersionRange
+from kraft.sim.nodes.frames import Frame
+from kraft.sim.world.member_interface import STRANGERS, Administered, Answer, Member, Output
+from kraft.sim.world.simulated_quorum import SimulatedQuorum
+from metadata_log.image.features import KRAFT_VERSION
+from metadata_log.serde import Message
+from transport.protocol.apis import ApiKey
+from transport.protocol.errors import Error
+from transport.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
+from transport.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+from transport.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
+from transport.protocol.messages.update_raft_voter import UpdateRaftVoterRequest, UpdateRaftVoterResponse
+
+_CHANGES: Final = (ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER, ApiKey.UPDATE_RAFT_VOTER)
+"""The requests of replicas that change the voters."""
+
+
+class VoterWatch:
+    """The `Watch` of a world with voter changes."""
+
+    def __init__(self) -> None:
+        self.confirmed = 0
+        """The number of answers of success so far."""
+
+    def submitting(self, submit_id: int, line: str, world: SimulatedQuorum) -> None:
+        """Nothing to do: the ledger of the world observes the outcome."""
+
+    def administering(self, request: Message) -> None:
+        """Nothing to do: the quorum may perform or refuse the request."""
+
+    def started(self, member: Member, world: SimulatedQuorum) -> None:
+        """Nothing to do: a node that starts answers no request."""
+
+    def stepped(self, member: Member, outputs: list[Output], world: SimulatedQuorum) -> None:
+        """A node has completed a step: each change that the node answers with success must be in its log."""
+        host = world.hosts[member.node_id]
+        for output in outputs:
+            if isinstance(output, Administered):
+                self._answered(member.node_id, host.administered[output.request_id], output.response, world)
+            elif isinstance(output, Answer) and output.request_id < STRANGERS:
+                message = output.message
+                if isinstance(message, Frame) and message.api_key in _CHANGES:
+                    asked = host.asked[output.request_id][0].message
+                    assert isinstance(asked, Frame), asked
+                    self._answered(member.node_id, asked.request(), message.response(), world)
+
+    def _answered(self, node_id: int, request: Message, response: object, world: SimulatedQuorum) -> None:
+        change = change_of(request) if is_success(response) else None
+        if change is None:
+            return
+        self.confirmed += 1
+        observed, ledger = world.invariants.observed(node_id), world.invariants.voters
+        wrong = ledger.not_made(node_id, observed.voters, observed.verified, change)
+        if wrong is not None:
+            raise InvariantViolated(wrong)
+
+    def concluded(self, world: SimulatedQuorum) -> None:
+        """Nothing to do: all checks happen during the run."""
+
+    def unsettled(self, world: SimulatedQuorum) -> str:
+        """At the end no change is pending, and all nodes have the same voter set (ReconfigurationNotStuck)."""
+        voters = {host.member.voters() for host in world.hosts.values() if host.is_running}
+        return "" if len(voters) == 1 else f"the nodes take for voters {sorted(voters)}"
+
+
+def is_success(response: object) -> bool:
+    """Whether this is the answer of success to a voter change."""
+    match response:
+        case AddRaftVoterResponse() | RemoveRaftVoterResponse() | UpdateRaftVoterResponse() | UpdateFeaturesResponse():
+            return response.error_code == Error.NONE
+        case _:
+            return False
+
+
+def change_of(request: Message) -> AnsweredChange | None:
+    """What an answer of success to a request promises; None if the request changes no voters."""
+    match request:
+        case AddRaftVoterRequest():
+            return AnsweredChange(
+                "addition",
+                ReplicaKey(request.voter_id, request.voter_directory_id),
+                endpoints=_endpoints(request),
+                is_committed=request.ack_when_committed,
+            )
+        case RemoveRaftVoterRequest():
+            return AnsweredChange("removal", ReplicaKey(request.voter_id, request.voter_directory_id))
+        case UpdateRaftVoterRequest():
+            feature = request.kraft_version_feature
+            return AnsweredChange(
+                "update",
+                ReplicaKey(request.voter_id, request.voter_directory_id),
+                endpoints=_endpoints(request),
+                kraft_versions=VersionRange(feature.min_supported_version, feature.max_supported_version),
+                is_committed=False,
+            )
+        case UpdateFeaturesRequest(validate_only=False) if any(
+            one.feature == KRAFT_VERSION and one.max_version_level > 0 for one in request.feature_updates
+        ):
+            return AnsweredChange("upgrade")
+        case _:
+            return None
+
+
+def _endpoints(request: AddRaftVoterRequest | UpdateRaftVoterRequest) -> Endpoints:
+    return Endpoints(tuple(ListenerAddress(one.name.upper(), one.host, one.port) for one in request.listeners))
