@@ -13,6 +13,7 @@ from kraft.sim.nodes.member_kinds import MACHINES, MakeMember, replica_member
 from kraft.sim.nodes.workload_spec import WorkloadSpec
 from kraft.sim.runs.scenario import Scenario, kind_of
 from kraft.sim.runs.simulator import Simulator
+from kraft.sim.workloads.client_history import ClientHistory
 from kraft.sim.world.actions import Action
 
 CHAOS_MS: Final = 8_000
@@ -43,6 +44,8 @@ class Result(Struct, frozen=True, kw_only=True):
     """The number of committed Voters records."""
     snapshots: int
     """The number of snapshot ids in the run."""
+    undecided: int
+    """The number of client histories that the check of linearizability did not decide."""
     trace: str
     """The kept lines of the trace: all of them with `keep_trace`, otherwise the last ones."""
 
@@ -58,6 +61,7 @@ def run(
     keep_trace: bool = False,
     recorded: list[Action] | None = None,
     faults: tuple[str, ...] = FAULTS,
+    allow_undecided: bool = False,
 ) -> Result:
     """Simulate one quorum (Kafka: `RaftEventSimulationTest`).
 
@@ -71,12 +75,15 @@ def run(
         keep_trace: Whether the result contains the whole trace.
         recorded: Receives all actions, up to a failure.
         faults: The names of the possible faults; the seed draws some of them.
+        allow_undecided: Whether the run passes if the check of linearizability exceeds its budget; the result counts
+            such a history.
 
     Returns:
         The counts and the digest of the run.
 
     Raises:
         InvariantViolated: An invariant does not hold. The notes contain the seed and the end of the trace.
+        HistoryUndecided: The check of linearizability exceeded its budget.
         NoProgress: The quorum made no progress in the calm phase.
     """
     kind = kind_of(make_member) if workload_spec is None else MACHINES
@@ -88,6 +95,9 @@ def run(
         recorded=recorded,
         faults=faults,
     )
+    watch = simulator.world.watch
+    if isinstance(watch, ClientHistory):
+        watch.allows_undecided = allow_undecided
     return whole_run(
         simulator,
         chaos_ms,
@@ -114,6 +124,7 @@ def whole_run(simulator: Simulator, chaos_ms: int, calm_ms: int, *, again: str) 
 def result_of(simulator: Simulator) -> Result:
     """The result of a run without a failure."""
     world = simulator.world
+    watch = world.watch
     return Result(
         seed=simulator.scenario.seed,
         nodes=simulator.scenario.nodes,
@@ -125,5 +136,6 @@ def result_of(simulator: Simulator) -> Result:
         acknowledged=world.acknowledged,
         voter_sets=len(world.invariants.voters.committed),
         snapshots=len(world.invariants.snapshots.ids),
+        undecided=watch.undecided if isinstance(watch, ClientHistory) else 0,
         trace=world.trace.text,
     )

@@ -42,6 +42,8 @@ class SeedSearch(Struct, frozen=True, kw_only=True):
     """The virtual time with faults, in ms; None for the default of the kind of run."""
     faults: tuple[str, ...] = FAULTS
     """The names of possible faults; each seed draws some of them."""
+    allow_undecided: bool = False
+    """Whether a run passes if the check of linearizability exceeds its budget."""
 
     def run(self, seed: int, recorded: list[Action] | None = None) -> Result | Schedule:
         """Simulate the run of a seed.
@@ -101,4 +103,5 @@ class SeedSearch(Struct, frozen=True, kw_only=True):
             chaos_ms=chaos_ms,
             recorded=recorded,
             faults=self.faults,
+            allow_undecided=self.allow_undecided,
         )
