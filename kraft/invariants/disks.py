@@ -90,7 +90,8 @@ class Ledger:
         for batch in batches:
             if batch.base_offset != end or batch.epoch < epoch:
                 raise InvariantViolated(
-                    f"the log of node {node_id} goes from {end}@{epoch} to {batch.base_offset}@{batch.epoch}"
+                    f"the log of node {node_id} goes from offset {end} of epoch {epoch} to offset {batch.base_offset}"
+                    f" of epoch {batch.epoch}"
                 )
             end, epoch = batch.next_offset, batch.epoch
             if self._written.setdefault((batch.epoch, batch.base_offset), batch.data) != batch.data:

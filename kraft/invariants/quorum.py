@@ -301,7 +301,10 @@ class Invariants:
             if view.state == "Leader" and before is not None:
                 self._check_written(observed, view, batches)
         if observed.end_offset != view.log_end_offset:
-            raise InvariantViolated(f"node {member.node_id} says {view}, but its log ends at {observed.end_offset}")
+            raise InvariantViolated(
+                f"node {member.node_id} says its log ends at {view.log_end_offset}, and the log ends at"
+                f" {observed.end_offset}"
+            )
 
     def _check_written(self, observed: ObservedNode, view: View, batches: list[LogBatch]) -> None:
         self._raise_if(written_in_another_epoch(observed, view, batches))
@@ -328,7 +331,9 @@ class Invariants:
         assert view is not None
         start_offset = view.log_start_offset
         if start_offset < observed.start_offset or start_offset > view.log_end_offset:
-            raise InvariantViolated(f"the log of node {node_id} began at {observed.start_offset}, and now {view}")
+            raise InvariantViolated(
+                f"the log of node {node_id} began at {observed.start_offset}, and now begins at {start_offset}: {view}"
+            )
         covered = self._covered(node_id, start_offset)
         is_whole = len(covered) <= len(observed.log) and observed.log[: len(covered)] == covered
         was_cut = observed.end_offset > start_offset == view.log_end_offset
@@ -370,10 +375,13 @@ class Invariants:
     def _check_snapshots(self, member: ObservedMember, view: View, before: View | None) -> None:
         """Check the snapshots after one was added or deleted."""
         is_moved = before is not None and view.log_start_offset != before.log_start_offset
-        self._raise_if(self.snapshots.listed(view.snapshots, view.log_start_offset, is_moved=is_moved))
+        self._raise_if(self.snapshots.listed(member.node_id, view.snapshots, view.log_start_offset, is_moved=is_moved))
         was_damaged = self.nodes.was_damaged(member.node_id)
         if view.snapshots != member.snapshots() and not was_damaged:
-            raise InvariantViolated(f"node {member.node_id} has {member.snapshots()} on its disk, not those of {view}")
+            raise InvariantViolated(
+                f"node {member.node_id} has the snapshots {list(member.snapshots())} on its disk, and names"
+                f" {list(view.snapshots)}"
+            )
         for snapshot in view.snapshots:
             if before is None or snapshot not in before.snapshots:
                 self._raise_if(self.snapshots.wrong_id(snapshot, self.commits.batches))
@@ -429,7 +437,7 @@ class Invariants:
         holders = [key.id for key in voters.keys if self.nodes.has_on_disk(key, place, batch)]
         if len(holders) < voters.majority:
             raise InvariantViolated(
-                f"node {node_id} commits {batch}, which only {holders} of {voters.ids} have on disk"
+                f"node {node_id} commits {batch}, which only {holders} of the voters {list(voters.ids)} have on disk"
             )
 
     def _check_progress(self, node_id: int, view: View) -> None:

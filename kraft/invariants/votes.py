@@ -65,7 +65,10 @@ class VoteLedger:
         granting = [key.id for key in voters.keys if key.matches(own) or self._has_granted(key, epoch, own.id)]
         if len(granting) >= voters.majority:
             return None
-        return f"node {own.id} leads epoch {epoch}, and only {granting} of {voters.ids} have voted for it"
+        return (
+            f"node {own.id} leads epoch {epoch}, and only {granting} of the voters {list(voters.ids)} have voted for"
+            f" node {own.id}"
+        )
 
     def _has_granted(self, voter: ReplicaKey, epoch: int, candidate_id: int) -> bool:
         """Whether a voter has voted for this candidate, on its present disk or on a lost one."""
