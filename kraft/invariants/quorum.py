@@ -41,6 +41,7 @@ from operator import attrgetter
 
 from kraft.invariants.commits import CommitLedger
 from kraft.invariants.logs import LogLedger, lost_by_restart, written_in_another_epoch
+from kraft.invariants.majorities import has_voter, is_majority, reached_by_majority
 from kraft.invariants.observation import Applied, LogBatch, ObservedMember, View
 from kraft.invariants.observed_node import ObservedNode, ObservedNodes, forgets
 from kraft.invariants.snapshots import SnapshotLedger
@@ -77,7 +78,7 @@ class Invariants:
         """The latest epoch that a majority of the voters has reached. The leader of an earlier epoch is deposed."""
         voters = self.voters.in_force(self.voters.committed)
         elections = [self.observed(voter_id).election for voter_id in voters.ids]
-        return sorted((0 if one is None else one.epoch for one in elections), reverse=True)[voters.majority - 1]
+        return reached_by_majority(0 if one is None else one.epoch for one in elections)
 
     def observed(self, node_id: int) -> ObservedNode:
         """What the ledger has observed of a node; nothing before its first start."""
@@ -435,7 +436,7 @@ class Invariants:
         batch = self.commits.batches[place]
         voters = self.voters.in_force(observed.voters)
         holders = [key.id for key in voters.keys if self.nodes.has_on_disk(key, place, batch)]
-        if len(holders) < voters.majority:
+        if not is_majority(len(holders), len(voters.voters)):
             raise InvariantViolated(
                 f"node {node_id} commits {batch}, which only {holders} of the voters {list(voters.ids)} have on disk"
             )
@@ -448,7 +449,7 @@ class Invariants:
         if (
             observed.voters
             and observed.voters[-1][0] < observed.verified
-            and not observed.voters[-1][1].contains(observed.key)
+            and not has_voter(observed.voters[-1][1], observed.key)
         ):
             raise InvariantViolated(
                 f"node {observed.key.id} leads on, though it was removed from the voters: {observed.view}"
@@ -462,7 +463,7 @@ class Invariants:
         if view.state == "Leader":
             end = bisect_left(observed.log, view.epoch, key=_epoch)
         last = max((place for place, _ in observed.voters if place < end), default=end)
-        return any(self.voters.before(observed.voters, place).contains(observed.key) for place in (end, last))
+        return any(has_voter(self.voters.before(observed.voters, place), observed.key) for place in (end, last))
 
     def _check_leading(self, node_id: int, observed: ObservedNode) -> None:
         """A new leader has every record committed in an earlier epoch. The leader itself may be deposed already."""

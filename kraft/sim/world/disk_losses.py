@@ -22,9 +22,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kraft.invariants.majorities import is_majority
 from kraft.invariants.quorum import Invariants
 from kraft.quorum.values import ReplicaKey
-from kraft.quorum.voters import majority
 from metadata_log.types import NO_NODE
 
 
@@ -42,8 +42,8 @@ class DiskLosses:
 
     def is_bearable(self, node_id: int) -> bool:
         """Whether this node's disk may be damaged, too."""
-        spare = len(self._voter_ids) - majority(len(self._voter_ids))
-        return node_id in self._voter_ids and len({*self._damaged, node_id}) <= spare
+        sound = set(self._voter_ids).difference(self._damaged, (node_id,))
+        return node_id in self._voter_ids and is_majority(len(sound), len(self._voter_ids))
 
     def damage(self, node_id: int) -> None:
         """The disk of a node has lost something."""
@@ -76,4 +76,4 @@ class DiskLosses:
             for one in sound
             if needed == 0 or ledger.nodes.has_on_disk(ReplicaKey(one), needed - 1, model[needed - 1])
         ]
-        return len(holders) >= majority(len(self._voter_ids))
+        return is_majority(len(holders), len(self._voter_ids))
