@@ -97,7 +97,10 @@ class CommitLedger:
         epoch, offset = self._leader_progress
         if view.epoch >= epoch:
             if view.high_watermark < offset:
-                return f"node {node_id} leads epoch {view.epoch} at {view.high_watermark}, below {offset}"
+                return (
+                    f"node {node_id} leads epoch {view.epoch} with the high watermark {view.high_watermark}, below the"
+                    f" {offset} of a leader before"
+                )
             self._leader_progress = (view.epoch, view.high_watermark)
         return None
 
@@ -128,7 +131,7 @@ class CommitLedger:
             return f"node {node_id} acknowledges offset {offset}, which is not committed"
         first = offset - self.batches[place].base_offset
         if self.values[place][first : first + 1] != (value,):
-            return f"{value!r} was acknowledged at offset {offset}, in a batch with {self.values[place]}"
+            return f"{value!r} was acknowledged at offset {offset}, in a batch with {list(self.values[place])}"
         return None
 
     def refused(self, values: Iterable[bytes]) -> str | None:

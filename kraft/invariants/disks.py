@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from kraft.invariants.majorities import is_majority
 from kraft.invariants.violation import InvariantViolated
-from kraft.quorum.voters import majority
 from metadata_log.records.batch import RecordBatch
 from metadata_log.records.record import records
 from metadata_log.types import NO_NODE
@@ -90,7 +90,8 @@ class Ledger:
         for batch in batches:
             if batch.base_offset != end or batch.epoch < epoch:
                 raise InvariantViolated(
-                    f"the log of node {node_id} goes from {end}@{epoch} to {batch.base_offset}@{batch.epoch}"
+                    f"the log of node {node_id} goes from offset {end} of epoch {epoch} to offset {batch.base_offset}"
+                    f" of epoch {batch.epoch}"
                 )
             end, epoch = batch.next_offset, batch.epoch
             if self._written.setdefault((batch.epoch, batch.base_offset), batch.data) != batch.data:
@@ -139,7 +140,7 @@ class Ledger:
         voters = [(node_id, logs[node_id]) for node_id in self._voter_ids]
         for place, batch in enumerate(self._committed):
             holders = [node_id for node_id, log in voters if len(log) > place and log[place].data == batch.data]
-            if len(holders) < majority(len(voters)):
+            if not is_majority(len(holders), len(voters)):
                 raise InvariantViolated(
                     f"what was committed at offset {batch.base_offset} of epoch {batch.epoch} is only on the disks of"
                     f" {holders}"
@@ -147,7 +148,7 @@ class Ledger:
         values = [(node_id, _values(log)) for node_id, log in voters] if self._acknowledged else []
         for offset, value in self._acknowledged.items():
             holders = [node_id for node_id, found in values if found.get(offset) == value]
-            if len(holders) < majority(len(voters)):
+            if not is_majority(len(holders), len(voters)):
                 raise InvariantViolated(
                     f"{value!r}, acknowledged at offset {offset}, is only on the disks of {holders}"
                 )

@@ -12,7 +12,7 @@ from msgspec import Struct
 from kraft.quorum.core import RaftCore
 from kraft.quorum.values import ElectionState, LeaderAndEpoch, ReplicaKey
 from kraft.quorum.voters import QuorumChange
-from metadata_log.types import OffsetAndEpoch
+from metadata_log.types import NO_NODE, OffsetAndEpoch
 
 
 class LogBatch(Struct, frozen=True):
@@ -58,6 +58,14 @@ class View(Struct, frozen=True):
     flushed_offset: int
     log_start_offset: int = 0
     snapshots: tuple[OffsetAndEpoch, ...] = ()
+
+    def __repr__(self) -> str:
+        leader = "no leader" if self.leader.leader_id == NO_NODE else f"leader {self.leader.leader_id}"
+        snapshots = f", snapshots at {[one.offset for one in self.snapshots]}" if self.snapshots else ""
+        return (
+            f"<{self.state} in epoch {self.epoch}, {leader}, log from {self.log_start_offset} to {self.log_end_offset},"
+            f" flushed to {self.flushed_offset}, high watermark {self.high_watermark}{snapshots}>"
+        )
 
 
 def view_of(core: RaftCore) -> View:

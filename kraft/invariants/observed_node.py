@@ -7,6 +7,7 @@ from operator import attrgetter
 
 from msgspec import Struct
 
+from kraft.invariants.majorities import is_voter
 from kraft.invariants.observation import LogBatch, ObservedMember, View
 from kraft.invariants.voters import VotersInLog
 from kraft.quorum.values import ElectionState, ReplicaKey
@@ -91,7 +92,7 @@ class ObservedNodes:
     def has_on_disk(self, key: ReplicaKey, place: int, batch: LogBatch) -> bool:
         """Whether a batch, at this place of its log, is on a voter's disk, or was when the voter lost that disk."""
         observed = self.by_id.get(key.id)
-        if observed is None or not key.matches(observed.key):
+        if observed is None or not is_voter(key, observed.key):
             observed = next(reversed(self._disks(key)), None)
         if observed is None or place >= len(observed.log) or observed.log[place] != batch:
             return False
@@ -102,7 +103,7 @@ class ObservedNodes:
         """The present and former disks of a voter; only one if the voter key has a directory id."""
         observed = self.by_id.get(key.id)
         disks = [*self._former.get(key.id, ()), *(() if observed is None else (observed,))]
-        return [disk for disk in disks if key.matches(disk.key)]
+        return [disk for disk in disks if is_voter(key, disk.key)]
 
     def acknowledged_upto(self, node_id: int, leader_id: int) -> int:
         """How many batches of a leader's log another node may have acknowledged as flushed."""

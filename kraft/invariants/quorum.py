@@ -42,6 +42,7 @@ from operator import attrgetter
 
 from kraft.invariants.commits import CommitLedger, IsRecordOf
 from kraft.invariants.logs import LogLedger, lost_by_restart, written_in_another_epoch
+from kraft.invariants.majorities import has_voter, is_majority, reached_by_majority
 from kraft.invariants.observation import Applied, LogBatch, ObservedMember, View
 from kraft.invariants.observed_node import ObservedNode, ObservedNodes, forgets
 from kraft.invariants.snapshots import SnapshotLedger
@@ -78,7 +79,7 @@ class Invariants:
         """The latest epoch that a majority of the voters has reached. The leader of an earlier epoch is deposed."""
         voters = self.voters.in_force(self.voters.committed)
         elections = [self.observed(voter_id).election for voter_id in voters.ids]
-        return sorted((0 if one is None else one.epoch for one in elections), reverse=True)[voters.majority - 1]
+        return reached_by_majority(0 if one is None else one.epoch for one in elections)
 
     def observed(self, node_id: int) -> ObservedNode:
         """What the ledger has observed of a node; nothing before its first start."""
@@ -304,7 +305,10 @@ class Invariants:
             if view.state == "Leader" and before is not None:
                 self._check_written(observed, view, batches)
         if observed.end_offset != view.log_end_offset:
-            raise InvariantViolated(f"node {member.node_id} says {view}, but its log ends at {observed.end_offset}")
+            raise InvariantViolated(
+                f"node {member.node_id} says its log ends at {view.log_end_offset}, and the log ends at"
+                f" {observed.end_offset}"
+            )
 
     def _check_written(self, observed: ObservedNode, view: View, batches: list[LogBatch]) -> None:
         self._raise_if(written_in_another_epoch(observed, view, batches))
@@ -331,7 +335,9 @@ class Invariants:
         assert view is not None
         start_offset = view.log_start_offset
         if start_offset < observed.start_offset or start_offset > view.log_end_offset:
-            raise InvariantViolated(f"the log of node {node_id} began at {observed.start_offset}, and now {view}")
+            raise InvariantViolated(
+                f"the log of node {node_id} began at {observed.start_offset}, and now begins at {start_offset}: {view}"
+            )
         covered = self._covered(node_id, start_offset)
         is_whole = len(covered) <= len(observed.log) and observed.log[: len(covered)] == covered
         was_cut = observed.end_offset > start_offset == view.log_end_offset
@@ -373,10 +379,13 @@ class Invariants:
     def _check_snapshots(self, member: ObservedMember, view: View, before: View | None) -> None:
         """Check the snapshots after one was added or deleted."""
         is_moved = before is not None and view.log_start_offset != before.log_start_offset
-        self._raise_if(self.snapshots.listed(view.snapshots, view.log_start_offset, is_moved=is_moved))
+        self._raise_if(self.snapshots.listed(member.node_id, view.snapshots, view.log_start_offset, is_moved=is_moved))
         was_damaged = self.nodes.was_damaged(member.node_id)
         if view.snapshots != member.snapshots() and not was_damaged:
-            raise InvariantViolated(f"node {member.node_id} has {member.snapshots()} on its disk, not those of {view}")
+            raise InvariantViolated(
+                f"node {member.node_id} has the snapshots {list(member.snapshots())} on its disk, and names"
+                f" {list(view.snapshots)}"
+            )
         for snapshot in view.snapshots:
             if before is None or snapshot not in before.snapshots:
                 self._raise_if(self.snapshots.wrong_id(snapshot, self.commits.batches))
@@ -430,9 +439,9 @@ class Invariants:
         batch = self.commits.batches[place]
         voters = self.voters.in_force(observed.voters)
         holders = [key.id for key in voters.keys if self.nodes.has_on_disk(key, place, batch)]
-        if len(holders) < voters.majority:
+        if not is_majority(len(holders), len(voters.voters)):
             raise InvariantViolated(
-                f"node {node_id} commits {batch}, which only {holders} of {voters.ids} have on disk"
+                f"node {node_id} commits {batch}, which only {holders} of the voters {list(voters.ids)} have on disk"
             )
 
     def _check_progress(self, node_id: int, view: View) -> None:
@@ -443,7 +452,7 @@ class Invariants:
         if (
             observed.voters
             and observed.voters[-1][0] < observed.verified
-            and not observed.voters[-1][1].contains(observed.key)
+            and not has_voter(observed.voters[-1][1], observed.key)
         ):
             raise InvariantViolated(
                 f"node {observed.key.id} leads on, though it was removed from the voters: {observed.view}"
@@ -457,7 +466,7 @@ class Invariants:
         if view.state == "Leader":
             end = bisect_left(observed.log, view.epoch, key=_epoch)
         last = max((place for place, _ in observed.voters if place < end), default=end)
-        return any(self.voters.before(observed.voters, place).contains(observed.key) for place in (end, last))
+        return any(has_voter(self.voters.before(observed.voters, place), observed.key) for place in (end, last))
 
     def _check_leading(self, node_id: int, observed: ObservedNode) -> None:
         """A new leader has every record committed in an earlier epoch. The leader itself may be deposed already."""

@@ -31,17 +31,20 @@ class SnapshotLedger:
         """The snapshots seen so far, without those of formatted directories."""
         return tuple(snapshot for snapshot in self._contents if snapshot.offset > 0)
 
-    def listed(self, snapshots: tuple[OffsetAndEpoch, ...], log_start_offset: int, *, is_moved: bool) -> str | None:
+    def listed(
+        self, node_id: int, snapshots: tuple[OffsetAndEpoch, ...], log_start_offset: int, *, is_moved: bool
+    ) -> str | None:
         """What is wrong with the snapshots of a node, given its log start offset (SnapshotAtLogStart).
 
         After a restart a log may begin a little earlier: at the base offset of the segment with its first record.
         """
         if log_start_offset == 0:
             return None
+        first = f"its first snapshot ends at {snapshots[0].offset}" if snapshots else "it has no snapshot"
         if not snapshots or snapshots[0].offset < log_start_offset:
-            return f"the log begins at {log_start_offset}, and the snapshots are {snapshots}"
+            return f"the log of node {node_id} begins at {log_start_offset}, and {first}"
         if is_moved and snapshots[0].offset != log_start_offset:
-            return f"the log begins at {log_start_offset} now, and the snapshots are {snapshots}"
+            return f"the log of node {node_id} begins at {log_start_offset} now, and {first}"
         return None
 
     def wrong_id(self, snapshot: OffsetAndEpoch, committed: Sequence[LogBatch]) -> str | None:
@@ -65,18 +68,18 @@ class SnapshotLedger:
         """What is wrong with the content of a snapshot. Its id must be valid."""
         known = self._contents.get(snapshot)
         if known is not None:
-            return None if content == known else f"snapshot {snapshot} is {known} here and {content} there"
+            return None if content == known else f"snapshot {snapshot} differs between two nodes: {known} and {content}"
         self._contents[snapshot] = content
         if snapshot.offset == 0:
             return None
         end = bisect_left(committed, snapshot.offset, key=_next_offset) + 1
         voters = self._voters.before(self._voters.committed, end).keys if content.kraft_version else ()
         if content.voters != voters:
-            return f"snapshot {snapshot} names the voters {content.voters}, and the log {voters}"
+            return f"snapshot {snapshot} names the voters {list(content.voters)}, and the log has {list(voters)}"
         if content.is_of_registers:
             wanted = self._registers_at(end, values).values()
             if content.values != wanted:
-                return f"snapshot {snapshot} holds {content.values}, and the log comes to {wanted}"
+                return f"snapshot {snapshot} holds {list(content.values)}, and the log comes to {list(wanted)}"
         return None
 
     def _registers_at(self, end: int, values: Sequence[tuple[bytes, ...]]) -> Registers:

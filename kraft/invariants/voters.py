@@ -12,6 +12,7 @@ from operator import itemgetter
 
 from msgspec import Struct
 
+from kraft.invariants.majorities import is_voter
 from kraft.quorum.values import Endpoints, ReplicaKey, VersionRange
 from kraft.quorum.voters import QuorumChange, VoterSet
 from metadata_log.types import Uuid
@@ -140,7 +141,7 @@ def _is_one_step(old: VoterSet, new: VoterSet) -> bool:
 
 
 def _are_same(old: VoterSet, new: VoterSet) -> bool:
-    return len(old) == len(new) and all(one.matches(other) for one, other in zip(old.keys, new.keys, strict=True))
+    return len(old) == len(new) and all(is_voter(one, other) for one, other in zip(old.keys, new.keys, strict=True))
 
 
 def _told(voters: VoterSet) -> str:

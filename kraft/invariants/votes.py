@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from itertools import chain
 
+from kraft.invariants.majorities import is_majority, is_voter
 from kraft.quorum.values import ReplicaKey
 from kraft.quorum.voters import VoterSet
 
@@ -62,12 +63,15 @@ class VoteLedger:
 
     def elected(self, own: ReplicaKey, epoch: int, voters: VoterSet) -> str | None:
         """A majority of the voters, the leader included, has voted for the leader."""
-        granting = [key.id for key in voters.keys if key.matches(own) or self._has_granted(key, epoch, own.id)]
-        if len(granting) >= voters.majority:
+        granting = [key.id for key in voters.keys if is_voter(key, own) or self._has_granted(key, epoch, own.id)]
+        if is_majority(len(granting), len(voters.voters)):
             return None
-        return f"node {own.id} leads epoch {epoch}, and only {granting} of {voters.ids} have voted for it"
+        return (
+            f"node {own.id} leads epoch {epoch}, and only {granting} of the voters {list(voters.ids)} have voted for"
+            f" node {own.id}"
+        )
 
     def _has_granted(self, voter: ReplicaKey, epoch: int, candidate_id: int) -> bool:
         """Whether a voter has voted for this candidate, on its present disk or on a lost one."""
         votes = chain(self._votes.get(epoch, {}).items(), self._former_votes.get(epoch, ()))
-        return any(chosen == candidate_id and voter.matches(disk) for disk, chosen in votes)
+        return any(chosen == candidate_id and is_voter(voter, disk) for disk, chosen in votes)

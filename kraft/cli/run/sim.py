@@ -34,6 +34,7 @@ from kraft.sim.search.explore import Explored, Scope, explore
 from kraft.sim.search.schedule import Schedule, decode_schedule, encode_schedule
 from kraft.sim.search.seed_search import KINDS, SURVIVORS, SeedSearch
 from kraft.sim.search.shrink import shrink
+from kraft.sim.workloads.client_history import HistoryUndecided
 
 SEEDS_AT_ONCE: Final = 4
 """The number of seeds in one task of a worker."""
@@ -80,6 +81,11 @@ def sim_command() -> None:
 )
 @click.option("--chaos-ms", type=click.IntRange(min=0), metavar="MS", help="How long faults occur in each run.")
 @click.option("--mutant", metavar="NAME", help="Plant this bug first; `kraft sim mutants` names them.")
+@click.option(
+    "--allow-undecided",
+    is_flag=True,
+    help="Pass state machines with histories that the check of linearizability does not decide, and count them.",
+)
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes; as many as processors by default.")
 @click.option("--out", type=click.Path(file_okay=False), default=".", metavar="DIR", help="Where schedules are saved.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each seed, and one at the end.")
@@ -95,6 +101,7 @@ def run_command(
     faults: str | None,
     profile: str | None,
     mutant: str | None,
+    allow_undecided: bool,
     jobs: int | None,
     out: str,
     as_json: bool,
@@ -125,6 +132,7 @@ def run_command(
         chaos_ms=chaos_ms,
         profile=profile or BY_TURNS,
         faults=drawn,
+        allow_undecided=allow_undecided,
     )
     wanted = _seeds(seeds)
     begin = time.perf_counter()
@@ -378,6 +386,9 @@ def garbage_collected_seldom() -> Iterator[None]:
 
 
 def _shrink(found: Schedule) -> Schedule:
+    """The shortest schedule of a violation. A schedule with an undecided history shows no violation, and stays."""
+    if found.violated.startswith(HistoryUndecided.__name__):
+        return found
     with LongJob("shrinking", len(found.actions)) as job:
         length = len(found.actions)
 
@@ -425,6 +436,7 @@ def _result_json(result: Result) -> dict[str, Any]:
         "committed": result.committed,
         "acknowledged": result.acknowledged,
         "documented": result.documented,
+        "undecided": result.undecided,
     }
 
 
@@ -436,6 +448,7 @@ def _summary(done: list[Result], seconds: float) -> dict[str, Any]:
         "events": events,
         "elections": sum(len(result.leaders) for result in done),
         "committed": sum(result.committed for result in done),
+        "undecided": sum(result.undecided for result in done),
         "virtual_seconds": sum(result.elapsed_ms for result in done) // 1000,
         "seconds": round(seconds, 1),
         "seeds_per_second": round(len(done) / seconds, 1),
@@ -446,8 +459,10 @@ def _summary(done: list[Result], seconds: float) -> dict[str, Any]:
 def _summary_line(summary: dict[str, Any]) -> str:
     broken = summary["documented"]
     outcome = f"no violation but {broken} that the operator has caused" if broken else "no violation"
+    undecided = summary["undecided"]
+    allowed = f" ({count(undecided, 'client history', 'client histories')} not decided)" if undecided else ""
     return (
-        f"{count(summary['seeds'], 'seed')}, {outcome}: {count(summary['elections'], 'election')}, "
+        f"{count(summary['seeds'], 'seed')}, {outcome}{allowed}: {count(summary['elections'], 'election')}, "
         f"{count(summary['committed'], 'record')} committed in {summary['virtual_seconds']:,} s of virtual time\n"
         f"{summary['seeds_per_second']:,} seeds/s, {summary['events_per_second']:,} events/s"
     )

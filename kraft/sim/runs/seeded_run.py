@@ -17,6 +17,7 @@ from kraft.sim.runs.documented import documented
 from kraft.sim.runs.reads import begin_reads
 from kraft.sim.runs.scenario import Scenario, kind_of
 from kraft.sim.runs.simulator import Simulator
+from kraft.sim.workloads.client_history import ClientHistory
 from kraft.sim.world.actions import Action
 
 CHAOS_MS: Final = 8_000
@@ -49,6 +50,8 @@ class Result(Struct, frozen=True, kw_only=True):
     """The number of snapshot ids in the run."""
     documented: str = ""
     """The documented violation that has ended the run, after an operator has broken the rules; empty if none has."""
+    undecided: int
+    """The number of client histories that the check of linearizability did not decide."""
     trace: str
     """The kept lines of the trace: all of them with `keep_trace`, otherwise the last ones."""
 
@@ -65,6 +68,7 @@ def run(
     recorded: list[Action] | None = None,
     faults: tuple[str, ...] | None = None,
     profile: Profile = BROAD,
+    allow_undecided: bool = False,
 ) -> Result:
     """Simulate one quorum (Kafka: `RaftEventSimulationTest`).
 
@@ -79,12 +83,15 @@ def run(
         recorded: Receives all actions, up to a failure.
         faults: The names of the possible faults, of which the seed draws some; None for those of the profile.
         profile: The settings of the faults and of the workload.
+        allow_undecided: Whether the run passes if the check of linearizability exceeds its budget; the result counts
+            such a history.
 
     Returns:
         The counts and the digest of the run.
 
     Raises:
         InvariantViolated: An invariant does not hold. The notes contain the seed and the end of the trace.
+        HistoryUndecided: The check of linearizability exceeded its budget.
         NoProgress: The quorum made no progress in the calm phase.
     """
     is_forged = faults is not None and FORGED_FRAMES in faults
@@ -98,6 +105,9 @@ def run(
         faults=faults,
         profile=profile,
     )
+    watch = simulator.world.watch
+    if isinstance(watch, ClientHistory):
+        watch.allows_undecided = allow_undecided
     return whole_run(
         simulator,
         chaos_ms,
@@ -128,6 +138,7 @@ def whole_run(simulator: Simulator, chaos_ms: int, calm_ms: int, *, again: str) 
 def result_of(simulator: Simulator, broken: str = "") -> Result:
     """The result of a run without a failure, or with the documented violation `broken`."""
     world = simulator.world
+    watch = world.watch
     return Result(
         seed=simulator.scenario.seed,
         nodes=simulator.scenario.nodes,
@@ -140,5 +151,6 @@ def result_of(simulator: Simulator, broken: str = "") -> Result:
         voter_sets=len(world.invariants.voters.committed),
         snapshots=len(world.invariants.snapshots.ids),
         documented=broken,
+        undecided=watch.undecided if isinstance(watch, ClientHistory) else 0,
         trace=world.trace.text,
     )

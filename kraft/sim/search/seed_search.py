@@ -45,6 +45,8 @@ class SeedSearch(Struct, frozen=True, kw_only=True):
     """The name of the profile of every run. By default, the profiles take turns, unless `faults` are chosen."""
     faults: tuple[str, ...] | None = None
     """The names of possible faults, of which each seed draws some; None for those of the profile."""
+    allow_undecided: bool = False
+    """Whether a run passes if the check of linearizability exceeds its budget."""
 
     def run(self, seed: int, recorded: list[Action] | None = None) -> Result | Schedule:
         """Simulate the run of a seed.
@@ -129,4 +131,5 @@ class SeedSearch(Struct, frozen=True, kw_only=True):
             recorded=recorded,
             faults=faults,
             profile=profile,
+            allow_undecided=self.allow_undecided,
         )

@@ -41,6 +41,10 @@ READ_DRAWS: Final = 50
 """The number of draws for a read; a machine may have none."""
 
 
+class HistoryUndecided(AssertionError):
+    """The budget was not enough to decide whether the responses to clients are linearizable."""
+
+
 class Asked(Struct):
     """One operation: from its first request to its first response, including all repetitions."""
 
@@ -74,6 +78,10 @@ class ClientHistory:
         self._states: dict[int, tuple[bytes, bytes]] = {}
         """The sessions and the state of the machine, by applied offset."""
         self._applied: dict[int, int] = {}
+        self.allows_undecided = False
+        """Whether a history that the budget does not decide passes. Otherwise such a history fails the run."""
+        self.undecided = 0
+        """The number of histories that the budget did not decide: 0 or 1."""
 
     def submitting(self, submit_id: int, line: str, world: SimulatedQuorum) -> None:
         """A client is about to send a request. All requests with one sequence number must be equal."""
@@ -161,6 +169,13 @@ class ClientHistory:
         finding = check(self.operations(), self._workload_spec.initial, self._workload_spec.step)
         if finding.verdict is Verdict.VIOLATED:
             raise InvariantViolated(f"what clients heard is not linearizable: {finding.why}")
+        if finding.verdict is Verdict.UNDECIDED:
+            self.undecided = 1
+            if not self.allows_undecided:
+                raise HistoryUndecided(
+                    f"{finding.steps:,} steps did not decide whether {len(self._asked)} operations of clients are"
+                    " linearizable"
+                )
 
     def operations(self) -> list[Operation]:
         """The history so far."""

@@ -1,50 +1,29 @@
-"""Checks histories for linearizability: whether an order of all operations explains the responses (Herlihy and Wing;
-the search of Wing and Gong with Lowe's cache, as in Porcupine and Knossos).
+"""Checks histories for linearizability: whether an order of all operations explains the responses (Herlihy and Wing).
 
-The module is self-contained: a history is a list of `Operation`, a model a function from a state and an input to a new
-state and an output. An operation without a return may take effect at any time after its call, or never.
+The check is partitioned by key, and by time (`response_search`). A history that this search leaves undecided goes
+through the plain search (`order_search`), which Porcupine and Knossos use.
+
+A history is a list of `Operation`, a model a function from a state and an input to a new state and an output. An
+operation without a return may take effect at any time after its call, or never.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from enum import Enum
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-Step = Callable[[Any, Any], tuple[Any, Any]]
-"""From a state and an input to the new state and the output. States are hashable and never changed in place."""
+from kraft.sim.workloads.operations import Operation, Step, Verdict
+from kraft.sim.workloads.order_search import OrderSearch
+from kraft.sim.workloads.response_search import ResponseSearch
+
+__all__ = ["BUDGET", "Finding", "Operation", "Step", "Verdict", "check"]
+
 BUDGET: Final = 1_000_000
 """The maximal number of steps of the model in a search, which take seconds."""
 _SHOWN: Final = 6
-_CLOCK_STEPS: Final = 1024
-_MOST_OPEN: Final = (1, 2, 4)
-_PARTS: Final = (10_000, 100_000)
-
-
-class Operation(Struct, frozen=True, kw_only=True):
-    """One operation of a client. `invoked` and `returned` are times of one clock; equal times count as concurrent.
-
-    `returned` is None without a response; `output` has no meaning then. Operations of different keys do not affect each
-    other: the search checks the history of each key alone, which keeps long histories feasible.
-    """
-
-    client: Hashable
-    invoked: int
-    returned: int | None
-    input: Any
-    output: Any = None
-    key: Hashable = None
-
-
-class Verdict(Enum):
-    """The result of a search. `UNDECIDED` means that the search exceeded its budget."""
-
-    LINEARIZABLE = "linearizable"
-    VIOLATED = "violated"
-    UNDECIDED = "undecided"
 
 
 class Finding(Struct, frozen=True, kw_only=True):
@@ -55,7 +34,7 @@ class Finding(Struct, frozen=True, kw_only=True):
     culprit: Operation | None = None
     why: str = ""
     steps: int = 0
-    """The number of calls of the model."""
+    """The number of transitions of the model that the search tried."""
 
 
 def check(
@@ -72,7 +51,7 @@ def check(
         history: The operations, in any order.
         initial: The initial state of the model for each key.
         step: The model: from a state and an input to the new state and the output. States are hashable.
-        budget: The maximal number of calls of `step`.
+        budget: The maximal number of transitions of the model that the search tries.
         is_late: Called from time to time; the search ends when it returns true.
 
     Returns:
@@ -84,9 +63,8 @@ def check(
         by_key.setdefault(operation.key, []).append(operation)
     steps, undecided = 0, False
     for key, operations in by_key.items():
-        search = _Search(operations, initial, step, budget - steps, is_late)
-        verdict = search.run()
-        steps += search.steps
+        verdict, taken = _decide(operations, initial, step, budget - steps, is_late)
+        steps += taken
         if verdict is Verdict.VIOLATED:
             culprit, why = _explain(operations, initial, step, budget)
             return Finding(verdict=verdict, key=key, culprit=culprit, why=why, steps=steps)
@@ -94,156 +72,20 @@ def check(
     return Finding(verdict=Verdict.UNDECIDED if undecided else Verdict.LINEARIZABLE, steps=steps)
 
 
-class _Search:
-    """One search through the orders of one key's operations, depth first.
-
-    A doubly linked list contains the calls and returns by time, without those of already ordered operations. Every
-    operation called before the first remaining return may be the next in the order. The search visits no pair of
-    ordered operations and state twice.
-    """
-
-    def __init__(
-        self,
-        operations: Sequence[Operation],
-        initial: Any,
-        step: Step,
-        budget: int,
-        is_late: Callable[[], bool] | None = None,
-    ) -> None:
-        self.steps = 0
-        self._operations = sorted(operations, key=lambda one: one.invoked)
-        self._initial = initial
-        self._step = step
-        self._budget = budget
-        self._is_late = is_late
-        self._is_out_of_time = False
-        self._answered = sum(one.returned is not None for one in operations)
-        self._link()
-
-    def _link(self) -> None:
-        """The list: call of operation n is entry 2n, its return 2n + 1; a call comes before a return of its moment."""
-        entries = [(one.invoked, 0, 2 * number) for number, one in enumerate(self._operations)]
-        entries += [
-            (one.returned, 1, 2 * number + 1) for number, one in enumerate(self._operations) if one.returned is not None
-        ]
-        order = [entry for _, _, entry in sorted(entries)]
-        self._head = head = 2 * len(self._operations)
-        self._next = [head] * (head + 1)
-        self._previous = [head] * (head + 1)
-        for one, other in zip([head, *order], [*order, head], strict=True):
-            self._next[one] = other
-            self._previous[other] = one
-
-    def run(self) -> Verdict:
-        """Search until an order is found, no order is left, or the budget is exhausted.
-
-        In most histories few unanswered operations took effect in a row, so further searches try only such orders. The
-        length of a search is not known in advance, so each search first gets a small part of the budget.
-        """
-        if self._answered == 0:
-            return Verdict.LINEARIZABLE
-        limits = dict.fromkeys((len(self._operations), *_MOST_OPEN))
-        for part in (*_PARTS, self._budget):
-            for most_open in tuple(limits):
-                verdict = self._search(most_open, min(self.steps + part, self._budget))
-                is_whole = most_open == len(self._operations)
-                if verdict is Verdict.LINEARIZABLE or (verdict is Verdict.VIOLATED and is_whole):
-                    return verdict
-                if verdict is Verdict.VIOLATED:
-                    del limits[most_open]
-                elif self.steps >= self._budget or self._is_out_of_time:
-                    return verdict
-        return Verdict.UNDECIDED
-
-    def _search(self, most_open: int, last_step: int) -> Verdict:
-        """Search the orders with a maximal number of unanswered operations between two answered ones."""
-        state, taken, answered, streak = self._initial, 0, 0, 0
-        seen = {(taken, state, streak)}
-        path: list[tuple[int, Any, int, Iterator[tuple[int, Any]]]] = []
-        options = self._options(state, most_open)
-        while True:
-            if self.steps >= last_step or self._is_out_of_time:
-                self._undo(path)
-                return Verdict.UNDECIDED
-            for number, after in options:
-                is_open = self._operations[number].returned is None
-                place = (taken | 1 << number, after, streak + 1 if is_open else 0)
-                if place in seen:
-                    continue
-                seen.add(place)
-                path.append((number, state, streak, options))
-                taken, state, streak = place
-                answered += not is_open
-                self._take(number)
-                options = self._options(state, most_open - streak)
-                break
-            else:
-                if not path:
-                    return Verdict.VIOLATED
-                number, state, streak, options = path.pop()
-                self._put_back(number)
-                taken ^= 1 << number
-                answered -= self._operations[number].returned is not None
-                continue
-            if answered == self._answered:
-                self._undo(path)
-                return Verdict.LINEARIZABLE
-
-    def _undo(self, path: list[tuple[int, Any, int, Iterator[tuple[int, Any]]]]) -> None:
-        while path:
-            self._put_back(path.pop()[0])
-
-    def _options(self, state: Any, most_open: int) -> Iterator[tuple[int, Any]]:
-        """The possible next operations, each with the state after it; unanswered ones only while `most_open` allows.
-
-        Answered operations that leave the state as it is come first, as later states explain a read no better. The
-        search must try the other answered ones, too: a write of the present value may be needed after another write.
-        Unanswered operations come last; of several with equal inputs, the first represents all.
-        """
-        unchanging: list[tuple[int, Any]] = []
-        answered: list[tuple[int, Any]] = []
-        open_ones: list[tuple[int, Any]] = []
-        inputs: list[Any] = []
-        entry = self._next[self._head]
-        while entry != self._head and entry % 2 == 0:
-            number = entry // 2
-            entry = self._next[entry]
-            operation = self._operations[number]
-            is_open = operation.returned is None
-            if is_open and (most_open <= 0 or operation.input in inputs):
-                continue
-            self._count_step()
-            after, output = self._step(state, operation.input)
-            if is_open:
-                inputs.append(operation.input)
-                if after != state:
-                    open_ones.append((number, after))
-            elif output == operation.output:
-                if after == state:
-                    unchanging.append((number, after))
-                else:
-                    answered.append((number, after))
-        return iter(unchanging + answered + open_ones)
-
-    def _count_step(self) -> None:
-        self.steps += 1
-        if self._is_late is not None and self.steps % _CLOCK_STEPS == 0 and self._is_late():
-            self._is_out_of_time = True
-
-    def _take(self, number: int) -> None:
-        for entry in self._entries(number):
-            before, behind = self._previous[entry], self._next[entry]
-            self._next[before], self._previous[behind] = behind, before
-
-    def _put_back(self, number: int) -> None:
-        for entry in reversed(self._entries(number)):
-            self._next[self._previous[entry]] = entry
-            self._previous[self._next[entry]] = entry
-
-    def _entries(self, number: int) -> tuple[int, ...]:
-        if self._operations[number].returned is None:
-            return (2 * number,)
-        return (2 * number, 2 * number + 1)
+def _decide(
+    operations: Sequence[Operation],
+    initial: Any,
+    step: Step,
+    budget: int,
+    is_late: Callable[[], bool] | None = None,
+) -> tuple[Verdict, int]:
+    """The verdict on the history of one key, and the number of steps. Each of two searches has a half of the budget."""
+    by_response = ResponseSearch(operations, initial, step, budget - budget // 2, is_late)
+    verdict = by_response.run()
+    if verdict is not Verdict.UNDECIDED or by_response.is_out_of_time:
+        return verdict, by_response.steps
+    by_depth = OrderSearch(operations, initial, step, budget - by_response.steps, is_late)
+    return by_depth.run(), by_response.steps + by_depth.steps
 
 
 def _explain(operations: Sequence[Operation], initial: Any, step: Step, budget: int) -> tuple[Operation, str]:
@@ -255,7 +97,7 @@ def _explain(operations: Sequence[Operation], initial: Any, step: Step, budget: 
     good, bad = -1, len(ends) - 1
     while bad - good > 1:
         middle = (good + bad) // 2
-        if _Search(_until(operations, ends[middle]), initial, step, budget).run() is Verdict.VIOLATED:
+        if _decide(_until(operations, ends[middle]), initial, step, budget)[0] is Verdict.VIOLATED:
             bad = middle
         else:
             good = middle
@@ -294,7 +136,7 @@ def _first_to_blame(
         history[place] = replace(history[place], returned=None, output=None)
     for place, answer in zip(last, answers, strict=True):
         history[place] = answer
-        if _Search(history, initial, step, budget).run() is Verdict.VIOLATED:
+        if _decide(history, initial, step, budget)[0] is Verdict.VIOLATED:
             break
     return answer, history
 
@@ -312,11 +154,11 @@ def _explained_outputs(
             tried.append(output)
         return step(state, asked)
 
-    _Search([*others, replace(culprit, output=_Never())], initial, noting, budget).run()
+    OrderSearch([*others, replace(culprit, output=_Never())], initial, noting, budget).run()
     return [
         output
         for output in tried
-        if _Search([*others, replace(culprit, output=output)], initial, step, budget).run() is Verdict.LINEARIZABLE
+        if _decide([*others, replace(culprit, output=output)], initial, step, budget)[0] is Verdict.LINEARIZABLE
     ]
 
 

@@ -46,13 +46,14 @@ class LoadWatch:
             registered = {(one.id, one.epoch) for one in controller.history.latest.brokers.by_id.values()}
             strangers = controller._sessions._contacts.keys() - registered
             if strangers:
-                raise InvariantViolated(f"node {member.node_id} has sessions of {sorted(strangers)}, not registered")
+                told = ", ".join(f"broker {broker_id} in epoch {epoch}" for broker_id, epoch in sorted(strangers))
+                raise InvariantViolated(f"node {member.node_id} has sessions of {told}, not registered")
         if self._elections is None:
             return
         count = world.invariants.votes.elections - self._elections
         if count > MOST_ELECTIONS:
             raise InvariantViolated(
-                f"{count} leaders were elected since all faults ended: {world.invariants.votes.leaders}"
+                f"{count} leaders were elected since all faults ended: {list(world.invariants.votes.leaders[-count:])}"
             )
 
     def unsettled(self, world: SimulatedQuorum) -> str:

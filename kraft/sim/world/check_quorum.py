@@ -12,8 +12,9 @@ from typing import Final
 
 from msgspec import Struct
 
+from kraft.invariants.majorities import is_majority, reached_by_majority
 from kraft.invariants.violation import InvariantViolated
-from kraft.quorum.voters import VoterSet, majority
+from kraft.quorum.voters import VoterSet
 
 FETCH_TIMEOUTS: Final = 4
 """Twice Kafka's one and a half, and twice the half that the leader may be late."""
@@ -74,10 +75,10 @@ class CheckQuorum:
         voter_ids = voters.ids
         heard_ms = {one: self._heard.get((node_id, one), led.since_ms - 1) for one in voter_ids if one != node_id}
         heard = [one for one, at_ms in heard_ms.items() if at_ms >= earliest_ms]
-        others = majority(len(voter_ids)) - (node_id in voter_ids)
-        if len(heard) < others:
+        # The leader itself counts, if it is a voter.
+        if not is_majority(len(heard) + (node_id in voter_ids), len(voter_ids)):
             raise InvariantViolated(
                 f"node {node_id} leads epoch {epoch} on, though it has heard only {heard} since {earliest_ms}"
             )
-        if others > 0:
-            led.safe_until_ms = sorted(heard_ms.values())[-others] + self._patience_ms
+        heard_last_ms = [heard_ms.get(one, now_ms) for one in voter_ids]
+        led.safe_until_ms = reached_by_majority(heard_last_ms) + self._patience_ms

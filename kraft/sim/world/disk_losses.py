@@ -25,10 +25,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kraft.invariants.majorities import is_majority, is_voter
 from kraft.invariants.observation import LogBatch
 from kraft.invariants.quorum import Invariants
 from kraft.quorum.values import ReplicaKey
-from kraft.quorum.voters import majority
 from kraft.sim.world.disk_damage import Damage
 from metadata_log.types import NO_NODE
 
@@ -59,8 +59,8 @@ class DiskLosses:
         """Whether this node's disk may be damaged, too."""
         if self.is_of_dynamic_quorum:
             return True
-        spare = len(self._voter_ids) - majority(len(self._voter_ids))
-        return node_id in self._voter_ids and len({*self._damaged, node_id}) <= spare
+        sound = set(self._voter_ids).difference(self._damaged, (node_id,))
+        return node_id in self._voter_ids and is_majority(len(sound), len(self._voter_ids))
 
     def is_new_voter(self, what: Damage) -> bool:
         """Whether a node has another directory id after this damage, and so is bound by none of its former promises."""
@@ -102,13 +102,15 @@ class DiskLosses:
         sound = {one for one in running if one not in self._damaged}
         batch = model[needed - 1] if needed else None
         return all(
-            sum(key.id in sound and _has_on_disk(ledger, key, needed - 1, batch) for key in voters.keys)
-            >= voters.majority
+            is_majority(
+                sum(key.id in sound and _has_on_disk(ledger, key, needed - 1, batch) for key in voters.keys),
+                len(voters.keys),
+            )
             for voters in ledger.voter_sets()
         )
 
 
 def _has_on_disk(ledger: Invariants, key: ReplicaKey, place: int, batch: LogBatch | None) -> bool:
     """Whether a voter runs with its own disk, and has the batch at this place on the disk; None needs no batch."""
-    is_own = key.matches(ledger.observed(key.id).key)
+    is_own = is_voter(key, ledger.observed(key.id).key)
     return is_own and (batch is None or ledger.nodes.has_on_disk(key, place, batch))

@@ -83,10 +83,14 @@ class SignsOfLife:
     def _check_gone(self, member: Member) -> None:
         signs = {peer_id: self._last(member, peer_id) for peer_id in self._signs.get(member.node_id, {})}
         if not any(sign is not None and sign.is_refused for sign in signs.values()):
-            known = {peer_id: (one.answered_ms, one.is_indirect) for peer_id, one in signs.items() if one is not None}
+            known = [
+                f"node {peer_id} at {one.answered_ms} ms" + (" from a bootstrap address" if one.is_indirect else "")
+                for peer_id, one in signs.items()
+                if one is not None
+            ]
             raise InvariantViolated(
                 f"node {member.node_id} campaigns as if its leader's process had ended, but no address of the last"
-                f" responses has refused a connection; the responses: {known}"
+                f" responses has refused a connection; the last responses: {', '.join(known) or 'none'}"
             )
 
     def pre_granted(self, member: Member, view: View | None, now_ms: int) -> None:

@@ -65,6 +65,7 @@ from kraft.sim.world.read_watch import UncheckedReads
 from kraft.sim.world.signs_of_life import UncheckedSigns
 from kraft.sim.world.simulated_quorum import DAMAGE_SHOWS_MS, SimulatedQuorum
 from kraft.sim.world.unchecked import NoCheckQuorum, Unchecked
+from kraft.sim.world.waits import waits
 from metadata_log.errors import MetadataLogError
 
 _OF_SOUND_PEERS: Final = (
@@ -320,12 +321,7 @@ class World(SimulatedQuorum):
             self.watch.concluded(self)
         target = action.settled_at
         if target and not self.has_settled(target):
-            views = [host.view for host in self.hosts.values()]
-            unsettled = "" if self.watch is None else self.watch.unsettled(self)
-            undecided = (
-                f"; these submissions to these nodes are not decided: {stuck}" if (stuck := self.stuck()) else ""
-            )
-            raise NoProgress(f"no progress to {target} by {self.now_ms} ms: {views} {unsettled}{undecided}")
+            raise NoProgress(f"no progress to offset {target} by {self.now_ms} ms: {'; '.join(waits(self, target))}")
         return True
 
 

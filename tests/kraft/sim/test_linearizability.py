@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from kraft.sim.workloads.linearizability import Finding, Operation, Verdict, check
+from kraft.sim.workloads.linearizability import BUDGET, Finding, Operation, Verdict, check
+from kraft.sim.workloads.order_search import OrderSearch
+from kraft.sim.workloads.response_search import ResponseSearch
 
 
 def register(state: int, asked: tuple[str, int]) -> tuple[int, int | None]:
@@ -165,6 +168,65 @@ def test_checker_agrees_with_brute_force_on_random_histories(history: list[Opera
         assert found.why
 
 
+@st.composite
+def longer_histories(draw: st.DrawFn) -> list[Operation]:
+    """Up to twelve operations on one register, which overlap, or leave moments without an operation in flight."""
+    made = []
+    now = 0
+    for client in range(draw(st.integers(0, 12))):
+        now += draw(st.integers(0, 3))
+        returned = draw(st.none() | st.integers(now, now + 4))
+        asked = (draw(st.sampled_from(("write", "add", "read"))), draw(st.integers(0, 2)))
+        output = None if asked[0] == "write" else draw(st.integers(0, 5))
+        made.append(op(client, now, returned, asked, output))
+    return made
+
+
+@st.composite
+def true_histories(draw: st.DrawFn) -> list[Operation]:
+    """A history with the outputs of an actual order; some responses are lost, and one output may be wrong."""
+    asked = draw(st.lists(st.tuples(st.sampled_from(("write", "add", "read")), st.integers(0, 2)), max_size=12))
+    state, made = 0, []
+    for moment, one in enumerate(asked):
+        state, output = register(state, one)
+        invoked = 10 * moment - draw(st.integers(0, 25))
+        returned = None if draw(st.integers(0, 3)) == 0 else 10 * moment + draw(st.integers(0, 25))
+        made.append(op(moment, invoked, returned, one, output))
+    if made and draw(st.booleans()):
+        place = draw(st.integers(0, len(made) - 1))
+        made[place] = replace(made[place], output=draw(st.integers(0, 5)))
+    return made
+
+
+@given(st.one_of(histories(), longer_histories(), true_histories()))
+@example([op(1, 0, 10, WRITE_0), op(2, 0, 10, WRITE_1), op(3, 11, 12, READ, 0)])
+def test_the_partitioned_search_agrees_with_the_plain_search(history: list[Operation]) -> None:
+    """The first search of `check` goes from response to response, the second one through whole orders."""
+    plain = OrderSearch(history, 0, register, BUDGET).run()
+    assert plain is not Verdict.UNDECIDED
+    assert ResponseSearch(history, 0, register, BUDGET).run() is plain
+
+
+def test_the_partitioned_search_decides_a_long_history_in_steps_that_grow_with_its_length() -> None:
+    """Each round has a moment without an operation in flight, and five additions that any order explains."""
+
+    def rounds(count: int) -> list[Operation]:
+        made = []
+        for one in range(count):
+            at = 100 * one
+            made += [op(n, at, at + 50, ("add", 0), 15 * one) for n in range(5)]
+            made += [op(10 + n, at + 60, at + 70, ("write", 15 * (one + 1))) for n in range(3)]
+            made.append(op(20, at + 80, None, ("add", 1)))
+        return made
+
+    steps = []
+    for count in (20, 40):
+        search = ResponseSearch([*rounds(count), op(99, 10**6, 10**6 + 1, READ, 15 * count)], 0, register, BUDGET)
+        assert search.run() is Verdict.LINEARIZABLE
+        steps.append(search.steps)
+    assert steps[1] < 3 * steps[0]
+
+
 @pytest.mark.parametrize(("operations", "histories"), [(2, 4_000), pytest.param(3, 100_000, marks=pytest.mark.soak)])
 def test_checker_agrees_with_brute_force_on_all_small_histories(operations: int, histories: int) -> None:
     """Three writes, reads and additions with every small answer, at all places in four moments, answered or not."""
@@ -183,5 +245,6 @@ def test_checker_agrees_with_brute_force_on_all_small_histories(operations: int,
         history = [op(client, *one) for client, one in enumerate(chosen)]
         possible = any(map(_explains, _orders(history)))
         assert (decide(*history).verdict is Verdict.LINEARIZABLE) == possible, history
+        assert (OrderSearch(history, 0, register, BUDGET).run() is Verdict.LINEARIZABLE) == possible, history
         checked += 1
     assert checked > histories

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from kraft.cli.run.sim import sim_command
 from kraft.quorum import reads
 from kraft.quorum.effects import ReadConfirmed
 from kraft.quorum.quorum_state import QuorumState
@@ -16,7 +20,8 @@ from kraft.sim.faults.nemesis import CLASSIC_FAULTS
 from kraft.sim.nodes.member_kinds import MACHINES, MEMBERS
 from kraft.sim.runs.scenario import Scenario
 from kraft.sim.runs.simulator import Simulator
-from kraft.sim.workloads.client_history import ClientHistory
+from kraft.sim.workloads import client_history
+from kraft.sim.workloads.client_history import ClientHistory, HistoryUndecided
 from kraft.sim.world.actions import Action
 from kraft.sim.world.trace import Trace
 from metadata_log.types import NO_OFFSET
@@ -48,6 +53,32 @@ def test_a_recorded_state_machine_schedule_replays_with_the_same_digest() -> Non
     world = Scenario.drawn(MACHINES, 3, 2).make_world(Trace())
     assert all(world.perform(action) for action in recorded)
     assert world.trace.digest == result.digest
+
+
+def history_beyond_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the check of linearizability give up after two steps."""
+    monkeypatch.setattr(client_history, "check", partial(client_history.check, budget=2))
+
+
+def test_an_undecided_history_fails_the_run_unless_the_caller_allows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(1, make_member=MEMBERS[MACHINES]).undecided == 0
+    history_beyond_the_budget(monkeypatch)
+    with pytest.raises(HistoryUndecided, match=r"\d+ operations of clients are linearizable"):
+        run(1, make_member=MEMBERS[MACHINES])
+    assert run(1, make_member=MEMBERS[MACHINES], allow_undecided=True).undecided == 1
+
+
+def test_the_command_counts_undecided_histories_that_the_caller_allows(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    history_beyond_the_budget(monkeypatch)
+    arguments = ["run", "--members", "state-machine", "--seeds", "1..2", "--jobs", "1", "--out", str(tmp_path)]
+    failed = CliRunner().invoke(sim_command, arguments)
+    assert failed.exit_code == 1
+    assert "HistoryUndecided by ClientHistory.concluded (seed 1)" in failed.output
+    allowed = CliRunner().invoke(sim_command, [*arguments, "--allow-undecided"])
+    assert allowed.exit_code == 0
+    assert "2 seeds, no violation (2 client histories not decided)" in allowed.output
 
 
 def no_voter_is_asked(quorum: QuorumState, leader: LeaderState, now_ms: int) -> None:
