@@ -21,8 +21,8 @@ from kraft.sim.workloads.response_search import ResponseSearch
 
 __all__ = ["BUDGET", "Finding", "Operation", "Step", "Verdict", "check"]
 
-BUDGET: Final = 1_000_000
-"""The maximal number of steps of the model in a search, which take seconds."""
+BUDGET: Final = 2_000_000
+"""The maximal number of steps of the model in a search, which take some seconds. Each of two searches has a half."""
 _SHOWN: Final = 6
 
 
