@@ -131,17 +131,6 @@ def member_epochs_are_overlooked(code: Patches) -> None:
     code.replace(isr, "_is_eligible", lambda image, member: is_active(image, member.broker_id))
 
 
-@mutant(Scope.CLUSTER, budget=200, faults=FAULTS)
-def stopping_brokers_enter_an_isr(code: Patches) -> None:
-    """A broker in controlled shutdown may enter an ISR."""
-
-    def is_eligible(image: MetadataImage, member: BrokerState) -> bool:
-        broker = image.brokers.by_id.get(member.broker_id)
-        return broker is not None and not broker.fenced and member.broker_epoch in {-1, broker.epoch}
-
-    code.replace(isr, "_is_eligible", is_eligible)
-
-
 @mutant(Scope.CLUSTER, budget=50)
 def former_lives_are_listened_to(code: Patches) -> None:
     """A heartbeat of a broker's former incarnation counts for the present one."""

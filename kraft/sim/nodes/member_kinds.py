@@ -6,8 +6,6 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
-from msgspec.structs import replace
-
 from kraft.controller.decision.request_context import DecisionSettings
 from kraft.quorum.values import QuorumConfig
 from kraft.quorum.voters import VoterSet
@@ -85,21 +83,12 @@ def controller_member(node_id: int, voters: VoterSet, config: QuorumConfig, rng:
         node_id: The id of the node.
         voters: The voters of the quorum.
         config: The settings of the quorum.
-        rng: Draws the versions of the node's requests, the size of segments, and whether messages are encoded. Another
-            stream of the same seed draws how often the node makes snapshots.
+        rng: Draws the versions of the node's requests, the size of segments, and whether messages are encoded.
 
     Returns:
         The node, for `run(…, make_member=controller_member)`.
     """
-    stream = _stream(rng, "snapshots")
-    return ReplicaMember(
-        node_id,
-        voters=voters,
-        config=replace(config, fetch_snapshot_max_bytes=stream.choice((1000, 1_048_576))),
-        application=host_controller,
-        snapshots=draw_snapshots(stream),
-        **_draw(rng),
-    )
+    return _replica(node_id, voters, config, rng, host_controller)
 
 
 def state_machine_members(
@@ -182,11 +171,10 @@ MEMBERS: Final[dict[str, MakeMember]] = {
 """The kinds of voters, by their name in a `Scenario`."""
 
 
-def _stream(rng: Random, name: str) -> Random:
-    """A stream of its own, so that the draws of `rng` stay the same."""
-    copied = Random()
-    copied.setstate(rng.getstate())
-    return Random(f"{copied.getrandbits(64)}/{name}")
+def _replica(
+    node_id: int, voters: VoterSet, config: QuorumConfig, rng: Random, application: ApplicationFactory
+) -> ReplicaMember:
+    return ReplicaMember(node_id, voters=voters, config=config, application=application, **_draw(rng))
 
 
 def _draw(rng: Random) -> dict[str, Any]:
