@@ -53,7 +53,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     has_dynamic_damage: bool = False
     """Whether the disks of a dynamic quorum may be damaged, too."""
     is_careless: bool = False
-    """Whether the operator starts static voters with lost disks at any time. Such a quorum keeps not all promises."""
+    """Whether the operator starts static voters with lost disks at any time, which breaks promises."""
 
     def nodes_of(self, seed: int) -> int:
         """The number of voters in the run of a seed."""

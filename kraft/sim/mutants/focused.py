@@ -1,19 +1,13 @@
-"""Mutants that the broad runs miss, and that a focused profile finds: fsyncs, full batches, more than three voters, and
-damaged disks of dynamic quorums.
-"""
+"""Mutants that the broad runs miss, and that a focused profile finds: fsyncs and full batches."""
 
 from __future__ import annotations
 
 from kraft.quorum.accumulator import BatchAccumulator, GatheredBatch
-from kraft.quorum.events import LogFlushed, SnapshotChecked
+from kraft.quorum.events import LogFlushed
 from kraft.quorum.log_view import LogView
-from kraft.quorum.states import LeaderState
 from kraft.replica.interface.events import StartFlush
-from kraft.replica.storage.quorum_records import changes_of_snapshot
-from kraft.replica.storage.snapshots import SnapshotFiles
 from kraft.replica.storage.storage import Storage
 from kraft.sim.mutants.registry import Patches, Scope, mutant
-from metadata_log.errors import MetadataLogError
 from metadata_log.log.log import MetadataLog
 
 # Fsyncs
@@ -56,7 +50,7 @@ def segment_not_flushed_when_full(code: Patches) -> None:
     code.replace(MetadataLog, "roll", roll)
 
 
-# Batches and voters
+# Batches
 
 
 @mutant(Scope.CORE, budget=200, faults=None)
@@ -68,34 +62,3 @@ def leader_writes_one_batch_at_a_time(code: Patches) -> None:
         return sound(accumulator)[:1]
 
     code.replace(BatchAccumulator, "drain", drain)
-
-
-@mutant(Scope.CORE, budget=200, faults=None)
-def leader_counts_its_own_fetch(code: Patches) -> None:
-    """A leader counts itself twice in its check for fetches of a majority, which three voters do not notice."""
-
-    def count_voters(leader: LeaderState) -> None:
-        leader.is_voter = leader.voters.contains(leader.local)
-        leader.contacts_wanted = leader.voters.majority - 2 * leader.is_voter
-
-    code.replace(LeaderState, "_count_voters", count_voters)
-
-
-# Damage in dynamic quorums
-
-
-@mutant(Scope.DYNAMIC, budget=200, faults=None)
-def downloaded_snapshot_is_not_checked(code: Patches) -> None:
-    """A follower adopts a snapshot with a wrong checksum, which the disk of its sender has damaged."""
-
-    def check(files: SnapshotFiles, _check_snapshot: object) -> SnapshotChecked:
-        receiver = files._receiver
-        assert receiver is not None, "nothing is arriving"
-        files._problem = None
-        try:
-            changes = changes_of_snapshot(files._disk, receiver.path, receiver.snapshot)
-        except MetadataLogError:
-            changes = ()
-        return SnapshotChecked(receiver.snapshot, None, changes)
-
-    code.replace(SnapshotFiles, "check", check)

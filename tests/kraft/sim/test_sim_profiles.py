@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from kraft.quorum.states import LeaderState
 from kraft.quorum.values import QuorumConfig
 from kraft.sim import Result, Scenario, Simulator
 from kraft.sim.faults.nemesis import CLASSIC_FAULTS, FAULTS, MESSAGE_FAULTS
@@ -77,6 +78,21 @@ def test_a_focused_run_has_all_faults_of_its_profile(profile: Profile) -> None:
         struck.update({line.split()[2] for line in lines if line.split()[1] == "0"})
     assert set(struck) == set(profile.faults) - set(MESSAGE_FAULTS)
     assert set(profile.faults) <= set(FAULTS)
+
+
+def test_a_leader_that_counts_its_own_fetch_is_found_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three voters do not notice: one fetch of another voter is a majority with the leader, counted once or twice."""
+
+    def count_voters(leader: LeaderState) -> None:
+        leader.is_voter = leader.voters.contains(leader.local)
+        leader.contacts_wanted = leader.voters.majority - 2 * leader.is_voter
+
+    monkeypatch.setattr(LeaderState, "_count_voters", count_voters)
+    found = next(
+        outcome for seed in range(200) if isinstance(outcome := SeedSearch(members="core").run(seed), Schedule)
+    )
+    assert found.scenario.profile == "partitions"
+    assert found.violated == "InvariantViolated by CheckQuorum.led"
 
 
 def test_batches_fill_in_the_profile_of_full_batches() -> None:
