@@ -278,12 +278,14 @@ class ReplicaMember(SteppedMember):
         """Begin an fsync. The bytes that the node writes from now on are not covered; the others may be on the disk
         long before the fsync is done.
         """
-        file = flush.handle.file
+        handle = flush.handle
+        assert isinstance(handle, FlushHandle), handle
+        file = handle.file
         assert isinstance(file, MemoryFile), file
         begun = file.begin_fsync()
         if self._rng.random() < 0.5:
             begun.write_back()
-        self._flushes[flush.ticket] = replace(flush.handle, file=begun)
+        self._flushes[flush.ticket] = replace(handle, file=begun)
 
     def submit(self, submit_id: int, value: bytes, now_ms: int) -> list[Output]:
         """Submit a record to a raw log, or alter a configuration of a controller.
