@@ -15,9 +15,8 @@ from hashlib import blake2b
 from random import Random
 from typing import Final
 
-from msgspec import Struct
-
 from metadata_log.memory_inode import Inode
+from metadata_log.memory_names import Link, MakeDirectory, NameChange, Rename, Unlink, full, missing
 
 Hook = Callable[[str, str], None]
 """Called with the name of an operation and a path, before the operation runs.
@@ -29,35 +28,6 @@ success without writing that data (Linux: the pages are clean after the error).
 _ROOT: Final = ""
 PATHS: Final = 1024
 """How many normalized paths are cached."""
-
-
-class _Link(Struct, frozen=True):
-    """A new name for a file."""
-
-    path: str
-    inode: int
-
-
-class _Unlink(Struct, frozen=True):
-    """A removed name."""
-
-    path: str
-
-
-class _Rename(Struct, frozen=True):
-    """An atomic rename."""
-
-    source: str
-    target: str
-
-
-class _MakeDirectory(Struct, frozen=True):
-    """A new directory."""
-
-    path: str
-
-
-_NameChange = _Link | _Unlink | _Rename | _MakeDirectory
 
 
 class MemoryDisk:
@@ -79,7 +49,7 @@ class MemoryDisk:
         self._directories: dict[str, None] = {_ROOT: None}
         self._durable_names: dict[str, int] = {}
         self._durable_directories: dict[str, None] = {_ROOT: None}
-        self._pending: dict[str, list[_NameChange]] = {}
+        self._pending: dict[str, list[NameChange]] = {}
         self._stuck: dict[str, None] = {}
         self._open: dict[int, int] = {}
         self._locks: dict[str, None] = {}
@@ -94,7 +64,7 @@ class MemoryDisk:
         inode = self._names.get(name)
         if inode is None:
             if not create:
-                raise _missing(path)
+                raise missing(path)
             self._require_directory(name, path)
             self._about_to("create", path)
             self._require_space(path)
@@ -102,7 +72,7 @@ class MemoryDisk:
             self._next_inode += 1
             self._inodes[inode] = Inode(self._token)
             self._names[name] = inode
-            self._note(_Link(name, inode), name)
+            self._note(Link(name, inode), name)
         self._open[inode] = self._open.get(inode, 0) + 1
         return MemoryFile(self, path, inode, self._life, writable=writable)
 
@@ -120,7 +90,7 @@ class MemoryDisk:
         """The names in a directory, sorted."""
         directory = _normal(path)
         if directory not in self._directories:
-            raise _missing(path)
+            raise missing(path)
         prefix = f"{directory}/" if directory else ""
         below = [name.removeprefix(prefix) for name in (*self._names, *self._directories) if name.startswith(prefix)]
         return sorted(name for name in below if name and "/" not in name)
@@ -136,7 +106,7 @@ class MemoryDisk:
         self._about_to("mkdir", path)
         self._require_space(path)
         self._directories[name] = None
-        self._note(_MakeDirectory(name), name)
+        self._note(MakeDirectory(name), name)
 
     def remove(self, path: str) -> None:
         """Delete a file."""
@@ -144,7 +114,7 @@ class MemoryDisk:
         name = _normal(path)
         self._about_to("remove", path)
         del self._names[name]
-        self._note(_Unlink(name), name)
+        self._note(Unlink(name), name)
 
     def rename(self, source: str, target: str) -> None:
         """Atomically give a file another name."""
@@ -153,7 +123,7 @@ class MemoryDisk:
         self._inode(source)
         self._about_to("rename", target)
         self._names[new] = self._names.pop(old)
-        self._note(_Rename(old, new), new)
+        self._note(Rename(old, new), new)
 
     def make_read_only(self, path: str) -> None:
         """Only check that the file exists: access rights are not simulated."""
@@ -163,7 +133,7 @@ class MemoryDisk:
         """Return once the names in this directory are durable."""
         directory = _normal(path)
         if directory not in self._directories:
-            raise _missing(path)
+            raise missing(path)
         try:
             self._about_to("fsync_dir", path)
         except OSError:
@@ -315,7 +285,7 @@ class MemoryDisk:
         names = [(path, number(self._names[path])) for path in sorted(self._names)]
         durable = [(path, number(self._durable_names[path])) for path in sorted(self._durable_names)]
         pending = [
-            (_Link(change.path, number(change.inode)) if isinstance(change, _Link) else change)
+            (Link(change.path, number(change.inode)) if isinstance(change, Link) else change)
             for directory in sorted(self._pending)
             for change in self._pending[directory]
         ]
@@ -343,34 +313,34 @@ class MemoryDisk:
     def _inode(self, path: str) -> int:
         inode = self._names.get(_normal(path))
         if inode is None:
-            raise _missing(path)
+            raise missing(path)
         return inode
 
     def _require_space(self, path: str) -> None:
         if self.free_bytes == 0:
-            raise _full(path)
+            raise full(path)
 
     def _require_directory(self, name: str, path: str) -> None:
         if _parent(name) not in self._directories:
-            raise _missing(path)
+            raise missing(path)
 
-    def _note(self, change: _NameChange, name: str) -> None:
+    def _note(self, change: NameChange, name: str) -> None:
         self._pending.setdefault(_parent(name), []).append(change)
 
     def _settle(self, directory: str) -> None:
         for change in self._pending.pop(directory, []):
             self._make_durable(change)
 
-    def _make_durable(self, change: _NameChange) -> None:
+    def _make_durable(self, change: NameChange) -> None:
         names = self._durable_names
         match change:
-            case _Link(path, inode):
+            case Link(path, inode):
                 names[path] = inode
-            case _Unlink(path):
+            case Unlink(path):
                 names.pop(path, None)
-            case _Rename(source, target):
+            case Rename(source, target):
                 names[target] = names.pop(source)
-            case _MakeDirectory(path):
+            case MakeDirectory(path):
                 self._durable_directories[path] = None
 
     def _survives(self, directory: str) -> bool:
@@ -383,7 +353,7 @@ class MemoryDisk:
 
     def _collect(self) -> None:
         """Drop the contents without a name and without an open file."""
-        linked = (change.inode for changes in self._pending.values() for change in changes if isinstance(change, _Link))
+        linked = (change.inode for changes in self._pending.values() for change in changes if isinstance(change, Link))
         live = {*self._names.values(), *self._durable_names.values(), *self._open, *linked}
         self._inodes = {inode: content for inode, content in self._inodes.items() if inode in live}
 
@@ -438,7 +408,7 @@ class MemoryFile:
         content.extend(data[:free])
         disk.free_bytes = max(free - len(data), 0)
         if len(data) > free:
-            raise _full(self._path)
+            raise full(self._path)
 
     def pread(self, size: int, position: int) -> bytes:
         """Read up to `size` bytes at `position`."""
@@ -521,11 +491,3 @@ def _normal(path: str) -> str:
 @lru_cache(PATHS)
 def _parent(name: str) -> str:
     return name.rpartition("/")[0]
-
-
-def _missing(path: str) -> FileNotFoundError:
-    return FileNotFoundError(errno.ENOENT, "no such file or directory", path)
-
-
-def _full(path: str) -> OSError:
-    return OSError(errno.ENOSPC, "no space left on device", path)

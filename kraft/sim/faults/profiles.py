@@ -1,5 +1,5 @@
-"""The profiles of runs: a broad one, in which each seed draws its own mix of all faults, and focused ones, whose few
-faults belong together (swarm testing; Kafka's simulation has one fixed mix for each of its tests).
+"""The profiles of runs: a broad one, in which each seed draws its own mix of all faults, and focused ones with
+a few faults that belong together (swarm testing; Kafka's simulation has one fixed mix for each of its tests).
 
 By default the profiles of a kind of members take turns, seed by seed. A focused profile has all of its faults in every
 run, strikes more often, and changes settings of the quorum, so that the situation of its name is common.
@@ -53,7 +53,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     has_dynamic_damage: bool = False
     """Whether the disks of a dynamic quorum may be damaged, too."""
     is_careless: bool = False
-    """Whether the operator starts static voters with lost disks at any time. Such a quorum may violate invariants."""
+    """Whether the operator starts static voters with lost disks at any time, which breaks promises."""
 
     def nodes_of(self, seed: int) -> int:
         """The number of voters in the run of a seed."""
@@ -147,6 +147,6 @@ def profiles_of(members: str) -> tuple[Profile, ...]:
 
 
 def profile_of(members: str, seed: int) -> Profile:
-    """The profile whose turn a seed is. Seed 0 is a broad run."""
+    """The profile that has its turn with a seed. Seed 0 is a broad run."""
     profiles = profiles_of(members)
     return profiles[seed % len(profiles)]

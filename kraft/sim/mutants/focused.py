@@ -55,7 +55,7 @@ def segment_not_flushed_when_full(code: Patches) -> None:
 
 @mutant(Scope.CORE, budget=200, faults=None)
 def leader_writes_one_batch_at_a_time(code: Patches) -> None:
-    """A leader whose records fill more than one batch writes the first batch, and forgets the others."""
+    """A leader with records for more than one batch writes the first batch, and loses the records of the next ones."""
     sound = BatchAccumulator.drain
 
     def drain(accumulator: BatchAccumulator) -> list[GatheredBatch]:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol
 
 from kraft.sim.world.driver import Exchange
-
-if TYPE_CHECKING:
-    from kraft.sim.runs.simulator import Simulator
 
 
 class Work(Protocol):
@@ -18,7 +15,7 @@ class Work(Protocol):
     writes_ms: tuple[int, ...]
     """The mean time between submissions in this phase; one of these is drawn."""
 
-    def begin(self, simulator: Simulator) -> None:
+    def begin(self, simulator: Any) -> None:
         """All nodes are about to start."""
 
     def end(self) -> None:

