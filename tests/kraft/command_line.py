@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,10 +24,27 @@ class Done(NamedTuple):
     err: str
 
 
+@contextmanager
+def settings_of_the_process() -> Iterator[None]:
+    """Restores what a command sets for its whole process: `kraft serve` the root logger and the garbage collector.
+
+    A handler that stays would write into the captured stderr of this test when other tests have ended, and whatever
+    logs then, as py4j does when Spark's session ends, would fail.
+    """
+    root = logging.getLogger()
+    handlers, level, thresholds = root.handlers[:], root.level, gc.get_threshold()
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+        gc.set_threshold(*thresholds)
+
+
 def run(capsys: pytest.CaptureFixture[str], *words: str) -> Done:
     """Run `kraft` with these words."""
     capsys.readouterr()
-    with pytest.raises(SystemExit) as ended:
+    with settings_of_the_process(), pytest.raises(SystemExit) as ended:
         main(words)
     out, err = capsys.readouterr()
     assert isinstance(ended.value.code, int)

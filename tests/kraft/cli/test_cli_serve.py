@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import logging
 import re
 import signal
 import socket
@@ -151,6 +153,16 @@ def test_a_locked_directory_is_one_clear_line(capsys: pytest.CaptureFixture[str]
     said = refused(capsys, config)
     lock.release()
     assert said == f"kraft: error: the log directory is locked by another process ({tmp_path}/log)"
+
+
+def test_a_command_within_a_test_leaves_the_settings_of_its_process(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    root = logging.getLogger()
+    before = (root.handlers[:], root.level, gc.get_threshold())
+    config = write_config(tmp_path, port=free_ports(1)[0])
+    assert "not formatted" in refused(capsys, config)
+    assert (root.handlers, root.level, gc.get_threshold()) == before
 
 
 def test_an_unformatted_directory_is_one_clear_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
