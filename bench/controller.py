@@ -1,7 +1,7 @@
 """The throughput of a controller's decisions: ours beside Apache Kafka's, in one run, with simulated brokers.
 
     python bench/controller.py [--targets ours,kafka] [--what decide,beat,load,turns] [--topics 11] [--partitions 9999]
-                               [--reps 5] [--brokers 1000] [--seconds 5] [--load 1000000] [--dir DIR]
+                               [--reps 5] [--brokers 1000] [--seconds 5] [--load 1000000] [--heat 10] [--dir DIR]
 
 `decide`: three controllers of each implementation (append linger 0) get topics of 9,999 partitions on three brokers. A
 fourth broker, which leads 10,000 partitions of its own, is fenced repeatedly. Then one of the three is fenced, which is
@@ -11,6 +11,9 @@ reports their longest latency.
 `beat`: the given number of brokers send heartbeats at the maximum rate.
 `turns`: the longest turn of a controller of ours, with as many partitions as in `load`.
 `load`: one controller starts with so many partitions in a log or a snapshot, until it commits its first write.
+
+Before `decide` and `beat` each quorum is loaded for the same time (--heat) with small writes, so that the compilers of
+the JVMs are equally warm; `load` measures processes from their start. The bench prints the flags of the JVMs.
 
 Times are wall clock; CPU is that of all three processes (`decide`), of the leader (`beat`), of the process (`load`).
 """
@@ -32,15 +35,17 @@ from pathlib import Path
 import turns
 from brokers import CLUSTER_ID, HEARTBEAT_VERSION, Brokers, frame
 from image import write_log, write_snapshot
-from load import Client, close, drive, find_leader, parse_addresses, timed
+from load import Client, close, drive, find_leader, parse_addresses, run, timed
 from msgspec import Struct
-from quorums import commands, start_quorum
+from quorums import commands, jvm_flags, start_quorum
+from spread import spread
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "interop"))
 
+from loopback import free_ports
 from our_nodes import our_format
-from real_kafka import Nodes, QuorumLayout, free_ports
+from real_kafka import Nodes, QuorumLayout
 
 from metadata_log.disk import OsDisk
 from metadata_log.image import MetadataImage, memberships
@@ -72,6 +77,7 @@ ISRS_PER_REQUEST = 5_000
 """Not 10,000: in Kafka 4.3.1, a non-atomic decision with exactly that many records ends the leadership with an
 error."""
 READY_SECONDS = 300
+HEAT_CLIENTS = 64
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -239,6 +245,7 @@ def decide(options: argparse.Namespace, root: Path, found: Found) -> None:
     """Create topics, and fence brokers."""
     with ExitStack() as stack:
         targets = [start(name, root, "decide", stack) for name in options.targets]
+        heat(targets, options.heat, HEAPS["decide"])
         for target in targets:
             for broker in (FIRST, SECOND, FOLLOWER, LEADER):
                 target.brokers.start(broker)
@@ -252,6 +259,20 @@ def decide(options: argparse.Namespace, root: Path, found: Found) -> None:
                 fence_follower(found, target, options.topics * options.partitions)
         for target in targets:
             note(found, "most memory of the leader, MB", target, peak_bytes(target.pids[0]) / 1e6)
+
+
+def heat(targets: Sequence[Target], seconds: float, heap: str) -> None:
+    """Load each quorum for so long with small writes, one after the other."""
+    for target in targets:
+        show_flags(target.name, heap)
+        run(target.brokers.address, HEAT_CLIENTS, seconds)
+    print(f"heat: {seconds:g} s with {HEAT_CLIENTS} clients, each quorum")
+
+
+def show_flags(name: str, heap: str) -> None:
+    """Print the flags of the JVMs, if there are some."""
+    if flags := jvm_flags(name, heap):
+        print(f"{TITLE[name]}: JVM flags {flags}")
 
 
 def in_turn(targets: Sequence[Target], rep: int) -> list[Target]:
@@ -268,6 +289,7 @@ def beat(options: argparse.Namespace, root: Path, found: Found) -> None:
     count = options.brokers
     with ExitStack() as stack:
         targets = [start(name, root, "beat", stack) for name in options.targets]
+        heat(targets, options.heat, HEAPS["beat"])
         for target in targets:
             began = time.perf_counter()
             for broker in range(1, count + 1):
@@ -312,6 +334,8 @@ def heartbeat_error(answer: bytes) -> Error:
 
 def load(options: argparse.Namespace, root: Path, found: Found) -> None:
     """Start a controller with a large log, or with a large snapshot."""
+    for name in options.targets:
+        show_flags(name, HEAPS["load"])
     topics, partitions = max(1, options.load // 100), min(100, options.load)
     for kind, write in (("log", write_log), ("snapshot", write_snapshot)):
         for rep in range(options.load_reps):
@@ -367,22 +391,14 @@ def print_replay(directory: str) -> None:
 
 
 def show(found: Found, targets: Sequence[str]) -> None:
-    """The median and the worst value of each figure, and the ratio of the first target to the others."""
-    print(f"\n{'median (worst)':58}" + "".join(f"{TITLE[name]:>20}" for name in targets) + f"{'ratio':>8}")
+    """The median and the spread of each figure, and the ratio of the first target to the others."""
+    print(f"\n{'median (least-most)':58}" + "".join(f"{TITLE[name]:>30}" for name in targets) + f"{'ratio':>8}")
     for what, by_target in found.items():
         medians = {name: statistics.median(values) for name, values in by_target.items()}
-        cells = "".join(
-            f"{medians[name]:11,.1f} ({worst(what, by_target[name]):,.0f})".rjust(20) if name in medians else " " * 20
-            for name in targets
-        )
+        cells = "".join(f"{spread(by_target[name]) if name in medians else ''!s:>30}" for name in targets)
         both = len(targets) > 1 and all(name in medians for name in targets[:2])
         ratio = f"{medians[targets[0]] / medians[targets[1]]:8.2f}" if both and medians[targets[1]] else ""
         print(f"{what:58}{cells}{ratio}", flush=True)
-
-
-def worst(what: str, values: Sequence[float]) -> float:
-    """The lowest of rates, the highest of all other figures."""
-    return min(values) if what.endswith("a second") else max(values)
 
 
 def arguments() -> argparse.Namespace:
@@ -397,6 +413,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=5.0, help="of each round of heartbeats")
     parser.add_argument("--load", type=int, default=1_000_000, help="partitions to start with")
     parser.add_argument("--load-reps", type=int, default=2)
+    parser.add_argument("--heat", type=float, default=10.0, help="seconds of load for each quorum at first")
     parser.add_argument(
         "--dir", type=Path, default=Path(tempfile.gettempdir()), help="where the nodes keep their files"
     )

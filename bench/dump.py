@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import resource
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -29,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "interop"))
 from kafka_jars import KafkaUnavailable
 from real_data import unpack
 from real_kafka import DUMP_TOOL, KafkaInstallation
+from spread import spread
 
 ROOT = Path(__file__).parent.parent
 RECORDS = 653_294
@@ -97,6 +97,7 @@ def programs() -> list[Program]:
         print(f"Kafka's dump tool is left out: {reason}")
         return found
     options = [*SERVER_OPTIONS, "-Djava.awt.headless=true"]
+    print(f"Kafka: JVM flags {' '.join(options)}, a new JVM for each row")
     command = kafka.command(DUMP_TOOL, "--cluster-metadata-decoder", "--files", options=options)
     return [*found, Program("Kafka: DumpLogSegments", command, b"| offset: ", separator=",")]
 
@@ -124,18 +125,24 @@ def main() -> None:
 
 
 def report(starts: dict[str, list[Cost]], costs: dict[str, list[Cost]]) -> None:
-    """Print medians over the rounds; the ratio is that of the rates, against the last row."""
-    print(f"{RECORDS} records, {len(next(iter(costs.values())))} rounds, medians")
-    print(f"{'':26}{'start, CPU s':>13}{'CPU s':>8}{'wall s':>8}{'records/CPU s':>15}{'ratio':>7}")
-    rates = {}
+    """Print medians over the rounds with their spread; the ratios are of rates of one round, against the last row."""
+    print(f"{RECORDS} records, {len(next(iter(costs.values())))} rounds, median (least-most)")
+    columns = ("start, CPU s", "CPU s", "wall s", "records/CPU s", "ratio")
+    print(f"{'':26}" + "".join(f"{column:>26}" for column in columns))
+    rates = {
+        title: [RECORDS / (whole.cpu - start.cpu) for whole, start in zip(found, starts[title], strict=True)]
+        for title, found in costs.items()
+    }
+    last = list(rates.values())[-1]
     for title, found in costs.items():
-        start = statistics.median(cost.cpu for cost in starts[title])
-        rates[title] = RECORDS / (statistics.median(cost.cpu for cost in found) - start)
-    for title, found in costs.items():
-        start = statistics.median(cost.cpu for cost in starts[title])
-        cpu, wall = (statistics.median(getattr(cost, name) for cost in found) for name in ("cpu", "wall"))
-        ratio = rates[title] / list(rates.values())[-1]
-        print(f"{title:26}{start:>13.2f}{cpu:>8.2f}{wall:>8.2f}{rates[title]:>15,.0f}{ratio:>7.2f}")
+        cells = (
+            [start.cpu for start in starts[title]],
+            [cost.cpu for cost in found],
+            [cost.wall for cost in found],
+            rates[title],
+            [mine / other for mine, other in zip(rates[title], last, strict=True)],
+        )
+        print(f"{title:26}" + "".join(f"{spread(cell)!s:>26}" for cell in cells))
 
 
 if __name__ == "__main__":

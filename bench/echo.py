@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 
 import trio
+from spread import spread
 
 from transport import Inbound, Listener, Request, TcpTransport
 from transport.protocol.headers import encode_request
@@ -142,13 +143,14 @@ def main() -> None:
         ("TcpTransport, epoll", serve_with_transport, (True,)),
         ("TcpTransport, streams", serve_with_transport, (False,)),
     ]
-    print(f"{'':24}" + "".join(f"{count:>9} conn: /s   p50 ms   µs/answer" for count in CONNECTIONS))
+    print(f"median (least-most) of {REPETITIONS} runs")
+    columns = [f"{count} conn: {what}" for count in CONNECTIONS for what in ("/s", "p50 ms", "µs/answer")]
+    print(f"{'':24}" + "".join(f"{column:>26}" for column in columns))
     for name, serve, arguments in rows:
         line = f"{name:24}"
         for connections in CONNECTIONS:
-            runs = sorted(measure(serve, arguments, connections, seconds) for _ in range(REPETITIONS))
-            rate, median_ms, cost_us = runs[REPETITIONS // 2]
-            line += f"{rate:>17,.0f}{median_ms:>9.3f}{cost_us:>12.1f}"
+            runs = [measure(serve, arguments, connections, seconds) for _ in range(REPETITIONS)]
+            line += "".join(f"{spread(column)!s:>26}" for column in zip(*runs, strict=True))
         print(line, flush=True)
 
 

@@ -1,11 +1,12 @@
 """The outage after the leader is killed, or shut down gracefully: ours beside Apache Kafka's, in one run.
 
-    python bench/failover.py [--targets ours,kafka] [--rounds 10] [--dir DIR]
+    python bench/failover.py [--targets ours,kafka] [--rounds 10] [--heat 10] [--dir DIR]
 
 Three controllers each, default timeouts, over TCP with fsync. In each round the leader gets SIGKILL, and in another
 round SIGTERM; write attempts go to both other nodes every 20 ms. The figure is the time from the signal to the end of
 the first write that was sent after the signal and committed. Then the node is started again. The next round begins when
-all three nodes have the committed records.
+all three nodes have the committed records. Before the first round each quorum is loaded for the same time (--heat), so
+that the compilers of the JVMs are equally warm; a node that was started again is not. The bench prints the JVMs' flags.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from load import Address, Refused, ask, connect, error_of, find_leader, frame_of
+from load import Address, Refused, ask, connect, error_of, find_leader, frame_of, run
 from msgspec import Struct
-from quorums import Nodes, QuorumLayout, start_quorum
+from quorums import Nodes, QuorumLayout, jvm_flags, start_quorum
 
 from metadata_log.types import METADATA_TOPIC
 from transport.protocol.apis import ApiKey
@@ -35,6 +36,7 @@ from transport.protocol.messages.describe_quorum import (
 
 INTERVAL_SECONDS = 0.02
 PATIENCE_SECONDS = 60.0
+HEAT_CLIENTS = 64
 SIGNALS = {"killed": signal.SIGKILL, "stopped gracefully": signal.SIGTERM}
 
 
@@ -123,6 +125,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--targets", default="ours,kafka", help="the first is compared")
     parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--heat", type=float, default=10.0, help="seconds of load for each quorum at first")
     parser.add_argument(
         "--dir", type=Path, default=Path(tempfile.gettempdir()), help="where the nodes keep their files"
     )
@@ -130,6 +133,11 @@ def main() -> None:
     found: dict[tuple[str, str], list[float]] = {}
     with tempfile.TemporaryDirectory(prefix="bench-failover-", dir=options.dir) as scratch, ExitStack() as stack:
         targets = [start(name, Path(scratch), stack) for name in options.targets.split(",")]
+        for target in targets:
+            if flags := jvm_flags(target.name):
+                print(f"{target.name}: JVM flags {flags}")
+            run(find_leader([target.address(node) for node in target.layout.ports]), HEAT_CLIENTS, options.heat)
+        print(f"heat: {options.heat:g} s with {HEAT_CLIENTS} clients, each quorum")
         for turn in range(options.rounds):
             for how, number in SIGNALS.items():
                 for target in targets:

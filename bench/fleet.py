@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import sys
 import tempfile
 import time
@@ -27,6 +26,7 @@ os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
 
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession  # noqa: E402
 from real_data import unpack  # noqa: E402
+from spread import spread  # noqa: E402
 from windows import PARTITIONS, RAW  # noqa: E402
 
 from metadata_log import OsDisk, scan  # noqa: E402
@@ -102,16 +102,19 @@ def compare(spark: SparkSession, fleet: Path, clusters: int, rounds: int) -> Non
     for _ in range(rounds):
         for count, path in paths.items():
             for title, make in queries.items():
-                found = cost(make(path))
-                costs.setdefault((title, count), []).append(found)
-                print(f"{title}, {count} clusters: {found[0]:.1f} s, {found[1]:.1f} CPU s", file=sys.stderr, flush=True)
-    print(f"partition history, {rounds} rounds, medians; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-    print(f"{'':20}{'clusters':>9}{'wall s':>9}{'CPU s':>9}{'CPU µs/record':>15}")
+                one = cost(make(path))
+                costs.setdefault((title, count), []).append(one)
+                print(f"{title}, {count} clusters: {one[0]:.1f} s, {one[1]:.1f} CPU s", file=sys.stderr, flush=True)
+    machine = f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
+    print(f"partition history, {rounds} rounds, median (least-most); {machine}")
+    print(f"{'':20}{'clusters':>9}{'wall s':>26}{'CPU s':>26}{'CPU µs/record':>15}")
     medians = {}
     for (title, count), found in costs.items():
-        wall, cpu = (statistics.median(each) for each in zip(*found, strict=True))
-        medians[title, count] = wall, cpu
-        print(f"{title:20}{count:>9}{wall:>9.1f}{cpu:>9.1f}{cpu / count / RECORDS * 1e6:>15.2f}")
+        walls, cpus = zip(*found, strict=True)
+        wall, cpu = spread(walls), spread(cpus)
+        medians[title, count] = wall.median, cpu.median
+        each_us = cpu.median / count / RECORDS * 1e6
+        print(f"{title:20}{count:>9}{wall!s:>26}{cpu!s:>26}{each_us:>15.2f}")
     for count in paths:
         ratios = [medians["window query", count][at] / medians["inside the source", count][at] for at in (0, 1)]
         print(f"window query / source, {count} clusters: wall {ratios[0]:.2f}, CPU {ratios[1]:.2f}")

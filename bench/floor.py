@@ -31,6 +31,7 @@ from typing import Final
 import load
 from msgspec import Struct
 from quorums import AT_ONCE, start_quorum
+from spread import spread
 
 REQUEST: Final = b"v" * 190
 ANSWER: Final = b"k" * 60
@@ -224,11 +225,12 @@ def main() -> None:
         for _ in range(options.bursts):
             for name in rng.sample(list(quorums), len(quorums)):
                 medians[name].append(burst(quorums[name]))
-    print(f"{'':12}{'p50 ms':>8}{'of ours':>10}{'±':>8}")
+    print(f"{options.bursts} bursts, median (least-most) of their p50s; the mean of the ratios and its standard error")
+    print(f"{'':12}{'p50 ms':>26}{'of ours':>10}{'±':>8}")
     for name, found in medians.items():
         ratios = [one / ours for one, ours in zip(found, medians["ours"], strict=True)]
         error = statistics.stdev(ratios) / len(ratios) ** 0.5
-        print(f"{name:12}{statistics.median(found):8.3f}{statistics.mean(ratios):10.3f}{error:8.3f}")
+        print(f"{name:12}{spread(found)!s:>26}{statistics.mean(ratios):10.3f}{error:8.3f}")
 
 
 if __name__ == "__main__":

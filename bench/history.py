@@ -4,25 +4,26 @@
 
 A Kafka 4.3.1 controller wrote the log: 653,294 records, 576,000 of them changes of 24,000 partitions. Rows: each record
 decoded to a typed object, which is the minimum for a history; then histories with more and more views. Rates are
-records of the log per second of this process's processor time. The rounds alternate, and the table shows medians. The
-garbage collector is off, as in a worker. Memory is the peak of a process for one row alone (Linux).
+records of the log per second of this process's processor time. The rounds alternate, and the table shows medians
+and their spread. The garbage collector is off, as in a worker. Memory is the peak of a process for one row alone
+(Linux).
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from real_data import unpack
+from spread import spread
 
 from metadata_log import OsDisk, history
 from metadata_log.reading.timeline import Base, TimelineBatch, read_timeline
@@ -44,7 +45,7 @@ def decode(directory: str) -> int:
     return sum(1 for item in items if isinstance(item, Base | TimelineBatch) for _ in _entries(item))
 
 
-def _entries(item: Base | TimelineBatch) -> object:
+def _entries(item: Base | TimelineBatch) -> Iterable[object]:
     return item.entries if isinstance(item, Base) else item.entries()
 
 
@@ -69,7 +70,7 @@ def peak_mib(name: str, directory: str) -> float:
 def main() -> None:
     """Measure, and print a table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--reps", type=int, default=5, help="rounds; the middle one is shown (5)")
+    parser.add_argument("--reps", type=int, default=5, help="rounds (5)")
     parser.add_argument("--peak", help=argparse.SUPPRESS)
     parser.add_argument("--dir", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -92,12 +93,13 @@ def main() -> None:
                 seconds[name].append(time.process_time() - started)
                 gc.collect()
         memory = {name: peak_mib(name, directory) for name in names}
-    decoding = statistics.median(seconds[DECODING])
-    print(f"{'':24} {'rows':>9} {'CPU s':>7} {'records/s':>11} {'of decoding':>12} {'peak MiB':>9}")
+    print(f"median (least-most) of {args.reps} rounds")
+    print(f"{'':24} {'rows':>9} {'CPU s':>20} {'records/s':>11} {'of decoding':>20} {'peak MiB':>9}")
     for name in names:
-        middle = statistics.median(seconds[name])
-        share = f"{middle / decoding:.2f}"
-        print(f"{name:24} {counts[name]:9,} {middle:7.2f} {RECORDS / middle:11,.0f} {share:>12} {memory[name]:9.0f}")
+        took = spread(seconds[name])
+        share = spread([mine / least for mine, least in zip(seconds[name], seconds[DECODING], strict=True)])
+        rate = RECORDS / took.median
+        print(f"{name:24} {counts[name]:9,} {took!s:>20} {rate:11,.0f} {share!s:>20} {memory[name]:9.0f}")
 
 
 if __name__ == "__main__":

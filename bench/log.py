@@ -10,7 +10,6 @@ Kafka as a peer, which cannot be embedded like this.
 from __future__ import annotations
 
 import argparse
-import statistics
 import tempfile
 import time
 from contextlib import AsyncExitStack
@@ -19,6 +18,7 @@ from random import Random
 
 import trio
 from commit import calibrate
+from spread import spread
 
 from kraft import Config, open_node
 from kraft.node.node import Node
@@ -105,7 +105,7 @@ async def run(options: argparse.Namespace, root: Path) -> None:
                     flush=True,
                 )
     for load, found in rates.items():
-        print(f"median at {load}: {statistics.median(found):.0f} records/s")
+        print(f"median (least-most) of {len(found)} at {load}: {spread(found)} records/s")
 
 
 def main() -> None:

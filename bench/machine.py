@@ -10,7 +10,6 @@ read linearizably at the leader or at a follower. The CPU time is that of all th
 from __future__ import annotations
 
 import argparse
-import statistics
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
@@ -22,6 +21,7 @@ from random import Random
 import trio
 from log import make_nodes, open_leader
 from msgspec import Struct
+from spread import spread
 
 from kraft import Position, StateMachine, StateMachineNode, open_node
 
@@ -103,7 +103,8 @@ async def measure(do: Callable[[], Awaitable[object]], tasks: int, seconds: floa
 
 
 async def run(options: argparse.Namespace, root: Path) -> None:
-    print(f"{'what':>22}{'tasks':>7}" + "".join(f"{name:>11}" for name in COLUMNS))
+    print(f"median (least-most) of {options.reps} rounds")
+    print(f"{'what':>22}{'tasks':>7}" + "".join(f"{name:>26}" for name in COLUMNS))
     rows: dict[tuple[str, int], list[tuple[float, ...]]] = {}
     for rep in range(options.reps):
         folder = root / str(rep)
@@ -121,8 +122,7 @@ async def run(options: argparse.Namespace, root: Path) -> None:
                 for what, do in kinds.items():
                     rows.setdefault((what, tasks), []).append(await measure(do, tasks, options.seconds))
     for (what, tasks), found in rows.items():
-        medians = [statistics.median(column) for column in zip(*found, strict=True)]
-        print(f"{what:>22}{tasks:>7}{medians[0]:11.0f}{medians[1]:11.2f}{medians[2]:11.2f}{medians[3]:11.0f}")
+        print(f"{what:>22}{tasks:>7}" + "".join(f"{spread(column)!s:>26}" for column in zip(*found, strict=True)))
 
 
 def main() -> None:

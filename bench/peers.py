@@ -25,7 +25,6 @@ import json
 import os
 import platform
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -41,7 +40,8 @@ from commit import LINGER, TITLE, Calibration, calibrate
 from load import LoopClient, Row, find_leader, load, parse_addresses, writers
 from msgspec import Struct, to_builtins
 from peer_quorums import etcd, zookeeper
-from quorums import KAFKA_VERSION, KafkaUnavailable, find_java, start_quorum
+from quorums import KAFKA_VERSION, KafkaUnavailable, find_java, jvm_flags, start_quorum
+from spread import Spread, spread
 
 HEAT_CLIENTS: Final = 64
 WARM_UP_SECONDS: Final = 0.5
@@ -106,18 +106,6 @@ class Measured(Struct, frozen=True):
     row: Row
 
 
-class Spread(Struct, frozen=True):
-    """A figure over all turns."""
-
-    median: float
-    least: float
-    most: float
-
-    def __str__(self) -> str:
-        digits = 0 if self.median >= 100 else 2
-        return f"{self.median:,.{digits}f} ({self.least:,.{digits}f}-{self.most:,.{digits}f})"
-
-
 class Line(Struct, frozen=True):
     """One quorum with one number of clients. The ratios are ours / this peer, each of rows of the same turn."""
 
@@ -153,7 +141,7 @@ def start_kafka_wire(name: str, root: Path, stack: ExitStack, options: argparse.
         name,
         TITLE[name],
         f"trio-kraft {version('trio-kraft')}" if is_ours else f"Apache Kafka {KAFKA_VERSION}",
-        "" if is_ours else f"-Xmx{options.heap}",
+        jvm_flags(name, options.heap),
         lambda clients: writers(find_leader(addresses), clients, options.value_bytes),
     )
 
@@ -286,11 +274,6 @@ def measure(
                         f"{row.max_ms:9.1f}"
                     )
     return turns, rows
-
-
-def spread(values: Sequence[float]) -> Spread:
-    """The median, the least and the most."""
-    return Spread(statistics.median(values), min(values), max(values))
 
 
 def summarise(targets: Sequence[Target], rows: Sequence[Measured], clients: Sequence[int]) -> list[Line]:

@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "interop"))
 from brokers import CLUSTER_ID
 from eventually import eventually
 from kafka_jars import KAFKA_VERSION, KafkaUnavailable, find_java
+from loopback import free_ports
 from our_nodes import our_controller, our_format
 from real_kafka import (
     START_SECONDS,
@@ -20,7 +21,6 @@ from real_kafka import (
     Nodes,
     Process,
     QuorumLayout,
-    free_ports,
     kafka_format,
     running,
 )
@@ -34,6 +34,7 @@ __all__ = [
     "commands",
     "find_java",
     "free_ports",
+    "jvm_flags",
     "start_process",
     "start_quorum",
     "wait_until",
@@ -43,7 +44,16 @@ AT_ONCE = ("controller.quorum.append.linger.ms=0",)
 """Appends do not wait for more records."""
 
 
-def commands(name: str, layout: QuorumLayout, heap: str = "512m") -> Callable[[int], list[str]]:
+HEAP = "512m"
+"""The largest heap of a JVM, if a bench says nothing else."""
+
+
+def jvm_flags(name: str, heap: str = HEAP) -> str:
+    """The flags of the JVMs of Kafka's controllers, which are the same for all; nothing for ours."""
+    return "" if name == "ours" else f"-Xmx{heap}"
+
+
+def commands(name: str, layout: QuorumLayout, heap: str = HEAP) -> Callable[[int], list[str]]:
     """The command lines of controllers on a layout: `ours`, or of Kafka for any other name."""
     if name == "ours":
         return our_controller(layout)
@@ -52,7 +62,7 @@ def commands(name: str, layout: QuorumLayout, heap: str = "512m") -> Callable[[i
 
 
 def start_quorum(
-    name: str, root: Path, stack: ExitStack, settings: tuple[str, ...] = (), heap: str = "512m"
+    name: str, root: Path, stack: ExitStack, settings: tuple[str, ...] = (), heap: str = HEAP
 ) -> tuple[QuorumLayout, Nodes]:
     """Three controllers, formatted and listening until the stack closes."""
     layout = QuorumLayout(root / name, CLUSTER_ID, dict(zip((1, 2, 3), free_ports(3), strict=True)), settings)

@@ -23,6 +23,7 @@ import json
 import pstats
 import time
 from collections.abc import Callable
+from functools import partial
 from types import CodeType
 from typing import Final
 
@@ -77,6 +78,11 @@ def steady(seed: int, nodes: int) -> Count:
     return count(simulator)
 
 
+def has_another_leader(simulator: Simulator, elections_before: int) -> bool:
+    """Whether there were more elections than these."""
+    return simulator.world.invariants.votes.elections > elections_before
+
+
 def elections(seed: int, nodes: int) -> Count:
     """Bare cores: repeatedly from a leader's resignation until another node leads."""
     start = time.process_time()
@@ -91,7 +97,7 @@ def elections(seed: int, nodes: int) -> Count:
         events_before, led_before, since_ms = simulator.world.events, ledger.elections, simulator.now_ms
         resigned = time.process_time()
         simulator.resign(simulator.leaders()[0])
-        simulator.run_until(simulator.now_ms + LONGEST_MS, lambda led=led_before: ledger.elections > led)
+        simulator.run_until(simulator.now_ms + LONGEST_MS, partial(has_another_leader, simulator, led_before))
         seconds += time.process_time() - resigned
         events += simulator.world.events - events_before
         elapsed_ms += simulator.now_ms - since_ms

@@ -10,6 +10,7 @@ import gc
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
@@ -31,7 +32,7 @@ from kraft.replica.peer_replies import HeldReply
 from kraft.replica.storage.fetched import judging
 from kraft.replica.storage.storage import ANSWER_BYTES
 from metadata_log.disk import OsDisk
-from metadata_log.image import memberships
+from metadata_log.image import MetadataImage, memberships
 from metadata_log.log.log_dir import format_directory
 from metadata_log.log.snapshot_writer import SnapshotWriter
 from metadata_log.records import metadata
@@ -298,7 +299,10 @@ def measure(directory: Path, partitions: int, made: int = MADE) -> list[Longest]
     """Run each phase in turn on the same cluster; raises `AssertionError` if a phase does not do its work."""
     bench = Bench(directory, partitions)
     gc.set_threshold(*THRESHOLDS)
-    image = lambda: bench.host.controller.history.committed  # noqa: E731
+
+    def image() -> MetadataImage:
+        return bench.host.controller.history.committed
+
     with bench.phase("become active"):
         bench.until(lambda: bench.replica.is_active and bench.host.controller.is_active)
         bench.until(lambda: bench.replica.deadline_ms() > bench.now_ms + 2)
@@ -343,7 +347,7 @@ def measure(directory: Path, partitions: int, made: int = MADE) -> list[Longest]
         host = standby(bench)
     with bench.phase(f"apply {sum(len(one.values) for one in batches):,} records as a standby"):
         for batch in batches:
-            bench.measured(lambda batch=batch: host.on_committed(batch))
+            bench.measured(partial(host.on_committed, batch))
             follow(bench, host)
     assert host.controller.history.committed.topics.by_name == image().topics.by_name
     with bench.phase("judge an answer of 8 MiB as a follower"):

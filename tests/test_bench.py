@@ -17,14 +17,14 @@ def test_a_commit_costs_more_than_its_system_calls(tmp_path: Path) -> None:
     command = [sys.executable, str(BENCH / "floor.py"), "--bursts=2", "--computing=1,1,1,1", f"--dir={tmp_path}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert done.returncode == 0, done.stderr
-    assert [line.split()[0] for line in done.stdout.splitlines()[1:]] == ["ours", "bare", "computing"]
+    assert [line.split()[0] for line in done.stdout.splitlines()[2:]] == ["ours", "bare", "computing"]
 
 
 def test_controllers_bench_reports_each_figure(tmp_path: Path) -> None:
     """Ours alone: the bench itself checks that every request succeeds and that a fenced broker is in no ISR."""
     decide = ["--topics=2", "--partitions=20", "--reps=1"]
     what = "--what=decide,beat,load"
-    small = [what, *decide, "--brokers=3", "--seconds=0.1", "--load=200", "--load-reps=1"]
+    small = [what, *decide, "--brokers=3", "--seconds=0.1", "--load=200", "--load-reps=1", "--heat=0.1"]
     command = [sys.executable, str(BENCH / "controller.py"), "--targets=ours", *small, f"--dir={tmp_path}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert done.returncode == 0, done.stderr
@@ -92,6 +92,51 @@ def test_ours_is_measured_where_no_peer_is_installed(tmp_path: Path) -> None:
     for line in found["lines"]:
         assert line["per_second"]["least"] <= line["per_second"]["median"] <= line["per_second"]["most"]
         assert line["ratio_of_rates"] == {"median": 1.0, "least": 1.0, "most": 1.0}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_commit_bench_prints_each_median_with_its_spread(tmp_path: Path) -> None:
+    """Ours alone; the generator itself checks that each write is committed."""
+    small = ["--targets=ours", "--clients=1,2", "--reps=2", "--seconds=0.2", "--heat=0.2", f"--dir={tmp_path}"]
+    command = [sys.executable, str(BENCH / "commit.py"), *small]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert done.returncode == 0, done.stderr
+    rows, medians = done.stdout.split("median (least-most) of 2")
+    assert [line.split()[3] for line in rows.splitlines() if line.startswith("ours")] == ["1", "2"] * 2
+    found = [line.split()[3:] for line in medians.splitlines() if line.startswith("ours")]
+    assert [cells[0] for cells in found] == ["1", "2"]
+    for cells in found:
+        rate, p50, p99, ratio = zip(cells[1::2], cells[2::2], strict=True)
+        assert ratio == ("1.00", "(1.00-1.00)")
+        for median, spread in (rate, p50, p99):
+            least, most = spread.strip("()").split("-")
+            assert 0 < number(least) <= number(median) <= number(most), cells
+    assert list(tmp_path.iterdir()) == []
+
+
+def number(printed: str) -> float:
+    return float(printed.replace(",", ""))
+
+
+def test_failover_bench_reports_both_kinds_of_outage(tmp_path: Path) -> None:
+    """Ours alone; the bench itself checks that another node commits, and that all voters catch up."""
+    small = ["--targets=ours", "--rounds=2", "--heat=0.2", f"--dir={tmp_path}"]
+    command = [sys.executable, str(BENCH / "failover.py"), *small]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert done.returncode == 0, done.stderr
+    rounds, medians = done.stdout.split("median ms")
+    gaps: dict[str, list[float]] = {"killed": [], "stopped gracefully": []}
+    for line in rounds.splitlines():
+        if line.endswith(" ms"):
+            how = "killed" if "killed" in line else "stopped gracefully"
+            gaps[how].append(float(line.split()[-2]))
+    assert {how: len(found) for how, found in gaps.items()} == {"killed": 2, "stopped gracefully": 2}
+    for line in medians.splitlines()[1:]:
+        how = "killed" if "killed" in line else "stopped gracefully"
+        median, least, most, ratio = map(float, line.split()[-4:])
+        assert [least, most] == [min(gaps[how]), max(gaps[how])]
+        assert least <= median <= most
+        assert ratio == 1.0
     assert list(tmp_path.iterdir()) == []
 
 

@@ -40,7 +40,10 @@ def grpc_message(content: bytes) -> bytes:
 
 def first_headers(path: str, authority: str) -> bytes:
     """The header block of the first call, which the peer adds to its table."""
-    literal = lambda index, text: bytes((index, len(text))) + text.encode()  # noqa: E731
+
+    def literal(index: int, text: str) -> bytes:
+        return bytes((index, len(text))) + text.encode()
+
     return (
         POST_AND_HTTP
         + literal(0x44, path)

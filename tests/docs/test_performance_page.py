@@ -1,0 +1,43 @@
+"""Each figure of the page of performance has a command, and each command is one that a bench understands."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SECTIONS = {
+    match[1]: match[2]
+    for match in re.finditer(
+        r"^## (.+?)\n(.*?)(?=^## |\Z)", (ROOT / "docs" / "performance.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+}
+COMMAND = re.compile(r"`(?:chrt -r 1 )?python bench/(\w+\.py)([^`]*)`")
+
+
+def tables(section: str) -> list[list[str]]:
+    """The rows of each table, the heading among them."""
+    return [match[0].splitlines() for match in re.finditer(r"(?:^\|.*\|\n)+", section, re.MULTILINE)]
+
+
+@pytest.mark.parametrize("title", [title for title in SECTIONS if title != "Conditions"])
+def test_each_table_has_a_command(title: str) -> None:
+    """Above the table, or in each row where a column names commands."""
+    section = SECTIONS[title]
+    assert tables(section)
+    for table in tables(section):
+        above = section[: section.index(table[0])]
+        if table[0].endswith("| command |"):
+            assert [row for row in table[2:] if not COMMAND.search(row)] == []
+        else:
+            assert COMMAND.search(above), table[0]
+
+
+@pytest.mark.parametrize("title", SECTIONS)
+def test_commands_name_benches_and_their_options(title: str) -> None:
+    for match in COMMAND.finditer(SECTIONS[title]):
+        text = (ROOT / "bench" / match[1]).read_text()
+        for option in re.findall(r"--[a-z-]+", match[2]):
+            assert f'"{option}"' in text, f"{match[1]} has no option {option}"
