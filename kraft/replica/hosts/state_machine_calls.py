@@ -61,6 +61,11 @@ class _Pending(Struct):
         """Whether it is a command in the node's own session."""
         return isinstance(self.ask, SubmitCall) and self.ask.session is None
 
+    @property
+    def is_numbered(self) -> bool:
+        """Whether it may be sent: a command without a session and a number waits for them."""
+        return isinstance(self.ask, OpenCall) or self.session != NO_SESSION
+
 
 Key = str | tuple[int, int]
 """The key of an entry: an attempt to open a session, or a session and a number in it."""
@@ -174,7 +179,7 @@ class StateMachineCalls:
         while self._unsent and size < FORWARD_BYTES and len(taken) < FORWARD_ENTRIES:
             call_id = self._unsent.popleft()
             pending = self._pending.get(call_id)
-            if pending is not None:
+            if pending is not None and pending.is_numbered:
                 pending.was_sent = True
                 sent = Sent(call_id, self._key(call_id, pending), encode(self._entry(call_id, pending)))
                 taken.append(sent)
@@ -190,15 +195,12 @@ class StateMachineCalls:
 
     def send_again(self, call_ids: Iterable[int]) -> None:
         """Send these entries again, as they may not have arrived."""
-        self._unsent.extendleft(call_id for call_id in reversed(tuple(call_ids)) if call_id in self._pending)
+        known = (call_id for call_id in reversed(tuple(call_ids)) if call_id in self._pending)
+        self._unsent.extendleft(call_id for call_id in known if self._pending[call_id].is_numbered)
 
     def send_all_again(self) -> None:
         """Send all entries again, as none may have arrived."""
-        self._unsent = deque(
-            call_id
-            for call_id, one in self._pending.items()
-            if isinstance(one.ask, OpenCall) or one.session != NO_SESSION
-        )
+        self._unsent = deque(call_id for call_id, one in self._pending.items() if one.is_numbered)
 
     # The outcome
 

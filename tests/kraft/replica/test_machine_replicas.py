@@ -15,8 +15,8 @@ from kraft.quorum.events import BeginShutdown
 from kraft.quorum.values import QuorumConfig
 from kraft.replica import SnapshotOptions
 from kraft.replica.hosts import state_machine_host
-from kraft.replica.hosts.sessions import WINDOW
-from kraft.replica.hosts.state_machine_calls import MaybeApplied, OpenCall, SubmitCall, TooLarge
+from kraft.replica.hosts.sessions import WINDOW, Sessions
+from kraft.replica.hosts.state_machine_calls import MaybeApplied, OpenCall, StateMachineCalls, SubmitCall, TooLarge
 from kraft.replica.hosts.state_machine_host import (
     Changes,
     ReadCall,
@@ -25,7 +25,18 @@ from kraft.replica.hosts.state_machine_host import (
     StateMachineHost,
     host_state_machine,
 )
-from kraft.replica.hosts.state_machine_log import Expired, Opened, Refusal, Result, Superseded
+from kraft.replica.hosts.state_machine_log import (
+    Command,
+    Entry,
+    Expired,
+    Opened,
+    OpenSession,
+    Outcome,
+    Refusal,
+    Result,
+    Superseded,
+    decode_entry,
+)
 from kraft.replica.interface.events import CancelCall
 from kraft.sim.state.fingerprints import fingerprint
 from kraft.sim.state.forking import forked
@@ -404,6 +415,28 @@ def test_a_command_of_an_expired_session_has_an_unknown_outcome() -> None:
     net.cut = set()
     assert outcome(net, asked) == MaybeApplied()
     assert isinstance(outcome(net, submit(net, slow, "third")), Result)
+
+
+def test_a_command_is_not_sent_between_two_sessions() -> None:
+    """Its session has expired while the command waits to be sent again: it waits for a number in the next session."""
+    calls, sessions = StateMachineCalls("node", 1000, TTL_MS), Sessions()
+    calls.begin(1, SubmitCall(b"command"), sessions)
+    assert _applied(calls, Opened(5, 0)) == OpenSession("node", "node/-1", TTL_MS)
+    (sent,) = calls.take()
+    calls.send_again([1])
+    assert calls.applied(decode_entry(sent.entry), Expired()) == ()
+    calls.send_again([1])
+    assert _applied(calls, Opened(9, 0)) == OpenSession("node", "node/-1", TTL_MS)
+    assert _applied(calls, Result(b"result")) == Command(9, 1, 1, b"command")
+    assert calls.take() == ()
+
+
+def _applied(calls: StateMachineCalls, outcome: Outcome) -> Entry:
+    """The only entry that a node sends next; it is applied with this outcome."""
+    (sent,) = calls.take()
+    entry = decode_entry(sent.entry)
+    calls.applied(entry, outcome)
+    return entry
 
 
 def test_changes_are_reported_once_and_in_order_without_refused_commands() -> None:
