@@ -32,7 +32,7 @@ def read_file(disk: Disk, path: str, *, on_damage: OnDamage = OnDamage.SKIP) -> 
             are damage too.
 
     Returns:
-        Batches and damage (Kafka: `DumpLogSegments`).
+        Batches and damage, as Kafka's `DumpLogSegments` finds them.
 
     Raises:
         DamagedFile: The file is damaged, and the mode is strict.

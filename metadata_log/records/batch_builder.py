@@ -80,7 +80,7 @@ def build_batch(base_offset: int, epoch: int, timestamp_ms: int, values: Sequenc
         values: The values of the records; at least one.
 
     Returns:
-        The encoded batch (Kafka: `BatchBuilder`).
+        The encoded batch, as Kafka's `BatchBuilder` makes it.
     """
     return new_batch(base_offset, epoch, timestamp_ms, values).data
 
@@ -119,7 +119,7 @@ def build_control_batch(base_offset: int, epoch: int, timestamp_ms: int, records
         records: The type (`ControlRecordType`) and the encoded value of each record; at least one.
 
     Returns:
-        The encoded batch (Kafka: `MemoryRecordsBuilder`).
+        The encoded batch, as Kafka's `MemoryRecordsBuilder` makes it.
     """
     return new_control_batch(base_offset, epoch, timestamp_ms, records).data
 
