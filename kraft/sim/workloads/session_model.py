@@ -15,7 +15,7 @@ from kraft.replica.hosts.state_machine_log import Command, OpenSession, SessionS
 
 
 class _Session(Struct):
-    """One session. `numbers` are the applied commands whose results the session keeps."""
+    """One session. `numbers` are the applied commands with results that the session keeps."""
 
     client: str
     lifetime_ms: int

@@ -24,10 +24,33 @@ CHECKED = ("invariants", "sim", "testing.py")
 LEDGERS = ROOT / "invariants"
 DESCRIPTIONS = ("str | None", "str")
 """The types of the functions that return a description of a violation, or nothing."""
-TELLERS = ("_told", "_keys", "_difference", "_setting", "__repr__")
+TELLERS = ("_told", "_keys", "_difference", "_setting", "setting", "__repr__")
 """Functions that return a text that describes no violation."""
-REACHED_BY_RUNS: dict[str, str] = {}
-"""The sites that no case reaches, each with the mutant or the test that reaches the site in a whole run."""
+_DIFFERENCES = "tests/kraft/invariants/test_cluster_model.py::test_a_difference_of_each_family_is_named"
+_CLIENTS = "tests/kraft/sim/test_sim_clients.py"
+_FAMILIES = {"difference": 5, "partition_difference": 2, "_other_difference": 3}
+"""The number of differences that each function of the model names."""
+REACHED_BY_RUNS: dict[str, str] = {
+    "kraft.invariants.partitions._raise_if#0": "last-known-leaders-stay",
+    "kraft.invariants.voters.VoterLedger.not_made#0": "voter-change-answered-at-once",
+    "kraft.sim.nodes.broker_contacts.BrokerContacts._check_expiry#0": "an-old-session-fences-the-new-incarnation",
+    "kraft.sim.nodes.broker_contacts.BrokerContacts._check_unfencing#0": "unfenced-before-its-own-registration",
+    "kraft.sim.workloads.client_history.ClientHistory._check_sessions#0": "session-dies-in-use",
+    "kraft.sim.workloads.voter_watch.VoterWatch._answered#0": "voter-change-answered-at-once",
+    "kraft.sim.world.read_watch.ReadWatch.answered#0": f"{_CLIENTS}::test_a_read_has_one_answer",
+    "kraft.sim.world.read_watch.ReadWatch.answered#1": (
+        f"{_CLIENTS}::test_a_deposed_leader_that_answers_a_read_is_a_violation"
+    ),
+    "kraft.sim.world.read_watch.ReadWatch.answered#2": (
+        f"{_CLIENTS}::test_a_read_sees_what_was_committed_before_it_began"
+    ),
+    **{
+        f"kraft.invariants.cluster_model.ClusterModel.{function}#{number}": _DIFFERENCES
+        for function, count in _FAMILIES.items()
+        for number in range(count)
+    },
+}
+"""The sites that no case reaches, each with the mutant or the test that reaches the site."""
 
 
 class Case(Struct, frozen=True):

@@ -144,8 +144,8 @@ def a_broker_is_in_the_isr_and_in_the_elr() -> None:
 def a_replica_has_no_directory() -> None:
     """The replay refuses such a record, so the check sees a partition that the test has changed."""
     ledger = Records().creates().ledger
-    partition = ledger.image.topics.by_id[TOPIC].partitions[0]
-    ledger._check_new(replace(partition, directories=()), ledger.image, "a new partition")
+    partition = ledger._model.partition(KEY)
+    ledger._check_new(replace(partition, directories=()), "a new partition")
 
 
 @CASES("an added or removed replica is not a replica")
@@ -157,12 +157,13 @@ def an_added_replica_is_no_replica() -> None:
 
 
 def checked_change(leader_epoch: int, partition_epoch: int, leader: int = 1) -> None:
-    """Check a change from epochs 5 and 5 to these. The replay of records never comes to such epochs, so the images are
-    those of two logs.
+    """Check a change from epochs 5 and 5 to these. The replay of records never comes to such epochs, so the partitions
+    are those of two logs.
     """
     before = Records().creates(epochs=(5, 5))
     after = Records().creates(epochs=(leader_epoch, partition_epoch), leader=leader)
-    before.ledger._check_change(KEY, before.ledger.image, after.ledger.image, "a change")
+    old, new = before.ledger._model.partition(KEY), after.ledger._model.partition(KEY)
+    before.ledger._check_change(KEY, old, new, "a change")
 
 
 @CASES("the partition epoch does not rise by one")

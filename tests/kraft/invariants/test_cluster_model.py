@@ -21,6 +21,8 @@ from metadata_log.records.metadata import (
     AbortTransactionRecord,
     BeginTransactionRecord,
     ClearElrRecord,
+    ConfigRecord,
+    FeatureLevelRecord,
     FenceBrokerRecord,
     PartitionChangeRecord,
     PartitionRecord,
@@ -118,6 +120,16 @@ def test_a_difference_of_each_family_is_named() -> None:
     assert "the brokers are" in model.difference(fenced)
     renamed, _ = _image_and_model(*NEW, TopicRecord(name="u", topic_id=Uuid(b"\x02" * 16)))
     assert "the topics are" in model.difference(renamed)
+    unnamed = replace(image, topics=replace(image.topics, by_name=MetadataImage().topics.by_name))
+    assert "and by name" in model.difference(unnamed)
+    grown, _ = _image_and_model(*NEW, PartitionRecord(partition_id=1, topic_id=TOPIC, replicas=(1, 2), isr=(1, 2)))
+    assert "t has 1 partitions" in model.difference(grown)
+    assert "is missing" in model.partition_difference(MetadataImage(), (TOPIC, 0))
+    setting = ConfigRecord(resource_type=2, resource_name="t", name="retention.ms", value="1")
+    configured, _ = _image_and_model(*NEW, setting)
+    assert "the configurations are" in model.difference(configured)
+    levelled, _ = _image_and_model(*NEW, FeatureLevelRecord(name="group.version", feature_level=1))
+    assert "the feature levels are" in model.difference(levelled)
     without_index = replace(image, topics=replace(image.topics, members=MetadataImage().topics.members))
     assert "the index of ISRs" in model.difference(without_index)
 

@@ -71,7 +71,7 @@ def test_a_submission_without_a_decision_waits_for_its_node() -> None:
     simulator, leader_id, (other_id, _) = settled()
     simulator.world.hosts[leader_id].submitted |= {1001: 0, 1002: 0}
     simulator.world.hosts[other_id].submitted |= {1003: 0, 1004: simulator.now_ms}
-    waits = failure_of(simulator.world, simulator.world.invariants.committed_end)
+    waits = failure_of(simulator.world, simulator.world.invariants.commits.end_offset)
     expected = [
         (leader_id, f"submissions 1001, 1002 wait for node {leader_id} since more than 5000 ms"),
         (other_id, f"submission 1003 waits for node {other_id} since more than 5000 ms"),

@@ -75,7 +75,7 @@ def test_the_command_counts_undecided_histories_that_the_caller_allows(
     arguments = ["run", "--members", "state-machine", "--seeds", "1..2", "--jobs", "1", "--out", str(tmp_path)]
     failed = CliRunner().invoke(sim_command, arguments)
     assert failed.exit_code == 1
-    assert "HistoryUndecided by ClientHistory.concluded (seed 1)" in failed.output
+    assert "HistoryUndecided by ClientHistory.concluded (seed 1, profile slow-disk)" in failed.output
     allowed = CliRunner().invoke(sim_command, [*arguments, "--allow-undecided"])
     assert allowed.exit_code == 0
     assert "2 seeds, no violation (2 client histories not decided)" in allowed.output

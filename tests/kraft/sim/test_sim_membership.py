@@ -272,9 +272,9 @@ def test_a_snapshot_ends_at_the_end_of_a_committed_batch(snapshot: OffsetAndEpoc
 
 def test_a_log_begins_where_its_first_snapshot_ends() -> None:
     ledger, at = SnapshotLedger(VoterLedger(_voters(1))), (OffsetAndEpoch(epoch=1, offset=5),)
-    assert ledger.listed((), 0, is_moved=True) is None
-    assert ledger.listed(at, 5, is_moved=True) is None
-    assert ledger.listed(at, 4, is_moved=False) is None, "after a restart with the segment that holds the record"
-    assert ledger.listed(at, 4, is_moved=True)
-    assert ledger.listed(at, 6, is_moved=False)
-    assert ledger.listed((), 5, is_moved=False)
+    assert ledger.listed(1, (), 0, is_moved=True) is None
+    assert ledger.listed(1, at, 5, is_moved=True) is None
+    assert ledger.listed(1, at, 4, is_moved=False) is None, "after a restart with the segment that holds the record"
+    assert ledger.listed(1, at, 4, is_moved=True)
+    assert ledger.listed(1, at, 6, is_moved=False)
+    assert ledger.listed(1, (), 5, is_moved=False)
