@@ -64,9 +64,20 @@ def _name_of(owner: type | ModuleType) -> str:
     return f"{owner.__module__}.{owner.__qualname__}" if isinstance(owner, type) else owner.__name__
 
 
+class Survival(Struct, frozen=True, kw_only=True):
+    """The facts about a bug that no search finds."""
+
+    because: str
+    """Why the simulation does not see the bug, in one or two sentences."""
+    tried: int
+    """The number of seeds of the mutant's scope that did not find the bug."""
+    killed_by: str | None
+    """The id of a test that fails with the bug planted; None if no test of this repository is known to fail."""
+
+
 class Mutant(Struct, frozen=True):
     """One bug. Runs of its scope find the bug within `budget` seeds, from any first seed. The budget is 0 if only a
-    schedule shows the bug.
+    schedule shows the bug, and for a survivor.
     """
 
     name: str
@@ -77,6 +88,8 @@ class Mutant(Struct, frozen=True):
     plant: Callable[[Patches], None]
     faults: tuple[str, ...] | None = CLASSIC_FAULTS
     """The possible faults in the runs that search for the bug; None for the profiles of its members by turns."""
+    survival: Survival | None = None
+    """Why no search finds the bug; None for a bug that a seed or a schedule shows."""
 
 
 MUTANTS: Final[dict[str, Mutant]] = {}
@@ -90,12 +103,27 @@ def mutant(
     docstring the description.
     """
 
+    return _registering(scope, budget, faults, None)
+
+
+def survivor(
+    scope: Scope, *, because: str, tried: int, killed_by: str | None, faults: tuple[str, ...] = CLASSIC_FAULTS
+) -> Callable[[Callable[[Patches], None]], Callable[[Patches], None]]:
+    """Register a bug that no search finds, as `mutant` registers the others. `bench/mutants.py --tests` plants the bug
+    and runs the test that must fail.
+    """
+    return _registering(scope, 0, faults, Survival(because=because, tried=tried, killed_by=killed_by))
+
+
+def _registering(
+    scope: Scope, budget: int, faults: tuple[str, ...] | None, survival: Survival | None
+) -> Callable[[Callable[[Patches], None]], Callable[[Patches], None]]:
     def register(plant: Callable[[Patches], None]) -> Callable[[Patches], None]:
         name = plant.__name__.replace("_", "-")
         assert name not in MUTANTS, name
         what = " ".join((plant.__doc__ or "").split())
         assert what, name
-        MUTANTS[name] = Mutant(name, what, scope, budget, plant, faults)
+        MUTANTS[name] = Mutant(name, what, scope, budget, plant, faults, survival)
         return plant
 
     return register

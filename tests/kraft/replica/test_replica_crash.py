@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from replica_net import DIRECTORY, START_MS, formatted_disk, options, voter_set
 
-from kraft.quorum.effects import PeerFault
+from kraft.quorum.effects import AppendBatch, FlushLog, PeerFault
+from kraft.quorum.events import LogFlushed
 from kraft.replica import (
     ApplicationFactory,
     FlushDone,
@@ -27,6 +28,7 @@ from kraft.replica import (
     WireRequest,
     host_raw_log,
 )
+from kraft.replica.storage.storage import Storage
 from metadata_log.errors import MetadataLogError
 from metadata_log.log.quorum_state_file import read_quorum_state
 from metadata_log.memory_disk import MemoryDisk
@@ -35,6 +37,7 @@ from metadata_log.records.batch_builder import build_batch, build_control_batch
 from metadata_log.records.control import LeaderChangeMessage
 from metadata_log.records.frame import encode_control
 from metadata_log.serde import Message
+from metadata_log.serde.codec import finished
 from metadata_log.types import METADATA_TOPIC, NO_NODE, Uuid
 from transport.protocol.messages import (
     BeginQuorumEpochRequest,
@@ -395,3 +398,21 @@ def test_records_acknowledged_by_a_leader_survive_a_power_failure() -> None:
         assert max(batch.epoch for batch in scan(recovered)) > epoch, "a restarted leader leads in a higher epoch"
 
     assert crash_everywhere(prepare, act, check) >= 6
+
+
+def test_a_completed_fsync_acknowledges_only_the_records_that_it_covered() -> None:
+    """Records that are appended while an fsync runs need the next fsync."""
+    storage = finished(Storage.opening(formatted_disk(1), options(1, voter_set(3)), Random(7), START_MS))
+    storage.append_batch(AppendBatch(0, 1, START_MS, (b"a",)))
+    first = storage.request_flush(FlushLog(1, 1))
+    assert first is not None
+    storage.append_batch(AppendBatch(1, 1, START_MS, (b"b",)))
+    assert storage.request_flush(FlushLog(2, 1)) is None
+    first.run()
+    flushed, second = storage.flush_done(first.ticket)
+    assert flushed == LogFlushed(1, 1)
+    assert storage.log.flushed_offset == 1
+    assert second is not None
+    second.run()
+    assert storage.flush_done(second.ticket) == (LogFlushed(2, 1), None)
+    assert storage.log.flushed_offset == 2

@@ -314,6 +314,17 @@ def test_a_log_can_be_truncated_at_any_offset(cut: int) -> None:
     assert {name: disk.read(f"d/{name}") for name in truncated_indexes} == truncated_indexes
 
 
+def test_a_truncation_removes_its_epochs_from_the_checkpoint() -> None:
+    """Kafka reads leader-epoch-checkpoint; the next start here builds the file again."""
+    disk = MemoryDisk()
+    log = new_log(disk)
+    for epoch in (1, 2, 3):
+        add(log, epoch=epoch)
+    log.truncate(3)
+    assert parse_epochs(disk.read("d/leader-epoch-checkpoint")) == log.epochs
+    assert log.last_epoch == 1
+
+
 def test_indexes_after_truncating() -> None:
     """Cutting keeps indexes such as a scan of what is left would build; what is appended then counts from there."""
     for cut in range(0, 90, 3):

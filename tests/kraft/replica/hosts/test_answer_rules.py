@@ -1,0 +1,35 @@
+"""When an answer may leave: after the commit of the last record, and after the application has what a read needs."""
+
+from __future__ import annotations
+
+from kraft.quorum.effects import ReadConfirmed
+from kraft.replica.confirmations import Confirmations
+from kraft.replica.deferred import Abandoned, Deferred, Held
+from kraft.replica.interface.application import ForSubmit
+
+
+def test_an_answer_waits_for_the_commit_of_the_last_record_of_its_proposal() -> None:
+    deferred = Deferred()
+    one = Held(3, 5, ForSubmit(submit_id=1))
+    deferred.hold(one)
+    assert deferred.release(5, 10) == []
+    assert not deferred.is_due(5)
+    assert deferred.is_due(6)
+    assert deferred.release(6, 10) == [one]
+
+
+def test_a_committed_proposal_is_a_success_after_the_end_of_the_leadership() -> None:
+    deferred, abandoned = Deferred(), Abandoned()
+    committed, lost = Held(3, 3, ForSubmit(submit_id=1)), Held(4, 5, ForSubmit(submit_id=2))
+    deferred.hold(committed)
+    deferred.hold(lost)
+    abandoned.add(deferred.abandon(), 5)
+    assert abandoned.take(10) == [(committed, True), (lost, False)]
+
+
+def test_a_confirmed_read_waits_until_the_application_has_applied_the_log_up_to_its_offset() -> None:
+    confirmations = Confirmations()
+    confirmations.wait(1)
+    confirmations.confirm(ReadConfirmed((1,), 5))
+    assert confirmations.take(4) == []
+    assert confirmations.take(5) == [1]

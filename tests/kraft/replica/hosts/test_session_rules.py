@@ -1,0 +1,47 @@
+"""The rules of one client session, which every node applies to the same entries of the log."""
+
+from __future__ import annotations
+
+from kraft.replica.hosts.sessions import Sessions
+from kraft.replica.hosts.state_machine_log import Command, Expired, OpenSession, Result, Superseded
+
+TTL_MS = 1000
+
+
+def with_a_session() -> tuple[Sessions, int]:
+    sessions = Sessions()
+    return sessions, sessions.open(OpenSession("client", "attempt", TTL_MS), 7).session
+
+
+def test_a_session_keeps_the_results_that_its_client_has_not_acknowledged() -> None:
+    sessions, session = with_a_session()
+    for sequence in (1, 2):
+        assert sessions.admit(Command(session, sequence, 1, b"")) is None
+        sessions.keep(Command(session, sequence, 1, b""), Result(b"%d" % sequence))
+    assert sessions.admit(Command(session, 3, 2, b"")) is None
+    assert sessions.known(session, 1) == Superseded()
+    assert sessions.known(session, 2) == Result(b"2")
+    assert sessions.admit(Command(session, 2, 2, b"")) == Result(b"2")
+
+
+def test_a_session_ends_when_its_client_is_silent_for_longer_than_its_time_to_live() -> None:
+    sessions, session = with_a_session()
+    sessions.pass_time(TTL_MS)
+    assert sessions.known(session, 1) is None
+    sessions.pass_time(TTL_MS + 1)
+    assert sessions.known(session, 1) == Expired()
+    assert sessions.admit(Command(session, 1, 0, b"")) == Expired()
+
+
+def test_a_command_prolongs_the_session_of_its_client() -> None:
+    sessions, session = with_a_session()
+    sessions.pass_time(TTL_MS)
+    assert sessions.admit(Command(session, 1, 0, b"")) is None
+    sessions.pass_time(2 * TTL_MS)
+    assert sessions.known(session, 1) is None
+
+
+def test_a_command_beyond_the_window_of_its_session_is_not_applied() -> None:
+    sessions, session = with_a_session()
+    assert sessions.admit(Command(session, 4096, 0, b"")) == Superseded()
+    assert sessions.admit(Command(session, 4096, 1, b"")) is None
