@@ -12,7 +12,10 @@ if TYPE_CHECKING:
     from transport.faults import FaultPlan, Faults
     from transport.interface import Cause, Endpoint, Failed, Gone, Inbound, Listener, Reply, Request, Transport
     from transport.memory import MemoryNetwork, MemoryTransport
+    from transport.memory_sockets import MemoryStreams
+    from transport.protocol.inbound import Principal
     from transport.tcp import TcpTransport
+    from transport.tls import Tls, TlsListener
     from transport.wire import WireTransport
 else:
     _HOMES = {
@@ -25,10 +28,14 @@ else:
         "Inbound": "transport.interface",
         "Listener": "transport.interface",
         "MemoryNetwork": "transport.memory",
+        "MemoryStreams": "transport.memory_sockets",
         "MemoryTransport": "transport.memory",
+        "Principal": "transport.protocol.inbound",
         "Reply": "transport.interface",
         "Request": "transport.interface",
         "TcpTransport": "transport.tcp",
+        "Tls": "transport.tls",
+        "TlsListener": "transport.tls",
         "Transport": "transport.interface",
         "WireTransport": "transport.wire",
     }
@@ -45,10 +52,14 @@ __all__ = [
     "Inbound",
     "Listener",
     "MemoryNetwork",
+    "MemoryStreams",
     "MemoryTransport",
+    "Principal",
     "Reply",
     "Request",
     "TcpTransport",
+    "Tls",
+    "TlsListener",
     "Transport",
     "WireTransport",
 ]

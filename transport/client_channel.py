@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from metadata_log.errors import EncodeError
 from metadata_log.serde import Message
-from transport.channels import Owner, Socket, Sockets
+from transport.channels import Connector, Owner, Socket
 from transport.interface import Cause, Endpoint, Failed
 from transport.protocol.apis import Api
 from transport.protocol.client_connection import ClientConnection
@@ -44,11 +44,11 @@ class _Open(Struct, eq=False):
 class ClientChannel:
     """This node's connection to one endpoint. The channel keeps the memory of failed attempts between connections."""
 
-    def __init__(self, owner: Owner, sockets: Sockets, endpoint: Endpoint, options: ClientOptions) -> None:
+    def __init__(self, owner: Owner, connector: Connector, endpoint: Endpoint, options: ClientOptions) -> None:
         self.endpoint = endpoint
         self.last_active = owner.now()
         self._owner = owner
-        self._sockets = sockets
+        self._connector = connector
         self._options = options
         self._open: _Open | None = None
         self._client_id = ""
@@ -93,7 +93,7 @@ class ClientChannel:
             software=options.software, apis=options.apis, max_frame_bytes=options.max_frame_bytes
         )
         self._client_id = client_id
-        self._open = _Open(self._sockets.connect(self.endpoint, self, self._failures), connection)
+        self._open = _Open(self._connector.connect(self.endpoint, self, self._failures), connection)
         return self._open
 
     def on_connected(self) -> None:

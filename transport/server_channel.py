@@ -85,8 +85,7 @@ class ServerChannel:
         self._marked_at = self.last_active
 
     def on_connected(self) -> None:
-        """Nothing to do: accepted connections are connected from the start."""
-        raise AssertionError(self.peer)
+        """Nothing to do: an accepted connection is connected from the start; one with TLS now has its principal."""
 
     def on_data(self, data: bytes) -> int:
         """Deliver the requests that these bytes complete, or queue them for this connection's turn."""

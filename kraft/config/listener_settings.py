@@ -7,9 +7,11 @@ from typing import Final
 from kraft.config.addresses import PROTECTED_PROTOCOLS, ListenerSpec, QuorumVoter, parse_listener, split_list
 from kraft.config.node_settings import BROKER, CONTROLLER
 from kraft.config.settings_reader import SettingsReader
+from kraft.config.tls_settings import SSL, ConfigTls, read_tls
 
 _PLAINTEXT: Final = "PLAINTEXT"
-_UNPROTECTED: Final = "TLS and SASL are not supported yet; use PLAINTEXT in a trusted network."
+_NO_SASL: Final = "SASL is not supported yet; use SSL with certificates of clients, or PLAINTEXT in a trusted network."
+_SASL: Final = ("SASL_PLAINTEXT", "SASL_SSL")
 _ANY_ADDRESS: Final = ("0.0.0.0", "::")
 
 
@@ -73,7 +75,23 @@ def _check_between_brokers(reader: SettingsReader) -> None:
     key = "security.inter.broker.protocol"
     setting = reader.settings.get(key)
     if setting is not None and setting.value.upper() != _PLAINTEXT:
-        raise reader.bad(key, "only PLAINTEXT is supported so far", hint=_UNPROTECTED)
+        raise reader.bad(key, "only PLAINTEXT is supported so far", hint="A broker of this software has no data that brokers exchange.")
+
+
+def read_node_tls(reader: SettingsReader, listeners: tuple[ListenerSpec, ...], controllers: tuple[str, ...]) -> ConfigTls:
+    """TLS of the listeners, and of the connections to controllers, which are those of the first controller listener.
+
+    Kafka: `KafkaRaftManager`, `NodeToControllerChannelManagerImpl`.
+    """
+    outgoing = _protocols(reader, tuple(listener.name for listener in listeners), controllers)[controllers[0]]
+    return ConfigTls(
+        tuple(
+            (listener.name, read_tls(reader, listener.name, needs_key=True))
+            for listener in listeners
+            if listener.protocol == SSL
+        ),
+        read_tls(reader, controllers[0]) if outgoing == SSL else None,
+    )
 
 
 def _protocols(reader: SettingsReader, own: tuple[str, ...], controllers: tuple[str, ...]) -> dict[str, str]:
@@ -95,10 +113,10 @@ def _protocols(reader: SettingsReader, own: tuple[str, ...], controllers: tuple[
                 raise reader.bad(key, f"the protocol of listener {name} is missing", hint=f"Add {name}:PLAINTEXT.")
             every = ",".join(f"{one}:{_PLAINTEXT}" for one in names)
             raise reader.bad(at, f"listener {name} has no security protocol", hint=f"Add {key}={every}.")
-        if protocols[name] in PROTECTED_PROTOCOLS:
-            hint = _UNPROTECTED
+        if protocols[name] in _SASL:
+            hint = _NO_SASL
             if not is_set:
-                hint = f"{_UNPROTECTED} Without an entry in {key}, the name of the listener is its protocol."
+                hint = f"{_NO_SASL} Without an entry in {key}, the name of the listener is its protocol."
             raise reader.bad(at, f"{protocols[name]} on listener {name} is not supported yet", hint=hint)
     return protocols
 

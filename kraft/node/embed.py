@@ -17,6 +17,7 @@ from kraft.node.run import one_cause, run_node
 from kraft.node.state_machine_node import StateMachineNode
 from kraft.replica.hosts.state_machine_host import host_state_machine
 from kraft.replica.interface.application import ApplicationFactory, host_silent_raw_log
+from kraft.security.contexts import LoadedTls, load_tls
 from kraft.state_machine import C, R, StateMachine
 from metadata_log.disk import Disk, OsDisk
 from transport.descriptors import connections_allowed
@@ -111,9 +112,13 @@ async def _running(run: Callable[..., Awaitable[None]]) -> AsyncIterator[Node]:
             await node.shutdown()
 
 
-def tcp_transport(config: Config, *, patience_ms: int = 0) -> TcpTransport:
-    """A TCP transport with the limits of a configuration; for `patience_ms` see `TcpTransport`."""
+def tcp_transport(config: Config, *, patience_ms: int = 0, tls: LoadedTls | None = None) -> TcpTransport:
+    """A TCP transport with the limits and the TLS of a configuration; for `patience_ms` see `TcpTransport`.
+
+    `tls` is the result of `load_tls`, if the caller has read the stores already. Raises `ConfigError` for bad stores.
+    """
     return TcpTransport(
+        tls=(load_tls(config) if tls is None else tls).tls,
         max_frame_bytes=config.request_max_bytes,
         max_idle_ms=config.connections_max_idle_ms,
         max_connections=min(

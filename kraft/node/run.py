@@ -110,7 +110,8 @@ async def _own_name(log: NodeLog) -> str:
 
 def _warn_of_exposure(config: Config, log: NodeLog) -> None:
     """Log a warning at the start of a controller without an authorizer that other hosts can reach."""
-    exposed = [listener for listener in config.listeners if not listener.is_loopback]
+    requires_certificate = {name for name, tls in config.tls.listeners if tls.client_auth == "required"}
+    exposed = [one for one in config.listeners if not one.is_loopback and one.name not in requires_certificate]
     if exposed and not config.is_broker and not config.has_authorizer:
         facts: dict[str, object] = {
             "listeners": ",".join(map(str, exposed)),

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from metadata_log.serde.codec import UNCOUNTED_BYTES
 from transport.protocol.limits import MAX_FRAME_BYTES
+
+SPEAKS_TLS: Final = "the peer sends TLS on a connection in the clear: its port or its configuration is one for SSL"
+_TLS_RECORDS: Final = frozenset(kind << 16 | 0x300 | minor for kind in (0x15, 0x16) for minor in range(5))
+"""The first three bytes of an alert or a handshake in each version of TLS, read as the length of a frame."""
 
 Allowed = Callable[[int, int], tuple[int, str]]
 """A function that limits a frame. Its arguments are the number of whole frames before this one, and the int16 that this
@@ -84,6 +89,8 @@ class FrameReader:
             most = min(most, allowed)
         if 0 <= size <= most:
             return None
+        if size >> 8 in _TLS_RECORDS:
+            return SPEAKS_TLS
         return f"a frame of {size} bytes was announced; at most {most} are allowed{why}"
 
 

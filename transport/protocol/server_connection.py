@@ -18,7 +18,7 @@ from transport.protocol.apis import APIS, Api, ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.frames import FrameReader, with_length
 from transport.protocol.headers import decode_request_header, encode_response, encode_response_in_steps
-from transport.protocol.inbound import Request
+from transport.protocol.inbound import ANONYMOUS, Principal, Request
 from transport.protocol.limits import MAX_FRAME_BYTES, request_limit
 from transport.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 
@@ -122,6 +122,8 @@ class ServerConnection:
         max_frame_bytes: int = MAX_FRAME_BYTES,
     ) -> None:
         self.broken: str | None = None
+        self.principal: Principal = ANONYMOUS
+        """The identity of the peer, for every further request."""
         self.frames = FrameReader(max_frame_bytes, self._allowed)
         self.waiting: deque[bytes] = deque()
         """The frames that `take` has not read yet."""
@@ -324,6 +326,7 @@ class ServerConnection:
             self._listener,
             self._peer,
             frame,
+            principal=self.principal,
         )
 
     def _step(self) -> Request | None:
@@ -361,6 +364,7 @@ class ServerConnection:
             listener=self._listener,
             peer=self._peer,
             encoded=frame,
+            principal=self.principal,
         )
 
     def _read_header(self, frame: bytes) -> _Sender | bytes:

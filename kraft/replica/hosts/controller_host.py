@@ -177,7 +177,7 @@ class ControllerHost:
         return Redirect(asked, partial(_seal_answer, forwarded))
 
     def denial(self, request: WireRequest) -> ApiError | None:
-        """The decision of the authorizer, if there is one. A listener without login has one principal only."""
+        """The decision of the authorizer, if there is one."""
         if self.controller.settings.admin.authorizer is None:
             return None
         return self.controller.denial(ApiKey(request.api_key), _caller(request))
@@ -273,7 +273,8 @@ class ControllerHost:
 
 
 def _caller(request: WireRequest) -> Caller:
-    return Caller(host=host_of_peer(request.peer))
+    principal = request.principal
+    return Caller(principal.type, principal.name, principal.is_token, host_of_peer(request.peer))
 
 
 def _seal_answer(forwarded: Forwarded, response: Message) -> Message:
@@ -313,6 +314,7 @@ def host_controller(
         incarnation_id=random_uuid(rng),
         listeners=tuple((one.name, one.host, one.port) for one in options.endpoints.listeners),
         listener=options.listener,
+        security_protocols=options.security_protocols,
         voters=voters,
         max_idle_interval_ms=options.max_idle_interval_ms,
         min_insync_replicas=options.min_insync_replicas,
