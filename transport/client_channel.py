@@ -19,6 +19,8 @@ log = logging.getLogger("transport")
 
 NOT_TRIED: Final = " (not tried again yet)"
 """Follows the previous failure's reason while the reconnect backoff of a peer lasts."""
+UNHEARD: Final = " before its first answer: does its port expect another security protocol?"
+"""Follows the reason where a peer closes the connection instead of answering ApiVersions."""
 UNREADY_SECONDS: Final = 2.0
 """The channel closes a connection that no request waits for and that is not established after this time."""
 
@@ -125,6 +127,9 @@ class ClientChannel:
 
     def on_closed(self, cause: Cause, detail: str) -> None:
         """The peer closed the connection, or the connection failed."""
+        opened = self._open
+        if cause is Cause.RESET and opened is not None and opened.connection.is_unheard:
+            detail += UNHEARD
         self._report(self.end(cause, f"{self.endpoint}: {detail}"))
 
     def _report(self, outcomes: list[Failed]) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from enum import StrEnum
 from typing import Final
 
@@ -184,10 +185,8 @@ class TlsSession:
 
     def end(self) -> None:
         """Tell the peer that no more bytes follow, and do not wait for its answer."""
-        try:
+        with suppress(ssl.SSLError):  # the peer's own end is missing, as always
             self._object.unwrap()
-        except ssl.SSLError:
-            pass  # the peer's own end is missing, as always
 
 
 _ALERTS: Final = {

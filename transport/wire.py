@@ -115,13 +115,11 @@ class WireTransport:
             now=trio.current_time,
             has_reserve=self.serving.has_reserve,
         )
-        """The connections whose TLS handshake is not finished."""
+        """The connections without a finished TLS handshake."""
         self._secured = TlsServing(self, self.handshakes, self.serving.log)
         self._connector: Connector = self._sockets
         if self._tls.outgoing is not None:
-            self._connector = TlsConnector(
-                self, self.handshakes, self.serving.log, self._sockets, self._tls.outgoing
-            )
+            self._connector = TlsConnector(self, self.handshakes, self.serving.log, self._sockets, self._tls.outgoing)
         self._deliver: Callable[[Inbound], None] | None = None
         self._nursery: trio.Nursery | None = None
         self._peers: dict[tuple[Endpoint, str], ClientChannel] = {}

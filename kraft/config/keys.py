@@ -61,7 +61,7 @@ TEXTS: Final[dict[str, Text]] = {
         allowed="NAME:PROTOCOL, separated by commas",
         doc="The security protocol of each listener. Without it, listeners named PLAINTEXT, SSL, SASL_PLAINTEXT and"
         " SASL_SSL have the protocol of their name, and every other controller listener has PLAINTEXT if none of these"
-        " three is in use. Only PLAINTEXT so far.",
+        " three is in use. PLAINTEXT and SSL so far.",
     ),
     "controller.quorum.voters": Text(
         default="",

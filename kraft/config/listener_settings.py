@@ -75,10 +75,16 @@ def _check_between_brokers(reader: SettingsReader) -> None:
     key = "security.inter.broker.protocol"
     setting = reader.settings.get(key)
     if setting is not None and setting.value.upper() != _PLAINTEXT:
-        raise reader.bad(key, "only PLAINTEXT is supported so far", hint="A broker of this software has no data that brokers exchange.")
+        raise reader.bad(
+            key,
+            "only PLAINTEXT is supported so far",
+            hint="A broker of this software has no data that brokers exchange.",
+        )
 
 
-def read_node_tls(reader: SettingsReader, listeners: tuple[ListenerSpec, ...], controllers: tuple[str, ...]) -> ConfigTls:
+def read_node_tls(
+    reader: SettingsReader, listeners: tuple[ListenerSpec, ...], controllers: tuple[str, ...]
+) -> ConfigTls:
     """TLS of the listeners, and of the connections to controllers, which are those of the first controller listener.
 
     Kafka: `KafkaRaftManager`, `NodeToControllerChannelManagerImpl`.

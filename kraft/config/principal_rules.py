@@ -164,7 +164,7 @@ def _translated(java: str) -> str:
                 raise ValueError(f"the pattern {java!r} cannot be matched here: {pair} is known to Java only")
             piece = pair
         elif in_set:
-            if pair in ("&&", "[["):
+            if pair == "&&" or char == "[":
                 raise ValueError(f"the pattern {java!r} cannot be matched here: it has an operation of sets")
             in_set, piece = char != "]", char
         elif flags is not None:

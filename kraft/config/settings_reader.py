@@ -46,10 +46,7 @@ class SettingsReader:
         if setting is not None and setting.reference:
             why = "the referenced value is invalid, and is a secret"
             hint = _allowed(key) or "Check the value at the config provider."
-        if setting is None or is_secret(key):
-            what = key
-        else:
-            what = f"{key}={setting.shown}"
+        what = key if setting is None or is_secret(key) else f"{key}={setting.shown}"
         where = self.source if setting is None else setting.where
         hint = None if hint is None else self._hidden(hint)
         return ConfigError(f"{what}: {self._hidden(why)}", where=where, hint=hint)

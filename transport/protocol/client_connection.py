@@ -90,6 +90,11 @@ class ClientConnection:
         """How many requests wait to be sent or answered, not counting the handshake."""
         return len(self._waiting) + (len(self._in_flight) if self.ready else 0)
 
+    @property
+    def is_unheard(self) -> bool:
+        """Whether the peer was asked for its versions, and has not answered."""
+        return not self.ready and bool(self._in_flight)
+
     def begin(self, client_id: str) -> bytes:
         """The first bytes of a new connection."""
         self._client_id = client_id
