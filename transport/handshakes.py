@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from msgspec import Struct
+
 UNSECURED_CONNECTIONS: Final = 256
 """The most connections of unknown peers that have not finished their handshake; voters have as many of their own."""
 UNSECURED_PER_ADDRESS: Final = 32
@@ -28,6 +30,13 @@ class Handshake(Protocol):
         """The deadline has passed."""
 
 
+class _Entry(Struct, frozen=True):
+    deadline: float
+    address: str | None
+    """None for a handshake of this side as a client."""
+    is_reserved: bool
+
+
 class Handshakes:
     """The unfinished handshakes, and those with bytes that wait for their turn."""
 
@@ -44,9 +53,11 @@ class Handshakes:
         self._later = later
         self._now = now
         self._has_reserve = has_reserve
-        self._open: dict[Handshake, tuple[float, str | None]] = {}
-        """The deadline and the address of each handshake, oldest first; the address is None for a client's."""
+        self._open: dict[Handshake, _Entry] = {}
+        """Oldest first."""
         self._per_address: dict[str, int] = {}
+        self._pending = {False: 0, True: 0}
+        """The number of handshakes of peers: of unknown ones, and of those with a reserve."""
         self._queue: deque[Handshake] = deque()
         self._will_work = False
         self._will_sweep = False
@@ -55,10 +66,14 @@ class Handshakes:
         """The number of unfinished handshakes."""
         return len(self._open)
 
+    def __contains__(self, handshake: Handshake) -> bool:
+        """Whether this handshake has begun and not left."""
+        return handshake in self._open
+
     def refusal(self, address: str) -> str | None:
         """Why a new connection from this address is refused, as a text; None if the connection is accepted."""
         is_reserved = self._has_reserve(address)
-        pending = sum(count for at, count in self._per_address.items() if self._has_reserve(at) is is_reserved)
+        pending = self._pending[is_reserved]
         if pending >= UNSECURED_CONNECTIONS:
             return f"{pending} connections have not finished their TLS handshake"
         held = self._per_address.get(address, 0)
@@ -68,8 +83,10 @@ class Handshakes:
 
     def enter(self, handshake: Handshake, address: str | None = None) -> None:
         """A handshake begins: of a peer at this address, or of this side."""
-        self._open[handshake] = (self._now() + self._timeout_s, address)
+        is_reserved = address is not None and self._has_reserve(address)
+        self._open[handshake] = _Entry(self._now() + self._timeout_s, address, is_reserved)
         if address is not None:
+            self._pending[is_reserved] += 1
             self._per_address[address] = self._per_address.get(address, 0) + 1
         if not self._will_sweep:
             self._will_sweep = True
@@ -77,9 +94,10 @@ class Handshakes:
 
     def leave(self, handshake: Handshake) -> None:
         """A handshake is done, or its connection is closed."""
-        entered = self._open.pop(handshake, None)
-        if entered is None or (address := entered[1]) is None:
+        entry = self._open.pop(handshake, None)
+        if entry is None or (address := entry.address) is None:
             return
+        self._pending[entry.is_reserved] -= 1
         left = self._per_address[address] - 1
         if left:
             self._per_address[address] = left
@@ -105,8 +123,8 @@ class Handshakes:
 
     def _sweep(self) -> None:
         now = self._now()
-        for handshake, (deadline, _) in list(self._open.items()):
-            if deadline > now:
+        for handshake, entry in list(self._open.items()):
+            if entry.deadline > now:
                 break
             handshake.expire()
         self._will_sweep = bool(self._open)

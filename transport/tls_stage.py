@@ -204,7 +204,7 @@ class TlsStage:
         self._tell(failure)
         if self._session is not None and not self._socket.unsent:
             self._send(self._session)
-        if self._linger_s and self._has_heard:
+        if self._linger_s and self._has_heard and self in self._handshakes:
             self._is_closed = True
             self._socket.resume()
             self._owner.later(self._leave, self._linger_s)
@@ -231,6 +231,7 @@ class TlsStage:
         self._handshakes.leave(self)
         self._waiting.clear()
         self._plain.clear()
+        self._plain_bytes = 0
 
     # The socket of the channel
 
