@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from typing import Final, Unpack
 
@@ -143,9 +144,8 @@ class _End:
         self.unsent += len(data)
         self.other.later(self.other.receive)
 
-    def later(self, action: object) -> None:
+    def later(self, action: Callable[[], None]) -> None:
         """Run an action of this end in the task of its owner."""
-        assert callable(action)
         self._sockets.owner.later(action, self._sockets.network.latency_s)
 
     def receive(self) -> None:

@@ -80,9 +80,10 @@ def tls(
     principal_of: Callable[[bytes], Principal] | None = None,
     handshake_timeout_ms: int = 10_000,
 ) -> Tls:
-    """TLS on the listener CONTROLLER and towards peers."""
+    """TLS on the listeners CONTROLLER and OTHER and towards peers."""
+    listener = TlsListener(server or server_context(), principal_of)
     return Tls(
-        listeners={"CONTROLLER": TlsListener(server or server_context(), principal_of)},
+        listeners={"CONTROLLER": listener, "OTHER": listener},
         outgoing=client or client_context(),
         handshake_timeout_ms=handshake_timeout_ms,
     )

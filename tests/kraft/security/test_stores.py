@@ -165,10 +165,12 @@ def test_the_refusal_of_jks_has_the_command_that_converts_it(stores: Stores, tmp
 
 
 def test_secrets_are_hidden_where_settings_are_printed(stores: Stores) -> None:
-    config = Config.parse(NODE + forms(stores)["pkcs12"] + forms(stores)["pem-texts"].partition("\n")[2])
-    assert PASSWORD not in repr(config)
-    assert "PRIVATE KEY" not in repr(config)
-    assert PASSWORD not in repr([one for one in config.described if one.value is not None])
+    for form in ("pkcs12", "pem-texts", "pem-file-with-encrypted-key"):
+        prefixed = "".join(f"listener.name.ctl.{line}\n" for line in forms(stores)[form].splitlines())
+        for text in (forms(stores)[form], prefixed):
+            config = Config.parse(NODE + text)
+            assert PASSWORD not in repr(config)
+            assert "PRIVATE KEY" not in repr(config)
 
 
 def test_cipher_suites_and_versions_limit_the_context(stores: Stores) -> None:
