@@ -155,7 +155,8 @@ def _compile(java: str) -> re.Pattern[str]:
 
 
 def _translated(java: str) -> str:
-    pieces, at, in_set, depth, closing = [], 0, False, 0, ""
+    pieces: list[str] = []
+    at, in_set, depth, closing = 0, False, 0, ""
     while at < len(java):
         char, pair = java[at], java[at : at + 2]
         flags = None if in_set else _FLAGS.match(java, at)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, pkcs12
 from msgspec import Struct
 
@@ -89,7 +90,7 @@ def _keystore_of_pkcs12(settings: StoreSettings, data: bytes, warnings: list[str
 
 def _load_pkcs12(
     settings: StoreSettings, data: bytes
-) -> tuple[pkcs12.PKCS12PrivateKeyTypes | None, x509.Certificate | None, list[x509.Certificate]]:
+) -> tuple[PrivateKeyTypes | None, x509.Certificate | None, list[x509.Certificate]]:
     if data.startswith(_JKS):
         path = settings.location
         raise _bad(
