@@ -92,6 +92,11 @@ def test_both_makes_form_a_quorum_with_certificates_and_access_rules(kafka: Kafk
             nodes.start(leader)
             nodes.wait_until_listening()
         assert "LeaderId" in kafka.tool(QUORUM_TOOL, *where, "--command-config", config, "describe", "--status")
+        guest = Stores(secured.stores, leaf("guest"), "guest")
+        as_guest = secured.config("guest", "ssl.keystore.type=PEM", f"ssl.keystore.location={guest.pem}")
+        denied = kraft("quorum", "status", *where, "--timeout", "3", "--command-config", as_guest)
+        assert denied.returncode == 1
+        assert "CLUSTER_AUTHORIZATION_FAILED" in denied.stderr
         nodes.check_that_all_live()
     finally:
         nodes.kill()
