@@ -189,7 +189,9 @@ class TlsStage:
         session = self._session
         if self._is_connected and (session is None or not session.is_secured) and not self._is_closed:
             detail = _MIDDLE if self._has_heard else _UNHEARD
-            self._tell(TlsError(Fault.ENDED, detail))
+            # Programs that only check whether a port is open do the same to a server, again and again.
+            is_probe = bool(self._linger_s) and not self._has_heard
+            self._tell(TlsError(Fault.ENDED, detail), logging.INFO if is_probe else logging.WARNING)
         self._forget()
         self._end(cause, detail)
 
@@ -217,8 +219,8 @@ class TlsStage:
         self._forget()
         self._socket.close()
 
-    def _tell(self, failure: TlsError) -> None:
-        self._log.write(logging.WARNING, f"tls-{failure.fault}", "%s: %s", self._describe, failure)
+    def _tell(self, failure: TlsError, level: int = logging.WARNING) -> None:
+        self._log.write(level, f"tls-{failure.fault}", "%s: %s", self._describe, failure)
 
     def _end(self, cause: Cause, detail: str) -> None:
         if not self._is_closed:

@@ -14,7 +14,10 @@ from real_kafka import (
     CLUSTER_ID,
     CONFIG_TOOL,
     QUORUM_TOOL,
+    START_SECONDS,
+    STORAGE_TOOL,
     KafkaInstallation,
+    Process,
     QuorumLayout,
     eventually,
     free_ports,
@@ -100,6 +103,45 @@ def test_both_makes_form_a_quorum_with_certificates_and_access_rules(kafka: Kafk
         nodes.check_that_all_live()
     finally:
         nodes.kill()
+
+
+def test_a_broker_of_kafka_registers_with_its_certificate(kafka: KafkaInstallation, tmp_path: Path) -> None:
+    secured = Secured(
+        tmp_path,
+        (1,),
+        "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users=User:controller;User:admin;User:broker101",
+    )
+    layout, stores = secured.layout, Stores(secured.stores, leaf("broker101"), "broker101")
+    our_format(layout)
+    properties = tmp_path / "broker101.properties"
+    prefix = "listener.name.controller.ssl"
+    lines = (
+        "process.roles=broker",
+        "node.id=101",
+        f"log.dirs={tmp_path / 'broker101'}",
+        "controller.listener.names=CONTROLLER",
+        f"listeners=PLAINTEXT://127.0.0.1:{free_ports(1)[0]}",
+        "listener.security.protocol.map=CONTROLLER:SSL,PLAINTEXT:PLAINTEXT",
+        f"controller.quorum.voters={layout.voters}",
+        *(f"{prefix}.{store}store.type=PEM" for store in ("key", "trust")),
+        f"{prefix}.keystore.location={stores.pem}",
+        f"{prefix}.truststore.location={stores.trust_pem}",
+    )
+    properties.write_text("".join(f"{line}\n" for line in lines))
+    where = ("--bootstrap-controller", layout.bootstrap, "--command-config", secured.as_admin)
+    with running(layout, our_controller(layout), name="ours"):
+        kafka.tool(STORAGE_TOOL, "format", "-t", layout.cluster_id, "-c", str(properties))
+        broker = Process(kafka.command("kafka.Kafka", str(properties), log="info"), tmp_path / "broker101.log")
+        try:
+            eventually(
+                lambda: kraft("topics", "create", "orders", "--partitions", "2", *where).returncode == 0,
+                "the broker of Kafka takes partitions",
+                START_SECONDS,
+            )
+            assert " 101 " in told("topics", "describe", "orders", *where)
+        finally:
+            broker.kill()
 
 
 def test_kafkas_tool_is_refused_without_the_certificate_that_a_listener_requires(
