@@ -230,7 +230,9 @@ class TlsStage:
             self._channel.on_closed(cause, detail)
 
     def _forget(self) -> None:
+        """Release the memory at once: the stage and its channel refer to each other."""
         self._handshakes.leave(self)
+        self._session = None
         self._waiting.clear()
         self._plain.clear()
         self._plain_bytes = 0
