@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Final
 
 from kraft.controller.decision.result import ApiError, ControllerResult, VersionedRecord
@@ -72,13 +71,13 @@ class Registrar:
         node_id: int,
         incarnation_id: Uuid,
         listeners: tuple[tuple[str, str, int], ...],
-        security_protocols: Mapping[str, int] = MappingProxyType({}),
+        security_protocols: Mapping[str, int] | None = None,
     ) -> None:
         self.deadline_ms = NEVER_MS
         self._node_id = node_id
         self._incarnation_id = incarnation_id
         self._listeners = listeners
-        self._security_protocols = security_protocols
+        self._security_protocols = dict(security_protocols or {})
         self._seen: tuple[ControllersImage, FeaturesImage] | None = None
         self._is_asking = False
         self._retry_ms = FIRST_RETRY_MS
