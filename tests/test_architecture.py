@@ -101,6 +101,7 @@ PACKAGES = {
     "pyspark_kraft": "the name under which Spark finds the data source",
     "transport.protocol.messages": "generated: Kafka's requests and responses, one module for each API",
     "transport.protocol": "the API table, headers, error codes, limits, connections (sans-IO)",
+    "transport.protocol.sasl": "logins as Kafka frames them: the exchanges of each mechanism, for both ends (sans-IO)",
     "transport": "messages between nodes: TCP, in memory, faults, limits of what a peer may take",
     "kraft.config": "a properties file as a configuration, and the errors that a command shows",
     "kraft.quorum.states": "the states of a voter, from Unattached to Leader and Resigned",

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from transport.memory import MemoryNetwork, MemoryTransport
     from transport.memory_sockets import MemoryStreams
     from transport.protocol.inbound import Principal
+    from transport.protocol.sasl.client import SaslLogin
+    from transport.protocol.sasl.credentials import ScramKeys, TokenKeys, Users
+    from transport.protocol.sasl.server import SaslListener
+    from transport.sasl import Sasl
     from transport.tcp import TcpTransport
     from transport.tls import Tls, TlsListener
     from transport.wire import WireTransport
@@ -33,10 +37,16 @@ else:
         "Principal": "transport.protocol.inbound",
         "Reply": "transport.interface",
         "Request": "transport.interface",
+        "Sasl": "transport.sasl",
+        "SaslListener": "transport.protocol.sasl.server",
+        "SaslLogin": "transport.protocol.sasl.client",
+        "ScramKeys": "transport.protocol.sasl.credentials",
         "TcpTransport": "transport.tcp",
         "Tls": "transport.tls",
         "TlsListener": "transport.tls",
+        "TokenKeys": "transport.protocol.sasl.credentials",
         "Transport": "transport.interface",
+        "Users": "transport.protocol.sasl.credentials",
         "WireTransport": "transport.wire",
     }
     __getattr__ = lazy_names(__name__, _HOMES)
@@ -57,9 +67,15 @@ __all__ = [
     "Principal",
     "Reply",
     "Request",
+    "Sasl",
+    "SaslListener",
+    "SaslLogin",
+    "ScramKeys",
     "TcpTransport",
     "Tls",
     "TlsListener",
+    "TokenKeys",
     "Transport",
+    "Users",
     "WireTransport",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from typing import Final
 
@@ -14,6 +15,8 @@ from transport.channels import Connector, Owner, Socket
 from transport.interface import Cause, Endpoint, Failed
 from transport.protocol.apis import Api
 from transport.protocol.client_connection import ClientConnection
+from transport.protocol.sasl.client import SaslLogin
+from transport.sasl import RENEW_AT, client_of
 
 log = logging.getLogger("transport")
 
@@ -23,6 +26,7 @@ UNHEARD: Final = " before its first answer: does its port expect another securit
 """Follows the reason where a peer closes the connection instead of answering ApiVersions."""
 UNREADY_SECONDS: Final = 2.0
 """The channel closes a connection that no request waits for and that is not established after this time."""
+_ALWAYS_BACK_OFF: Final = (Cause.BAD_BYTES, Cause.AUTHENTICATION)
 
 
 class ClientOptions(Struct, frozen=True, kw_only=True):
@@ -34,6 +38,8 @@ class ClientOptions(Struct, frozen=True, kw_only=True):
     backoff_ms: int
     """Kafka's `reconnect.backoff.ms` of a raft client."""
     backoff_max_ms: int
+    login: SaslLogin | None = None
+    """The login at each peer."""
 
 
 class _Open(Struct, eq=False):
@@ -41,6 +47,8 @@ class _Open(Struct, eq=False):
 
     socket: Socket
     connection: ClientConnection
+    renew_at: float = math.inf
+    """When to log in again."""
 
 
 class ClientChannel:
@@ -69,6 +77,9 @@ class ClientChannel:
                 self._owner.finish_later(Failed(token, cause, detail + NOT_TRIED))
                 return
             opened = self._connect(client_id)
+        if now >= opened.renew_at:
+            opened.renew_at = math.inf
+            opened.socket.write(opened.connection.begin_login())
         try:
             released = opened.connection.send(token, message, client_id)
         except EncodeError as bad:
@@ -92,7 +103,10 @@ class ClientChannel:
     def _connect(self, client_id: str) -> _Open:
         options = self._options
         connection = ClientConnection(
-            software=options.software, apis=options.apis, max_frame_bytes=options.max_frame_bytes
+            software=options.software,
+            apis=options.apis,
+            max_frame_bytes=options.max_frame_bytes,
+            sasl=client_of(options.login, client_id),
         )
         self._client_id = client_id
         self._open = _Open(self._connector.connect(self.endpoint, self, self._failures), connection)
@@ -115,11 +129,18 @@ class ClientChannel:
             self._failures = 0
         if released:
             opened.socket.write(released)
+        if connection.sasl is not None and connection.sasl.is_done and math.isinf(opened.renew_at):
+            lifetime_ms = connection.sasl.lifetime_ms
+            if lifetime_ms:
+                opened.renew_at = self.last_active + lifetime_ms * RENEW_AT / 1000
         for outcome in outcomes:
             self._owner.finish(outcome)
         if connection.broken is not None and opened is self._open:
-            log.warning("closing the connection to %s: %s", self.endpoint, connection.broken)
-            self._report(self.end(Cause.BAD_BYTES, f"{self.endpoint}: {connection.broken}"))
+            cause = Cause.AUTHENTICATION if connection.is_refused else Cause.BAD_BYTES
+            detail = f"{self.endpoint}: {connection.broken}"
+            if not self._failures or self._failure != (cause, detail):  # a refused login is tried again and again
+                log.warning("closing the connection to %s: %s", self.endpoint, connection.broken)
+            self._report(self.end(cause, detail))
         return connection.frames.missing if connection.frames.partial else 0
 
     def on_drained(self) -> None:
@@ -144,7 +165,7 @@ class ClientChannel:
         self._open.socket.close()
         self._open = None
         unanswered = connection.lost(cause, detail)
-        if cause is Cause.BAD_BYTES or (cause is not Cause.CLOSED and unanswered and not connection.ready):
+        if cause in _ALWAYS_BACK_OFF or (cause is not Cause.CLOSED and unanswered and not connection.ready):
             options = self._options
             backoff_ms = min(options.backoff_ms << min(self._failures, 16), options.backoff_max_ms)
             self._failures += 1

@@ -47,8 +47,13 @@ class Handshakes:
         later: Callable[[Callable[[], None], float], None],
         now: Callable[[], float],
         has_reserve: Callable[[str], bool],
+        what: str = "finished their TLS handshake",
     ) -> None:
-        """`later` runs an action in the transport's own task after so many seconds; `now` is a clock in seconds."""
+        """`later` runs an action in the transport's own task after so many seconds; `now` is a clock in seconds.
+
+        `what` is what the connections have not done, for texts.
+        """
+        self._what = what
         self._timeout_s = timeout_s
         self._later = later
         self._now = now
@@ -75,10 +80,10 @@ class Handshakes:
         is_reserved = self._has_reserve(address)
         pending = self._pending[is_reserved]
         if pending >= UNSECURED_CONNECTIONS:
-            return f"{pending} connections have not finished their TLS handshake"
+            return f"{pending} connections have not {self._what}"
         held = self._per_address.get(address, 0)
         if held >= UNSECURED_PER_ADDRESS and not is_reserved:
-            return f"{held} connections from that address have not finished their TLS handshake"
+            return f"{held} connections from that address have not {self._what}"
         return None
 
     def enter(self, handshake: Handshake, address: str | None = None) -> None:

@@ -22,6 +22,7 @@ from transport.handshakes import Handshakes
 from transport.interface import Cause, Endpoint, Failed, Inbound, Listener, Reply, Request, no_more
 from transport.protocol.apis import APIS, Api
 from transport.protocol.limits import MAX_FRAME_BYTES
+from transport.sasl import NO_SASL, Sasl, server_of, wall_clock_ms
 from transport.server_channel import ServerChannel
 from transport.serving import BUDGET_BYTES, INT_MAX, MAX_CONNECTIONS, Serving, ServingLimits, address_of
 from transport.timer import Timer
@@ -46,6 +47,7 @@ class WireTransport:
         make_sockets: Makes the sockets' event loop for its owner.
         listeners: The addresses that `run` binds; `listen` binds at once.
         tls: TLS of the listeners and of the connections to peers; by default every connection is in the clear.
+        sasl: The logins of peers at the listeners, and of this side at its peers; by default there are none.
         served: The APIs that peers may request, by key. A request for another API closes its connection, as in Kafka.
         max_frame_bytes: Kafka's `socket.request.max.bytes`: the most bytes of one frame.
         max_idle_ms: Kafka's `connections.max.idle.ms`: an idle connection is closed after these milliseconds.
@@ -66,6 +68,7 @@ class WireTransport:
         listeners: Sequence[Listener] = (),
         *,
         tls: Tls | None = None,
+        sasl: Sasl = NO_SASL,
         served: Mapping[int, Api] = APIS,
         max_frame_bytes: int = MAX_FRAME_BYTES,
         max_idle_ms: int = 600_000,
@@ -82,6 +85,8 @@ class WireTransport:
         """The bound address of each listener, by name."""
         self._wanted = tuple(listeners)
         self._served = served
+        self.sasl = sasl
+        """The logins of this transport."""
         self._max_idle_s = max_idle_ms / 1000
         self._options = ClientOptions(
             software=(SOFTWARE_NAME, importlib.metadata.version(SOFTWARE_NAME)),
@@ -89,6 +94,7 @@ class WireTransport:
             max_frame_bytes=max_frame_bytes,
             backoff_ms=backoff_ms,
             backoff_max_ms=backoff_max_ms,
+            login=sasl.outgoing,
         )
         self.now = trio.current_time
         """Seconds on Trio's clock."""
@@ -116,10 +122,19 @@ class WireTransport:
             has_reserve=self.serving.has_reserve,
         )
         """The connections without a finished TLS handshake."""
+        self.logins = Handshakes(
+            timeout_s=sasl.timeout_ms / 1000,
+            later=self.later,
+            now=trio.current_time,
+            has_reserve=self.serving.has_reserve,
+            what="logged in",
+        )
+        """The connections of peers that have not logged in."""
         self._secured = TlsServing(self, self.handshakes, self.serving.log)
         self._connector: Connector = self._sockets
         if self._tls.outgoing is not None:
             self._connector = TlsConnector(self, self.handshakes, self.serving.log, self._sockets, self._tls.outgoing)
+        self._started, self._started_ms = 0.0, 0
         self._deliver: Callable[[Inbound], None] | None = None
         self._nursery: trio.Nursery | None = None
         self._peers: dict[tuple[Endpoint, str], ClientChannel] = {}
@@ -131,6 +146,10 @@ class WireTransport:
         self._outstanding: dict[int, ClientChannel] = {}
         """The channel of every request without an outcome, by token."""
         self._timer = Timer(self._outstanding, self._expire, self.batch_delivered)
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970: the wall clock at the start, advanced by the clock of this transport."""
+        return self._started_ms + int((self.now() - self._started) * 1000)
 
     def listen(self, listener: Listener) -> Endpoint:
         """Bind now; see `Transport.listen`.
@@ -152,6 +171,7 @@ class WireTransport:
         """Own every socket until cancelled, then close them all; see `Transport.run`."""
         assert self._deliver is None, "a transport runs once"
         self._deliver = self.serving.deliver = deliver
+        self._started, self._started_ms = trio.current_time(), wall_clock_ms()
         self.serving.batch_delivered = batch_delivered
         # `trio.current_time` looks up the clock on each call, which takes three times as long.
         self.now = trio.lowlevel.current_clock().current_time
@@ -250,6 +270,8 @@ class WireTransport:
         tls = self._tls.listeners.get(listener.name)
         address = address_of(peer)
         why = self.serving.refusal(address) or (None if tls is None else self.handshakes.refusal(address))
+        if why is None and listener.name in self.sasl.listeners:
+            why = self.logins.refusal(address)
         if why is not None:
             self.serving.log.write(logging.WARNING, "refused", "turning away %s: %s", peer, why)
             return None
@@ -259,9 +281,17 @@ class WireTransport:
 
     def _serve(self, socket: Socket, *, listener: Listener, peer: str) -> ServerChannel:
         channel = ServerChannel(
-            self.serving, socket, now=self.now, listener=listener.name, peer=peer, served=self._served
+            self.serving,
+            socket,
+            now=self.now,
+            listener=listener.name,
+            peer=peer,
+            served=self._served,
+            sasl=server_of(self.sasl, listener.name, self.now_ms),
         )
         self.serving.enter(channel)
+        if listener.name in self.sasl.listeners:
+            channel.log_in(self.logins)
         if self._kept and channel.last_active - self._kept_at >= _KEEP_APART_SECONDS:
             self._kept_at = channel.last_active
             self.later(self._connect_kept)

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 import trio
 from certificates import tls
-from conversation import LISTENER, Node, echo, numbered
+from conversation import LISTENER, Node, echo, logins, numbered
 from simulated_transport import SimulatedTransport, Talk
 from unix_transport import unix_transport
 
@@ -43,6 +43,7 @@ NewNode = Callable[..., Node]
 Test = Callable[..., Any]
 MOST_NODES = 41
 TRANSPORTS = ["epoll", "streams", "unix", "memory", "epoll-tls", "streams-tls", "unix-tls", "memory-tls"]
+TRANSPORTS += ["epoll-sasl", "streams-sasl", "memory-sasl", "memory-tls-sasl"]
 
 
 def not_simulated(why: str) -> Callable[[Test], Test]:
@@ -68,10 +69,12 @@ def new_node(request: pytest.FixtureRequest) -> Iterator[NewNode]:
 
     def make(**options: Any) -> Node:
         served = options.get("served", APIS)
-        kind, _, is_secured = request.param.partition("-")
-        if is_secured:
+        kind, *secured = request.param.split("-")
+        if "tls" in secured:
             options["tls"] = tls()
-        if request.param == "memory-tls":
+        if "sasl" in secured:
+            options["sasl"] = logins()
+        if kind == "memory" and secured:
             return Node(streams.transport(**options), served)
         if kind == "memory":
             return Node(MemoryTransport(network, f"host{next(hosts)}", **options), served)

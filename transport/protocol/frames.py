@@ -36,6 +36,11 @@ class FrameReader:
         self.broken: str | None = None
         """Why the reader takes no further bytes: a length that is negative or above the limit."""
 
+    def raise_limit(self, max_frame_bytes: int) -> None:
+        """From now on the frames of this stream may be longer."""
+        self._max_frame_bytes = max_frame_bytes
+        self.small_bytes = min(max_frame_bytes, UNCOUNTED_BYTES)
+
     @property
     def missing(self) -> int:
         """How many bytes the incomplete frame (or length) still needs; a hint for the size of the next read."""

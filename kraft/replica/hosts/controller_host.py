@@ -69,6 +69,10 @@ class ControllerHost:
         self._free_at_ms = NEVER_MS
         """When to free the next portion of objects that are in no image any more."""
 
+    def committed_image(self) -> MetadataImage:
+        """The committed metadata, as reads see it."""
+        return self.controller.history.committed.stable
+
     def check(self, values: Sequence[bytes], *, in_snapshot: bool = False) -> None:
         """Decode the values. Raises the errors of `decode_records` for an unknown type or version."""
         for _ in decode_records(values):
