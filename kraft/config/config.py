@@ -17,6 +17,7 @@ from kraft.config.listener_settings import (
     read_advertised_listeners,
     read_controller_listener_names,
     read_listeners,
+    read_node_sasl,
     read_node_tls,
 )
 from kraft.config.node_settings import (
@@ -30,6 +31,7 @@ from kraft.config.node_settings import (
     read_voters,
 )
 from kraft.config.properties import read_properties
+from kraft.config.sasl_settings import SaslSettings
 from kraft.config.settings_reader import SettingsReader
 from kraft.config.tls_settings import ConfigTls
 
@@ -101,6 +103,11 @@ class Config(Struct, frozen=True, kw_only=True):
     rack: str | None = None
     tls: ConfigTls = ConfigTls()
     """TLS of the listeners and of the connections to controllers; the files are not read yet."""
+    sasl: SaslSettings = SaslSettings()
+    """The logins at the listeners, and at controllers."""
+    sasl_max_receive_bytes: int = NUMBERS["sasl.server.max.receive.size"].default
+    failed_authentication_delay_ms: int = NUMBERS["connection.failed.authentication.delay.ms"].default
+    max_reauth_ms: int = NUMBERS["connections.max.reauth.ms"].default
     request_max_bytes: int = NUMBERS["socket.request.max.bytes"].default
     connections_max_idle_ms: int = NUMBERS["connections.max.idle.ms"].default
     max_connections: int = NUMBERS["max.connections"].default
@@ -226,6 +233,7 @@ def _config(reader: SettingsReader, roles: tuple[str, ...]) -> Config:
         controller_listener_names=names,
         advertised_listeners=read_advertised_listeners(reader, listeners, fallback_host(voters, node_id)),
         tls=read_node_tls(reader, listeners, names),
+        sasl=read_node_sasl(reader, listeners, names),
         controlled_shutdown=reader.flag("controlled.shutdown.enable"),
         rack=reader.text("broker.rack") or None,
         log_dirs=log_dirs,

@@ -20,7 +20,6 @@ from kraft.cli.progress import LongJob
 from kraft.cli.text import echo, echo_lines
 from kraft.config import PROTECTED_PROTOCOLS, UsageError, join_host_port, parse_host_port, parse_listener
 from kraft.config.errors import CommandFailed
-from kraft.config.tls_settings import SSL
 from kraft.observer import read_image
 from kraft.security.clients import ClientSecurity, load_client
 from metadata_log.errors import MetadataLogError
@@ -46,7 +45,7 @@ command_config_option: Final = click.option(
     show_envvar=True,
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
-    help="A properties file of Kafka's tools: security.protocol, ssl.truststore.location and so on.",
+    help="A properties file of Kafka's tools: security.protocol, ssl.truststore.location, sasl.jaas.config and so on.",
 )
 LONGEST_RETRY_MS: Final = 200
 """Short enough for a waiting user, and long enough not to flood a controller that answers "not now"."""
@@ -196,11 +195,7 @@ def _bootstrap_address(text: str, protocol: str) -> Endpoint:
         return Endpoint(*parse_host_port(text))
     listener = parse_listener(text)
     if listener.name in PROTECTED_PROTOCOLS and listener.name != protocol:
-        raise ValueError(
-            f"{listener.name} needs security.protocol={listener.name} in the file of --command-config"
-            if listener.name == SSL
-            else f"{listener.name} is not supported yet: name a PLAINTEXT or SSL listener of the controllers"
-        )
+        raise ValueError(f"{listener.name} needs security.protocol={listener.name} in the file of --command-config")
     return Endpoint(*parse_host_port(join_host_port(listener.host, listener.port)))
 
 

@@ -46,7 +46,7 @@ def test_serve_refuses_a_bad_store_before_it_listens(capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("lines", "told"),
     [
-        ("security.protocol=SASL_SSL\n", "SASL is not supported yet"),
+        ("security.protocol=SASL_SSL\n", "sasl.mechanism is not set"),
         ("security.protocol=SSL\nssl.truststore.location=/nowhere/ca.p12\n", "cannot read /nowhere/ca.p12"),
         (f"security.protocol=SSL\nssl.truststore.password={SECRET}\nssl.truststore.type=X\n", "allowed is PEM"),
     ],
