@@ -12,7 +12,14 @@ if TYPE_CHECKING:
     from transport.faults import FaultPlan, Faults
     from transport.interface import Cause, Endpoint, Failed, Gone, Inbound, Listener, Reply, Request, Transport
     from transport.memory import MemoryNetwork, MemoryTransport
+    from transport.memory_sockets import MemoryStreams
+    from transport.protocol.inbound import Principal
+    from transport.protocol.sasl.client import SaslLogin
+    from transport.protocol.sasl.credentials import ScramKeys, TokenKeys, Users
+    from transport.protocol.sasl.server import SaslListener
+    from transport.sasl import Sasl
     from transport.tcp import TcpTransport
+    from transport.tls import Tls, TlsListener
     from transport.wire import WireTransport
 else:
     _HOMES = {
@@ -25,11 +32,21 @@ else:
         "Inbound": "transport.interface",
         "Listener": "transport.interface",
         "MemoryNetwork": "transport.memory",
+        "MemoryStreams": "transport.memory_sockets",
         "MemoryTransport": "transport.memory",
+        "Principal": "transport.protocol.inbound",
         "Reply": "transport.interface",
         "Request": "transport.interface",
+        "Sasl": "transport.sasl",
+        "SaslListener": "transport.protocol.sasl.server",
+        "SaslLogin": "transport.protocol.sasl.client",
+        "ScramKeys": "transport.protocol.sasl.credentials",
         "TcpTransport": "transport.tcp",
+        "Tls": "transport.tls",
+        "TlsListener": "transport.tls",
+        "TokenKeys": "transport.protocol.sasl.credentials",
         "Transport": "transport.interface",
+        "Users": "transport.protocol.sasl.credentials",
         "WireTransport": "transport.wire",
     }
     __getattr__ = lazy_names(__name__, _HOMES)
@@ -45,10 +62,20 @@ __all__ = [
     "Inbound",
     "Listener",
     "MemoryNetwork",
+    "MemoryStreams",
     "MemoryTransport",
+    "Principal",
     "Reply",
     "Request",
+    "Sasl",
+    "SaslListener",
+    "SaslLogin",
+    "ScramKeys",
     "TcpTransport",
+    "Tls",
+    "TlsListener",
+    "TokenKeys",
     "Transport",
+    "Users",
     "WireTransport",
 ]

@@ -21,8 +21,9 @@ MOST_READ_BYTES: Final = 1024 * 1024
 class Socket(Protocol):
     """A connected (or connecting) socket. No method calls back, and none raises for a peer's behaviour."""
 
-    unsent: int
-    """Bytes that `write` took and the operating system has not accepted yet."""
+    @property
+    def unsent(self) -> int:
+        """Bytes that `write` took and the operating system has not accepted yet."""
 
     def write(self, data: bytes) -> None:
         """Send `data` after everything written before."""
@@ -53,17 +54,21 @@ class Channel(Protocol):
         """The peer or the network ended the connection, or the connection failed. The socket is closed already."""
 
 
-class Sockets(Protocol):
-    """A loop around sockets: one for `epoll`, one for every other system."""
-
-    def listen(self, listener: Listener) -> Endpoint:
-        """Bind now. Raises `OSError` with a readable text."""
+class Connector(Protocol):
+    """Connects to peers."""
 
     def connect(self, endpoint: Endpoint, channel: Channel, failures: int) -> Socket:
         """Begin to connect; ends with `on_connected` or `on_closed`, never from inside this call.
 
         `failures` is the number of failures in a row. A host with several addresses may start at another one each time.
         """
+
+
+class Sockets(Connector, Protocol):
+    """A loop around sockets: one for `epoll`, one for every other system."""
+
+    def listen(self, listener: Listener) -> Endpoint:
+        """Bind now. Raises `OSError` with a readable text."""
 
     def poll_nowait(self) -> object:
         """Read what has arrived, if the implementation can see that without waiting."""

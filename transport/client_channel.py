@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from typing import Final
 
@@ -10,17 +11,22 @@ from msgspec import Struct
 
 from metadata_log.errors import EncodeError
 from metadata_log.serde import Message
-from transport.channels import Owner, Socket, Sockets
+from transport.channels import Connector, Owner, Socket
 from transport.interface import Cause, Endpoint, Failed
 from transport.protocol.apis import Api
 from transport.protocol.client_connection import ClientConnection
+from transport.protocol.sasl.client import SaslLogin
+from transport.sasl import RENEW_AT, client_of
 
 log = logging.getLogger("transport")
 
 NOT_TRIED: Final = " (not tried again yet)"
 """Follows the previous failure's reason while the reconnect backoff of a peer lasts."""
+UNHEARD: Final = " before its first answer: does its port expect another security protocol?"
+"""Follows the reason where a peer closes the connection instead of answering ApiVersions."""
 UNREADY_SECONDS: Final = 2.0
 """The channel closes a connection that no request waits for and that is not established after this time."""
+_ALWAYS_BACK_OFF: Final = (Cause.BAD_BYTES, Cause.AUTHENTICATION)
 
 
 class ClientOptions(Struct, frozen=True, kw_only=True):
@@ -32,6 +38,8 @@ class ClientOptions(Struct, frozen=True, kw_only=True):
     backoff_ms: int
     """Kafka's `reconnect.backoff.ms` of a raft client."""
     backoff_max_ms: int
+    login: SaslLogin | None = None
+    """The login at each peer."""
 
 
 class _Open(Struct, eq=False):
@@ -39,16 +47,18 @@ class _Open(Struct, eq=False):
 
     socket: Socket
     connection: ClientConnection
+    renew_at: float = math.inf
+    """When to log in again."""
 
 
 class ClientChannel:
     """This node's connection to one endpoint. The channel keeps the memory of failed attempts between connections."""
 
-    def __init__(self, owner: Owner, sockets: Sockets, endpoint: Endpoint, options: ClientOptions) -> None:
+    def __init__(self, owner: Owner, connector: Connector, endpoint: Endpoint, options: ClientOptions) -> None:
         self.endpoint = endpoint
         self.last_active = owner.now()
         self._owner = owner
-        self._sockets = sockets
+        self._connector = connector
         self._options = options
         self._open: _Open | None = None
         self._client_id = ""
@@ -67,6 +77,9 @@ class ClientChannel:
                 self._owner.finish_later(Failed(token, cause, detail + NOT_TRIED))
                 return
             opened = self._connect(client_id)
+        if now >= opened.renew_at:
+            opened.renew_at = math.inf
+            opened.socket.write(opened.connection.begin_login())
         try:
             released = opened.connection.send(token, message, client_id)
         except EncodeError as bad:
@@ -90,10 +103,13 @@ class ClientChannel:
     def _connect(self, client_id: str) -> _Open:
         options = self._options
         connection = ClientConnection(
-            software=options.software, apis=options.apis, max_frame_bytes=options.max_frame_bytes
+            software=options.software,
+            apis=options.apis,
+            max_frame_bytes=options.max_frame_bytes,
+            sasl=client_of(options.login, client_id),
         )
         self._client_id = client_id
-        self._open = _Open(self._sockets.connect(self.endpoint, self, self._failures), connection)
+        self._open = _Open(self._connector.connect(self.endpoint, self, self._failures), connection)
         return self._open
 
     def on_connected(self) -> None:
@@ -113,11 +129,18 @@ class ClientChannel:
             self._failures = 0
         if released:
             opened.socket.write(released)
+        if connection.sasl is not None and connection.sasl.is_done and math.isinf(opened.renew_at):
+            lifetime_ms = connection.sasl.lifetime_ms
+            if lifetime_ms:
+                opened.renew_at = self.last_active + lifetime_ms * RENEW_AT / 1000
         for outcome in outcomes:
             self._owner.finish(outcome)
         if connection.broken is not None and opened is self._open:
-            log.warning("closing the connection to %s: %s", self.endpoint, connection.broken)
-            self._report(self.end(Cause.BAD_BYTES, f"{self.endpoint}: {connection.broken}"))
+            cause = Cause.AUTHENTICATION if connection.is_refused else Cause.BAD_BYTES
+            detail = f"{self.endpoint}: {connection.broken}"
+            if not self._failures or self._failure != (cause, detail):  # a refused login is tried again and again
+                log.warning("closing the connection to %s: %s", self.endpoint, connection.broken)
+            self._report(self.end(cause, detail))
         return connection.frames.missing if connection.frames.partial else 0
 
     def on_drained(self) -> None:
@@ -125,6 +148,9 @@ class ClientChannel:
 
     def on_closed(self, cause: Cause, detail: str) -> None:
         """The peer closed the connection, or the connection failed."""
+        opened = self._open
+        if cause is Cause.RESET and opened is not None and opened.connection.is_unheard:
+            detail += UNHEARD
         self._report(self.end(cause, f"{self.endpoint}: {detail}"))
 
     def _report(self, outcomes: list[Failed]) -> None:
@@ -139,7 +165,7 @@ class ClientChannel:
         self._open.socket.close()
         self._open = None
         unanswered = connection.lost(cause, detail)
-        if cause is Cause.BAD_BYTES or (cause is not Cause.CLOSED and unanswered and not connection.ready):
+        if cause in _ALWAYS_BACK_OFF or (cause is not Cause.CLOSED and unanswered and not connection.ready):
             options = self._options
             backoff_ms = min(options.backoff_ms << min(self._failures, 16), options.backoff_max_ms)
             self._failures += 1

@@ -10,8 +10,11 @@ from typing import Final
 from metadata_log.errors import EncodeError
 from metadata_log.serde import Message
 from transport.channels import Socket
+from transport.handshakes import Handshakes
 from transport.interface import Cause, Request
 from transport.protocol.apis import Api
+from transport.protocol.frames import with_length
+from transport.protocol.login import Refused, ServerLogin
 from transport.protocol.server_connection import ServerConnection
 from transport.serving import COUNTED_BYTES, QUANTUM, STEADY_BYTES, TURN_REQUESTS, Serving, address_of
 
@@ -28,6 +31,8 @@ class ServerChannel:
 
     __slots__ = (
         "_deliver",
+        "_is_refusing",
+        "_logins",
         "_mark",
         "_marked_at",
         "_paused",
@@ -57,10 +62,16 @@ class ServerChannel:
         listener: str,
         peer: str,
         served: Mapping[int, Api],
+        sasl: ServerLogin | None = None,
     ) -> None:
         assert serving.deliver is not None, "peers are accepted only by a running transport"
         self.connection = ServerConnection(
-            handle=self, listener=listener, peer=peer, served=served, max_frame_bytes=serving.limits.max_frame_bytes
+            handle=self,
+            listener=listener,
+            peer=peer,
+            served=served,
+            max_frame_bytes=serving.limits.max_frame_bytes,
+            sasl=sasl,
         )
         self.peer = peer
         self.address = address_of(peer)
@@ -83,10 +94,13 @@ class ServerChannel:
         self._mark = (0, 0)
         """Total bytes received and sent when the peer last made progress."""
         self._marked_at = self.last_active
+        self._logins: Handshakes | None = None
+        """Counts this connection until the peer has logged in."""
+        self._is_refusing = False
+        """Whether the refusal of a login waits for its delay."""
 
     def on_connected(self) -> None:
-        """Nothing to do: accepted connections are connected from the start."""
-        raise AssertionError(self.peer)
+        """Nothing to do: an accepted connection is connected from the start; one with TLS now has its principal."""
 
     def on_data(self, data: bytes) -> int:
         """Deliver the requests that these bytes complete, or queue them for this connection's turn."""
@@ -136,6 +150,9 @@ class ServerChannel:
             serving.requests_left -= 1
             if isinstance(taken, bytes):
                 self._write(taken)
+                if self._logins is not None and connection.sasl is not None and connection.sasl.principal is not None:
+                    self._logins.leave(self)
+                    self._logins = None
             else:
                 if connection.bulk == taken.sequence:
                     serving.bulk_left[self.is_trusted] -= connection.expected_bytes
@@ -219,9 +236,12 @@ class ServerChannel:
         if connection.broken is not None:
             if connection.unanswered or unsent:
                 self._pause()
+            elif connection.refused is not None:
+                self._pause()
+                self._refuse_later(connection.refused)
             else:
-                text = "closing the connection of %s: %s"
-                self._serving.log.write(logging.INFO, "broken", text, self.peer, connection.broken)
+                if not self._is_refusing:
+                    self._log_end(connection.broken)
                 self.close()
         elif connection.waiting:
             self._pause()
@@ -232,6 +252,42 @@ class ServerChannel:
         elif self._paused and connection.unanswered <= MAX_UNANSWERED // 2 and not unsent:
             self._paused = False
             self._socket.resume()
+
+    def _refuse_later(self, refused: Refused) -> None:
+        """Let a peer with wrong credentials wait; then refuse it."""
+        if self._is_refusing:
+            return
+        self._is_refusing = True
+        self._log_end(refused.why)
+        if refused.is_delayed and self.connection.sasl is not None:
+            delay_s = self.connection.sasl.failed_delay_ms / 1000
+            self._serving.later(partial(self._refuse, refused), delay_s)
+        else:
+            self._refuse(refused)
+
+    def _log_end(self, why: str) -> None:
+        self._serving.log.write(logging.INFO, "broken", "closing the connection of %s: %s", self.peer, why)
+
+    def _refuse(self, refused: Refused) -> None:
+        if not self.closed:
+            self.connection.refused = None
+            if refused.answer is not None:
+                self._write(with_length(refused.answer))
+            self.settle()
+
+    def log_in(self, logins: Handshakes) -> None:
+        """The peer has to log in; `logins` counts the connection until then."""
+        self._logins = logins
+        logins.enter(self, self.address)
+
+    def step(self) -> None:
+        """Nothing to do: frames of a login have their turn as requests have."""
+
+    def expire(self) -> None:
+        """Close the connection of a peer that takes too long to log in."""
+        text = "closing the connection of %s: the peer has not logged in in time"
+        self._serving.log.write(logging.INFO, "slow login", text, self.peer)
+        self.close()
 
     def _pause(self) -> None:
         if not self._paused:
@@ -278,6 +334,8 @@ class ServerChannel:
         """Close now, even with requests unanswered."""
         if not self.closed:
             self.closed = True
+            if self._logins is not None:
+                self._logins.leave(self)
             self._socket.close()
             self._serving.leave(self, self.connection.lost())
 

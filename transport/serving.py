@@ -163,6 +163,10 @@ class Serving:
         self._unsent = {trusted: Shares(limits.unsent_bytes) for trusted in (False, True)}
         self._all = (*self._received.values(), *self._unsent.values())
 
+    def later(self, action: Callable[[], None], delay_s: float) -> None:
+        """Run an action in the transport's own task, after `delay_s` seconds."""
+        self._later(action, delay_s)
+
     # Admission
 
     def reserve(self, addresses: frozenset[str]) -> None:

@@ -9,12 +9,16 @@ from typing import TypedDict, Unpack
 from transport.channels import Owner, Sockets
 from transport.interface import Listener
 from transport.protocol.apis import Api
+from transport.sasl import Sasl
+from transport.tls import Tls
 from transport.wire import WireTransport
 
 
 class WireOptions(TypedDict, total=False):
     """The options of `WireTransport`."""
 
+    tls: Tls | None
+    sasl: Sasl
     served: Mapping[int, Api]
     max_frame_bytes: int
     max_idle_ms: int

@@ -16,14 +16,18 @@ import trio
 
 from metadata_log.serde import Message
 from transport.addresses import addresses_of
-from transport.channels import Owner, Socket, Sockets
+from transport.channels import Channel, Connector, Owner, Socket, Sockets
 from transport.client_channel import ClientChannel, ClientOptions
+from transport.handshakes import Handshakes
 from transport.interface import Cause, Endpoint, Failed, Inbound, Listener, Reply, Request, no_more
 from transport.protocol.apis import APIS, Api
 from transport.protocol.limits import MAX_FRAME_BYTES
+from transport.sasl import NO_SASL, Sasl, server_of, wall_clock_ms
 from transport.server_channel import ServerChannel
 from transport.serving import BUDGET_BYTES, INT_MAX, MAX_CONNECTIONS, Serving, ServingLimits, address_of
 from transport.timer import Timer
+from transport.tls import Tls
+from transport.tls_stage import TlsConnector, TlsServing
 
 log = logging.getLogger("transport")
 
@@ -42,6 +46,8 @@ class WireTransport:
     Args:
         make_sockets: Makes the sockets' event loop for its owner.
         listeners: The addresses that `run` binds; `listen` binds at once.
+        tls: TLS of the listeners and of the connections to peers; by default every connection is in the clear.
+        sasl: The logins of peers at the listeners, and of this side at its peers; by default there are none.
         served: The APIs that peers may request, by key. A request for another API closes its connection, as in Kafka.
         max_frame_bytes: Kafka's `socket.request.max.bytes`: the most bytes of one frame.
         max_idle_ms: Kafka's `connections.max.idle.ms`: an idle connection is closed after these milliseconds.
@@ -61,6 +67,8 @@ class WireTransport:
         make_sockets: Callable[[Owner], Sockets],
         listeners: Sequence[Listener] = (),
         *,
+        tls: Tls | None = None,
+        sasl: Sasl = NO_SASL,
         served: Mapping[int, Api] = APIS,
         max_frame_bytes: int = MAX_FRAME_BYTES,
         max_idle_ms: int = 600_000,
@@ -77,6 +85,8 @@ class WireTransport:
         """The bound address of each listener, by name."""
         self._wanted = tuple(listeners)
         self._served = served
+        self.sasl = sasl
+        """The logins of this transport."""
         self._max_idle_s = max_idle_ms / 1000
         self._options = ClientOptions(
             software=(SOFTWARE_NAME, importlib.metadata.version(SOFTWARE_NAME)),
@@ -84,6 +94,7 @@ class WireTransport:
             max_frame_bytes=max_frame_bytes,
             backoff_ms=backoff_ms,
             backoff_max_ms=backoff_max_ms,
+            login=sasl.outgoing,
         )
         self.now = trio.current_time
         """Seconds on Trio's clock."""
@@ -103,6 +114,27 @@ class WireTransport:
         )
         """The connections of peers, their memory and their turns."""
         self._sockets = make_sockets(self)
+        self._tls = Tls() if tls is None else tls
+        self.handshakes = Handshakes(
+            timeout_s=self._tls.handshake_timeout_ms / 1000,
+            later=self.later,
+            now=trio.current_time,
+            has_reserve=self.serving.has_reserve,
+        )
+        """The connections without a finished TLS handshake."""
+        self.logins = Handshakes(
+            timeout_s=sasl.timeout_ms / 1000,
+            later=self.later,
+            now=trio.current_time,
+            has_reserve=self.serving.has_reserve,
+            what="logged in",
+        )
+        """The connections of peers that have not logged in."""
+        self._secured = TlsServing(self, self.handshakes, self.serving.log)
+        self._connector: Connector = self._sockets
+        if self._tls.outgoing is not None:
+            self._connector = TlsConnector(self, self.handshakes, self.serving.log, self._sockets, self._tls.outgoing)
+        self._started, self._started_ms = 0.0, 0
         self._deliver: Callable[[Inbound], None] | None = None
         self._nursery: trio.Nursery | None = None
         self._peers: dict[tuple[Endpoint, str], ClientChannel] = {}
@@ -114,6 +146,10 @@ class WireTransport:
         self._outstanding: dict[int, ClientChannel] = {}
         """The channel of every request without an outcome, by token."""
         self._timer = Timer(self._outstanding, self._expire, self.batch_delivered)
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970: the wall clock at the start, advanced by the clock of this transport."""
+        return self._started_ms + int((self.now() - self._started) * 1000)
 
     def listen(self, listener: Listener) -> Endpoint:
         """Bind now; see `Transport.listen`.
@@ -135,6 +171,7 @@ class WireTransport:
         """Own every socket until cancelled, then close them all; see `Transport.run`."""
         assert self._deliver is None, "a transport runs once"
         self._deliver = self.serving.deliver = deliver
+        self._started, self._started_ms = trio.current_time(), wall_clock_ms()
         self.serving.batch_delivered = batch_delivered
         # `trio.current_time` looks up the clock on each call, which takes three times as long.
         self.now = trio.lowlevel.current_clock().current_time
@@ -164,7 +201,7 @@ class WireTransport:
     def _peer(self, endpoint: Endpoint, client_id: str) -> ClientChannel:
         peer = self._peers.get((endpoint, client_id))
         if peer is None:
-            peer = self._peers[endpoint, client_id] = ClientChannel(self, self._sockets, endpoint, self._options)
+            peer = self._peers[endpoint, client_id] = ClientChannel(self, self._connector, endpoint, self._options)
         return peer
 
     def keep_connected(self, endpoints: Collection[Endpoint], client_id: str) -> None:
@@ -228,16 +265,33 @@ class WireTransport:
                 for outcome in peer.end(Cause.CLOSED, f"the connection to {endpoint} was closed by this side"):
                     self.finish_later(outcome)
 
-    def accepted(self, socket: Socket, listener: Listener, peer: str) -> ServerChannel | None:
+    def accepted(self, socket: Socket, listener: Listener, peer: str) -> Channel | None:
         """A peer has connected. Returns None to refuse the connection."""
-        why = self.serving.refusal(address_of(peer))
+        tls = self._tls.listeners.get(listener.name)
+        address = address_of(peer)
+        why = self.serving.refusal(address) or (None if tls is None else self.handshakes.refusal(address))
+        if why is None and listener.name in self.sasl.listeners:
+            why = self.logins.refusal(address)
         if why is not None:
             self.serving.log.write(logging.WARNING, "refused", "turning away %s: %s", peer, why)
             return None
+        if tls is not None:
+            return self._secured.accept(socket, tls, peer, partial(self._serve, listener=listener, peer=peer))
+        return self._serve(socket, listener=listener, peer=peer)
+
+    def _serve(self, socket: Socket, *, listener: Listener, peer: str) -> ServerChannel:
         channel = ServerChannel(
-            self.serving, socket, now=self.now, listener=listener.name, peer=peer, served=self._served
+            self.serving,
+            socket,
+            now=self.now,
+            listener=listener.name,
+            peer=peer,
+            served=self._served,
+            sasl=server_of(self.sasl, listener.name, self.now_ms),
         )
         self.serving.enter(channel)
+        if listener.name in self.sasl.listeners:
+            channel.log_in(self.logins)
         if self._kept and channel.last_active - self._kept_at >= _KEEP_APART_SECONDS:
             self._kept_at = channel.last_active
             self.later(self._connect_kept)

@@ -63,15 +63,15 @@ class Condition(Struct, frozen=True, kw_only=True):
 
 
 class Protected(Struct, frozen=True, kw_only=True):
-    """A listener that needs another security protocol than PLAINTEXT. `listener` is its name, which is its protocol."""
+    """A listener with another security protocol than this client's. `listener` is its name, which is its protocol."""
 
     endpoint: Endpoint
     listener: str
 
     def __str__(self) -> str:
         return (
-            f"listener {self.listener} has the protocol of its name, which this client does not speak yet: add a"
-            " PLAINTEXT listener in a network you trust, or ask with Kafka's tools"
+            f"listener {self.listener} has the protocol of its name, which this client was not told to speak: set"
+            " security.protocol in a file, and name the file with --command-config"
         )
 
 
@@ -99,10 +99,10 @@ def _places(cluster: ClusterDescription, quorum: QuorumDescription) -> list[Endp
 
     A listener named like a security protocol uses that protocol (Kafka's default of
     `listener.security.protocol.map`). The listener that described the cluster is the exception: its controllers
-    answered in plaintext, whatever its name is.
+    speak the protocol of this client, whatever its name is.
     """
     registered = dict(cluster.controllers)
-    in_the_clear = {
+    speaking = {
         name for voter in quorum.voters for name, endpoint in voter.listeners if endpoint == registered.get(voter.id)
     }
     places: list[Endpoint | Protected | None] = []
@@ -110,10 +110,12 @@ def _places(cluster: ClusterDescription, quorum: QuorumDescription) -> list[Endp
         protected = [
             Protected(endpoint=endpoint, listener=name)
             for name, endpoint in voter.listeners
-            if name in PROTECTED_PROTOCOLS and name not in in_the_clear
+            if name in PROTECTED_PROTOCOLS and name not in speaking
         ]
         refused = {one.endpoint for one in protected}
-        known = (*(endpoint for _, endpoint in voter.listeners), registered.get(voter.id))
+        # First the listener that is known to have the security protocol of this client.
+        by_name = sorted(voter.listeners, key=lambda listener: listener[0] not in speaking)
+        known = (*(endpoint for _, endpoint in by_name), registered.get(voter.id))
         asked = next((one for one in known if one is not None and one not in refused), None)
         places.append(asked or next(iter(protected), None))
     return places

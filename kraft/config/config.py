@@ -17,6 +17,8 @@ from kraft.config.listener_settings import (
     read_advertised_listeners,
     read_controller_listener_names,
     read_listeners,
+    read_node_sasl,
+    read_node_tls,
 )
 from kraft.config.node_settings import (
     BOOTSTRAP_SERVERS,
@@ -29,7 +31,9 @@ from kraft.config.node_settings import (
     read_voters,
 )
 from kraft.config.properties import read_properties
+from kraft.config.sasl_settings import SaslSettings
 from kraft.config.settings_reader import SettingsReader
+from kraft.config.tls_settings import ConfigTls
 
 DEFAULT_LOG_DIR: Final = TEXTS["log.dir"].default
 
@@ -97,6 +101,13 @@ class Config(Struct, frozen=True, kw_only=True):
     replica_fetch_wait_max_ms: int = NUMBERS["replica.fetch.wait.max.ms"].default
     controlled_shutdown: bool = True
     rack: str | None = None
+    tls: ConfigTls = ConfigTls()
+    """TLS of the listeners and of the connections to controllers; the files are not read yet."""
+    sasl: SaslSettings = SaslSettings()
+    """The logins at the listeners, and at controllers."""
+    sasl_max_receive_bytes: int = NUMBERS["sasl.server.max.receive.size"].default
+    failed_authentication_delay_ms: int = NUMBERS["connection.failed.authentication.delay.ms"].default
+    max_reauth_ms: int = NUMBERS["connections.max.reauth.ms"].default
     request_max_bytes: int = NUMBERS["socket.request.max.bytes"].default
     connections_max_idle_ms: int = NUMBERS["connections.max.idle.ms"].default
     max_connections: int = NUMBERS["max.connections"].default
@@ -166,6 +177,7 @@ class FormatConfig(Struct, frozen=True, kw_only=True):
     """The first controller listener for other nodes; without host and port if this node does not have the listener."""
     log_dirs: tuple[str, ...]
     metadata_log_dir: str
+    tls: ConfigTls = ConfigTls()
     warnings: tuple[str, ...] = ()
 
     @classmethod
@@ -187,6 +199,7 @@ class FormatConfig(Struct, frozen=True, kw_only=True):
             controller_listener=reached[0] if reached else ListenerSpec(name, "", 0),
             log_dirs=config.log_dirs,
             metadata_log_dir=config.metadata_log_dir,
+            tls=config.tls,
             warnings=config.warnings,
         )
 
@@ -219,6 +232,8 @@ def _config(reader: SettingsReader, roles: tuple[str, ...]) -> Config:
         listeners=listeners,
         controller_listener_names=names,
         advertised_listeners=read_advertised_listeners(reader, listeners, fallback_host(voters, node_id)),
+        tls=read_node_tls(reader, listeners, names),
+        sasl=read_node_sasl(reader, listeners, names),
         controlled_shutdown=reader.flag("controlled.shutdown.enable"),
         rack=reader.text("broker.rack") or None,
         log_dirs=log_dirs,

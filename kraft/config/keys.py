@@ -61,7 +61,18 @@ TEXTS: Final[dict[str, Text]] = {
         allowed="NAME:PROTOCOL, separated by commas",
         doc="The security protocol of each listener. Without it, listeners named PLAINTEXT, SSL, SASL_PLAINTEXT and"
         " SASL_SSL have the protocol of their name, and every other controller listener has PLAINTEXT if none of these"
-        " three is in use. Only PLAINTEXT so far.",
+        " three is in use.",
+    ),
+    "sasl.enabled.mechanisms": Text(
+        default="GSSAPI",
+        allowed="PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, separated by commas",
+        doc="The mechanisms by which peers log in at a listener with SASL; [below](#logins). The default, GSSAPI, is"
+        " not supported.",
+    ),
+    "sasl.mechanism.controller.protocol": Text(
+        default="GSSAPI",
+        allowed="PLAIN; on a broker also SCRAM-SHA-256 or SCRAM-SHA-512",
+        doc="The mechanism by which this node logs in at controllers. The default, GSSAPI, is not supported.",
     ),
     "controller.quorum.voters": Text(
         default="",
@@ -322,6 +333,25 @@ NUMBERS: Final[dict[str, Number]] = {
     ),
     "socket.request.max.bytes": Number(
         field="request_max_bytes", default=104_857_600, minimum=1, doc="The largest request that is accepted."
+    ),
+    "sasl.server.max.receive.size": Number(
+        field="sasl_max_receive_bytes",
+        default=524_288,
+        minimum=1,
+        doc="The largest request that is accepted before a login is complete.",
+    ),
+    "connection.failed.authentication.delay.ms": Number(
+        field="failed_authentication_delay_ms",
+        default=100,
+        minimum=0,
+        doc="The delay of the refusal of a login, and of the close of its connection.",
+    ),
+    "connections.max.reauth.ms": Number(
+        field="max_reauth_ms",
+        default=0,
+        minimum=0,
+        maximum=LONG_MAX,
+        doc="The time after which a peer has to log in again on the same connection; 0 for never.",
     ),
     "connections.max.idle.ms": Number(
         field="connections_max_idle_ms",

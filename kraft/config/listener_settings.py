@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
+from msgspec.structs import replace
+
 from kraft.config.addresses import PROTECTED_PROTOCOLS, ListenerSpec, QuorumVoter, parse_listener, split_list
 from kraft.config.node_settings import BROKER, CONTROLLER
+from kraft.config.sasl_settings import SASL_PROTOCOLS, SaslSettings, read_sasl
 from kraft.config.settings_reader import SettingsReader
+from kraft.config.tls_settings import SSL, ConfigTls, TlsSettings, read_tls
 
 _PLAINTEXT: Final = "PLAINTEXT"
-_UNPROTECTED: Final = "TLS and SASL are not supported yet; use PLAINTEXT in a trusted network."
+_SASL_SSL: Final = "SASL_SSL"
 _ANY_ADDRESS: Final = ("0.0.0.0", "::")
 
 
@@ -73,7 +77,51 @@ def _check_between_brokers(reader: SettingsReader) -> None:
     key = "security.inter.broker.protocol"
     setting = reader.settings.get(key)
     if setting is not None and setting.value.upper() != _PLAINTEXT:
-        raise reader.bad(key, "only PLAINTEXT is supported so far", hint=_UNPROTECTED)
+        raise reader.bad(
+            key,
+            "only PLAINTEXT is supported so far",
+            hint="A broker of this software has no data that brokers exchange.",
+        )
+
+
+def read_node_tls(
+    reader: SettingsReader, listeners: tuple[ListenerSpec, ...], controllers: tuple[str, ...]
+) -> ConfigTls:
+    """TLS of the listeners, and of the connections to controllers, which are those of the first controller listener.
+
+    Kafka: `KafkaRaftManager`, `NodeToControllerChannelManagerImpl`.
+    """
+    outgoing = _protocols(reader, tuple(listener.name for listener in listeners), controllers)[controllers[0]]
+    return ConfigTls(
+        tuple(
+            (listener.name, _listener_tls(reader, listener))
+            for listener in listeners
+            if listener.protocol in (SSL, _SASL_SSL)
+        ),
+        read_tls(reader, controllers[0]) if outgoing in (SSL, _SASL_SSL) else None,
+    )
+
+
+def _listener_tls(reader: SettingsReader, listener: ListenerSpec) -> TlsSettings:
+    """As in Kafka, a listener with SASL_SSL asks for certificates only by the setting with its own prefix."""
+    found = read_tls(reader, listener.name, needs_key=True)
+    if (
+        listener.protocol == _SASL_SSL
+        and f"listener.name.{listener.name.lower()}.ssl.client.auth" not in reader.settings
+    ):
+        return replace(found, client_auth="none")
+    return found
+
+
+def read_node_sasl(
+    reader: SettingsReader, listeners: tuple[ListenerSpec, ...], controllers: tuple[str, ...]
+) -> SaslSettings:
+    """The logins at the listeners, and at controllers, which are those of the first controller listener.
+
+    Kafka: `ChannelBuilders`, `KafkaRaftManager`.
+    """
+    outgoing = _protocols(reader, tuple(listener.name for listener in listeners), controllers)[controllers[0]]
+    return read_sasl(reader, listeners, controllers[0] if outgoing in SASL_PROTOCOLS else None)
 
 
 def _protocols(reader: SettingsReader, own: tuple[str, ...], controllers: tuple[str, ...]) -> dict[str, str]:
@@ -95,11 +143,6 @@ def _protocols(reader: SettingsReader, own: tuple[str, ...], controllers: tuple[
                 raise reader.bad(key, f"the protocol of listener {name} is missing", hint=f"Add {name}:PLAINTEXT.")
             every = ",".join(f"{one}:{_PLAINTEXT}" for one in names)
             raise reader.bad(at, f"listener {name} has no security protocol", hint=f"Add {key}={every}.")
-        if protocols[name] in PROTECTED_PROTOCOLS:
-            hint = _UNPROTECTED
-            if not is_set:
-                hint = f"{_UNPROTECTED} Without an entry in {key}, the name of the listener is its protocol."
-            raise reader.bad(at, f"{protocols[name]} on listener {name} is not supported yet", hint=hint)
     return protocols
 
 

@@ -10,13 +10,14 @@ from typing import Any, Final, TypeVar
 from kraft.config.addresses import split_list
 from kraft.config.described import DescribedSetting, Secret, described_settings
 from kraft.config.errors import ConfigError
-from kraft.config.kafka_keys import KAFKA_KEYS, PREFIXES
+from kraft.config.kafka_keys import KAFKA_KEYS, KAFKA_TYPES, PREFIXES
 from kraft.config.keys import INT_MAX, NUMBERS, SEGMENT_BYTES_OVERRIDE, SMALLEST_SEGMENT_BYTES, TEXTS, Number
 from kraft.config.properties import Setting, apply_overrides, parse_properties, trim
 from kraft.config.providers import resolve_references
 
 T = TypeVar("T")
 
+_SECRETS: Final = tuple(name for name, kind in KAFKA_TYPES.items() if kind == "PASSWORD")
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?0*[0-9]{1,19}")
 
 
@@ -45,7 +46,8 @@ class SettingsReader:
         if setting is not None and setting.reference:
             why = "the referenced value is invalid, and is a secret"
             hint = _allowed(key) or "Check the value at the config provider."
-        what, where = (key, self.source) if setting is None else (f"{key}={setting.shown}", setting.where)
+        what = key if setting is None or is_secret(key) else f"{key}={setting.shown}"
+        where = self.source if setting is None else setting.where
         hint = None if hint is None else self._hidden(hint)
         return ConfigError(f"{what}: {self._hidden(why)}", where=where, hint=hint)
 
@@ -119,6 +121,11 @@ class SettingsReader:
                 nearest = difflib.get_close_matches(key, sorted(KAFKA_KEYS), n=1, cutoff=0.75)
                 advice = f"; did you mean {nearest[0]}?" if nearest else ""
                 yield f"unknown setting {key}{advice} ({setting.where})"
+
+
+def is_secret(key: str) -> bool:
+    """Whether the value of a setting is a secret, also where the key has the prefix of a listener."""
+    return any(key == secret or key.endswith(f".{secret}") for secret in _SECRETS)
 
 
 def _allowed(key: str) -> str | None:

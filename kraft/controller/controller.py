@@ -84,7 +84,9 @@ class QuorumController:
         """Whether the controller has replayed all records that it knows to be committed, so that ACLs are complete."""
         self._denials: list[Denial] = []
         self._periodic = Periodic(settings.max_idle_interval_ms)
-        self._registrar = Registrar(settings.node_id, settings.incarnation_id, settings.listeners)
+        self._registrar = Registrar(
+            settings.node_id, settings.incarnation_id, settings.listeners, settings.security_protocols
+        )
         self._sessions = BrokerSessions(settings.decisions.broker_session_timeout_ms)
         self._sweep_ms = NEVER_MS
         self._balancing = Periodic(settings.decisions.leader_rebalance_interval_ms)

@@ -15,8 +15,10 @@ from kraft.node.clock import NodeClock
 from kraft.node.node import Node
 from kraft.node.run import one_cause, run_node
 from kraft.node.state_machine_node import StateMachineNode
+from kraft.node.users import NodeUsers
 from kraft.replica.hosts.state_machine_host import host_state_machine
 from kraft.replica.interface.application import ApplicationFactory, host_silent_raw_log
+from kraft.security.contexts import LoadedTls, load_tls
 from kraft.state_machine import C, R, StateMachine
 from metadata_log.disk import Disk, OsDisk
 from transport.descriptors import connections_allowed
@@ -89,10 +91,12 @@ def open_node(
         AssertionError: An invariant is broken.
         NodeError: Python runs with -O, which removes the assertions.
     """
+    users = NodeUsers(config)
     run = partial(
         run_node,
         config,
-        transport=tcp_transport(config) if transport is None else transport,
+        transport=tcp_transport(config, users=users) if transport is None else transport,
+        users=users,
         disk=OsDisk() if disk is None else disk,
         rng=Random(SystemRandom().getrandbits(64)) if rng is None else rng,
         clock=clock,
@@ -111,9 +115,17 @@ async def _running(run: Callable[..., Awaitable[None]]) -> AsyncIterator[Node]:
             await node.shutdown()
 
 
-def tcp_transport(config: Config, *, patience_ms: int = 0) -> TcpTransport:
-    """A TCP transport with the limits of a configuration; for `patience_ms` see `TcpTransport`."""
+def tcp_transport(
+    config: Config, *, patience_ms: int = 0, tls: LoadedTls | None = None, users: NodeUsers | None = None
+) -> TcpTransport:
+    """A TCP transport with the limits, the TLS and the logins of a configuration; for `patience_ms` see `TcpTransport`.
+
+    `tls` is the result of `load_tls`, if the caller has read the stores already. `users` are those of `run_node`;
+    without them only the users of the configuration log in. Raises `ConfigError` for bad stores.
+    """
     return TcpTransport(
+        sasl=(NodeUsers(config) if users is None else users).sasl,
+        tls=(load_tls(config) if tls is None else tls).tls,
         max_frame_bytes=config.request_max_bytes,
         max_idle_ms=config.connections_max_idle_ms,
         max_connections=min(

@@ -50,6 +50,7 @@ class Inbound:
                     listener=thing.listener,
                     client_id=thing.client_id,
                     peer=thing.peer,
+                    principal=thing.principal,
                 )
             )
         elif isinstance(thing, Reply):

@@ -15,6 +15,8 @@ from kraft.replica.interface.options import ReplicaOptions, SnapshotOptions
 from metadata_log.log.retention import Retention
 from transport.interface import Endpoint, Listener
 
+SECURITY_PROTOCOLS: Final = {"SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+"""Kafka's numbers of the security protocols; every other listener has PLAINTEXT (Kafka: `SecurityProtocol`)."""
 COMMIT_NEWS_DELAY_MS: Final = 5
 """Followers hear of a commit with the next records, or after this long.
 
@@ -93,6 +95,9 @@ def replica_options(
             default_replication_factor=config.default_replication_factor,
         ),
         own_settings=config.described,
+        security_protocols={
+            one.name: SECURITY_PROTOCOLS[one.protocol] for one in config.listeners if one.protocol in SECURITY_PROTOCOLS
+        },
         admin=AdminSettings(
             authorizer=(
                 AuthorizerSettings(frozenset(config.super_users), config.allows_without_acl)

@@ -22,8 +22,9 @@ from kraft.node.node import Node, NodeParts
 from kraft.node.options import listeners_of, needs_own_name, replica_options
 from kraft.node.state_machine_node import StateMachineNode
 from kraft.node.turns import start_in_turns
+from kraft.node.users import NodeUsers
 from kraft.replica.hosts.broker_host import host_broker
-from kraft.replica.hosts.controller_host import host_controller
+from kraft.replica.hosts.controller_host import ControllerHost, host_controller
 from kraft.replica.hosts.state_machine_host import StateMachineHost
 from kraft.replica.interface.application import ApplicationFactory
 from kraft.replica.interface.events import Input
@@ -45,6 +46,7 @@ async def run_node(
     rng: Random,
     clock: NodeClock | None = None,
     application: ApplicationFactory | None = None,
+    users: NodeUsers | None = None,
     inline_flush: bool = False,
     task_status: trio.TaskStatus[Node] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -52,7 +54,8 @@ async def run_node(
 
     Raises the error that stops the node: `OSError` (a port in use, a failed disk), `MetadataLogError` (an unusable
     directory, a damaged log), `AssertionError` (a broken invariant), `NodeError` (python -O). `inline_flush` flushes
-    without a thread, for memory disks. The default `application` is the controller or broker of the configuration.
+    without a thread, for memory disks. `users` get the metadata of the node, for the logins of `transport`. The default
+    `application` is the controller or broker of the configuration.
     """
     if not __debug__:
         raise NodeError("a node does not run under python -O: its assertions keep a bug from corrupting the log")
@@ -80,6 +83,8 @@ async def run_node(
                 now_ms=clock.now_ms(),
             )
             replica, outputs = await start_in_turns(opening, log)
+            if users is not None and isinstance(replica.application, ControllerHost):
+                users.image = replica.application.committed_image
             for finding in replica.log.recovered:
                 log.write("recovered", {"what": repr(finding)}, logging.WARNING)
             parts = NodeParts(
@@ -110,7 +115,9 @@ async def _own_name(log: NodeLog) -> str:
 
 def _warn_of_exposure(config: Config, log: NodeLog) -> None:
     """Log a warning at the start of a controller without an authorizer that other hosts can reach."""
-    exposed = [listener for listener in config.listeners if not listener.is_loopback]
+    authenticated = {name for name, tls in config.tls.listeners if tls.client_auth == "required"}
+    authenticated |= config.sasl.listeners.keys()
+    exposed = [one for one in config.listeners if not one.is_loopback and one.name not in authenticated]
     if exposed and not config.is_broker and not config.has_authorizer:
         facts: dict[str, object] = {
             "listeners": ",".join(map(str, exposed)),

@@ -12,7 +12,7 @@ from kraft.admin.errors import AdminError
 from kraft.observer.follower import LONGEST_RETRY_MS, Committed, Follower, Jumped
 from metadata_log.archive import Added, Archive, Feed
 from metadata_log.errors import MetadataLogError
-from transport.interface import Endpoint
+from transport.interface import Endpoint, Transport
 
 
 async def archive_committed(
@@ -25,6 +25,7 @@ async def archive_committed(
     is_once: bool = False,
     allow_gap: bool = False,
     on_notice: Callable[[str], None] = lambda what: None,
+    transport: Transport | None = None,
 ) -> None:
     """Archive the committed records of a cluster until the caller cancels.
 
@@ -37,6 +38,7 @@ async def archive_committed(
         is_once: Whether to end at the first report.
         allow_gap: Whether to continue after records that the leader has deleted. The manifest lists the gap.
         on_notice: Called with a text for each new leader, for each period without one, and for each gap.
+        transport: The transport to run, with TLS where the cluster needs it; None for TCP in the clear.
 
     Raises:
         AdminError: No controller answers, or committed records are lost (`HistoryLost`).
@@ -44,7 +46,11 @@ async def archive_committed(
         MetadataLogError: The leader sent damaged bytes.
     """
     async with open_admin(
-        endpoints, client_id="kraft-archive", timeout_ms=timeout_ms, longest_retry_ms=LONGEST_RETRY_MS
+        endpoints,
+        transport=transport,
+        client_id="kraft-archive",
+        timeout_ms=timeout_ms,
+        longest_retry_ms=LONGEST_RETRY_MS,
     ) as admin:
         cluster_id = (await admin.describe_cluster()).cluster_id
         name = ",".join(map(str, endpoints))

@@ -9,7 +9,7 @@ import trio
 
 from kraft.admin.client import open_admin
 from kraft.observer.follower import LONGEST_RETRY_MS, Committed, Follower, Jumped
-from transport.interface import Endpoint
+from transport.interface import Endpoint, Transport
 
 
 async def watch(
@@ -21,6 +21,7 @@ async def watch(
     seconds: float = math.inf,
     allow_gap: bool = False,
     on_notice: Callable[[str], None] = lambda what: None,
+    transport: Transport | None = None,
 ) -> None:
     """Follow the log of a cluster until `show` returns False, or the time ends.
 
@@ -32,13 +33,18 @@ async def watch(
         seconds: The time to follow, from the moment when the beginning is found.
         allow_gap: Whether to continue with a snapshot after records that the leader has deleted.
         on_notice: Called with a text for each new leader, and for each period without one.
+        transport: The transport to run, with TLS where the cluster needs it; None for TCP in the clear.
 
     Raises:
         AdminError: No controller answers, `since` is beyond the log, or committed records are lost (`HistoryLost`).
         CorruptBatch: The leader sent damaged bytes.
     """
     async with open_admin(
-        endpoints, client_id="kraft-watch", timeout_ms=timeout_ms, longest_retry_ms=LONGEST_RETRY_MS
+        endpoints,
+        transport=transport,
+        client_id="kraft-watch",
+        timeout_ms=timeout_ms,
+        longest_retry_ms=LONGEST_RETRY_MS,
     ) as admin:
         cluster_id = (await admin.describe_cluster()).cluster_id
         begin = (await admin.describe_quorum()).high_watermark if since is None else since

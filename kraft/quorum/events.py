@@ -20,6 +20,7 @@ class FailureCause(StrEnum):
     UNSUPPORTED_VERSION = "unsupported-version"
     BAD_BYTES = "bad-bytes"
     CLOSED = "closed"
+    AUTHENTICATION = "authentication"
 
 
 class Tick(Struct, frozen=True):

@@ -49,7 +49,7 @@ from kraft.replica.outbox import Outbox
 from kraft.replica.peer_replies import PeerReplies
 from kraft.replica.proposals import Proposals
 from kraft.replica.quorum_requests import QuorumRequests
-from kraft.replica.rpc.api_versions import describe_versions, quorum_apis
+from kraft.replica.rpc.api_versions import describe_versions, quorum_apis, refuse_login
 from kraft.replica.rpc.refusals import refuse_quorum_request
 from kraft.replica.rpc.rpc import Rpc
 from kraft.replica.snapshot_schedule import SnapshotSchedule
@@ -325,6 +325,8 @@ class Replica:
                 activation.early.append(request)
             else:
                 self._ask_application(request, now_ms)
+        elif (refusal := refuse_login(request.message)) is not None:
+            self._outbox.outputs.append(Answer(request.request_id, refusal))
         else:
             self._outbox.outputs.append(Drop(request.request_id, f"this node does not serve API {key}"))
 

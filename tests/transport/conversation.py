@@ -13,15 +13,37 @@ from transport.interface import Endpoint, Failed, Gone, Inbound, Listener, Reply
 from transport.protocol.apis import APIS, Api, ApiKey
 from transport.protocol.messages import ApiVersionsResponse, VoteRequest, VoteResponse
 from transport.protocol.messages.api_versions import ApiVersion
+from transport.protocol.sasl.client import SaslLogin
+from transport.protocol.sasl.credentials import Users
+from transport.protocol.sasl.scram import LEAST_ITERATIONS, keys_of
+from transport.protocol.sasl.server import SaslListener
+from transport.sasl import Sasl
 
 
 def versions_of(apis: Mapping[int, Api]) -> ApiVersionsResponse:
-    """The ApiVersions answer of a node that serves these."""
+    """The ApiVersions answer of a node that serves these, and logins."""
+    logins = {key: APIS[key] for key in (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)}
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=api.key, min_version=api.versions.lowest, max_version=api.versions.highest)
-            for api in apis.values()
+            for api in ({**logins, **apis}).values()
         ]
+    )
+
+
+def logins(user: str = "alice", password: str = "a-secret", mechanism: str = "SCRAM-SHA-256", **options: int) -> Sasl:
+    """Logins of peers at the listener of a node, and of the node at its peers."""
+    keys = keys_of("SCRAM-SHA-256", b"a-secret", b"salt", LEAST_ITERATIONS)
+    users = Users(passwords={"alice": "a-secret"}, scram=lambda _, name: keys if name == "alice" else None)
+    listener = SaslListener(
+        mechanisms=("PLAIN", "SCRAM-SHA-256"),
+        users={"PLAIN": users, "SCRAM-SHA-256": users},
+        max_reauth_ms=dict.fromkeys(("PLAIN", "SCRAM-SHA-256"), options.get("max_reauth_ms", 0)),
+    )
+    return Sasl(
+        listeners={LISTENER.name: listener},
+        outgoing=SaslLogin(mechanism=mechanism, user=user, password=password),
+        timeout_ms=options.get("timeout_ms", 10_000),
     )
 
 

@@ -15,12 +15,14 @@ from typing import Any
 import msgspec
 import pytest
 import trio
-from conversation import LISTENER, Node, echo, numbered
+from certificates import tls
+from conversation import LISTENER, Node, echo, logins, numbered
 from simulated_transport import SimulatedTransport, Talk
 from unix_transport import unix_transport
 
 from metadata_log.serde import Versions
 from transport import Cause, Endpoint, Failed, Listener, MemoryNetwork, MemoryTransport, Reply, TcpTransport
+from transport.memory_sockets import MemoryStreams
 from transport.protocol.apis import APIS, ApiKey
 from transport.protocol.messages import (
     ElectLeadersRequest,
@@ -40,7 +42,8 @@ from transport.protocol.messages.vote import (
 NewNode = Callable[..., Node]
 Test = Callable[..., Any]
 MOST_NODES = 41
-TRANSPORTS = ["epoll", "streams", "unix", "memory"]
+TRANSPORTS = ["epoll", "streams", "unix", "memory", "epoll-tls", "streams-tls", "unix-tls", "memory-tls"]
+TRANSPORTS += ["epoll-sasl", "streams-sasl", "memory-sasl", "memory-tls-sasl"]
 
 
 def not_simulated(why: str) -> Callable[[Test], Test]:
@@ -61,17 +64,25 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture
 def new_node(request: pytest.FixtureRequest) -> Iterator[NewNode]:
     network, talk = MemoryNetwork(seed=5), Talk(MOST_NODES) if request.param == "simulated" else None
+    streams = MemoryStreams()
     hosts, node_ids = iter(range(1000)), iter(range(1, 1 + MOST_NODES))
 
     def make(**options: Any) -> Node:
         served = options.get("served", APIS)
-        if request.param == "memory":
+        kind, *secured = request.param.split("-")
+        if "tls" in secured:
+            options["tls"] = tls()
+        if "sasl" in secured:
+            options["sasl"] = logins()
+        if kind == "memory" and secured:
+            return Node(streams.transport(**options), served)
+        if kind == "memory":
             return Node(MemoryTransport(network, f"host{next(hosts)}", **options), served)
         if talk is not None:
             return Node(SimulatedTransport(talk, next(node_ids), **options))
-        if request.param == "unix":
+        if kind == "unix":
             return Node(unix_transport(Path(directory), **options), served)
-        return Node(TcpTransport(use_epoll=request.param == "epoll", **options), served)
+        return Node(TcpTransport(use_epoll=kind == "epoll", **options), served)
 
     with TemporaryDirectory() as directory:  # a socket's path may have 107 bytes, which leaves too few in pytest's own
         yield make

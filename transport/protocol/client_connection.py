@@ -19,7 +19,8 @@ from transport.protocol.errors import Error
 from transport.protocol.frames import FrameReader, with_length
 from transport.protocol.headers import decode_response, decode_response_body, encode_request
 from transport.protocol.inbound import Cause, Failed, Reply
-from transport.protocol.limits import MAX_FRAME_BYTES, answer_limit
+from transport.protocol.limits import MAX_FRAME_BYTES, SASL, answer_limit
+from transport.protocol.login import ClientLogin, LoginRefused
 from transport.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 
 _MAX_CORRELATION_ID: Final = 0x7FFF_FFFF
@@ -61,13 +62,24 @@ class ClientConnection:
     """The client's end. It begins with ApiVersions and sends each request in the highest version that both ends know.
 
     Earlier requests wait for the ApiVersions answer. Malformed bytes, or an answer out of order, set `broken`. Then the
-    owner closes the connection, and `lost` returns the outcomes of its requests.
+    owner closes the connection, and `lost` returns the outcomes of its requests. A login comes first, if there is one;
+    `begin_login` renews the login.
     """
 
     def __init__(
-        self, *, software: tuple[str, str], apis: Mapping[int, Api] = APIS, max_frame_bytes: int = MAX_FRAME_BYTES
+        self,
+        *,
+        software: tuple[str, str],
+        apis: Mapping[int, Api] = APIS,
+        max_frame_bytes: int = MAX_FRAME_BYTES,
+        sasl: ClientLogin | None = None,
     ) -> None:
         self.broken: str | None = None
+        self.is_refused = False
+        """Whether `broken` is a failed login."""
+        self.sasl = sasl
+        """The login at the peer; None for a peer without login."""
+        self._is_logging_in = False
         self.ready = False
         self.frames = FrameReader(max_frame_bytes, self._allowed)
         self._software = software
@@ -81,6 +93,8 @@ class ClientConnection:
     def _allowed(self, before: int, start: int) -> tuple[int, str]:
         """The most bytes of the answer that follows `before` others; answers come in the order of requests."""
         if before >= len(self._in_flight):
+            if self._is_logging_in:
+                return SASL.size, " during the login"
             return UNCOUNTED_BYTES, ", as no request is outstanding"
         api_key = self._in_flight[before].api_key
         return answer_limit(api_key).size, f" for {self._apis[api_key].name} answers"
@@ -88,12 +102,29 @@ class ClientConnection:
     @property
     def unanswered(self) -> int:
         """How many requests wait to be sent or answered, not counting the handshake."""
-        return len(self._waiting) + (len(self._in_flight) if self.ready else 0)
+        return len(self._waiting) + (len(self._in_flight) if self.ready or self._versions else 0)
+
+    @property
+    def is_unheard(self) -> bool:
+        """Whether the peer was asked for its versions, and has not answered."""
+        return not self.ready and bool(self._in_flight)
 
     def begin(self, client_id: str) -> bytes:
         """The first bytes of a new connection."""
         self._client_id = client_id
+        if self.sasl is not None:
+            self._is_logging_in = True
+            return with_length(self.sasl.begin())
         return self._ask_versions(self._apis[ApiKey.API_VERSIONS].versions.highest, client_id)
+
+    def begin_login(self) -> bytes:
+        """Log in again, behind the requests in flight; further requests wait until the login is complete."""
+        assert self.sasl is not None, self._client_id
+        if not self.ready:
+            return b""
+        self.ready = False
+        self._is_logging_in = True
+        return with_length(self.sasl.begin_again())
 
     def _ask_versions(self, version: int, client_id: str) -> bytes:
         name, software_version = self._software
@@ -133,13 +164,33 @@ class ClientConnection:
             try:
                 if self.ready:
                     outcomes.append(self._read_answer(frame))
-                else:
+                elif not self._is_logging_in:
                     released += self._read_versions(frame, outcomes)
+                elif self._in_flight:
+                    outcomes.append(self._read_answer(frame))  # sent before the new login
+                else:
+                    released += self._log_in(frame, outcomes)
             except DecodeError as bad:
                 self.broken = str(bad)
                 return outcomes, released
+            except LoginRefused as refused:
+                self.broken = refused.why
+                self.is_refused = True
+                return outcomes, released
         self.broken = self.frames.broken
         return outcomes, released
+
+    def _log_in(self, frame: bytes, outcomes: list[Reply | Failed]) -> bytes:
+        """Continue the login; then ask for the versions, or send what has waited for a new login."""
+        assert self.sasl is not None, self._client_id
+        following = self.sasl.answer(frame)
+        if following is not None:
+            return with_length(following)
+        self._is_logging_in = False
+        if not self._versions:
+            return self._ask_versions(self._apis[ApiKey.API_VERSIONS].versions.highest, self._client_id)
+        self.ready = True
+        return self._send_waiting(outcomes)
 
     def _take(self, frame: bytes) -> _InFlight:
         """The request of this answer: always the oldest one."""

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from metadata_log.serde.codec import UNCOUNTED_BYTES
 from transport.protocol.limits import MAX_FRAME_BYTES
+
+SPEAKS_TLS: Final = "the peer sends TLS on a connection in the clear: its port or its configuration is one for SSL"
+_TLS_RECORDS: Final = frozenset(kind << 16 | 0x300 | minor for kind in (0x15, 0x16) for minor in range(5))
+"""The first three bytes of an alert or a handshake in each version of TLS, read as the length of a frame."""
 
 Allowed = Callable[[int, int], tuple[int, str]]
 """A function that limits a frame. Its arguments are the number of whole frames before this one, and the int16 that this
@@ -30,6 +35,11 @@ class FrameReader:
         self._needed = 4
         self.broken: str | None = None
         """Why the reader takes no further bytes: a length that is negative or above the limit."""
+
+    def raise_limit(self, max_frame_bytes: int) -> None:
+        """From now on the frames of this stream may be longer."""
+        self._max_frame_bytes = max_frame_bytes
+        self.small_bytes = min(max_frame_bytes, UNCOUNTED_BYTES)
 
     @property
     def missing(self) -> int:
@@ -84,6 +94,8 @@ class FrameReader:
             most = min(most, allowed)
         if 0 <= size <= most:
             return None
+        if size >> 8 in _TLS_RECORDS:
+            return SPEAKS_TLS
         return f"a frame of {size} bytes was announced; at most {most} are allowed{why}"
 
 

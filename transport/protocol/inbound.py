@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 from msgspec import Struct
 
@@ -27,6 +28,24 @@ class Cause(StrEnum):
     """The peer answered with bytes that do not follow the schema."""
     CLOSED = "closed"
     """This side closed the connection or ended the transport."""
+    AUTHENTICATION = "authentication"
+    """One side refused the other: its certificate, or the way in which it secures the connection.
+
+    Kafka: `AuthenticationException`.
+    """
+
+
+class Principal(Struct, frozen=True):
+    """The identity of the peer of a connection (Kafka: `KafkaPrincipal`)."""
+
+    type: str = "User"
+    name: str = "ANONYMOUS"
+    is_token: bool = False
+    """Whether a delegation token identified the peer."""
+
+
+ANONYMOUS: Final = Principal()
+"""The peer of a connection without authentication."""
 
 
 class Request(Struct, eq=False):
@@ -57,6 +76,8 @@ class Request(Struct, eq=False):
     """The received frame, header included, without its length; empty if the message was never encoded."""
     tag: int = 0
     """A number that the user may set, to identify the request in `Gone`."""
+    principal: Principal = ANONYMOUS
+    """The identity of the peer."""
 
 
 class Gone(Struct, frozen=True, eq=False):

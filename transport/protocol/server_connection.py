@@ -18,8 +18,9 @@ from transport.protocol.apis import APIS, Api, ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.frames import FrameReader, with_length
 from transport.protocol.headers import decode_request_header, encode_response, encode_response_in_steps
-from transport.protocol.inbound import Request
+from transport.protocol.inbound import ANONYMOUS, Principal, Request
 from transport.protocol.limits import MAX_FRAME_BYTES, request_limit
+from transport.protocol.login import Refused, ServerLogin
 from transport.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 
 
@@ -120,9 +121,18 @@ class ServerConnection:
         peer: str,
         served: Mapping[int, Api] = APIS,
         max_frame_bytes: int = MAX_FRAME_BYTES,
+        sasl: ServerLogin | None = None,
     ) -> None:
         self.broken: str | None = None
-        self.frames = FrameReader(max_frame_bytes, self._allowed)
+        self.principal: Principal = ANONYMOUS
+        """The identity of the peer, for every further request."""
+        self.sasl = sasl
+        """The login of the peer, which judges each frame first; None on a listener without login."""
+        self.refused: Refused | None = None
+        """The end of a failed login, with the frame that may still go to the peer."""
+        first_bytes = max_frame_bytes if sasl is None else min(max_frame_bytes, sasl.max_receive_bytes)
+        self.frames = FrameReader(first_bytes, self._allowed)
+        self._max_frame_bytes = max_frame_bytes
         self.waiting: deque[bytes] = deque()
         """The frames that `take` has not read yet."""
         self.early_bytes = 0
@@ -204,6 +214,7 @@ class ServerConnection:
             or self.waiting
             or self.frames.partial
             or self.broken is not None
+            or self.sasl is not None
         ):
             return None
         is_bulk = data[4:6] not in _PIPELINED
@@ -236,7 +247,15 @@ class ServerConnection:
         if is_bulk and self.bulk is not None:
             return None
         try:
-            request = self._read(frame) if self._steps is None else self._step()
+            request: Request | bytes | None = None
+            if self.sasl is not None:
+                request = self._judged(self.sasl, frame)
+            if request is None:
+                request = self._read(frame) if self._steps is None else self._step()
+        except Refused as refused:
+            self.refused, self.broken = refused, refused.why
+            self._forget_waiting()
+            return None
         except DecodeError as bad:
             self.broken = str(bad)
             self._forget_waiting()
@@ -256,6 +275,16 @@ class ServerConnection:
         if is_bulk:
             self.bulk = sequence
         return request
+
+    def _judged(self, sasl: ServerLogin, frame: bytes) -> bytes | None:
+        """The answer of the login to a frame; None for a request. Raises `Refused`."""
+        if self._steps is not None:
+            return None
+        answer = sasl.judge(frame)
+        if sasl.principal is not None and self.principal is not sasl.principal:
+            self.principal = sasl.principal
+            self.frames.raise_limit(self._max_frame_bytes)
+        return None if answer is None else with_length(answer)
 
     def feed(self, data: bytes) -> tuple[list[Request], bytes]:
         """`receive`, then every request that can be taken, and bytes to send at once (usually none)."""
@@ -324,6 +353,7 @@ class ServerConnection:
             self._listener,
             self._peer,
             frame,
+            principal=self.principal,
         )
 
     def _step(self) -> Request | None:
@@ -361,6 +391,7 @@ class ServerConnection:
             listener=self._listener,
             peer=self._peer,
             encoded=frame,
+            principal=self.principal,
         )
 
     def _read_header(self, frame: bytes) -> _Sender | bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import wraps
@@ -20,6 +21,7 @@ from kraft.cli.text import echo, echo_lines
 from kraft.config import PROTECTED_PROTOCOLS, UsageError, join_host_port, parse_host_port, parse_listener
 from kraft.config.errors import CommandFailed
 from kraft.observer import read_image
+from kraft.security.clients import ClientSecurity, load_client
 from metadata_log.errors import MetadataLogError
 from metadata_log.image import MetadataImage
 from transport.interface import Endpoint
@@ -35,6 +37,15 @@ bootstrap_option: Final = click.option(
     show_envvar=True,
     metavar="H:P[,H:P]",
     help="The addresses of some controllers.",
+)
+command_config_option: Final = click.option(
+    "--command-config",
+    "command_config",
+    envvar="KRAFT_COMMAND_CONFIG",
+    show_envvar=True,
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="A properties file of Kafka's tools: security.protocol, ssl.truststore.location, sasl.jaas.config and so on.",
 )
 LONGEST_RETRY_MS: Final = 200
 """Short enough for a waiting user, and long enough not to flood a controller that answers "not now"."""
@@ -61,6 +72,7 @@ class Cluster(Struct, frozen=True):
     bootstrap: tuple[Endpoint, ...]
     timeout_ms: int
     as_json: bool
+    security: ClientSecurity = ClientSecurity()
 
     def ask(self, work: Callable[[AdminClient], Awaitable[T]]) -> T:
         """Run some work with the cluster; raises `CommandFailed`, in a group if several parts failed."""
@@ -76,7 +88,12 @@ class Cluster(Struct, frozen=True):
             raise
 
     async def _ask(self, work: Callable[[AdminClient], Awaitable[T]]) -> T:
-        async with open_admin(self.bootstrap, timeout_ms=self.timeout_ms, longest_retry_ms=LONGEST_RETRY_MS) as admin:
+        async with open_admin(
+            self.bootstrap,
+            transport=self.security.transport(),
+            timeout_ms=self.timeout_ms,
+            longest_retry_ms=LONGEST_RETRY_MS,
+        ) as admin:
             try:
                 return await work(admin)
             except SomeRefused as failed:
@@ -125,8 +142,12 @@ def on_a_cluster(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options that select the cluster; the command gets them as `cluster`."""
 
     @wraps(command)
-    def with_cluster(*args: Any, bootstrap: str, timeout: float, as_json: bool, **more: Any) -> None:
-        command(*args, cluster=Cluster(parse_bootstrap(bootstrap), int(timeout * 1000), as_json), **more)
+    def with_cluster(
+        *args: Any, bootstrap: str, command_config: str | None, timeout: float, as_json: bool, **more: Any
+    ) -> None:
+        security = client_security(command_config)
+        addresses = parse_bootstrap(bootstrap, security)
+        command(*args, cluster=Cluster(addresses, int(timeout * 1000), as_json, security), **more)
 
     found: Callable[..., None] = with_cluster
     for option in (
@@ -138,16 +159,29 @@ def on_a_cluster(command: Callable[..., None]) -> Callable[..., None]:
             help="Seconds that a request to the controllers may take, with its retries.",
         ),
         click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
+        command_config_option,
         bootstrap_option,
     ):
         found = option(found)
     return found
 
 
-def parse_bootstrap(text: str) -> tuple[Endpoint, ...]:
+def client_security(command_config: str | None) -> ClientSecurity:
+    """The security of a client by its `--command-config`; warnings go to stderr. Raises `ConfigError`."""
+    # A command prints the cause of a failure itself.
+    logging.getLogger("transport").addHandler(logging.NullHandler())
+    if command_config is None:
+        return ClientSecurity()
+    security = load_client(command_config)
+    for warning in security.warnings:
+        echo(f"kraft: warning: {warning}", err=True)
+    return security
+
+
+def parse_bootstrap(text: str, security: ClientSecurity = ClientSecurity()) -> tuple[Endpoint, ...]:
     """Parse a list of addresses for `--bootstrap-controller`; raises `UsageError`."""
     try:
-        found = tuple(_bootstrap_address(part) for part in text.split(",") if part.strip())
+        found = tuple(_bootstrap_address(part, security.protocol) for part in text.split(",") if part.strip())
     except ValueError as bad:
         raise UsageError(str(bad), where="--bootstrap-controller", hint="For example 127.0.0.1:9093.") from bad
     if not found:
@@ -155,13 +189,13 @@ def parse_bootstrap(text: str) -> tuple[Endpoint, ...]:
     return found
 
 
-def _bootstrap_address(text: str) -> Endpoint:
-    """Parse `host:port`, or `NAME://host:port` of a plaintext listener; raises `ValueError`."""
+def _bootstrap_address(text: str, protocol: str) -> Endpoint:
+    """Parse `host:port`, or `NAME://host:port` of a listener with this protocol; raises `ValueError`."""
     if "://" not in text:
         return Endpoint(*parse_host_port(text))
     listener = parse_listener(text)
-    if listener.name in PROTECTED_PROTOCOLS:
-        raise ValueError(f"{listener.name} is not supported yet: name a PLAINTEXT listener of the controllers")
+    if listener.name in PROTECTED_PROTOCOLS and listener.name != protocol:
+        raise ValueError(f"{listener.name} needs security.protocol={listener.name} in the file of --command-config")
     return Endpoint(*parse_host_port(join_host_port(listener.host, listener.port)))
 
 

@@ -12,7 +12,12 @@ import trio
 from msgspec.structs import replace
 
 from kraft.admin import AdminError
-from kraft.cli.cluster.administration import bootstrap_option, parse_bootstrap
+from kraft.cli.cluster.administration import (
+    bootstrap_option,
+    client_security,
+    command_config_option,
+    parse_bootstrap,
+)
 from kraft.cli.record_types import type_names
 from kraft.cli.renamed import renamed_option
 from kraft.cli.text import echo, joined
@@ -33,6 +38,7 @@ WHERE: Final = "the metadata log"
 
 @click.command("watch", short_help="Show a live cluster's metadata changes.")
 @bootstrap_option
+@command_config_option
 @click.option(
     "--type",
     "types",
@@ -63,6 +69,7 @@ def watch_command(
     context: click.Context,
     *,
     bootstrap: str,
+    command_config: str | None,
     types: tuple[str, ...],
     since: str,
     seconds: float | None,
@@ -91,17 +98,19 @@ def watch_command(
         show_secrets=show_secrets,
     )
     feed = _Feed(wanted, most)
+    security = client_security(command_config)
     try:
         trio.run(
             partial(
                 watch,
-                parse_bootstrap(bootstrap),
+                parse_bootstrap(bootstrap, security),
                 feed.show,
                 since=None if since == NOW else wanted.span.first_offset,
                 timeout_ms=int(timeout * 1000),
                 seconds=math.inf if seconds is None else seconds,
                 allow_gap=allow_gap,
                 on_notice=_warn,
+                transport=security.transport(),
             )
         )
     except AdminError as failed:

@@ -15,12 +15,13 @@ import click
 import trio
 
 from kraft.admin import AdminError
-from kraft.cli.cluster.administration import parse_bootstrap
+from kraft.cli.cluster.administration import client_security, command_config_option, parse_bootstrap
 from kraft.cli.ending import ending
 from kraft.cli.text import echo
 from kraft.config import UsageError
 from kraft.config.errors import CommandFailed
 from kraft.observer import archive_committed
+from kraft.security.clients import ClientSecurity
 from metadata_log.archive import (
     Added,
     Archive,
@@ -74,6 +75,7 @@ LIVE_SECONDS: Final = 1.0
     type=click.FloatRange(min=0.1),
     help="With H:P: seconds to look for a leader.",
 )
+@command_config_option
 @click.option(
     "--allow-gap",
     is_flag=True,
@@ -93,6 +95,7 @@ def archive_command(
     interval: float | None,
     seconds: float | None,
     timeout: float,
+    command_config: str | None,
     allow_gap: bool,
     verify: bool,
     as_json: bool,
@@ -116,7 +119,8 @@ def archive_command(
         )
     if follow and not sources:
         raise UsageError("--follow has no source", where="--follow", hint="Give --from DIR, too.")
-    live = _addresses(sources)
+    security = client_security(command_config)
+    live = _addresses(sources, security)
     if seconds is not None and not (live or follow):
         raise UsageError("--for with a directory needs --follow", where="--for", hint="Give --follow, too.")
     if allow_gap and not live:
@@ -145,6 +149,7 @@ def archive_command(
                         seconds,
                         allow_gap,
                         as_json,
+                        security,
                     )
                 except AdminError as failed:
                     raise CommandFailed(str(failed), hint=failed.hint) from failed
@@ -161,7 +166,7 @@ def archive_command(
     context.exit(0 if sound else 1)
 
 
-def _addresses(sources: Sequence[str]) -> tuple[Endpoint, ...]:
+def _addresses(sources: Sequence[str], security: ClientSecurity) -> tuple[Endpoint, ...]:
     """The addresses of the controllers, if the sources are addresses rather than directories."""
     live = [text for text in sources if not Path(text).exists() and _ADDRESSES.fullmatch(text)]
     if live and len(live) < len(sources):
@@ -170,7 +175,7 @@ def _addresses(sources: Sequence[str]) -> tuple[Endpoint, ...]:
             where="--from",
             hint="Give the directories first, then run it again with the addresses.",
         )
-    return tuple(endpoint for text in live for endpoint in parse_bootstrap(text))
+    return tuple(endpoint for text in live for endpoint in parse_bootstrap(text, security))
 
 
 def _require_directory(path: str, target: str) -> None:
@@ -222,6 +227,7 @@ async def _add_live(
     seconds: float | None,
     allow_gap: bool,
     as_json: bool,
+    security: ClientSecurity,
 ) -> None:
     """Archive from controllers until a signal or the end of the time; 0 seconds mean all records committed now."""
     async with ending(seconds or None) as scope:
@@ -235,6 +241,7 @@ async def _add_live(
                 is_once=seconds == 0,
                 allow_gap=allow_gap,
                 on_notice=lambda what: echo(f"kraft: warning: {what}", err=True),
+                transport=security.transport(),
             )
 
 

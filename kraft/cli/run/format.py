@@ -13,6 +13,7 @@ from msgspec import Struct
 from kraft.cli.run.config_file import with_config_file
 from kraft.cli.run.initial_voters import only_voter, parse_initial_voters
 from kraft.config import FormatConfig, UsageError
+from kraft.security.contexts import load_tls
 from metadata_log.disk import OsDisk
 from metadata_log.log.log_dir import already_formatted, check_formatted, format_directory
 from metadata_log.records.control import VotersRecord
@@ -74,6 +75,7 @@ def format_command(
     if not cluster_id.strip():
         raise UsageError("the cluster id is empty", where="--cluster-id", hint="Make one with `kraft random-uuid`.")
     config = FormatConfig.load(config_path)
+    tls = load_tls(config.tls)  # refuse what the start of the node would refuse
     rng = _random()
     voters = None
     if standalone:
@@ -89,7 +91,7 @@ def format_command(
         initial_voters=voters,
         credentials=tuple(parse_credential(text, rng) for text in credentials),
     )
-    for warning in config.warnings:
+    for warning in (*config.warnings, *tls.warnings):
         click.echo(f"kraft: warning: {warning}", err=True)
     formatted = check_formatted(OsDisk(), config.directories, node_id=config.node_id, cluster_id=cluster_id)
     if formatted and not ignore_formatted:

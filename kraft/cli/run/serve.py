@@ -22,6 +22,8 @@ from kraft.node.embed import tcp_transport
 from kraft.node.gc_freeze import freeze_survivors
 from kraft.node.node import Node
 from kraft.node.run import run_node
+from kraft.node.users import NodeUsers
+from kraft.security.contexts import LoadedTls, load_tls
 from metadata_log.disk import OsDisk
 from metadata_log.printable import printable
 
@@ -52,17 +54,20 @@ def serve_command(*, config_path: str, overrides: tuple[str, ...], log_level: st
     """
     config = Config.load(config_path, overrides)
     log_to_stderr(log_level)
-    for warning in config.warnings:
+    tls = load_tls(config)
+    for warning in (*config.warnings, *tls.warnings):
         LOGGER.warning("%s", warning)
     gc.set_threshold(*_WHILE_LOADING)
-    trio.run(partial(_serve, config, until_stdin_closes))
+    trio.run(partial(_serve, config, tls, until_stdin_closes))
 
 
-async def _serve(config: Config, until_stdin_closes: bool) -> None:
+async def _serve(config: Config, tls: LoadedTls, until_stdin_closes: bool) -> None:
+    users = NodeUsers(config)
     run = partial(
         run_node,
         config,
-        transport=tcp_transport(config, patience_ms=_PATIENCE_MS),
+        transport=tcp_transport(config, patience_ms=_PATIENCE_MS, tls=tls, users=users),
+        users=users,
         disk=OsDisk(),
         rng=Random(SystemRandom().getrandbits(128)),
         clock=NodeClock(),

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from kraft.controller.decision.result import ApiError, ControllerResult, VersionedRecord
@@ -65,11 +66,18 @@ def refuse_controller(
 class Registrar:
     """Ensures that the published image holds the registration of this controller's current incarnation."""
 
-    def __init__(self, node_id: int, incarnation_id: Uuid, listeners: tuple[tuple[str, str, int], ...]) -> None:
+    def __init__(
+        self,
+        node_id: int,
+        incarnation_id: Uuid,
+        listeners: tuple[tuple[str, str, int], ...],
+        security_protocols: Mapping[str, int] | None = None,
+    ) -> None:
         self.deadline_ms = NEVER_MS
         self._node_id = node_id
         self._incarnation_id = incarnation_id
         self._listeners = listeners
+        self._security_protocols = dict(security_protocols or {})
         self._seen: tuple[ControllersImage, FeaturesImage] | None = None
         self._is_asking = False
         self._retry_ms = FIRST_RETRY_MS
@@ -106,7 +114,12 @@ class Registrar:
             controller_id=self._node_id,
             incarnation_id=self._incarnation_id,
             listeners=[
-                Listener(name=name, host=host, port=port, security_protocol=PLAINTEXT)
+                Listener(
+                    name=name,
+                    host=host,
+                    port=port,
+                    security_protocol=self._security_protocols.get(name, PLAINTEXT),
+                )
                 for name, host, port in self._listeners
             ],
             features=[

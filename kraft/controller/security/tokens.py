@@ -11,7 +11,7 @@ from msgspec import structs
 
 from kraft.config.described import Secret
 from kraft.controller.decision.authorizer import AclOperation, AclResource
-from kraft.controller.decision.caller import Caller
+from kraft.controller.decision.caller import ANONYMOUS, Caller
 from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import ControllerResult, Steps, VersionedRecord, with_pauses
 from metadata_log.image import DelegationToken
@@ -196,7 +196,8 @@ def token_hmac(secret: Secret | None, token_id: str) -> bytes:
 
 def _is_allowed(context: RequestContext) -> bool:
     """Whether the caller authenticated by other means than a token; an unauthenticated listener does not qualify."""
-    return context.forwarded and not context.caller.is_token
+    is_authenticated = context.forwarded or context.caller.principal != ANONYMOUS.principal
+    return is_authenticated and not context.caller.is_token
 
 
 def _disabled(context: RequestContext) -> Error | None:

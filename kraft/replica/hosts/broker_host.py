@@ -7,6 +7,7 @@ from random import Random
 from typing import Final
 
 from kraft.broker import BrokerAgent, BrokerListener, BrokerSettings
+from kraft.broker.settings import PLAINTEXT
 from kraft.controller.decision.authorizer import Denial
 from kraft.controller.decision.result import ApiError
 from kraft.controller.features.supported_features import SUPPORTED_FEATURES, check_supported
@@ -199,7 +200,10 @@ def host_broker(options: ReplicaOptions, cluster_id: str, bootstrap: tuple[Messa
         broker_id=options.node_id,
         cluster_id=cluster_id,
         incarnation_id=random_uuid(rng),
-        listeners=tuple(BrokerListener(one.name, one.host, one.port) for one in options.endpoints.listeners),
+        listeners=tuple(
+            BrokerListener(one.name, one.host, one.port, options.security_protocols.get(one.name, PLAINTEXT))
+            for one in options.endpoints.listeners
+        ),
         features=FEATURES,
         options=options.broker,
     )

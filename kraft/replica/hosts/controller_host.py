@@ -69,6 +69,10 @@ class ControllerHost:
         self._free_at_ms = NEVER_MS
         """When to free the next portion of objects that are in no image any more."""
 
+    def committed_image(self) -> MetadataImage:
+        """The committed metadata, as reads see it."""
+        return self.controller.history.committed.stable
+
     def check(self, values: Sequence[bytes], *, in_snapshot: bool = False) -> None:
         """Decode the values. Raises the errors of `decode_records` for an unknown type or version."""
         for _ in decode_records(values):
@@ -177,7 +181,7 @@ class ControllerHost:
         return Redirect(asked, partial(_seal_answer, forwarded))
 
     def denial(self, request: WireRequest) -> ApiError | None:
-        """The decision of the authorizer, if there is one. A listener without login has one principal only."""
+        """The decision of the authorizer, if there is one."""
         if self.controller.settings.admin.authorizer is None:
             return None
         return self.controller.denial(ApiKey(request.api_key), _caller(request))
@@ -273,7 +277,8 @@ class ControllerHost:
 
 
 def _caller(request: WireRequest) -> Caller:
-    return Caller(host=host_of_peer(request.peer))
+    principal = request.principal
+    return Caller(principal.type, principal.name, principal.is_token, host_of_peer(request.peer))
 
 
 def _seal_answer(forwarded: Forwarded, response: Message) -> Message:
@@ -313,6 +318,7 @@ def host_controller(
         incarnation_id=random_uuid(rng),
         listeners=tuple((one.name, one.host, one.port) for one in options.endpoints.listeners),
         listener=options.listener,
+        security_protocols=options.security_protocols,
         voters=voters,
         max_idle_interval_ms=options.max_idle_interval_ms,
         min_insync_replicas=options.min_insync_replicas,

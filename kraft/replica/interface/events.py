@@ -17,6 +17,7 @@ from kraft.quorum.values import LeaderAndEpoch
 from metadata_log.serde import Message
 from metadata_log.types import NO_OFFSET
 from transport.protocol.errors import Error
+from transport.protocol.inbound import ANONYMOUS, Principal
 
 
 class WireRequest(Struct, frozen=True, gc=False, kw_only=True):
@@ -32,6 +33,7 @@ class WireRequest(Struct, frozen=True, gc=False, kw_only=True):
     listener: str
     client_id: str | None = None
     peer: str = ""
+    principal: Principal = ANONYMOUS
 
 
 class WireReply(Struct, frozen=True, gc=False):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from kraft.quorum.values import OWN_KRAFT_VERSIONS
 from kraft.replica.interface.application import Application
 from metadata_log.image.features import KRAFT_VERSION
+from metadata_log.serde import Message
 from transport.protocol.apis import APIS, ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.messages.api_versions import (
@@ -17,6 +17,9 @@ from transport.protocol.messages.api_versions import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
+from transport.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from transport.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from transport.protocol.sasl.server import ILLEGAL_AUTHENTICATE, SOFTWARE_SINCE, VALID_SOFTWARE
 
 QUORUM_APIS: Final = (
     ApiKey.FETCH,
@@ -30,10 +33,8 @@ QUORUM_APIS: Final = (
     ApiKey.UPDATE_RAFT_VOTER,
 )
 """The APIs that each replica answers, except a broker's."""
+_LOGIN_APIS: Final = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
 _OWN_KRAFT_VERSIONS: Final = (KRAFT_VERSION, OWN_KRAFT_VERSIONS.lowest, OWN_KRAFT_VERSIONS.highest)
-_SOFTWARE_SINCE: Final = 3
-_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-"""The valid names and versions of client software (`ApiVersionsRequest.isValid`)."""
 _ZERO_MINIMUM_SINCE: Final = 4
 """Clients below this version of the API reject a feature with minimum level 0 as malformed."""
 
@@ -47,7 +48,21 @@ def quorum_apis(application: Application) -> tuple[ApiKey, ...]:
 
 def served_apis(application: Application) -> tuple[ApiKey, ...]:
     """The APIs that a replica with this application answers, in order of their keys."""
-    return tuple(sorted((*quorum_apis(application), ApiKey.API_VERSIONS, *application.apis)))
+    return tuple(sorted((*quorum_apis(application), ApiKey.API_VERSIONS, *_LOGIN_APIS, *application.apis)))
+
+
+def refuse_login(message: Message) -> Message | None:
+    """The answer to a login where none is due, as on a listener without login; None for any other request.
+
+    Kafka announces the APIs of logins on every listener.
+    """
+    match message:
+        case SaslHandshakeRequest():
+            return SaslHandshakeResponse(error_code=Error.ILLEGAL_SASL_STATE)
+        case SaslAuthenticateRequest():
+            return SaslAuthenticateResponse(error_code=Error.ILLEGAL_SASL_STATE, error_message=ILLEGAL_AUTHENTICATE)
+        case _:
+            return None
 
 
 def describe_versions(
@@ -55,7 +70,7 @@ def describe_versions(
 ) -> ApiVersionsResponse:
     """The answer to an ApiVersions request of this version. The quorum knows the level of kraft.version."""
     names = (request.client_software_name, request.client_software_version)
-    if version >= _SOFTWARE_SINCE and not all(map(_SOFTWARE.fullmatch, names)):
+    if version >= SOFTWARE_SINCE and not all(map(VALID_SOFTWARE.fullmatch, names)):
         return ApiVersionsResponse(error_code=Error.INVALID_REQUEST)
     levels, offset = application.finalized_features()
     if kraft_version > 0:

@@ -96,6 +96,7 @@ IRRELEVANT: Final[dict[type, dict[str, str]]] = {
         "_defaults": GIVEN,
     },
     Registrar: {
+        "_security_protocols": GIVEN,
         "_seen": "parts of an image, which follows from the log",
     },
     Decisions: {

@@ -148,7 +148,7 @@ def test_a_directory_that_cannot_be_read_is_an_error(capsys: pytest.CaptureFixtu
     [
         (
             {"listeners": "SSL://127.0.0.1:1", "controller_listener_names": "SSL"},
-            "SSL on listener SSL is not supported",
+            "listener SSL has the protocol SSL, and no certificate",
         ),
         ({"controller_quorum_fetch_timeout_ms": "soon"}, "allowed is a whole number"),
         ({"authorizer_class_name": "com.example.Rules"}, "cannot load another authorizer"),

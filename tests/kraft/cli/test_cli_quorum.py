@@ -12,6 +12,7 @@ from kraft.admin import ClusterDescription, QuorumDescription, ReplicaDescriptio
 from kraft.cli.cluster.administration import parse_bootstrap
 from kraft.cli.cluster.quorum import replication_json, replication_text, status_json, status_text
 from kraft.config import UsageError
+from kraft.security.clients import ClientSecurity
 from metadata_log.types import Uuid
 from transport.interface import Endpoint
 
@@ -101,8 +102,11 @@ def test_bootstrap_addresses() -> None:
 def test_bootstrap_addresses_of_listeners() -> None:
     """A name before the address is Kafka's habit. The protocol of a name is not ignored, as Kafka's tools do."""
     assert parse_bootstrap("CONTROLLER://a:1,plaintext://[::1]:2") == (Endpoint("a", 1), Endpoint("::1", 2))
-    for name in ("SSL", "SASL_SSL", "sasl_plaintext"):
-        with pytest.raises(UsageError, match=f"{name.upper()} is not supported yet: name a PLAINTEXT listener"):
+    with pytest.raises(UsageError, match=r"SSL needs security\.protocol=SSL in the file of --command-config"):
+        parse_bootstrap("a:1,SSL://b:2")
+    assert parse_bootstrap("ssl://b:2", ClientSecurity("SSL")) == (Endpoint("b", 2),)
+    for name in ("SASL_SSL", "sasl_plaintext"):
+        with pytest.raises(UsageError, match=f"{name.upper()} needs security"):
             parse_bootstrap(f"a:1,{name}://b:2")
     for wrong in ("CONTROLLER://:1", "CONTROLLER://a:0", "://a:1", "CONTROLLER://a"):
         with pytest.raises(UsageError):

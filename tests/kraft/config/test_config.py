@@ -121,7 +121,8 @@ def test_a_missing_key_is_named_with_the_file(key: str) -> None:
     [
         ("process.roles=broker,controller", "a node with both roles is not supported"),
         ("controller.listener.names=OTHER", "OTHER is not among the listeners"),
-        ("listener.security.protocol.map=CONTROLLER:SSL", "SSL on listener CONTROLLER is not supported yet"),
+        ("listener.security.protocol.map=CONTROLLER:SSL", "CONTROLLER has the protocol SSL, and no certificate"),
+        ("listener.security.protocol.map=CONTROLLER:SASL_SSL", "listener CONTROLLER has the protocol SSL, and no cert"),
     ],
 )
 def test_unsupported_settings_are_refused_by_name(line: str, what: str) -> None:
@@ -129,16 +130,25 @@ def test_unsupported_settings_are_refused_by_name(line: str, what: str) -> None:
         Config.parse(GOOD + line)
 
 
-@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL", "SASL_PLAINTEXT"])
-def test_a_listener_named_like_a_secure_protocol_is_refused(protocol: str) -> None:
+def test_a_listener_named_ssl_needs_a_certificate() -> None:
     """Kafka's default map gives such a listener the protocol of its name."""
-    named = GOOD.replace("CONTROLLER", protocol)
-    with pytest.raises(ConfigError, match=f"{protocol} on listener {protocol} is not supported yet") as caught:
+    named = GOOD.replace("CONTROLLER", "SSL")
+    with pytest.raises(ConfigError, match="listener SSL has the protocol SSL, and no certificate") as caught:
         Config.parse(named, source="f")
-    assert caught.value.what.startswith(f"listeners={protocol}://127.0.0.1:9001: ")
-    assert caught.value.where == "f:5"
-    assert "listener.security.protocol.map" in str(caught.value.hint)
-    mapped = Config.parse(named + f"listener.security.protocol.map={protocol}:PLAINTEXT\n")
+    assert "ssl.keystore.location" in str(caught.value.hint)
+    config = Config.parse(named + "listener.name.ssl.ssl.keystore.location=/k.p12\nssl.client.auth=required\n")
+    ((name, tls),) = config.tls.listeners
+    assert (name, tls.client_auth, config.listeners[0].protocol) == ("SSL", "required", "SSL")
+    assert config.tls.outgoing is not None
+    assert config.tls.outgoing.keystore == tls.keystore
+
+
+def test_a_listener_named_like_a_protocol_with_login_needs_a_mechanism() -> None:
+    """Kafka's default map gives such a listener the protocol of its name."""
+    named = GOOD.replace("CONTROLLER", "SASL_PLAINTEXT")
+    with pytest.raises(ConfigError, match="listener SASL_PLAINTEXT has a login, and sasl"):
+        Config.parse(named, source="f")
+    mapped = Config.parse(named + "listener.security.protocol.map=SASL_PLAINTEXT:PLAINTEXT\n")
     assert [listener.protocol for listener in mapped.listeners] == ["PLAINTEXT"]
 
 
@@ -335,9 +345,9 @@ def test_a_broker_is_configured_as_kafkas() -> None:
         ("listeners=PLAINTEXT://0.0.0.0:9101", "its address for other nodes is unknown"),
         ("listeners=A://h:1,A://h:2", "the same name"),
         ("listeners=INTERNAL://h:1", "listener INTERNAL has no security protocol"),
-        ("controller.listener.names=SASL_SSL", "SASL_SSL on listener SASL_SSL is not supported yet"),
+        ("controller.listener.names=SASL_PLAINTEXT", "listener SASL_PLAINTEXT has a login, and sasl.mechanism.contr"),
         ("listener.security.protocol.map=PLAINTEXT:PLAINTEXT", "the protocol of listener CONTROLLER is missing"),
-        ("listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:SSL", "SSL on listener CONTROLLER"),
+        ("listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_SSL", "listener CONTROLLER has a login"),
         ("security.inter.broker.protocol=SSL", "only PLAINTEXT is supported so far"),
         ("broker.heartbeat.interval.ms=0", "a whole number from 1"),
     ],

@@ -74,7 +74,7 @@ async def test_a_protected_listener_is_refused_by_name(autojump_clock: trio.test
     assert found.endpoint == SECURE
     [line, _] = why_lines([found], has_leader=True)
     assert f"Voter 1 at voter:3: cannot be asked: listener {name} has the protocol of its name" in line
-    assert "add a PLAINTEXT listener" in line
+    assert "name the file with --command-config" in line
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,8 @@ from transport.protocol.messages import (
     DescribeQuorumRequest,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
+    SaslAuthenticateRequest,
+    SaslHandshakeRequest,
 )
 from transport.protocol.messages.describe_configs import DescribeConfigsResource
 from transport.protocol.messages.describe_quorum import (
@@ -343,7 +345,7 @@ def test_api_versions_names_what_is_served_and_nothing_else() -> None:
     asked = ApiVersionsRequest(client_software_name="test", client_software_version="1.0")
     response = net.ask(leader, asked)
     assert [one.api_key for one in response.api_keys] == [
-        *(1, 18, 19, 20, 29, 30, 31, 32, 33, 37, 38, 39, 40, 41, 43, 44, 45, 46, 49, 50, 51),
+        *(1, 17, 18, 19, 20, 29, 30, 31, 32, 33, 36, 37, 38, 39, 40, 41, 43, 44, 45, 46, 49, 50, 51),
         *(52, 53, 54, 55, 56, 57, 58, 59, 60, 62, 63, 64, 67, 70, 73, 80, 81, 82),
     ]
     assert response.finalized_features_epoch == 9, "as of the end of the bootstrap transaction"
@@ -353,6 +355,15 @@ def test_api_versions_names_what_is_served_and_nothing_else() -> None:
     old = net.ask(leader, asked, version=3)
     assert [one.name for one in old.supported_features] == ["metadata.version"]
     assert net.ask(leader, ApiVersionsRequest(), version=0).supported_features == []
+
+
+def test_a_login_is_illegal_on_a_listener_without_login() -> None:
+    """Kafka announces the APIs on every listener, and names the state."""
+    net, leader = active()
+    assert net.ask(leader, SaslHandshakeRequest(mechanism="PLAIN")).error_code == Error.ILLEGAL_SASL_STATE
+    answer = net.ask(leader, SaslAuthenticateRequest(auth_bytes=b"x"))
+    assert answer.error_code == Error.ILLEGAL_SASL_STATE
+    assert answer.error_message == "SaslAuthenticate request received after successful authentication"
 
 
 def test_an_api_that_is_not_served_closes_the_connection() -> None:

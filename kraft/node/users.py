@@ -1,0 +1,61 @@
+"""The users of a node: SCRAM credentials and delegation tokens of its metadata (Kafka: `CredentialCache`,
+`DelegationTokenCache`)."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from functools import lru_cache
+from hmac import digest
+from typing import Final
+
+from kraft.config import Config
+from kraft.controller.security.tokens import token_hmac
+from kraft.security.logins import sasl_of
+from metadata_log.image import MetadataImage
+from transport.protocol.inbound import Principal
+from transport.protocol.sasl.credentials import ScramKeys, TokenKeys
+from transport.protocol.sasl.scram import LEAST_ITERATIONS, keys_of
+from transport.sasl import Sasl
+
+_NUMBERS: Final = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
+"""The mechanisms as records number them."""
+_SALT_BYTES: Final = 20
+
+
+class NodeUsers:
+    """Looks up the users of a node in its committed metadata. Until the node has metadata, no user is known."""
+
+    def __init__(self, config: Config) -> None:
+        self.image: Callable[[], MetadataImage] | None = None
+        """Returns the committed metadata; set when the node has opened its log."""
+        self._token_secret = config.token_secret
+        self.sasl: Sasl = sasl_of(config, self.scram, self.token)
+        """The logins of the node's transport."""
+
+    def scram(self, mechanism: str, user: str) -> ScramKeys | None:
+        """The SCRAM credential of a user."""
+        if self.image is None:
+            return None
+        credentials = self.image().scram.by_user.get(user)
+        found = None if credentials is None else credentials.get(_NUMBERS[mechanism])
+        return None if found is None else ScramKeys(found.salt, found.stored_key, found.server_key, found.iterations)
+
+    def token(self, mechanism: str, token_id: str) -> TokenKeys | None:
+        """The delegation token with this id. Its password is the HMAC of the token as base64 text."""
+        if self.image is None or self._token_secret is None:
+            return None
+        found = self.image().tokens.by_id.get(token_id)
+        if found is None:
+            return None
+        hmac = token_hmac(self._token_secret, token_id)
+        kind, _, name = found.owner.partition(":")
+        owner = Principal(kind, name, is_token=True)
+        expires_ms = min(found.expiration_timestamp, found.max_timestamp)
+        return TokenKeys(_token_keys(mechanism, base64.b64encode(hmac)), owner, expires_ms)
+
+
+@lru_cache(maxsize=1024)
+def _token_keys(mechanism: str, password: bytes) -> ScramKeys:
+    """Cached: the keys of a token cost some milliseconds. The salt need not be random, because the password is."""
+    return keys_of(mechanism, password, digest(password, b"salt", "sha256")[:_SALT_BYTES], LEAST_ITERATIONS)

@@ -1,0 +1,1 @@
+"""Transport security: key stores, contexts of TLS, the names in certificates (Kafka: `SslFactory`)."""

@@ -1,0 +1,91 @@
+"""The configuration file of a client, as Kafka's tools take it (Kafka: `--command-config`, `AdminClientConfig`)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+from kraft.config.errors import ConfigError
+from kraft.config.properties import read_properties
+from kraft.config.sasl_settings import (
+    JAAS,
+    LOGIN_MODULES,
+    SASL_PROTOCOLS,
+    UNSUPPORTED,
+    check_mechanism,
+    read_login,
+)
+from kraft.config.settings_reader import SettingsReader
+from kraft.config.tls_settings import SSL, ConfigTls, read_tls
+from kraft.security.contexts import load_tls
+from kraft.security.logins import login_of
+from transport.protocol.sasl.client import SaslLogin
+from transport.sasl import Sasl
+from transport.tcp import TcpTransport
+from transport.tls import Tls
+
+_PROTOCOL: Final = "security.protocol"
+_PLAINTEXT: Final = "PLAINTEXT"
+_SASL_SSL: Final = "SASL_SSL"
+_MECHANISM: Final = "sasl.mechanism"
+
+
+class ClientSecurity(Struct, frozen=True):
+    """How a client secures its connections."""
+
+    protocol: str = _PLAINTEXT
+    tls: Tls | None = None
+    login: SaslLogin | None = None
+    warnings: tuple[str, ...] = ()
+
+    def transport(self) -> TcpTransport:
+        """A new transport for one client."""
+        return TcpTransport(tls=self.tls, sasl=Sasl(outgoing=self.login))
+
+
+def load_client(path: str) -> ClientSecurity:
+    """Read the configuration file of a client.
+
+    Args:
+        path: A properties file with the keys of Kafka's tools: `security.protocol`, `ssl.truststore.location`,
+            `sasl.mechanism`, `sasl.jaas.config` and so on.
+
+    Returns:
+        The security of the client, with warnings for its user.
+
+    Raises:
+        ConfigError: The file or a store is unreadable, or a value is invalid. The text repeats no secret.
+    """
+    reader = SettingsReader.of(read_properties(path), path)
+    setting = reader.settings.get(_PROTOCOL)
+    protocol = _PLAINTEXT if setting is None else setting.value.upper()
+    if protocol == _PLAINTEXT:
+        ignored = next((key for key in reader.settings if key.startswith(("ssl.", "sasl."))), None)
+        if ignored is None:
+            return ClientSecurity()
+        needed = "SSL" if ignored.startswith("ssl.") else "SASL_SSL"
+        return ClientSecurity(warnings=(f"{ignored} has no effect without {_PROTOCOL}={needed} ({path})",))
+    if protocol != SSL and protocol not in SASL_PROTOCOLS:
+        raise reader.bad(_PROTOCOL, f"allowed is PLAINTEXT, SSL, {' or '.join(SASL_PROTOCOLS)}")
+    login = _login(reader) if protocol in SASL_PROTOCOLS else None
+    if protocol not in (SSL, _SASL_SSL):
+        return ClientSecurity(protocol, login=login)
+    loaded = load_tls(ConfigTls(outgoing=read_tls(reader)))
+    return ClientSecurity(protocol, loaded.tls, login, loaded.warnings)
+
+
+def _login(reader: SettingsReader) -> SaslLogin | None:
+    """The login of a client, by the settings without prefix."""
+    mechanism = reader.settings[_MECHANISM].value if _MECHANISM in reader.settings else "GSSAPI"
+    if (why := check_mechanism(mechanism)) is not None:
+        if _MECHANISM not in reader.settings:
+            raise reader.missing(_MECHANISM, f"The default is GSSAPI, which is not supported. {UNSUPPORTED}")
+        raise reader.bad(_MECHANISM, why, hint=UNSUPPORTED)
+    if JAAS not in reader.settings:
+        example = f'{LOGIN_MODULES[mechanism]} required username="…" password="…";'
+        raise reader.missing(JAAS, f"Add {JAAS}={example}")
+    try:
+        return login_of(read_login(reader.settings[JAAS].value, mechanism))
+    except ValueError as bad:
+        raise ConfigError(f"{JAAS}: {bad}", where=reader.settings[JAAS].where) from None

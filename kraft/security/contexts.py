@@ -1,0 +1,177 @@
+"""From settings to contexts of TLS (Kafka: `SslFactory`, `DefaultSslEngineFactory`)."""
+
+from __future__ import annotations
+
+import os
+import ssl
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from kraft.config import Config
+from kraft.config.errors import ConfigError
+from kraft.config.principal_rules import PrincipalRules
+from kraft.config.tls_settings import TLS_VERSIONS, ConfigTls, TlsSettings
+from kraft.security.subjects import subject_of
+from transport.protocol.inbound import Principal
+from transport.tls import Tls, TlsListener
+
+if TYPE_CHECKING:
+    from kraft.security.stores import KeyStore
+
+_MODES: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+_VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+_OF_TLS_1_3: Final = ("TLS_AES_256_GCM_SHA384", "TLS_AES_128_GCM_SHA256", "TLS_CHACHA20_POLY1305_SHA256")
+UNCHECKED_HOST: Final = (
+    "ssl.endpoint.identification.algorithm is empty: any certificate of a trusted authority passes for any host"
+)
+
+
+class LoadedTls(Struct, frozen=True):
+    """TLS of a transport, with warnings for the user."""
+
+    tls: Tls | None
+    warnings: tuple[str, ...] = ()
+
+
+def load_tls(config: Config | ConfigTls) -> LoadedTls:
+    """Read the stores of a node's configuration. Raises `ConfigError`, which does not repeat any secret."""
+    settings = config.tls if isinstance(config, Config) else config
+    if not settings.listeners and settings.outgoing is None:
+        return LoadedTls(None)
+    warnings: list[str] = []
+    listeners = {
+        name: TlsListener(_server_context(one, warnings), _Mapper(one.rules)) for name, one in settings.listeners
+    }
+    outgoing = None if settings.outgoing is None else _client_context(settings.outgoing, warnings)
+    return LoadedTls(Tls(listeners=listeners, outgoing=outgoing), tuple(dict.fromkeys(warnings)))
+
+
+class _Mapper:
+    """From the certificate of a peer to its principal."""
+
+    def __init__(self, rules: PrincipalRules) -> None:
+        self._rules = rules
+
+    def __call__(self, certificate: bytes) -> Principal:
+        """The principal of a certificate in DER form; raises `ValueError`."""
+        return Principal(name=self._rules.principal_of(subject_of(certificate)))
+
+
+def _server_context(settings: TlsSettings, warnings: list[str]) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    _configure(context, settings, warnings)
+    context.verify_mode = _MODES[settings.client_auth]
+    return context
+
+
+def _client_context(settings: TlsSettings, warnings: list[str]) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = settings.checks_host
+    if not settings.checks_host:
+        warnings.append(UNCHECKED_HOST)
+    _configure(context, settings, warnings)
+    return context
+
+
+def _configure(context: ssl.SSLContext, settings: TlsSettings, warnings: list[str]) -> None:
+    # Loaded here, because a node without TLS needs no library of certificates.
+    from kraft.security.stores import read_keystore, read_truststore
+
+    context.minimum_version = _VERSIONS[min(settings.versions)]
+    context.maximum_version = _VERSIONS[max(settings.versions)]
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+    _choose_ciphers(context, settings)
+    if settings.keystore is not None:
+        store = read_keystore(settings.keystore)
+        warnings += store.warnings
+        _load_chain(context, settings, store)
+    if settings.truststore is None:
+        # As in Java, the authorities that this machine trusts.
+        context.load_default_certs(
+            ssl.Purpose.CLIENT_AUTH if context.protocol == ssl.PROTOCOL_TLS_SERVER else ssl.Purpose.SERVER_AUTH
+        )
+        return
+    trusted = read_truststore(settings.truststore)
+    try:
+        context.load_verify_locations(cadata=trusted)
+    except ssl.SSLError as bad:
+        at = settings.truststore
+        raise ConfigError(f"{at.key}: a trusted certificate is not sound", where=at.where) from bad
+
+
+def _load_chain(context: ssl.SSLContext, settings: TlsSettings, store: KeyStore) -> None:
+    at = settings.keystore
+    assert at is not None
+    try:
+        with _file(store.key + store.chain) as path:
+            context.load_cert_chain(path, password=lambda: store.password)
+    except ssl.SSLError as bad:
+        if bad.reason == "KEY_VALUES_MISMATCH":
+            raise ConfigError(f"{at.key}: the key is not the one of the certificate", where=at.where) from None
+        why = "the key or its certificate cannot be used"
+        hint = "Check ssl.key.password." if store.password else None
+        raise ConfigError(f"{at.key}: {why}: {_words(bad)}", where=at.where, hint=hint) from None
+
+
+def _words(bad: ssl.SSLError) -> str:
+    return (bad.reason or "no reason is known").replace("_", " ").lower()
+
+
+@contextmanager
+def _file(data: bytes) -> Iterator[str]:
+    """A path for these bytes, which `ssl` reads from files only. On Linux they never reach a disk."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("kraft-key", os.MFD_CLOEXEC)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            yield f"/proc/self/fd/{descriptor}"
+    else:
+        with tempfile.NamedTemporaryFile() as file:  # private to its owner, and removed at the end of the block
+            file.write(data)
+            file.flush()
+            yield file.name
+
+
+def _choose_ciphers(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    """Allow only the listed suites of TLS 1.2. Python cannot choose among those of TLS 1.3."""
+    suites = settings.cipher_suites
+    if not suites:
+        return
+    wanted = [suite for suite in suites if suite not in _OF_TLS_1_3]
+    if not wanted:
+        if set(suites) >= set(_OF_TLS_1_3) and settings.versions == TLS_VERSIONS[1:]:
+            return
+        raise ConfigError(
+            "ssl.cipher.suites: suites of TLS 1.3 cannot be chosen here, and no other one is listed",
+            where=settings.cipher_suites_at,
+            hint="Leave the setting out, or list the suites of TLS 1.2 that are allowed, too.",
+        )
+    known = {cipher["name"] for cipher in _all_ciphers()}
+    names = {suite: _name_of_openssl(suite) for suite in wanted}
+    unknown = [suite for suite, name in names.items() if name not in known]
+    if unknown:
+        raise ConfigError(
+            f"ssl.cipher.suites: there is no cipher suite {', '.join(unknown)} here",
+            where=settings.cipher_suites_at,
+            hint="For example TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384.",
+        )
+    context.set_ciphers(":".join(names.values()))
+
+
+def _all_ciphers() -> list[dict[str, str]]:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.set_ciphers("ALL")
+    return [{"name": str(cipher["name"])} for cipher in context.get_ciphers()]
+
+
+def _name_of_openssl(suite: str) -> str:
+    """`TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384` is `ECDHE-RSA-AES256-GCM-SHA384` in OpenSSL."""
+    exchange, _, cipher = suite.removeprefix("TLS_").partition("_WITH_")
+    cipher = cipher.replace("AES_128", "AES128").replace("AES_256", "AES256").replace("_CBC", "")
+    cipher = cipher.replace("CHACHA20_POLY1305_SHA256", "CHACHA20_POLY1305")
+    return f"{'' if exchange == 'RSA' else exchange + '_'}{cipher}".replace("_", "-")

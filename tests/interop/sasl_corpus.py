@@ -1,0 +1,58 @@
+"""Logins that were recorded at a controller of Apache Kafka 4.3.1, and the users that it had."""
+
+from __future__ import annotations
+
+import base64
+import json
+import lzma
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from transport.protocol.inbound import Principal
+from transport.protocol.sasl.credentials import SCRAM_HASHES, ScramKeys, TokenKeys, Users
+from transport.protocol.sasl.scram import keys_of
+from transport.protocol.sasl.server import SaslListener
+
+RECORDED = Path(__file__).parents[1] / "data" / "sasl.json.xz"
+HASH_ORDER = ("PLAIN", "SCRAM-SHA-512", "SCRAM-SHA-256", "OAUTHBEARER")
+"""The enabled mechanisms in the order of Java's hash map, in which Kafka lists them."""
+SALTS = {"SCRAM-SHA-256": "salt256", "SCRAM-SHA-512": "salt512"}
+
+
+@cache
+def recorded() -> dict[str, Any]:
+    """The content of the file."""
+    found: dict[str, Any] = json.loads(lzma.decompress(RECORDED.read_bytes()))
+    return found
+
+
+def users(*, token_salt: bytes = b"", token_expires_ms: int = 0) -> Users:
+    """The users of the recorded controller, with its delegation token."""
+    known = recorded()["credentials"]
+    token = known["token"]
+
+    def scram(mechanism: str, user: str) -> ScramKeys | None:
+        found = known["scram"].get(user)
+        if found is None:
+            return None
+        salt = base64.b64decode(found[SALTS[mechanism]])
+        return keys_of(mechanism, found["password"].encode(), salt, found["iterations"])
+
+    def of_token(mechanism: str, token_id: str) -> TokenKeys | None:
+        if token_id != token["id"]:
+            return None
+        keys = keys_of(mechanism, token["hmac_base64"].encode(), token_salt, 4096)
+        return TokenKeys(keys, Principal(name=token["owner"], is_token=True), token_expires_ms)
+
+    return Users(passwords=known["plain"], scram=scram, token=of_token, hiding_key=b"a secret of the node")
+
+
+def listener(known: Users, *, max_reauth_ms: int = 0) -> SaslListener:
+    """A listener of the recorded controller."""
+    mechanisms = ("PLAIN", *SCRAM_HASHES)
+    return SaslListener(
+        mechanisms=HASH_ORDER,
+        users=dict.fromkeys(mechanisms, known),
+        max_reauth_ms=dict.fromkeys(mechanisms, max_reauth_ms),
+    )

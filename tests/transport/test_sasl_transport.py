@@ -1,0 +1,222 @@
+"""Logins over connections of bytes in virtual time: principals, refusals, deadlines, renewals."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+import trio.testing
+from conversation import LISTENER, Node, echo, logins, numbered
+
+from metadata_log.serde import Message
+from transport.channels import Socket
+from transport.interface import Cause, Endpoint, Failed, Reply, Request
+from transport.memory_sockets import MemoryStreams
+from transport.protocol.apis import ApiKey
+from transport.protocol.frames import with_length
+from transport.protocol.inbound import Principal
+from transport.protocol.messages import SaslHandshakeResponse, VoteResponse
+from transport.sasl import NO_SASL, Sasl
+from transport.wire import WireTransport
+
+HANDSHAKE = bytes.fromhex("0011 0001 00000001 ffff 0005") + b"PLAIN"
+VOTE = bytes.fromhex("0034 0000 00000009 ffff 00 01 01 01 00")
+
+
+class Stranger:
+    """The client's end of one connection of bytes."""
+
+    def __init__(self) -> None:
+        self.received = bytearray()
+        self.closed_at: float | None = None
+        self.socket: Socket | None = None
+        self.is_connected = trio.Event()
+        self.is_closed = trio.Event()
+
+    def on_connected(self) -> None:
+        self.is_connected.set()
+
+    def on_data(self, data: bytes) -> int:
+        self.received += data
+        return 0
+
+    def on_drained(self) -> None:
+        """Nothing to do."""
+
+    def on_closed(self, cause: Cause, detail: str) -> None:
+        self.closed_at = trio.current_time()
+        self.is_connected.set()
+        self.is_closed.set()
+
+
+@asynccontextmanager
+async def pair(server_sasl: Sasl, client_sasl: Sasl) -> AsyncIterator[tuple[Node, Node, Endpoint, WireTransport]]:
+    """A running server and a running client, and a third transport for strangers."""
+    network = MemoryStreams()
+    carriers = [network.transport(sasl=sasl) for sasl in (server_sasl, client_sasl, NO_SASL)]
+    server, client, other = (Node(carrier) for carrier in carriers)
+    endpoint = server.transport.listen(LISTENER)
+    async with server.running(), client.running(), other.running():
+        yield server, client, endpoint, carriers[2]
+
+
+def carrier_of(node: Node) -> WireTransport:
+    assert isinstance(node.transport, WireTransport)
+    return node.transport
+
+
+async def connected(carrier: WireTransport, endpoint: Endpoint) -> Stranger:
+    stranger = Stranger()
+    stranger.socket = carrier._sockets.connect(endpoint, stranger, 0)
+    await stranger.is_connected.wait()
+    return stranger
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+async def test_a_request_has_the_principal_of_the_login(autojump_clock: trio.testing.MockClock, mechanism: str) -> None:
+    async with pair(logins(), logins(mechanism=mechanism)) as (server, client, endpoint, _):
+        token = client.ask(endpoint, numbered(1))
+        request = await server.next_request()
+        assert request.principal == Principal(name="alice")
+        server.transport.answer(request, echo(request))
+        assert await client.outcome(token) == Reply(token, VoteResponse(error_code=1))
+
+
+@pytest.mark.parametrize("user", ["alice", "mallory"])
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+async def test_wrong_credentials_fail_the_request_with_the_peers_reason(
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture, user: str, mechanism: str
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with pair(logins(), logins(user=user, password="wrong", mechanism=mechanism)) as (server, client, at, _):
+        outcome = await client.call(at)
+        assert isinstance(outcome, Failed)
+        assert outcome.cause is Cause.AUTHENTICATION
+        assert f"the peer refuses the login by {mechanism}: Authentication failed" in outcome.detail
+        assert server.requests == []
+        assert trio.current_time() >= 0.1
+    assert f"the login by {mechanism} failed: wrong user name or password" in caplog.text
+    assert "a-secret" not in caplog.text
+
+
+async def test_a_mechanism_that_is_not_enabled_is_named(autojump_clock: trio.testing.MockClock) -> None:
+    async with pair(logins(), logins(mechanism="SCRAM-SHA-512")) as (_, client, endpoint, _):
+        outcome = await client.call(endpoint)
+        assert isinstance(outcome, Failed)
+        assert "does not accept SCRAM-SHA-512; it accepts PLAIN, SCRAM-SHA-256" in outcome.detail
+
+
+async def test_a_client_without_login_is_disconnected(autojump_clock: trio.testing.MockClock) -> None:
+    async with pair(logins(), NO_SASL) as (server, client, endpoint, _):
+        outcome = await client.call(endpoint)
+        assert isinstance(outcome, Failed)
+        assert outcome.cause is Cause.RESET
+        assert server.requests == []
+
+
+async def test_a_listener_without_login_is_named(autojump_clock: trio.testing.MockClock) -> None:
+    async with pair(NO_SASL, logins()) as (server, client, endpoint, _):
+        server.answer_with = echo_or_illegal
+        outcome = await client.call(endpoint)
+        assert isinstance(outcome, Failed)
+        assert "the peer's listener has no login" in outcome.detail
+
+
+def echo_or_illegal(request: Request) -> Message:
+    is_login = request.api_key == ApiKey.SASL_HANDSHAKE
+    return SaslHandshakeResponse(error_code=34) if is_login else echo(request)
+
+
+@pytest.mark.parametrize("sent", [b"", with_length(HANDSHAKE), with_length(HANDSHAKE)[:9]])
+async def test_a_client_that_stops_in_the_middle_of_a_login_is_disconnected(
+    autojump_clock: trio.testing.MockClock, sent: bytes
+) -> None:
+    async with pair(logins(timeout_ms=3000), logins()) as (server, _, endpoint, carrier):
+        stranger = await connected(carrier, endpoint)
+        assert stranger.socket is not None
+        if sent:
+            stranger.socket.write(sent)
+        await stranger.is_closed.wait()
+        assert stranger.closed_at is not None
+        assert 3 <= stranger.closed_at <= 3.6  # a sweep looks twice a second
+        assert len(carrier_of(server).logins) == 0
+        assert server.requests == []
+
+
+async def test_silent_connections_of_one_address_are_turned_away_beyond_their_number(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("transport.handshakes.UNSECURED_CONNECTIONS", 8)
+    async with pair(logins(timeout_ms=3000), logins()) as (server, client, endpoint, carrier):
+        strangers = [await connected(carrier, endpoint) for _ in range(8)]
+        assert len(carrier_of(server).logins) == 8
+        late = await connected(carrier, endpoint)
+        await late.is_closed.wait()
+        assert trio.current_time() < 1
+        for stranger in strangers:
+            await stranger.is_closed.wait()
+        server.answer_with = echo
+        assert isinstance(await client.call(endpoint, numbered(1)), Reply)
+        assert len(carrier_of(server).logins) == 0
+
+
+async def test_a_request_before_the_login_is_never_delivered(autojump_clock: trio.testing.MockClock) -> None:
+    async with pair(logins(), logins()) as (server, _, endpoint, carrier):
+        stranger = await connected(carrier, endpoint)
+        assert stranger.socket is not None
+        stranger.socket.write(with_length(VOTE))
+        await stranger.is_closed.wait()
+        assert (server.requests, bytes(stranger.received)) == ([], b"")
+
+
+async def test_a_long_frame_before_the_login_is_refused_by_its_length(autojump_clock: trio.testing.MockClock) -> None:
+    async with pair(logins(), logins()) as (_, _, endpoint, carrier):
+        stranger = await connected(carrier, endpoint)
+        assert stranger.socket is not None
+        stranger.socket.write((524_289).to_bytes(4, "big"))
+        await stranger.is_closed.wait()
+        assert trio.current_time() < 1
+
+
+async def test_a_refusal_waits_for_its_delay_while_others_are_served(autojump_clock: trio.testing.MockClock) -> None:
+    async with pair(logins(), logins()) as (server, client, endpoint, carrier):
+        server.answer_with = echo
+        await client.call(endpoint, numbered(1))
+        stranger = await connected(carrier, endpoint)
+        assert stranger.socket is not None
+        began = trio.current_time()
+        wrong = b"\0alice\0wrong"
+        frame = bytes.fromhex("0024 0001 00000002 ffff") + len(wrong).to_bytes(4, "big") + wrong
+        stranger.socket.write(with_length(HANDSHAKE) + with_length(frame))
+        assert isinstance(await client.call(endpoint, numbered(2)), Reply)
+        assert trio.current_time() - began < 0.1
+        await stranger.is_closed.wait()
+        assert trio.current_time() - began >= 0.1
+        assert b"Authentication failed: Invalid username or password" in stranger.received
+
+
+async def test_sessions_are_renewed_without_a_lost_request(autojump_clock: trio.testing.MockClock) -> None:
+    async with pair(logins(max_reauth_ms=3000), logins()) as (server, client, endpoint, _):
+        server.answer_with = echo
+        for number in range(60):
+            assert await client.call(endpoint, numbered(number)) == Reply(number + 1, VoteResponse(error_code=number))
+            await trio.sleep(0.5 if number % 7 else 4)
+        assert carrier_of(server).serving.connections == 1
+
+
+async def test_requests_in_flight_are_answered_before_a_renewal(autojump_clock: trio.testing.MockClock) -> None:
+    async with pair(logins(max_reauth_ms=3000), logins()) as (server, client, endpoint, _):
+        first = client.ask(endpoint, numbered(1))
+        waiting = await server.next_request()
+        await trio.sleep(2.9)
+        second = client.ask(endpoint, numbered(2))
+        await trio.sleep(0.05)
+        assert server.requests == []
+        server.transport.answer(waiting, echo(waiting))
+        later = await server.next_request()
+        server.transport.answer(later, echo(later))
+        assert await client.outcome(first) == Reply(first, VoteResponse(error_code=1))
+        assert await client.outcome(second) == Reply(second, VoteResponse(error_code=2))

@@ -1,0 +1,409 @@
+"""TLS between sockets and frames: what each side is told, what a stranger can cost, and what the principal is.
+
+Most tests run in virtual time over sockets in memory; those with `TcpTransport` use real sockets.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import ssl
+import subprocess
+from collections.abc import Callable
+from random import Random
+from shutil import which
+
+import pytest
+import trio
+from certificates import client_context, leaf, server_context, tls
+from conversation import LISTENER, Node, echo, numbered
+
+from transport import Cause, Endpoint, Failed, MemoryStreams, Principal, Reply, TcpTransport, Tls, WireTransport
+from transport.handshakes import UNSECURED_CONNECTIONS, UNSECURED_PER_ADDRESS, Handshakes
+from transport.memory_sockets import MemorySockets
+from transport.protocol.messages import VoteResponse
+from transport.tls import MOST_HANDSHAKE_BYTES, SEAL_BYTES, Fault, TlsError, TlsSession
+
+virtual = pytest.mark.usefixtures("autojump_clock")
+
+
+def pair(**versions: ssl.TLSVersion) -> tuple[TlsSession, TlsSession]:
+    return TlsSession(client_context(**versions), "localhost"), TlsSession(server_context())
+
+
+def shake_hands(client: TlsSession, server: TlsSession) -> None:
+    """Finish the handshake of both ends."""
+    while not (client.is_secured and server.is_secured):
+        for one, other in ((client, server), (server, client)):
+            if not one.is_secured:
+                one.advance()
+            if sealed := one.take():
+                other.receive(sealed)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize("seed", range(4))
+def test_bytes_arrive_whole_however_they_are_cut(version: ssl.TLSVersion, seed: int) -> None:
+    """Seed 0 feeds byte by byte."""
+    random, (client, server) = Random(seed), pair(version=version)
+    wire: bytes
+    while not (client.is_secured and server.is_secured):
+        for one, other in ((client, server), (server, client)):
+            if not one.is_secured:
+                one.advance()
+            wire = one.take()
+            while wire:
+                size = random.randint(1, 300) if seed else 1
+                other.receive(wire[:size])
+                if not other.is_secured:
+                    other.advance()
+                wire = wire[size:]
+    client.read()
+    message = random.randbytes(40_000)
+    client.seal(message)
+    wire, received = client.take(), b""
+    while wire:
+        size = random.randint(1, 20_000) if seed else 1
+        server.receive(wire[:size])
+        plain, failure = server.read()
+        assert failure is None
+        received, wire = received + plain, wire[size:]
+    assert received == message
+
+
+def test_a_session_takes_bounded_bytes_before_the_handshake_is_done() -> None:
+    _, server = pair()
+    for _ in range(MOST_HANDSHAKE_BYTES // 1024):
+        server.receive(b"\x16" * 1024)
+    with pytest.raises(TlsError) as caught:
+        server.receive(b"\x16")
+    assert caught.value.fault is Fault.TOO_LONG
+
+
+def test_an_impossible_host_is_a_named_failure() -> None:
+    with pytest.raises(TlsError, match="no certificate can name the host"):
+        TlsSession(client_context(), "a..b")
+
+
+async def outcome_of(server_tls: Tls | None, client_tls: Tls | None) -> Reply | Failed:
+    """The outcome of one request over sockets in memory."""
+    streams = MemoryStreams()
+    server, client = Node(streams.transport(tls=server_tls)), Node(streams.transport(tls=client_tls))
+    server.answer_with = echo
+    endpoint = server.transport.listen(LISTENER)
+    async with server.running(), client.running():
+        outcome = await client.call(endpoint, numbered(3))
+        await trio.sleep(1)
+        assert isinstance(server.transport, WireTransport)
+        assert len(server.transport.handshakes) == 0
+        assert isinstance(outcome, Reply) or server.transport.serving.connections == 0
+    return outcome
+
+
+@virtual
+@pytest.mark.parametrize(
+    ("server", "client", "told_client", "told_server"),
+    [
+        pytest.param(
+            lambda: tls(server=server_context(leaf("x", "elsewhere.example"))),
+            tls,
+            "certificate is not valid for '127.0.0.1'",
+            "the peer does not accept this side's certificate",
+            id="wrong-host",
+        ),
+        pytest.param(
+            lambda: tls(server=server_context(leaf("x", is_expired=True))),
+            tls,
+            "the peer's certificate is not accepted: certificate has expired",
+            "this side's certificate has expired",
+            id="expired",
+        ),
+        pytest.param(
+            lambda: tls(server=server_context(leaf("x", is_trusted=False))),
+            tls,
+            "the peer's certificate is not accepted: unable to get local issuer certificate",
+            "no authority that the peer trusts has signed this side's certificate",
+            id="unknown-authority",
+        ),
+        pytest.param(
+            lambda: tls(server=server_context(client_auth=ssl.CERT_REQUIRED)),
+            tls,
+            "the peer requires a certificate, and this side sent none",
+            "the peer sent no certificate, and one is required",
+            id="no-certificate",
+        ),
+        pytest.param(
+            lambda: tls(server=server_context(client_auth=ssl.CERT_REQUIRED)),
+            lambda: tls(client=client_context(leaf("x", is_expired=True))),
+            "this side's certificate has expired",
+            "the peer's certificate is not accepted: certificate has expired",
+            id="expired-client",
+        ),
+        pytest.param(
+            lambda: tls(server=server_context(client_auth=ssl.CERT_OPTIONAL)),
+            lambda: tls(client=client_context(leaf("x", is_trusted=False))),
+            "no authority that the peer trusts has signed this side's certificate",
+            "the peer's certificate is not accepted: unable to get local issuer certificate",
+            id="unknown-authority-of-client",
+        ),
+        pytest.param(
+            lambda: tls(server=server_context(client_auth=ssl.CERT_REQUIRED), principal_of=refuse_all),
+            lambda: tls(client=client_context(leaf("x"))),
+            "before its first answer: does its port expect another security protocol?",
+            "the peer's certificate has no principal: no rule matches",
+            id="no-principal",
+        ),
+        pytest.param(
+            tls,
+            lambda: None,
+            "before its first answer: does its port expect another security protocol?",
+            "the peer sends bytes without TLS",
+            id="plain-to-tls",
+        ),
+        pytest.param(
+            lambda: None,
+            tls,
+            "the peer closed the connection at the start of the TLS handshake: does the peer speak TLS?",
+            "the peer sends TLS on a connection in the clear",
+            id="tls-to-plain",
+        ),
+    ],
+)
+async def test_both_sides_name_the_cause(
+    server: Callable[[], Tls | None],
+    client: Callable[[], Tls | None],
+    told_client: str,
+    told_server: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "transport")
+    outcome = await outcome_of(server(), client())
+    assert isinstance(outcome, Failed)
+    assert told_client in outcome.detail
+    assert outcome.cause in (Cause.AUTHENTICATION, Cause.RESET)
+    assert any(told_server in line and "connection of 127.0.0.1" in line for line in caplog.messages), caplog.messages
+
+
+def refuse_all(certificate: bytes) -> Principal:
+    raise ValueError("no rule matches")
+
+
+@virtual
+async def test_versions_without_overlap_are_named_on_both_sides(caplog: pytest.LogCaptureFixture) -> None:
+    only_1_3 = server_context()
+    only_1_3.minimum_version = ssl.TLSVersion.TLSv1_3
+    outcome = await outcome_of(tls(server=only_1_3), tls(client=client_context(version=ssl.TLSVersion.TLSv1_2)))
+    assert isinstance(outcome, Failed)
+    assert "supports no version of TLS that this side offers" in outcome.detail
+    assert any("supports no version of TLS that this side allows" in line for line in caplog.messages)
+
+
+@virtual
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_the_principal_of_a_certificate_is_that_of_each_request(version: ssl.TLSVersion) -> None:
+    streams, alice = MemoryStreams(), Principal(name="alice")
+    secured = tls(server=server_context(client_auth=ssl.CERT_REQUIRED), principal_of=lambda certificate: alice)
+    server = Node(streams.transport(tls=secured))
+    client = Node(streams.transport(tls=tls(client=client_context(leaf("alice"), version))))
+    endpoint = server.transport.listen(LISTENER)
+    async with server.running(), client.running():
+        for number in range(2):
+            client.ask(endpoint, numbered(number))
+            request = await server.next_request()
+            assert request.principal == alice
+            server.transport.answer(request, VoteResponse())
+
+
+class Stranger:
+    """A peer without a transport: writes bytes to a listener in memory, and keeps what comes back."""
+
+    def __init__(self, node: Node, endpoint: Endpoint, streams: MemoryStreams) -> None:
+        assert isinstance(node.transport, WireTransport)
+        self.received, self.is_connected, self.is_closed = b"", False, False
+        sockets = MemorySockets(node.transport, streams)
+        self.socket = sockets.connect(endpoint, self, 0)
+
+    def on_connected(self) -> None:
+        self.is_connected = True
+
+    def on_data(self, data: bytes) -> int:
+        self.received += data
+        return 0
+
+    def on_drained(self) -> None:
+        """Nothing waits."""
+
+    def on_closed(self, cause: Cause, detail: str) -> None:
+        self.is_closed = True
+
+
+def hello() -> bytes:
+    """The first bytes of a client."""
+    client, _ = pair()
+    client.advance()
+    return client.take()
+
+
+@virtual
+@pytest.mark.parametrize("size", [0, 1, 5, 100, -1, None])
+async def test_a_client_that_stops_in_the_handshake_is_closed_at_the_deadline(
+    size: int | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After none, some or all bytes of its first message; with None in the middle of its second one."""
+    streams = MemoryStreams()
+    server = Node(streams.transport(tls=tls(handshake_timeout_ms=3_000)))
+    endpoint = server.transport.listen(LISTENER)
+    async with server.running():
+        stranger = Stranger(server, endpoint, streams)
+        await trio.sleep(0.1)
+        assert stranger.is_connected
+        client, _ = pair()
+        client.advance()
+        first = client.take()
+        if size != 0:
+            stranger.socket.write(first if size is None else first[: size if size > 0 else None])
+        await trio.sleep(0.5)
+        if size is None:
+            client.receive(stranger.received)
+            client.advance()
+            stranger.socket.write(client.take()[:20])
+        await trio.sleep(1)
+        assert not stranger.is_closed
+        await trio.sleep(2.5)
+        assert stranger.is_closed
+        assert len(server.transport.handshakes) == 0
+    assert any("the TLS handshake was not finished in time" in line for line in caplog.messages)
+
+
+@virtual
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\x00" * 50,
+        b"\x16\x03\x01\x00\x05hello",
+        b"\x16" * 3000,
+        b"\x15\x03\x03\x00\x02\x02\x28",
+    ],
+)
+async def test_garbage_ends_its_own_connection_and_nothing_else(data: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    streams = MemoryStreams()
+    server, client = Node(streams.transport(tls=tls())), Node(streams.transport(tls=tls()))
+    server.answer_with = echo
+    endpoint = server.transport.listen(LISTENER)
+    async with server.running(), client.running():
+        stranger = Stranger(server, endpoint, streams)
+        await trio.sleep(0.1)
+        stranger.socket.write(data)
+        await trio.sleep(0.5)
+        assert stranger.is_closed
+        assert await client.call(endpoint, numbered(7)) == Reply(1, VoteResponse(error_code=7))
+    assert any(line.startswith("closing the connection of") for line in caplog.messages)
+
+
+@virtual
+async def test_half_done_handshakes_are_bounded_and_the_node_serves_on() -> None:
+    streams = MemoryStreams()
+    server, client = Node(streams.transport(tls=tls())), Node(streams.transport(tls=tls()))
+    server.answer_with = echo
+    endpoint = server.transport.listen(LISTENER)
+    async with server.running(), client.running():
+        assert isinstance(await client.call(endpoint, numbered(1)), Reply)
+        strangers = [Stranger(server, endpoint, streams) for _ in range(2000)]
+        await trio.sleep(0.1)
+        first = hello()
+        for stranger in strangers:
+            if not stranger.is_closed:
+                stranger.socket.write(first)
+        await trio.sleep(1)
+        assert len(server.transport.handshakes) == UNSECURED_CONNECTIONS
+        assert sum(stranger.is_closed for stranger in strangers) == 2000 - UNSECURED_CONNECTIONS
+        assert isinstance(await client.call(endpoint, numbered(2)), Reply)
+        await trio.sleep(11)
+        assert len(server.transport.handshakes) == 0
+        assert all(stranger.is_closed for stranger in strangers)
+
+
+class Nothing:
+    """A handshake that never advances."""
+
+    def step(self) -> None:
+        """No bytes arrive."""
+
+    def expire(self) -> None:
+        """The test does not wait."""
+
+
+def test_one_address_has_a_share_of_the_unfinished_handshakes() -> None:
+    handshakes = Handshakes(
+        timeout_s=10, later=lambda action, delay_s: None, now=lambda: 0.0, has_reserve=lambda at: at == "10.0.0.1"
+    )
+    held = [Nothing() for _ in range(UNSECURED_PER_ADDRESS)]
+    for one in held:
+        assert handshakes.refusal("192.0.2.1") is None
+        handshakes.enter(one, "192.0.2.1")
+    assert "32 connections from that address" in (handshakes.refusal("192.0.2.1") or "")
+    assert handshakes.refusal("192.0.2.2") is None
+    assert handshakes.refusal("10.0.0.1") is None
+    handshakes.leave(held[0])
+    assert handshakes.refusal("192.0.2.1") is None
+    for number in range(UNSECURED_CONNECTIONS - UNSECURED_PER_ADDRESS + 1):
+        handshakes.enter(Nothing(), f"198.51.100.{number}")
+    assert "256 connections have not finished" in (handshakes.refusal("192.0.2.9") or "")
+    assert handshakes.refusal("10.0.0.1") is None
+
+
+def test_a_long_plain_stream_is_sealed_in_portions() -> None:
+    """A socket gets at most one portion at a time, and all bytes in their order."""
+    client, server = pair()
+    shake_hands(client, server)
+    data = Random(1).randbytes(3 * SEAL_BYTES + 17)
+    for at in range(0, len(data), SEAL_BYTES):
+        server.seal(data[at : at + SEAL_BYTES])
+    client.receive(server.take())
+    assert client.read() == (data, None)
+
+
+class Heard(logging.Handler):
+    """Tells a test that a line was logged."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text, self.event = text, trio.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self.text in record.getMessage():
+            self.event.set()
+
+
+@pytest.mark.skipif(which("openssl") is None, reason="needs the command of OpenSSL")
+async def test_a_second_handshake_is_refused() -> None:
+    """In TLS 1.2, where a client may ask for one: `R` makes the command of OpenSSL ask."""
+    server, heard = Node(TcpTransport(tls=tls())), Heard("the peer asked for a second handshake, which is refused")
+    endpoint = server.transport.listen(LISTENER)
+    command = ["openssl", "s_client", "-tls1_2", "-connect", str(endpoint)]
+    logging.getLogger("transport").addHandler(heard)
+    try:
+        async with server.running(), trio.open_nursery() as nursery:
+            with trio.fail_after(30):
+                client = await trio.lowlevel.open_process(
+                    command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+                )
+                assert client.stdin is not None
+                nursery.start_soon(client.wait)
+                await client.stdin.send_all(b"R\n")
+                await heard.event.wait()
+                client.kill()
+    finally:
+        logging.getLogger("transport").removeHandler(heard)
+
+
+async def test_a_silent_client_on_a_real_socket_holds_up_no_other() -> None:
+    server, client = Node(TcpTransport(tls=tls())), Node(TcpTransport(tls=tls()))
+    server.answer_with = echo
+    endpoint = server.transport.listen(LISTENER)
+    async with server.running(), client.running():
+        with socket.create_connection((endpoint.host, endpoint.port)) as silent:
+            silent.send(hello()[:40])
+            assert isinstance(await client.call(endpoint, numbered(1)), Reply)
+            assert len(server.transport.handshakes) == 1

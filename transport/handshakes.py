@@ -1,0 +1,137 @@
+"""The unfinished handshakes of a transport: their number, their deadline and their turns.
+
+Kafka bounds none of these. The limits here are those of `docs/decisions/0045-tls-between-sockets-and-frames.md`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from msgspec import Struct
+
+UNSECURED_CONNECTIONS: Final = 256
+"""The most connections of unknown peers that have not finished their handshake; voters have as many of their own."""
+UNSECURED_PER_ADDRESS: Final = 32
+"""The most of these connections from one address. Addresses with a reserve have no such limit."""
+STEPS_PER_TURN: Final = 16
+"""How many steps of handshakes follow each other before other tasks run. A step takes up to two milliseconds."""
+_SWEEP_SECONDS: Final = 0.5
+
+
+class Handshake(Protocol):
+    """A connection before the end of its handshake."""
+
+    def step(self) -> None:
+        """Continue the handshake with the bytes that have arrived."""
+
+    def expire(self) -> None:
+        """The deadline has passed."""
+
+
+class _Entry(Struct, frozen=True):
+    deadline: float
+    address: str | None
+    """None for a handshake of this side as a client."""
+    is_reserved: bool
+
+
+class Handshakes:
+    """The unfinished handshakes, and those with bytes that wait for their turn."""
+
+    def __init__(
+        self,
+        *,
+        timeout_s: float,
+        later: Callable[[Callable[[], None], float], None],
+        now: Callable[[], float],
+        has_reserve: Callable[[str], bool],
+        what: str = "finished their TLS handshake",
+    ) -> None:
+        """`later` runs an action in the transport's own task after so many seconds; `now` is a clock in seconds.
+
+        `what` is what the connections have not done, for texts.
+        """
+        self._what = what
+        self._timeout_s = timeout_s
+        self._later = later
+        self._now = now
+        self._has_reserve = has_reserve
+        self._open: dict[Handshake, _Entry] = {}
+        """Oldest first."""
+        self._per_address: dict[str, int] = {}
+        self._pending = {False: 0, True: 0}
+        """The number of handshakes of peers: of unknown ones, and of those with a reserve."""
+        self._queue: deque[Handshake] = deque()
+        self._will_work = False
+        self._will_sweep = False
+
+    def __len__(self) -> int:
+        """The number of unfinished handshakes."""
+        return len(self._open)
+
+    def __contains__(self, handshake: Handshake) -> bool:
+        """Whether this handshake has begun and not left."""
+        return handshake in self._open
+
+    def refusal(self, address: str) -> str | None:
+        """Why a new connection from this address is refused, as a text; None if the connection is accepted."""
+        is_reserved = self._has_reserve(address)
+        pending = self._pending[is_reserved]
+        if pending >= UNSECURED_CONNECTIONS:
+            return f"{pending} connections have not {self._what}"
+        held = self._per_address.get(address, 0)
+        if held >= UNSECURED_PER_ADDRESS and not is_reserved:
+            return f"{held} connections from that address have not {self._what}"
+        return None
+
+    def enter(self, handshake: Handshake, address: str | None = None) -> None:
+        """A handshake begins: of a peer at this address, or of this side."""
+        is_reserved = address is not None and self._has_reserve(address)
+        self._open[handshake] = _Entry(self._now() + self._timeout_s, address, is_reserved)
+        if address is not None:
+            self._pending[is_reserved] += 1
+            self._per_address[address] = self._per_address.get(address, 0) + 1
+        if not self._will_sweep:
+            self._will_sweep = True
+            self._later(self._sweep, _SWEEP_SECONDS)
+
+    def leave(self, handshake: Handshake) -> None:
+        """A handshake is done, or its connection is closed."""
+        entry = self._open.pop(handshake, None)
+        if entry is None or (address := entry.address) is None:
+            return
+        self._pending[entry.is_reserved] -= 1
+        left = self._per_address[address] - 1
+        if left:
+            self._per_address[address] = left
+        else:
+            del self._per_address[address]
+
+    def queue(self, handshake: Handshake) -> None:
+        """Give this handshake a turn."""
+        self._queue.append(handshake)
+        self._work_later()
+
+    def _work_later(self) -> None:
+        if not self._will_work:
+            self._will_work = True
+            self._later(self._work, 0.0)
+
+    def _work(self) -> None:
+        self._will_work = False
+        for _ in range(min(STEPS_PER_TURN, len(self._queue))):
+            self._queue.popleft().step()
+        if self._queue:
+            self._work_later()
+
+    def _sweep(self) -> None:
+        now = self._now()
+        for handshake, entry in list(self._open.items()):
+            if entry.deadline > now:
+                break
+            handshake.expire()
+        self._will_sweep = bool(self._open)
+        if self._will_sweep:
+            self._later(self._sweep, _SWEEP_SECONDS)

@@ -1,0 +1,84 @@
+"""What a connection needs of a login, whatever its mechanism (Kafka: `Authenticator`).
+
+`transport.protocol.sasl` implements both interfaces.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from transport.protocol.inbound import Principal
+
+
+class LoginRefused(Exception):
+    """A login is refused.
+
+    Args:
+        why: The reason for the log of this side. Never a secret.
+        told: The text for the peer; None for the text without detail that each mechanism has.
+    """
+
+    def __init__(self, why: str, told: str | None = None) -> None:
+        super().__init__(why)
+        self.why = why
+        self.told = told
+
+
+class Refused(Exception):
+    """The connection of a peer ends.
+
+    Args:
+        why: The reason for the log of this side.
+        answer: The frame that still goes to the peer, if any.
+        is_delayed: Whether answer and close wait for `failed_delay_ms`: credentials or the mechanism were wrong.
+    """
+
+    def __init__(self, why: str, answer: bytes | None = None, *, is_delayed: bool = False) -> None:
+        super().__init__(why)
+        self.why = why
+        self.answer = answer
+        self.is_delayed = is_delayed
+
+
+class ServerLogin(Protocol):
+    """The login of a peer at this side. The login judges each frame of the connection first."""
+
+    principal: Principal | None
+    """The identity of the peer; None until the first login is complete."""
+
+    @property
+    def max_receive_bytes(self) -> int:
+        """The most bytes of a frame before the first login is complete."""
+
+    @property
+    def failed_delay_ms(self) -> int:
+        """The delay of a refusal in milliseconds."""
+
+    def judge(self, frame: bytes) -> bytes | None:
+        """The frame that answers this one; None if the frame is a request for the user of the connection.
+
+        Raises:
+            Refused: The connection ends.
+        """
+
+
+class ClientLogin(Protocol):
+    """The login of this side at a peer."""
+
+    is_done: bool
+    lifetime_ms: int
+    """After these milliseconds the peer expects a new login; 0 for never."""
+
+    def begin(self) -> bytes:
+        """The first frame of a new connection."""
+
+    def begin_again(self) -> bytes:
+        """The first frame of another login on the same connection."""
+
+    def answer(self, frame: bytes) -> bytes | None:
+        """The next frame, after this answer of the peer; None if the login is complete.
+
+        Raises:
+            LoginRefused: The peer refused the login, or is not the right peer.
+            DecodeError: The answer is malformed, or is no answer to the last frame.
+        """
