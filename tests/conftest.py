@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import Counter
 from random import SystemRandom
 
 import pytest
@@ -59,6 +60,22 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         seed = os.environ.get("TRIO_SEED") or str(SystemRandom().getrandbits(32))
         trio_scheduler._r.seed(int(seed))
         item.add_report_section("setup", "order of tasks", f"TRIO_SEED={seed}")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """In continuous integration the summary says what the machine left out, also if that is nothing."""
+    if os.environ.get("CI") == "true":
+        skipped = Counter(reason_of(report) for report in terminalreporter.stats.get("skipped", []))
+        terminalreporter.section("left out on this machine")
+        for reason, count in sorted(skipped.items()):
+            terminalreporter.line(f"{count} tests: {reason}")
+        if not skipped:
+            terminalreporter.line("nothing: it has network namespaces, addresses, IPv6 and all else that tests ask for")
+
+
+def reason_of(report: pytest.TestReport | pytest.CollectReport) -> str:
+    """Why a test was skipped."""
+    return report.longrepr[2].removeprefix("Skipped: ") if isinstance(report.longrepr, tuple) else str(report.longrepr)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -153,11 +153,14 @@ def test_invariants_of_replicas_hold_for_any_actions() -> None:
 
 
 @pytest.mark.soak
-def test_invariants_of_replicas_hold_for_many_actions() -> None:
+@pytest.mark.parametrize("part", range(10))
+def test_invariants_of_replicas_hold_for_many_actions(part: int) -> None:
+    """Hypothesis draws other examples in each part, also with CI=true, where Hypothesis repeats the same otherwise."""
+
     class ReplicaMachine(QuorumMachine):
         members = "replica"
 
-    _run(ReplicaMachine, examples=2_000, steps=150)
+    _run(ReplicaMachine, examples=200, steps=150, derandomize=False)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)

@@ -1,0 +1,187 @@
+"""Each soak test has its turn within ten submissions, and the report says what each did."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from soak import markdown, report_of
+from soak_report import LATE, Case, read_cases
+from soak_slices import (
+    LENGTHS,
+    SLICE_SECONDS,
+    TURN,
+    TURNS,
+    choose,
+    read_lengths,
+    whole_seconds,
+    with_measured,
+    without_parameters,
+)
+
+ROOT = Path(__file__).parents[2]
+FOLDER = Path(__file__).parent
+MOST_COMMITS = 150
+"""A submission has some fifty commits; the number has to be raised at least with each third one."""
+
+tests = st.dictionaries(
+    st.integers(0, 99).map("tests/t.py::test_{}".format),
+    st.tuples(st.integers(1, 30), st.floats(0.1, 2 * SLICE_SECONDS)),
+    max_size=40,
+)
+
+
+@given(drawn=tests, first=st.integers(0, 1000))
+def test_each_test_that_fits_runs_within_ten_turns(drawn: dict[str, tuple[int, float]], first: int) -> None:
+    cases = [f"{test}[{number}]" for test, (count, _) in drawn.items() for number in range(count)]
+    lengths = {test: length for test, (_, length) in drawn.items()}
+    slices = [choose(cases, lengths, turn) for turn in range(first, first + TURNS)]
+    ran = {without_parameters(case) for one in slices for case in one.cases}
+    assert ran == {test for test, length in lengths.items() if length <= SLICE_SECONDS}
+    for one in slices:
+        assert ran.isdisjoint(one.too_long)
+        assert ran | set(one.too_long) == set(drawn)
+        assert set(one.cases) <= set(cases)
+        assert len(set(one.cases)) == len(one.cases)
+        assert one.seconds == pytest.approx(whole_seconds(one.cases, lengths))
+        # Only the one case that each test of the slice has at least goes beyond the bound.
+        assert one.seconds <= max(SLICE_SECONDS, sum(lengths[test] for test in one.tests) + 1e-6)
+
+
+def test_later_rounds_take_other_cases_of_a_test() -> None:
+    cases = [f"tests/t.py::test_many[{number}]" for number in range(100)]
+    lengths = {"tests/t.py::test_many": SLICE_SECONDS / 4}
+    [turn] = [turn for turn in range(TURNS) if choose(cases, lengths, turn).cases]
+    ran = [choose(cases, lengths, turn + TURNS * number).cases for number in range(50)]
+    assert {len(one) for one in ran} == {4}
+    assert len({case for one in ran for case in one}) > 70
+
+
+def test_measured_lengths_replace_estimates_and_keep_the_heading() -> None:
+    text = "# one\n~600 tests/a.py::test_a\n5 tests/b.py::test_b\n"
+    stored = with_measured(text, {"tests/a.py::test_a": 612.34, "tests/c.py::test_c": 0.123})
+    assert stored == "# one\n6.1e+02 tests/a.py::test_a\n5 tests/b.py::test_b\n0.12 tests/c.py::test_c\n"
+    assert read_lengths(stored)["tests/a.py::test_a"] == 610
+
+
+def test_lengths_are_of_tests_that_exist() -> None:
+    lengths = read_lengths(LENGTHS.read_text())
+    assert len(lengths) > 5
+    for name, seconds in lengths.items():
+        path, _, function = name.rpartition("::")
+        assert re.search(
+            rf"^ *(?:async )?def {function}\(", (ROOT / path.partition("::")[0]).read_text(), re.MULTILINE
+        ), name
+        assert seconds > 0
+
+
+def test_the_turn_is_raised_with_each_submission() -> None:
+    """The same slice would run for ever otherwise. Where there is no history, as in an archive, nothing is known."""
+    assert int(TURN.read_text()) > 0
+    git = ["git", "-C", str(ROOT)]
+    last = subprocess.run(
+        [*git, "log", "-1", "--format=%H", "--", str(TURN)], capture_output=True, text=True, check=False
+    )
+    if last.returncode != 0 or not last.stdout.strip():
+        return
+    since = [*git, "rev-list", "--count", f"{last.stdout.strip()}..HEAD"]
+    commits = int(subprocess.run(since, capture_output=True, text=True, check=True).stdout)
+    assert commits <= MOST_COMMITS, f"raise the number in {TURN.relative_to(ROOT)}: it is {commits} commits old"
+
+
+SAMPLE = """
+import os, pytest
+
+def test_passes():
+    print("seeds 100 to 149, 3 nodes")
+    print("seed 7")
+
+def test_fails():
+    print("seed 9")
+    assert [] == [1]
+
+@pytest.fixture
+def broken():
+    yield
+    raise OSError("teardown")
+
+def test_ends_badly(broken):
+    pass
+
+@pytest.mark.skipif(True, reason="no IPv6")
+def test_is_skipped():
+    pass
+
+def test_ends_its_process():
+    os._exit(3)
+"""
+
+
+def run_sample(folder: Path, *arguments: str) -> list[Case]:
+    (folder / "test_sample.py").write_text(SAMPLE)
+    results = folder / "cases.jsonl"
+    plugin = ["-p", "soak_report", "-p", "no:cacheprovider", f"--soak-results={results}", *arguments]
+    command = [sys.executable, "-m", "pytest", "-c", os.devnull, f"--rootdir={folder}", *plugin, "test_sample.py"]
+    environment = {**os.environ, "PYTHONPATH": str(FOLDER)}
+    subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    return read_cases(results)
+
+
+def test_the_report_has_what_each_case_did(tmp_path: Path) -> None:
+    """Also where one ends its process: the others have results, and that one fails."""
+    cases = run_sample(tmp_path, "-n", "1")
+    found = {case.id.partition("::")[2]: case for case in cases}
+    assert {name: case.outcome for name, case in found.items()} == {
+        "test_passes": "passed",
+        "test_fails": "failed",
+        "test_ends_badly": "failed",
+        "test_is_skipped": "skipped",
+        "test_ends_its_process": "failed",
+    }
+    assert found["test_passes"].seeds == ((100, 149), (7, 7))
+    assert "assert [] == [1]" in found["test_fails"].reason
+    assert "OSError: teardown" in found["test_ends_badly"].reason
+    assert found["test_is_skipped"].reason == "no IPv6"
+    wanted = [*(case.id for case in cases), "test_sample.py::test_lost"]
+    report = report_of("a sample", wanted, cases, 12.0, "2026-01-01 00:00 UTC", (1.0, 2.0))
+    assert (report.passed, report.failed, report.skipped) == (1, 3, 1)
+    assert report.missing == ("test_sample.py::test_lost",)
+    assert report.seeds == 52
+    page = "\n".join(markdown(report))
+    assert "**1 passed, 3 failed, 1 skipped, 1 without a result; 52 printed seeds; 0 min 12 s.**" in page
+    assert "`test_sample.py::test_fails`, seeds 9 to 9" in page
+
+
+@pytest.mark.parametrize("chosen", ["skipped", "passes"])
+def test_the_summary_of_continuous_integration_lists_what_the_machine_left_out(tmp_path: Path, chosen: str) -> None:
+    """The hook of tests/conftest.py, on other tests; also where nothing was left out."""
+    (tmp_path / "test_sample.py").write_text(SAMPLE)
+    plugins = ["-p", "conftest", "-p", "no:cacheprovider", "-n", "0", "-k", chosen]
+    command = [sys.executable, "-m", "pytest", "-c", os.devnull, f"--rootdir={tmp_path}", *plugins, "test_sample.py"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests")}
+    printed = {
+        ci: subprocess.run(
+            command,
+            cwd=tmp_path,
+            env={**environment, "CI": ci},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        ).stdout
+        for ci in ("true", "")
+    }
+    assert "left out on this machine" not in printed[""]
+    [line] = re.findall(r"^=+ left out on this machine =+\n(.*)$", printed["true"], re.MULTILINE)
+    assert line.startswith("1 tests: no IPv6" if chosen == "skipped" else "nothing:")
+
+
+def test_cases_that_would_begin_too_late_are_skipped(tmp_path: Path) -> None:
+    cases = run_sample(tmp_path, "-n", "0", "-k", "passes", "--soak-seconds=0")
+    assert [(case.outcome, case.reason) for case in cases] == [("skipped", LATE)]
