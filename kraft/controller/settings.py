@@ -22,7 +22,7 @@ class ControllerSettings(Struct, frozen=True, kw_only=True):
     """The advertised listeners of this node: name, host and port."""
     listener: str
     """The name of the listener for requests between controllers."""
-    security_protocols: dict[str, int] = {}
+    security_protocols: tuple[tuple[str, int], ...] = ()
     """Kafka's number of the security protocol of each listener that is not in the clear."""
     voters: tuple[tuple[int, str, int], ...]
     """The configured voters: id, host and port, ordered by id."""

@@ -95,9 +95,11 @@ def replica_options(
             default_replication_factor=config.default_replication_factor,
         ),
         own_settings=config.described,
-        security_protocols={
-            one.name: SECURITY_PROTOCOLS[one.protocol] for one in config.listeners if one.protocol in SECURITY_PROTOCOLS
-        },
+        security_protocols=tuple(
+            (one.name, SECURITY_PROTOCOLS[one.protocol])
+            for one in config.listeners
+            if one.protocol in SECURITY_PROTOCOLS
+        ),
         admin=AdminSettings(
             authorizer=(
                 AuthorizerSettings(frozenset(config.super_users), config.allows_without_acl)

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from kraft.controller.decision.result import ApiError, ControllerResult, VersionedRecord
@@ -71,13 +70,13 @@ class Registrar:
         node_id: int,
         incarnation_id: Uuid,
         listeners: tuple[tuple[str, str, int], ...],
-        security_protocols: Mapping[str, int] | None = None,
+        security_protocols: tuple[tuple[str, int], ...] = (),
     ) -> None:
         self.deadline_ms = NEVER_MS
         self._node_id = node_id
         self._incarnation_id = incarnation_id
         self._listeners = listeners
-        self._security_protocols = dict(security_protocols or {})
+        self._security_protocols = dict(security_protocols)
         self._seen: tuple[ControllersImage, FeaturesImage] | None = None
         self._is_asking = False
         self._retry_ms = FIRST_RETRY_MS

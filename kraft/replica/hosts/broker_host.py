@@ -196,12 +196,13 @@ class _Applying:
 def host_broker(options: ReplicaOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random) -> BrokerHost:
     """The factory of a broker agent."""
     assert options.broker is not None, "these are not the options of a broker"
+    protocols = dict(options.security_protocols)
     settings = BrokerSettings(
         broker_id=options.node_id,
         cluster_id=cluster_id,
         incarnation_id=random_uuid(rng),
         listeners=tuple(
-            BrokerListener(one.name, one.host, one.port, options.security_protocols.get(one.name, PLAINTEXT))
+            BrokerListener(one.name, one.host, one.port, protocols.get(one.name, PLAINTEXT))
             for one in options.endpoints.listeners
         ),
         features=FEATURES,

@@ -63,7 +63,7 @@ class ReplicaOptions(Struct, frozen=True, kw_only=True):
     decisions: DecisionSettings = DecisionSettings()
     admin: AdminSettings = AdminSettings()
     own_settings: tuple[DescribedSetting, ...] = ()
-    security_protocols: dict[str, int] = {}
+    security_protocols: tuple[tuple[str, int], ...] = ()
     """Kafka's number of the security protocol of each listener; 0, for PLAINTEXT, where the listener is missing."""
     broker: BrokerOptions | None = None
     inline_flush: bool = False
