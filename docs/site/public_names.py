@@ -95,10 +95,18 @@ def find(name: str) -> object | None:
         return None
 
 
+def show_made_defaults(
+    app: Sphinx, what: str, name: str, described: object, options: object, signature: str | None, returned: str | None
+) -> tuple[str | None, str | None]:
+    """Write `...` for a default that a struct makes anew each time: Sphinx cannot parse `<factory>`."""
+    return signature and signature.replace("<factory>", "..."), returned
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Called by Sphinx."""
     app.setup_extension("sphinx.ext.autodoc")
     app.connect("autodoc-process-docstring", format_sections)
+    app.connect("autodoc-process-signature", show_made_defaults)
     app.connect("builder-inited", load_names)
     app.connect("env-check-consistency", warn_of_missing_names)
     app.connect("missing-reference", resolve_annotation)
