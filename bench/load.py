@@ -92,15 +92,17 @@ def ask(connection: socket.socket, frame: bytes) -> bytes:
     raise Refused("the connection was closed instead of an answer")
 
 
-def find_leader(addresses: Sequence[Address], seconds: float = LEADER_SECONDS) -> Address:
-    """The node that commits a write; retries until there is one."""
+def find_leader(
+    addresses: Sequence[Address], seconds: float = LEADER_SECONDS, to: Callable[[Address], socket.socket] = connect
+) -> Address:
+    """The node that commits a write; retries until there is one. `to` connects to a node."""
     deadline = time.monotonic() + seconds
     last: object = None
     turn = 0
     while time.monotonic() < deadline:
         for address in addresses:
             try:
-                with connect(address) as connection:
+                with to(address) as connection:
                     last = error_of(ask(connection, frame_of(-1, turn, 64)))
             except (OSError, Refused) as failure:
                 last = failure

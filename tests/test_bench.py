@@ -106,12 +106,23 @@ def test_commit_bench_prints_each_median_with_its_spread(tmp_path: Path) -> None
     found = [line.split()[3:] for line in medians.splitlines() if line.startswith("ours")]
     assert [cells[0] for cells in found] == ["1", "2"]
     for cells in found:
-        rate, p50, p99, ratio = zip(cells[1::2], cells[2::2], strict=True)
+        rate, p50, p99, cpu, ratio = zip(cells[1::2], cells[2::2], strict=True)
         assert ratio == ("1.00", "(1.00-1.00)")
-        for median, spread in (rate, p50, p99):
+        for median, spread in (rate, p50, p99, cpu):
             least, most = spread.strip("()").split("-")
             assert 0 < number(least) <= number(median) <= number(most), cells
     assert list(tmp_path.iterdir()) == []
+
+
+def test_commit_bench_loads_a_quorum_with_tls_and_logins(tmp_path: Path) -> None:
+    small = ["--targets=ours", "--clients=1", "--reps=1", "--seconds=0.2", "--heat=0.2", f"--dir={tmp_path}"]
+    command = [sys.executable, str(BENCH / "commit.py"), *small, "--security=SASL_SSL"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert done.returncode == 0, done.stderr
+    [row, _] = [line.split() for line in done.stdout.splitlines() if line.startswith("ours, linger 0, SASL_SSL")]
+    assert row[4] == "1"
+    assert float(row[5]) > 0
+    assert float(row[9]) > 0, "the controllers take processor time"
 
 
 def number(printed: str) -> float:

@@ -106,8 +106,9 @@ class TlsStage:
     # The channel of the socket
 
     def on_connected(self) -> None:
-        """Begin the handshake: the connection exists."""
+        """Begin the handshake: the connection exists. The deadline holds without a request, too."""
         self._is_connected = True
+        self._handshakes.enter(self)
         try:
             self._session = self._make_session()
         except TlsError as failed:
@@ -361,13 +362,17 @@ class TlsConnector:
         handshakes: Handshakes,
         limited: LimitedLog,
         connector: Connector,
-        context: ssl.SSLContext,
+        *,
+        context: Callable[[], ssl.SSLContext],
+        on_certificate: Callable[[Endpoint, bytes], None],
     ) -> None:
+        """`context` returns the context of the next connection; `on_certificate` gets the verified ones of peers."""
         self._owner = owner
         self._handshakes = handshakes
         self._log = limited
         self._connector = connector
         self._context = context
+        self._on_certificate = on_certificate
 
     def connect(self, endpoint: Endpoint, channel: Channel, failures: int) -> Socket:
         """Begin to connect; `on_connected` follows the handshake. See `Sockets.connect`."""
@@ -376,15 +381,16 @@ class TlsConnector:
             self._handshakes,
             self._log,
             make_session=partial(self._session, endpoint),
-            on_secured=_accept,
+            on_secured=partial(self._accept, endpoint),
             describe=f"closing the connection to {endpoint}",
         )
         stage.join(self._connector.connect(endpoint, stage, failures), channel)
         return stage
 
     def _session(self, endpoint: Endpoint) -> TlsSession:
-        return TlsSession(self._context, endpoint.host)
+        return TlsSession(self._context(), endpoint.host)
 
-
-def _accept(session: TlsSession) -> None:
-    """The context has verified the server already."""
+    def _accept(self, endpoint: Endpoint, session: TlsSession) -> None:
+        """The context has verified the server already."""
+        if (certificate := session.peer_certificate) is not None:
+            self._on_certificate(endpoint, certificate)

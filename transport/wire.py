@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import logging
+import ssl
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Final
@@ -132,8 +133,17 @@ class WireTransport:
         """The connections of peers that have not logged in."""
         self._secured = TlsServing(self, self.handshakes, self.serving.log)
         self._connector: Connector = self._sockets
+        self.certificates: dict[Endpoint, bytes] = {}
+        """The certificate in DER form that each peer showed last."""
         if self._tls.outgoing is not None:
-            self._connector = TlsConnector(self, self.handshakes, self.serving.log, self._sockets, self._tls.outgoing)
+            self._connector = TlsConnector(
+                self,
+                self.handshakes,
+                self.serving.log,
+                self._sockets,
+                context=self._outgoing,
+                on_certificate=self.certificates.__setitem__,
+            )
         self._started, self._started_ms = 0.0, 0
         self._deliver: Callable[[Inbound], None] | None = None
         self._nursery: trio.Nursery | None = None
@@ -150,6 +160,25 @@ class WireTransport:
     def now_ms(self) -> int:
         """Milliseconds since 1970: the wall clock at the start, advanced by the clock of this transport."""
         return self._started_ms + int((self.now() - self._started) * 1000)
+
+    def replace_tls(self, tls: Tls) -> None:
+        """Use these contexts for connections that begin from now on; all others keep theirs.
+
+        Kafka: `SslChannelBuilder.reconfigure`. May be called at any time in the thread of `run`.
+
+        Args:
+            tls: TLS of the same listeners. The deadline of handshakes stays as it was.
+
+        Raises:
+            ValueError: A listener, or the connections to peers, would gain or lose TLS.
+        """
+        if tls.listeners.keys() != self._tls.listeners.keys() or (tls.outgoing is None) != (self._tls.outgoing is None):
+            raise ValueError("TLS of a running transport can be replaced, and neither added nor removed")
+        self._tls = tls
+
+    def _outgoing(self) -> ssl.SSLContext:
+        assert self._tls.outgoing is not None
+        return self._tls.outgoing
 
     def listen(self, listener: Listener) -> Endpoint:
         """Bind now; see `Transport.listen`.
@@ -339,4 +368,5 @@ class WireTransport:
                 peer.end(Cause.CLOSED, "idle")
                 if peer.is_blank:
                     del self._peers[key]
+                    self.certificates.pop(key[0], None)
         self.later(self._sweep, longest / 4)

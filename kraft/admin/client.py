@@ -36,6 +36,7 @@ from transport.protocol.messages.incremental_alter_configs import (
 )
 from transport.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from transport.tcp import TcpTransport
+from transport.wire import WireTransport
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Message)
@@ -130,6 +131,10 @@ class AdminClient:
         self._failed: Endpoint | None = None
         self.last_failure = "no controller is active"
         """The cause of the latest failed attempt."""
+
+    def certificate_of(self, endpoint: Endpoint) -> bytes | None:
+        """The certificate in DER form that this peer showed; None without TLS, or before an answer of the peer."""
+        return self._transport.certificates.get(endpoint) if isinstance(self._transport, WireTransport) else None
 
     def deliver(self, thing: Inbound) -> None:
         """The transport's callback."""

@@ -7,7 +7,7 @@ and leader, and keeps no state about the sender (Kafka: `KafkaRaftClient.handleF
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
 from msgspec import Struct
@@ -23,6 +23,9 @@ from transport.interface import Endpoint, Failed
 from transport.protocol.errors import Error
 from transport.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from transport.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+
+if TYPE_CHECKING:
+    from kraft.security.certificates import Certificate
 
 M = TypeVar("M", bound=Message)
 
@@ -60,6 +63,8 @@ class Condition(Struct, frozen=True, kw_only=True):
     progress: Progress | None = None
     other_directories: tuple[Uuid, ...] = ()
     """The other directories with which the node of this id fetches: the voter's disk was lost or replaced."""
+    certificate: Certificate | None = None
+    """What the certificate of the controller says; None without TLS, or if the controller does not answer."""
 
 
 class Protected(Struct, frozen=True, kw_only=True):
@@ -89,9 +94,23 @@ async def voter_conditions(
             directory_id=voter.directory_id,
             progress=_progress(quorum, voter),
             other_directories=tuple(one.directory_id for one in quorum.observers if one.id == voter.id),
+            certificate=None if isinstance(place, Protected) else _certificate(admin, place),
         )
         for voter, place, report in zip(quorum.voters, places, reports, strict=True)
     )
+
+
+def _certificate(admin: AdminClient, endpoint: Endpoint | None) -> Certificate | None:
+    shown = None if endpoint is None else admin.certificate_of(endpoint)
+    if shown is None:
+        return None
+    # Loaded here, because a client without TLS needs no library of certificates.
+    from kraft.security.certificates import Certificate
+
+    try:
+        return Certificate.parse(shown)
+    except ValueError:
+        return None  # the connection took place; the names are of a form that the library refuses
 
 
 def _places(cluster: ClusterDescription, quorum: QuorumDescription) -> list[Endpoint | Protected | None]:
@@ -115,7 +134,10 @@ def _places(cluster: ClusterDescription, quorum: QuorumDescription) -> list[Endp
         refused = {one.endpoint for one in protected}
         # First the listener that is known to have the security protocol of this client.
         by_name = sorted(voter.listeners, key=lambda listener: listener[0] not in speaking)
-        known = (*(endpoint for _, endpoint in by_name), registered.get(voter.id))
+        known = [*(endpoint for _, endpoint in by_name), registered.get(voter.id)]
+        if not speaking:
+            # The voters use another listener than this client's: the security protocol of the quorum is changing.
+            known.insert(0, known.pop())
         asked = next((one for one in known if one is not None and one not in refused), None)
         places.append(asked or next(iter(protected), None))
     return places
@@ -131,7 +153,7 @@ async def conditions_without_leader(admin: AdminClient) -> tuple[Condition, ...]
     some = [*sorted(named.items()), *unnamed]
     reports = await _ask_all(admin, [endpoint for _, endpoint in some], None)
     return tuple(
-        Condition(id=node_id, endpoint=endpoint, report=report)
+        Condition(id=node_id, endpoint=endpoint, report=report, certificate=_certificate(admin, endpoint))
         for (node_id, endpoint), report in zip(some, reports, strict=True)
     )
 

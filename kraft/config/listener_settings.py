@@ -99,6 +99,7 @@ def read_node_tls(
             if listener.protocol in (SSL, _SASL_SSL)
         ),
         read_tls(reader, controllers[0]) if outgoing in (SSL, _SASL_SSL) else None,
+        altered=lambda values: read_node_tls(reader.with_values(values), listeners, controllers),
     )
 
 

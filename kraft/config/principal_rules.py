@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Iterator
 from typing import Final
 
 from msgspec import Struct
@@ -22,6 +23,7 @@ _PARSER: Final = re.compile(_RULE, re.ASCII)
 _REFERENCE: Final = re.compile(r"\$(\d+)", re.ASCII)
 _NAME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9]*")
 _DOT: Final = r"[^\n\r\u0085\u2028\u2029]"
+_COUNT: Final = re.compile(r"\{[0-9]+(,[0-9]*)?\}")
 _FLAGS: Final = re.compile(r"\(\?([ims]+)\)")
 
 
@@ -46,7 +48,7 @@ class PrincipalRule(Struct, frozen=True):
             return None
         template = _literal_references(self.replacement, pattern.groups)
         pieces, end = [], 0
-        for match in pattern.finditer(name):
+        for match in _matches(pattern, name):
             pieces += [name[end : match.start()], _expand(template, match)]
             end = match.end()
         result = "".join((*pieces, name[end:]))
@@ -84,6 +86,14 @@ class PrincipalRules(Struct, frozen=True):
             if (principal := rule.apply(name)) is not None:
                 return principal
         raise NoPrincipal("no rule of ssl.principal.mapping.rules matches its name")
+
+
+def _matches(pattern: re.Pattern[str], name: str) -> Iterator[re.Match[str]]:
+    """The matches of `replaceAll`. Behind an empty match Java goes on, where Python tries the same place again."""
+    at = 0
+    while at <= len(name) and (match := pattern.search(name, at)) is not None:
+        yield match
+        at = match.end() + (match.end() == match.start())
 
 
 def _literal_references(replacement: str, groups: int) -> str:
@@ -168,6 +178,9 @@ def _translated(java: str) -> str:
             if pair == "&&" or char == "[":
                 raise ValueError(f"the pattern {java!r} cannot be matched here: it has an operation of sets")
             in_set, piece = char != "]", char
+        elif char == "{" and _COUNT.match(java, at) is None:
+            # An error in Java; in Python such a brace is itself, or a count from 0 on.
+            raise ValueError(f"the pattern {java!r} cannot be matched here: a brace begins no count")
         elif flags is not None:
             if depth or closing or "|" in java or any(one not in ("", "^") for one in pieces):
                 raise ValueError(f"the pattern {java!r} cannot be matched here: put {flags[0]} at its start")

@@ -17,6 +17,8 @@ from kraft.config.providers import resolve_references
 
 T = TypeVar("T")
 
+DYNAMIC: Final = "dynamic configuration"
+"""The place of a setting in the metadata log (`kafka-configs --entity-type brokers`)."""
 _SECRETS: Final = tuple(name for name, kind in KAFKA_TYPES.items() if kind == "PASSWORD")
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?0*[0-9]{1,19}")
 
@@ -34,6 +36,11 @@ class SettingsReader:
     def of(cls, text: str | bytes, source: str, overrides: Iterable[str] = ()) -> SettingsReader:
         """A reader of a properties file with overrides and with the values of config providers."""
         return cls(resolve_references(apply_overrides(parse_properties(text, source=source), overrides)), source)
+
+    def with_values(self, values: Mapping[str, str]) -> SettingsReader:
+        """A reader of the same settings, but for those of the node's dynamic configuration, by key."""
+        altered = {key: Setting(trim(value), DYNAMIC) for key, value in values.items()}
+        return SettingsReader({**self.settings, **altered}, self.source)
 
     def text(self, key: str) -> str:
         """The text of a setting, or its default."""

@@ -5,7 +5,8 @@ This module checks what the texts alone can show. `kraft.security` reads the fil
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -32,6 +33,8 @@ TLS_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
         "ssl.enabled.protocols": "TLSv1.2,TLSv1.3",
         "ssl.protocol": "TLSv1.3",
         "ssl.principal.mapping.rules": "DEFAULT",
+        "ssl.allow.dn.changes": "false",
+        "ssl.allow.san.changes": "false",
     }
 )
 """Kafka's defaults; every other key of TLS is empty."""
@@ -75,6 +78,15 @@ class TlsSettings(Struct, frozen=True, kw_only=True):
     cipher_suites_at: str = ""
     """The place of `ssl.cipher.suites` in the configuration."""
     rules: PrincipalRules = PrincipalRules()
+    allows_dn_changes: bool = False
+    """Whether a certificate of another subject may replace the one in use."""
+    allows_san_changes: bool = False
+    """Whether a certificate without a name of the one in use may replace it."""
+
+    @property
+    def stores(self) -> tuple[StoreSettings, ...]:
+        """The key store and the trust store, if there are any."""
+        return tuple(one for one in (self.keystore, self.truststore) if one is not None)
 
 
 class ConfigTls(Struct, frozen=True):
@@ -82,6 +94,37 @@ class ConfigTls(Struct, frozen=True):
 
     listeners: tuple[tuple[str, TlsSettings], ...] = ()
     outgoing: TlsSettings | None = None
+    altered: Callable[[Mapping[str, str]], ConfigTls] | None = None
+    """Returns these settings with the values of other settings, by key; raises `ConfigError`. None for a client."""
+
+    @property
+    def every(self) -> tuple[TlsSettings, ...]:
+        """The settings of the listeners, and those of the connections to controllers."""
+        listeners = tuple(one for _, one in self.listeners)
+        return listeners if self.outgoing is None else (*listeners, self.outgoing)
+
+
+_RELOADABLE: Final = (
+    "ssl.keystore.type",
+    "ssl.keystore.location",
+    "ssl.keystore.password",
+    "ssl.keystore.key",
+    "ssl.keystore.certificate.chain",
+    "ssl.key.password",
+    "ssl.truststore.type",
+    "ssl.truststore.location",
+    "ssl.truststore.password",
+    "ssl.truststore.certificates",
+)
+_OF_LISTENER: Final = re.compile(rf"listener\.name\.[^.]+\.({'|'.join(map(re.escape, _RELOADABLE))})")
+
+
+def is_reloadable(key: str) -> bool:
+    """Whether a running node takes this setting from its dynamic configuration: a store of one listener.
+
+    Kafka: `SslConfigs.RECONFIGURABLE_CONFIGS`, which take effect only with the prefix of a listener.
+    """
+    return _OF_LISTENER.fullmatch(key) is not None
 
 
 def read_tls(reader: SettingsReader, listener: str | None = None, *, needs_key: bool = False) -> TlsSettings:
@@ -117,6 +160,8 @@ def read_tls(reader: SettingsReader, listener: str | None = None, *, needs_key: 
         cipher_suites=split_list(scope.text("ssl.cipher.suites")),
         cipher_suites_at=scope.where("ssl.cipher.suites"),
         rules=rules,
+        allows_dn_changes=scope.text("ssl.allow.dn.changes").lower() == "true",
+        allows_san_changes=scope.text("ssl.allow.san.changes").lower() == "true",
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from random import Random, SystemRandom
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import trio
 
@@ -25,6 +25,9 @@ from transport.descriptors import connections_allowed
 from transport.interface import Transport
 from transport.serving import INT_MAX, MAX_CONNECTIONS
 from transport.tcp import TcpTransport
+
+if TYPE_CHECKING:
+    from kraft.node.stores import StoreKeeper
 
 
 @overload
@@ -91,12 +94,13 @@ def open_node(
         AssertionError: An invariant is broken.
         NodeError: Python runs with -O, which removes the assertions.
     """
-    users = NodeUsers(config)
+    users, loaded = NodeUsers(config), LoadedTls(None) if transport is not None else load_tls(config)
     run = partial(
         run_node,
         config,
-        transport=tcp_transport(config, users=users) if transport is None else transport,
+        transport=tcp_transport(config, tls=loaded, users=users) if transport is None else transport,
         users=users,
+        stores=keeper_of(config, loaded),
         disk=OsDisk() if disk is None else disk,
         rng=Random(SystemRandom().getrandbits(64)) if rng is None else rng,
         clock=clock,
@@ -113,6 +117,17 @@ async def _running(run: Callable[..., Awaitable[None]]) -> AsyncIterator[Node]:
             node: Node = await nursery.start(run)
             yield node
             await node.shutdown()
+
+
+def keeper_of(config: Config, loaded: LoadedTls) -> StoreKeeper | None:
+    """The keeper of the stores that `load_tls` has read for this configuration; None for a node without TLS."""
+    if loaded.tls is None:
+        return None
+    # Loaded here, because a node without TLS needs no library of certificates.
+    from kraft.node.stores import StoreKeeper
+    from kraft.security.reload import Stores
+
+    return StoreKeeper(Stores(config.tls, loaded), config.node_id)
 
 
 def tcp_transport(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from random import Random
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -33,6 +34,10 @@ from metadata_log.disk import Disk
 from transport.addresses import name_of_this_machine
 from transport.interface import Transport
 from transport.tcp import TcpTransport
+from transport.wire import WireTransport
+
+if TYPE_CHECKING:
+    from kraft.node.stores import StoreKeeper
 
 UNANSWERED_REQUESTS = 65_536
 """Beyond this number of unanswered requests a node closes the connections that send more."""
@@ -47,6 +52,7 @@ async def run_node(
     clock: NodeClock | None = None,
     application: ApplicationFactory | None = None,
     users: NodeUsers | None = None,
+    stores: StoreKeeper | None = None,
     inline_flush: bool = False,
     task_status: trio.TaskStatus[Node] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -54,8 +60,8 @@ async def run_node(
 
     Raises the error that stops the node: `OSError` (a port in use, a failed disk), `MetadataLogError` (an unusable
     directory, a damaged log), `AssertionError` (a broken invariant), `NodeError` (python -O). `inline_flush` flushes
-    without a thread, for memory disks. `users` get the metadata of the node, for the logins of `transport`. The default
-    `application` is the controller or broker of the configuration.
+    without a thread, for memory disks. `users` get the metadata of the node, for the logins of `transport`; `stores`
+    keep the certificates of `transport`. The default `application` is the controller or broker of the configuration.
     """
     if not __debug__:
         raise NodeError("a node does not run under python -O: its assertions keep a bug from corrupting the log")
@@ -83,8 +89,11 @@ async def run_node(
                 now_ms=clock.now_ms(),
             )
             replica, outputs = await start_in_turns(opening, log)
-            if users is not None and isinstance(replica.application, ControllerHost):
-                users.image = replica.application.committed_image
+            image = replica.application.committed_image if isinstance(replica.application, ControllerHost) else None
+            if users is not None and image is not None:
+                users.image = image
+            if stores is not None and isinstance(transport, WireTransport):
+                network.start_soon(stores.run, transport, log, image)
             for finding in replica.log.recovered:
                 log.write("recovered", {"what": repr(finding)}, logging.WARNING)
             parts = NodeParts(

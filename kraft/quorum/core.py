@@ -103,8 +103,14 @@ class RaftCore:
         start: CoreStart,
         rng: Random,
         bootstrap: tuple[ListenerAddress, ...] = (),
+        listener: str = "",
     ) -> None:
-        """`voters` are those of the configuration, which are in force until the log contains a voter set."""
+        """`voters` are those of the configuration, which are in force until the log contains a voter set.
+
+        `listener` is the name of the listener at which this replica connects to controllers; by default the first one
+        of `endpoints`.
+        """
+        own = endpoints.default
         self.log = log = LogView(
             start_offset=start.log_start_offset,
             end_offset=start.log_end_offset,
@@ -117,6 +123,7 @@ class RaftCore:
             config=config,
             local=local,
             endpoints=endpoints,
+            listener=listener or ("" if own is None else own.name),
             history=VoterHistory(voters).with_changes(start.changes),
             bootstrap=tuple(one for one in bootstrap if one not in endpoints.listeners),
             log=log,
@@ -140,9 +147,9 @@ class RaftCore:
         return self._quorum.leader
 
     @property
-    def leader_endpoints(self) -> Endpoints:
-        """The leader's endpoints; empty while they are unknown."""
-        return exchanges.known_leader(self._quorum)[1]
+    def leader_address(self) -> ListenerAddress | None:
+        """The address at which this replica connects to the leader; None while the address is unknown."""
+        return exchanges.known_leader(self._quorum)[1].at(self._quorum.listener)
 
     @property
     def state_name(self) -> str:

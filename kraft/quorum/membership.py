@@ -62,7 +62,7 @@ def on_add_voter(quorum: QuorumState, event: Received, request: AddVoter, now_ms
     if refusal is not None:
         quorum.emit(SendReply(event.request_id, AddVoterReply(*refusal)))
         return
-    leader, address = quorum.state, request.voter.endpoints.find(_own_listener(quorum))
+    leader, address = quorum.state, request.voter.endpoints.find(quorum.listener)
     assert isinstance(leader, LeaderState), leader
     assert address is not None, request
     timeout_ms = quorum.config.request_timeout_ms
@@ -202,7 +202,7 @@ def _refusal(
         return Error.NOT_LEADER_OR_FOLLOWER, Error.NOT_LEADER_OR_FOLLOWER.message
     if key.id < 0 or key.directory_id == Uuid.ZERO:
         return Error.INVALID_REQUEST, "A voter has an id and a directory id."
-    listener = _own_listener(quorum)
+    listener = quorum.listener
     if endpoints is not None and endpoints.find(listener) is None:
         return Error.INVALID_REQUEST, f"The voter does not listen on the default listener {listener}."
     if endpoints is not None and len(endpoints) > MAX_LISTENERS:
@@ -218,11 +218,6 @@ def _refusal(
     if offset is None or offset >= leader.high_watermark:
         return Error.REQUEST_TIMED_OUT, "The last change of the voters is not committed yet."
     return None
-
-
-def _own_listener(quorum: QuorumState) -> str:
-    own = quorum.endpoints.default
-    return "" if own is None else own.name
 
 
 def _is_caught_up(leader: LeaderState, key: ReplicaKey, now_ms: int) -> bool:

@@ -85,6 +85,7 @@ class QuorumState:
         config: QuorumConfig,
         local: ReplicaKey,
         endpoints: Endpoints,
+        listener: str,
         history: VoterHistory,
         bootstrap: tuple[ListenerAddress, ...],
         log: LogView,
@@ -97,6 +98,8 @@ class QuorumState:
         """The time for which a leader leads without requests of a majority."""
         self.local = local
         self.endpoints = endpoints
+        self.listener = listener
+        """The name of the listener at which this replica connects to controllers."""
         self.bootstrap = bootstrap
         """The addresses of the bootstrap servers, where this replica asks for the leader."""
         self._take_voters(history)
@@ -159,12 +162,16 @@ class QuorumState:
         configuration.
         """
         state = self.state
-        if peer_id == state.leader_id and state.endpoints.listeners:
-            return state.endpoints.listeners[0]
+        if peer_id == state.leader_id and (listeners := state.endpoints.listeners):
+            # `Endpoints.at` without the call, which every fetch would make.
+            for listener in listeners:
+                if listener.name == self.listener:
+                    return listener
+            return listeners[0]
         if peer_id <= BOOTSTRAP_ID:
             return self.bootstrap[BOOTSTRAP_ID - peer_id]
         voter = self.voters.find(peer_id) or self.history.static_voters.find(peer_id)
-        return None if voter is None else voter.endpoints.default
+        return None if voter is None else voter.endpoints.at(self.listener)
 
     def endpoints_of(self, node_id: int) -> Endpoints:
         """The endpoints of a node in the voter set; empty if the node is no voter."""

@@ -53,7 +53,18 @@ class Endpoints(Struct, frozen=True):
 
     @property
     def default(self) -> ListenerAddress | None:
-        """The first listener, which the controllers use among themselves."""
+        """The first listener, which the node itself uses towards other controllers."""
+        return self.listeners[0] if self.listeners else None
+
+    def at(self, name: str) -> ListenerAddress | None:
+        """The address that a node uses whose own first listener has this name; without such an address the first one.
+
+        Nodes may differ in their first listener while a quorum goes from one security protocol to another. Kafka:
+        `VoterSet.voterAddress`, `LeaderEndpoints.address`, without the fallback.
+        """
+        for listener in self.listeners:
+            if listener.name == name:
+                return listener
         return self.listeners[0] if self.listeners else None
 
     def __len__(self) -> int:

@@ -88,7 +88,7 @@ class Actions:
     def _leader_address(self) -> tuple[int, str, int] | None:
         """The id, host and port of the leader; None if the leader is unknown or is this node."""
         core = self._effects.core
-        leader_id, address = core.leader.leader_id, core.leader_endpoints.default
+        leader_id, address = core.leader.leader_id, core.leader_address
         if leader_id in (NO_NODE, core.local.id) or address is None:
             return None
         return leader_id, address.host, address.port

@@ -139,6 +139,7 @@ class Replica:
                 start=storage.start(),
                 rng=rng,
                 bootstrap=options.bootstrap,
+                listener=options.listener,
             )
             hosted = application(options, storage.cluster_id, storage.bootstrap(), rng)
             replica = cls(options=options, disk=disk, storage=storage, core=core, application=hosted, now_ms=now_ms)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import ssl
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from kraft.config import Config
 from kraft.config.errors import ConfigError
@@ -20,6 +21,7 @@ from transport.protocol.inbound import Principal
 from transport.tls import Tls, TlsListener
 
 if TYPE_CHECKING:
+    from kraft.security.certificates import Certificate
     from kraft.security.stores import KeyStore
 
 _MODES: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
@@ -30,11 +32,29 @@ UNCHECKED_HOST: Final = (
 )
 
 
+class OwnCertificate(Struct, frozen=True, kw_only=True):
+    """A certificate that this side shows."""
+
+    key: str
+    """The key of the setting that names its store."""
+    certificate: Certificate
+
+
 class LoadedTls(Struct, frozen=True):
     """TLS of a transport, with warnings for the user."""
 
     tls: Tls | None
     warnings: tuple[str, ...] = ()
+    """A certificate that ends soon is among these."""
+    listeners: Mapping[str, OwnCertificate] = {}
+    """The certificates of the listeners, by name."""
+    outgoing: OwnCertificate | None = None
+    """The certificate of this side as a client."""
+
+    @property
+    def own(self) -> tuple[OwnCertificate, ...]:
+        """Every certificate of this side, each once."""
+        return tuple({one.key: one for one in (*self.listeners.values(), self.outgoing) if one is not None}.values())
 
 
 def load_tls(config: Config | ConfigTls) -> LoadedTls:
@@ -43,11 +63,28 @@ def load_tls(config: Config | ConfigTls) -> LoadedTls:
     if not settings.listeners and settings.outgoing is None:
         return LoadedTls(None)
     warnings: list[str] = []
-    listeners = {
-        name: TlsListener(_server_context(one, warnings), _Mapper(one.rules)) for name, one in settings.listeners
-    }
-    outgoing = None if settings.outgoing is None else _client_context(settings.outgoing, warnings)
-    return LoadedTls(Tls(listeners=listeners, outgoing=outgoing), tuple(dict.fromkeys(warnings)))
+    served = {name: _server(one, warnings) for name, one in settings.listeners}
+    outgoing = None if settings.outgoing is None else _client(settings.outgoing, warnings)
+    loaded = LoadedTls(
+        Tls(
+            listeners={name: TlsListener(served[name].context, _Mapper(one.rules)) for name, one in settings.listeners},
+            outgoing=None if outgoing is None else outgoing.context,
+        ),
+        listeners={name: one.own for name, one in served.items() if one.own is not None},
+        outgoing=None if outgoing is None else outgoing.own,
+    )
+    return replace(loaded, warnings=tuple(dict.fromkeys((*warnings, *validity_warnings(loaded)))))
+
+
+def validity_warnings(loaded: LoadedTls) -> tuple[str, ...]:
+    """The texts about certificates of this side that peers refuse now or soon."""
+    if not loaded.own:
+        return ()
+    # As in `_configured`: no library of certificates without certificates.
+    from kraft.security.certificates import validity_warning
+
+    found = ((one.key, validity_warning(one.certificate)) for one in loaded.own)
+    return tuple(f"{key}: {text}" for key, text in found if text is not None)
 
 
 class _Mapper:
@@ -61,23 +98,28 @@ class _Mapper:
         return Principal(name=self._rules.principal_of(subject_of(certificate)))
 
 
-def _server_context(settings: TlsSettings, warnings: list[str]) -> ssl.SSLContext:
+class _Context(Struct, frozen=True):
+    context: ssl.SSLContext
+    own: OwnCertificate | None
+
+
+def _server(settings: TlsSettings, warnings: list[str]) -> _Context:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    _configure(context, settings, warnings)
+    own = _configured(context, settings, warnings)
     context.verify_mode = _MODES[settings.client_auth]
-    return context
+    return _Context(context, own)
 
 
-def _client_context(settings: TlsSettings, warnings: list[str]) -> ssl.SSLContext:
+def _client(settings: TlsSettings, warnings: list[str]) -> _Context:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = settings.checks_host
     if not settings.checks_host:
         warnings.append(UNCHECKED_HOST)
-    _configure(context, settings, warnings)
-    return context
+    return _Context(context, _configured(context, settings, warnings))
 
 
-def _configure(context: ssl.SSLContext, settings: TlsSettings, warnings: list[str]) -> None:
+def _configured(context: ssl.SSLContext, settings: TlsSettings, warnings: list[str]) -> OwnCertificate | None:
+    """Apply the settings to the context; returns the certificate of this side, if it has one."""
     # Loaded here, because a node without TLS needs no library of certificates.
     from kraft.security.stores import read_keystore, read_truststore
 
@@ -85,22 +127,25 @@ def _configure(context: ssl.SSLContext, settings: TlsSettings, warnings: list[st
     context.maximum_version = _VERSIONS[max(settings.versions)]
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     _choose_ciphers(context, settings)
+    own = None
     if settings.keystore is not None:
         store = read_keystore(settings.keystore)
         warnings += store.warnings
         _load_chain(context, settings, store)
+        own = OwnCertificate(key=settings.keystore.key, certificate=store.certificate)
     if settings.truststore is None:
         # As in Java, the authorities that this machine trusts.
         context.load_default_certs(
             ssl.Purpose.CLIENT_AUTH if context.protocol == ssl.PROTOCOL_TLS_SERVER else ssl.Purpose.SERVER_AUTH
         )
-        return
+        return own
     trusted = read_truststore(settings.truststore)
     try:
         context.load_verify_locations(cadata=trusted)
     except ssl.SSLError as bad:
         at = settings.truststore
         raise ConfigError(f"{at.key}: a trusted certificate is not sound", where=at.where) from bad
+    return own
 
 
 def _load_chain(context: ssl.SSLContext, settings: TlsSettings, store: KeyStore) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import stat
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
@@ -15,11 +14,11 @@ from msgspec import Struct
 
 from kraft.config.errors import ConfigError
 from kraft.config.tls_settings import PEM, StoreSettings
+from kraft.security.certificates import Certificate
 
 _JKS: Final = b"\xfe\xed\xfe\xed"
 _BLOCK: Final = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----.+?-----END \1-----", re.DOTALL)
 _OTHERS_MAY_READ: Final = stat.S_IRWXG | stat.S_IRWXO
-NEAR_END: Final = timedelta(days=30)
 
 
 class KeyStore(Struct, frozen=True):
@@ -27,6 +26,8 @@ class KeyStore(Struct, frozen=True):
 
     key: bytes
     chain: bytes
+    certificate: Certificate
+    """What the node's own certificate says."""
     password: str = ""
     """The password of the key, if the key is encrypted."""
     warnings: tuple[str, ...] = ()
@@ -56,8 +57,8 @@ def read_keystore(settings: StoreSettings) -> KeyStore:
     password = "" if settings.key_password is None else settings.key_password.value
     if b"ENCRYPTED" in keys[0].splitlines()[0] and not password:
         raise _bad(settings, "the private key is encrypted", "Add ssl.key.password.")
-    warnings += _validity(settings, certificates[0])
-    return KeyStore(keys[0] + b"\n", b"\n".join(certificates) + b"\n", password, tuple(warnings))
+    own = _own(settings, certificates[0])
+    return KeyStore(keys[0] + b"\n", b"\n".join(certificates) + b"\n", own, password, tuple(warnings))
 
 
 def read_truststore(settings: StoreSettings) -> str:
@@ -80,10 +81,10 @@ def _keystore_of_pkcs12(settings: StoreSettings, data: bytes, warnings: list[str
     chain = [own]
     while issuer := next((one for one in others if one.subject == chain[-1].issuer and one not in chain), None):
         chain.append(issuer)
-    warnings += _validity(settings, _pem(own))
     return KeyStore(
         key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
         b"".join(map(_pem, chain)),
+        _own(settings, _pem(own)),
         warnings=tuple(warnings),
     )
 
@@ -119,20 +120,11 @@ def _pem(certificate: x509.Certificate) -> bytes:
     return certificate.public_bytes(Encoding.PEM)
 
 
-def _validity(settings: StoreSettings, certificate: bytes) -> list[str]:
-    """A warning for a certificate that peers refuse now or soon. As in Kafka, the node starts nevertheless."""
+def _own(settings: StoreSettings, certificate: bytes) -> Certificate:
     try:
-        found = x509.load_pem_x509_certificate(certificate)
+        return Certificate.of(x509.load_pem_x509_certificate(certificate))
     except ValueError as bad:
         raise _bad(settings, "the certificate is not sound") from bad
-    now, begins, ends = datetime.now(UTC), found.not_valid_before_utc, found.not_valid_after_utc
-    if ends < now:
-        return [f"{settings.key}: the certificate has expired at {ends.isoformat()}, and peers refuse it"]
-    if begins > now:
-        return [f"{settings.key}: the certificate is not valid before {begins.isoformat()}, and peers refuse it"]
-    if ends - now < NEAR_END:
-        return [f"{settings.key}: the certificate expires at {ends.isoformat()}"]
-    return []
 
 
 def _read(settings: StoreSettings) -> bytes:

@@ -38,13 +38,28 @@ def another_authority() -> trustme.CA:
     return trustme.CA()
 
 
+def issue(
+    name: str = "node", *hosts: str, days: int = 60, by: trustme.CA | None = None, is_early: bool = False
+) -> trustme.LeafCert:
+    """A new certificate for these hosts, by default for this machine; `name` is its common name.
+
+    The certificate ends in so many days; one that is early begins tomorrow.
+    """
+    now = datetime.now(UTC)
+    return (by or authority()).issue_cert(
+        *(hosts or HOSTS),
+        common_name=name,
+        organization_unit_name="tests",
+        not_before=now + timedelta(days=1) if is_early else now - timedelta(days=30),
+        not_after=now + timedelta(days=days, hours=1),
+    )
+
+
 @cache
 def leaf(name: str = "node", *hosts: str, is_expired: bool = False, is_trusted: bool = True) -> trustme.LeafCert:
-    """A certificate for these hosts, by default for this machine; `name` is its common name."""
+    """The certificate of a test with these properties."""
     by = authority() if is_trusted else another_authority()
-    now = datetime.now(UTC)
-    ends = now - timedelta(days=1) if is_expired else now + timedelta(days=30)
-    return by.issue_cert(*(hosts or HOSTS), common_name=name, not_before=now - timedelta(days=30), not_after=ends)
+    return issue(name, *hosts, days=-1 if is_expired else 60, by=by)
 
 
 def server_context(

@@ -48,7 +48,18 @@ def _reasons(condition: Condition) -> list[str]:
         reasons.append(f"fetches with directory {others}, and the voter is {condition.directory_id}")
     if condition.progress is not None:
         reasons += _lags(condition.progress)
+    if (warning := _certificate_warning(condition)) is not None:
+        reasons.append(warning)
     return reasons
+
+
+def _certificate_warning(condition: Condition) -> str | None:
+    if condition.certificate is None:
+        return None
+    # Loaded here, because a command without TLS needs no library of certificates.
+    from kraft.security.certificates import validity_warning
+
+    return validity_warning(condition.certificate)
 
 
 def _lags(progress: Progress) -> list[str]:
@@ -73,6 +84,12 @@ def _facts(condition: Condition) -> dict[str, Any]:
         facts["failure"] = report
     else:
         facts |= {"epoch": report.epoch, "leaderId": None if report.leader_id == NO_NODE else report.leader_id}
+    if condition.certificate is not None:
+        facts["certificate"] = {
+            "subject": condition.certificate.subject,
+            "expires": condition.certificate.ends.isoformat(),
+            "warning": _certificate_warning(condition),
+        }
     if progress is not None:
         facts |= {"behind": progress.behind, "behindMs": progress.behind_ms, "silentMs": progress.silent_ms}
     return facts

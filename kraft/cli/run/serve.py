@@ -10,7 +10,7 @@ import sys
 from datetime import UTC, datetime
 from functools import partial
 from random import Random, SystemRandom
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 import trio
@@ -18,7 +18,7 @@ import trio
 from kraft.cli.run.config_file import with_config_file
 from kraft.config import Config
 from kraft.node.clock import NodeClock
-from kraft.node.embed import tcp_transport
+from kraft.node.embed import keeper_of, tcp_transport
 from kraft.node.gc_freeze import freeze_survivors
 from kraft.node.node import Node
 from kraft.node.run import run_node
@@ -26,6 +26,9 @@ from kraft.node.users import NodeUsers
 from kraft.security.contexts import LoadedTls, load_tls
 from metadata_log.disk import OsDisk
 from metadata_log.printable import printable
+
+if TYPE_CHECKING:
+    from kraft.node.stores import StoreKeeper
 
 LOGGER: Final = logging.getLogger("kraft.node")
 _WHILE_LOADING: Final = (100_000, 50, 1000)
@@ -62,12 +65,13 @@ def serve_command(*, config_path: str, overrides: tuple[str, ...], log_level: st
 
 
 async def _serve(config: Config, tls: LoadedTls, until_stdin_closes: bool) -> None:
-    users = NodeUsers(config)
+    users, keeper = NodeUsers(config), keeper_of(config, tls)
     run = partial(
         run_node,
         config,
         transport=tcp_transport(config, patience_ms=_PATIENCE_MS, tls=tls, users=users),
         users=users,
+        stores=keeper,
         disk=OsDisk(),
         rng=Random(SystemRandom().getrandbits(128)),
         clock=NodeClock(),
@@ -76,6 +80,8 @@ async def _serve(config: Config, tls: LoadedTls, until_stdin_closes: bool) -> No
     async with trio.open_nursery() as watchers:
         # The node has not started yet: an early signal must lead to a graceful shutdown, too.
         await watchers.start(_watch_signals, stop, watchers.cancel_scope)
+        if keeper is not None:
+            await watchers.start(_watch_hangups, keeper)
         if until_stdin_closes:
             watchers.start_soon(_watch_stdin, stop)
         async with trio.open_nursery() as nursery:
@@ -98,6 +104,14 @@ async def _watch_signals(
                 everything.cancel()
             LOGGER.info("stopping on=%s", signal.Signals(number).name)
             stop.set()
+
+
+async def _watch_hangups(keeper: StoreKeeper, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    """Each SIGHUP makes the node read its certificates again."""
+    with trio.open_signal_receiver(signal.SIGHUP) as signals:
+        task_status.started()
+        async for _ in signals:
+            keeper.ask()
 
 
 async def _watch_stdin(stop: trio.Event) -> None:

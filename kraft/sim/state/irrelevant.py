@@ -55,6 +55,7 @@ IRRELEVANT: Final[dict[type, dict[str, str]]] = {
         "check_quorum_ms": GIVEN,
         "local": GIVEN,
         "endpoints": GIVEN,
+        "listener": GIVEN,
         "bootstrap": GIVEN,
         "voters": "a part of `history`",
         "is_voter": "follows from `history` and `local`",

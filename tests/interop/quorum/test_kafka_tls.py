@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from certificates import PASSWORD, Stores, leaf
+from certificates import PASSWORD, Stores, issue, leaf
+from cryptography.x509 import load_pem_x509_certificate
 from mixed_quorum import MixedQuorum
 from our_nodes import kraft, our_controller, our_format, told
 from real_kafka import (
@@ -178,3 +180,31 @@ def test_our_command_names_what_a_controller_of_kafka_refuses(kafka: KafkaInstal
         assert "the peer sends TLS on a connection in the clear" in plain.stderr
     finally:
         commands.kill()
+
+
+def test_kafkas_tool_names_another_store_of_a_running_controller(kafka: KafkaInstallation, tmp_path: Path) -> None:
+    secured = Secured(tmp_path, (1,))
+    layout, other = secured.layout, Stores(secured.stores, issue("controller", days=200), "other")
+    our_format(layout)
+    where = ("--bootstrap-controller", layout.bootstrap, "--command-config", secured.as_admin)
+    change = ("--alter", "--entity-type", "brokers", "--entity-name", "1", "--add-config")
+    with running(layout, our_controller(layout), name="ours") as nodes:
+        eventually(lambda: kraft("quorum", "status", *where).returncode == 0, "our controller leads")
+        assert ends(layout, secured) != ends_of(other)
+        key = "listener.name.controller.ssl.keystore.location"
+        kafka.tool(CONFIG_TOOL, *where, *change, f"{key}={tmp_path / 'missing.p12'}")
+        nodes.processes[1].wait_for(f"stores-kept node=1 why='{key}: cannot read ")
+        kafka.tool(CONFIG_TOOL, *where, *change, f"{key}={other.p12}")
+        nodes.processes[1].wait_for("stores-replaced node=1")
+        assert ends(layout, secured) == ends_of(other)
+
+
+def ends(layout: QuorumLayout, secured: Secured) -> str:
+    """When the certificate of the controller ends, as our command tells."""
+    where = ("--bootstrap-controller", layout.bootstrap, "--command-config", secured.as_admin)
+    [condition] = json.loads(told("quorum", "status", "--why", "--json", *where))["why"]
+    return str(condition["certificate"]["expires"])
+
+
+def ends_of(stores: Stores) -> str:
+    return load_pem_x509_certificate(stores.chain).not_valid_after_utc.isoformat()

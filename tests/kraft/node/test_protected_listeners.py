@@ -82,9 +82,10 @@ async def test_a_protected_listener_is_refused_by_name(autojump_clock: trio.test
     [
         pytest.param({"SSL": SECURE, "CONTROLLER": OTHER}, None, 2, id="another listener is there"),
         pytest.param({"SSL": SECURE}, CLEAR, 1, id="another listener has registered"),
-        pytest.param({"CONTROLLER": OTHER, "SSL": SECURE}, CLEAR, 2, id="the first listener is not protected"),
+        pytest.param({"CONTROLLER": OTHER, "SSL": SECURE}, OTHER, 2, id="the first listener is not protected"),
         pytest.param({"SSL": SECURE}, SECURE, 3, id="the cluster was described by this listener, in the clear"),
         pytest.param({}, CLEAR, 1, id="a static quorum names no listeners"),
+        pytest.param({"NEW": SECURE}, CLEAR, 1, id="the voters use another listener than that of this client"),
     ],
 )
 async def test_an_unprotected_listener_is_tried_next(

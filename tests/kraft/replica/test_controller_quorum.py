@@ -3,9 +3,11 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 from replica_net import CLUSTER_ID, DIRECTORY, START_MS, Net, formatted_disk, options, voter_set
 
 from kraft.controller import QuorumController
+from kraft.controller.decision.caller import Caller
 from kraft.replica import ControllerHost, Replica, WireRequest, host_controller
 from metadata_log.errors import MetadataLogError
 from metadata_log.image import ResourceType
@@ -22,6 +24,7 @@ from transport.protocol.messages import (
     ControllerRegistrationResponse,
     DescribeClientQuotasRequest,
     DescribeClusterRequest,
+    DescribeClusterResponse,
     DescribeConfigsRequest,
     DescribeConfigsResponse,
     DescribeQuorumRequest,
@@ -328,6 +331,28 @@ def test_describe_cluster_lists_the_controllers_on_any_node() -> None:
     wrong = net.ask(leader, DescribeClusterRequest(endpoint_type=1))
     assert wrong.error_code == Error.MISMATCHED_ENDPOINT_TYPE
     assert net.ask(leader, DescribeClusterRequest(), version=0).error_code == Error.INVALID_REQUEST
+
+
+def test_describe_cluster_has_the_addresses_of_the_listener_of_the_request() -> None:
+    """A client in the clear once got the addresses of TLS while a quorum went from PLAINTEXT to TLS."""
+    settings = replace(
+        controller_of(Net(1, application=host_controller), 1).settings,
+        listeners=(("NEW", "n1", 9193), ("OLD", "n1", 9093)),
+        listener="NEW",
+        voters=((1, "n1", 9193), (2, "n2", 9193)),
+    )
+    controller = QuorumController(settings)
+    both = [metadata.ControllerEndpoint("NEW", "n2", 9193), metadata.ControllerEndpoint("OLD", "n2", 9093)]
+    known = [
+        metadata.FeatureLevelRecord(name="metadata.version", feature_level=30),
+        metadata.RegisterControllerRecord(controller_id=2, end_points=both),
+    ]
+    controller.on_committed_elsewhere(known, 0, OffsetAndEpoch(epoch=1, offset=2))
+    for listener, found in (("OLD", [(2, 9093)]), ("NEW", [(1, 9193), (2, 9193)]), ("", [(1, 9193), (2, 9193)])):
+        asked = DescribeClusterRequest(endpoint_type=2)
+        response = controller.handle(asked, 1, 1, 0, Caller(listener=listener)).response
+        assert isinstance(response, DescribeClusterResponse)
+        assert [(one.broker_id, one.port) for one in response.brokers] == found, listener
 
 
 def test_a_controller_without_metadata_does_not_answer_unsupported_version() -> None:
