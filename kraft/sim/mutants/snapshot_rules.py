@@ -45,7 +45,7 @@ def snapshot_with_the_newest_voters(code: Patches) -> None:
 
 @survivor(
     Scope.DYNAMIC,
-    tried=32,
+    tried_classic=32,
     killed_by=(
         "tests/kraft/replica/test_replica_snapshots.py::"
         "test_a_snapshot_waits_until_the_log_is_on_the_disk_up_to_its_offset"
@@ -66,7 +66,7 @@ def snapshot_before_the_log_is_flushed(code: Patches) -> None:
 
 @survivor(
     Scope.DYNAMIC,
-    tried=29,
+    tried_classic=29,
     killed_by=None,
     because="The reset of the log that follows at once flushes the same directory.",
 )
@@ -108,7 +108,7 @@ def last_voters_before_the_start_are_pruned(code: Patches) -> None:
 
 @survivor(
     Scope.DYNAMIC,
-    tried=28,
+    tried_classic=28,
     killed_by=None,
     because="A sound leader offers a snapshot only to a follower that needs it.",
 )
@@ -123,7 +123,7 @@ def snapshot_of_any_end_replaces_the_log(code: Patches) -> None:
 
 @survivor(
     Scope.DYNAMIC,
-    tried=32,
+    tried_classic=32,
     killed_by=(
         "tests/kraft/quorum/test_quorum_parts.py::test_an_epoch_older_than_the_first_snapshot_is_sent_to_the_last"
     ),
@@ -145,7 +145,7 @@ def older_snapshots_outlive_an_installed_one(code: Patches) -> None:
 
 @survivor(
     Scope.DYNAMIC,
-    tried=32,
+    tried_classic=32,
     killed_by=None,
     because="A follower has one request in flight, and a sound leader echoes its position.",
 )
@@ -163,7 +163,7 @@ def pieces_at_any_position(code: Patches) -> None:
 
 @survivor(
     Scope.DYNAMIC,
-    tried=32,
+    tried_classic=32,
     killed_by=None,
     because="No simulated follower requests that snapshot.",
 )
@@ -181,7 +181,7 @@ def bootstrap_snapshot_is_sent(code: Patches) -> None:
 
 @survivor(
     Scope.DYNAMIC,
-    tried=32,
+    tried_classic=32,
     killed_by="tests/kraft/replica/test_known_bugs.py::test_a_follower_that_only_downloads_a_snapshot_keeps_its_leader",
     because="The snapshots of the runs have few pieces, so that a download ends before the check-quorum timer.",
 )

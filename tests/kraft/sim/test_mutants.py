@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from kraft.quorum.states import VotedState
+from kraft.sim.faults.nemesis import CLASSIC_FAULTS
 from kraft.sim.mutants import MUTANTS, Mutant, Scope, planted
 from kraft.sim.runs.seeded_run import Result
 from kraft.sim.search.schedule import Schedule, check_of, decode_schedule, function_of, replay
@@ -131,9 +132,10 @@ def test_a_survivor_is_not_found_by_the_seeds_that_the_page_counts(name: str) ->
     """A survivor that a search finds belongs into the other table."""
     mutant = MUTANTS[name]
     assert mutant.survival is not None
-    search = SeedSearch(members=mutant.scope, mutant=name, faults=mutant.faults)
-    outcomes = (search.run(seed) for seed in range(mutant.survival.tried))
-    assert next((one.violated for one in outcomes if isinstance(one, Schedule)), None) is None
+    for faults, tried in ((None, mutant.survival.tried), (CLASSIC_FAULTS, mutant.survival.tried_classic)):
+        search = SeedSearch(members=mutant.scope, mutant=name, faults=faults)
+        outcomes = (search.run(seed) for seed in range(tried))
+        assert next((one.violated for one in outcomes if isinstance(one, Schedule)), None) is None
 
 
 @pytest.mark.parametrize("name", MUTANTS)
@@ -172,7 +174,8 @@ def test_the_page_says_why_each_survivor_is_not_found_and_what_kills_it() -> Non
     for mutant, row in zip(SURVIVORS, rows, strict=True):
         assert mutant.survival is not None
         *_, tried, killed_by, because = (cell.strip() for cell in row.split("|")[1:-1])
-        assert (tried, because) == (str(mutant.survival.tried), mutant.survival.because)
+        assert tried == f"{mutant.survival.tried} + {mutant.survival.tried_classic}"
+        assert because == mutant.survival.because
         assert killed_by == (f"`{mutant.survival.killed_by}`" if mutant.survival.killed_by else "no test")
 
 
