@@ -77,6 +77,7 @@ def truncation_to_the_leaders_offset_alone(code: Patches) -> None:
 @survivor(
     Scope.CORE,
     tried_classic=137,
+    tried=200,
     killed_by="tests/kraft/quorum/test_quorum_parts.py::test_truncation_below_the_high_watermark_is_refused",
     because="A sound leader has all committed records, and never requests such a truncation.",
 )
@@ -92,6 +93,7 @@ def truncation_below_the_high_watermark(code: Patches) -> None:
 @survivor(
     Scope.CORE,
     tried_classic=164,
+    tried=200,
     killed_by=(
         "tests/kraft/quorum/test_quorum_parts.py::test_a_flush_of_truncated_records_does_not_advance_the_flushed_offset"
     ),
@@ -115,6 +117,7 @@ def flush_outlives_a_truncation(code: Patches) -> None:
 @survivor(
     Scope.CORE,
     tried_classic=159,
+    tried=200,
     killed_by="tests/kraft/quorum/test_transcripts.py::test_transcript[unflushed_candidate]",
     because=(
         "A candidate has to be elected by records that are not on its disk, crash, and win again in the same "
@@ -132,6 +135,7 @@ def candidate_reports_records_that_are_not_flushed(code: Patches) -> None:
 @survivor(
     Scope.CORE,
     tried_classic=172,
+    tried=200,
     killed_by=(
         "tests/kraft/quorum/test_leader_rules.py::test_a_leader_that_is_elected_again_knows_no_offset_of_another_voter"
     ),
@@ -166,6 +170,7 @@ def progress_kept_from_a_former_leadership(code: Patches) -> None:
 @survivor(
     Scope.CORE,
     tried_classic=180,
+    tried=200,
     killed_by=(
         "tests/kraft/quorum/test_leader_rules.py::test_a_voter_that_fetches_from_a_lower_offset_has_no_more_than_that"
     ),
@@ -220,6 +225,7 @@ def high_watermark_may_fall(code: Patches) -> None:
 @survivor(
     Scope.CORE,
     tried_classic=200,
+    tried=200,
     killed_by="tests/kraft/quorum/test_transcripts.py",
     because="The followers learn of the commit with their next Fetch, so that only time is lost.",
 )
@@ -238,6 +244,7 @@ def news_of_a_commit_waits_for_the_timeout(code: Patches) -> None:
 @survivor(
     Scope.CORE,
     tried_classic=195,
+    tried=200,
     killed_by="tests/kraft/quorum/test_transcripts.py",
     because="The followers learn of the commit with their next Fetch, so that only time is lost.",
 )
@@ -262,6 +269,7 @@ def high_watermark_before_the_records(code: Patches) -> None:
 @survivor(
     Scope.CORE,
     tried_classic=195,
+    tried=200,
     killed_by="tests/kraft/quorum/test_transcripts.py",
     because="The sender of the Fetch gives up after its timeout, so that only time is lost.",
 )
@@ -279,6 +287,7 @@ def parked_fetches_outlive_a_leadership(code: Patches) -> None:
 
 @survivor(
     Scope.REPLICA,
+    tried=200,
     killed_by="tests/kraft/quorum/test_transcripts.py",
     because=(
         "No sound leader sends such records, and hostile frames have other faults: 33 seeds with nothing but "

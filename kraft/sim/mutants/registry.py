@@ -28,6 +28,8 @@ class Scope(StrEnum):
     """Replicas that host a state machine, and clients with linearizable requests."""
     DYNAMIC = "dynamic"
     """Replicas with voter changes and snapshots."""
+    UPGRADED = "upgraded-controller"
+    """Controllers of a static quorum that becomes a dynamic one."""
     LOADED = "loaded"
     """Controllers that need a while for each record, and brokers that are in many ISRs."""
     CLUSTER = "cluster"

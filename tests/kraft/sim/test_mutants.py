@@ -34,17 +34,33 @@ SLOW = {
     "truncation-keeps-the-epochs",
     "election-timeouts-are-equal",
     "observers-count-for-check-quorum",
+    "refused-fetch-restarts-the-fetch-timer",
+    "removed-leader-counts-itself-for-check-quorum",
+    "snapshot-of-former-epochs-is-not-needed",
     "new-voter-counts-as-caught-up",
+    "voter-added-before-it-has-caught-up",
     "voters-outlive-a-snapshot",
 }
 """Runs with these take long, as no node makes progress in them, or take many seeds."""
+UNMEASURED = {
+    "divergence-by-the-end-offset-alone",
+    "kraft-version-without-directory-ids",
+    "proposals-outlive-a-leadership",
+    "removed-voter-never-stands",
+    "second-directory-of-a-voter-id-is-added",
+    "snapshot-before-the-log-is-flushed",
+    "torn-tail-stays-in-the-file",
+    "truncation-keeps-the-flushed-offset",
+    "unregistered-brokers-stay-in-their-isrs",
+}
+"""Seeds from 0 on find these. The searches from the other first seeds have not been made yet."""
 CLUSTERS = {Scope.CLUSTER, Scope.DYNAMIC_CLUSTER, Scope.LOADED}
 """The schedules of these runs take too long to shrink."""
 UNSHRUNK = {
     name
     for name, mutant in MUTANTS.items()
     if mutant.plant.__module__.rpartition(".")[2]
-    in {"answers", "fetching", "flushes", "leadership", "snapshot_rules", "voter_requests"}
+    in {"answers", "fetching", "flushes", "leadership", "snapshot_rules", "tried_once", "voter_requests"}
 }
 """Those with schedules that were not shrunk."""
 RANGES = range(0, 50_000, 10_000)
@@ -184,7 +200,9 @@ def test_the_page_has_the_measured_seeds_and_steps_of_each_mutant() -> None:
     measured with `--seeds-only`, and no steps.
     """
     cells = _cells()
-    assert {name for name, (*_, seeds, _) in cells.items() if not seeds.isdecimal()} <= SLOW | set(MUTANTS) - set(FOUND)
+    without_seeds = {name for name, (*_, seeds, _) in cells.items() if not seeds.isdecimal()}
+    assert without_seeds <= SLOW | UNMEASURED | set(MUTANTS) - set(FOUND)
+    assert without_seeds >= UNMEASURED
     in_clusters = {name for name, mutant in MUTANTS.items() if mutant.scope in CLUSTERS}
     without_steps = {name for name, (*_, steps) in cells.items() if not steps.isdecimal()} - SLOW - in_clusters
     assert without_steps <= UNSHRUNK
