@@ -43,14 +43,9 @@ SLOW = {
 }
 """Runs with these take long, as no node makes progress in them, or take many seeds."""
 UNMEASURED = {
-    "divergence-by-the-end-offset-alone",
-    "kraft-version-without-directory-ids",
-    "proposals-outlive-a-leadership",
     "removed-voter-never-stands",
     "second-directory-of-a-voter-id-is-added",
     "snapshot-before-the-log-is-flushed",
-    "torn-tail-stays-in-the-file",
-    "truncation-keeps-the-flushed-offset",
     "unregistered-brokers-stay-in-their-isrs",
 }
 """Seeds from 0 on find these. The searches from the other first seeds have not been made yet."""
