@@ -5,8 +5,9 @@ docs/reference/mutants.md.
     python bench/mutants.py [NAME …] --tests
     python bench/mutants.py --survivors 200 [NAME …]
 
-The bench searches for each bug from five first seeds, with three voters each. It shrinks the five schedules, the
-shortest first, until one is short enough to read. The saved schedule in docs/schedules is no longer than that.
+The bench searches for each bug from five first seeds, with the faults that the registry names. It shrinks the five
+schedules, the shortest first, until one is short enough to read. The saved schedule in docs/schedules is no longer than
+that.
 `--write` puts the rows into the page, `--keep` the shrunk schedules into a directory; `--seeds-only` shrinks nothing.
 All bugs take some hours of one processor.
 
@@ -68,7 +69,8 @@ def survivor_row(mutant: Mutant) -> str:
     survival = mutant.survival
     assert survival is not None, mutant.name
     killed_by = "no test" if survival.killed_by is None else f"`{survival.killed_by}`"
-    cells = f"`{mutant.name}`", mutant.what, mutant.scope.value, f"{survival.tried}", killed_by, survival.because
+    tried = f"{survival.tried} + {survival.tried_classic}"
+    cells = f"`{mutant.name}`", mutant.what, mutant.scope.value, tried, killed_by, survival.because
     return f"| {' | '.join(cells)} |"
 
 

@@ -196,6 +196,18 @@ def test_the_examples_of_testing_a_state_machine(tmp_path: Path) -> None:
     assert said in (HOWTO / "test-your-own-state-machine.md").read_text()
 
 
+def test_the_check_of_linearizability_decides_the_example_of_a_state_machine(tmp_path: Path) -> None:
+    """A search that does not know the order of the log leaves the histories of these seeds undecided."""
+    program("test-your-own-state-machine.md", "test_accounts.py", tmp_path)
+    code = (
+        "from kraft.sim import run, workload_spec_of\n"
+        "from test_accounts import Accounts, draw\n"
+        "spec = workload_spec_of(Accounts, draw)\n"
+        "print([run(seed, 3, workload_spec=spec, allow_undecided=True).undecided for seed in (9, 43, 49)])"
+    )
+    assert run_program("-c", code, folder=tmp_path) == "[0, 0, 0]\n"
+
+
 @pytest.mark.soak
 def test_the_example_of_a_schedule_that_is_shrunk(tmp_path: Path) -> None:
     program("test-your-own-state-machine.md", "test_accounts.py", tmp_path)

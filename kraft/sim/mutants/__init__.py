@@ -17,6 +17,7 @@ from kraft.sim.mutants import (
     snapshot_rules,
     snapshots,
     storage,
+    tried_once,
     voter_requests,
 )
 from kraft.sim.mutants.former_names import FORMER_NAMES
@@ -46,5 +47,6 @@ __all__ = [
     "snapshot_rules",
     "snapshots",
     "storage",
+    "tried_once",
     "voter_requests",
 ]

@@ -33,12 +33,13 @@ def answer_one_record_before_its_commit(code: Patches) -> None:
 
 @survivor(
     Scope.REPLICA,
-    tried=84,
+    tried_classic=84,
+    tried=200,
     killed_by=(
         "tests/kraft/replica/hosts/test_answer_rules.py::"
         "test_an_answer_waits_for_the_commit_of_the_last_record_of_its_proposal"
     ),
-    because="A proposal of the workload fits in one batch, and a batch is committed as a whole.",
+    because="Each proposal of these runs has one record.",
 )
 def answer_by_the_first_record(code: Patches) -> None:
     """A client receives a success when the first record of its proposal is committed."""
@@ -52,7 +53,8 @@ def answer_by_the_first_record(code: Patches) -> None:
 
 @survivor(
     Scope.REPLICA,
-    tried=73,
+    tried_classic=73,
+    tried=200,
     killed_by=(
         "tests/kraft/replica/hosts/test_answer_rules.py::"
         "test_a_committed_proposal_is_a_success_after_the_end_of_the_leadership"
@@ -74,7 +76,8 @@ def committed_proposal_reported_as_uncertain(code: Patches) -> None:
 
 @survivor(
     Scope.MACHINE,
-    tried=59,
+    tried_classic=59,
+    tried=100,
     killed_by="tests/kraft/quorum/test_leader_rules.py::"
     "test_a_new_leader_confirms_no_read_before_the_first_commit_of_its_epoch",
     because=(
@@ -98,7 +101,8 @@ def reads_before_the_first_commit_of_an_epoch(code: Patches) -> None:
 
 @survivor(
     Scope.MACHINE,
-    tried=56,
+    tried_classic=56,
+    tried=100,
     killed_by="tests/kraft/quorum/test_transcripts.py::test_transcript[reads]",
     because=(
         "The read has to arrive after another leader has committed, and the voters must have confirmed the "
@@ -120,10 +124,13 @@ def reads_join_the_round_in_progress(code: Patches) -> None:
 
 
 @survivor(
-    Scope.MACHINE,
-    tried=56,
+    Scope.DYNAMIC,
+    tried=200,
     killed_by=None,
-    because="State machines have static voters in all runs, so that no voter change falls into a round.",
+    because=(
+        "A voter change has to fall into a round of confirmations, and another leader has to commit by the new voters "
+        "before the round ends."
+    ),
 )
 def reads_by_the_former_voters(code: Patches) -> None:
     """A voter change during a round of confirmations does not begin the round again."""
@@ -139,7 +146,8 @@ def reads_by_the_former_voters(code: Patches) -> None:
 
 @survivor(
     Scope.MACHINE,
-    tried=56,
+    tried_classic=56,
+    tried=100,
     killed_by=(
         "tests/kraft/replica/hosts/test_answer_rules.py::"
         "test_a_confirmed_read_waits_until_the_application_has_applied_the_log_up_to_its_offset"
@@ -155,15 +163,7 @@ def reads_at_any_applied_offset(code: Patches) -> None:
 # Sessions
 
 
-@survivor(
-    Scope.MACHINE,
-    tried=55,
-    killed_by=(
-        "tests/kraft/replica/hosts/test_session_rules.py::"
-        "test_a_session_keeps_the_results_that_its_client_has_not_acknowledged"
-    ),
-    because="A simulated client has one command outstanding, so that it acknowledges all commands before that one.",
-)
+@mutant(Scope.MACHINE, budget=200, faults=None)
 def results_dropped_one_too_early(code: Patches) -> None:
     """A session drops the result of the first command that its client has not acknowledged."""
     admit = Sessions.admit
@@ -178,26 +178,13 @@ def results_dropped_one_too_early(code: Patches) -> None:
     code.replace(Sessions, "admit", admit_and_drop)
 
 
-@survivor(
-    Scope.MACHINE,
-    tried=48,
-    killed_by=(
-        "tests/kraft/replica/hosts/test_session_rules.py::"
-        "test_a_session_ends_when_its_client_is_silent_for_longer_than_its_time_to_live"
-    ),
-    because="The sessions of the simulated clients last longer than a run.",
-)
+@mutant(Scope.MACHINE, budget=200, faults=None)
 def sessions_of_clients_never_expire(code: Patches) -> None:
     """A session stays alive after its client has been silent for longer than the session's time to live."""
     code.replace(Sessions, "_is_alive", lambda sessions, session: True)
 
 
-@survivor(
-    Scope.MACHINE,
-    tried=43,
-    killed_by="tests/kraft/replica/hosts/test_session_rules.py::test_a_command_prolongs_the_session_of_its_client",
-    because="The sessions of the simulated clients last longer than a run.",
-)
+@mutant(Scope.MACHINE, budget=200, faults=None)
 def sessions_are_not_touched(code: Patches) -> None:
     """A command does not prolong the session of its client, so that the session ends while the client uses it."""
 
@@ -209,12 +196,13 @@ def sessions_are_not_touched(code: Patches) -> None:
 
 @survivor(
     Scope.MACHINE,
-    tried=45,
+    tried_classic=45,
+    tried=100,
     killed_by=(
         "tests/kraft/replica/hosts/test_session_rules.py::"
         "test_a_command_beyond_the_window_of_its_session_is_not_applied"
     ),
-    because="A simulated client has one command outstanding, and numbers its commands in order.",
+    because="A simulated client has four commands outstanding at most; the window has 4,096.",
 )
 def any_sequence_is_admitted(code: Patches) -> None:
     """A session admits commands far beyond the window of outstanding commands."""

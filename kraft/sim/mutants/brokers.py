@@ -23,7 +23,7 @@ from kraft.controller.topics.partition_updates import is_active
 from kraft.controller.topics.reassignment_steps import Assignment
 from kraft.replica.actions import Actions
 from kraft.sim.faults.nemesis import FAULTS
-from kraft.sim.mutants.registry import Patches, Scope, mutant
+from kraft.sim.mutants.registry import Patches, Scope, mutant, survivor
 from metadata_log.image import Broker, MetadataImage, Partition, records, topics_delta
 from metadata_log.image.persistent_map import in_key_order
 from metadata_log.image.topics import merge
@@ -129,6 +129,25 @@ def new_controllers_open_no_sessions(code: Patches) -> None:
 def member_epochs_are_overlooked(code: Patches) -> None:
     """A restarted broker enters an ISR by a request that names its former incarnation (KIP-903)."""
     code.replace(isr, "_is_eligible", lambda image, member: is_active(image, member.broker_id))
+
+
+@survivor(
+    Scope.CLUSTER,
+    killed_by="tests/kraft/controller/test_controller_isr.py::test_a_refusal_changes_nothing",
+    because=(
+        "A controlled shutdown lasts until the next heartbeat; a request that names the broker has to be decided "
+        "within this time."
+    ),
+    tried=200,
+)
+def stopping_brokers_enter_an_isr(code: Patches) -> None:
+    """A broker in controlled shutdown may enter an ISR."""
+
+    def is_eligible(image: MetadataImage, member: BrokerState) -> bool:
+        broker = image.brokers.by_id.get(member.broker_id)
+        return broker is not None and not broker.fenced and member.broker_epoch in {-1, broker.epoch}
+
+    code.replace(isr, "_is_eligible", is_eligible)
 
 
 @mutant(Scope.CLUSTER, budget=50)

@@ -10,7 +10,8 @@ from metadata_log.log.segment import Segment
 
 @survivor(
     Scope.REPLICA,
-    tried=79,
+    tried_classic=79,
+    tried=200,
     killed_by="tests/metadata_log/log/test_log.py::test_flush_outlived_by_a_truncation",
     because="Only the publication of snapshots and the retention read this offset; the core has its own.",
 )
@@ -32,7 +33,8 @@ def flush_of_a_former_log_counts(code: Patches) -> None:
 
 @survivor(
     Scope.REPLICA,
-    tried=79,
+    tried_classic=79,
+    tried=200,
     killed_by="tests/metadata_log/log/test_crash_log.py",
     because="After the crash the node fetches, and truncates the same records again.",
 )
@@ -49,7 +51,8 @@ def truncated_records_stay_in_memory(code: Patches) -> None:
 
 @survivor(
     Scope.REPLICA,
-    tried=72,
+    tried_classic=72,
+    tried=200,
     killed_by="tests/metadata_log/log/test_log.py::test_a_truncation_removes_its_epochs_from_the_checkpoint",
     because="Each start builds leader-epoch-checkpoint again from the log; only Kafka reads the file.",
 )

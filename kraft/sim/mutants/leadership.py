@@ -28,7 +28,8 @@ from transport.protocol.errors import Error
 
 @survivor(
     Scope.CORE,
-    tried=193,
+    tried_classic=193,
+    tried=200,
     killed_by="tests/kraft/quorum/test_transcripts.py::test_transcript[transitions]",
     because="Check-quorum ends the leadership soon, and its records cannot be committed; the mutant only delays that.",
 )
@@ -77,7 +78,8 @@ def vote_without_adopting_the_epoch(code: Patches) -> None:
 
 @survivor(
     Scope.CORE,
-    tried=188,
+    tried_classic=188,
+    tried=200,
     killed_by="tests/kraft/quorum/test_transcripts.py::test_transcript[check_quorum]",
     because=(
         "A voter in a later epoch fetches from a former leader only as from a bootstrap server, and the "
@@ -124,7 +126,8 @@ def leader_forgotten_at_the_start(code: Patches) -> None:
 
 @survivor(
     Scope.CORE,
-    tried=181,
+    tried_classic=181,
+    tried=200,
     killed_by="tests/kraft/quorum/test_transcripts.py::test_transcript[startup_rules]",
     because="The mutant makes an election later, and breaks no promise; the quorum still makes progress in the calm.",
 )
@@ -151,7 +154,8 @@ def election_timeouts_are_equal(code: Patches) -> None:
 
 @survivor(
     Scope.CORE,
-    tried=181,
+    tried_classic=181,
+    tried=200,
     killed_by="tests/kraft/quorum/test_transcripts.py::test_transcript[votes]",
     because="A simulated message always reaches the replica that it addresses.",
 )
@@ -169,7 +173,8 @@ def pre_votes_against_a_live_leader(code: Patches) -> None:
 
 @survivor(
     Scope.CORE,
-    tried=172,
+    tried_classic=172,
+    tried=200,
     killed_by="tests/kraft/quorum/test_transcripts.py::test_transcript[pre_vote]",
     because="Epochs rise more often and leaders change more often, which no promise forbids.",
 )
@@ -186,7 +191,8 @@ def no_pre_vote_before_an_election(code: Patches) -> None:
 
 @survivor(
     Scope.CORE,
-    tried=91,
+    tried_classic=91,
+    tried=200,
     killed_by="tests/kraft/quorum/test_transcripts.py",
     because="A voter rejects each repeated request, so that only messages are lost.",
 )
@@ -216,7 +222,8 @@ def no_record_at_the_start_of_an_epoch(code: Patches) -> None:
 
 @survivor(
     Scope.CORE,
-    tried=163,
+    tried_classic=163,
+    tried=200,
     killed_by="tests/kraft/quorum/test_transcripts.py::test_transcript[check_quorum]",
     because="A voter without the announcement finds the leader by a Fetch to any voter.",
 )
@@ -234,7 +241,8 @@ def epoch_is_announced_once(code: Patches) -> None:
 
 @survivor(
     Scope.CORE,
-    tried=146,
+    tried_classic=146,
+    tried=200,
     killed_by="tests/kraft/quorum/test_transcripts.py::test_transcript[check_quorum]",
     because="The mutant makes an election later, and breaks no promise; the quorum still makes progress in the calm.",
 )
@@ -252,7 +260,8 @@ def resignation_is_not_announced(code: Patches) -> None:
 
 @survivor(
     Scope.CORE,
-    tried=130,
+    tried_classic=130,
+    tried=200,
     killed_by="tests/kraft/quorum/test_quorum_parts.py::test_successors_wait_by_rank",
     because="The mutant makes an election later, and breaks no promise; the quorum still makes progress in the calm.",
 )
@@ -263,7 +272,8 @@ def successors_do_not_wait_by_rank(code: Patches) -> None:
 
 @survivor(
     Scope.CORE,
-    tried=146,
+    tried_classic=146,
+    tried=200,
     killed_by="tests/kraft/quorum/test_transcripts.py::test_transcript[check_quorum]",
     because="The mutant makes an election later, and breaks no promise; the quorum still makes progress in the calm.",
 )
@@ -276,12 +286,7 @@ def successors_are_ranked_backwards(code: Patches) -> None:
 # Check-quorum
 
 
-@survivor(
-    Scope.CORE,
-    tried=159,
-    killed_by="tests/kraft/quorum/test_transcripts.py::test_transcript[check_quorum_of_five]",
-    because="All runs have three voters, of which the leader needs one other; with five voters it needs two.",
-)
+@mutant(Scope.CORE, budget=400, faults=None)
 def leader_counts_itself_twice_for_check_quorum(code: Patches) -> None:
     """A leader needs one contact fewer than a majority of the voters (with five voters: one instead of two)."""
 
@@ -299,7 +304,8 @@ def leader_counts_itself_twice_for_check_quorum(code: Patches) -> None:
 
 @survivor(
     Scope.CORE,
-    tried=157,
+    tried_classic=157,
+    tried=200,
     killed_by=(
         "tests/kraft/replica/test_known_bugs.py::test_requests_with_the_leaders_own_id_do_not_count_for_check_quorum"
     ),
@@ -321,7 +327,8 @@ def own_id_counts_for_check_quorum(code: Patches) -> None:
 
 @survivor(
     Scope.CORE,
-    tried=154,
+    tried_classic=154,
+    tried=200,
     killed_by="tests/kraft/quorum/test_transcripts.py::test_transcript[check_quorum]",
     because=(
         "A voter that follows another leader also tells the former leader of the higher epoch, which ends the "
@@ -359,12 +366,7 @@ def observers_count_for_check_quorum(code: Patches) -> None:
     code.replace(replication, "_judge", count_all)
 
 
-@survivor(
-    Scope.DYNAMIC,
-    tried=28,
-    killed_by="tests/kraft/replica/test_known_bugs.py::test_a_removed_leader_does_not_count_itself_in_the_majority",
-    because="A removed leader has to lose its majority in the moment before the commit of its removal.",
-)
+@mutant(Scope.DYNAMIC, budget=1000, faults=None)
 def removed_leader_counts_itself_for_check_quorum(code: Patches) -> None:
     """A leader that has removed itself from the voters still counts itself for check-quorum and for reads."""
     count_voters = LeaderState._count_voters

@@ -28,6 +28,8 @@ class Scope(StrEnum):
     """Replicas that host a state machine, and clients with linearizable requests."""
     DYNAMIC = "dynamic"
     """Replicas with voter changes and snapshots."""
+    UPGRADED = "upgraded-controller"
+    """Controllers of a static quorum that becomes a dynamic one."""
     LOADED = "loaded"
     """Controllers that need a while for each record, and brokers that are in many ISRs."""
     CLUSTER = "cluster"
@@ -69,10 +71,14 @@ class Survival(Struct, frozen=True, kw_only=True):
 
     because: str
     """Why the simulation does not see the bug, in one or two sentences."""
-    tried: int
-    """The number of seeds of the mutant's scope that did not find the bug."""
     killed_by: str | None
     """The id of a test that fails with the bug planted; None if no test of this repository is known to fail."""
+    tried: int = 0
+    """The number of seeds of the mutant's scope, in the profiles by turns, that did not find the bug."""
+    tried_classic: int = 0
+    """The number of seeds with the classic faults and three voters that did not find the bug. These searches are older
+    than the profiles.
+    """
 
 
 class Mutant(Struct, frozen=True):
@@ -107,12 +113,13 @@ def mutant(
 
 
 def survivor(
-    scope: Scope, *, because: str, tried: int, killed_by: str | None, faults: tuple[str, ...] = CLASSIC_FAULTS
+    scope: Scope, *, because: str, killed_by: str | None, tried: int = 0, tried_classic: int = 0
 ) -> Callable[[Callable[[Patches], None]], Callable[[Patches], None]]:
     """Register a bug that no search finds, as `mutant` registers the others. `bench/mutants.py --tests` plants the bug
     and runs the test that must fail.
     """
-    return _registering(scope, 0, faults, Survival(because=because, tried=tried, killed_by=killed_by))
+    survival = Survival(because=because, killed_by=killed_by, tried=tried, tried_classic=tried_classic)
+    return _registering(scope, 0, None, survival)
 
 
 def _registering(

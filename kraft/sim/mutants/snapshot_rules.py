@@ -43,17 +43,7 @@ def snapshot_with_the_newest_voters(code: Patches) -> None:
     code.replace(SnapshotMaker, "begin", begin_with_newest)
 
 
-@survivor(
-    Scope.DYNAMIC,
-    tried=32,
-    killed_by=(
-        "tests/kraft/replica/test_replica_snapshots.py::"
-        "test_a_snapshot_waits_until_the_log_is_on_the_disk_up_to_its_offset"
-    ),
-    because=(
-        "A follower has to publish a snapshot during the fsync of its last record, and to crash then with a torn write."
-    ),
-)
+@mutant(Scope.DYNAMIC, budget=200, faults=None)
 def snapshot_before_the_log_is_flushed(code: Patches) -> None:
     """A node publishes a snapshot before its log is flushed up to the offset of the snapshot."""
     write_some = SnapshotMaker.write_some
@@ -66,7 +56,8 @@ def snapshot_before_the_log_is_flushed(code: Patches) -> None:
 
 @survivor(
     Scope.DYNAMIC,
-    tried=29,
+    tried_classic=29,
+    tried=100,
     killed_by=None,
     because="The reset of the log that follows at once flushes the same directory.",
 )
@@ -108,7 +99,8 @@ def last_voters_before_the_start_are_pruned(code: Patches) -> None:
 
 @survivor(
     Scope.DYNAMIC,
-    tried=28,
+    tried_classic=28,
+    tried=100,
     killed_by=None,
     because="A sound leader offers a snapshot only to a follower that needs it.",
 )
@@ -121,14 +113,7 @@ def snapshot_of_any_end_replaces_the_log(code: Patches) -> None:
     code.replace(LogView, "cut_for", cut_for)
 
 
-@survivor(
-    Scope.DYNAMIC,
-    tried=32,
-    killed_by=(
-        "tests/kraft/quorum/test_quorum_parts.py::test_an_epoch_older_than_the_first_snapshot_is_sent_to_the_last"
-    ),
-    because="A diverging position is found by its epoch, too, so that the follower truncates and fetches again.",
-)
+@mutant(Scope.DYNAMIC, budget=1000, faults=None)
 def snapshot_of_former_epochs_is_not_needed(code: Patches) -> None:
     """A leader compares only offsets, and not epochs, to decide whether a follower needs a snapshot."""
     code.replace(LogView, "_needs_snapshot", lambda log, offset, last_epoch: offset < log.start_offset)
@@ -145,7 +130,8 @@ def older_snapshots_outlive_an_installed_one(code: Patches) -> None:
 
 @survivor(
     Scope.DYNAMIC,
-    tried=32,
+    tried_classic=32,
+    tried=100,
     killed_by=None,
     because="A follower has one request in flight, and a sound leader echoes its position.",
 )
@@ -163,7 +149,8 @@ def pieces_at_any_position(code: Patches) -> None:
 
 @survivor(
     Scope.DYNAMIC,
-    tried=32,
+    tried_classic=32,
+    tried=100,
     killed_by=None,
     because="No simulated follower requests that snapshot.",
 )
@@ -181,7 +168,8 @@ def bootstrap_snapshot_is_sent(code: Patches) -> None:
 
 @survivor(
     Scope.DYNAMIC,
-    tried=32,
+    tried_classic=32,
+    tried=100,
     killed_by="tests/kraft/replica/test_known_bugs.py::test_a_follower_that_only_downloads_a_snapshot_keeps_its_leader",
     because="The snapshots of the runs have few pieces, so that a download ends before the check-quorum timer.",
 )

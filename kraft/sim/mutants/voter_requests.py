@@ -22,7 +22,8 @@ from transport.protocol.errors import Error
 
 @survivor(
     Scope.DYNAMIC,
-    tried=379,
+    tried_classic=379,
+    tried=100,
     killed_by=(
         "tests/kraft/replica/test_remote_never_ends_node.py::"
         "test_a_late_response_of_one_replica_does_not_count_for_another"
@@ -42,23 +43,13 @@ def any_answer_to_a_probe_counts(code: Patches) -> None:
     code.replace(membership, "_adding", adding)
 
 
-@survivor(
-    Scope.DYNAMIC,
-    tried=32,
-    killed_by="tests/kraft/replica/test_voter_changes.py::test_every_refusal_of_an_addition_has_kafkas_error",
-    because="An addition without the log is slow, not unsafe: the new majority still has to commit the voter set.",
-)
+@mutant(Scope.DYNAMIC, budget=1000, faults=None)
 def voter_added_before_it_has_caught_up(code: Patches) -> None:
     """A leader adds a voter that has not fetched the log."""
     code.replace(membership, "_is_caught_up", lambda leader, key, now_ms: True)
 
 
-@survivor(
-    Scope.DYNAMIC,
-    tried=32,
-    killed_by="tests/kraft/replica/test_voter_changes.py::test_every_refusal_of_an_addition_has_kafkas_error",
-    because="The replicas of the runs ask for the removal of their former directory first.",
-)
+@mutant(Scope.DYNAMIC, budget=1000, faults=None)
 def second_directory_of_a_voter_id_is_added(code: Patches) -> None:
     """A leader adds a replica with the id of a voter, which replaces that voter in a single change."""
 
@@ -76,7 +67,8 @@ def second_directory_of_a_voter_id_is_added(code: Patches) -> None:
 
 @survivor(
     Scope.DYNAMIC,
-    tried=32,
+    tried_classic=32,
+    tried=100,
     killed_by="tests/kraft/replica/test_voter_changes.py::test_every_refusal_of_a_removal_has_kafkas_error",
     because="No invariant asks which replica an administrator meant.",
 )
@@ -93,7 +85,8 @@ def any_directory_of_a_voter_id_is_removed(code: Patches) -> None:
 
 @survivor(
     Scope.DYNAMIC,
-    tried=32,
+    tried_classic=32,
+    tried=100,
     killed_by="tests/kraft/replica/test_voter_changes.py::test_every_refusal_of_an_update_has_kafkas_error",
     because="The request of a former epoch has the same endpoints as the request that follows it.",
 )
@@ -109,7 +102,8 @@ def update_of_any_epoch(code: Patches) -> None:
 
 @survivor(
     Scope.DYNAMIC,
-    tried=32,
+    tried_classic=32,
+    tried=100,
     killed_by=(
         "tests/kraft/replica/test_known_bugs.py::test_an_update_waits_for_an_uncommitted_change_of_a_timed_out_caller"
     ),
@@ -131,7 +125,8 @@ def update_during_another_change(code: Patches) -> None:
 
 @survivor(
     Scope.DYNAMIC,
-    tried=32,
+    tried_classic=32,
+    tried=100,
     killed_by="tests/kraft/replica/test_voter_changes.py::test_every_refusal_of_an_update_has_kafkas_error",
     because="A replaced disk ends its former replica, which sends nothing more.",
 )
@@ -156,7 +151,8 @@ def update_of_a_former_directory(code: Patches) -> None:
 
 @survivor(
     Scope.DYNAMIC,
-    tried=32,
+    tried_classic=32,
+    tried=100,
     killed_by="tests/kraft/quorum/test_two_nodes_with_one_id.py",
     because="No two simulated nodes have one id at the same time.",
 )
@@ -165,15 +161,7 @@ def two_nodes_with_one_id_remove_each_other(code: Patches) -> None:
     code.replace(Joining, "take_committed", lambda joining, history, high_watermark: None)
 
 
-@survivor(
-    Scope.DYNAMIC,
-    tried=32,
-    killed_by=(
-        "tests/kraft/replica/test_voter_changes.py::"
-        "test_kraft_version_is_raised_once_every_voter_reported_its_directory"
-    ),
-    because="The quorums of these runs are dynamic from the start.",
-)
+@mutant(Scope.UPGRADED, budget=200, faults=None)
 def kraft_version_without_directory_ids(code: Patches) -> None:
     """A leader raises kraft.version before every voter has reported its directory id."""
     code.replace(membership, "upgrade_obstacle", lambda quorum, level: None)
@@ -182,12 +170,7 @@ def kraft_version_without_directory_ids(code: Patches) -> None:
 # Answers
 
 
-@survivor(
-    Scope.DYNAMIC,
-    tried=32,
-    killed_by="tests/kraft/quorum/test_transcripts.py::test_transcript[voters_remove_leader]",
-    because="No check reads the answer to a voter change.",
-)
+@mutant(Scope.DYNAMIC, budget=200, faults=None)
 def voter_change_answered_before_its_commit(code: Patches) -> None:
     """A leader answers AddRaftVoter and RemoveRaftVoter once the voter set is appended."""
 
@@ -233,7 +216,8 @@ def new_voter_counts_as_caught_up(code: Patches) -> None:
 
 @survivor(
     Scope.DYNAMIC,
-    tried=32,
+    tried_classic=32,
+    tried=100,
     killed_by=None,
     because="The new voter fetches again at once, so that only time is lost.",
 )

@@ -6,6 +6,7 @@ The check of the history runs at the end. During the run, nodes that have applie
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Hashable
 from random import Random
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from kraft.sim.workloads.linearizability import Operation, Verdict, check
 from kraft.sim.workloads.session_model import SessionModel
 from kraft.sim.world.member_interface import Done, Member, Output
 from kraft.sim.world.simulated_quorum import SimulatedQuorum
+from kraft.state_machine import Codec
 from metadata_log.serde import Message
 
 CLIENTS: Final = 3
@@ -166,7 +168,8 @@ class ClientHistory:
 
     def concluded(self, world: SimulatedQuorum) -> None:
         """The run is over: there must be an order of all operations that explains all answers (Linearizability)."""
-        finding = check(self.operations(), self._workload_spec.initial, self._workload_spec.step)
+        spec = self._workload_spec
+        finding = check(self.operations(), spec.initial, spec.step, witness=self._applied_lines())
         if finding.verdict is Verdict.VIOLATED:
             raise InvariantViolated(f"what clients heard is not linearizable: {finding.why}")
         if finding.verdict is Verdict.UNDECIDED:
@@ -176,6 +179,15 @@ class ClientHistory:
                     f"{finding.steps:,} steps did not decide whether {len(self._asked)} operations of clients are"
                     " linearizable"
                 )
+
+    def _applied_lines(self) -> list[tuple[Hashable, str]]:
+        """The applied commands as the lines of the clients, with their keys, in the order of the log."""
+        spec = self._workload_spec
+        encode_command = Codec(spec.make()).encode
+        asked = {one.line.ask for one in self._asked.values() if not one.line.is_read}
+        lines = {encode_command(spec.command(line)): line for line in asked}
+        applied = [lines[command] for command in self.model.applied if command in lines]
+        return [(spec.key(line), line) for line in applied]
 
     def operations(self) -> list[Operation]:
         """The history so far."""

@@ -1,7 +1,8 @@
 """Checks histories for linearizability: whether an order of all operations explains the responses (Herlihy and Wing).
 
 The check is partitioned by key, and by time (`response_search`). A history that this search leaves undecided goes
-through the plain search (`order_search`), which Porcupine and Knossos use.
+through the plain search (`order_search`), which Porcupine and Knossos use. The order of a log, if the caller knows one,
+is tried first (`witness`).
 
 A history is a list of `Operation`, a model a function from a state and an input to a new state and an output. An
 operation without a return may take effect at any time after its call, or never.
@@ -18,6 +19,7 @@ from msgspec.structs import replace
 from kraft.sim.workloads.operations import Operation, Step, Verdict
 from kraft.sim.workloads.order_search import OrderSearch
 from kraft.sim.workloads.response_search import ResponseSearch
+from kraft.sim.workloads.witness import in_order
 
 __all__ = ["BUDGET", "Finding", "Operation", "Step", "Verdict", "check"]
 
@@ -44,6 +46,7 @@ def check(
     *,
     budget: int = BUDGET,
     is_late: Callable[[], bool] | None = None,
+    witness: Iterable[tuple[Hashable, Any]] = (),
 ) -> Finding:
     """Decide whether a history is linearizable.
 
@@ -53,6 +56,8 @@ def check(
         step: The model: from a state and an input to the new state and the output. States are hashable.
         budget: The maximal number of transitions of the model that the search tries.
         is_late: Called from time to time; the search ends when it returns true.
+        witness: Keys and inputs in an order that may explain the history, such as that of a log. The check tries this
+            order first. A wrong or incomplete witness costs time and changes no verdict but `UNDECIDED`.
 
     Returns:
         The verdict, `UNDECIDED` if the search has ended early. A violation of one key is reported even if other keys
@@ -61,9 +66,12 @@ def check(
     by_key: dict[Hashable, list[Operation]] = {}
     for operation in history:
         by_key.setdefault(operation.key, []).append(operation)
+    witness_by_key: dict[Hashable, list[Any]] = {}
+    for key, asked in witness:
+        witness_by_key.setdefault(key, []).append(asked)
     steps, undecided = 0, False
     for key, operations in by_key.items():
-        verdict, taken = _decide(operations, initial, step, budget - steps, is_late)
+        verdict, taken = _decide(operations, initial, step, budget - steps, is_late, witness_by_key.get(key))
         steps += taken
         if verdict is Verdict.VIOLATED:
             culprit, why = _explain(operations, initial, step, budget)
@@ -78,8 +86,30 @@ def _decide(
     step: Step,
     budget: int,
     is_late: Callable[[], bool] | None = None,
+    witness: Sequence[Any] | None = None,
 ) -> tuple[Verdict, int]:
-    """The verdict on the history of one key, and the number of steps. Each of two searches has a half of the budget."""
+    """The verdict on the history of one key, and the number of steps. A search in the order of a witness has a quarter
+    of the budget. Each of two searches through all orders has a half of the rest.
+    """
+    tried = 0
+    if witness is not None:
+        in_its_order = ResponseSearch(operations, 0, in_order(witness, initial, step), budget // 4, is_late)
+        if in_its_order.run() is Verdict.LINEARIZABLE:
+            return Verdict.LINEARIZABLE, in_its_order.steps
+        tried = in_its_order.steps
+        if in_its_order.is_out_of_time:
+            return Verdict.UNDECIDED, tried
+    verdict, steps = _decide_by_all_orders(operations, initial, step, budget - tried, is_late)
+    return verdict, tried + steps
+
+
+def _decide_by_all_orders(
+    operations: Sequence[Operation],
+    initial: Any,
+    step: Step,
+    budget: int,
+    is_late: Callable[[], bool] | None,
+) -> tuple[Verdict, int]:
     by_response = ResponseSearch(operations, initial, step, budget - budget // 2, is_late)
     verdict = by_response.run()
     if verdict is not Verdict.UNDECIDED or by_response.is_out_of_time:

@@ -33,6 +33,8 @@ class SessionModel:
         """The number of committed batches that the model has taken."""
         self.expired_count = 0
         """The number of sessions that have expired so far."""
+        self.applied: list[bytes] = []
+        """The commands that the machine applies, in the order of the log: no repeated ones."""
         self._now_ms = 0
         self._sessions: dict[int, _Session] = {}
 
@@ -74,8 +76,9 @@ class SessionModel:
         session.used_ms = self._now_ms
         session.acknowledged = max(session.acknowledged, entry.acknowledged)
         session.numbers = {number for number in session.numbers if number >= session.acknowledged}
-        if entry.sequence >= session.acknowledged:
+        if entry.sequence >= session.acknowledged and entry.sequence not in session.numbers:
             session.numbers.add(entry.sequence)
+            self.applied.append(entry.command)
 
     def problem_of(self, states: Iterable[SessionState]) -> str | None:
         """What is wrong if a node that has applied the same commands has these sessions.

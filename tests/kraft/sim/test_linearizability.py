@@ -115,6 +115,20 @@ def test_an_overlong_search_is_undecided() -> None:
     assert len(looks) == 4
 
 
+def test_the_order_of_a_log_decides_a_history_that_no_other_search_decides() -> None:
+    """Thirty additions of unknown fate, and the sum of fifteen of them, which a log has in this order."""
+    open_ones = [op(number, 0, None, ("add", 1 << number)) for number in range(30)]
+    logged = [one.input for one in reversed(open_ones[::2])]
+    asked = [*open_ones, op(99, 1, 2, READ, sum(value for _, value in logged))]
+    assert check(asked, 0, register, budget=10_000).verdict is Verdict.UNDECIDED
+    found = check(asked, 0, register, budget=10_000, witness=[(None, one) for one in logged])
+    assert found.verdict is Verdict.LINEARIZABLE
+    assert found.steps < 2_000
+    for wrong in (logged[1:], logged[:-1], [("add", 1 << 31), *logged]):
+        found = check(asked, 0, register, budget=10_000, witness=[(None, one) for one in wrong])
+        assert found.verdict is Verdict.UNDECIDED
+
+
 def test_equal_pending_operations_are_searched_once() -> None:
     """The sums of subsets of thirty equal additions are only thirty-one."""
     open_ones = [op(number, 0, None, ("add", 1)) for number in range(30)]
@@ -205,6 +219,17 @@ def test_the_partitioned_search_agrees_with_the_plain_search(history: list[Opera
     plain = OrderSearch(history, 0, register, BUDGET).run()
     assert plain is not Verdict.UNDECIDED
     assert ResponseSearch(history, 0, register, BUDGET).run() is plain
+
+
+@given(st.one_of(histories(), longer_histories(), true_histories()), st.data())
+@example([op(1, 0, 10, WRITE_0), op(2, 0, 10, WRITE_1), op(3, 11, 12, READ, 0)], None)
+def test_a_proposed_order_changes_no_verdict(history: list[Operation], data: st.DataObject | None) -> None:
+    """Neither the inputs in some order, nor a part of them, nor inputs of no operation."""
+    inputs = [*(one.input for one in history), WRITE_1, ("add", 2)]
+    count = 0 if data is None else data.draw(st.integers(0, len(inputs)))
+    proposed = inputs if data is None else data.draw(st.permutations(inputs))[:count]
+    found = check(history, 0, register, witness=[(None, one) for one in proposed])
+    assert found.verdict is OrderSearch(history, 0, register, BUDGET).run()
 
 
 def test_the_partitioned_search_decides_a_long_history_in_steps_that_grow_with_its_length() -> None:

@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from kraft.quorum.states import VotedState
+from kraft.sim.faults.nemesis import CLASSIC_FAULTS
 from kraft.sim.mutants import MUTANTS, Mutant, Scope, planted
 from kraft.sim.runs.seeded_run import Result
 from kraft.sim.search.schedule import Schedule, check_of, decode_schedule, function_of, replay
@@ -33,17 +34,28 @@ SLOW = {
     "truncation-keeps-the-epochs",
     "election-timeouts-are-equal",
     "observers-count-for-check-quorum",
+    "refused-fetch-restarts-the-fetch-timer",
+    "removed-leader-counts-itself-for-check-quorum",
+    "snapshot-of-former-epochs-is-not-needed",
     "new-voter-counts-as-caught-up",
+    "voter-added-before-it-has-caught-up",
     "voters-outlive-a-snapshot",
 }
 """Runs with these take long, as no node makes progress in them, or take many seeds."""
+UNMEASURED = {
+    "removed-voter-never-stands",
+    "second-directory-of-a-voter-id-is-added",
+    "snapshot-before-the-log-is-flushed",
+    "unregistered-brokers-stay-in-their-isrs",
+}
+"""Seeds from 0 on find these. The searches from the other first seeds have not been made yet."""
 CLUSTERS = {Scope.CLUSTER, Scope.DYNAMIC_CLUSTER, Scope.LOADED}
 """The schedules of these runs take too long to shrink."""
 UNSHRUNK = {
     name
     for name, mutant in MUTANTS.items()
     if mutant.plant.__module__.rpartition(".")[2]
-    in {"answers", "fetching", "flushes", "leadership", "snapshot_rules", "voter_requests"}
+    in {"answers", "fetching", "flushes", "leadership", "snapshot_rules", "tried_once", "voter_requests"}
 }
 """Those with schedules that were not shrunk."""
 RANGES = range(0, 50_000, 10_000)
@@ -131,9 +143,10 @@ def test_a_survivor_is_not_found_by_the_seeds_that_the_page_counts(name: str) ->
     """A survivor that a search finds belongs into the other table."""
     mutant = MUTANTS[name]
     assert mutant.survival is not None
-    search = SeedSearch(members=mutant.scope, mutant=name, faults=mutant.faults)
-    outcomes = (search.run(seed) for seed in range(mutant.survival.tried))
-    assert next((one.violated for one in outcomes if isinstance(one, Schedule)), None) is None
+    for faults, tried in ((None, mutant.survival.tried), (CLASSIC_FAULTS, mutant.survival.tried_classic)):
+        search = SeedSearch(members=mutant.scope, mutant=name, faults=faults)
+        outcomes = (search.run(seed) for seed in range(tried))
+        assert next((one.violated for one in outcomes if isinstance(one, Schedule)), None) is None
 
 
 @pytest.mark.parametrize("name", MUTANTS)
@@ -172,7 +185,8 @@ def test_the_page_says_why_each_survivor_is_not_found_and_what_kills_it() -> Non
     for mutant, row in zip(SURVIVORS, rows, strict=True):
         assert mutant.survival is not None
         *_, tried, killed_by, because = (cell.strip() for cell in row.split("|")[1:-1])
-        assert (tried, because) == (str(mutant.survival.tried), mutant.survival.because)
+        assert tried == f"{mutant.survival.tried} + {mutant.survival.tried_classic}"
+        assert because == mutant.survival.because
         assert killed_by == (f"`{mutant.survival.killed_by}`" if mutant.survival.killed_by else "no test")
 
 
@@ -181,7 +195,9 @@ def test_the_page_has_the_measured_seeds_and_steps_of_each_mutant() -> None:
     measured with `--seeds-only`, and no steps.
     """
     cells = _cells()
-    assert {name for name, (*_, seeds, _) in cells.items() if not seeds.isdecimal()} <= SLOW | set(MUTANTS) - set(FOUND)
+    without_seeds = {name for name, (*_, seeds, _) in cells.items() if not seeds.isdecimal()}
+    assert without_seeds <= SLOW | UNMEASURED | set(MUTANTS) - set(FOUND)
+    assert without_seeds >= UNMEASURED
     in_clusters = {name for name, mutant in MUTANTS.items() if mutant.scope in CLUSTERS}
     without_steps = {name for name, (*_, steps) in cells.items() if not steps.isdecimal()} - SLOW - in_clusters
     assert without_steps <= UNSHRUNK

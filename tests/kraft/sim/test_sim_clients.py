@@ -149,6 +149,14 @@ def test_a_session_keeps_what_its_client_has_not_acknowledged(numbers: tuple[int
     assert (model.problem_of([_state(3, 2, *numbers)]) is None) == is_fine
 
 
+def test_the_machine_applies_a_command_once_and_none_of_a_session_that_has_expired() -> None:
+    first, again, late = Command(10, 1, 1, b"first"), Command(10, 1, 1, b"first"), Command(10, 2, 1, b"late")
+    assert _taken(OPENED, (1, first), (2, again)).applied == [b"first"]
+    assert _taken(OPENED, (1, first), (2000, late)).applied == [b"first"]
+    acknowledged = Command(10, 3, 3, b"third")
+    assert _taken(OPENED, (1, first), (2, acknowledged), (3, late)).applied == [b"first", b"third"]
+
+
 def test_a_client_begins_anew_after_its_session_has_expired() -> None:
     clients = ClientSessions()
     assert clients.opened("a", 5)
