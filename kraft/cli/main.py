@@ -36,6 +36,7 @@ _COMMANDS: Final = {
     "configs": "kraft.cli.cluster.configs:configs_command",
     "decode": "kraft.cli.files.decode:decode_command",
     "diff": "kraft.cli.files.diff:diff_command",
+    "doctor": "kraft.cli.doctor.command:doctor_command",
     "dump": "kraft.cli.files.dump:dump_command",
     "elect": "kraft.cli.cluster.elect:elect_command",
     "features": "kraft.cli.cluster.features:features_command",

@@ -17,6 +17,7 @@ PAGES = (
     "keep-the-history.md",
     "no-controller.md",
     "unavailable-partitions.md",
+    "what-is-wrong-with-a-quorum.md",
     "who-changed-a-config.md",
     "who-led-a-partition.md",
 )

@@ -1,0 +1,264 @@
+"""Bundles: what the checks need from one host, in one archive without secrets.
+
+A bundle holds `bundle.json`, the facts about nodes, and for each node whose metadata was asked for a snapshot of the
+metadata. Values of secret settings, credentials and tokens never enter a bundle. Records of users are not read at all.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from kraft.config.errors import ConfigError
+from kraft.config.properties import Setting
+from kraft.operate.doctor.facts.log_facts import ImageFacts, Moment
+from kraft.operate.doctor.facts.node import Node
+from kraft.operate.doctor.facts.settings import Settings, is_secret
+from kraft.operate.doctor.read_log import read_image_facts
+from metadata_log.disk import OsDisk
+from metadata_log.image import MetadataImage
+from metadata_log.image.configs import ConfigsImage
+from metadata_log.image.persistent_map import Map, in_key_order, with_changes
+from metadata_log.image.records import records
+from metadata_log.image.scram import ScramCredential, ScramImage
+from metadata_log.image.tokens import TokensImage
+from metadata_log.log.snapshot import encode_snapshot, snapshot_name
+from metadata_log.memory_disk import MemoryDisk
+from metadata_log.records.frame import encode_record
+from metadata_log.records.redact import REDACTED, is_secret_config
+from metadata_log.types import Uuid
+
+FORMAT: Final = 1
+MANIFEST: Final = "bundle.json"
+MOST_BYTES: Final = 1 << 30
+"""The limit of one member of a bundle."""
+
+
+class CollectedImage(Struct, frozen=True, kw_only=True):
+    """The metadata of one node in a bundle: the name of the snapshot, and what a snapshot does not hold."""
+
+    node: int
+    """The place of the node in the list of nodes."""
+    file: str
+    end_ms: int
+    open_transaction: Moment | None = None
+    fenced_since: dict[int, Moment] = {}
+    changed: tuple[tuple[Uuid, int, Moment], ...] = ()
+    problem: str = ""
+
+
+class Manifest(Struct, frozen=True, kw_only=True):
+    """The content of `bundle.json`. `collected_ms` is the time of the host in milliseconds since 1970."""
+
+    format: int
+    host: str
+    collected_ms: int
+    nodes: tuple[Node, ...]
+    images: tuple[CollectedImage, ...] = ()
+
+
+class Bundle(Struct, frozen=True, kw_only=True):
+    """A bundle that was read: its nodes, and the metadata of some of them."""
+
+    manifest: Manifest
+    images: dict[int, ImageFacts]
+
+
+# ----------------------------------------------------------------------------------------------------------- writing
+
+
+def redacted(settings: Settings) -> Settings:
+    """The settings without the values of secrets. A user name in a JAAS text stays, because a check needs it."""
+    values = {
+        key: Setting(_without_secret(key, found.value), found.where) if is_secret(key, found.value) else found
+        for key, found in settings.values.items()
+    }
+    return Settings(source=settings.source, values=values)
+
+
+def _without_secret(key: str, value: str) -> str:
+    if not key.lower().endswith("jaas.config"):
+        return REDACTED
+    start = value.find("username=")
+    if start < 0:
+        return REDACTED
+    rest = value[start + len("username=") :]
+    quote = rest[:1] if rest[:1] in {'"', "'"} else ""
+    user = rest[1:].partition(quote)[0] if quote else rest.split()[0].rstrip(";") if rest.split() else ""
+    return f'username="{user}" {REDACTED}'
+
+
+def without_secrets(image: MetadataImage) -> MetadataImage:
+    """The metadata with empty credentials, without tokens, and with secret configuration values replaced."""
+    configs = image.configs.by_resource
+    for resource, values in in_key_order(image.configs.by_resource):
+        secret = {key: REDACTED for key, value in values.items() if is_secret_config(resource[0], key, value)}
+        if secret:
+            configs = with_changes(configs, {resource: with_changes(values, secret)})
+    users = {
+        user: Map({mechanism: ScramCredential(b"", b"", b"", one.iterations) for mechanism, one in credentials.items()})
+        for user, credentials in in_key_order(image.scram.by_user)
+    }
+    return replace(
+        image, configs=ConfigsImage(configs), scram=ScramImage(Map(users)), tokens=TokensImage(), transaction=None
+    )
+
+
+def write_bundle(
+    path: str,
+    nodes: Sequence[Node],
+    *,
+    host: str,
+    now_ms: int,
+    with_records: bool,
+    advance: Callable[[int], None] = lambda batches: None,
+) -> Manifest:
+    """Write a bundle of some nodes of this host.
+
+    Args:
+        path: The archive to make; readable by its owner only.
+        nodes: The nodes.
+        host: The name of this host.
+        now_ms: The time of this host.
+        with_records: Whether the metadata of each node is included, without secrets.
+        advance: Called with numbers of batches replayed.
+
+    Returns:
+        The manifest.
+
+    Raises:
+        OSError: The archive cannot be written, or exists.
+    """
+    images: list[tuple[CollectedImage, bytes]] = []
+    if with_records:
+        for place, node in enumerate(nodes):
+            if node.log is not None and not node.log.is_empty:
+                found = read_image_facts(OsDisk(), node.log.path, advance)
+                images.append(_collected(place, found))
+    manifest = Manifest(
+        format=FORMAT,
+        host=host,
+        collected_ms=now_ms,
+        nodes=tuple(
+            node if node.settings is None else replace(node, settings=redacted(node.settings)) for node in nodes
+        ),
+        images=tuple(image for image, _ in images),
+    )
+    members = [(MANIFEST, msgspec.json.encode(manifest, enc_hook=_encode))]
+    members += [(image.file, content) for image, content in images]
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file, tarfile.open(fileobj=file, mode="w:gz") as tar:
+        for name, content in members:
+            member = tarfile.TarInfo(name)
+            member.size, member.mtime, member.mode = len(content), now_ms // 1000, 0o600
+            tar.addfile(member, io.BytesIO(content))
+    return manifest
+
+
+def _collected(place: int, found: ImageFacts) -> tuple[CollectedImage, bytes]:
+    image = without_secrets(found.image)
+    end = image.end
+    values = [encode_record(record, version) for record, version in records(image)]
+    content = encode_snapshot(
+        values, epoch=end.epoch, timestamp_ms=max(found.end_ms, 0), last_contained_log_timestamp=max(found.end_ms, 0)
+    )
+    collected = CollectedImage(
+        node=place,
+        file=f"{place}/{snapshot_name(end)}",
+        end_ms=found.end_ms,
+        open_transaction=found.open_transaction,
+        fenced_since=found.fenced_since,
+        changed=tuple((topic_id, number, moment) for (topic_id, number), moment in sorted(found.changed.items())),
+        problem=found.problem,
+    )
+    return collected, content
+
+
+def _encode(value: Any) -> Any:
+    if isinstance(value, Uuid):
+        return str(value)
+    raise NotImplementedError(f"{type(value).__name__} is no fact")
+
+
+def _decode(kind: type, value: Any) -> Any:
+    if kind is Uuid and isinstance(value, str):
+        return Uuid.parse(value)
+    raise NotImplementedError(f"{kind.__name__} is no fact")
+
+
+# ----------------------------------------------------------------------------------------------------------- reading
+
+
+def is_bundle(path: str) -> bool:
+    """Whether a file is a tar archive. Raises `OSError`."""
+    return os.path.isfile(path) and tarfile.is_tarfile(path)
+
+
+def read_bundle(path: str) -> Bundle:
+    """Read a bundle. Nothing is unpacked to the disk.
+
+    Args:
+        path: The archive.
+
+    Returns:
+        The nodes and the metadata.
+
+    Raises:
+        ConfigError: The file is no bundle, or one of another format.
+        OSError: The file cannot be read.
+    """
+    try:
+        with tarfile.open(path) as tar:
+            manifest = msgspec.json.decode(_member(tar, MANIFEST, path), type=Manifest, dec_hook=_decode)
+            if manifest.format != FORMAT:
+                raise ConfigError(
+                    f"the bundle has format {manifest.format}, and {FORMAT} is known",
+                    where=path,
+                    hint="Read the bundle with the version of kraft that collected it.",
+                )
+            images = {one.node: _image(one, _member(tar, one.file, path), path) for one in manifest.images}
+    except (tarfile.TarError, msgspec.MsgspecError, ValueError, EOFError) as bad:
+        raise ConfigError(
+            f"this is no bundle: {bad}", where=path, hint="`kraft doctor collect --into TAR` makes one."
+        ) from bad
+    return Bundle(manifest=manifest, images=images)
+
+
+def _member(tar: tarfile.TarFile, name: str, path: str) -> bytes:
+    try:
+        member = tar.getmember(name)
+    except KeyError:
+        raise ConfigError(
+            f"the archive has no {name}", where=path, hint="`kraft doctor collect --into TAR` makes a bundle."
+        ) from None
+    file = tar.extractfile(member) if member.size <= MOST_BYTES else None
+    if file is None:
+        raise ConfigError(f"{name} is no file of a bundle", where=path)
+    return file.read()
+
+
+def _image(collected: CollectedImage, content: bytes, path: str) -> ImageFacts:
+    """The metadata of a snapshot in a bundle."""
+    disk = MemoryDisk()
+    directory, _, _ = collected.file.rpartition("/")
+    disk.mkdir(directory)
+    file = disk.open(collected.file, create=True)
+    file.append(content)
+    file.close()
+    found = read_image_facts(disk, directory)
+    return replace(
+        found,
+        where=f"{path}:{collected.file}",
+        end_ms=collected.end_ms,
+        problem=collected.problem or found.problem,
+        open_transaction=collected.open_transaction,
+        fenced_since=collected.fenced_since,
+        changed={(topic_id, number): moment for topic_id, number, moment in collected.changed},
+    )

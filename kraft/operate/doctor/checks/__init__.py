@@ -1,0 +1,1 @@
+"""The checks: functions from facts to findings."""

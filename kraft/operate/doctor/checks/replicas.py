@@ -1,0 +1,165 @@
+"""Checks of brokers' partition directories against the metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from kraft.operate.doctor.checks.check import Check, bytes_text, listed
+from kraft.operate.doctor.facts.finding import Finding, Need, Severity
+from kraft.operate.doctor.facts.log_facts import ImageFacts
+from kraft.operate.doctor.facts.node import Directory, Facts, Node, Replica
+from metadata_log.image.topics import Partition
+
+
+def _broker_directories(facts: Facts) -> Iterator[tuple[Node, Directory, ImageFacts]]:
+    """The directories of brokers that the metadata can be compared with: those of the same cluster."""
+    if facts.image is None or facts.best is None:
+        return
+    best = facts.best.meta
+    for node in facts.nodes:
+        for directory in node.directories:
+            if best is not None and directory.meta is not None and directory.meta.cluster_id != best.cluster_id:
+                continue
+            if directory.has_broker_files and node.id is not None:
+                yield node, directory, facts.image
+
+
+def _partition(found: ImageFacts, replica: Replica) -> Partition | None:
+    """The partition of a directory: by its topic id, or by its name if the id is not known."""
+    topics = found.image.topics
+    topic_name = replica.name.rpartition("-")[0]
+    if replica.topic_id is not None:
+        topic = topics.by_id.get(replica.topic_id)
+    else:
+        known = topics.by_name.get(topic_name)
+        topic = None if known is None else topics.by_id[known]
+    if topic is None or topic.name != topic_name or replica.number >= len(topic.partitions):
+        return None
+    return topic.partitions[replica.number]
+
+
+def stray_dirs(facts: Facts) -> Iterator[Finding]:
+    """Directories that the metadata does not give to their broker, and those that were renamed already."""
+    for node, directory, found in _broker_directories(facts):
+        strays: list[tuple[Replica, str]] = []
+        for replica in directory.replicas:
+            if replica.suffix:
+                continue
+            partition = _partition(found, replica)
+            if partition is None:
+                known = replica.name.rpartition("-")[0] in found.image.topics
+                strays.append((replica, "another topic id or no such partition" if known else "no such topic"))
+            elif node.id not in partition.replicas:
+                strays.append((replica, f"the replicas are {listed(partition.replicas)}"))
+        if strays:
+            size = sum(replica.size_bytes for replica, _ in strays)
+            yield Finding(
+                id="stray-dirs",
+                severity=Severity.FATAL,
+                nodes=(node.name,),
+                subjects=tuple(replica.name for replica, _ in strays),
+                read=(directory.path, f"{found.where}: end offset {found.image.end.offset}"),
+                evidence=f"{len(strays)} of {len(directory.replicas)} partition directories ({bytes_text(size)}) are "
+                f"not in the metadata of {found.where}: " + listed(f"{one.name} ({why})" for one, why in strays),
+            )
+        renamed = [replica for replica in directory.replicas if replica.suffix == "stray"]
+        if renamed:
+            yield Finding(
+                id="stray-dirs",
+                severity=Severity.INFO,
+                nodes=(node.name,),
+                subjects=tuple(replica.name for replica in renamed),
+                read=(directory.path,),
+                evidence=f"{len(renamed)} directories end in -stray: {listed(one.name for one in renamed)}",
+                consequence="A former start renamed them. Kafka does not delete them, and nothing brings them back.",
+                remedy="Keep them until the metadata is known to be right; kraft recover plan DIR… --brokers DIR… "
+                "names their topics",
+            )
+
+
+def missing_dirs(facts: Facts) -> Iterator[Finding]:
+    """Replicas that the metadata expects in a directory that does not have them."""
+    for node, directory, found in _broker_directories(facts):
+        assert node.id is not None
+        if node.id not in found.image.brokers.by_id:
+            continue
+        own = None if directory.meta is None else directory.meta.directory_id
+        there = {replica.name for other in node.directories for replica in other.replicas if not replica.suffix}
+        missing: list[str] = []
+        alone: list[str] = []
+        for name in found.image.topics:
+            for number, partition in enumerate(found.image.topics[name].partitions):
+                if node.id not in partition.replicas or f"{name}-{number}" in there:
+                    continue
+                assigned = partition.directories[partition.replicas.index(node.id)]
+                if assigned == own or (assigned.is_reserved and len(node.directories) == 1):
+                    missing.append(f"{name}-{number}")
+                    if partition.isr == (node.id,):
+                        alone.append(f"{name}-{number}")
+        if missing:
+            only = f"; {len(alone)} have no other replica in sync: {listed(alone)}" if alone else ""
+            yield Finding(
+                id="missing-dirs",
+                severity=Severity.ERROR,
+                nodes=(node.name,),
+                subjects=tuple(missing),
+                read=(directory.path, found.where),
+                evidence=f"{len(missing)} replicas of broker {node.id} are not in {directory.path}: "
+                f"{listed(missing)}{only}",
+            )
+
+
+def partition_epoch_behind(facts: Facts) -> Iterator[Finding]:
+    """Data of later leader epochs than the metadata knows."""
+    for node, directory, found in _broker_directories(facts):
+        behind = [
+            (replica, partition.leader_epoch)
+            for replica in directory.replicas
+            if not replica.suffix
+            and replica.last_epoch is not None
+            and (partition := _partition(found, replica)) is not None
+            and replica.last_epoch > partition.leader_epoch
+        ]
+        if behind:
+            yield Finding(
+                id="partition-epoch-behind",
+                severity=Severity.FATAL,
+                nodes=(node.name,),
+                subjects=tuple(replica.name for replica, _ in behind),
+                read=tuple(f"{replica.path}/leader-epoch-checkpoint" for replica, _ in behind[:3]),
+                evidence=listed(
+                    f"{replica.name} has data of leader epoch {replica.last_epoch}, and the metadata has {epoch}"
+                    for replica, epoch in behind
+                ),
+            )
+
+
+def producer_id_regress(facts: Facts) -> Iterator[Finding]:
+    """Producer ids in data that the metadata will give out again."""
+    for node, directory, found in _broker_directories(facts):
+        following = max(found.image.producer_ids.next_producer_id, 0)
+        used = [
+            replica
+            for replica in directory.replicas
+            if replica.max_producer_id is not None and replica.max_producer_id >= following
+        ]
+        if used:
+            last = max(used, key=lambda one: one.max_producer_id or 0)
+            yield Finding(
+                id="producer-id-regress",
+                severity=Severity.FATAL,
+                nodes=(node.name,),
+                subjects=tuple(replica.name for replica in used),
+                read=(last.path, f"{found.where}: ProducerIdsRecord"),
+                evidence=f"{last.name} has records of producer id {last.max_producer_id}, and the metadata continues "
+                f"with {following}",
+            )
+
+
+CHECKS: Final = (
+    Check("stray-dirs", stray_dirs, (Need.IMAGE, Need.DIRECTORY)),
+    Check("missing-dirs", missing_dirs, (Need.IMAGE, Need.DIRECTORY)),
+    Check("partition-epoch-behind", partition_epoch_behind, (Need.IMAGE, Need.DIRECTORY)),
+    Check("producer-id-regress", producer_id_regress, (Need.IMAGE, Need.DIRECTORY)),
+)

@@ -1,0 +1,1 @@
+"""What the checks read, and what they report: plain values."""

@@ -1,0 +1,284 @@
+"""Reads log directories and properties files into the facts of nodes. Nothing is locked and nothing is written."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+import javaproperties
+from msgspec import Struct
+from msgspec.structs import replace
+
+from kraft.config.errors import ConfigError
+from kraft.config.properties import parse_properties
+from kraft.operate.doctor.facts.log_facts import LogFacts
+from kraft.operate.doctor.facts.node import Directory, HostFacts, Meta, Node, OpenFile, Replica
+from kraft.operate.doctor.facts.settings import Settings
+from kraft.operate.doctor.read_log import read_log
+from metadata_log.disk import Disk
+from metadata_log.errors import MetadataLogError
+from metadata_log.log.epochs import FILE_NAME as EPOCHS_FILE
+from metadata_log.log.epochs import parse_epochs
+from metadata_log.log.log_dir import (
+    META_PROPERTIES,
+    PARTITION_DIRECTORY,
+    PARTITION_METADATA,
+    parse_partition_metadata,
+)
+from metadata_log.reading.missing import has_log
+from metadata_log.types import Uuid
+
+BROKER_FILES: Final = (
+    "recovery-point-offset-checkpoint",
+    "replication-offset-checkpoint",
+    "log-start-offset-checkpoint",
+    "cleaner-offset-checkpoint",
+)
+_PRODUCER_HEADER: Final = struct.Struct(">hIi")
+_PRODUCER_BYTES: Final = 46
+"""The size of one entry of a producer snapshot (Kafka: `ProducerStateManager`)."""
+Advance = Callable[[int], None]
+
+
+class Source(Struct, frozen=True, kw_only=True):
+    """Where facts come from: a disk, and what the host says of a directory and of single files."""
+
+    disk: Disk
+    host: Callable[[str, LogFacts | None], HostFacts | None] = lambda path, log: None
+    files: Callable[[Settings], tuple[OpenFile, ...]] = lambda settings: ()
+
+
+class Unreadable(Struct, frozen=True):
+    """An input that could not be read, and why."""
+
+    path: str
+    why: str
+
+
+def read_settings(disk: Disk, path: str) -> Settings:
+    """The settings of a properties file; raises `ConfigError` and `OSError`."""
+    return Settings(source=path, values=parse_properties(disk.read(path), source=path))
+
+
+def read_nodes(
+    source: Source, configs: Sequence[str], directories: Sequence[str], advance: Advance = lambda batches: None
+) -> tuple[tuple[Node, ...], tuple[Unreadable, ...]]:
+    """The nodes of these properties files and log directories, and the inputs that could not be read.
+
+    A relative path in `log.dirs` is relative to the folder of its properties file. A directory that a properties file
+    names, too, is read once. The log directories of one broker are one node.
+    """
+    nodes: list[Node] = []
+    bad: list[Unreadable] = []
+    seen: set[str] = set()
+    for path in configs:
+        if os.path.realpath(path) in seen:
+            continue
+        seen.add(os.path.realpath(path))
+        try:
+            nodes.append(_configured(source, path, seen, advance))
+        except (ConfigError, MetadataLogError, OSError) as failed:
+            bad.append(Unreadable(path, _reason(failed)))
+    given: list[Node] = []
+    for path in directories:
+        base = path.rstrip("/") or "/"
+        if os.path.realpath(base) in seen:
+            continue
+        seen.add(os.path.realpath(base))
+        try:
+            given.append(Node(name="", directories=(_given(source, base, advance),)))
+        except (MetadataLogError, OSError) as failed:
+            bad.append(Unreadable(path, _reason(failed)))
+    return named((*nodes, *_together(given))), tuple(bad)
+
+
+def _reason(failed: Exception) -> str:
+    if isinstance(failed, OSError):
+        return failed.strerror or str(failed)
+    return str(failed)
+
+
+def named(nodes: Iterable[Node]) -> tuple[Node, ...]:
+    """The nodes with names: the id of a node, and its place where two nodes have one id."""
+    found = tuple(nodes)
+    ids = [node.id for node in found]
+    result = []
+    for node in found:
+        path = node.settings.source if node.settings is not None else node.directories[0].path
+        place = f"{node.host}:{path}" if node.host else path
+        name = place if node.id is None else f"node {node.id}"
+        is_shared = node.id is not None and ids.count(node.id) > 1
+        result.append(replace(node, name=f"{name} ({place})" if is_shared else name))
+    return tuple(result)
+
+
+def _together(nodes: Sequence[Node]) -> list[Node]:
+    """The directories of one broker as one node: same cluster, same node id, and at most one metadata log."""
+    result: list[Node] = []
+    for node in nodes:
+        mine = node.directories[0]
+        for place, other in enumerate(result):
+            both = (*other.directories, mine)
+            same = node.id is not None and node.id == other.id and _cluster(node) == _cluster(other)
+            if same and sum(one.log is not None for one in both) <= 1 and any(one.has_broker_files for one in both):
+                result[place] = replace(other, directories=both)
+                break
+        else:
+            result.append(node)
+    return result
+
+
+def _cluster(node: Node) -> str:
+    return "" if node.meta is None else node.meta.cluster_id
+
+
+def _configured(source: Source, path: str, seen: set[str], advance: Advance) -> Node:
+    settings = read_settings(source.disk, path)
+    folder = os.path.dirname(path)
+    paths = [os.path.join(folder, one) for one in settings.log_dirs]
+    log_dir = settings.text("metadata.log.dir")
+    metadata = os.path.join(folder, log_dir) if log_dir else paths[0] if paths else ""
+    if metadata and metadata not in paths:
+        paths.insert(0, metadata)
+    directories = []
+    for one in dict.fromkeys(paths):
+        seen.add(os.path.realpath(one))
+        directories.append(replace(read_directory(source, one, advance), is_metadata=one == metadata))
+    return Node(
+        name="",
+        settings=settings,
+        directories=tuple(directories),
+        files=source.files(settings),
+    )
+
+
+def _given(source: Source, path: str, advance: Advance) -> Directory:
+    """A directory of the command line: a log directory, or the directory of the metadata partition."""
+    disk = source.disk
+    names = disk.list(path)
+    if path.rpartition("/")[2] == PARTITION_DIRECTORY and META_PROPERTIES not in names:
+        parent = path.rpartition("/")[0] or "."
+        log = read_log(disk, path, advance)
+        return Directory(
+            path=path,
+            is_metadata=True,
+            meta=_read_meta(disk, parent),
+            may_lack_meta=True,
+            log=log,
+            host=source.host(path, log),
+        )
+    if not (META_PROPERTIES in names or PARTITION_DIRECTORY in names or has_log(disk, path) or _has_replicas(names)):
+        raise MetadataLogError("this is no log directory of a node", hint="Name log directories, as in log.dirs.")
+    found = read_directory(source, path, advance)
+    return replace(
+        found,
+        is_metadata=found.log is not None or not found.has_broker_files,
+        may_lack_meta=PARTITION_DIRECTORY not in names and not _has_replicas(names),
+    )
+
+
+def _has_replicas(names: Sequence[str]) -> bool:
+    return any(name in BROKER_FILES for name in names)
+
+
+def read_directory(source: Source, path: str, advance: Advance) -> Directory:
+    """The facts of one log directory; a directory that does not exist has none."""
+    disk = source.disk
+    if not disk.exists(path):
+        return Directory(path=path, exists=False)
+    names = disk.list(path)
+    log = None
+    if PARTITION_DIRECTORY in names:
+        log = read_log(disk, f"{path}/{PARTITION_DIRECTORY}", advance)
+    elif has_log(disk, path):
+        log = read_log(disk, path, advance)
+    replicas = tuple(replica for name in names if (replica := _read_replica(disk, path, name)) is not None)
+    return Directory(
+        path=path,
+        meta=_read_meta(disk, path),
+        log=log,
+        replicas=replicas,
+        has_broker_files=bool(replicas) or _has_replicas(names),
+        host=source.host(path, log),
+    )
+
+
+def _read_meta(disk: Disk, directory: str) -> Meta | None:
+    path = f"{directory}/{META_PROPERTIES}"
+    if not disk.exists(path):
+        return None
+    try:
+        text = disk.read(path).decode("latin-1")
+        return Meta(path=path, text={key: value.strip() for key, value in javaproperties.loads(text).items()})
+    except (OSError, ValueError) as bad:
+        return Meta(path=path, problem=str(bad))
+
+
+def _read_replica(disk: Disk, directory: str, name: str) -> Replica | None:
+    """The partition directory of a user's topic; None for any other name."""
+    if name == PARTITION_DIRECTORY:
+        return None
+    plain, suffix = name, ""
+    for word in ("stray", "delete", "future"):
+        if name.endswith(f"-{word}"):
+            topic, _, _ = name.removesuffix(f"-{word}").rpartition(".")
+            plain, suffix = topic, word
+    topic, dash, number = plain.rpartition("-")
+    if not (topic and dash and number.isdecimal() and number.isascii()):
+        return None
+    path = f"{directory}/{name}"
+    try:
+        names = disk.list(path)
+    except (NotADirectoryError, FileNotFoundError):
+        return None
+    return Replica(
+        name=plain,
+        path=path,
+        suffix=suffix,
+        topic_id=_topic_id(disk, path) if PARTITION_METADATA in names else None,
+        last_epoch=_last_epoch(disk, path) if EPOCHS_FILE in names else None,
+        size_bytes=sum(_size(disk, f"{path}/{one}") for one in names if one.endswith(".log")),
+        max_producer_id=_max_producer(disk, path, names),
+    )
+
+
+def _topic_id(disk: Disk, path: str) -> Uuid | None:
+    try:
+        return parse_partition_metadata(disk.read(f"{path}/{PARTITION_METADATA}"), where=path)
+    except (MetadataLogError, OSError):
+        return None
+
+
+def _last_epoch(disk: Disk, path: str) -> int | None:
+    try:
+        return parse_epochs(disk.read(f"{path}/{EPOCHS_FILE}"), where=path).last_epoch
+    except (MetadataLogError, OSError):
+        return None
+
+
+def _max_producer(disk: Disk, path: str, names: Sequence[str]) -> int | None:
+    """The largest producer id in the producer snapshots of a partition; None without any."""
+    found = [_producers(disk.read(f"{path}/{name}")) for name in names if name.endswith(".snapshot")]
+    return max((producer for producers in found for producer in producers), default=None)
+
+
+def _producers(content: bytes) -> list[int]:
+    """The producer ids in a producer snapshot; none for a file of another format."""
+    if len(content) < _PRODUCER_HEADER.size:
+        return []
+    version, _, count = _PRODUCER_HEADER.unpack_from(content)
+    end = _PRODUCER_HEADER.size + count * _PRODUCER_BYTES
+    if version != 1 or count < 0 or len(content) < end:
+        return []
+    places = range(_PRODUCER_HEADER.size, end, _PRODUCER_BYTES)
+    return [int.from_bytes(content[at : at + 8], "big", signed=True) for at in places]
+
+
+def _size(disk: Disk, path: str) -> int:
+    file = disk.open(path, writable=False)
+    try:
+        return file.size()
+    finally:
+        file.close()

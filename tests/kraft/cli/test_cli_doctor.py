@@ -1,0 +1,202 @@
+"""`kraft doctor` as a user sees it: text, SARIF, explanations, exit codes, errors."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import click
+import pytest
+from command_line import run
+from doctor_cases import CASES, configs_of
+from doctor_page import page
+
+from kraft.cli.main import kraft
+from kraft.operate.doctor.diagnose import CHECKS
+from kraft.operate.doctor.facts.catalog import CATALOG
+
+COMMAND = re.compile(r"kraft ([a-z][a-z -]*[a-z])")
+LATER = {"recover"}
+"""Commands that remedies may name before they exist."""
+
+
+def test_a_finding_is_shown_with_evidence_consequence_remedy_place_and_source(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (config,) = configs_of("node-id-mismatch", tmp_path)
+    done = run(capsys, "doctor", "--offline", "-c", config)
+    data = Path(config).parent / "data"
+    assert done.code == 2
+    (start,) = [number for number, line in enumerate(done.out.splitlines()) if "node-id-mismatch" in line]
+    settings, stored = re.search(r"node.id=(\d+)", Path(config).read_text()), (data / "meta.properties").read_text()
+    assert settings is not None
+    ids = settings[1], stored.partition("node.id=")[2].split()[0]
+    assert done.out.splitlines()[start : start + 6] == [
+        f"fatal: node-id-mismatch on node {ids[1]}",
+        f"  found: node.id is {ids[0]} in {config} and {ids[1]} in {data}/meta.properties",
+        "  means: The node does not start: Stored node id … doesn't match previous node id …",
+        "  do:    Compare all nodes: volumes may be exchanged. Correct log.dirs or node.id; never edit meta.properties",
+        f"  read:  {config}:2: node.id; {data}/meta.properties: node.id",
+        "  see:   Kafka 4.3.1, tried: exit 1",
+    ]
+    assert "Skipped without a live cluster (--bootstrap-controller): " in done.out
+
+
+def test_identical_findings_of_several_nodes_are_one(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    configs = configs_of("healthy-static", tmp_path)
+    for config in configs:
+        with Path(config).open("a") as file:
+            file.write("\nmetadata.max.retention.ms=1000\n")
+    words = [word for config in configs for word in ("-c", config)]
+    report = json.loads(run(capsys, "doctor", "--offline", "--json", *words).out)
+    (found,) = [one for one in report["findings"] if one["id"] == "metadata-retention"]
+    assert found["nodes"] == ["node 1", "node 3", "node 101", "node 102"]
+    assert len(found["read"]) == 4
+
+
+def test_findings_come_with_the_worst_first(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    configs = configs_of("stray-dirs", tmp_path)
+    words = [word for config in configs for word in ("-c", config)]
+    report = json.loads(run(capsys, "doctor", "--offline", "--json", *words).out)
+    order = ["fatal", "error", "warn", "info"]
+    ranks = [order.index(one["severity"]) for one in report["findings"]]
+    assert ranks == sorted(ranks)
+    assert len(set(ranks)) > 1
+
+
+@pytest.mark.parametrize("name", ["two-quorums", "file-modes", "under-replicated"])
+def test_sarif_has_a_rule_and_a_place_for_each_finding(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str
+) -> None:
+    words = [word for config in configs_of(name, tmp_path) for word in ("-c", config)]
+    log = json.loads(run(capsys, "doctor", "--offline", "--sarif", *words).out)
+    report = json.loads(run(capsys, "doctor", "--offline", "--json", *words).out)
+    assert log["version"] == "2.1.0"
+    (told,) = log["runs"]
+    rules = told["tool"]["driver"]["rules"]
+    assert [one["ruleId"] for one in told["results"]] == [one["id"] for one in report["findings"]]
+    for result, finding in zip(told["results"], report["findings"], strict=True):
+        assert rules[result["ruleIndex"]]["id"] == result["ruleId"]
+        assert result["level"] in {"error", "warning", "note"}
+        assert (result["level"] == "error") == (finding["severity"] in {"fatal", "error"})
+        assert finding["evidence"] in result["message"]["text"]
+        assert len(result["locations"]) == len(finding["read"])
+        for location in result["locations"]:
+            assert location["physicalLocation"]["artifactLocation"]["uri"].startswith(str(tmp_path))
+
+
+def test_a_place_in_a_properties_file_has_its_line_in_sarif(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (config,) = configs_of("session-timeouts", tmp_path)
+    lines = Path(config).read_text().splitlines()
+    line = lines.index("broker.session.timeout.ms=1000") + 1
+    log = json.loads(run(capsys, "doctor", "--offline", "--sarif", "-c", config).out)
+    (found,) = [one for one in log["runs"][0]["results"] if one["ruleId"] == "session-timeouts"]
+    assert found["locations"][0]["physicalLocation"] == {
+        "artifactLocation": {"uri": config},
+        "region": {"startLine": line},
+    }
+
+
+def test_no_secret_is_shown_in_any_form(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (config,) = configs_of("file-modes", tmp_path)
+    for form in ([], ["--json"], ["--sarif"]):
+        done = run(capsys, "doctor", "--offline", *form, "-c", config)
+        assert "file-modes" in done.out
+        assert "not-a-secret" not in done.out + done.err
+
+
+# ----------------------------------------------------------------------------------------------------------- explain
+
+
+@pytest.mark.parametrize("check", sorted(CATALOG))
+def test_every_check_is_explained(capsys: pytest.CaptureFixture[str], check: str) -> None:
+    done = run(capsys, "doctor", "explain", check)
+    assert done.code == 0
+    assert done.out.startswith(f"{check} (")
+    facts = json.loads(run(capsys, "doctor", "explain", check, "--json").out)
+    assert facts["id"] == check
+    assert all(facts.values())
+
+
+def test_every_check_that_runs_is_described() -> None:
+    planned = {name for name in CATALOG if name.startswith("before-")}
+    assert {check.id for check in CHECKS} | planned | {"mv-downgrade-impossible"} == set(CATALOG)
+
+
+def test_every_case_of_the_corpus_is_described() -> None:
+    assert {name for case in CASES.values() for name in case["must"]} <= set(CATALOG)
+
+
+@pytest.mark.parametrize("check", sorted(CATALOG))
+def test_remedies_name_commands_that_exist(check: str) -> None:
+    for found in COMMAND.finditer(CATALOG[check].remedy):
+        command: click.Command = kraft
+        words = found[1].split()
+        if words[0] in LATER and kraft.get_command(click.Context(kraft), words[0]) is None:
+            continue
+        while isinstance(command, click.Group) and words:
+            below = command.get_command(click.Context(command), words.pop(0))
+            assert below is not None, f"{check}: {found[0]}"
+            command = below
+
+
+def test_an_unknown_check_is_an_error_with_the_nearest_name(capsys: pytest.CaptureFixture[str]) -> None:
+    done = run(capsys, "doctor", "explain", "log-gaps")
+    assert done == (1, "", "kraft: error: there is no check log-gaps\nhint: Did you mean log-gap or noop-gap?\n")
+
+
+def test_all_checks_are_listed_without_an_id(capsys: pytest.CaptureFixture[str]) -> None:
+    done = run(capsys, "doctor", "explain")
+    assert [line.split()[0] for line in done.out.splitlines()] == list(CATALOG)
+
+
+# ------------------------------------------------------------------------------------------------------------ errors
+
+
+def test_nothing_to_read_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    done = run(capsys, "doctor", "--offline")
+    assert done.code == 2
+    assert done.err.splitlines() == [
+        "kraft: error: nothing is given to read",
+        "hint: Name log directories, -c FILE, or --bootstrap-controller H:P.",
+    ]
+
+
+def test_paths_that_cannot_be_read_end_with_exit_code_3(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    done = run(capsys, "doctor", "--offline", str(tmp_path / "absent"), str(tmp_path))
+    assert done.code == 3
+    assert done.err.splitlines()[0] == (
+        f"kraft: error: nothing could be read: {tmp_path / 'absent'}: No such file or directory; "
+        f"{tmp_path}: this is no log directory of a node"
+    )
+
+
+def test_one_path_that_cannot_be_read_is_a_warning_and_exit_code_1(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (config,) = configs_of("healthy-dynamic-one", tmp_path)
+    absent = tmp_path / "absent.properties"
+    done = run(capsys, "doctor", "--offline", "--json", "-c", config, "-c", str(absent))
+    assert done.code == 1
+    assert done.err == f"kraft: warning: {absent} cannot be read: No such file or directory\n"
+    assert json.loads(done.out)["unreadable"] == [{"path": str(absent), "why": "No such file or directory"}]
+
+
+def test_offline_and_a_controller_contradict_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+    done = run(capsys, "doctor", "--offline", "--bootstrap-controller", "127.0.0.1:9")
+    assert done.code == 2
+    assert "contradict each other" in done.err
+
+
+def test_damaged_properties_are_reported_with_their_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    bad = tmp_path / "server.properties"
+    bad.write_text("node.id=1\nlog.dirs=C:\\users\n")
+    done = run(capsys, "doctor", "--offline", "-c", str(bad))
+    assert done.code == 3
+    assert f"{bad}:2" in done.err
+
+
+def test_the_reference_page_is_printed_from_the_descriptions() -> None:
+    """`PYTHONPATH=tests/kraft python -m doctor_page > docs/reference/doctor-checks.md` writes the page anew."""
+    assert (Path(__file__).parents[3] / "docs" / "reference" / "doctor-checks.md").read_text() == page()

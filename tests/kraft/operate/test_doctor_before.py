@@ -1,0 +1,197 @@
+"""`kraft doctor --before`: whether a step would break the quorum, from files alone."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from doctor_cases import configs_of
+from real_data import unpack
+
+from kraft.cli.doctor.command import doctor_command
+from kraft.config import UsageError
+from metadata_log.errors import DirectoryError
+from metadata_log.types import random_uuid
+
+
+def before(*words: str) -> tuple[int, dict[str, Any]]:
+    done = CliRunner().invoke(doctor_command, ["--offline", "--json", *words])
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.exit_code, json.loads(done.stdout)
+
+
+def reasons(report: dict[str, Any]) -> list[tuple[str, str]]:
+    """Severity and evidence of the reasons against the step."""
+    name = f"before-{report['before']['operation']}"
+    return [(one["severity"], one["evidence"]) for one in report["findings"] if one["id"] == name]
+
+
+def configs(name: str, target: Path) -> list[str]:
+    return [word for config in configs_of(name, target) for word in ("-c", config)]
+
+
+@pytest.fixture(name="three")
+def three_controllers(tmp_path: Path) -> dict[int, str]:
+    """The directories of three static controllers with one log: copies of a real one, each with ids of its own."""
+    (config, *_) = configs_of("healthy-static", tmp_path)
+    data = Path(config).parent / "data"
+    found = {}
+    for number in (1, 2, 3):
+        copy = shutil.copytree(data, tmp_path / f"copy-{number}")
+        lines = (copy / "meta.properties").read_text().splitlines()
+        kept = [line for line in lines if not line.startswith(("node.id", "directory.id"))]
+        directory_id = random_uuid(Random(number))
+        text = "\n".join([*kept, f"node.id={number}", f"directory.id={directory_id}"])
+        (copy / "meta.properties").write_text(text)
+        found[number] = str(copy)
+    return found
+
+
+def test_a_start_with_a_majority_of_empty_voters_is_fatal(tmp_path: Path) -> None:
+    code, report = before("--before", "start", *configs("empty-voters-majority", tmp_path))
+    assert code == 2
+    assert report["before"] == {"operation": "start", "node": None, "safe": False}
+    (severity, evidence), *_ = reasons(report)
+    assert severity == "fatal"
+    assert "empty-voter" in evidence
+    (empty,) = [one for one in report["findings"] if one["id"] == "empty-voter"]
+    assert (empty["severity"], empty["nodes"]) == ("fatal", ["node 2", "node 3"])
+    assert empty["evidence"] == "voters 2, 3 of 1, 2, 3 are formatted and have no record"
+
+
+def test_a_start_of_sound_nodes_is_safe(tmp_path: Path) -> None:
+    code, report = before("--before", "start", *configs("healthy-static", tmp_path))
+    assert report["before"]["safe"]
+    assert reasons(report) == []
+    assert code in {0, 1}
+
+
+def test_a_start_of_a_broker_with_strays_is_fatal(tmp_path: Path) -> None:
+    code, report = before("--before", "start", "101", *configs("stray-dirs", tmp_path))
+    assert (code, report["before"]["safe"]) == (2, False)
+    assert "stray-dirs" in reasons(report)[0][1]
+
+
+def test_a_restart_is_safe_while_the_other_voters_have_caught_up(three: dict[int, str]) -> None:
+    _, report = before("--before", "restart", "1", *three.values())
+    assert report["before"] == {"operation": "restart", "node": 1, "safe": True}
+
+
+def test_a_restart_is_refused_if_another_voter_is_behind(three: dict[int, str]) -> None:
+    (Path(three[3]) / "__cluster_metadata-0" / "00000000000000000000.log").write_bytes(b"")
+    code, report = before("--before", "restart", "1", *three.values())
+    assert code == 2
+    assert not report["before"]["safe"]
+    told = "without voter 1 a majority needs 2 voters that have caught up: voter 2 has caught up, voter 3 is behind"
+    assert reasons(report) == [("fatal", told)]
+
+
+def test_a_restart_is_not_proved_safe_if_other_voters_were_not_given(three: dict[int, str]) -> None:
+    code, report = before("--before", "restart", "1", three[1])
+    assert code in {1, 2}
+    assert [severity for severity, text in reasons(report) if "is not known" in text] == ["error"]
+
+
+def test_a_format_of_the_best_copy_is_fatal(three: dict[int, str]) -> None:
+    best = {number: path for number, path in three.items() if number == 1}
+    code, report = before("--before", "format", "1", *best.values())
+    assert code == 2
+    assert any("the best copy" in text for severity, text in reasons(report) if severity == "fatal")
+
+
+def test_a_format_without_a_majority_of_logs_is_fatal(tmp_path: Path) -> None:
+    code, report = before("--before", "format", "1", *configs("empty-voters-majority", tmp_path))
+    assert code == 2
+    assert any("would have a log" in text for severity, text in reasons(report) if severity == "fatal")
+
+
+def test_voters_of_a_static_quorum_cannot_be_removed(three: dict[int, str]) -> None:
+    code, report = before("--before", "remove-voter", "2", *three.values())
+    assert code == 2
+    assert reasons(report) == [("fatal", "the quorum is static (kraft.version 0): voters cannot be removed")]
+
+
+def test_the_only_voter_cannot_be_removed(tmp_path: Path) -> None:
+    code, report = before("--before", "remove-voter", "1", *configs("healthy-dynamic-one", tmp_path))
+    assert code == 2
+    assert reasons(report) == [("fatal", "1 is the only voter")]
+
+
+def test_a_voter_of_a_dynamic_quorum_can_be_removed_with_a_warning(tmp_path: Path) -> None:
+    nodes = unpack("clusters", "dynamic3/nodes", tmp_path)
+    directories = [str(nodes / name) for name in ("c1", "c2", "c3", "c4")]
+    _, everything = before("--before", "remove-voter", "99", *directories)
+    ((severity, evidence),) = reasons(everything)
+    assert severity == "error"
+    voters = [int(word) for word in evidence.rpartition("voters ")[2].split(", ")]
+    _, report = before("--before", "remove-voter", str(voters[0]), *directories)
+    assert any("voters remain" in text for severity, text in reasons(report) if severity == "warn")
+
+
+def test_an_added_voter_may_not_be_one_already(tmp_path: Path) -> None:
+    code, report = before("--before", "add-voter", "1", *configs("directory-id-not-voter", tmp_path))
+    assert code == 2
+    assert any("is still a voter with directory" in text for severity, text in reasons(report) if severity == "fatal")
+
+
+def test_an_upgrade_names_the_registrations_that_block_the_upgrade(tmp_path: Path) -> None:
+    _, report = before("--before", "upgrade", *configs("ghost-registration", tmp_path))
+    assert not report["before"]["safe"]
+    assert any("neither a voter nor a given node" in text for severity, text in reasons(report) if severity == "error")
+
+
+@pytest.mark.parametrize(
+    ("release", "expected"),
+    [
+        ("4.3", []),
+        ("4.2", [("mv-downgrade-impossible", "fatal")]),
+        ("3.9", [("mv-downgrade-impossible", "fatal")]),
+    ],
+)
+def test_a_downgrade_that_would_lose_metadata_is_refused(
+    release: str, expected: list[tuple[str, str]], three: dict[int, str]
+) -> None:
+    """The log has metadata.version 30, which is that of 4.3, and its records are new in 4.3."""
+    _, report = before("--before", "downgrade", "--release-version", release, *three.values())
+    found = [(one["id"], one["severity"]) for one in report["findings"] if "downgrade" in one["id"]]
+    assert found == expected
+    assert report["before"]["safe"] is (not expected)
+
+
+def test_an_unknown_release_is_refused(three: dict[int, str]) -> None:
+    words = ["--offline", "--before", "downgrade", "--release-version", "9.9", three[1]]
+    done = CliRunner().invoke(doctor_command, words)
+    assert isinstance(done.exception, DirectoryError)
+    done = CliRunner().invoke(doctor_command, words[:3] + words[5:])
+    assert isinstance(done.exception, UsageError)
+
+
+def test_a_broker_with_the_only_replica_in_sync_is_not_decommissioned(tmp_path: Path) -> None:
+    words = configs("under-replicated", tmp_path)
+    _, report = before("--before", "decommission", "999", *words)
+    assert reasons(report) == [("error", "broker 999 is not registered")]
+    _, report = before("--before", "decommission", "101", *words)
+    assert not report["before"]["safe"]
+    assert any("have a replica on broker 101" in text or "no other replica" in text for _, text in reasons(report))
+
+
+@pytest.mark.parametrize("operation", ["restart", "format", "remove-voter", "add-voter", "decommission"])
+def test_a_step_of_one_node_needs_the_node(operation: str, three: dict[int, str]) -> None:
+    done = CliRunner().invoke(doctor_command, ["--offline", "--before", operation, three[1]])
+    assert isinstance(done.exception, UsageError)
+    assert done.exception.hint == f"For example --before {operation} 2."
+
+
+def test_a_directory_with_the_name_of_a_number_is_no_node(
+    three: dict[int, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(three[1], tmp_path / "7")
+    monkeypatch.chdir(tmp_path)
+    _, report = before("--before", "start", "7")
+    assert report["before"]["node"] is None
+    assert [node["directories"] for node in report["nodes"]] == [["7"]]
