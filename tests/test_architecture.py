@@ -75,6 +75,8 @@ LAYERS = (
         ("trio",),
         pure=False,
     ),
+    Layer(("kraft.operate.recover",), ("metadata_log",)),
+    Layer(("kraft.operate",), ("kraft.config", "kraft.node", *TO_REPLICA, "transport"), ("trio",), pure=False),
     Layer(("kraft.local",), ("kraft.config", "metadata_log", "transport"), ("trio", "javaproperties"), pure=False),
     Layer(
         ("kraft", "kraft.testing", "kraft.cli", "kraft.__main__"),
@@ -137,10 +139,13 @@ PACKAGES = {
     "kraft.observer": "following the metadata log of a live cluster from outside",
     "kraft.local": "a cluster of processes on this machine",
     "kraft.testing": "real nodes in one test, in virtual time",
+    "kraft.operate.recover": "recovery of a quorum that lost its majority: inventory, plan, files to write, checks",
+    "kraft.operate": "tools for operators: what to compute, without printing",
     "kraft.cli": "the `kraft` command: finding a command, help, hints, forms of output that commands share",
     "kraft.cli.cluster": "commands on a live cluster",
     "kraft.cli.files": "commands on the files of nodes",
     "kraft.cli.run": "commands that run a node, a local cluster or a simulation",
+    "kraft.cli.recover": "commands that recover a quorum which has lost its majority",
     "kraft": "the public names, loaded when they are first asked for",
 }
 """The module map in layer order: a package imports only those above it. A module that lies directly in `kraft` counts
