@@ -12,7 +12,7 @@ import click
 from msgspec.structs import replace
 
 from kraft.cli.progress import LongJob
-from kraft.cli.recover.isolated import check_started, start_recovered
+from kraft.cli.recover.isolated import check_started, start_recovered, start_recovered_on_kafka
 from kraft.cli.recover.plan_file import check_unchanged, read_plan_file
 from kraft.cli.recover.plan_text import plan_lines
 from kraft.cli.recover.result_text import recovery_lines, verify_lines
@@ -45,7 +45,8 @@ def repeat_option(words: Sequence[str], options: Sequence[str]) -> list[str]:
     is_first = False
     for word in words:
         if word.startswith("-") and word != "-":
-            current, is_first = (word, True) if word in options else (None, False)
+            name, equals, _ = word.partition("=")
+            current, is_first = (name, not equals) if name in options else (None, False)
             spread.append(word)
         elif current is not None and not is_first:
             spread += [current, word]
@@ -61,8 +62,9 @@ def repeat_option(words: Sequence[str], options: Sequence[str]) -> list[str]:
     epilog="Example: kraft recover plan /var/lib/kafka/c1 --brokers /var/lib/kafka/b1 /var/lib/kafka/b2",
 )
 def recover_command() -> None:
-    """Recover a quorum whose majority has lost its disks, from a controller's or a broker's copy of the metadata log.
+    """Recover a quorum that has lost the disks of its majority.
 
+    A controller's or a broker's copy of the metadata log becomes the log of the new quorum.
     `plan` reads the surviving directories and tells which copy is best and what would be lost. `apply` writes a new
     directory beside the old ones and never changes those. `verify` checks the new directory, and starts a node on a
     copy of it in isolation. All three know static and dynamic quorums of Apache Kafka 3.9 to 4.3.
@@ -278,9 +280,15 @@ def _not_lost(plan: Plan) -> CommandFailed:
 @click.option("--brokers", multiple=True, metavar="DIR…", help="Log directories of brokers: all up to the next option.")
 @click.option("--offline", is_flag=True, help="Start no node.")
 @click.option(
+    "--kafka",
+    metavar="DIR",
+    type=click.Path(exists=True, file_okay=False),
+    help="An installation of Apache Kafka: its controller is started on a copy, too, if the result has one voter.",
+)
+@click.option(
     "--seconds",
     type=click.FloatRange(min=0.1),
-    default=30.0,
+    default=60.0,
     show_default=True,
     metavar="N",
     help="How long the started nodes may take for an election.",
@@ -288,13 +296,20 @@ def _not_lost(plan: Plan) -> CommandFailed:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_context
 def verify_command(
-    context: click.Context, target: str, *, brokers: tuple[str, ...], offline: bool, seconds: float, as_json: bool
+    context: click.Context,
+    target: str,
+    *,
+    brokers: tuple[str, ...],
+    offline: bool,
+    kafka: str | None,
+    seconds: float,
+    as_json: bool,
 ) -> None:
     """Check the directories that `kraft recover apply --execute` has written. The directories stay unchanged.
 
     The log is replayed, and epochs, voters, quorum-state and the brokers' files are compared with the plan. Then every
     voter of the result is started on a temporary copy, on a network within this process, and must elect a leader that
-    commits. The exit code is 1 if a check fails.
+    commits. With --kafka, Apache Kafka's own controller must lead on another copy. The exit code is 1 if a check fails.
     """
     disk = OsDisk()
     recovered = read_recovered(disk, os.path.abspath(target))
@@ -303,6 +318,9 @@ def verify_command(
     if not offline and all(check.is_passed for check in checks):
         started = start_recovered(recovered, seconds)
         checks += check_started(recovered, started)
+        if kafka is not None and all(check.is_passed for check in checks):
+            led = start_recovered_on_kafka(recovered, os.path.abspath(kafka), seconds)
+            checks += check_started(recovered, led, "start of Kafka")
     passed = all(check.is_passed for check in checks)
     if as_json:
         facts = [{"check": one.name, "subject": one.subject, "problem": one.problem} for one in checks]

@@ -34,7 +34,8 @@ def plan_lines(plan: Plan) -> Iterator[str]:
         longest = plan.longest.copy.end
         yield (
             f"The longest log, of {plan.longest.name}, is not the best: it ends at {longest.offset:,} in epoch"
-            f" {longest.epoch}, and {plan.best.name} knows epoch {plan.seed.end.epoch}, whose leader replaced its end."
+            f" {longest.epoch}. {plan.best.name} has records of epoch {plan.seed.end.epoch}, and the leader of that"
+            " epoch had replaced the end of such a log."
         )
     yield ""
     yield from _losses(plan)

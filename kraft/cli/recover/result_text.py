@@ -54,6 +54,11 @@ def recovery_lines(recovery: Recovery, target: str, *, is_written: bool) -> Iter
     for one in plan.inventory.dirs:
         if one.role == CONTROLLER:
             yield f"Never start a controller on {one.path} again."
+    if plan.best.role == CONTROLLER and plan.best.meta.node_id not in [voter.id for voter in recovery.voters]:
+        yield (
+            f"Controller {plan.best.meta.node_id}, the node of the seed, is no voter any more: make sure that no old"
+            " voter can start, or old voters elect a leader of their own beside the new one."
+        )
     if is_written:
         yield f"Next: kraft recover verify {target}"
     else:

@@ -36,7 +36,7 @@ class MissingReplica(Struct, frozen=True, kw_only=True):
 
 
 class PartitionEpoch(Struct, frozen=True, kw_only=True):
-    """A partition whose data is of a leader epoch as high as the image's, or higher."""
+    """A partition with data of a leader epoch as high as the image's, or higher."""
 
     broker: int
     name: str

@@ -21,7 +21,12 @@ from metadata_log.image import MetadataImage
 from metadata_log.image.persistent_map import in_key_order
 from metadata_log.reading.damage import Damage
 from metadata_log.reading.entries import read_entries
-from metadata_log.records.metadata import AbortTransactionRecord, BeginTransactionRecord, EndTransactionRecord
+from metadata_log.records.metadata import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    EndTransactionRecord,
+    PartitionRecord,
+)
 from metadata_log.types import Uuid
 
 UNSEEN_EPOCHS: Final = 1000
@@ -95,7 +100,7 @@ class Plan(Struct, frozen=True, kw_only=True):
         image: The image of the seed at `append_at`.
         hazards: What the brokers' files say against the image.
         gone: The partitions that change because brokers will not come back.
-        not_given: The unfenced brokers of the image whose directories were not given.
+        not_given: The unfenced brokers of the image without a given directory.
         stale_controllers: The registered controllers that were not given.
         security: The newest records about access in the seed's log.
     """
@@ -170,13 +175,13 @@ def make_plan(disk: Disk, inventory: Inventory, options: PlanOptions | None = No
         compare(disk, seed, copy, (best.name, one.name)) for one, copy in candidates if one.name != best.name
     )
     append_at = _append_at(seed, options.truncate_to)
+    found = _scan(disk, inventory, seed, append_at)
     image = seed.image if append_at == seed.end.offset else image_at(disk, seed, append_at)
     assert image is not None
     voters = _voters(seed, inventory, options)
-    committed = _committed_end(seed, inventory, voters)
+    committed = max(_committed_end(seed, inventory, voters), found.acted_end)
     not_given, stale = _absent(image, inventory, options.gone)
     highest = inventory.highest_epoch
-    security, has_open_transaction = _scan(disk, seed, append_at)
     is_unseen = bool(not_given) or any(copy.quorum_state is None for _, copy in inventory.copies)
     return Plan(
         inventory=inventory,
@@ -199,8 +204,8 @@ def make_plan(disk: Disk, inventory: Inventory, options: PlanOptions | None = No
         gone=partitions_without(image, options.gone),
         not_given=not_given,
         stale_controllers=stale,
-        security=security,
-        has_open_transaction=has_open_transaction,
+        security=found.security,
+        has_open_transaction=found.has_open_transaction,
     )
 
 
@@ -336,8 +341,21 @@ def _absent(image: MetadataImage, inventory: Inventory, gone: Sequence[int]) -> 
     return brokers, controllers
 
 
-def _scan(disk: Disk, seed: MetadataCopy, end: int) -> tuple[tuple[SecurityChange, ...], bool]:
-    """The newest records about access in the seed's log, and whether a metadata transaction is open at the end."""
+class _Found(Struct, frozen=True, kw_only=True):
+    """What one pass over the seed's log has found.
+
+    A broker makes the directory of a partition only when the partition's record is committed. So the records below
+    `acted_end` are committed.
+    """
+
+    security: tuple[SecurityChange, ...]
+    has_open_transaction: bool
+    acted_end: int
+
+
+def _scan(disk: Disk, inventory: Inventory, seed: MetadataCopy, end: int) -> _Found:
+    made = {(files.topic_id, files.number) for one in inventory.dirs for files in one.partitions}
+    acted_end = 0
     newest: dict[str, SecurityChange] = {}
     is_open = False
     for batch, path in seed.read_from(disk, seed.log_start):
@@ -351,6 +369,13 @@ def _scan(disk: Disk, seed: MetadataCopy, end: int) -> tuple[tuple[SecurityChang
                     is_open = True
                 case EndTransactionRecord() | AbortTransactionRecord():
                     is_open = False
+                case PartitionRecord(topic_id=topic_id, partition_id=number) if (topic_id, number) in made:
+                    made.discard((topic_id, number))
+                    acted_end = entry.offset + 1
             if entry.name in SECURITY_TYPES:
                 newest[entry.name] = SecurityChange(type=entry.name, offset=entry.offset, timestamp_ms=entry.timestamp)
-    return tuple(newest[name] for name in SECURITY_TYPES if name in newest), is_open
+    return _Found(
+        security=tuple(newest[name] for name in SECURITY_TYPES if name in newest),
+        has_open_transaction=is_open,
+        acted_end=acted_end,
+    )

@@ -104,9 +104,10 @@ def _raised_epochs(plan: Plan, image: MetadataImage, level: int) -> Iterator[Ver
     """Leader epochs above those in the brokers' files; else followers never get in sync.
 
     If the seed may be behind, an equal epoch may belong to another leader, and the ISR of the image may name a replica
-    that fell behind later: only the replicas with the longest logs stay in sync.
+    that fell behind later: only the replicas with the longest logs stay in sync. The ISR is left as it is unless every
+    replica's log was given, since a log that was not given may be the longest one.
     """
-    is_behind = plan.is_behind or plan.partial_ids
+    is_behind = plan.is_behind
     highest: dict[tuple[Uuid, int], int] = {}
     for one in plan.hazards.epochs if is_behind else plan.hazards.epochs_behind:
         key = one.topic_id, one.number
@@ -131,7 +132,7 @@ def _with_longest(plan: Plan, topic_id: Uuid, number: int, old: Partition) -> Pa
         for files in one.partitions
         if (files.topic_id, files.number) == (topic_id, number) and one.meta.node_id in old.replicas
     }
-    if not ends:
+    if not ends or any(broker not in ends and broker not in plan.options.gone for broker in old.replicas):
         return old
     longest = max(ends.values())
     isr = tuple(broker for broker in old.replicas if ends.get(broker) == longest)

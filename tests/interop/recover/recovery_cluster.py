@@ -1,9 +1,12 @@
-"""Three controllers and one broker of Apache Kafka that lose disks, and what comes back after `kraft recover`."""
+"""Three controllers and some brokers of Apache Kafka that lose disks, and what comes back after `kraft recover`."""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -37,27 +40,26 @@ CONTROLLERS: Final = (1, 2, 3)
 
 
 class RecoveryCluster:
-    """A quorum, static or dynamic, a broker with one log directory, and its clients."""
+    """A quorum, static or dynamic, brokers with one log directory each, and their clients."""
 
-    def __init__(self, kafka: KafkaInstallation, root: Path, *, dynamic: bool) -> None:
+    def __init__(self, kafka: KafkaInstallation, root: Path, *, dynamic: bool, brokers: Sequence[int]) -> None:
         self.kafka = kafka
         self.root = root
         ports = dict(zip(CONTROLLERS, free_ports(3), strict=True))
         self.layout = QuorumLayout(root, CLUSTER_ID, ports, (), dynamic)
         self.controllers = Nodes(self.layout, kafka_controller(kafka, self.layout), name="kafka")
-        self.broker_port = free_ports(1)[0]
-        self.broker: Process | None = None
+        self.broker_ports = dict(zip(brokers, free_ports(len(brokers)), strict=True))
+        self.brokers: dict[int, Process] = {}
         self.acknowledged: Counter[str] = Counter()
 
-    @property
-    def broker_dir(self) -> Path:
-        """The log directory of the broker."""
-        return self.root / "b101"
+    def broker_dir(self, broker: int = BROKER) -> Path:
+        """The log directory of a broker."""
+        return self.root / f"b{broker}"
 
     @property
     def bootstrap(self) -> str:
-        """The address of the broker."""
-        return f"127.0.0.1:{self.broker_port}"
+        """The address of the first broker."""
+        return f"127.0.0.1:{self.broker_ports[BROKER]}"
 
     def use(self, ports: dict[int, int]) -> None:
         """Continue with these controllers alone."""
@@ -71,16 +73,16 @@ class RecoveryCluster:
 
     # ------------------------------------------------------------------------------------------------------- processes
 
-    def broker_properties(self) -> Path:
-        """Write the broker's configuration, for the present controllers."""
+    def broker_properties(self, broker: int) -> Path:
+        """Write a broker's configuration, for the present controllers."""
         where = "bootstrap.servers" if self.layout.is_dynamic else "voters"
         lines = (
             "process.roles=broker",
-            f"node.id={BROKER}",
-            f"log.dirs={self.broker_dir}",
+            f"node.id={broker}",
+            f"log.dirs={self.broker_dir(broker)}",
             "controller.listener.names=CONTROLLER",
             "listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
-            f"listeners=PLAINTEXT://127.0.0.1:{self.broker_port}",
+            f"listeners=PLAINTEXT://127.0.0.1:{self.broker_ports[broker]}",
             f"controller.quorum.{where}={self.layout.bootstrap if self.layout.is_dynamic else self.layout.voters}",
             "offsets.topic.num.partitions=1",
             "offsets.topic.replication.factor=1",
@@ -88,7 +90,7 @@ class RecoveryCluster:
             "transaction.state.log.replication.factor=1",
             "transaction.state.log.min.isr=1",
         )
-        path = self.root / "b101.properties"
+        path = self.root / f"b{broker}.properties"
         path.write_text("".join(f"{line}\n" for line in lines))
         return path
 
@@ -104,35 +106,41 @@ class RecoveryCluster:
         for node in self.layout.ports:
             told("format", "-c", str(self.layout.properties(node)), "-t", CLUSTER_ID, *how)
         alone = ("--no-initial-controllers",) if self.layout.is_dynamic else ()
-        told("format", "-c", str(self.broker_properties()), "-t", CLUSTER_ID, *alone)
+        for broker in self.broker_ports:
+            told("format", "-c", str(self.broker_properties(broker)), "-t", CLUSTER_ID, *alone)
 
-    def start_broker(self) -> None:
-        """Start the broker, and wait until it serves."""
-        command = self.kafka.command("kafka.Kafka", str(self.broker_properties()), log="info", heap=HEAP)
-        self.broker = Process(command, self.root / "b101.log")
-        self.broker.wait_for(STARTED)
+    def start_brokers(self) -> None:
+        """Start the brokers that are left, and wait until each one serves."""
+        for broker in self.broker_ports:
+            command = self.kafka.command("kafka.Kafka", str(self.broker_properties(broker)), log="info", heap=HEAP)
+            self.brokers[broker] = Process(command, self.root / f"b{broker}.log")
+        for process in self.brokers.values():
+            process.wait_for(STARTED)
 
     def lose(self, *nodes: int) -> None:
         """End all processes, the controllers without warning, and lose the disks of some controllers."""
-        self.controllers.kill()
-        assert self.broker is not None
-        self.broker.kill()
-        self.broker = None
+        self.stop()
         for node in nodes:
             shutil.rmtree(self.layout.log_dir(node))
+
+    def lose_broker(self, broker: int) -> None:
+        """Lose the disk of a broker that does not run; the broker never comes back."""
+        shutil.rmtree(self.broker_dir(broker))
+        del self.broker_ports[broker]
 
     def stop(self) -> None:
         """End everything at once."""
         self.controllers.kill()
-        if self.broker is not None:
-            self.broker.kill()
+        for process in self.brokers.values():
+            process.kill()
+        self.brokers.clear()
 
     # --------------------------------------------------------------------------------------------------------- clients
 
     def create(self, topic: str, partitions: int = 2) -> None:
-        """Make a topic with one replica of each partition."""
+        """Make a topic with a replica of each partition on each broker."""
         with closing(KafkaAdminClient(bootstrap_servers=[self.bootstrap])) as admin:
-            made = {topic: {"num_partitions": partitions, "replication_factor": 1}}
+            made = {topic: {"num_partitions": partitions, "replication_factor": len(self.broker_ports)}}
             admin.create_topics(made, wait_for_metadata=True)
 
     def produce(self, topic: str, count: int) -> None:
@@ -183,14 +191,14 @@ class RecoveryCluster:
 
     def partition_dirs(self) -> list[str]:
         """The broker's partition directories, but for the metadata log."""
-        return sorted(path.name for path in self.broker_dir.iterdir() if path.is_dir() and path.name[-1].isdigit())
+        return sorted(path.name for path in self.broker_dir().iterdir() if path.is_dir() and path.name[-1].isdigit())
 
     # -------------------------------------------------------------------------------------------------------- recovery
 
     def plan(self, controllers: Sequence[int], *words: str) -> dict[str, Any]:
         """`kraft recover plan` on the survivors; the plan is stored for `apply`."""
         given = [str(self.layout.log_dir(node)) for node in controllers]
-        text = told("recover", "plan", "--json", *given, *words, "--brokers", str(self.broker_dir))
+        text = told("recover", "plan", "--json", *given, *words, "--brokers", *self._broker_dirs())
         (self.root / "plan.json").write_text(text)
         found: dict[str, Any] = json.loads(text)
         return found
@@ -201,9 +209,26 @@ class RecoveryCluster:
         text = told(
             "recover", "apply", str(self.root / "plan.json"), "--into", str(into), "--execute", "--json", *words
         )
-        told("recover", "verify", str(into), "--brokers", str(self.broker_dir))
+        told("recover", "verify", str(into), "--brokers", *self._broker_dirs())
         found: dict[str, Any] = json.loads(text)
         return found
+
+    def verify_on_kafka(self) -> list[str]:
+        """`kraft recover verify --kafka`: the names of the checks, all passed, with Kafka's controller on a copy."""
+        command = [sys.executable, "-m", "kraft", "recover", "verify", str(self.root / "recovered"), "--json"]
+        done = subprocess.run(
+            [*command, "--kafka", str(self.kafka.jars)],
+            env=os.environ | {"JAVA_HOME": str(Path(self.kafka.java).parents[1])},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_SECONDS,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr + done.stdout
+        return [one["check"] for one in json.loads(done.stdout)["checks"]]
+
+    def _broker_dirs(self) -> list[str]:
+        return [str(self.broker_dir(broker)) for broker in self.broker_ports]
 
     def take_over(self, ports: dict[int, int]) -> None:
         """Put the recovered directories into place: old ones are moved aside, not deleted."""
@@ -256,14 +281,16 @@ class RecoveryCluster:
 
 
 @contextmanager
-def recovery_cluster(kafka: KafkaInstallation, root: Path, *, dynamic: bool) -> Iterator[RecoveryCluster]:
+def recovery_cluster(
+    kafka: KafkaInstallation, root: Path, *, dynamic: bool, brokers: Sequence[int] = (BROKER,)
+) -> Iterator[RecoveryCluster]:
     """A running cluster with a topic and messages; everything ends with the block."""
-    cluster = RecoveryCluster(kafka, root, dynamic=dynamic)
+    cluster = RecoveryCluster(kafka, root, dynamic=dynamic, brokers=brokers)
     cluster.format()
     try:
         cluster.controllers.start()
         cluster.controllers.wait_until_listening()
-        cluster.start_broker()
+        cluster.start_brokers()
         cluster.create("early")
         cluster.produce("early", 300)
         yield cluster

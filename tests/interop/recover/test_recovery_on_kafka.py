@@ -14,11 +14,11 @@ pytestmark = pytest.mark.kafka
 
 def check_everything_is_back(cluster: RecoveryCluster, topics: list[str], before: list[str]) -> None:
     """The broker serves, every acknowledged message is there once, no directory was renamed, and writing goes on."""
-    cluster.start_broker()
+    cluster.start_brokers()
     assert cluster.topics() == topics
     assert cluster.consumed() == cluster.acknowledged
     assert [name for name in before if name not in cluster.partition_dirs()] == []
-    assert [path.name for path in cluster.broker_dir.iterdir() if path.name.endswith("-stray")] == []
+    assert [path.name for path in cluster.broker_dir().iterdir() if path.name.endswith("-stray")] == []
     for topic in topics:
         cluster.produce(topic, 50)
     cluster.create("afterwards")
@@ -36,6 +36,7 @@ def test_a_dynamic_quorum_boots_from_its_only_surviving_controller(kafka: KafkaI
         assert plan["quorumPossibleWithoutRecovery"] is False
         assert plan["strayPartitions"] == []
         told = cluster.apply(*(["--voters", f"1=127.0.0.1:{ports[1]}"] if plan["best"] != "c1" else []))
+        assert {"start: epoch", "start of Kafka: epoch", "start of Kafka: topics"} <= set(cluster.verify_on_kafka())
         cluster.take_over({1: ports[1]})
         cluster.controllers.start(1)
         cluster.controllers.wait_until_listening()
@@ -154,3 +155,20 @@ def test_voters_boot_under_new_addresses(kafka: KafkaInstallation, tmp_path: Pat
         cluster.controllers.wait_until_listening()
         check_everything_is_back(cluster, ["early"], before)
         assert cluster.voters() == set(CONTROLLERS)
+
+
+@pytest.mark.soak
+def test_a_broker_is_lost_together_with_the_controllers(kafka: KafkaInstallation, tmp_path: Path) -> None:
+    """Procedure P9: the surviving broker leads every partition at once, and all messages are there."""
+    with recovery_cluster(kafka, tmp_path, dynamic=True, brokers=(101, 102)) as cluster:
+        ports = dict(cluster.layout.ports)
+        before = cluster.partition_dirs()
+        cluster.lose(2, 3)
+        cluster.lose_broker(102)
+        plan = cluster.plan([1], "--brokers-gone", "102")
+        assert {one["leader"] for one in plan["partitionsOfBrokersGone"] if one["topic"] == "early"} == {101}
+        cluster.apply("--voters", f"1=127.0.0.1:{ports[1]}")
+        cluster.take_over({1: ports[1]})
+        cluster.controllers.start(1)
+        cluster.controllers.wait_until_listening()
+        check_everything_is_back(cluster, ["early"], before)

@@ -13,6 +13,8 @@ import pytest
 from command_line import run
 from recovery_data import paths, plan_of, unpack_cluster
 
+from kraft.operate.isolated_start import IsolatedNode
+from kraft.operate.kafka_start import start_kafka
 from kraft.operate.recover.copies import read_copy
 from kraft.operate.recover.inventory import read_inventory
 from kraft.operate.recover.plan import PlanOptions, make_plan
@@ -250,6 +252,16 @@ def test_a_rejected_tail_is_cut(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     assert [(one.epoch, one.offset) for one in copy.epochs.entries] == [(1, 0), (1 + 1000, 59)]
 
 
+def test_new_voters_without_the_seeds_node_come_with_a_warning(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder = unpack_cluster("dynamic", tmp_path)
+    recovered = Recovered(capsys, folder, "c2", "b101 b102")
+    recovered.plan()
+    assert "Controller 2, the node of the seed, is no voter any more" in recovered.apply("--voters", "7=c7:1")
+    assert "is no voter any more" not in recovered.apply("--voters", "2=c2:1,7=c7:1")
+
+
 def test_a_dry_run_writes_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     folder = unpack_cluster("dynamic", tmp_path)
     recovered = Recovered(capsys, folder, "c2", "b101 b102")
@@ -290,6 +302,20 @@ def test_a_seed_that_is_behind_keeps_only_the_longest_replicas_in_sync(tmp_path:
     after = recovery.image.topics["alpha"].partitions[number]
     assert (after.isr, after.leader) == ((101,), 101)
     assert after.replicas == topic.partitions[number].replicas
+
+
+def test_the_isr_stays_if_a_replica_was_not_given(tmp_path: Path) -> None:
+    folder = unpack_cluster("dynamic", tmp_path)
+    plan = plan_of(folder, "lag3", "b101", PlanOptions(observers=False))
+    assert plan.is_behind
+    recovery = make_recovery(plan, Choices(), rng=Random(1), now_ms=NOW_MS)
+    raised = [record for record, _ in recovery.records if isinstance(record, PartitionRecord)]
+    assert raised
+    for record in raised:
+        topic = plan.image.topics.by_id[record.topic_id]
+        old = topic.partitions[record.partition_id]
+        if 102 in old.replicas:
+            assert (record.isr, record.leader) == (old.isr, old.leader)
 
 
 def test_brokers_that_are_gone_are_fenced_and_lead_nothing(tmp_path: Path) -> None:
@@ -581,3 +607,29 @@ def test_appended_records_have_the_recoverys_epoch_alone(tmp_path: Path) -> None
     assert {batch.epoch for batch in added} == {plan.recovery_epoch}
     assert [type(record) for record, _ in recovery.records][:1] == [ProducerIdsRecord]
     assert any(isinstance(record, TopicRecord) for record, _ in recovery.records)
+
+
+@pytest.mark.parametrize(
+    ("voters", "kafka", "error"),
+    [
+        ("7=c7:1", "c2", "there are no jars of Apache Kafka in"),
+        ("7=c7:1,8=c8:1", "c2", "--kafka starts a result with one voter, and this one has 2"),
+    ],
+)
+def test_a_start_on_kafka_that_is_not_possible_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, voters: str, kafka: str, error: str
+) -> None:
+    folder = unpack_cluster("dynamic", tmp_path)
+    recovered = Recovered(capsys, folder, "c2", "b101 b102")
+    recovered.plan()
+    recovered.apply("--voters", voters, "--execute")
+    done = run(capsys, "recover", "verify", str(recovered.into), "--kafka", str(folder / kafka))
+    assert done.code == 2
+    assert error in done.err
+
+
+def test_a_java_that_is_no_java_ends_the_start_with_its_last_lines(tmp_path: Path) -> None:
+    folder = unpack_cluster("dynamic", tmp_path)
+    node = IsolatedNode(id=2, directory=str(folder / "c2"), listener="CONTROLLER", host="c2", port=1)
+    with pytest.raises(DirectoryError, match="controller 2 did not lead within 60 s; its last lines: -Xmx512m"):
+        start_kafka("/bin/echo", str(folder), node, dynamic=True, log_end=103, seconds=60)

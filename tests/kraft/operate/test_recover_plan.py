@@ -19,15 +19,17 @@ from kraft.operate.recover.broker_files import read_producer_snapshot
 from kraft.operate.recover.copies import image_at
 from kraft.operate.recover.inventory import read_inventory
 from kraft.operate.recover.plan import UNSEEN_EPOCHS, PlanOptions, make_plan
+from kraft.operate.recover.steps import steps_of
 from metadata_log.disk import OsDisk
 from metadata_log.errors import DirectoryError
 from metadata_log.image.records import records
 from metadata_log.log.log_dir import LOCK_FILE
 from metadata_log.log.snapshot_writer import SnapshotWriter
 from metadata_log.records.batch import HEADER_BYTES
-from metadata_log.records.batch_builder import with_checksum
+from metadata_log.records.batch_builder import build_batch, with_checksum
 from metadata_log.records.frame import encode_record
-from metadata_log.types import OffsetAndEpoch
+from metadata_log.records.metadata import AccessControlEntryRecord
+from metadata_log.types import OffsetAndEpoch, Uuid
 
 LOG = "__cluster_metadata-0/00000000000000000000.log"
 STATE = "__cluster_metadata-0/quorum-state"
@@ -350,6 +352,26 @@ def test_a_producer_snapshot_gives_the_highest_id() -> None:
     assert read_producer_snapshot(pack(">hII", 1, 0, 9), "f")[1] is not None
 
 
+def test_the_directories_of_brokers_prove_that_their_partitions_are_committed(tmp_path: Path) -> None:
+    folder = unpack_cluster("dynamic", tmp_path)
+    alone, with_brokers = plan_of(folder, "c2"), plan_of(folder, "c2", "b101 b102")
+    assert alone.committed_end == 0
+    assert alone.uncommitted is not None
+    assert alone.uncommitted.count == 103
+    assert 59 < with_brokers.committed_end <= 103
+    assert with_brokers.uncommitted is None or "TopicRecord" not in with_brokers.uncommitted.by_type
+    of_loser = plan_of(folder, "c1", "b101 b102", PlanOptions(observers=False))
+    assert of_loser.committed_end <= 59, "no broker has acted on the records that only the killed leader holds"
+    assert of_loser.uncommitted is not None
+    assert of_loser.uncommitted.named == ("topic ghost",)
+
+
+def test_a_majority_proves_that_its_common_records_are_committed(tmp_path: Path) -> None:
+    folder = unpack_cluster("dynamic", tmp_path)
+    assert plan_of(folder, "c2 c3").committed_end == 103
+    assert plan_of(folder, "c2 lag3").committed_end == 0, "the last common epoch is not the newest one"
+
+
 def test_cutting_the_seed_makes_it_a_copy_that_is_behind(tmp_path: Path) -> None:
     folder = unpack_cluster("dynamic", tmp_path)
     plan = plan_of(folder, "c1", "", PlanOptions(truncate_to=59))
@@ -363,6 +385,13 @@ def test_a_repeated_option_takes_each_word_up_to_the_next_option() -> None:
     assert repeat_option(["a", "--brokers", "b", "c", "--json", "d"], ("--brokers",)) == (
         ["a", "--brokers", "b", "--brokers", "c", "--json", "d"]
     )
+    assert repeat_option(["--brokers=b", "c", "--x=1", "d"], ("--brokers",)) == [
+        "--brokers=b",
+        "--brokers",
+        "c",
+        "--x=1",
+        "d",
+    ]
     assert repeat_option(["--brokers", "b", "--brokers", "c"], ("--brokers",)) == ["--brokers", "b", "--brokers", "c"]
 
 
@@ -371,3 +400,44 @@ def test_the_disk_of_the_plan_is_the_one_that_was_handed_in(tmp_path: Path) -> N
     disk = OsDisk()
     plan = make_plan(disk, read_inventory(disk, paths(folder, "c1"), []))
     assert plan.best.path == str(folder / "c1")
+
+
+def test_the_plan_lists_the_newest_changes_of_access(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Access that was revoked behind the end of the seed comes back, so the operator must know that end."""
+    folder = unpack_cluster("dynamic", tmp_path)
+    rule = AccessControlEntryRecord(
+        id=Uuid(b"a" * 16),
+        resource_type=2,
+        resource_name="alpha",
+        pattern_type=3,
+        principal="User:alice",
+        host="*",
+        operation=3,
+        permission_type=3,
+    )
+    with (folder / "c2" / LOG).open("ab") as log:
+        log.write(build_batch(103, 2, 1_800_000_000_000, [encode_record(rule, 0)]))
+    done = run(capsys, "recover", "plan", "--json", *paths(folder, "c2"), "--brokers", *paths(folder, "b101", "b102"))
+    plan = json.loads(done.out)
+    assert plan["securityChanges"] == [
+        {"type": "AccessControlEntryRecord", "offset": 103, "timestampMs": 1_800_000_000_000}
+    ]
+    assert any(
+        "rotate them where they were revoked later: AccessControlEntryRecord at offset 103" in step
+        for step in plan["steps"]
+    )
+
+
+def test_running_brokers_that_are_ahead_of_the_seed_are_told_to_stop(tmp_path: Path) -> None:
+    folder = unpack_cluster("dynamic", tmp_path)
+    behind = plan_of(folder, "lag3", "b101 b102", PlanOptions(observers=False))
+    assert [one.name for one in behind.ahead] == ["b101", "b102"]
+    assert any(step.startswith("Stop every broker") for step in steps_of(behind))
+    assert not any(step.startswith("Stop every broker") for step in steps_of(plan_of(folder, "c2", "b101 b102")))
+
+
+def test_a_directory_of_the_plan_must_never_start_again(tmp_path: Path) -> None:
+    """Two old voters that meet elect a leader of their own beside the recovered quorum."""
+    folder = unpack_cluster("dynamic", tmp_path)
+    steps = list(steps_of(plan_of(folder, "c1", "b101 b102")))
+    assert steps[-1] == f"Never start a controller on {folder}/c1 again: its voters are those from before the recovery."
