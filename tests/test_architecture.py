@@ -93,6 +93,7 @@ LAYERS = (
         ("trio", "javaproperties"),
         pure=False,
     ),
+    Layer(("kraft.operate.recover",), ("metadata_log",)),
     Layer(("kraft.operate",), ("kraft.config", "kraft.node", *TO_REPLICA, "transport"), ("trio",), pure=False),
     Layer(("kraft.local",), ("kraft.config", "metadata_log", "transport"), ("trio", "javaproperties"), pure=False),
     Layer(
@@ -159,6 +160,7 @@ PACKAGES = {
     "kraft.operate.doctor.facts": "what the doctor's checks read and report, and the description of each check",
     "kraft.operate.doctor.checks": "the doctor's checks: functions from facts to findings",
     "kraft.operate.doctor": "what is wrong with a quorum: readers of files, bundles and live clusters, preflights",
+    "kraft.operate.recover": "recovery of a quorum that lost its majority: inventory, plan, files to write, checks",
     "kraft.operate": "tools for operators: what to compute, without printing",
     "kraft.local": "a cluster of processes on this machine",
     "kraft.testing": "real nodes in one test, in virtual time",
@@ -167,6 +169,7 @@ PACKAGES = {
     "kraft.cli.files": "commands on the files of nodes",
     "kraft.cli.doctor": "commands that diagnose a quorum",
     "kraft.cli.run": "commands that run a node, a local cluster or a simulation",
+    "kraft.cli.recover": "commands that recover a quorum which has lost its majority",
     "kraft": "the public names, loaded when they are first asked for",
 }
 """The module map in layer order: a package imports only those above it. A module that lies directly in `kraft` counts

@@ -47,6 +47,7 @@ _COMMANDS: Final = {
     "quorum": "kraft.cli.cluster.quorum:quorum_command",
     "random-uuid": "kraft.cli.run.format:random_uuid_command",
     "reassign": "kraft.cli.cluster.reassign:reassign_command",
+    "recover": "kraft.cli.recover.command:recover_command",
     "replay": "kraft.cli.files.replay:replay_command",
     "serve": "kraft.cli.run.serve:serve_command",
     "shell": "kraft.cli.files.shell:shell_command",

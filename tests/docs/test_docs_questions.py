@@ -16,6 +16,7 @@ PAGES = (
     "if-a-rack-fails.md",
     "keep-the-history.md",
     "no-controller.md",
+    "recover-a-quorum.md",
     "unavailable-partitions.md",
     "what-is-wrong-with-a-quorum.md",
     "who-changed-a-config.md",

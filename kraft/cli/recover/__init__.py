@@ -1,0 +1,1 @@
+"""`kraft recover`: commands that repair a quorum which has lost its majority."""

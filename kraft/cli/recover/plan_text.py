@@ -1,0 +1,169 @@
+"""A plan as text for people: the verdict first, then the copies, the losses, the hazards and the steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+from kraft.cli.text import count, table
+from kraft.operate.recover.copies import MetadataCopy
+from kraft.operate.recover.differences import Records
+from kraft.operate.recover.inventory import LogDir
+from kraft.operate.recover.plan import Plan
+from kraft.operate.recover.steps import steps_of
+from metadata_log.reading.timeline import At, moment_text
+
+MOST_LINES = 12
+"""How many entries of a list the text shows; --json has all."""
+
+
+def plan_lines(plan: Plan) -> Iterator[str]:
+    """The lines of a plan."""
+    yield _verdict(plan)
+    yield ""
+    yield from table(
+        ("COPY", "ROLE", "NODE", "LAST EPOCH", "END", "QUORUM-STATE EPOCH", "REMARK"),
+        [_row(plan, one, one.copy) for one in plan.inventory.dirs if one.copy is not None],
+    )
+    for one, copy in plan.inventory.copies:
+        for damage in islice(copy.damages, MOST_LINES):
+            yield f"{one.name}: {damage}"
+        if copy.quorum_state_problem is not None:
+            yield f"{one.name}: {copy.quorum_state_problem}"
+    if plan.longest is not plan.best and plan.longest.copy is not None:
+        longest = plan.longest.copy.end
+        yield (
+            f"The longest log, of {plan.longest.name}, is not the best: it ends at {longest.offset:,} in epoch"
+            f" {longest.epoch}. {plan.best.name} has records of epoch {plan.seed.end.epoch}, and the leader of that"
+            " epoch had replaced the end of such a log."
+        )
+    yield ""
+    yield from _losses(plan)
+    yield from _hazards(plan)
+    yield ""
+    yield "Steps:"
+    for number, step in enumerate(steps_of(plan), 1):
+        yield f"{number:>3}. {step}"
+
+
+def _verdict(plan: Plan) -> str:
+    end, best = plan.seed.end, plan.best
+    ids = plan.voters.ids
+    voters = "unknown" if ids is None else ", ".join(map(str, ids))
+    known = f"voters {voters} according to {plan.voters.source}"
+    if plan.is_quorum_possible:
+        return f"No recovery is needed: the given controllers are a majority ({known})."
+    problem = (
+        "Whether a majority survives is unknown: give a controller's properties with -c"
+        if plan.is_quorum_possible is None
+        else f"The majority is lost ({known})"
+    )
+    return (
+        f"{problem}. The best copy is {best.name}, of {best.role} {best.meta.node_id}: it ends at offset"
+        f" {end.offset:,} of epoch {end.epoch}. The recovery writes epoch {plan.recovery_epoch} at offset"
+        f" {plan.append_at:,}."
+    )
+
+
+def _row(plan: Plan, one: LogDir, copy: MetadataCopy) -> tuple[object, ...]:
+    remark = "best" if one is plan.best else ""
+    difference = next((other for other in (*plan.others, *plan.ahead) if other.name == one.name), None)
+    if copy.unusable is not None:
+        remark = copy.unusable
+    elif difference is not None:
+        if difference.is_diverged:
+            remark = f"differs from offset {difference.common_end:,} on"
+        elif difference.only_here is not None:
+            remark = f"ahead of {plan.best.name}"
+        else:
+            behind = plan.seed.end.offset - difference.log_end
+            remark = "equals the best" if behind == 0 else f"{count(behind, 'record')} behind"
+    stored = "-" if copy.quorum_state is None else copy.quorum_state.leader_epoch
+    return one.name, one.role, one.meta.node_id, copy.end.epoch, copy.end.offset, stored, remark
+
+
+def _records(some: Records) -> str:
+    epochs = (
+        f"epoch {some.first_epoch}"
+        if some.first_epoch == some.last_epoch
+        else (f"epochs {some.first_epoch} to {some.last_epoch}")
+    )
+    types = ", ".join(f"{number:,} × {name}" for name, number in some.by_type.items())
+    return f"{count(some.count, 'record')} of {epochs}, offsets {some.start:,} to {some.end - 1:,}: {types}"
+
+
+def _losses(plan: Plan) -> Iterator[str]:
+    dropped = [one for one in (*plan.others, *plan.ahead) if one.only_here is not None]
+    for one in dropped:
+        assert one.only_here is not None
+        yield f"Dropped, only in {one.name}: {_records(one.only_here)}."
+        yield from _some(one.only_here.named)
+    if not dropped:
+        yield f"No given copy holds a record that {plan.best.name} lacks."
+    if plan.uncommitted is not None:
+        yield f"Made true, though not proven to be committed: {_records(plan.uncommitted)}."
+    if plan.unknown_loss is not None:
+        loss = plan.unknown_loss
+        seconds = (loss.newest_ms - loss.seed_ms) / 1000
+        yield (
+            f"The cluster lived at least {seconds:,.1f} s longer than the best copy, which ends at"
+            f" {moment_text(At(timestamp_ms=loss.seed_ms))}: {loss.newest_in} has a newer record. Committed metadata of"
+            " that time may be lost."
+        )
+
+
+def _hazards(plan: Plan) -> Iterator[str]:
+    hazards = plan.hazards
+    if hazards.strays:
+        size = sum(stray.files.size_bytes for stray in hazards.strays)
+        yield (
+            f"{count(len(hazards.strays), 'partition directory', 'partition directories')} ({size:,} bytes) would"
+            " become stray: the broker renames each one at its start, and the data leaves the cluster."
+        )
+        yield from _some(
+            f"broker {stray.broker}: {stray.files.name}, end {stray.files.log_end:,}, {stray.why}"
+            for stray in hazards.strays
+        )
+    if hazards.epochs_behind:
+        number = count(len(hazards.epochs_behind), "replica")
+        yield f"{number} with a leader epoch above the image's; apply raises them."
+        yield from _some(
+            f"broker {one.broker}: {one.name}, epoch {one.last_epoch}, image {one.image_epoch}"
+            for one in hazards.epochs_behind
+        )
+    if hazards.missing:
+        yield f"{count(len(hazards.missing), 'replica')} that the image assigns to a given directory is not there:"
+        yield from _some(
+            f"broker {one.broker}: {one.name} in {one.directory}"
+            + (", the only in-sync replica" if one.is_only_isr else "")
+            for one in hazards.missing
+        )
+    ids = hazards.producer_ids
+    if ids.must_be_raised:
+        yield (
+            f"Producer ids would be handed out twice: the image continues with {ids.next_id}, and a log holds"
+            f" {ids.highest_seen}; apply raises them."
+        )
+    if plan.not_given:
+        named = ", ".join(map(str, plan.not_given))
+        yield (
+            f"The directories of brokers {named} were not given: they may know newer metadata, epochs and producer ids."
+            " Give them, or name brokers that are lost with --brokers-gone."
+        )
+    for gone in islice(plan.gone, MOST_LINES):
+        leader = "no leader" if gone.leader < 0 else f"leader {gone.leader}, ISR {list(gone.isr)}"
+        yield f"Without brokers {', '.join(map(str, plan.options.gone))}: {gone.topic}-{gone.number} has {leader}."
+    for text in islice(hazards.damages, MOST_LINES):
+        yield f"Damage: {text}"
+    strays = {one.name: one.strays for one in plan.inventory.dirs if one.strays}
+    for name, found in strays.items():
+        yield f"{name} has renamed strays already: {', '.join(islice(found, MOST_LINES))}"
+
+
+def _some(entries: Iterator[str] | tuple[str, ...]) -> Iterator[str]:
+    """At most `MOST_LINES` indented entries."""
+    found = list(entries)
+    for entry in found[:MOST_LINES]:
+        yield f"    {entry}"
+    if len(found) > MOST_LINES:
+        yield f"    … {len(found) - MOST_LINES:,} more; --json has all"

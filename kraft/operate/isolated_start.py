@@ -1,0 +1,183 @@
+"""Starts controllers on copies of directories, on a network that no other node can reach.
+
+The nodes are those that `kraft serve` runs. They elect, commit and replay; the directories themselves stay unchanged.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import partial
+from random import Random
+from tempfile import TemporaryDirectory
+
+import trio
+from msgspec import Struct
+
+from kraft.config import Config, join_host_port
+from kraft.node.node import Node
+from kraft.node.run import one_cause, run_node
+from kraft.replica.hosts.controller_host import ControllerHost
+from metadata_log.disk import Disk, OsDisk, make_directory
+from metadata_log.errors import DirectoryError
+from metadata_log.image import MetadataImage
+from transport.memory import MemoryNetwork, MemoryTransport
+
+_CHUNK_BYTES = 1 << 20
+_SETTINGS = {
+    "controller.quorum.election.timeout.ms": "300",
+    "controller.quorum.election.backoff.max.ms": "100",
+    "controller.quorum.fetch.timeout.ms": "600",
+    "broker.session.timeout.ms": "600000",
+}
+
+
+class IsolatedNode(Struct, frozen=True, kw_only=True):
+    """A controller to start: its directory, and the address that the voter set gives to it."""
+
+    id: int
+    directory: str
+    listener: str
+    host: str
+    port: int
+
+
+class Started(Struct, frozen=True, kw_only=True):
+    """What the nodes did: the leader, its epoch, the committed end, and the image at that end."""
+
+    leader_id: int
+    epoch: int
+    high_watermark: int
+    image: MetadataImage
+
+
+def start_isolated(
+    nodes: Sequence[IsolatedNode], *, dynamic: bool, log_end: int, seconds: float, seed: int, scratch: str | None = None
+) -> Started:
+    """Start controllers on copies of their directories, and wait until a leader has committed and applied the log.
+
+    Args:
+        nodes: The controllers; all voters, or a majority of them.
+        dynamic: Whether the voters are in the log; else they are exactly `nodes`.
+        log_end: The end of the log that the leader must commit.
+        seconds: The time limit.
+        seed: The seed of the election timeouts.
+        scratch: The directory for the copies; None for the system's. The copies are removed at the end.
+
+    Returns:
+        The result.
+
+    Raises:
+        DirectoryError: No leader committed the log in time.
+        MetadataLogError: A node refuses its directory.
+        OSError: A disk failed.
+    """
+    with TemporaryDirectory(prefix="kraft-verify-", dir=scratch) as below:
+        copies = {node.id: f"{below}/node-{node.id}" for node in nodes}
+        for node in nodes:
+            copy_tree(OsDisk(), node.directory, copies[node.id])
+        return trio.run(_run, nodes, copies, dynamic, log_end, seconds, seed)
+
+
+def copy_tree(disk: Disk, source: str, target: str) -> None:
+    """Copy a directory and all below, but for lock files."""
+    make_directory(disk, target)
+    for name in disk.list(source):
+        path = f"{source}/{name}"
+        if name == ".lock":
+            continue
+        if os.path.isdir(path):
+            copy_tree(disk, path, f"{target}/{name}")
+            continue
+        old, new = disk.open(path, writable=False), disk.open(f"{target}/{name}", create=True)
+        try:
+            for position in range(0, old.size(), _CHUNK_BYTES):
+                new.append(old.pread(_CHUNK_BYTES, position))
+        finally:
+            old.close()
+            new.close()
+
+
+async def _run(
+    nodes: Sequence[IsolatedNode], copies: dict[int, str], dynamic: bool, log_end: int, seconds: float, seed: int
+) -> Started:
+    network, rng = MemoryNetwork(seed), Random(seed)
+    found: Started | None = None
+    with one_cause():
+        async with trio.open_nursery() as nursery:
+            running: list[Node] = []
+            for node in nodes:
+                run = partial(
+                    run_node,
+                    _config(node, nodes, copies[node.id], dynamic=dynamic),
+                    transport=MemoryTransport(network, host=node.host),
+                    disk=OsDisk(),
+                    rng=Random(rng.getrandbits(64)),
+                )
+                running.append(await nursery.start(run))
+            with trio.move_on_after(seconds):
+                found = await _committed(running, log_end)
+            if found is None:
+                states = ", ".join(f"node {node.status().node_id} is {node.status().state}" for node in running)
+                raise DirectoryError(
+                    f"no leader has committed the log up to offset {log_end} after {seconds:g} s: {states}",
+                    where=nodes[0].directory,
+                    hint="Do not start the controllers on these directories. Check them with `kraft check`.",
+                )
+            nursery.cancel_scope.cancel()
+    assert found is not None
+    return found
+
+
+async def _committed(running: Sequence[Node], log_end: int) -> Started:
+    """Wait for the leader that has committed and applied the log: each node reports its changes."""
+    found: list[Started] = []
+    async with trio.open_nursery() as nursery:
+
+        async def watch(node: Node) -> None:
+            while (started := _leader_of(node, log_end)) is None:
+                if not await node.wait_for_change():
+                    return
+            found.append(started)
+            nursery.cancel_scope.cancel()
+
+        for node in running:
+            nursery.start_soon(watch, node)
+    if not found:
+        raise DirectoryError("every node stopped before there was a leader", hint="Run `kraft check` on the result.")
+    return found[0]
+
+
+def _config(node: IsolatedNode, nodes: Sequence[IsolatedNode], directory: str, *, dynamic: bool) -> Config:
+    voters = ",".join(f"{one.id}@{join_host_port(one.host, one.port)}" for one in nodes)
+    servers = ",".join(join_host_port(one.host, one.port) for one in nodes)
+    entries = {
+        "process.roles": "controller",
+        "node.id": str(node.id),
+        "controller.listener.names": node.listener,
+        "listeners": f"{node.listener}://{join_host_port(node.host, node.port)}",
+        "listener.security.protocol.map": f"{node.listener}:PLAINTEXT",
+        "log.dirs": directory,
+        **({"controller.quorum.bootstrap.servers": servers} if dynamic else {"controller.quorum.voters": voters}),
+        **_SETTINGS,
+    }
+    text = "".join(f"{key}={value}\n" for key, value in entries.items())
+    return Config.parse(text, source=f"isolated node {node.id}")
+
+
+def _leader_of(node: Node, log_end: int) -> Started | None:
+    """The result, if the node leads, and has committed a record behind `log_end` and applied everything below."""
+    status, application = node.status(), node.application
+    if (
+        status.leader.leader_id != status.node_id
+        or status.high_watermark <= log_end
+        or status.applied_offset < log_end
+        or not isinstance(application, ControllerHost)
+    ):
+        return None
+    return Started(
+        leader_id=status.node_id,
+        epoch=status.leader.epoch,
+        high_watermark=status.high_watermark,
+        image=application.controller.history.committed.stable,
+    )

@@ -1,0 +1,1 @@
+"""Recovery of a quorum that has lost its majority: inventory of the surviving copies, plan, files to write."""

@@ -1,0 +1,203 @@
+"""Checks a finished recovery without starting a node: its own replay, the epochs, the voters, the brokers' files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from kraft.operate.recover.copies import MetadataCopy
+from kraft.operate.recover.differences import common_end
+from kraft.operate.recover.hazards import Hazards, find_hazards
+from kraft.operate.recover.inventory import Inventory, LogDir, read_inventory
+from kraft.operate.recover.writing import RECOVERY_FILE
+from metadata_log.disk import Disk
+from metadata_log.errors import DirectoryError, MetadataLogError
+from metadata_log.types import NO_NODE
+
+
+class Check(Struct, frozen=True, kw_only=True):
+    """One thing that a recovered directory must show. `problem` is None if it does."""
+
+    name: str
+    subject: str
+    problem: str | None = None
+
+    @property
+    def is_passed(self) -> bool:
+        """Whether the check found no problem."""
+        return self.problem is None
+
+
+class Recovered(Struct, frozen=True, kw_only=True):
+    """A finished recovery: its description, and its directories as they are now."""
+
+    path: str
+    facts: dict[str, Any]
+    inventory: Inventory
+
+
+def read_recovered(disk: Disk, path: str) -> Recovered:
+    """Read the directory that `apply` has written.
+
+    Args:
+        disk: The disk.
+        path: The directory, as in `--into`.
+
+    Returns:
+        The recovery.
+
+    Raises:
+        DirectoryError: The directory is no finished recovery, or a node runs in it.
+        MetadataLogError: A file is damaged.
+        OSError: A file is unreadable.
+    """
+    path = path.rstrip("/") or "/"
+    file = f"{path}/{RECOVERY_FILE}"
+    if not disk.exists(file):
+        raise DirectoryError(
+            f"this is no finished recovery: it has no {RECOVERY_FILE}",
+            where=path,
+            hint="Name the directory of `kraft recover apply --into`. An unfinished one can be removed and made again.",
+        )
+    try:
+        facts = json.loads(disk.read(file))
+        dirs = [f"{path}/{voter['dir']}" for voter in facts["voters"]]
+    except (ValueError, KeyError, TypeError) as bad:
+        raise DirectoryError(f"this is no description of a recovery: {bad}", where=file) from bad
+    return Recovered(path=path, facts=facts, inventory=read_inventory(disk, dirs, []))
+
+
+def check_recovered(disk: Disk, recovered: Recovered, brokers: Sequence[str] = ()) -> list[Check]:
+    """Check the directories, and the brokers' log directories against their image.
+
+    Args:
+        disk: The disk.
+        recovered: The recovery.
+        brokers: Log directories of brokers; without them the checks of their files are left out.
+
+    Returns:
+        Every check, passed or not.
+
+    Raises:
+        MetadataLogError: A file of a broker is unreadable, or belongs to another cluster.
+        OSError: A file is unreadable.
+    """
+    found: list[Check] = []
+    by_id = {one.meta.node_id: one for one in recovered.inventory.dirs}
+    for voter in recovered.facts["voters"]:
+        one = by_id.get(voter["id"])
+        if one is None or one.copy is None:
+            found.append(Check(name="identity", subject=voter["dir"], problem=f"there is no log of node {voter['id']}"))
+            continue
+        found += _check_node(recovered.facts, voter, one, one.copy)
+    found += _check_together(disk, recovered)
+    if brokers:
+        found += _check_brokers(disk, recovered, brokers)
+    return found
+
+
+def _check(name: str, subject: str, is_wrong: bool, problem: str) -> Check:
+    return Check(name=name, subject=subject, problem=problem if is_wrong else None)
+
+
+def _check_node(facts: dict[str, Any], voter: dict[str, Any], one: LogDir, copy: MetadataCopy) -> list[Check]:
+    def check(name: str, is_wrong: bool, problem: str) -> Check:
+        return _check(name, one.name, is_wrong, problem)
+
+    epoch, state = facts["epoch"], copy.quorum_state
+    told = copy.unusable or "; ".join(map(str, copy.damages[:3]))
+    checks = [
+        check(
+            "identity",
+            (str(one.meta.directory_id), one.meta.cluster_id) != (voter["directoryId"], facts["clusterId"]),
+            f"meta.properties has directory {one.meta.directory_id} of cluster {one.meta.cluster_id}",
+        ),
+        check("replay", copy.image is None or bool(copy.damages), told or "there is no image"),
+        check(
+            "log end", copy.end.offset != facts["logEnd"], f"the log ends at {copy.end.offset}, not {facts['logEnd']}"
+        ),
+        check("epoch", copy.end.epoch > epoch, f"the log has epoch {copy.end.epoch}, above {epoch} of the recovery"),
+        check(
+            "quorum-state",
+            state is None or (state.leader_epoch, state.leader_id, state.voted_id) != (epoch, NO_NODE, NO_NODE),
+            copy.quorum_state_problem or f"quorum-state is not epoch {epoch} without a vote and a leader: {state}",
+        ),
+        check(
+            "kraft.version",
+            copy.quorum.kraft_version != facts["kraftVersion"],
+            f"kraft.version is {copy.quorum.kraft_version}, not {facts['kraftVersion']}",
+        ),
+    ]
+    if facts["kraftVersion"] > 0:
+        planned = [(each["id"], each["directoryId"], each["endpoint"]) for each in facts["voters"]]
+        last = copy.quorum.voters
+        there = [
+            (each.voter_id, str(each.voter_directory_id), f"{end.name}://{end.host}:{end.port}")
+            for each in (() if last is None else last.record.voters)
+            for end in each.endpoints[:1]
+        ]
+        checks.append(check("voters", there != planned, f"the last voter set of the log is {there}, not {planned}"))
+    return checks
+
+
+def _check_together(disk: Disk, recovered: Recovered) -> list[Check]:
+    dirs = recovered.inventory.dirs
+    ids = [one.meta.directory_id for one in dirs]
+    double = next((one for one in ids if ids.count(one) > 1), None)
+    found = [_check("directory ids", "all", double is not None, f"two directories have the id {double}")]
+    copies = recovered.inventory.copies
+    for one, copy in copies[1:]:
+        first = copies[0]
+        try:
+            end = common_end(first[1], copy, (first[0].name, one.name))
+            problem = f"the logs differ from offset {end} on"
+            found.append(_check("equal logs", one.name, end != first[1].end.offset, problem))
+        except MetadataLogError as bad:
+            found.append(Check(name="equal logs", subject=one.name, problem=str(bad)))
+    return found
+
+
+def _check_brokers(disk: Disk, recovered: Recovered, brokers: Sequence[str]) -> list[Check]:
+    image = next((copy.image for _, copy in recovered.inventory.copies if copy.image is not None), None)
+    if image is None:
+        return []
+    inventory = read_inventory(disk, [], brokers)
+    if inventory.cluster_id != recovered.facts["clusterId"]:
+        raise DirectoryError(
+            f"the brokers belong to cluster {inventory.cluster_id}, not to {recovered.facts['clusterId']}",
+            where=brokers[0],
+            hint="Give the brokers of the recovered cluster.",
+        )
+    hazards = find_hazards(inventory, image)
+    accepted = {(one["broker"], one["dir"]) for one in recovered.facts["acceptedStrays"]}
+    return [_strays(hazards, accepted), *_data(hazards), _observers(inventory, recovered.facts["epoch"])]
+
+
+def _strays(hazards: Hazards, accepted: set[tuple[int, str]]) -> Check:
+    new = [one for one in hazards.strays if (one.broker, one.files.name) not in accepted]
+    named = ", ".join(f"{one.files.name} on {one.broker}" for one in new[:5])
+    problem = f"{len(new)} partition directories would become stray that the plan did not name: {named}"
+    return _check("strays", "brokers", bool(new), problem)
+
+
+def _data(hazards: Hazards) -> list[Check]:
+    behind, ids = hazards.epochs_behind, hazards.producer_ids
+    first = f"{behind[0].name} on {behind[0].broker}" if behind else ""
+    return [
+        _check("partition epochs", "brokers", bool(behind), f"{len(behind)} replicas are ahead of the image: {first}"),
+        _check(
+            "producer ids",
+            "brokers",
+            ids.must_be_raised,
+            f"the image continues with {ids.next_id}, and a log holds {ids.highest_seen}",
+        ),
+    ]
+
+
+def _observers(inventory: Inventory, epoch: int) -> Check:
+    """A broker that knows an epoch as high as the recovery's, with another leader, ends with a fatal error."""
+    high = [one.name for one, copy in inventory.copies if copy.highest_epoch >= epoch]
+    return _check("epoch", "brokers", bool(high), f"epoch {epoch} is not above that of {', '.join(high)}")
