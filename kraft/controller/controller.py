@@ -351,6 +351,8 @@ class QuorumController:
         settings = self.settings
         check_described(context.committed)
         check_cluster(context, ApiKey.DESCRIBE_CLUSTER)
+        names = [name for name, _, _ in settings.listeners]
+        listener = context.caller.listener if context.caller.listener in names else settings.listener
         response = describe_cluster(
             context.committed,
             request,
@@ -358,8 +360,8 @@ class QuorumController:
             may=lambda operation: context.may(operation, AclResource.CLUSTER, is_asked=False),
             cluster_id=settings.cluster_id,
             leader_id=leader_id,
-            listener=settings.listener,
-            voters=settings.voters,
+            listener=listener,
+            voters=settings.voters if listener == settings.listener else (),
         )
         return ControllerResult(response=response)
 

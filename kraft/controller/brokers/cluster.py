@@ -36,7 +36,9 @@ def describe_cluster(
     listener: str,
     voters: tuple[tuple[int, str, int], ...],
 ) -> DescribeClusterResponse:
-    """The controllers' endpoints: static voters as (id, host, port), and the other registered controllers.
+    """The controllers' endpoints at one listener: static voters as (id, host, port), and other registered controllers.
+
+    `listener` is that of the request, so that a client gets addresses of the security protocol that it speaks.
 
     On request, the response includes the caller's permitted operations on the cluster, as a bit field from `may`.
 

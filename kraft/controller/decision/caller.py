@@ -19,6 +19,8 @@ class Caller(Struct, frozen=True):
     name: str = "ANONYMOUS"
     is_token: bool = False
     host: str = ""
+    listener: str = ""
+    """The name of the listener of the request, if the request did not come in an envelope."""
 
     @property
     def principal(self) -> str:

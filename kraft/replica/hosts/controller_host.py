@@ -278,7 +278,7 @@ class ControllerHost:
 
 def _caller(request: WireRequest) -> Caller:
     principal = request.principal
-    return Caller(principal.type, principal.name, principal.is_token, host_of_peer(request.peer))
+    return Caller(principal.type, principal.name, principal.is_token, host_of_peer(request.peer), request.listener)
 
 
 def _seal_answer(forwarded: Forwarded, response: Message) -> Message:
