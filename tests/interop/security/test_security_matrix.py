@@ -103,9 +103,8 @@ def test_clients_in_python_reach_our_controller_through_a_broker_of_kafka(
         broker.wait_for("Transition from STARTING to STARTED")
         with closing(plain.KafkaAdminClient(bootstrap_servers=address[1])) as client:
             client.create_topics({f"python-{row.name}": {"num_partitions": 1, "replication_factor": 1}})
-        futures = AdminClient({"bootstrap.servers": address[1]}).create_topics(
-            [NewTopic(f"confluent-{row.name}", 1, 1)]
-        )
+        confluent = AdminClient({"bootstrap.servers": address[1]})
+        futures = confluent.create_topics([NewTopic(f"confluent-{row.name}", 1, 1)])
         for future in futures.values():
             future.result(SECONDS)
         shown = told("topics", "list", *ours.where(row))
