@@ -113,7 +113,7 @@ class _Keys(Struct, frozen=True):
         return self.reader.bad(self.find(key) or key, why, hint=hint)
 
     def url(self, key: str) -> str:
-        """A URL of a file, or one that nobody on the way can change."""
+        """A URL of a file, or one with answers that no other host can change."""
         text = self.text(key) or ""
         parts = urlsplit(text)
         if parts.username is not None or parts.password is not None:

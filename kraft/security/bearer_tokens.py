@@ -130,7 +130,7 @@ def _unsecured(token: str, rules: TokenRules, now_ms: int) -> Login:
 
 
 def _claimed(claims: Mapping[str, Any], rules: TokenRules, now_ms: int, *, needs_issued: bool) -> Login:
-    """The login by a token whose signature is right."""
+    """The login by a token with a right signature, or without one where that is allowed."""
     expires = _time(claims, "exp")
     if expires is None:
         raise TokenRefused("the token has no expiry")

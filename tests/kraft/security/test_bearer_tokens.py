@@ -106,7 +106,7 @@ def unsecured(claims: dict[str, Any], rules: TokenRules = TokenRules(keys_url=No
     return judge_of(rules, None, lambda: NOW_MS)(token)
 
 
-def test_a_token_without_signature_is_accepted_where_the_configuration_says_so() -> None:
+def test_a_listener_for_unsigned_tokens_accepts_them_and_refuses_signed_ones() -> None:
     assert unsecured({}) == Login(Principal(name="alice"), NOW_MS + 3_600_000)
     with pytest.raises(TokenRefused, match="takes tokens without signature"):
         judge_of(TokenRules(keys_url=None), None, lambda: NOW_MS)(signed(CLAIMS))
