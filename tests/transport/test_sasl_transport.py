@@ -117,6 +117,7 @@ async def test_a_client_without_login_is_disconnected(autojump_clock: trio.testi
         outcome = await client.call(endpoint)
         assert isinstance(outcome, Failed)
         assert outcome.cause is Cause.RESET
+        assert outcome.detail.endswith("before its first answer to a request: does its listener expect a login?")
         assert server.requests == []
 
 
