@@ -74,7 +74,7 @@ LAYERS = (
     Layer(("kraft.invariants",), ("kraft.config", "kraft.quorum", "metadata_log", "transport.protocol")),
     Layer(("kraft.history_checker", "kraft.conformance"), ("kraft.invariants", "kraft.quorum", "metadata_log")),
     Layer(("kraft.sim", "kraft.whatif"), ("kraft.config", "kraft.invariants", *TO_REPLICA, "transport.faults")),
-    Layer(("kraft.security",), ("kraft.config", "transport"), ("cryptography",), pure=False),
+    Layer(("kraft.security",), ("kraft.config", "transport"), ("cryptography", "joserfc"), pure=False),
     Layer(("kraft.security.subjects",)),
     Layer(
         ("kraft.node", "kraft.admin", "kraft.observer"),
@@ -153,7 +153,7 @@ PACKAGES = {
     "kraft.sim.pictures": "schedules as lines and as space-time diagrams",
     "kraft.history_checker": "whether a legal quorum can have left these directories",
     "kraft.conformance": "deprecated: `kraft.history_checker`",
-    "kraft.security": "key stores, contexts of TLS, the names in certificates, the files of clients",
+    "kraft.security": "key stores, contexts of TLS, the names in certificates, bearer tokens, the files of clients",
     "kraft.node": "the Trio shell of one node: the task that owns the replica, the flush thread, signals, log lines",
     "kraft.admin": "the client side of administration",
     "kraft.observer": "following the metadata log of a live cluster from outside",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from transport.memory_sockets import MemoryStreams
     from transport.protocol.inbound import Principal
     from transport.protocol.sasl.client import SaslLogin
-    from transport.protocol.sasl.credentials import ScramKeys, TokenKeys, Users
+    from transport.protocol.sasl.credentials import Login, ScramKeys, TokenKeys, TokenRefused, Users
     from transport.protocol.sasl.server import SaslListener
     from transport.sasl import Sasl
     from transport.tcp import TcpTransport
@@ -31,6 +31,7 @@ else:
         "Gone": "transport.interface",
         "Inbound": "transport.interface",
         "Listener": "transport.interface",
+        "Login": "transport.protocol.sasl.credentials",
         "MemoryNetwork": "transport.memory",
         "MemoryStreams": "transport.memory_sockets",
         "MemoryTransport": "transport.memory",
@@ -45,6 +46,7 @@ else:
         "Tls": "transport.tls",
         "TlsListener": "transport.tls",
         "TokenKeys": "transport.protocol.sasl.credentials",
+        "TokenRefused": "transport.protocol.sasl.credentials",
         "Transport": "transport.interface",
         "Users": "transport.protocol.sasl.credentials",
         "WireTransport": "transport.wire",
@@ -61,6 +63,7 @@ __all__ = [
     "Gone",
     "Inbound",
     "Listener",
+    "Login",
     "MemoryNetwork",
     "MemoryStreams",
     "MemoryTransport",
@@ -75,6 +78,7 @@ __all__ = [
     "Tls",
     "TlsListener",
     "TokenKeys",
+    "TokenRefused",
     "Transport",
     "Users",
     "WireTransport",

@@ -24,6 +24,9 @@ NOT_TRIED: Final = " (not tried again yet)"
 """Follows the previous failure's reason while the reconnect backoff of a peer lasts."""
 UNHEARD: Final = " before its first answer: does its port expect another security protocol?"
 """Follows the reason where a peer closes the connection instead of answering ApiVersions."""
+UNKNOWN: Final = " before its first answer to a request: does its listener expect a login?"
+"""Follows the reason where a peer answers ApiVersions, and closes the connection at the first request."""
+DURING_LOGIN: Final = " during the login"
 UNREADY_SECONDS: Final = 2.0
 """The channel closes a connection that no request waits for and that is not established after this time."""
 _ALWAYS_BACK_OFF: Final = (Cause.BAD_BYTES, Cause.AUTHENTICATION)
@@ -151,6 +154,8 @@ class ClientChannel:
         opened = self._open
         if cause is Cause.RESET and opened is not None and opened.connection.is_unheard:
             detail += UNHEARD
+        elif cause is Cause.RESET and opened is not None and opened.connection.may_lack_login:
+            detail += UNKNOWN
         self._report(self.end(cause, f"{self.endpoint}: {detail}"))
 
     def _report(self, outcomes: list[Failed]) -> None:
@@ -172,6 +177,11 @@ class ClientChannel:
             self._failure = (cause, detail)
             self._retry_at = self._owner.now() + backoff_ms / 1000
         return unanswered
+
+    @property
+    def stage(self) -> str:
+        """Where the connection stands, as the end of a sentence about a missing answer; empty once requests flow."""
+        return DURING_LOGIN if self._open is not None and self._open.connection.is_logging_in else ""
 
     @property
     def is_idle(self) -> bool:

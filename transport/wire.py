@@ -352,7 +352,7 @@ class WireTransport:
     def _expire(self, token: int) -> None:
         """A request timed out: fail it and close its connection, because every later answer waits behind it."""
         peer = self._outstanding[token]
-        self.finish(Failed(token, Cause.TIMEOUT, f"{peer.endpoint}: no answer in time"))
+        self.finish(Failed(token, Cause.TIMEOUT, f"{peer.endpoint}: no answer in time{peer.stage}"))
         for outcome in peer.end(Cause.TIMEOUT, f"{peer.endpoint}: an earlier request was not answered in time"):
             self.finish(outcome)
 

@@ -65,13 +65,13 @@ TEXTS: Final[dict[str, Text]] = {
     ),
     "sasl.enabled.mechanisms": Text(
         default="GSSAPI",
-        allowed="PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, separated by commas",
+        allowed="PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, separated by commas",
         doc="The mechanisms by which peers log in at a listener with SASL; [below](#logins). The default, GSSAPI, is"
         " not supported.",
     ),
     "sasl.mechanism.controller.protocol": Text(
         default="GSSAPI",
-        allowed="PLAIN; on a broker also SCRAM-SHA-256 or SCRAM-SHA-512",
+        allowed="PLAIN, or OAUTHBEARER; on a broker also SCRAM-SHA-256 or SCRAM-SHA-512",
         doc="The mechanism by which this node logs in at controllers. The default, GSSAPI, is not supported.",
     ),
     "controller.quorum.voters": Text(

@@ -14,11 +14,22 @@ from kraft.config.addresses import ListenerSpec, split_list
 from kraft.config.errors import ConfigError
 from kraft.config.jaas import JaasEntry, parse_jaas
 from kraft.config.keys import LONG_MAX
+from kraft.config.oauth_settings import (
+    LOGIN_CLASS,
+    LOGIN_HANDLER,
+    SERVER_HANDLER,
+    BearerLogin,
+    FindKey,
+    TokenRules,
+    read_bearer_login,
+    read_token_rules,
+)
 from kraft.config.settings_reader import SettingsReader
 
 PLAIN: Final = "PLAIN"
 SCRAM: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
-MECHANISMS: Final = (PLAIN, *SCRAM)
+OAUTHBEARER: Final = "OAUTHBEARER"
+MECHANISMS: Final = (PLAIN, *SCRAM, OAUTHBEARER)
 SASL_PROTOCOLS: Final = ("SASL_PLAINTEXT", "SASL_SSL")
 JAAS: Final = "sasl.jaas.config"
 ENABLED: Final = "sasl.enabled.mechanisms"
@@ -27,23 +38,26 @@ MAX_REAUTH: Final = "connections.max.reauth.ms"
 LOGIN_MODULES: Final = {
     PLAIN: "org.apache.kafka.common.security.plain.PlainLoginModule",
     **dict.fromkeys(SCRAM, "org.apache.kafka.common.security.scram.ScramLoginModule"),
+    OAUTHBEARER: "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
 }
-UNSUPPORTED: Final = "Supported are PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512."
+UNSUPPORTED: Final = "Supported are PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER."
 _GSSAPI: Final = "The default is GSSAPI, which is not supported."
 _USER: Final = "user_"
 _TOKEN: Final = "tokenauth"
-_FIXED: Final = ("sasl.server.callback.handler.class", "sasl.login.callback.handler.class", "sasl.login.class")
-"""Settings with a class, which this software cannot load."""
+_CLASSES: Final = (SERVER_HANDLER, LOGIN_HANDLER, LOGIN_CLASS)
+"""Settings with a class. This software loads none, and knows those of Kafka for OAUTHBEARER."""
 
 
 class LoginSettings(Struct, frozen=True, kw_only=True):
     """The credentials with which this side logs in at its peers."""
 
     mechanism: str
-    user: str
-    password: str
+    user: str = ""
+    password: str = ""
     is_token: bool = False
     """Whether the credentials are a delegation token's id and HMAC."""
+    bearer: BearerLogin | None = None
+    """Where the token of OAUTHBEARER comes from."""
 
     def __repr__(self) -> str:
         return f"LoginSettings({self.mechanism})"
@@ -57,6 +71,8 @@ class SaslListenerSettings(Struct, frozen=True, kw_only=True):
     """The users of PLAIN."""
     max_reauth_ms: dict[str, int]
     """The longest session by mechanism; 0 for no end."""
+    tokens: TokenRules | None = None
+    """How tokens of OAUTHBEARER are judged."""
 
     def __repr__(self) -> str:
         return f"SaslListenerSettings({', '.join(self.mechanisms)})"
@@ -85,9 +101,26 @@ def read_sasl(reader: SettingsReader, listeners: tuple[ListenerSpec, ...], contr
     return SaslSettings(listeners=found, outgoing=outgoing)
 
 
-def read_login(text: str, mechanism: str) -> LoginSettings:
-    """The credentials of a client in a JAAS string; raises `ValueError`, which names no value."""
-    entry = _entry(text, mechanism)
+def read_client_login(reader: SettingsReader, mechanism: str) -> LoginSettings:
+    """The credentials of a client, by the settings without prefix.
+
+    Raises:
+        ConfigError: A setting is missing, invalid or not supported.
+    """
+    if JAAS not in reader.settings:
+        example = "" if mechanism == OAUTHBEARER else ' username="…" password="…"'
+        raise reader.missing(JAAS, f"Add {JAAS}={LOGIN_MODULES[mechanism]} required{example};")
+    try:
+        entry = _entry(reader.settings[JAAS].value, mechanism)
+        if mechanism != OAUTHBEARER:
+            return _credentials(entry, mechanism)
+    except ValueError as bad:
+        raise ConfigError(f"{JAAS}: {bad}", where=reader.settings[JAAS].where) from None
+    bearer = read_bearer_login(reader, lambda key: key if key in reader.settings else None, entry.options)
+    return LoginSettings(mechanism=mechanism, bearer=bearer)
+
+
+def _credentials(entry: JaasEntry, mechanism: str) -> LoginSettings:
     user, password = entry.options.get("username"), entry.options.get("password")
     if not user or not password:
         raise ValueError("the JAAS entry needs username and password")
@@ -101,8 +134,6 @@ def check_mechanism(mechanism: str) -> str | None:
         return None
     if mechanism == "GSSAPI":
         return "GSSAPI (Kerberos) is not supported"
-    if mechanism == "OAUTHBEARER":
-        return "OAUTHBEARER is not supported yet"
     return f"there is no mechanism {mechanism}"
 
 
@@ -131,9 +162,10 @@ def _key(reader: SettingsReader, listener: str, key: str, mechanism: str | None 
 
 
 def _listener(reader: SettingsReader, name: str) -> SaslListenerSettings:
-    for each in _FIXED:
+    for each in _CLASSES:
         if (key := _key(reader, name, each)) is not None:
-            raise reader.bad(key, "this software loads no classes", hint=f"Leave the setting out. {UNSUPPORTED}")
+            hint = f"Leave the setting out. For OAUTHBEARER the key is {_prefix(name)}oauthbearer.{each}."
+            raise reader.bad(key, "this software loads no classes", hint=hint)
     key = _key(reader, name, ENABLED)
     mechanisms = split_list(reader.settings[key].value) if key is not None else ("GSSAPI",)
     where = ENABLED if key is None else key
@@ -145,8 +177,16 @@ def _listener(reader: SettingsReader, name: str) -> SaslListenerSettings:
                 raise _missing(reader, ENABLED, name, f"{_GSSAPI} Add {ENABLED}={PLAIN}. {UNSUPPORTED}")
             raise reader.bad(where, why, hint=UNSUPPORTED)
     passwords: dict[str, str] = {}
+    tokens: TokenRules | None = None
     for mechanism in mechanisms:
         entry = _jaas(reader, name, mechanism)
+        if mechanism == OAUTHBEARER:
+            handler = f"{_prefix(name)}oauthbearer.{SERVER_HANDLER}"
+            tokens = read_token_rules(reader, _finder(reader, name), handler, entry.options)
+            continue
+        for each in _CLASSES:
+            if (key := f"{_prefix(name)}{mechanism.lower()}.{each}") in reader.settings:
+                raise reader.bad(key, "this software loads no classes", hint="Leave the setting out.")
         if mechanism == PLAIN:
             passwords = {
                 option.removeprefix(_USER): password
@@ -154,7 +194,12 @@ def _listener(reader: SettingsReader, name: str) -> SaslListenerSettings:
                 if option.startswith(_USER)
             }
     reauth = {mechanism: _max_reauth_ms(reader, name, mechanism) for mechanism in mechanisms}
-    return SaslListenerSettings(mechanisms=mechanisms, passwords=passwords, max_reauth_ms=reauth)
+    return SaslListenerSettings(mechanisms=mechanisms, passwords=passwords, max_reauth_ms=reauth, tokens=tokens)
+
+
+def _finder(reader: SettingsReader, name: str) -> FindKey:
+    """Finds the key of a setting of OAUTHBEARER at a listener."""
+    return lambda key: _key(reader, name, key, OAUTHBEARER)
 
 
 def _max_reauth_ms(reader: SettingsReader, name: str, mechanism: str) -> int:
@@ -192,12 +237,16 @@ def _outgoing(reader: SettingsReader, name: str, *, is_controller: bool) -> Logi
             f" log in by {mechanism}.",
         )
     key = f"{_prefix(name)}{mechanism.lower()}.{JAAS}"
-    _jaas(reader, name, mechanism)
+    entry = _jaas(reader, name, mechanism)
     if is_controller and mechanism not in _enabled(reader, name):
         enabled = _key(reader, name, ENABLED) or ENABLED
         raise reader.bad(enabled, f"{mechanism} is missing, which {CONTROLLERS} names", hint=f"Add {mechanism}.")
+    if mechanism == OAUTHBEARER:
+        return LoginSettings(
+            mechanism=mechanism, bearer=read_bearer_login(reader, _finder(reader, name), entry.options)
+        )
     try:
-        return read_login(reader.settings[key].value, mechanism)
+        return _credentials(entry, mechanism)
     except ValueError:
         hint = "Controllers log in with username and password of their own entry."
         raise ConfigError(

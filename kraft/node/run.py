@@ -73,6 +73,8 @@ async def run_node(
     inbound = Inbound(inbox, transport, log, limit=UNANSWERED_REQUESTS)
     with one_cause():
         async with trio.open_nursery() as network:
+            if users is not None:
+                await network.start(users.keep_reading)
             # First, so that the transport closes its sockets in any case. Requests that arrive during the start wait in
             # the inbox.
             await network.start(partial(transport.run, inbound.deliver, batch_delivered=inbox.batch_delivered))

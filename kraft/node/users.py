@@ -9,6 +9,8 @@ from functools import lru_cache
 from hmac import digest
 from typing import Final
 
+import trio
+
 from kraft.config import Config
 from kraft.controller.security.tokens import token_hmac
 from kraft.security.logins import sasl_of
@@ -16,7 +18,7 @@ from metadata_log.image import MetadataImage
 from transport.protocol.inbound import Principal
 from transport.protocol.sasl.credentials import ScramKeys, TokenKeys
 from transport.protocol.sasl.scram import LEAST_ITERATIONS, keys_of
-from transport.sasl import Sasl
+from transport.sasl import Sasl, wall_clock_ms
 
 _NUMBERS: Final = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 """The mechanisms as records number them."""
@@ -30,8 +32,27 @@ class NodeUsers:
         self.image: Callable[[], MetadataImage] | None = None
         """Returns the committed metadata; set when the node has opened its log."""
         self._token_secret = config.token_secret
-        self.sasl: Sasl = sasl_of(config, self.scram, self.token)
+        logins = sasl_of(config, self.scram, self.token, wall_clock_ms)
+        self.sasl: Sasl = logins.sasl
         """The logins of the node's transport."""
+        self._remotes = logins.remotes
+
+    async def keep_reading(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Let threads read the keys and the token of OAUTHBEARER, until cancelled.
+
+        `task_status` is called after the first reads, which take some seconds at most. Failed reads are repeated.
+        """
+        for remote in self._remotes:
+            remote.begin()
+        try:
+            for remote in self._remotes:
+                await trio.to_thread.run_sync(remote.wait, abandon_on_cancel=True)
+            task_status.started()
+            if self._remotes:
+                await trio.sleep_forever()
+        finally:
+            for remote in self._remotes:
+                remote.end()
 
     def scram(self, mechanism: str, user: str) -> ScramKeys | None:
         """The SCRAM credential of a user."""

@@ -7,21 +7,15 @@ from typing import Final
 from msgspec import Struct
 
 from kraft.config.errors import ConfigError
+from kraft.config.oauth_settings import TOKEN_URL
 from kraft.config.properties import read_properties
-from kraft.config.sasl_settings import (
-    JAAS,
-    LOGIN_MODULES,
-    SASL_PROTOCOLS,
-    UNSUPPORTED,
-    check_mechanism,
-    read_login,
-)
+from kraft.config.sasl_settings import SASL_PROTOCOLS, UNSUPPORTED, check_mechanism, read_client_login
 from kraft.config.settings_reader import SettingsReader
 from kraft.config.tls_settings import SSL, ConfigTls, read_tls
 from kraft.security.contexts import load_tls
 from kraft.security.logins import login_of
 from transport.protocol.sasl.client import SaslLogin
-from transport.sasl import Sasl
+from transport.sasl import Sasl, wall_clock_ms
 from transport.tcp import TcpTransport
 from transport.tls import Tls
 
@@ -52,10 +46,11 @@ def load_client(path: str) -> ClientSecurity:
             `sasl.mechanism`, `sasl.jaas.config` and so on.
 
     Returns:
-        The security of the client, with warnings for its user.
+        The security of the client, with warnings for its user. A token of OAUTHBEARER has been read, which may take
+        some seconds, and a thread renews the token until the process ends.
 
     Raises:
-        ConfigError: The file or a store is unreadable, or a value is invalid. The text repeats no secret.
+        ConfigError: The file, a store or a token is unreadable, or a value is invalid. The text repeats no secret.
     """
     reader = SettingsReader.of(read_properties(path), path)
     setting = reader.settings.get(_PROTOCOL)
@@ -82,10 +77,11 @@ def _login(reader: SettingsReader) -> SaslLogin | None:
         if _MECHANISM not in reader.settings:
             raise reader.missing(_MECHANISM, f"The default is GSSAPI, which is not supported. {UNSUPPORTED}")
         raise reader.bad(_MECHANISM, why, hint=UNSUPPORTED)
-    if JAAS not in reader.settings:
-        example = f'{LOGIN_MODULES[mechanism]} required username="…" password="…";'
-        raise reader.missing(JAAS, f"Add {JAAS}={example}")
-    try:
-        return login_of(read_login(reader.settings[JAAS].value, mechanism))
-    except ValueError as bad:
-        raise ConfigError(f"{JAAS}: {bad}", where=reader.settings[JAAS].where) from None
+    login, remote = login_of(read_client_login(reader, mechanism), wall_clock_ms)
+    if remote is not None:
+        remote.begin()
+        remote.wait()
+        if remote.value is None:
+            why = remote.error or "the answer takes too long"
+            raise ConfigError(f"{TOKEN_URL}: no token: {why}", where=reader.settings[TOKEN_URL].where)
+    return login

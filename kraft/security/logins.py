@@ -4,56 +4,110 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from kraft.config.config import Config
-from kraft.config.sasl_settings import LoginSettings
+from kraft.config.oauth_settings import TokenRules
+from kraft.config.sasl_settings import LoginSettings, SaslListenerSettings
+from kraft.security.bearer_logins import bearer_of, context_of
+from kraft.security.bearer_tokens import Judge, judge_of, read_keys
+from kraft.security.remote import Remote, read_url
 from transport.protocol.sasl.client import SaslLogin
 from transport.protocol.sasl.credentials import ScramKeys, TokenKeys, Users
 from transport.protocol.sasl.server import SaslListener
 from transport.sasl import NO_SASL, Sasl
 
 _HIDING_KEY_BYTES = 32
+_FILE_EVERY_S = 10.0
 
 FindKeys = Callable[[str, str], ScramKeys | None]
 """The SCRAM credential of a mechanism and a user."""
 FindToken = Callable[[str, str], TokenKeys | None]
 """The delegation token of a mechanism and a token id."""
+Clock = Callable[[], int]
+"""Returns the time in milliseconds since 1970."""
 
 
-def login_of(settings: LoginSettings | None) -> SaslLogin | None:
-    """The login of a client."""
+class Logins(Struct, frozen=True):
+    """The logins of a transport, and the values that they need from elsewhere.
+
+    Args:
+        sasl: The logins.
+        remotes: The keys and the token that threads read: `begin` starts each one, and `end` stops them.
+    """
+
+    sasl: Sasl
+    remotes: tuple[Remote[Any], ...] = ()
+
+
+def login_of(settings: LoginSettings | None, now_ms: Clock) -> tuple[SaslLogin | None, Remote[Any] | None]:
+    """The login of a client, and the reader of its token, if it has one. Raises `ConfigError` for bad stores."""
     if settings is None:
-        return None
-    return SaslLogin(
+        return None, None
+    if settings.bearer is not None:
+        bearer, remote = bearer_of(settings.bearer, now_ms)
+        extensions = settings.bearer.extensions
+        return SaslLogin(mechanism=settings.mechanism, bearer=bearer, extensions=extensions), remote
+    login = SaslLogin(
         mechanism=settings.mechanism, user=settings.user, password=settings.password, is_token=settings.is_token
     )
+    return login, None
 
 
-def sasl_of(config: Config, scram: FindKeys, token: FindToken) -> Sasl:
+def sasl_of(config: Config, scram: FindKeys, token: FindToken, now_ms: Clock) -> Logins:
     """The logins of a node. The functions look up what the configuration does not hold.
 
     Args:
         config: The configuration of the node.
         scram: Finds the SCRAM credential of a mechanism and a user.
         token: Finds the delegation token of a mechanism and a token id.
+        now_ms: The clock for the expiry of bearer tokens.
+
+    Raises:
+        ConfigError: A store of certificates is unusable.
     """
     settings = config.sasl
     if not settings.listeners and settings.outgoing is None:
-        return NO_SASL
+        return Logins(NO_SASL)
     hiding_key = secrets.token_bytes(_HIDING_KEY_BYTES)
-    return Sasl(
-        listeners={
-            name: SaslListener(
-                mechanisms=one.mechanisms,
-                users=dict.fromkeys(
-                    one.mechanisms,
-                    Users(passwords=one.passwords, scram=scram, token=token, hiding_key=hiding_key),
-                ),
-                max_reauth_ms=one.max_reauth_ms,
-                max_receive_bytes=config.sasl_max_receive_bytes,
-                failed_delay_ms=config.failed_authentication_delay_ms,
-            )
-            for name, one in settings.listeners.items()
-        },
-        outgoing=login_of(settings.outgoing),
+    outgoing, remote = login_of(settings.outgoing, now_ms)
+    remotes = [] if remote is None else [remote]
+    listeners = {}
+    for name, one in settings.listeners.items():
+        users = Users(passwords=one.passwords, scram=scram, token=token, hiding_key=hiding_key)
+        if one.tokens is not None:
+            judge, keys = _judge(one.tokens, now_ms)
+            users = replace(users, bearer=judge)
+            remotes += [] if keys is None else [keys]
+        listeners[name] = _listener(config, one, users)
+    return Logins(Sasl(listeners=listeners, outgoing=outgoing), tuple(remotes))
+
+
+def _listener(config: Config, settings: SaslListenerSettings, users: Users) -> SaslListener:
+    return SaslListener(
+        mechanisms=settings.mechanisms,
+        users=dict.fromkeys(settings.mechanisms, users),
+        max_reauth_ms=settings.max_reauth_ms,
+        max_receive_bytes=config.sasl_max_receive_bytes,
+        failed_delay_ms=config.failed_authentication_delay_ms,
     )
+
+
+def _judge(rules: TokenRules, now_ms: Clock) -> tuple[Judge, Remote[Any] | None]:
+    """The function that judges the tokens of a listener, and the reader of its keys."""
+    url = rules.keys_url
+    if url is None:
+        return judge_of(rules, None, now_ms), None
+    context = context_of(rules.trust, rules.keys_at)
+    pause_s = _FILE_EVERY_S if urlsplit(url).scheme == "file" else rules.refresh_ms / 1000
+    keys = Remote(
+        f"the JWKS document {url}",
+        lambda: (read_keys(read_url(url, context)), pause_s),
+        backoff_ms=rules.backoff_ms,
+        backoff_max_ms=rules.backoff_max_ms,
+    )
+    return judge_of(rules, keys, now_ms), keys

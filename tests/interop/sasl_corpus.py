@@ -5,12 +5,18 @@ from __future__ import annotations
 import base64
 import json
 import lzma
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
+from kraft.config.oauth_settings import TokenRules
+from kraft.security.bearer_tokens import judge_of, read_keys
+from kraft.security.remote import Remote
 from transport.protocol.inbound import Principal
-from transport.protocol.sasl.credentials import SCRAM_HASHES, ScramKeys, TokenKeys, Users
+from transport.protocol.sasl.credentials import MECHANISMS, ScramKeys, TokenKeys, Users
 from transport.protocol.sasl.scram import keys_of
 from transport.protocol.sasl.server import SaslListener
 
@@ -48,11 +54,27 @@ def users(*, token_salt: bytes = b"", token_expires_ms: int = 0) -> Users:
     return Users(passwords=known["plain"], scram=scram, token=of_token, hiding_key=b"a secret of the node")
 
 
-def listener(known: Users, *, max_reauth_ms: int = 0) -> SaslListener:
-    """A listener of the recorded controller."""
-    mechanisms = ("PLAIN", *SCRAM_HASHES)
+def listener(
+    known: Users, *, max_reauth_ms: int = 0, name: str = "SASL", now_ms: Callable[[], int] = lambda: 0
+) -> SaslListener:
+    """A listener of the recorded controller. JWT takes signed tokens, and the others take tokens without signature."""
+    is_signed = name == "JWT"
+    if is_signed:
+        expected = recorded()["credentials"]["jwt_expected"]
+        content = json.dumps(recorded()["credentials"]["jwks"]).encode()
+        keys = Remote("the recorded keys", lambda: (read_keys(content), 3600.0))
+        keys.read_once()
+        rules = TokenRules(
+            keys_url="file:///keys",
+            audiences=(expected["audience"],),
+            issuer=expected["issuer"],
+            skew_ms=expected["clock_skew_s"] * 1000,
+        )
+        judge = judge_of(rules, keys, now_ms)
+    else:
+        judge = judge_of(TokenRules(keys_url=None, skew_ms=0), None, now_ms)
     return SaslListener(
-        mechanisms=HASH_ORDER,
-        users=dict.fromkeys(mechanisms, known),
-        max_reauth_ms=dict.fromkeys(mechanisms, max_reauth_ms),
+        mechanisms=("OAUTHBEARER",) if is_signed else HASH_ORDER,
+        users=dict.fromkeys(MECHANISMS, replace(known, bearer=judge)),
+        max_reauth_ms=dict.fromkeys(MECHANISMS, max_reauth_ms),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 from typing import Any
 
@@ -19,7 +20,9 @@ NOW_MS = 1_795_389_198_097
 REAUTH_MS = 3000
 WAITS = {"reauth-expire": (4, 3500), "reauth-v0-client": (4, 3500)}
 """The step before which so many milliseconds passed."""
-FAILED = "Authentication failed during authentication due to invalid credentials with SASL mechanism SCRAM-SHA-256"
+FAILED = "Authentication failed during authentication due to invalid credentials with SASL mechanism "
+AFTER_ALL_MS = 60_000
+"""The recording took less than a minute, for which tokens without a session of their own count."""
 
 OURS = {
     "scram-unknown": "an unknown user is refused where a wrong password is, and not at the first message",
@@ -30,6 +33,7 @@ OURS = {
     "scram-cb-other": "the repeated header is compared",
     "scram-proof-short": "a proof of a wrong length is refused with an answer",
     "scram-proof-empty": "the same, for an empty one",
+    "oauth-basic": "another scheme than Bearer is refused with an answer",
 }
 """The exchanges that end in another way here, each with the reason."""
 
@@ -50,11 +54,27 @@ def lifetime(exchange: dict[str, Any]) -> int:
     return max([step["json"].get("session_lifetime_ms", 0) for step in exchange["steps"] if step.get("json")] or [0])
 
 
+def time_of(exchange: dict[str, Any]) -> int:
+    """When the login took place: for a token, so long before its expiry as the answered session lasts."""
+    lasts_ms = lifetime(exchange)
+    if not exchange["case"].startswith(("oauth", "jwt", "reauth-oauth")):
+        return NOW_MS
+    tokens = [
+        found[1]
+        for step in exchange["steps"]
+        if (found := re.search(rb"[Bb]earer [^.]+\.([^.]+)\.", bytes.fromhex(step.get("hex") or "")))
+    ]
+    if not lasts_ms or not tokens:
+        return NOW_MS + AFTER_ALL_MS
+    claims = json.loads(base64.urlsafe_b64decode(tokens[-1] + b"=" * (-len(tokens[-1]) % 4)))
+    return int(claims["exp"] * 1000) - lasts_ms
+
+
 class Replay:
     """One recorded exchange with our server."""
 
     def __init__(self, exchange: dict[str, Any]) -> None:
-        self.now_ms = NOW_MS
+        self.now_ms = time_of(exchange)
         nonce = sent_before(exchange, r"r=([!-+\--~]+),s=")
         client_nonce = ""
         for step in exchange["steps"]:
@@ -64,7 +84,8 @@ class Replay:
                 break
         salt = base64.b64decode(sent_before(exchange, r",s=([A-Za-z0-9+/=]+),i="))
         known = users(token_salt=salt, token_expires_ms=NOW_MS + lifetime(exchange))
-        options = listener(known, max_reauth_ms=REAUTH_MS if exchange["listener"] == "REAUTH" else 0)
+        reauth_ms = REAUTH_MS if exchange["listener"] == "REAUTH" else 0
+        options = listener(known, max_reauth_ms=reauth_ms, name=exchange["listener"], now_ms=lambda: self.now_ms)
         server_nonce = nonce.removeprefix(client_nonce)
         sasl = SaslServer(options, now_ms=lambda: self.now_ms, nonce=lambda: server_nonce or "ours")
         self.connection = ServerConnection(handle=None, listener="SASL", peer="peer:1", sasl=sasl)
@@ -141,7 +162,8 @@ def test_a_login_that_ends_otherwise_here_is_refused_with_the_text_of_a_wrong_pa
             assert replay.connection.refused is not None
             assert replay.connection.refused.answer is None
             return
-    assert FAILED.encode() in replay.frames[-1]
+    mechanism = "OAUTHBEARER" if case.startswith("oauth") else "SCRAM-SHA-256"
+    assert f"{FAILED}{mechanism}".encode() in replay.frames[-1]
 
 
 def test_a_session_that_has_ended_stays_open_until_the_next_request() -> None:

@@ -15,7 +15,15 @@ from transport.protocol.frames import with_length
 from transport.protocol.inbound import Principal
 from transport.protocol.login import LoginRefused, Refused
 from transport.protocol.sasl.client import SaslClient, SaslLogin
-from transport.protocol.sasl.credentials import MECHANISMS, SCRAM_HASHES, TokenKeys, Users
+from transport.protocol.sasl.credentials import (
+    MECHANISMS,
+    OAUTHBEARER,
+    SCRAM_HASHES,
+    Login,
+    TokenKeys,
+    TokenRefused,
+    Users,
+)
 from transport.protocol.sasl.scram import keys_of
 from transport.protocol.sasl.server import SaslListener, SaslServer
 from transport.protocol.server_connection import ServerConnection
@@ -28,6 +36,7 @@ JAVA = {
     "scram256": SaslLogin(mechanism="SCRAM-SHA-256", user="carol", password="c-4r0l"),
     "scram512": SaslLogin(mechanism="SCRAM-SHA-512", user="dave", password="d a v e"),
 }
+WITH_PASSWORD = tuple(one for one in MECHANISMS if one != OAUTHBEARER)
 NAMES = st.text(st.characters(min_codepoint=1, max_codepoint=126), min_size=1, max_size=20)
 PASSWORDS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=20)
 
@@ -78,7 +87,7 @@ def known_user(mechanism: str, user: str, password: str) -> Users:
     )
 
 
-@given(st.sampled_from(MECHANISMS), NAMES, PASSWORDS)
+@given(st.sampled_from(WITH_PASSWORD), NAMES, PASSWORDS)
 @settings(max_examples=30, deadline=None)
 def test_a_user_with_the_right_password_is_logged_in(mechanism: str, user: str, password: str) -> None:
     other = server(known_user(mechanism, user, password))
@@ -88,7 +97,7 @@ def test_a_user_with_the_right_password_is_logged_in(mechanism: str, user: str, 
     assert other.principal == Principal(name=user)
 
 
-@given(st.sampled_from(MECHANISMS), NAMES, PASSWORDS, PASSWORDS)
+@given(st.sampled_from(WITH_PASSWORD), NAMES, PASSWORDS, PASSWORDS)
 @settings(max_examples=30, deadline=None)
 def test_a_user_with_a_wrong_password_is_refused(mechanism: str, user: str, password: str, wrong: str) -> None:
     if wrong == password:
@@ -99,7 +108,7 @@ def test_a_user_with_a_wrong_password_is_refused(mechanism: str, user: str, pass
     assert other.principal is None
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("mechanism", WITH_PASSWORD)
 def test_an_unknown_user_gets_the_bytes_of_a_wrong_password(mechanism: str) -> None:
     def refusal(user: str) -> list[bytes]:
         other, frames = server(known_user(mechanism, "alice", "secret")), list[bytes]()
@@ -146,7 +155,7 @@ def test_a_token_logs_its_owner_in_until_it_expires() -> None:
     assert one.lifetime_ms == 500
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("mechanism", WITH_PASSWORD)
 def test_a_login_is_renewed_on_the_same_connection(mechanism: str) -> None:
     other = server(known_user(mechanism, "alice", "secret"), max_reauth_ms=4000)
     one = client(SaslLogin(mechanism=mechanism, user="alice", password="secret"))
@@ -180,6 +189,24 @@ def test_a_client_sends_the_bytes_of_a_client_of_kafka(capture: str) -> None:
         frame = one.answer(answer)
     assert compared >= 3
     assert one.is_done or capture == "plain"
+
+
+def test_a_client_sends_the_token_and_extensions_that_a_client_of_kafka_sends() -> None:
+    rows = [row for row in recorded()["java_clients"] if row["capture"] == "oauth" and row["conn"] == 1]
+    sent = [bytes.fromhex(row["hex"]) for row in rows if row["dir"] == "c2s"]
+    token = re.search(rb"Bearer ([-_.A-Za-z0-9]+)", b"".join(sent))
+    assert token is not None
+    login = SaslLogin(mechanism=OAUTHBEARER, bearer=token[1].decode, extensions={"traceId": "42"})
+    one = SaslClient(login, client_id="", nonce=str)
+    got = {row["hex"][:8]: bytes.fromhex(row["hex"]) for row in rows if row["dir"] == "s2c"}
+    frame: bytes | None = one.begin()
+    frames = []
+    while frame is not None:
+        frames.append(frame)
+        frame = one.answer(got[frame[4:8].hex()])
+    assert frames == sent[: len(frames)]
+    assert len(frames) == 3
+    assert one.lifetime_ms > 0
 
 
 @pytest.mark.parametrize("capture", ["scram-wrong", "plain-wrong"])
@@ -264,6 +291,59 @@ def test_a_client_reads_only_the_answer_that_is_due() -> None:
     one.begin()
     with pytest.raises(DecodeError, match="correlation id"):
         one.answer(b"\x7f\xff\xff\xf9" + VERSIONS[4:])
+
+
+def with_tokens(*good: str, max_reauth_ms: int = 0) -> SaslServer:
+    """A server that takes these tokens as those of alice."""
+
+    def judge(token: str) -> Login:
+        if token in good:
+            return Login(Principal(name="alice"), NOW_MS + 9000)
+        raise TokenRefused("the token's signature is wrong")
+
+    return server(Users(bearer=judge), max_reauth_ms=max_reauth_ms)
+
+
+def test_a_session_by_token_ends_with_the_token() -> None:
+    tokens = iter(("first", "second"))
+    other = with_tokens("first", "second")
+    one = client(SaslLogin(mechanism=OAUTHBEARER, bearer=lambda: next(tokens)))
+    converse(one, other)
+    assert (one.lifetime_ms, other.principal) == (9000, Principal(name="alice"))
+    frame: bytes | None = one.begin_again()
+    while frame is not None:
+        frame = one.answer(other.judge(frame) or b"")
+    assert one.is_done
+    assert next(tokens, None) is None, "each login has the token of its time"
+
+
+def test_a_client_with_a_bad_token_learns_only_that_the_token_is_invalid() -> None:
+    other = with_tokens("good")
+    one = client(SaslLogin(mechanism=OAUTHBEARER, bearer=lambda: "bad"))
+    with pytest.raises(LoginRefused, match=r'refuses the login by OAUTHBEARER: \{"status":"invalid_token"\}'):
+        converse(one, other)
+    assert other.principal is None
+
+
+def test_a_client_without_a_token_does_not_ask_for_one() -> None:
+    def none() -> str:
+        raise LoginRefused("no token from https://idp: connection refused")
+
+    one = client(SaslLogin(mechanism=OAUTHBEARER, bearer=none))
+    with pytest.raises(LoginRefused, match="connection refused"):
+        converse(one, with_tokens("good"))
+
+
+def test_a_peer_may_send_three_tokens_and_no_more() -> None:
+    other = with_tokens("good")
+    other.judge(bytes.fromhex("0011 0001 00000001 ffff 000b") + OAUTHBEARER.encode())
+    message = b"n,,\x01auth=Bearer bad\x01\x01"
+    frame = bytes.fromhex("0024 0001 00000002 ffff") + len(message).to_bytes(4, "big") + message
+    for _ in range(2):
+        assert b"invalid_token" in (other.judge(frame) or b"")
+    with pytest.raises(Refused, match=r"signature is wrong \(token 3\)") as caught:
+        other.judge(frame)
+    assert caught.value.is_delayed
 
 
 def test_no_text_shows_a_secret() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -19,6 +19,9 @@ from transport.protocol.apis import ApiKey
 from transport.protocol.frames import with_length
 from transport.protocol.inbound import Principal
 from transport.protocol.messages import SaslHandshakeResponse, VoteResponse
+from transport.protocol.sasl.client import SaslLogin
+from transport.protocol.sasl.credentials import Login, Users
+from transport.protocol.sasl.server import SaslListener
 from transport.sasl import NO_SASL, Sasl
 from transport.wire import WireTransport
 
@@ -114,6 +117,7 @@ async def test_a_client_without_login_is_disconnected(autojump_clock: trio.testi
         outcome = await client.call(endpoint)
         assert isinstance(outcome, Failed)
         assert outcome.cause is Cause.RESET
+        assert outcome.detail.endswith("before its first answer to a request: does its listener expect a login?")
         assert server.requests == []
 
 
@@ -205,6 +209,31 @@ async def test_sessions_are_renewed_without_a_lost_request(autojump_clock: trio.
             assert await client.call(endpoint, numbered(number)) == Reply(number + 1, VoteResponse(error_code=number))
             await trio.sleep(0.5 if number % 7 else 4)
         assert carrier_of(server).serving.connections == 1
+
+
+async def test_a_connection_outlives_the_tokens_of_its_logins(autojump_clock: trio.testing.MockClock) -> None:
+    """A session ends with its token; each renewal has the token of its time."""
+    now: Callable[[], int] = int
+    shown: list[str] = []
+
+    def current() -> str:
+        shown.append(f"token.{now() + 3000}.")
+        return shown[-1]
+
+    def judge(token: str) -> Login:
+        return Login(Principal(name="alice"), int(token.split(".")[1]))
+
+    listening = SaslListener(mechanisms=("OAUTHBEARER",), users={"OAUTHBEARER": Users(bearer=judge)})
+    outgoing = Sasl(outgoing=SaslLogin(mechanism="OAUTHBEARER", bearer=current))
+    async with pair(Sasl(listeners={LISTENER.name: listening}), outgoing) as (server, client, endpoint, _):
+        now = carrier_of(server).now_ms
+        server.answer_with = echo
+        for number in range(40):
+            assert await client.call(endpoint, numbered(number)) == Reply(number + 1, VoteResponse(error_code=number))
+            await trio.sleep(0.5)
+        assert carrier_of(server).serving.connections == 1
+        assert 5 <= len(shown) <= 10
+        assert len(set(shown)) == len(shown)
 
 
 async def test_requests_in_flight_are_answered_before_a_renewal(autojump_clock: trio.testing.MockClock) -> None:

@@ -79,7 +79,10 @@ class ClientConnection:
         """Whether `broken` is a failed login."""
         self.sasl = sasl
         """The login at the peer; None for a peer without login."""
-        self._is_logging_in = False
+        self.has_answered = False
+        """Whether the peer has answered any request of the user."""
+        self.is_logging_in = False
+        """Whether the peer has to answer a login before anything else."""
         self.ready = False
         self.frames = FrameReader(max_frame_bytes, self._allowed)
         self._software = software
@@ -93,7 +96,7 @@ class ClientConnection:
     def _allowed(self, before: int, start: int) -> tuple[int, str]:
         """The most bytes of the answer that follows `before` others; answers come in the order of requests."""
         if before >= len(self._in_flight):
-            if self._is_logging_in:
+            if self.is_logging_in:
                 return SASL.size, " during the login"
             return UNCOUNTED_BYTES, ", as no request is outstanding"
         api_key = self._in_flight[before].api_key
@@ -105,6 +108,11 @@ class ClientConnection:
         return len(self._waiting) + (len(self._in_flight) if self.ready or self._versions else 0)
 
     @property
+    def may_lack_login(self) -> bool:
+        """Whether the peer has named its versions, and answered no request of this side, which has no login."""
+        return self.sasl is None and self.ready and not self.has_answered and bool(self._in_flight)
+
+    @property
     def is_unheard(self) -> bool:
         """Whether the peer was asked for its versions, and has not answered."""
         return not self.ready and bool(self._in_flight)
@@ -113,7 +121,7 @@ class ClientConnection:
         """The first bytes of a new connection."""
         self._client_id = client_id
         if self.sasl is not None:
-            self._is_logging_in = True
+            self.is_logging_in = True
             return with_length(self.sasl.begin())
         return self._ask_versions(self._apis[ApiKey.API_VERSIONS].versions.highest, client_id)
 
@@ -123,7 +131,7 @@ class ClientConnection:
         if not self.ready:
             return b""
         self.ready = False
-        self._is_logging_in = True
+        self.is_logging_in = True
         return with_length(self.sasl.begin_again())
 
     def _ask_versions(self, version: int, client_id: str) -> bytes:
@@ -164,7 +172,7 @@ class ClientConnection:
             try:
                 if self.ready:
                     outcomes.append(self._read_answer(frame))
-                elif not self._is_logging_in:
+                elif not self.is_logging_in:
                     released += self._read_versions(frame, outcomes)
                 elif self._in_flight:
                     outcomes.append(self._read_answer(frame))  # sent before the new login
@@ -186,7 +194,7 @@ class ClientConnection:
         following = self.sasl.answer(frame)
         if following is not None:
             return with_length(following)
-        self._is_logging_in = False
+        self.is_logging_in = False
         if not self._versions:
             return self._ask_versions(self._apis[ApiKey.API_VERSIONS].versions.highest, self._client_id)
         self.ready = True
@@ -208,6 +216,7 @@ class ClientConnection:
         asked = self._take(frame)
         message = decode_response_body(asked.api_key, asked.version, frame)
         self._in_flight.popleft()
+        self.has_answered = True
         return Reply(asked.token, message)
 
     def _read_versions(self, frame: bytes, outcomes: list[Reply | Failed]) -> bytes:

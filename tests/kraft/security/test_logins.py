@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +99,7 @@ def test_a_broker_logs_in_at_controllers_by_scram() -> None:
     [
         (USERS + OUTGOING, "listener CTL has a login, and sasl.enabled.mechanisms is not set", "PLAIN"),
         ("sasl.enabled.mechanisms=GSSAPI\n", "GSSAPI .Kerberos. is not supported", "SCRAM-SHA-512"),
-        ("sasl.enabled.mechanisms=OAUTHBEARER\n", "OAUTHBEARER is not supported yet", "SCRAM-SHA-512"),
+        ("sasl.enabled.mechanisms=OAUTHBEARER\n", "oauthbearer.sasl.jaas.config is not set", "OAuthBearerLoginModule"),
         ("sasl.enabled.mechanisms=plain\n", "there is no mechanism plain", "PLAIN"),
         ("sasl.enabled.mechanisms=PLAIN,PLAIN\n" + USERS, "or one twice", "PLAIN"),
         (ENABLED + USERS + OUTGOING, "listener.name.ctl.scram-sha-256.sasl.jaas.config is not set", "ScramLoginModule"),
@@ -187,3 +189,120 @@ def test_an_incomplete_login_of_a_client_is_refused(tmp_path: Path, lines: str, 
 def test_a_login_without_its_protocol_is_a_warning(tmp_path: Path) -> None:
     (warning,) = load_client(client(tmp_path, "sasl.mechanism=PLAIN\n")).warnings
     assert "sasl.mechanism has no effect without security.protocol=SASL_SSL" in warning
+
+
+OAUTH = "org.apache.kafka.common.security.oauthbearer"
+MODULE = f"{OAUTH}.OAuthBearerLoginModule"
+HANDLER = "listener.name.ctl.oauthbearer.sasl.server.callback.handler.class"
+BEARER = (
+    "sasl.enabled.mechanisms=PLAIN,OAUTHBEARER\n"
+    f"{OUTGOING}{USERS}listener.name.ctl.oauthbearer.sasl.jaas.config={MODULE} required;\n"
+)
+SIGNED = f"{HANDLER}={OAUTH}.OAuthBearerValidatorCallbackHandler\n"
+UNSECURED = f"{HANDLER}={OAUTH}.internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler\n"
+
+
+def test_the_rules_for_tokens_of_a_listener() -> None:
+    lines = (
+        "sasl.oauthbearer.jwks.endpoint.url=https://idp/keys\n"
+        "listener.name.ctl.sasl.oauthbearer.expected.audience=kafka,metadata\n"
+        "sasl.oauthbearer.expected.audience=else\n"
+        "listener.name.ctl.oauthbearer.sasl.oauthbearer.expected.issuer=idp\n"
+        "sasl.oauthbearer.clock.skew.seconds=5\n"
+        "sasl.oauthbearer.sub.claim.name=client_id\n"
+    )
+    found = Config.parse(NODE + BEARER + SIGNED + lines).sasl.listeners["CTL"].tokens
+    assert found is not None
+    assert (found.keys_url, found.audiences, found.issuer) == ("https://idp/keys", ("kafka", "metadata"), "idp")
+    assert (found.skew_ms, found.subject_claim, found.scope_claim) == (5000, "client_id", "scope")
+    assert found.refresh_ms == 3_600_000
+
+
+def test_the_rules_for_tokens_without_signature() -> None:
+    options = 'unsecuredValidatorRequiredScope="a b" unsecuredValidatorAllowableClockSkewMs="7"'
+    text = NODE + BEARER.replace(f"{MODULE} required;", f"{MODULE} required {options};") + UNSECURED
+    found = Config.parse(text).sasl.listeners["CTL"].tokens
+    assert found is not None
+    assert (found.keys_url, found.required_scope, found.skew_ms) == (None, ("a", "b"), 7)
+
+
+def test_controllers_log_in_at_each_other_by_token() -> None:
+    text = (
+        f"sasl.enabled.mechanisms=OAUTHBEARER\nsasl.mechanism.controller.protocol=OAUTHBEARER\n{SIGNED}"
+        f'listener.name.ctl.oauthbearer.sasl.jaas.config={MODULE} required clientId="n" clientSecret="hush";\n'
+        f"listener.name.ctl.oauthbearer.sasl.login.callback.handler.class={OAUTH}.OAuthBearerLoginCallbackHandler\n"
+        "sasl.oauthbearer.jwks.endpoint.url=file:///keys.json\nsasl.oauthbearer.token.endpoint.url=https://idp/token\n"
+    )
+    config = Config.parse(NODE + text)
+    login = config.sasl.outgoing
+    assert login is not None
+    assert login.bearer is not None
+    assert (login.bearer.url, login.bearer.client_id) == ("https://idp/token", "n")
+    assert "hush" not in repr(config)
+
+
+@pytest.mark.parametrize(
+    ("lines", "said", "hint"),
+    [
+        ("", f"OAUTHBEARER needs {HANDLER}", "jwks.endpoint.url"),
+        (SIGNED, "jwks.endpoint.url is not set", "file:///"),
+        (f"{HANDLER}=a.B\n", "loads no classes", "OAuthBearerValidatorCallbackHandler"),
+        (f"{SIGNED}sasl.oauthbearer.jwks.endpoint.url=http://idp/keys\n", "allowed is a URL with https", "loopback"),
+        (f"{SIGNED}sasl.oauthbearer.jwks.endpoint.url=https://a:hush@idp/\n", "has a user or a password", ""),
+        (
+            f"{SIGNED}sasl.oauthbearer.jwks.endpoint.url=file:///k\nsasl.oauthbearer.jwt.validator.class=a.B\n",
+            "loads no classes",
+            "BrokerJwtValidator",
+        ),
+        (f"{SIGNED}sasl.server.callback.handler.class=a.B\n", "loads no classes", f"the key is {HANDLER}"),
+        (
+            f"{UNSECURED}listener.name.ctl.plain.sasl.server.callback.handler.class=a.B\n",
+            "loads no classes",
+            "Leave the setting out",
+        ),
+        (
+            f"{UNSECURED}sasl.mechanism.controller.protocol=OAUTHBEARER\n",
+            "unsecuredLoginStringClaim_sub is missing",
+            "so that an issuer makes the token",
+        ),
+    ],
+)
+def test_an_incomplete_login_by_token_is_refused_with_a_hint(lines: str, said: str, hint: str) -> None:
+    with pytest.raises(ConfigError, match=said) as caught:
+        Config.parse(NODE + BEARER + lines)
+    assert hint in (caught.value.hint or "")
+    assert "hush" not in f"{caught.value} {caught.value.hint}"
+
+
+def test_a_client_makes_a_token_as_kafkas_client_does(tmp_path: Path) -> None:
+    options = (
+        'unsecuredLoginStringClaim_sub="alice" unsecuredLoginListClaim_scope=",a,b" unsecuredLoginNumberClaim_n="5"'
+        ' unsecuredLoginLifetimeSeconds="60" unsecuredLoginExtension_traceId="x"'
+    )
+    text = (
+        f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=OAUTHBEARER\nsasl.jaas.config={MODULE} required {options};"
+    )
+    found = load_client(client(tmp_path, text)).login
+    assert found is not None
+    assert found.bearer is not None
+    header, claims, signature = found.bearer().split(".")
+    assert (json.loads(base64.urlsafe_b64decode(header + "==")), signature) == ({"alg": "none"}, "")
+    shown = json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))
+    assert (shown["sub"], shown["scope"], shown["n"]) == ("alice", ["a", "b"], 5)
+    assert shown["exp"] - shown["iat"] == pytest.approx(60)
+    assert found.extensions == {"traceId": "x"}
+
+
+def test_a_client_without_a_token_says_why(tmp_path: Path) -> None:
+    text = (
+        f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=OAUTHBEARER\nsasl.jaas.config={MODULE} required;\n"
+        f"sasl.login.callback.handler.class={OAUTH}.OAuthBearerLoginCallbackHandler\n"
+    )
+    with pytest.raises(ConfigError, match=r"token\.endpoint\.url is not set"):
+        load_client(client(tmp_path, text))
+    missing = f"sasl.oauthbearer.token.endpoint.url={(tmp_path / 'none').as_uri()}\n"
+    with pytest.raises(ConfigError, match="no token: No such file or directory"):
+        load_client(client(tmp_path, text + missing))
+    needs = "sasl.oauthbearer.token.endpoint.url=https://idp/token\n"
+    with pytest.raises(ConfigError, match=r"client\.id is not set"):
+        load_client(client(tmp_path, text + needs))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -16,7 +16,8 @@ from transport.protocol.login import LoginRefused
 from transport.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from transport.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from transport.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from transport.protocol.sasl.credentials import PLAIN
+from transport.protocol.sasl.bearer import BearerClient
+from transport.protocol.sasl.credentials import OAUTHBEARER, PLAIN
 from transport.protocol.sasl.plain import PlainClient
 from transport.protocol.sasl.scram import ScramClient
 
@@ -33,16 +34,20 @@ class SaslLogin(Struct, frozen=True, kw_only=True):
     """How this side logs in at its peers (Kafka: `sasl.mechanism`, `sasl.jaas.config`).
 
     Args:
-        mechanism: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.
+        mechanism: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER.
         user: The name of the user, or the id of a delegation token.
         password: The password, or the token's HMAC as base64 text.
         is_token: Whether these are a delegation token's.
+        bearer: Returns the current token of OAUTHBEARER, or raises `LoginRefused`. The function must not block.
+        extensions: Names and values that accompany a token of OAUTHBEARER.
     """
 
     mechanism: str
-    user: str
-    password: str
+    user: str = ""
+    password: str = ""
     is_token: bool = False
+    bearer: Callable[[], str] | None = None
+    extensions: Mapping[str, str] = {}
 
     def __repr__(self) -> str:
         return f"SaslLogin({self.mechanism})"
@@ -63,7 +68,7 @@ class SaslClient:
         """The API of the outstanding request."""
         self._version = 0
         self._authenticate_version = 0
-        self._exchange: PlainClient | ScramClient | None = None
+        self._exchange: PlainClient | ScramClient | BearerClient | None = None
 
     def begin(self) -> bytes:
         """The first frame of a new connection."""
@@ -123,6 +128,10 @@ class SaslClient:
             raise LoginRefused(f"the peer does not accept {login.mechanism}; it accepts {known}")
         if login.mechanism == PLAIN:
             self._exchange = PlainClient(login.user, login.password)
+        elif login.mechanism == OAUTHBEARER:
+            if login.bearer is None:
+                raise LoginRefused("this side has no token for OAUTHBEARER")
+            self._exchange = BearerClient(login.bearer(), login.extensions)
         else:
             self._exchange = ScramClient(
                 login.mechanism, login.user, login.password, is_token=login.is_token, nonce=self._nonce()

@@ -12,7 +12,8 @@ from transport.protocol.inbound import Principal
 PLAIN: Final = "PLAIN"
 SCRAM_HASHES: Final[Mapping[str, str]] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 """The hash of each SCRAM mechanism, by its name."""
-MECHANISMS: Final = (PLAIN, *SCRAM_HASHES)
+OAUTHBEARER: Final = "OAUTHBEARER"
+MECHANISMS: Final = (PLAIN, *SCRAM_HASHES, OAUTHBEARER)
 """The mechanisms that both ends know."""
 
 WRONG_AUTHORIZATION_ID: Final = (
@@ -61,6 +62,24 @@ class Login(Struct, frozen=True):
     """When the credential expires, in milliseconds since 1970; None for a credential without an end."""
 
 
+class TokenRefused(Exception):
+    """A bearer token is refused.
+
+    Args:
+        why: The reason for the log of this side. Never a part of the token.
+        scope: The scope that the token lacks; None if the token is refused for another reason.
+    """
+
+    def __init__(self, why: str, *, scope: str | None = None) -> None:
+        super().__init__(why)
+        self.why = why
+        self.scope = scope
+
+
+def _no_bearer(token: str) -> Login:
+    raise TokenRefused("this listener judges no bearer tokens")
+
+
 class Users(Struct, frozen=True, kw_only=True):
     """The credentials of one mechanism at a listener.
 
@@ -68,6 +87,7 @@ class Users(Struct, frozen=True, kw_only=True):
         passwords: The passwords of PLAIN, by user.
         scram: Finds the SCRAM credential of a mechanism and a user.
         token: Finds the delegation token of a mechanism and a token id.
+        bearer: Judges a bearer token: its login, or `TokenRefused`. The function must not block.
         hiding_key: A secret of this node. The salts of users that do not exist derive from this key, so that a client
             cannot tell them from users that do.
     """
@@ -75,6 +95,7 @@ class Users(Struct, frozen=True, kw_only=True):
     passwords: Mapping[str, str] = {}
     scram: Callable[[str, str], ScramKeys | None] = lambda mechanism, user: None
     token: Callable[[str, str], TokenKeys | None] = lambda mechanism, token_id: None
+    bearer: Callable[[str], Login] = _no_bearer
     hiding_key: bytes = b""
 
     def __repr__(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from hmac import compare_digest
 from typing import Final
 
@@ -12,6 +13,10 @@ from transport.protocol.sasl.credentials import WRONG_AUTHORIZATION_ID, Login, U
 _INVALID: Final = "Authentication failed: Invalid username or password"
 _SEPARATOR: Final = "\0"
 _MOST_TOKENS: Final = 4
+
+
+def _hashed(password: str) -> bytes:
+    return sha256(password.encode("utf-8", "replace")).digest()
 
 
 class PlainServer:
@@ -35,8 +40,9 @@ class PlainServer:
         if not password:
             raise LoginRefused("no password", "Authentication failed: password not specified")
         expected = self._users.passwords.get(user)
-        # The comparison takes place for an unknown user, too: the time of the answer must not tell them apart.
-        is_same = compare_digest(password.encode("utf-8", "replace"), (expected or "").encode())
+        # The comparison takes place for an unknown user, too: the time of the answer must not tell them apart. The
+        # hashes have one size, so that the time does not depend on the size of a password either.
+        is_same = compare_digest(_hashed(password), _hashed(expected or ""))
         if not is_same or not expected:
             raise LoginRefused("wrong user name or password", _INVALID)
         if authorization_id not in ("", user):

@@ -20,7 +20,8 @@ from transport.protocol.messages.api_versions import ApiVersionsRequest
 from transport.protocol.messages.header import RequestHeader
 from transport.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from transport.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from transport.protocol.sasl.credentials import PLAIN, Login, Users
+from transport.protocol.sasl.bearer import BearerServer
+from transport.protocol.sasl.credentials import OAUTHBEARER, PLAIN, Login, Users
 from transport.protocol.sasl.plain import PlainServer
 from transport.protocol.sasl.scram import ScramServer
 
@@ -42,7 +43,7 @@ class SaslListener(Struct, frozen=True, kw_only=True):
     """How peers log in at a listener.
 
     Args:
-        mechanisms: Kafka's `sasl.enabled.mechanisms`: PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512.
+        mechanisms: Kafka's `sasl.enabled.mechanisms`: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER.
         users: The users of each mechanism.
         max_reauth_ms: Kafka's `connections.max.reauth.ms` of each mechanism; 0 for sessions without an end.
         max_receive_bytes: Kafka's `sasl.server.max.receive.size`: the most bytes of a frame before the login is
@@ -86,7 +87,7 @@ class SaslServer:
         self._mechanism = ""
         """The mechanism of the login in progress, or else of the last one."""
         self._first_mechanism = ""
-        self._exchange: PlainServer | ScramServer | None = None
+        self._exchange: PlainServer | ScramServer | BearerServer | None = None
         self._expires_ms: int | None = None
         """When the session ends, if ever."""
         self._renewed_ms: int | None = None
@@ -151,10 +152,14 @@ class SaslServer:
             why = "the peer asks for a mechanism that sasl.enabled.mechanisms does not name"
             raise Refused(why, _encoded(header, answer), is_delayed=True)
         self._mechanism = mechanism
-        users = self.options.users[mechanism]
-        self._exchange = PlainServer(users) if mechanism == PLAIN else ScramServer(mechanism, users, self._nonce())
+        self._exchange = self._exchange_of(mechanism, self.options.users[mechanism])
         self._state = _State.TOKEN if header.request_api_version else _State.BARE_TOKEN
         return _encoded(header, SaslHandshakeResponse(mechanisms=mechanisms))
+
+    def _exchange_of(self, mechanism: str, users: Users) -> PlainServer | ScramServer | BearerServer:
+        if mechanism == PLAIN:
+            return PlainServer(users)
+        return BearerServer(users) if mechanism == OAUTHBEARER else ScramServer(mechanism, users, self._nonce())
 
     def _token(self, header: RequestHeader, frame: bytes) -> bytes:
         """One message of the mechanism, within SaslAuthenticate."""
