@@ -1,4 +1,4 @@
-"""Quorums whose listeners have TLS or logins, and the load generator's clients for them.
+"""Quorums with TLS or logins on their listeners, and the load generator's clients for them.
 
 The settings are the same for Kafka's controllers and for ours: TLS 1.3, an elliptic key, PEM files, mechanism PLAIN.
 """
