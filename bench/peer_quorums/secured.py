@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "interop"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "interop"))
 
 from certificates import Stores, client_context, leaf
 from load import Address, Refused, ask, connect, error_of, frame_of
