@@ -38,9 +38,9 @@ from load import (
     writers,
 )
 from msgspec import Struct
+from peer_quorums.secured import PLAINTEXT, PROTOCOLS, connector_of, settings_of
+from peer_quorums.secured import writers as secured_writers
 from quorums import AT_ONCE, HEAP, Nodes, jvm_flags, start_quorum
-from security import PLAINTEXT, PROTOCOLS, connector_of, settings_of
-from security import writers as secured_writers
 from spread import spread
 
 LINGER = {"ours": AT_ONCE, "kafka0": AT_ONCE, "kafka": ()}

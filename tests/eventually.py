@@ -6,6 +6,15 @@ import threading
 import time
 from collections.abc import Callable
 
+import trio
+
+_POLL_SECONDS = 0.05
+
+
+async def pause() -> None:
+    """Wait a moment before an asynchronous condition is asked again, on the real clock."""
+    await trio.to_thread.run_sync(threading.Event().wait, _POLL_SECONDS)
+
 
 def eventually(condition: Callable[[], bool], what: str, timeout: float = 60) -> None:
     """Ask until the condition holds; fails after `timeout` seconds, and says `what` was waited for."""
@@ -13,4 +22,4 @@ def eventually(condition: Callable[[], bool], what: str, timeout: float = 60) ->
     never = threading.Event()
     while not condition():
         assert time.monotonic() < deadline, f"{what}: not within {timeout} s"
-        never.wait(0.05)
+        never.wait(_POLL_SECONDS)

@@ -57,7 +57,7 @@ class Endpoints(Struct, frozen=True):
         return self.listeners[0] if self.listeners else None
 
     def at(self, name: str) -> ListenerAddress | None:
-        """The address that a node uses whose own first listener has this name; without such an address the first one.
+        """The address for a node with this name of its own first listener; without such an address the first one.
 
         Nodes may differ in their first listener while a quorum goes from one security protocol to another. Kafka:
         `VoterSet.voterAddress`, `LeaderEndpoints.address`, without the fallback.

@@ -11,7 +11,8 @@ JAVA_ONLY = "a pattern of Java only"
 ATTRIBUTES = ("CN", "OU", "O", "L", "ST", "C", "DC", "UID", "STREET", "1.2.840.113549.1.9.1")
 PLAIN = "abcdefgKLMNXYZ0123456789.-_ @"
 ESCAPED = (r"\,", r"\+", r"\"", r"\\", r"\<", r"\>", r"\;", r"\=", r"\ ", r"\#")
-OTHERS = "/$*()[]{}^|ßİıſΣσςÀéñ中文Ω\U0001d4b3\u00a0\u0130"
+# Without a capital sigma and letters beyond U+FFFF: docs/differences.md says how these differ.
+OTHERS = "/$*()[]{}^|ßİıſσςÀéñ中文Ω\u00a0\u0130"
 FIXED = ("CN=kafka1,OU=ops,O=acme,C=NL", "CN=x,OU=y", "OU=JavaSoft,O=Sun", "", "CN=", "kafka1")
 ATOMS = ("[a-z]", "[A-Z0-9]", "[^,]", r"\w", r"\d", r"\s", ".", "[a-zA-Z0-9._-]", r"\S", "[^,=]", r"\W")
 COUNTS = ("", "*", "+", "?", "*?", "+?", "{1,3}", "{2}", "*+", "++", "??", "{0,}")

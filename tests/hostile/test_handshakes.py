@@ -14,7 +14,7 @@ import pytest
 import trio
 from certificates import Stores, client_context, leaf
 from controller_processes import IDS, Processes
-from eventually import eventually
+from eventually import eventually, pause
 
 from kraft.admin import AdminClient, QuorumDescription, open_admin
 from kraft.admin.client import ConfigChange, ResourceType
@@ -80,7 +80,7 @@ async def led(admin: AdminClient) -> QuorumDescription:
         found = await admin.describe_quorum()
         if found.leader_id > 0:
             return found
-        await trio.sleep(0.05)
+        await pause()
 
 
 async def test_half_done_handshakes_cost_little_and_the_quorum_goes_on(processes: Processes) -> None:
@@ -109,7 +109,7 @@ async def test_half_done_handshakes_cost_little_and_the_quorum_goes_on(processes
 
 
 async def _storm(admin: AdminClient, target: Endpoint) -> int:
-    """Strangers who begin and never end, beside a writer; returns how many writes were done meanwhile."""
+    """Strangers begin handshakes and do not end them, beside a writer; returns the number of its writes."""
     written, first = 0, hello()
     is_over = trio.Event()
 

@@ -14,6 +14,7 @@ import pytest
 import trio
 from certificates import Stores, another_authority, authority, issue
 from command_line import run
+from eventually import pause
 from loopback import free_ports
 from test_embed import configs
 
@@ -102,7 +103,7 @@ class Quorum:
                 found = await admin.describe_quorum()
                 if found.leader_id > 0 and all(one.log_end_offset >= 0 for one in found.voters):
                     return found
-                await trio.sleep(0.05)
+                await pause()
 
     @asynccontextmanager
     async def admin(self) -> AsyncIterator[AdminClient]:
@@ -152,7 +153,7 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
     while True:
         if await condition():
             return
-        await trio.sleep(0.05)
+        await pause()
 
 
 async def logged(caplog: pytest.LogCaptureFixture, found: Callable[[str], bool]) -> str:
@@ -161,7 +162,7 @@ async def logged(caplog: pytest.LogCaptureFixture, found: Callable[[str], bool])
         for record in caplog.records:
             if found(record.getMessage()):
                 return record.getMessage()
-        await trio.sleep(0.05)
+        await pause()
 
 
 async def test_certificates_are_replaced_under_load_without_a_lost_request(

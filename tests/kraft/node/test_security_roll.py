@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import trio
 from certificates import Stores, issue
+from eventually import pause
 from loopback import free_ports
 
 from kraft.admin import AdminClient, QuorumDescription, open_admin
@@ -121,7 +122,7 @@ async def settled(admin: AdminClient, node: int | None = None) -> QuorumDescript
             for one in found.voters
         ):
             return found
-        await trio.sleep(0.1)
+        await pause()
 
 
 async def test_a_quorum_goes_from_plaintext_to_mutual_tls_under_writes(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Nodes whose first listeners differ, as while a quorum goes from one security protocol to another."""
+"""Nodes with different first listeners, as while a quorum goes from one security protocol to another."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_follower_connects_to_the_leader_at_its_own_first_listener(
     assert one.core.leader_address == reached
 
 
-def test_the_own_first_listener_is_that_of_the_own_endpoints_if_nothing_else_is_said() -> None:
+def test_a_follower_without_a_named_listener_uses_the_name_of_its_first_endpoint() -> None:
     one = OneCore(endpoints=Endpoints((CLEAR, SECURE)), election=None)
     begin = BeginQuorumEpoch(epoch=6, leader_id=3, voter=ReplicaKey(2), endpoints=Endpoints((SECURE, CLEAR)))
     one.ask(begin)

@@ -1,4 +1,4 @@
-"""Quorums whose listeners have TLS or logins, and the load generator's clients for them.
+"""Quorums with TLS or logins on their listeners, and the load generator's clients for them.
 
 The settings are the same for Kafka's controllers and for ours: TLS 1.3, an elliptic key, PEM files, mechanism PLAIN.
 """
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "interop"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "interop"))
 
 from certificates import Stores, client_context, leaf
 from load import Address, Refused, ask, connect, error_of, frame_of
