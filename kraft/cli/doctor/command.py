@@ -37,9 +37,10 @@ from kraft.operate.doctor.facts.catalog import CATALOG
 from kraft.operate.doctor.facts.finding import Finding
 from kraft.operate.doctor.facts.live import LiveFacts
 from kraft.operate.doctor.facts.log_facts import ImageFacts
-from kraft.operate.doctor.gather import Gathered, gather
+from kraft.operate.doctor.gather import GatheredFacts, gather
 from kraft.operate.doctor.read_live import read_live
 from kraft.operate.doctor.sarif import sarif
+from metadata_log.releases import resolve_release
 
 NOTHING_READ: Final = 3
 _EXAMINE: Final = "examine"
@@ -115,8 +116,10 @@ def doctor_command() -> None:
     "--before",
     "operation",
     type=click.Choice(OPERATIONS),
-    help="Tell whether this step would break the quorum. The id of its node may follow.",
+    metavar="STEP [ID]",
+    help=f"Tell whether this step would break the quorum: {', '.join(OPERATIONS)}; the id of its node may follow.",
 )
+@click.option("--release-version", "release", metavar="V", help="The release of --before upgrade and downgrade.")
 @click.option("--node", "node_id", type=click.IntRange(min=0), metavar="ID", help="The node of --before.")
 @click.option(
     "--watch-for",
@@ -144,6 +147,7 @@ def examine_command(
     bootstrap: str | None,
     offline: bool,
     operation: str | None,
+    release: str | None,
     node_id: int | None,
     watch_seconds: float,
     timeout: float,
@@ -158,7 +162,7 @@ def examine_command(
     """
     if offline and bootstrap and context.get_parameter_source("bootstrap") is click.core.ParameterSource.ENVIRONMENT:
         bootstrap = None
-    _check_usage(paths, configs, bootstrap, offline=offline, operation=operation, node_id=node_id)
+    _check_usage(paths, configs, bootstrap, offline=offline, operation=operation, release=release, node_id=node_id)
     directories, files, bundles = _sorted(paths)
     live = None
     if bootstrap:
@@ -169,7 +173,7 @@ def examine_command(
         raise _nothing_read(found)
     for one in found.unreadable:
         echo(f"kraft: warning: {one.path} cannot be read: {one.why}", err=True)
-    report = _report(found, operation, node_id)
+    report = _report(found, operation, node_id, release)
     _say(report, as_json=as_json, as_sarif=as_sarif)
     code = exit_code(report.findings)
     context.exit(max(code, 1) if found.unreadable else code)
@@ -182,6 +186,7 @@ def _check_usage(
     *,
     offline: bool,
     operation: str | None,
+    release: str | None,
     node_id: int | None,
 ) -> None:
     if not (paths or configs or bootstrap):
@@ -193,6 +198,12 @@ def _check_usage(
         raise UsageError("--offline and --bootstrap-controller contradict each other", hint="Leave one of them out.")
     if operation in NEEDS_NODE and node_id is None:
         raise UsageError(f"--before {operation} needs a node", hint=f"For example --before {operation} 2.")
+    if operation == "downgrade" and release is None:
+        raise UsageError("--before downgrade needs a release", hint="For example --release-version 4.1.")
+    if release is not None:
+        if operation not in {"upgrade", "downgrade"}:
+            raise UsageError("--release-version is the release of --before upgrade or downgrade")
+        resolve_release(release)
     if node_id is not None and operation is None:
         raise UsageError("--node is the node of --before", hint="For example --before restart --node 2.")
 
@@ -226,7 +237,7 @@ def _ask(bootstrap: str, timeout: float, watch_seconds: float) -> tuple[LiveFact
         raise
 
 
-def _nothing_read(found: Gathered) -> CommandFailed:
+def _nothing_read(found: GatheredFacts) -> CommandFailed:
     told = "; ".join(f"{one.path}: {one.why}" for one in found.unreadable)
     return CommandFailed(
         f"nothing could be read: {told}",
@@ -235,11 +246,11 @@ def _nothing_read(found: Gathered) -> CommandFailed:
     )
 
 
-def _report(found: Gathered, operation: str | None, node_id: int | None) -> Report:
+def _report(found: GatheredFacts, operation: str | None, node_id: int | None, release: str | None) -> Report:
     diagnosis = diagnose(found.facts)
     planned = None
     if operation is not None:
-        reasons: list[Finding] = preflight(found.facts, operation, node_id, diagnosis.findings)
+        reasons: list[Finding] = preflight(found.facts, operation, node_id, diagnosis.findings, release)
         planned = Planned(operation=operation, node_id=node_id, reasons=tuple(reasons))
     return Report(facts=found.facts, diagnosis=diagnosis, unreadable=found.unreadable, planned=planned)
 

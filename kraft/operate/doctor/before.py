@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from kraft.controller.features.update_features import METADATA_CHANGES
 from kraft.operate.doctor.checks.brokers import ELR, dict_of
 from kraft.operate.doctor.checks.check import listed
 from kraft.operate.doctor.checks.identity import empty_voters
@@ -17,7 +18,7 @@ from kraft.operate.doctor.facts.settings import VOTERS
 from kraft.quorum.voters import majority
 from metadata_log.image.features import KRAFT_VERSION, METADATA_VERSION
 from metadata_log.image.persistent_map import in_key_order
-from metadata_log.releases import LATEST_RELEASE, METADATA_VERSIONS
+from metadata_log.releases import METADATA_VERSIONS, resolve_release
 
 NEEDS_NODE: Final = ("restart", "format", "remove-voter", "add-voter", "decommission")
 """The operations that are about one node."""
@@ -25,7 +26,13 @@ CAUGHT_UP_MS: Final = 4_000
 """Twice the fetch time-out: a voter that was caught up within this time follows its leader."""
 
 
-def preflight(facts: Facts, operation: str, node_id: int | None, findings: tuple[Finding, ...]) -> list[Finding]:
+def preflight(
+    facts: Facts,
+    operation: str,
+    node_id: int | None,
+    findings: tuple[Finding, ...],
+    release: str | None = None,
+) -> list[Finding]:
     """The reasons against a step.
 
     Args:
@@ -33,12 +40,19 @@ def preflight(facts: Facts, operation: str, node_id: int | None, findings: tuple
         operation: One of `OPERATIONS`.
         node_id: The node of the step; None for all given nodes, where that makes sense.
         findings: The findings of the checks, which a start takes into account.
+        release: The release to upgrade or downgrade to, such as `4.1`; None for the newest that any node supports.
 
     Returns:
         Findings with the id `before-OPERATION`; none if nothing speaks against the step.
+
+    Raises:
+        DirectoryError: The release is unknown.
     """
+    target = None if release is None else METADATA_VERSIONS[resolve_release(release)]
     if operation == "start":
         return [*_start(facts, node_id, findings)]
+    if operation == "downgrade":
+        return [*_downgrade(facts, target)]
     return [
         Finding(
             id=f"before-{operation}",
@@ -48,7 +62,9 @@ def preflight(facts: Facts, operation: str, node_id: int | None, findings: tuple
             read=_read(facts),
             evidence=evidence,
         )
-        for severity, evidence in _STEPS[operation](facts, node_id)
+        for severity, evidence in (
+            _upgrade(facts, node_id, target) if operation == "upgrade" else _STEPS[operation](facts, node_id)
+        )
     ]
 
 
@@ -207,18 +223,19 @@ def _format(facts: Facts, node_id: int | None) -> Reasons:
         yield Severity.FATAL, f"the other nodes do not agree on the cluster id: {listed(clusters)}"
 
 
-def _upgrade(facts: Facts, node_id: int | None) -> Reasons:
+def _upgrade(facts: Facts, node_id: int | None, target: int | None) -> Reasons:
     if facts.live is not None and facts.live.leader is None:
         yield Severity.FATAL, f"the quorum has no leader ({facts.live.problem})"
     if facts.image is None:
         yield Severity.ERROR, "no metadata could be read, so that the versions of the nodes are not known"
         return
     image = facts.image.image
-    target = METADATA_VERSIONS[LATEST_RELEASE]
     registered = [
         *((one.id, "controller", dict_of(one.features)) for _, one in in_key_order(image.controllers.by_id)),
         *((one.id, "broker", dict_of(one.features)) for _, one in in_key_order(image.brokers.by_id)),
     ]
+    if target is None:
+        target = max((ranges.get(METADATA_VERSION, (0, 0))[1] for _, _, ranges in registered), default=0)
     voters = facts.quorum.ids
     for id_, kind, ranges in registered:
         if node_id is not None and id_ != node_id:
@@ -228,7 +245,7 @@ def _upgrade(facts: Facts, node_id: int | None) -> Reasons:
         if highest < target:
             yield (
                 Severity.ERROR,
-                f"{kind} {id_}{ghost} supports {METADATA_VERSION} up to {highest}, below {target} ({LATEST_RELEASE})",
+                f"{kind} {id_}{ghost} supports {METADATA_VERSION} up to {highest}, below {target}",
             )
         if kind == "controller" and facts.quorum.kraft_version == 0 and ranges.get(KRAFT_VERSION, (0, 0))[1] < 1:
             yield Severity.ERROR, f"controller {id_}{ghost} does not support {KRAFT_VERSION} 1"
@@ -247,6 +264,47 @@ def _upgrade(facts: Facts, node_id: int | None) -> Reasons:
         brokers = [broker.id for _, broker in in_key_order(image.brokers.by_id) if broker.fenced]
         if brokers:
             yield Severity.WARN, f"brokers {listed(brokers)} are fenced: their versions may be out of date"
+
+
+def _downgrade(facts: Facts, target: int | None) -> Iterator[Finding]:
+    """A release that cannot read the log, or to which Kafka refuses to lower metadata.version."""
+    places = _read(facts)
+    for node in facts.nodes:
+        if node.log is not None and node.log.unknown:
+            first = node.log.unknown[0]
+            yield Finding(
+                id="before-downgrade",
+                severity=Severity.FATAL,
+                nodes=(node.name,),
+                read=(f"{first.where}, offset {first.offset}",),
+                evidence=f"{first.what} at offset {first.offset} is newer than this software",
+            )
+    level = None if facts.image is None else facts.image.image.features.metadata_version
+    if level is None or target is None:
+        what = "the present metadata.version is not known" if level is None else "no release is named"
+        remedy = "" if level is None else "Name the release: --release-version V"
+        yield Finding(id="before-downgrade", severity=Severity.ERROR, read=places, evidence=what, remedy=remedy)
+        return
+    lost = sorted(change for change in METADATA_CHANGES if target < change <= level)
+    if lost:
+        yield Finding(
+            id="mv-downgrade-impossible",
+            severity=Severity.FATAL,
+            subjects=(METADATA_VERSION,),
+            read=places,
+            evidence=f"{METADATA_VERSION} is {level}, the release has {target}, and the levels {listed(lost)} between "
+            "them changed the metadata",
+        )
+    elif target < level:
+        yield Finding(
+            id="before-downgrade",
+            severity=Severity.ERROR,
+            subjects=(METADATA_VERSION,),
+            read=places,
+            evidence=f"{METADATA_VERSION} is {level}, and the release has {target}",
+            remedy="Lower the level before the software: kraft features downgrade --feature "
+            f"{METADATA_VERSION}={target}",
+        )
 
 
 def _remove_voter(facts: Facts, node_id: int | None) -> Reasons:
@@ -328,12 +386,11 @@ def _decommission(facts: Facts, node_id: int | None) -> Reasons:
 _STEPS: Final[dict[str, Callable[[Facts, int | None], Reasons]]] = {
     "restart": _restart,
     "format": _format,
-    "upgrade": _upgrade,
     "remove-voter": _remove_voter,
     "add-voter": _add_voter,
     "decommission": _decommission,
 }
-OPERATIONS: Final = ("start", *_STEPS)
+OPERATIONS: Final = ("start", "upgrade", "downgrade", *_STEPS)
 """The names of the steps that can be planned."""
 
 

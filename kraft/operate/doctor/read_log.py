@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from kraft.operate.doctor.facts.log_facts import (
     Batch,
@@ -41,14 +42,26 @@ from metadata_log.records.metadata import (
 from metadata_log.records.record import records
 from metadata_log.types import OffsetAndEpoch
 
-_MOST_UNKNOWN = 20
+_MOST_UNKNOWN: Final = 20
+_ATTEMPTS: Final = 3
 
 
 def read_log(disk: Disk, partition: str, advance: Callable[[int], None] = lambda batches: None) -> LogFacts:
     """The facts of a partition directory of the metadata log; calls `advance` with numbers of batches read.
 
-    Raises `OSError` for a directory or a file that cannot be read.
+    A running node may delete its oldest files meanwhile; then the directory is read again. Raises `OSError` for a
+    directory or a file that cannot be read.
     """
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return _read_once(disk, partition, advance)
+        except FileNotFoundError:
+            if not disk.exists(partition):
+                raise
+    return _read_once(disk, partition, advance)
+
+
+def _read_once(disk: Disk, partition: str, advance: Callable[[int], None]) -> LogFacts:
     snapshots = list_snapshots(disk, partition)
     segments = segments_in(disk, partition)
     log = LogFacts(path=partition, segments=tuple(segments), snapshots=snapshots)
@@ -116,6 +129,7 @@ def _read_segments(disk: Disk, log: LogFacts, advance: Callable[[int], None]) ->
     expected: int | None = None
     pending: Damage | None = None
     covered = max((one.offset for one in log.snapshots), default=0)
+    last_size = 0
     for number, base in enumerate(log.segments):
         path = f"{log.path}/{file_name(base)}"
         if number and expected != base:
@@ -123,7 +137,8 @@ def _read_segments(disk: Disk, log: LogFacts, advance: Callable[[int], None]) ->
             gap = None if is_empty and base <= covered else gap_before(path, base, expected)
             if gap is not None:
                 log.gaps.append(gap)
-        log.log_bytes += _size(disk, path)
+        last_size = _size(disk, path)
+        log.log_bytes += last_size
         if expected is None or not pending:
             expected = base
         known = len(log.batches)
@@ -137,7 +152,8 @@ def _read_segments(disk: Disk, log: LogFacts, advance: Callable[[int], None]) ->
             _take(log, item, path)
             expected = item.next_offset
         advance(len(log.batches) - known)
-    log.torn = pending
+    if pending is not None and not (pending.unfinished and _size(disk, pending.where) != last_size):
+        log.torn = pending  # and no node is writing the end of the file
     end = expected if expected is not None else 0
     for damage in missing_end(disk, log.path, log.segments, log.snapshots, end):
         # A snapshot beyond the end is no damage: a node continues there.

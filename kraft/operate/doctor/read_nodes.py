@@ -74,6 +74,9 @@ def read_nodes(
     bad: list[Unreadable] = []
     seen: set[str] = set()
     for path in configs:
+        if os.path.realpath(path) in seen:
+            continue
+        seen.add(os.path.realpath(path))
         try:
             nodes.append(_configured(source, path, seen, advance))
         except (ConfigError, MetadataLogError, OSError) as failed:

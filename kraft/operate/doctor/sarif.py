@@ -15,6 +15,9 @@ _LEVELS: Final = {Severity.FATAL: "error", Severity.ERROR: "error", Severity.WAR
 _PLACE: Final = re.compile(r"(?P<path>/?[^:,]+?)(?::(?P<line>\d+))?(?:[:,] .*)?")
 """A place that was read: a path, perhaps a line, then the field or the offset."""
 
+_REQUEST: Final = re.compile(r": (?:Describe|Fetch)")
+"""A place that is a request to a live cluster, and no file."""
+
 
 def sarif(findings: Sequence[Finding], version: str) -> dict[str, Any]:
     """The findings as a SARIF log; `version` is that of this software."""
@@ -58,6 +61,8 @@ def _result(finding: Finding, rule: int) -> dict[str, Any]:
 
 
 def _location(place: str) -> dict[str, Any]:
+    if _REQUEST.search(place):
+        return {"logicalLocations": [{"fullyQualifiedName": place}], "message": {"text": place}}
     match = _PLACE.fullmatch(place)
     path, line = (place, None) if match is None else (match["path"], match["line"])
     physical: dict[str, Any] = {"artifactLocation": {"uri": path.replace(" ", "%20")}}

@@ -15,6 +15,7 @@ from real_data import unpack
 
 from kraft.cli.doctor.command import doctor_command
 from kraft.config import UsageError
+from metadata_log.errors import DirectoryError
 from metadata_log.types import random_uuid
 
 
@@ -142,6 +143,32 @@ def test_an_upgrade_names_the_registrations_that_block_the_upgrade(tmp_path: Pat
     _, report = before("--before", "upgrade", *configs("ghost-registration", tmp_path))
     assert not report["before"]["safe"]
     assert any("neither a voter nor a given node" in text for severity, text in reasons(report) if severity == "error")
+
+
+@pytest.mark.parametrize(
+    ("release", "expected"),
+    [
+        ("4.3", []),
+        ("4.2", [("mv-downgrade-impossible", "fatal")]),
+        ("3.9", [("mv-downgrade-impossible", "fatal")]),
+    ],
+)
+def test_a_downgrade_that_would_lose_metadata_is_refused(
+    release: str, expected: list[tuple[str, str]], three: dict[int, str]
+) -> None:
+    """The log has metadata.version 30, which is that of 4.3, and its records are new in 4.3."""
+    _, report = before("--before", "downgrade", "--release-version", release, *three.values())
+    found = [(one["id"], one["severity"]) for one in report["findings"] if "downgrade" in one["id"]]
+    assert found == expected
+    assert report["before"]["safe"] is (not expected)
+
+
+def test_an_unknown_release_is_refused(three: dict[int, str]) -> None:
+    words = ["--offline", "--before", "downgrade", "--release-version", "9.9", three[1]]
+    done = CliRunner().invoke(doctor_command, words)
+    assert isinstance(done.exception, DirectoryError)
+    done = CliRunner().invoke(doctor_command, words[:3] + words[5:])
+    assert isinstance(done.exception, UsageError)
 
 
 def test_a_broker_with_the_only_replica_in_sync_is_not_decommissioned(tmp_path: Path) -> None:

@@ -7,18 +7,23 @@ import os
 import shutil
 import struct
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from damaged import CASES as DAMAGED
 from damaged import damaged
 from doctor_cases import configs_of
 from real_data import unpack
 
 from kraft.cli.doctor.command import doctor_command
+from kraft.config.errors import CommandFailed
 from kraft.operate.doctor.diagnose import diagnose
 from kraft.operate.doctor.facts.node import Facts, HostFacts
 from kraft.operate.doctor.gather import gather
+from kraft.operate.doctor.read_log import read_log
+from metadata_log.disk import OsDisk, OsFile
 
 
 def examine(*words: str) -> dict[str, dict[str, Any]]:
@@ -75,6 +80,48 @@ def test_files_that_a_node_builds_again_are_no_finding(case: str, tmp_path: Path
     found = examine(str(damaged(case, tmp_path)))
     assert "fatal" not in {one["severity"] for one in found.values()}
     assert not {"log-gap", "log-torn-tail", "snapshot-damaged", "unknown-record"} & found.keys()
+
+
+@pytest.mark.parametrize("case", sorted(DAMAGED))
+def test_every_damaged_directory_can_be_examined(case: str, tmp_path: Path) -> None:
+    done = CliRunner().invoke(doctor_command, ["--offline", "--json", str(damaged(case, tmp_path))])
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    assert done.exit_code in {0, 1, 2}
+    assert len(json.loads(done.stdout)["nodes"]) == 1
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_bytes_in_any_file_end_in_findings_and_not_in_an_error(seed: int, tmp_path: Path) -> None:
+    """The seed is the parameter of the test."""
+    rng = Random(seed)
+    configs = configs_of(rng.choice(["healthy-static", "two-quorums", "stray-dirs"]), tmp_path)
+    files = sorted(path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size)
+    for path in rng.sample(files, min(12, len(files))):
+        content = bytearray(path.read_bytes())
+        for _ in range(rng.randint(1, 4)):
+            content[rng.randrange(len(content))] = rng.randrange(256)
+        path.write_bytes(content[: rng.randint(1, len(content))] if rng.random() < 0.2 else content)
+    words = [word for config in configs for word in ("-c", config)]
+    done = CliRunner().invoke(doctor_command, ["--offline", "--json", "--before", "start", *words])
+    assert done.exception is None or isinstance(done.exception, (SystemExit, CommandFailed)), done.exception
+
+
+def test_a_batch_that_a_running_node_is_writing_is_no_torn_tail(tmp_path: Path) -> None:
+    """The file grows while the doctor reads: the reader looks at the size before and behind."""
+    data = Path(configs_of("log-torn-tail", tmp_path)[1]).parent / "data" / "__cluster_metadata-0"
+
+    class Growing(OsDisk):
+        """A disk on which the segment grows after each read of the end."""
+
+        def open(self, path: str, *, create: bool = False, writable: bool = True) -> OsFile:
+            found = super().open(path, create=create, writable=writable)
+            if path.endswith(".log"):
+                with Path(path).open("ab") as file:
+                    file.write(b"\0")
+            return found
+
+    assert read_log(OsDisk(), str(data)).torn is not None
+    assert read_log(Growing(), str(data)).torn is None
 
 
 def test_snapshots_without_segments_are_named(tmp_path: Path) -> None:

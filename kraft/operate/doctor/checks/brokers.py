@@ -22,6 +22,7 @@ from metadata_log.releases import LATEST_RELEASE, METADATA_VERSIONS
 GONE_MS: Final = 7 * 86_400_000
 ELR: Final = "eligible.leader.replicas.version"
 ELR_NEEDS: Final = METADATA_VERSIONS["4.0-IV1"]
+_KINDS: Final[dict[int, str]] = {ResourceType.TOPIC: "topic", ResourceType.BROKER: "broker"}
 _USER: Final = re.compile(r"""username\s*=\s*["']?([^"'\s;]+)""")
 
 
@@ -178,7 +179,7 @@ def unclean_enabled(facts: Facts) -> Iterator[Finding]:
     for (kind, name), values in in_key_order(facts.image.image.configs.by_resource):
         if values.get(key, "").lower() != "true":
             continue
-        what = {ResourceType.TOPIC: "topic", ResourceType.BROKER: "broker"}.get(ResourceType(kind), "resource")
+        what = _KINDS.get(kind, "resource")
         yield Finding(
             id="unclean-enabled",
             severity=Severity.WARN,

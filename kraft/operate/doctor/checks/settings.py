@@ -254,8 +254,8 @@ def plaintext_controller(facts: Facts) -> Iterator[Finding]:
                 nodes=(node.name,),
                 subjects=tuple(one.name for one in found),
                 read=(settings.where("listeners"), settings.where(PROTOCOL_MAP)),
-                evidence=f"controller listener {listed(one.name for one in found)} is PLAINTEXT on an address that other "
-                "hosts reach",
+                evidence=f"controller listener {listed(one.name for one in found)} is PLAINTEXT on an address that "
+                "other hosts reach",
             )
 
 

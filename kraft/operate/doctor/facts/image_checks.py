@@ -216,6 +216,13 @@ BEFORE_CHECKS: Final = tuple(
             "KIP-584, KIP-853; cp-ansible#2687",
         ),
         (
+            "downgrade",
+            "the downgrade of the software",
+            "The older software does not start on the log.",
+            "Lower the level before the software: kraft features downgrade --feature metadata.version=N",
+            "KIP-778; Kafka 4.3.1, tried: an unknown record type is fatal",
+        ),
+        (
             "remove-voter",
             "the removal of a voter",
             "The remaining voters that have caught up are no majority, or the voter adds itself again.",

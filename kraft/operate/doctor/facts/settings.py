@@ -19,7 +19,7 @@ from kraft.config.addresses import (
     parse_voter,
     split_list,
 )
-from kraft.config.keys import NUMBERS
+from kraft.config.keys import NUMBERS, TEXTS
 from kraft.config.properties import Setting
 
 T = TypeVar("T")
@@ -122,8 +122,8 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     @property
     def log_dirs(self) -> tuple[str, ...]:
-        """`log.dirs`, or else `log.dir`, as they stand in the file."""
-        return self.words("log.dirs") or self.words("log.dir")
+        """`log.dirs`, or else `log.dir`, as they stand in the file; Kafka's default without both."""
+        return self.words("log.dirs") or self.words("log.dir") or (TEXTS["log.dir"].default,)
 
     def protocols(self) -> dict[str, str]:
         """The security protocol of each listener that has one (Kafka: `effectiveListenerSecurityProtocolMap`).
