@@ -89,7 +89,10 @@ LAYERS = (
     Layer(("kraft.operate.doctor.before",), DOCTOR),
     Layer(
         ("kraft.operate.doctor",),
-        ("kraft.config", "kraft.quorum", "kraft.controller", "kraft.admin", "kraft.observer", "metadata_log", "transport"),
+        (
+            *("kraft.config", "kraft.quorum", "kraft.controller", "kraft.admin", "kraft.observer"),
+            *("metadata_log", "transport"),
+        ),
         ("trio", "javaproperties"),
         pure=False,
     ),

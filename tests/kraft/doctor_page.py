@@ -13,10 +13,10 @@ from kraft.operate.doctor.facts.quorum_checks import QUORUM_CHECKS
 HEAD = """\
 # Checks of kraft doctor
 
-Every check by its id. Ids are stable: a check that is removed keeps its id. `kraft doctor explain ID` prints one of them,
-and [What is wrong with this quorum?](../howto/what-is-wrong-with-a-quorum.md) shows the command at work. The page is
-printed from the descriptions in `kraft/operate/doctor/facts/`. *Tried* means that Apache Kafka was started with that
-fault.
+Every check by its id. Ids are stable: a check that is removed keeps its id. `kraft doctor explain ID` prints one of
+them, and [What is wrong with this quorum?](../howto/what-is-wrong-with-a-quorum.md) shows the command at work. The
+page is printed from the descriptions in `kraft/operate/doctor/facts/`. *Tried* means that Apache Kafka was started
+with that fault.
 
 | severity | meaning | exit code |
 | --- | --- | --- |

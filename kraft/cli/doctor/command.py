@@ -37,7 +37,7 @@ from kraft.operate.doctor.facts.catalog import CATALOG
 from kraft.operate.doctor.facts.finding import Finding
 from kraft.operate.doctor.facts.live import LiveFacts
 from kraft.operate.doctor.facts.log_facts import ImageFacts
-from kraft.operate.doctor.gather import Gathered, gather
+from kraft.operate.doctor.gather import GatheredFacts, gather
 from kraft.operate.doctor.read_live import read_live
 from kraft.operate.doctor.sarif import sarif
 from metadata_log.releases import resolve_release
@@ -116,7 +116,8 @@ def doctor_command() -> None:
     "--before",
     "operation",
     type=click.Choice(OPERATIONS),
-    help="Tell whether this step would break the quorum. The id of its node may follow.",
+    metavar="STEP [ID]",
+    help=f"Tell whether this step would break the quorum: {', '.join(OPERATIONS)}; the id of its node may follow.",
 )
 @click.option("--release-version", "release", metavar="V", help="The release of --before upgrade and downgrade.")
 @click.option("--node", "node_id", type=click.IntRange(min=0), metavar="ID", help="The node of --before.")
@@ -236,7 +237,7 @@ def _ask(bootstrap: str, timeout: float, watch_seconds: float) -> tuple[LiveFact
         raise
 
 
-def _nothing_read(found: Gathered) -> CommandFailed:
+def _nothing_read(found: GatheredFacts) -> CommandFailed:
     told = "; ".join(f"{one.path}: {one.why}" for one in found.unreadable)
     return CommandFailed(
         f"nothing could be read: {told}",
@@ -245,13 +246,11 @@ def _nothing_read(found: Gathered) -> CommandFailed:
     )
 
 
-def _report(found: Gathered, operation: str | None, node_id: int | None, release: str | None) -> Report:
+def _report(found: GatheredFacts, operation: str | None, node_id: int | None, release: str | None) -> Report:
     diagnosis = diagnose(found.facts)
     planned = None
     if operation is not None:
-        reasons: list[Finding] = preflight(
-            found.facts, operation, node_id, diagnosis.findings, release
-        )
+        reasons: list[Finding] = preflight(found.facts, operation, node_id, diagnosis.findings, release)
         planned = Planned(operation=operation, node_id=node_id, reasons=tuple(reasons))
     return Report(facts=found.facts, diagnosis=diagnosis, unreadable=found.unreadable, planned=planned)
 

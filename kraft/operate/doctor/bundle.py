@@ -1,7 +1,8 @@
 """Bundles: what the checks need from one host, in one archive without secrets.
 
-A bundle holds `bundle.json`, the facts about nodes, and for each node whose metadata was asked for a snapshot of the
-metadata. Values of secret settings, credentials and tokens never enter a bundle. Records of users are not read at all.
+A bundle holds `bundle.json`, the facts about nodes. If the metadata was asked for, the bundle also has a snapshot of
+the metadata for each node. Values of secret settings, credentials and tokens never enter a bundle. Records of users are
+not read at all.
 """
 
 from __future__ import annotations
@@ -184,13 +185,13 @@ def _collected(place: int, found: ImageFacts) -> tuple[CollectedImage, bytes]:
 def _encode(value: Any) -> Any:
     if isinstance(value, Uuid):
         return str(value)
-    raise NotImplementedError(f"{type(value).__name__} is no fact")
+    raise TypeError(f"{type(value).__name__} is no fact")
 
 
 def _decode(kind: type, value: Any) -> Any:
     if kind is Uuid and isinstance(value, str):
         return Uuid.parse(value)
-    raise NotImplementedError(f"{kind.__name__} is no fact")
+    raise TypeError(f"{kind.__name__} is no fact")
 
 
 # ----------------------------------------------------------------------------------------------------------- reading

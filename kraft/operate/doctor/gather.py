@@ -20,7 +20,7 @@ from metadata_log.disk import OsDisk
 Advance = Callable[[int], None]
 
 
-class Gathered(Struct, frozen=True, kw_only=True):
+class GatheredFacts(Struct, frozen=True, kw_only=True):
     """Facts, and the inputs that could not be read."""
 
     facts: Facts
@@ -41,7 +41,7 @@ def gather(
     offline: bool = True,
     with_image: bool = True,
     advance: Advance = lambda batches: None,
-) -> Gathered:
+) -> GatheredFacts:
     """Read properties files, log directories and bundles, and add what a live cluster reports.
 
     Args:
@@ -73,7 +73,7 @@ def gather(
     if image is None and with_image:
         image = _best_image(facts, images, len(local), advance)
     facts = Facts(nodes=facts.nodes, live=facts.live, image=image)
-    return Gathered(facts=facts if offline else with_names(facts), unreadable=tuple(bad))
+    return GatheredFacts(facts=facts if offline else with_names(facts), unreadable=tuple(bad))
 
 
 def _best_image(facts: Facts, images: dict[int, ImageFacts], local: int, advance: Advance) -> ImageFacts | None:

@@ -108,7 +108,7 @@ def test_random_bytes_in_any_file_end_in_findings_and_not_in_an_error(seed: int,
 
 def test_a_batch_that_a_running_node_is_writing_is_no_torn_tail(tmp_path: Path) -> None:
     """The file grows while the doctor reads: the reader looks at the size before and behind."""
-    data = Path(configs_of("log-torn-tail", tmp_path)[0]).parent / "data" / "__cluster_metadata-0"
+    data = Path(configs_of("log-torn-tail", tmp_path)[1]).parent / "data" / "__cluster_metadata-0"
 
     class Growing(OsDisk):
         """A disk on which the segment grows after each read of the end."""

@@ -90,7 +90,7 @@ def test_an_epoch_that_rises_again_and_again_is_fatal() -> None:
     assert found["no-leader"].evidence.startswith("the epoch rose 4 times, to 11")
 
 
-def test_without_a_leader_each_controller_is_told() -> None:
+def test_no_leader_names_the_state_of_each_controller() -> None:
     answers = (
         LiveAnswer(id=1, address="host1:9093", epoch=9),
         LiveAnswer(id=-1, address="host2:9093", problem="Connection refused"),
