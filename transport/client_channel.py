@@ -14,6 +14,7 @@ from transport.channels import Owner, Socket, Sockets
 from transport.interface import Cause, Endpoint, Failed
 from transport.protocol.apis import Api
 from transport.protocol.client_connection import ClientConnection
+from transport.traffic import Traffic
 
 log = logging.getLogger("transport")
 
@@ -32,6 +33,8 @@ class ClientOptions(Struct, frozen=True, kw_only=True):
     backoff_ms: int
     """Kafka's `reconnect.backoff.ms` of a raft client."""
     backoff_max_ms: int
+    traffic: Traffic
+    """The counts of all connections of this node to peers."""
 
 
 class _Open(Struct, eq=False):
@@ -50,6 +53,7 @@ class ClientChannel:
         self._owner = owner
         self._sockets = sockets
         self._options = options
+        self._traffic = options.traffic
         self._open: _Open | None = None
         self._client_id = ""
         self._failures = 0
@@ -72,7 +76,9 @@ class ClientChannel:
         except EncodeError as bad:
             self._owner.finish_later(Failed(token, Cause.UNSUPPORTED_VERSION, f"{self.endpoint}: {bad}"))
             return
+        self._traffic.requests += 1
         if released:
+            self._traffic.sent_bytes += len(released)
             opened.socket.write(released)
 
     def keep_connected(self, client_id: str) -> None:
@@ -93,6 +99,7 @@ class ClientChannel:
             software=options.software, apis=options.apis, max_frame_bytes=options.max_frame_bytes
         )
         self._client_id = client_id
+        self._traffic.created += 1
         self._open = _Open(self._sockets.connect(self.endpoint, self, self._failures), connection)
         return self._open
 
@@ -100,7 +107,9 @@ class ClientChannel:
         """Open the connection with ApiVersions."""
         opened = self._open
         assert opened is not None, self.endpoint
-        opened.socket.write(opened.connection.begin(self._client_id))
+        opening = opened.connection.begin(self._client_id)
+        self._traffic.sent_bytes += len(opening)
+        opened.socket.write(opening)
 
     def on_data(self, data: bytes) -> int:
         """Report the outcomes of requests that these bytes decide."""
@@ -108,11 +117,14 @@ class ClientChannel:
         assert opened is not None, self.endpoint
         connection = opened.connection
         self.last_active = self._owner.now()
+        self._traffic.received_bytes += len(data)
         outcomes, released = connection.feed(data)
         if connection.ready:
             self._failures = 0
         if released:
+            self._traffic.sent_bytes += len(released)
             opened.socket.write(released)
+        self._traffic.responses += len(outcomes)
         for outcome in outcomes:
             self._owner.finish(outcome)
         if connection.broken is not None and opened is self._open:
@@ -136,6 +148,7 @@ class ClientChannel:
         if self._open is None:
             return []
         connection = self._open.connection
+        self._traffic.closed += 1
         self._open.socket.close()
         self._open = None
         unanswered = connection.lost(cause, detail)

@@ -24,6 +24,7 @@ from transport.protocol.limits import MAX_FRAME_BYTES
 from transport.server_channel import ServerChannel
 from transport.serving import BUDGET_BYTES, INT_MAX, MAX_CONNECTIONS, Serving, ServingLimits, address_of
 from transport.timer import Timer
+from transport.traffic import Traffic
 
 log = logging.getLogger("transport")
 
@@ -78,12 +79,15 @@ class WireTransport:
         self._wanted = tuple(listeners)
         self._served = served
         self._max_idle_s = max_idle_ms / 1000
+        self.client_traffic = Traffic()
+        """What has passed through the connections to peers."""
         self._options = ClientOptions(
             software=(SOFTWARE_NAME, importlib.metadata.version(SOFTWARE_NAME)),
             apis=APIS,
             max_frame_bytes=max_frame_bytes,
             backoff_ms=backoff_ms,
             backoff_max_ms=backoff_max_ms,
+            traffic=self.client_traffic,
         )
         self.now = trio.current_time
         """Seconds on Trio's clock."""

@@ -18,6 +18,7 @@ from kraft.node.errors import NodeError
 from kraft.node.inbound import Inbound
 from kraft.node.inbox import Inbox
 from kraft.node.logging import NodeLog
+from kraft.node.monitoring import NodeMonitor
 from kraft.node.node import Node, NodeParts
 from kraft.node.options import listeners_of, needs_own_name, replica_options
 from kraft.node.state_machine_node import StateMachineNode
@@ -46,6 +47,7 @@ async def run_node(
     clock: NodeClock | None = None,
     application: ApplicationFactory | None = None,
     inline_flush: bool = False,
+    monitor: NodeMonitor | None = None,
     task_status: trio.TaskStatus[Node] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run one node until `Node.shutdown` or cancellation; `task_status` gets the `Node` once it listens.
@@ -53,6 +55,7 @@ async def run_node(
     Raises the error that stops the node: `OSError` (a port in use, a failed disk), `MetadataLogError` (an unusable
     directory, a damaged log), `AssertionError` (a broken invariant), `NodeError` (python -O). `inline_flush` flushes
     without a thread, for memory disks. The default `application` is the controller or broker of the configuration.
+    `monitor` serves metrics and health on a listener of its own.
     """
     if not __debug__:
         raise NodeError("a node does not run under python -O: its assertions keep a bug from corrupting the log")
@@ -67,6 +70,9 @@ async def run_node(
             # First, so that the transport closes its sockets in any case. Requests that arrive during the start wait in
             # the inbox.
             await network.start(partial(transport.run, inbound.deliver, batch_delivered=inbox.batch_delivered))
+            if monitor is not None:
+                disk = monitor.measured(disk)
+                await network.start(monitor.run, log)
             endpoints = tuple(transport.listen(listener) for listener in listeners_of(config))
             if isinstance(transport, TcpTransport):
                 _warn_of_exposure(config, log)
@@ -91,9 +97,12 @@ async def run_node(
                 flusher=flusher,
                 log=log,
                 endpoints=endpoints,
+                meter=None if monitor is None else monitor.meter,
             )
             hosts_machine = isinstance(replica.application, StateMachineHost)
             node: Node = StateMachineNode(parts) if hosts_machine else Node(parts)
+            if monitor is not None:
+                monitor.attach(node, replica, transport)
             with _closing(replica, log):
                 await node.run(outputs, task_status)
             leave_cleanly(replica, config, disk)

@@ -1,0 +1,1 @@
+"""What tools compute about nodes in operation; commands and listeners print it."""
