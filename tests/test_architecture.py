@@ -76,10 +76,17 @@ LAYERS = (
     Layer(("kraft.sim", "kraft.whatif"), ("kraft.config", "kraft.invariants", *TO_REPLICA, "transport.faults")),
     Layer(("kraft.security",), ("kraft.config", "transport"), ("cryptography", "joserfc"), pure=False),
     Layer(("kraft.security.subjects",)),
+    Layer(("kraft.operate.metrics",), ("kraft.config", *TO_REPLICA), ("prometheus_client",)),
     Layer(
         ("kraft.node", "kraft.admin", "kraft.observer"),
         ("kraft.config", "kraft.security", *TO_REPLICA, "transport"),
         ("trio",),
+        pure=False,
+    ),
+    Layer(
+        ("kraft.node.metrics",),
+        ("kraft.node", "kraft.operate.metrics", "kraft.config", *TO_REPLICA, "transport"),
+        ("trio", "h11", "prometheus_client"),
         pure=False,
     ),
     Layer(
@@ -102,7 +109,7 @@ LAYERS = (
     Layer(
         ("kraft", "kraft.testing", "kraft.cli", "kraft.__main__"),
         LATE,
-        ("trio", "click", "rich", "javaproperties"),
+        ("trio", "click", "rich", "javaproperties", "structlog"),
         pure=False,
     ),
 )
@@ -157,7 +164,9 @@ PACKAGES = {
     "kraft.history_checker": "whether a legal quorum can have left these directories",
     "kraft.conformance": "deprecated: `kraft.history_checker`",
     "kraft.security": "key stores, contexts of TLS, the names in certificates, bearer tokens, the files of clients",
+    "kraft.operate.metrics": "the metrics and the health of a node, as pure functions of its state",
     "kraft.node": "the Trio shell of one node: the task that owns the replica, the flush thread, signals, log lines",
+    "kraft.node.metrics": "the metrics listener of a node: what the shell counts, and its HTTP server",
     "kraft.admin": "the client side of administration",
     "kraft.observer": "following the metadata log of a live cluster from outside",
     "kraft.operate.doctor.facts": "what the doctor's checks read and report, and the description of each check",

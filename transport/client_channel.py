@@ -17,6 +17,7 @@ from transport.protocol.apis import Api
 from transport.protocol.client_connection import ClientConnection
 from transport.protocol.sasl.client import SaslLogin
 from transport.sasl import RENEW_AT, client_of
+from transport.traffic import Traffic
 
 log = logging.getLogger("transport")
 
@@ -41,6 +42,8 @@ class ClientOptions(Struct, frozen=True, kw_only=True):
     backoff_ms: int
     """Kafka's `reconnect.backoff.ms` of a raft client."""
     backoff_max_ms: int
+    traffic: Traffic
+    """The counts of all connections of this node to peers."""
     login: SaslLogin | None = None
     """The login at each peer."""
 
@@ -63,6 +66,7 @@ class ClientChannel:
         self._owner = owner
         self._connector = connector
         self._options = options
+        self._traffic = options.traffic
         self._open: _Open | None = None
         self._client_id = ""
         self._failures = 0
@@ -88,7 +92,9 @@ class ClientChannel:
         except EncodeError as bad:
             self._owner.finish_later(Failed(token, Cause.UNSUPPORTED_VERSION, f"{self.endpoint}: {bad}"))
             return
+        self._traffic.requests += 1
         if released:
+            self._traffic.sent_bytes += len(released)
             opened.socket.write(released)
 
     def keep_connected(self, client_id: str) -> None:
@@ -112,6 +118,7 @@ class ClientChannel:
             sasl=client_of(options.login, client_id),
         )
         self._client_id = client_id
+        self._traffic.created += 1
         self._open = _Open(self._connector.connect(self.endpoint, self, self._failures), connection)
         return self._open
 
@@ -119,7 +126,9 @@ class ClientChannel:
         """Open the connection with ApiVersions."""
         opened = self._open
         assert opened is not None, self.endpoint
-        opened.socket.write(opened.connection.begin(self._client_id))
+        opening = opened.connection.begin(self._client_id)
+        self._traffic.sent_bytes += len(opening)
+        opened.socket.write(opening)
 
     def on_data(self, data: bytes) -> int:
         """Report the outcomes of requests that these bytes decide."""
@@ -127,11 +136,14 @@ class ClientChannel:
         assert opened is not None, self.endpoint
         connection = opened.connection
         self.last_active = self._owner.now()
+        self._traffic.received_bytes += len(data)
         outcomes, released = connection.feed(data)
         if connection.ready:
             self._failures = 0
         if released:
+            self._traffic.sent_bytes += len(released)
             opened.socket.write(released)
+        self._traffic.responses += len(outcomes)
         if connection.sasl is not None and connection.sasl.is_done and math.isinf(opened.renew_at):
             lifetime_ms = connection.sasl.lifetime_ms
             if lifetime_ms:
@@ -167,6 +179,7 @@ class ClientChannel:
         if self._open is None:
             return []
         connection = self._open.connection
+        self._traffic.closed += 1
         self._open.socket.close()
         self._open = None
         unanswered = connection.lost(cause, detail)

@@ -133,6 +133,8 @@ class Serving:
         """Called when a batch of deliveries is complete; see `Transport.run`."""
         self.written_bytes = 0
         """Total bytes of answers."""
+        self.accepted = 0
+        """Total connections."""
         self.requests_left = TURN_REQUESTS
         """How many requests may be delivered on arrival before the next `batch_delivered`."""
         self.is_tight = False
@@ -213,7 +215,13 @@ class Serving:
             self._is_watching = True
             self._later(self._watch, _WATCH_SECONDS)
         self._members[member] = None
+        self.accepted += 1
         self._per_address[member.address] = self._per_address.get(member.address, 0) + 1
+
+    @property
+    def open_connections(self) -> int:
+        """The connections that are open now."""
+        return len(self._members)
 
     def leave(self, member: Member, unanswered: tuple[Request, ...]) -> None:
         """A connection closed with these requests unanswered; the user learns of them with the next delivery."""

@@ -29,6 +29,7 @@ from transport.serving import BUDGET_BYTES, INT_MAX, MAX_CONNECTIONS, Serving, S
 from transport.timer import Timer
 from transport.tls import Tls
 from transport.tls_stage import TlsConnector, TlsServing
+from transport.traffic import Traffic
 
 log = logging.getLogger("transport")
 
@@ -89,6 +90,8 @@ class WireTransport:
         self.sasl = sasl
         """The logins of this transport."""
         self._max_idle_s = max_idle_ms / 1000
+        self.client_traffic = Traffic()
+        """What has passed through the connections to peers."""
         self._options = ClientOptions(
             software=(SOFTWARE_NAME, importlib.metadata.version(SOFTWARE_NAME)),
             apis=APIS,
@@ -96,6 +99,7 @@ class WireTransport:
             backoff_ms=backoff_ms,
             backoff_max_ms=backoff_max_ms,
             login=sasl.outgoing,
+            traffic=self.client_traffic,
         )
         self.now = trio.current_time
         """Seconds on Trio's clock."""

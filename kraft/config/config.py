@@ -20,6 +20,7 @@ from kraft.config.listener_settings import (
     read_node_sasl,
     read_node_tls,
 )
+from kraft.config.metrics_settings import DIALECTS, read_metrics_dialect, read_metrics_listener
 from kraft.config.node_settings import (
     BOOTSTRAP_SERVERS,
     BROKER,
@@ -114,6 +115,9 @@ class Config(Struct, frozen=True, kw_only=True):
     max_connections_per_ip: int = NUMBERS["max.connections.per.ip"].default
     max_connections_per_ip_overrides: tuple[tuple[str, int], ...] = ()
     queued_max_request_bytes: int = NUMBERS["queued.max.request.bytes"].default
+    metrics_listener: tuple[str, int] | None = None
+    """The host and the port of the metrics listener; None if it is off."""
+    metrics_dialect: str = DIALECTS[0]
     warnings: tuple[str, ...] = ()
     """Warnings for the user before the node starts: unknown settings, settings without effect so far."""
     described: tuple[DescribedSetting, ...] = ()
@@ -246,6 +250,8 @@ def _config(reader: SettingsReader, roles: tuple[str, ...]) -> Config:
         allows_without_acl=reader.text("allow.everyone.if.no.acl.found").lower() == "true",
         token_secret=reader.secret("delegation.token.secret.key"),
         max_connections_per_ip_overrides=reader.entries("max.connections.per.ip.overrides", parse_connection_limit),
+        metrics_listener=read_metrics_listener(reader),
+        metrics_dialect=read_metrics_dialect(reader),
         described=reader.described(),
         warnings=tuple(reader.warnings()),
         **reader.numbers(),

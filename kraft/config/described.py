@@ -22,6 +22,8 @@ _FORMS: Final = {
 }
 _INTERNAL: Final = "internal."
 _INTERNAL_TOO: Final = frozenset(("unclean.leader.election.interval.ms",))
+_OWN: Final = "kraft."
+"""Begins the settings of this software, which DescribeConfigs does not know."""
 _ONLY_IF_SET: Final = frozenset(("leader.imbalance.per.broker.percentage",))
 """Settings that Kafka 4 has removed."""
 
@@ -60,7 +62,7 @@ def described_settings(
     `provided` names those with values of config providers, which are sensitive.
     """
     for name, text in TEXTS.items():
-        if name not in _OF_AUTHORIZER:
+        if name not in _OF_AUTHORIZER and not name.startswith(_OWN):
             yield _described(settings, name, text.default or None, provided)
     for name, number in NUMBERS.items():
         is_shown = name in settings or name not in _ONLY_IF_SET

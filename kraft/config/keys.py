@@ -146,6 +146,18 @@ TEXTS: Final[dict[str, Text]] = {
         allowed="host:number, separated by commas",
         doc="The limit of single hosts, in place of max.connections.per.ip.",
     ),
+    "kraft.metrics.listener": Text(
+        default="",
+        allowed="host:port, or a port of the loopback address",
+        doc="The address of `/metrics`, `/livez`, `/readyz` and `/startupz` in plain HTTP; off if not set. Port 0 is"
+        " any free port. A setting of this software.",
+    ),
+    "kraft.metrics.dialect": Text(
+        default="jmx-exporter",
+        allowed="jmx-exporter or strimzi-jmx",
+        doc="The names of Kafka's metrics: those of jmx_exporter's rules for KRaft and of Strimzi's Metrics Reporter,"
+        " or those of Strimzi's JMX rules. A setting of this software.",
+    ),
     "delegation.token.secret.key": Text(
         default="",
         allowed="a secret, the same on every controller and broker",

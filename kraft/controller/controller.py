@@ -113,6 +113,10 @@ class QuorumController:
         """Whether this controller decides."""
         return self.active_epoch != NOT_ACTIVE
 
+    def last_heartbeat_ms(self, broker_id: int, broker_epoch: int) -> int | None:
+        """The time of the last heartbeat of an incarnation of a broker; None without an open session."""
+        return self._sessions.last_contact_ms(broker_id, broker_epoch)
+
     # Replay
 
     def load_snapshot(self, records: Iterable[Message], end: OffsetAndEpoch) -> None:

@@ -20,6 +20,7 @@ from kraft.node.committed import CommittedBatches, read_committed
 from kraft.node.inbound import Inbound
 from kraft.node.inbox import Inbox
 from kraft.node.logging import NodeLog
+from kraft.node.monitoring import NodeMeter
 from kraft.node.turns import LongestTurn, Turns
 from kraft.node.watching import MetadataWatch
 from kraft.quorum.effects import VotersChanged
@@ -78,6 +79,8 @@ class NodeParts(Struct, frozen=True, eq=False, kw_only=True):
     flusher: Flusher
     log: NodeLog
     endpoints: tuple[Endpoint, ...]
+    meter: NodeMeter | None = None
+    """Counts for the metrics listener; None if the listener is off."""
 
 
 class Node:
@@ -96,6 +99,7 @@ class Node:
         self._transport = parts.transport
         self._flusher = parts.flusher
         self._log = parts.log
+        self._meter = parts.meter
         self._node_id = parts.replica.options.node_id
         self._raft_client_id = f"raft-client-{self._node_id}"
         self._client_id = str(self._node_id)
@@ -110,7 +114,7 @@ class Node:
         """The time of the last grace period."""
         self._scope = trio.CancelScope()
         self._failure: BaseException | None = None
-        self._turns = Turns(parts.log)
+        self._turns = Turns(parts.log, parts.meter)
         self._was_active = False
         self._leaving = False
         self._stop = trio.Event()
@@ -131,6 +135,16 @@ class Node:
     def longest_turn(self) -> LongestTurn:
         """The longest time so far, in milliseconds, for which this node has blocked all other tasks, with its cause."""
         return self._turns.longest
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the node shuts down or has ended."""
+        return self._leaving or self._ended
+
+    @property
+    def overdue_ms(self) -> int:
+        """How long ago the owner should have woken up, in milliseconds; 0 or less if it is not late."""
+        return 0 if self._wanted_ms >= NEVER_MS else self._clock.now_ms() - self._wanted_ms
 
     @property
     def application(self) -> Application:
@@ -335,6 +349,8 @@ class Node:
             self._deadline_ms = wanted_ms
             self._scope.deadline = self._clock.trio_time(wanted_ms)
         turns.end()
+        if self._meter is not None:
+            self._meter.log_end(replica.core)
         if events:
             # The owner handles the rest of a long burst after the turns of other tasks.
             self._inbox.wake()
@@ -403,11 +419,15 @@ class Node:
                     )
                 case Trace():
                     self._log.trace(output.effect)
+                    if self._meter is not None:
+                        self._meter.trace(output)
                     if self._changed:
                         self._changed.unpark_all()
                     if isinstance(output.effect, VotersChanged):
                         self._keep_connections()
                 case StartFlush():
+                    if self._meter is not None:
+                        self._meter.log_end(self._replica.core)
                     self._flusher.start(output)
                 case Committed():
                     # Readers read the log at their own pace. The Trace of the high watermark wakes them.

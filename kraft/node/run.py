@@ -19,6 +19,7 @@ from kraft.node.errors import NodeError
 from kraft.node.inbound import Inbound
 from kraft.node.inbox import Inbox
 from kraft.node.logging import NodeLog
+from kraft.node.monitoring import NodeMonitor
 from kraft.node.node import Node, NodeParts
 from kraft.node.options import listeners_of, needs_own_name, replica_options
 from kraft.node.state_machine_node import StateMachineNode
@@ -54,6 +55,7 @@ async def run_node(
     users: NodeUsers | None = None,
     stores: StoreKeeper | None = None,
     inline_flush: bool = False,
+    monitor: NodeMonitor | None = None,
     task_status: trio.TaskStatus[Node] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run one node until `Node.shutdown` or cancellation; `task_status` gets the `Node` once it listens.
@@ -62,6 +64,7 @@ async def run_node(
     directory, a damaged log), `AssertionError` (a broken invariant), `NodeError` (python -O). `inline_flush` flushes
     without a thread, for memory disks. `users` get the metadata of the node, for the logins of `transport`; `stores`
     keep the certificates of `transport`. The default `application` is the controller or broker of the configuration.
+    `monitor` serves metrics and health on a listener of its own.
     """
     if not __debug__:
         raise NodeError("a node does not run under python -O: its assertions keep a bug from corrupting the log")
@@ -78,6 +81,9 @@ async def run_node(
             # First, so that the transport closes its sockets in any case. Requests that arrive during the start wait in
             # the inbox.
             await network.start(partial(transport.run, inbound.deliver, batch_delivered=inbox.batch_delivered))
+            if monitor is not None:
+                disk = monitor.measured(disk)
+                await network.start(monitor.run, log)
             endpoints = tuple(transport.listen(listener) for listener in listeners_of(config))
             if isinstance(transport, TcpTransport):
                 _warn_of_exposure(config, log)
@@ -107,9 +113,12 @@ async def run_node(
                 flusher=flusher,
                 log=log,
                 endpoints=endpoints,
+                meter=None if monitor is None else monitor.meter,
             )
             hosts_machine = isinstance(replica.application, StateMachineHost)
             node: Node = StateMachineNode(parts) if hosts_machine else Node(parts)
+            if monitor is not None:
+                monitor.attach(node, replica, transport)
             with _closing(replica, log):
                 await node.run(outputs, task_status)
             leave_cleanly(replica, config, disk)

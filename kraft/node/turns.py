@@ -14,6 +14,7 @@ import trio
 from msgspec import Struct
 
 from kraft.node.logging import NodeLog
+from kraft.node.monitoring import TurnMeter
 from kraft.replica.interface.events import Input, WireRequest
 from transport.protocol.apis import ApiKey
 
@@ -37,10 +38,11 @@ class LongestTurn(Struct):
 class Turns:
     """Measures the turns of one owner by Trio's clock. In virtual time each turn takes no time."""
 
-    __slots__ = ("_began_s", "_clock", "_dearest", "_dearest_s", "_log", "_mark_s", "_own", "longest")
+    __slots__ = ("_began_s", "_clock", "_dearest", "_dearest_s", "_log", "_mark_s", "_meter", "_own", "longest")
 
-    def __init__(self, log: NodeLog) -> None:
+    def __init__(self, log: NodeLog, meter: TurnMeter | None = None) -> None:
         self.longest = LongestTurn()
+        self._meter = meter
         self._log = log
         self._clock = trio.current_time
         self._began_s = self._mark_s = 0.0
@@ -58,6 +60,8 @@ class Turns:
         """Note that an event was handled; returns whether the turn has room for more."""
         now_s = self._clock()
         took_s = now_s - self._mark_s
+        if self._meter is not None:
+            self._meter.event(self._mark_s - self._began_s, took_s)
         self._mark_s = now_s
         if took_s > self._dearest_s:
             self._dearest, self._dearest_s = event, took_s
@@ -65,7 +69,10 @@ class Turns:
 
     def end(self) -> None:
         """End the turn: record the longest turn, and log a turn that took too long."""
-        took_ms = _S * (self._clock() - self._began_s)
+        now_s = self._clock()
+        took_ms = _S * (now_s - self._began_s)
+        if self._meter is not None:
+            self._meter.turn(now_s - self._began_s, now_s)
         longest = self.longest
         if took_ms > longest.ms:
             longest.ms, longest.event = took_ms, _kind(self._dearest)

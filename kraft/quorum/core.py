@@ -152,6 +152,11 @@ class RaftCore:
         return exchanges.known_leader(self._quorum)[1].at(self._quorum.listener)
 
     @property
+    def state(self) -> EpochState:
+        """The state of this replica in the quorum, for readers."""
+        return self._quorum.state
+
+    @property
     def state_name(self) -> str:
         """The name of the state, such as `Follower`."""
         return self._quorum.state.name

@@ -161,8 +161,6 @@ class MetadataLog:
             index_interval_bytes=index_interval_bytes,
         )
 
-    # ------------------------------------------------------------------------------------------------ reading
-
     @property
     def start_offset(self) -> int:
         """The first offset of the log."""
@@ -223,6 +221,11 @@ class MetadataLog:
             return self._read_tail(offset, max_bytes, limit)
         return scan(self.read(offset, max_bytes, end_offset=end_offset), where=self.directory)
 
+    def batch_in_memory(self, offset: int) -> RecordBatch | None:
+        """The batch that holds `offset`, if this object still has it in memory; the call does not touch the disk."""
+        at = bisect_right(self._tail_offsets, offset) - 1
+        return self._tail[at] if at >= 0 and offset < self.end_offset else None
+
     def stored_batches(self, offset: int) -> Iterator[tuple[RecordBatch, str]]:
         """The batches in the files from the one that holds `offset` on, each with its file; no CRC is checked."""
         for segment in self._segments:
@@ -269,8 +272,6 @@ class MetadataLog:
             if segment.base_offset <= offset:
                 return segment
         raise AssertionError((offset, self.start_offset))
-
-    # --------------------------------------------------------------------------------------------------- writing
 
     def append(self, data: bytes, batches: Sequence[RecordBatch] | None = None) -> None:
         """Write whole, valid batches. The first begins at `end_offset`, the others follow it, epochs never fall.

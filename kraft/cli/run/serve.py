@@ -7,7 +7,6 @@ import logging
 import os
 import signal
 import sys
-from datetime import UTC, datetime
 from functools import partial
 from random import Random, SystemRandom
 from typing import TYPE_CHECKING, Final
@@ -16,7 +15,8 @@ import click
 import trio
 
 from kraft.cli.run.config_file import with_config_file
-from kraft.config import Config
+from kraft.cli.run.log_output import LESS, LEVELS, MORE, log_to_stderr, shift_level
+from kraft.config import Config, ListenerSpec, join_host_port
 from kraft.node.clock import NodeClock
 from kraft.node.embed import keeper_of, tcp_transport
 from kraft.node.gc_freeze import freeze_survivors
@@ -25,7 +25,9 @@ from kraft.node.run import run_node
 from kraft.node.users import NodeUsers
 from kraft.security.contexts import LoadedTls, load_tls
 from metadata_log.disk import OsDisk
-from metadata_log.printable import printable
+
+if TYPE_CHECKING:
+    from kraft.node.metrics.monitor import Monitor
 
 if TYPE_CHECKING:
     from kraft.node.stores import StoreKeeper
@@ -48,15 +50,28 @@ _PATIENCE_MS: Final = 2
 )
 @with_config_file
 @click.option("--override", "overrides", multiple=True, metavar="K=V", help="A setting that overrides the file.")
-@click.option("--log-level", type=click.Choice(["debug", "info", "warning"]), default="info", show_default=True)
+@click.option("--metrics", metavar="HOST:PORT", help="Serve /metrics, /livez and /readyz there, in plain HTTP.")
+@click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True)
+@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--until-stdin-closes", is_flag=True, hidden=True, help="Also stop when standard input ends.")
-def serve_command(*, config_path: str, overrides: tuple[str, ...], log_level: str, until_stdin_closes: bool) -> None:
+def serve_command(
+    *,
+    config_path: str,
+    overrides: tuple[str, ...],
+    metrics: str | None,
+    log_level: str,
+    log_format: str,
+    until_stdin_closes: bool,
+) -> None:
     """Run one node on its formatted directories until SIGTERM or Ctrl-C. CONFIG is a Kafka properties file.
 
-    A leader transfers its leadership to the best successor before it stops. Each event is one line on stderr.
+    A leader transfers its leadership to the best successor before it stops. Each event is one line on stderr. SIGUSR1
+    makes the log more verbose by one step, SIGUSR2 less.
     """
+    if metrics is not None:
+        overrides = (*overrides, f"kraft.metrics.listener={metrics}")
     config = Config.load(config_path, overrides)
-    log_to_stderr(log_level)
+    log_to_stderr(log_level, log_format)
     tls = load_tls(config)
     for warning in (*config.warnings, *tls.warnings):
         LOGGER.warning("%s", warning)
@@ -66,6 +81,7 @@ def serve_command(*, config_path: str, overrides: tuple[str, ...], log_level: st
 
 async def _serve(config: Config, tls: LoadedTls, until_stdin_closes: bool) -> None:
     users, keeper = NodeUsers(config), keeper_of(config, tls)
+    clock = NodeClock()
     run = partial(
         run_node,
         config,
@@ -74,7 +90,8 @@ async def _serve(config: Config, tls: LoadedTls, until_stdin_closes: bool) -> No
         stores=keeper,
         disk=OsDisk(),
         rng=Random(SystemRandom().getrandbits(128)),
-        clock=NodeClock(),
+        clock=clock,
+        monitor=_monitor(config, clock),
     )
     stop = trio.Event()
     async with trio.open_nursery() as watchers:
@@ -86,23 +103,38 @@ async def _serve(config: Config, tls: LoadedTls, until_stdin_closes: bool) -> No
             watchers.start_soon(_watch_stdin, stop)
         async with trio.open_nursery() as nursery:
             node: Node = await nursery.start(run)
-            LOGGER.info("listening node=%d on=%s", config.node_id, ",".join(map(str, node.endpoints)))
+            _log("listening", node=config.node_id, on=",".join(map(str, node.endpoints)))
             watchers.start_soon(freeze_survivors)
             await stop.wait()
             await node.shutdown()
         watchers.cancel_scope.cancel()
 
 
+def _monitor(config: Config, clock: NodeClock) -> Monitor | None:
+    """The metrics listener, if the configuration has one. Its libraries load only then."""
+    if config.metrics_listener is None:
+        return None
+    from kraft.node.metrics.monitor import Monitor
+
+    host, port = config.metrics_listener
+    if not ListenerSpec("METRICS", host, port).is_loopback:
+        LOGGER.warning("metrics on=%s: other hosts can read metrics without a login", join_host_port(host, port))
+    return Monitor(config, clock)
+
+
 async def _watch_signals(
     stop: trio.Event, everything: trio.CancelScope, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
 ) -> None:
-    """The first signal starts a graceful shutdown, the second ends the process at once."""
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+    """The first signal starts a graceful shutdown, the second ends the process at once; two others change the log."""
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, MORE, LESS) as signals:
         task_status.started()
         async for number in signals:
+            if number in (MORE, LESS):
+                shift_level(number)
+                continue
             if stop.is_set():
                 everything.cancel()
-            LOGGER.info("stopping on=%s", signal.Signals(number).name)
+            _log("stopping", on=signal.Signals(number).name)
             stop.set()
 
 
@@ -112,6 +144,9 @@ async def _watch_hangups(keeper: StoreKeeper, *, task_status: trio.TaskStatus[No
         task_status.started()
         async for _ in signals:
             keeper.ask()
+def _log(event: str, **facts: object) -> None:
+    text = " ".join(f"{key}={value}" for key, value in facts.items())
+    LOGGER.info("%s %s", event, text, extra={"facts": {"event": event, **facts}})
 
 
 async def _watch_stdin(stop: trio.Event) -> None:
@@ -120,20 +155,3 @@ async def _watch_stdin(stop: trio.Event) -> None:
         while await stdin.receive_some(1024):
             pass
     stop.set()
-
-
-class _Utc(logging.Formatter):
-    """Formats lines like `2026-11-21T10:26:14.123Z level text`."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        return f"{moment} {record.levelname.lower()} {printable(record.getMessage())}"
-
-
-def log_to_stderr(level: str) -> None:
-    """Log one line for each event, with its time in UTC."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Utc())
-    root = logging.getLogger()
-    root.handlers[:] = [handler]
-    root.setLevel(level.upper())

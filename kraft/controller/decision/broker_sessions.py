@@ -99,6 +99,10 @@ class BrokerSessions:
         """Whether a session is open."""
         return bool(self._contacts)
 
+    def last_contact_ms(self, broker_id: int, broker_epoch: int) -> int | None:
+        """The time of the last heartbeat of an incarnation; None without an open session."""
+        return self._contacts.get((broker_id, broker_epoch))
+
     def contact(self, broker_id: int, broker_epoch: int, now_ms: int) -> None:
         """Note the receipt of a heartbeat from this registered incarnation."""
         key = broker_id, broker_epoch

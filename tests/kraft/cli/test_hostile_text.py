@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from command_line import run
 
-from kraft.cli.run.serve import log_to_stderr
+from kraft.cli.run.log_output import log_to_stderr
 from kraft.node.logging import NodeLog
 from kraft.quorum.effects import PeerFault
 from metadata_log.printable import printable, printable_lines

@@ -229,7 +229,7 @@ def test_the_secret_of_tokens_is_never_printed() -> None:
 def test_every_key_read_here_is_kafkas() -> None:
     gone_in_kafka_4 = {"leader.imbalance.per.broker.percentage"}
     of_its_authorizer = {"allow.everyone.if.no.acl.found", "super.users"}
-    ours = {"controller.quorum.lost.leader.backoff.max.ms"}
+    ours = {"controller.quorum.lost.leader.backoff.max.ms", "kraft.metrics.dialect", "kraft.metrics.listener"}
     known = {*TEXTS, *NUMBERS, SEGMENT_BYTES_OVERRIDE}
     assert known - KAFKA_KEYS == gone_in_kafka_4 | of_its_authorizer | ours
 

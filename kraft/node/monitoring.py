@@ -1,0 +1,63 @@
+"""What a node reports to its monitor, if it has one, and what the monitor reads of the node."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import trio
+
+from kraft.node.logging import NodeLog
+from kraft.quorum.core import RaftCore
+from kraft.replica.interface.events import Trace
+from kraft.replica.replica import Replica
+from metadata_log.disk import Disk
+from transport.interface import Endpoint, Transport
+
+
+class TurnMeter(Protocol):
+    """Takes the times of turns, in seconds of Trio's clock."""
+
+    def event(self, waited_s: float, took_s: float) -> None:
+        """An event of a turn was handled, `waited_s` after the turn began."""
+
+    def turn(self, took_s: float, now_s: float) -> None:
+        """A turn has ended."""
+
+
+class NodeMeter(TurnMeter, Protocol):
+    """Takes what happens to a replica."""
+
+    def log_end(self, core: RaftCore) -> None:
+        """The end of the log may have changed."""
+
+    def trace(self, trace: Trace) -> None:
+        """An event for the log of the node."""
+
+
+class MonitoredNode(Protocol):
+    """A running node, as its monitor reads it."""
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the node shuts down or has ended."""
+
+    @property
+    def overdue_ms(self) -> int:
+        """How long ago the owner should have woken up, in milliseconds; 0 or less if it is not late."""
+
+
+class NodeMonitor(Protocol):
+    """Serves what a node reports."""
+
+    @property
+    def meter(self) -> NodeMeter:
+        """Takes what the node counts while it runs."""
+
+    def measured(self, disk: Disk) -> Disk:
+        """The same disk with measured fsyncs."""
+
+    async def run(self, log: NodeLog, task_status: trio.TaskStatus[Endpoint] = trio.TASK_STATUS_IGNORED) -> None:
+        """Bind, and serve until cancelled; `task_status` gets the bound address."""
+
+    def attach(self, node: MonitoredNode, replica: Replica, transport: Transport) -> None:
+        """The node has recovered its log."""

@@ -1,0 +1,148 @@
+"""The metrics of Kafka 4.3 that a node has: one row for each MBean, with its meaning and unit."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kraft.operate.metrics.names import Kind, Mbean
+
+_CONTROLLER, _SERVER = "kafka.controller", "kafka.server"
+
+
+def _raft(name: str, text: str, kind: Kind = Kind.GAUGE) -> Mbean:
+    return Mbean(_SERVER, "raft-metrics", name, text, kind)
+
+
+def _channel(name: str, text: str, kind: Kind = Kind.TOTAL) -> Mbean:
+    return Mbean(_SERVER, "raft-channel-metrics", name, text, kind)
+
+
+def _socket(name: str, text: str, kind: Kind = Kind.TOTAL) -> Mbean:
+    return Mbean(_SERVER, "socket-server-metrics", name, text, kind)
+
+
+def _controller(name: str, text: str) -> Mbean:
+    return Mbean(_CONTROLLER, "KafkaController", name, text)
+
+
+def _loader(name: str, text: str) -> Mbean:
+    return Mbean(_SERVER, "MetadataLoader", name, text)
+
+
+def _broker(name: str, text: str) -> Mbean:
+    return Mbean(_SERVER, "broker-metadata-metrics", name, text)
+
+
+CURRENT_STATE: Final = _raft("current-state", "The state of this node in the quorum.", Kind.TEXT)
+CURRENT_VOTE_DIRECTORY_ID: Final = _raft(
+    "current-vote-directory-id", "The directory id of the voter that has the vote; zeros for none.", Kind.TEXT
+)
+CURRENT_LEADER: Final = _raft("current-leader", "The id of the leader; -1 if no leader is known.")
+CURRENT_EPOCH: Final = _raft("current-epoch", "The epoch of the quorum.")
+CURRENT_VOTE: Final = _raft("current-vote", "The id of the voter that has the vote in this epoch; -1 for none.")
+HIGH_WATERMARK: Final = _raft("high-watermark", "The offset below which records are committed; -1 if not known.")
+LOG_END_OFFSET: Final = _raft("log-end-offset", "The offset of the next record of the log.")
+LOG_END_EPOCH: Final = _raft("log-end-epoch", "The epoch of the last record of the log.")
+NUMBER_OF_VOTERS: Final = _raft("number-of-voters", "The number of voters.")
+NUMBER_OF_OBSERVERS: Final = _raft("number-of-observers", "The number of observers; on the leader only.")
+UNCOMMITTED_VOTER_CHANGE: Final = _raft(
+    "uncommitted-voter-change", "1 while a change of the voters is not committed; on the leader only."
+)
+UNKNOWN_VOTER_CONNECTIONS: Final = _raft(
+    "number-unknown-voter-connections", "The number of voters with an unknown address."
+)
+COMMIT_LATENCY_AVG: Final = _raft("commit-latency-avg", "The average time in ms from an append to its commit.")
+COMMIT_LATENCY_MAX: Final = _raft("commit-latency-max", "The longest time in ms from an append to its commit.")
+ELECTION_LATENCY_AVG: Final = _raft("election-latency-avg", "The average time in ms of an election.")
+ELECTION_LATENCY_MAX: Final = _raft("election-latency-max", "The longest time in ms of an election.")
+APPEND_RECORDS_RATE: Final = _raft("append-records-rate", "The records per second that this leader appends.")
+FETCH_RECORDS_RATE: Final = _raft("fetch-records-rate", "The records per second that this follower fetches.")
+POLL_IDLE_RATIO: Final = _raft("poll-idle-ratio-avg", "The share of the time in which the owner of the log is idle.")
+
+CHANNEL_CONNECTIONS: Final = _channel("connection-count", "The open connections to other controllers.", Kind.GAUGE)
+CHANNEL_CREATED: Final = _channel("connection-creation-total", "The connections begun to other controllers.")
+CHANNEL_REQUESTS: Final = _channel("request-total", "The requests sent to other controllers.")
+CHANNEL_RESPONSES: Final = _channel("response-total", "The answers received from other controllers.")
+CHANNEL_OUT: Final = _channel("outgoing-byte-total", "The bytes sent to other controllers.")
+CHANNEL_IN: Final = _channel("incoming-byte-total", "The bytes received from other controllers.")
+SOCKET_CONNECTIONS: Final = _socket("connection-count", "The open connections of peers and clients.", Kind.GAUGE)
+SOCKET_CREATED: Final = _socket("connection-creation-total", "The accepted connections of peers and clients.")
+SOCKET_CLOSED: Final = _socket("connection-close-total", "The closed connections of peers and clients.")
+
+ACTIVE_CONTROLLER_COUNT: Final = _controller("ActiveControllerCount", "1 on the active controller, else 0.")
+NEW_ACTIVE_CONTROLLERS: Final = _controller(
+    "NewActiveControllersCount", "The elections of an active controller that this node has seen since its start."
+)
+ACTIVE_BROKERS: Final = _controller("ActiveBrokerCount", "The number of brokers that are not fenced.")
+FENCED_BROKERS: Final = _controller("FencedBrokerCount", "The number of fenced brokers.")
+STOPPING_BROKERS: Final = _controller("ControlledShutdownBrokerCount", "The brokers in a controlled shutdown.")
+BROKER_STATE: Final = _controller("BrokerRegistrationState", "10 fenced, 20 controlled shutdown, 30 active.")
+SINCE_HEARTBEAT: Final = _controller(
+    "TimeSinceLastHeartbeatReceivedMs", "The time in ms since the last heartbeat of a broker, at most its session."
+)
+TOPICS: Final = _controller("GlobalTopicCount", "The number of topics.")
+PARTITIONS: Final = _controller("GlobalPartitionCount", "The number of partitions.")
+OFFLINE_PARTITIONS: Final = _controller("OfflinePartitionsCount", "The number of partitions without a leader.")
+IMBALANCED_PARTITIONS: Final = _controller(
+    "PreferredReplicaImbalanceCount", "The number of partitions that their preferred replica does not lead."
+)
+UNCLEAN_ELECTIONS: Final = Mbean(
+    _CONTROLLER,
+    "ControllerStats",
+    "UncleanLeaderElectionsPerSec",
+    "The new leaders from outside of the ISR that scrapes of this node have seen.",
+    Kind.METER,
+)
+ELR_ELECTIONS: Final = Mbean(
+    _CONTROLLER,
+    "ControllerStats",
+    "ElectionFromEligibleLeaderReplicasPerSec",
+    "The new leaders from the eligible leader replicas that scrapes of this node have seen.",
+    Kind.METER,
+)
+APPLIED_OFFSET: Final = _controller("LastAppliedRecordOffset", "The offset of the last applied record (inclusive).")
+COMMITTED_OFFSET: Final = _controller("LastCommittedRecordOffset", "The offset of the last committed record.")
+APPLIED_TIMESTAMP: Final = _controller("LastAppliedRecordTimestamp", "The time of the last applied record, in ms.")
+APPLIED_LAG: Final = _controller("LastAppliedRecordLagMs", "The age in ms of the last applied record.")
+OPERATIONS: Final = _controller("EventQueueOperationsStartedCount", "The events that this node has handled.")
+METADATA_ERRORS: Final = _controller(
+    "MetadataErrorCount", "Records that could not be applied. A node of this software stops at the first one."
+)
+IGNORED_STATIC_VOTERS: Final = _controller(
+    "IgnoredStaticVoters", "1 if controller.quorum.voters is set and the voters of the log replace it."
+)
+QUEUE_TIME: Final = Mbean(
+    _CONTROLLER, "ControllerEventManager", "EventQueueTimeMs", "The wait of an event in its turn, ms.", Kind.HISTOGRAM
+)
+PROCESSING_TIME: Final = Mbean(
+    _CONTROLLER, "ControllerEventManager", "EventQueueProcessingTimeMs", "The time of an event, ms.", Kind.HISTOGRAM
+)
+CONTROLLER_IDLE: Final = Mbean(
+    _CONTROLLER, "ControllerEventManager", "AvgIdleRatio", "The share of the time in which the controller is idle."
+)
+METADATA_VERSION_LEVEL: Final = _loader("CurrentMetadataVersion", "The finalized level of metadata.version.")
+CURRENT_CONTROLLER: Final = _loader("CurrentControllerId", "The id of the active controller; -1 if not known.")
+SNAPSHOTS_LOADED: Final = _loader("HandleLoadSnapshotCount", "The snapshots that this node has installed.")
+FINALIZED_LEVEL: Final = _loader("FinalizedLevel", "The finalized level of a feature.")
+SUPPORTED_MAX: Final = Mbean(_SERVER, "node-metrics", "maximum-supported-level", "The highest supported level.")
+SUPPORTED_MIN: Final = Mbean(_SERVER, "node-metrics", "minimum-supported-level", "The lowest supported level.")
+SNAPSHOT_BYTES: Final = Mbean(_SERVER, "SnapshotEmitter", "LatestSnapshotGeneratedBytes", "Its size in bytes.")
+SNAPSHOT_AGE: Final = Mbean(
+    _SERVER, "SnapshotEmitter", "LatestSnapshotGeneratedAgeMs", "The age in ms of the snapshot."
+)
+FLUSH_TIME: Final = Mbean(
+    "kafka.log", "LogFlushStats", "LogFlushRateAndTimeMs", "The time of a flush of the log, ms.", Kind.HISTOGRAM
+)
+LOG_SIZE: Final = Mbean("kafka.log", "Log", "Size", "The size of the log in bytes.")
+LOG_START: Final = Mbean("kafka.log", "Log", "LogStartOffset", "The first offset of the log.")
+LOG_END: Final = Mbean("kafka.log", "Log", "LogEndOffset", "The offset of the next record of the log.")
+SERVER_STATE: Final = Mbean(_SERVER, "KafkaServer", "BrokerState", "1 starting, 3 running, 6 in controlled shutdown.")
+BROKER_APPLIED_OFFSET: Final = _broker("last-applied-record-offset", "The offset of the last applied record.")
+BROKER_APPLIED_TIMESTAMP: Final = _broker("last-applied-record-timestamp", "The time of that record, in ms.")
+BROKER_APPLIED_LAG: Final = _broker("last-applied-record-lag-ms", "The age in ms of the last applied record.")
+BROKER_LOAD_ERRORS: Final = _broker("metadata-load-error-count", "Errors of loading: this node stops at the first one.")
+BROKER_APPLY_ERRORS: Final = _broker("metadata-apply-error-count", "Errors of applying: this node stops at the first.")
+BROKER_IGNORED_VOTERS: Final = _broker("ignored-static-voters", "1 if the voters of the log replace those of the file.")
+
+KAFKA_METRICS: Final[tuple[Mbean, ...]] = tuple(one for one in globals().values() if isinstance(one, Mbean))
+"""Every row above."""

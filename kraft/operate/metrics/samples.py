@@ -1,0 +1,48 @@
+"""All readings of a node at one moment: a pure function of its state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kraft.operate.metrics import own_names
+from kraft.operate.metrics.cluster import (
+    broker_readings,
+    channel_readings,
+    controller_readings,
+    image_of,
+    loader_readings,
+    log_readings,
+)
+from kraft.operate.metrics.names import Reading
+from kraft.operate.metrics.own import own_readings
+from kraft.operate.metrics.raft import raft_readings
+from kraft.operate.metrics.readiness import is_ready, readiness
+from kraft.operate.metrics.view import NodeView
+from kraft.replica.hosts.controller_host import ControllerHost
+
+
+def readings_of(view: NodeView) -> Iterator[Reading]:
+    """Every reading of a node that has recovered its log.
+
+    Args:
+        view: The replica, the time, and what the shell has counted.
+
+    Returns:
+        The readings; a metric that Kafka lacks in the node's role is absent.
+    """
+    yield from raft_readings(view)
+    application = view.replica.application
+    if isinstance(application, ControllerHost):
+        yield from controller_readings(view, application.controller)
+    elif view.is_broker:
+        yield from broker_readings(view)
+    image = image_of(view.replica)
+    if image is not None:
+        yield from loader_readings(view, image)
+    yield from log_readings(view)
+    yield from channel_readings(view)
+    yield from own_readings(view)
+    checks = readiness(view)
+    yield Reading(own_names.READY, int(is_ready(checks)))
+    for check in checks:
+        yield Reading(own_names.READY_CHECK, int(check.ok), (("check", check.name),))
