@@ -147,7 +147,9 @@ async def measure(options: argparse.Namespace) -> None:
                 rates = f"{without[0]:.0f} commits/s without, {with_it[0]:.0f} with"
                 times = f"{without[1]:.0f} µs of CPU time without, {with_it[1]:.0f} with"
                 print(f"round {number + 1}: {rates}; {times}; ratio {ratios[-1]:.3f}")
-            print(f"median ratio of CPU times {statistics.median(ratios):.3f}, from {min(ratios):.3f} to {max(ratios):.3f}")
+            print(
+                f"median ratio of CPU times {statistics.median(ratios):.3f}, from {min(ratios):.3f} to {max(ratios):.3f}"
+            )
             taken = []
             for _ in range(SCRAPES):
                 await trio.sleep(KEEP_SECONDS)

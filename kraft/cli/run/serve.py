@@ -144,6 +144,8 @@ async def _watch_hangups(keeper: StoreKeeper, *, task_status: trio.TaskStatus[No
         task_status.started()
         async for _ in signals:
             keeper.ask()
+
+
 def _log(event: str, **facts: object) -> None:
     text = " ".join(f"{key}={value}" for key, value in facts.items())
     LOGGER.info("%s %s", event, text, extra={"facts": {"event": event, **facts}})
