@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from functools import partial
 from itertools import count
 
 from joserfc import jwt
@@ -56,8 +57,8 @@ def logins() -> Iterator[tuple[str, SaslLogin]]:
     for name, key, algorithm in (("RSA", RSA, "RS256"), ("P-256", EC, "ES256")):
         token = jwt.encode({"alg": algorithm, "kid": key.kid}, claims, key)
         bad = token[:-8] + "AAAAAAAA"
-        yield f"OAUTHBEARER {name}, right", SaslLogin(mechanism="OAUTHBEARER", bearer=lambda token=token: token)
-        yield f"OAUTHBEARER {name}, wrong", SaslLogin(mechanism="OAUTHBEARER", bearer=lambda bad=bad: bad)
+        yield f"OAUTHBEARER {name}, right", SaslLogin(mechanism="OAUTHBEARER", bearer=partial(str, token))
+        yield f"OAUTHBEARER {name}, wrong", SaslLogin(mechanism="OAUTHBEARER", bearer=partial(str, bad))
 
 
 def seconds(listening: SaslListener, login: SaslLogin) -> float:

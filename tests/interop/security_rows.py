@@ -93,7 +93,7 @@ class Secrets:
     def of_listener(self, row: Row, name: str, *, logs_in: bool) -> list[str]:
         """The settings of a listener; `logs_in` is whether the node logs in at others there, too."""
         prefix = f"listener.name.{name.lower()}."
-        lines = []
+        lines: list[str] = []
         if row.protocol in ("SSL", "SASL_SSL"):
             lines += [*self._key("node", prefix), *self._trust(prefix)]
             lines.append(f"{prefix}ssl.client.auth={'required' if row.has_certificate else 'none'}")
@@ -131,7 +131,7 @@ class Secrets:
         return str(path)
 
     def _of_user(self, row: Row, user: str, prefix: str, of_mechanism: str) -> list[str]:
-        lines = []
+        lines: list[str] = []
         if row.protocol in ("SSL", "SASL_SSL"):
             lines += self._trust(prefix)
         if row.has_certificate:
