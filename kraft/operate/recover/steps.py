@@ -70,7 +70,7 @@ def _without_recovery(plan: Plan) -> Iterator[str]:
     there = sorted({one.meta.node_id for one in plan.inventory.dirs if one.role == CONTROLLER})
     lost = [voter for voter in ids if voter not in there]
     yield f"Start the controllers {', '.join(map(str, there))}: they are a majority of the voters and elect a leader."
-    if plan.seed.quorum.kraft_version > 0:
+    if plan.seed.quorum.kraft_version > 0 and not lost:
         yield (
             "If they cannot reach each other, because their addresses have changed and all of their disks survive:"
             " kraft recover apply PLAN.json --into NEW --endpoint ID=HOST:PORT for each one."

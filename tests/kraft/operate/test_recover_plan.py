@@ -88,6 +88,8 @@ def test_a_surviving_majority_is_told_to_start_instead(capsys: pytest.CaptureFix
     assert done.out.startswith("No recovery is needed: the given controllers are a majority")
     assert "DuplicateVoterException" in done.out
     assert "kraft recover apply" not in done.out
+    done = run(capsys, "recover", "plan", *paths(folder, "c1", "c2", "c3"))
+    assert "kraft recover apply PLAN.json --into NEW --endpoint ID=HOST:PORT for each one" in done.out
 
 
 def test_the_voters_of_a_configuration_decide_for_a_static_quorum(
