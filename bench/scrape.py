@@ -6,9 +6,9 @@ Three nodes of a raw log run in this process, over TCP and with fsync, as a prog
 a state machine). Each round loads a quorum without listeners and one with a listener on each node, in alternating
 order, and the second one is scraped over HTTP every so many seconds, on all nodes: fifteen times as often as Prometheus
 does by default. The bench prints the commits per second and the CPU time of a commit on all three nodes together for
-each round, the median of the ratios of these times, and the CPU time of scrapes of an idle node. The ratio of times
-means something on a loaded machine, too; that of the rates does not. --every 0 scrapes never: what is left is the
-counting.
+each round, the median of the ratios of these times, and the CPU time of scrapes of an idle controller. The rates and
+the times depend on the other load of the machine: run the bench on a quiet one. --every 0 scrapes never: what is left
+is the counting.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from kraft.node.embed import tcp_transport
 from kraft.node.metrics.monitor import KEEP_SECONDS, Monitor
 from kraft.node.node import Node
 from kraft.node.run import run_node
-from kraft.replica.interface.application import host_silent_raw_log
+from kraft.replica.interface.application import ApplicationFactory, host_silent_raw_log
 from metadata_log.disk import OsDisk
 from metadata_log.log.log_dir import format_directory
 from transport.addresses import bind, bound_to
@@ -54,7 +54,9 @@ def free_ports(count: int) -> list[int]:
 
 
 @asynccontextmanager
-async def quorum(directory: Path, *, is_monitored: bool) -> AsyncIterator[tuple[list[Node], list[int]]]:
+async def quorum(
+    directory: Path, *, is_monitored: bool, application: ApplicationFactory | None = host_silent_raw_log
+) -> AsyncIterator[tuple[list[Node], list[int]]]:
     """Three running nodes, and the ports of their metrics listeners."""
     ports, metrics = free_ports(3), free_ports(3)
     voters = ",".join(f"{node_id}@127.0.0.1:{port}" for node_id, port in zip(IDS, ports, strict=True))
@@ -78,7 +80,7 @@ async def quorum(directory: Path, *, is_monitored: bool) -> AsyncIterator[tuple[
                 disk=OsDisk(),
                 rng=Random(node_id),
                 clock=clock,
-                application=host_silent_raw_log,
+                application=application,
                 monitor=Monitor(config, clock) if is_monitored else None,
             )
             nodes.append(await nursery.start(run))
@@ -147,9 +149,10 @@ async def measure(options: argparse.Namespace) -> None:
                 rates = f"{without[0]:.0f} commits/s without, {with_it[0]:.0f} with"
                 times = f"{without[1]:.0f} µs of CPU time without, {with_it[1]:.0f} with"
                 print(f"round {number + 1}: {rates}; {times}; ratio {ratios[-1]:.3f}")
-            print(
-                f"median ratio of CPU times {statistics.median(ratios):.3f}, from {min(ratios):.3f} to {max(ratios):.3f}"
-            )
+            spread = f"from {min(ratios):.3f} to {max(ratios):.3f}"
+            print(f"median ratio of CPU times {statistics.median(ratios):.3f}, {spread}")
+        async with quorum(Path(directory, "controllers"), is_monitored=True, application=None) as (nodes, ports):
+            await nodes[0].wait_for_leader()
             taken = []
             for _ in range(SCRAPES):
                 await trio.sleep(KEEP_SECONDS)

@@ -18,10 +18,10 @@ class TurnMeter(Protocol):
     """Takes the times of turns, in seconds of Trio's clock."""
 
     def event(self, waited_s: float, took_s: float) -> None:
-        """An event of a turn was handled, `waited_s` after the turn began."""
+        """An event of a turn was handled, `waited_s` after the turn began; called for one in `MEASURED_EVENTS`."""
 
-    def turn(self, took_s: float, now_s: float) -> None:
-        """A turn has ended."""
+    def turn(self, took_s: float, now_s: float, events: int) -> None:
+        """A turn has ended; `events` were handled since the start of the node."""
 
 
 class NodeMeter(TurnMeter, Protocol):

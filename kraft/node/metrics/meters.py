@@ -61,6 +61,7 @@ class Meters:
         self._fetched = Sampled(now_s)
         self._turn_s = Sampled(now_s)
         self._gap_s = Sampled(now_s)
+        self._events = 0
         self._queue_ms = Recent()
         self._processing_ms = Recent()
         self._uncommitted: deque[tuple[int, float]] = deque(maxlen=_MOST_UNCOMMITTED)
@@ -90,8 +91,9 @@ class Meters:
         self._queue_ms.record(waited_s * _MS)
         self._processing_ms.record(took_s * _MS)
 
-    def turn(self, took_s: float, now_s: float) -> None:
-        """A turn of the owner has ended."""
+    def turn(self, took_s: float, now_s: float, events: int) -> None:
+        """A turn of the owner has ended; `events` were handled since the start."""
+        self._events = events
         self._turn_s.record(took_s, now_s)
 
     def gap(self, late_s: float) -> None:
@@ -186,7 +188,7 @@ class Meters:
             appended_per_s=self._appended.rate(now_s),
             fetched_per_s=self._fetched.rate(now_s),
             busy_ratio=self._turn_s.share(now_s),
-            events=self._processing_ms.count,
+            events=self._events,
             queue_ms=self._queue_ms.quantiles(),
             processing_ms=self._processing_ms.quantiles(),
             flush_ms=self._flush_ms.quantiles(),
