@@ -170,7 +170,7 @@ def test_the_calls_of_an_event_are_counted() -> None:
 def test_scrape_bench_reports_rates_and_the_time_of_a_scrape(tmp_path: Path) -> None:
     """The bench itself scrapes over HTTP while it commits."""
     small = ["--rounds=2", "--seconds=0.5", "--every=0.3", "--clients=4"]
-    command = [sys.executable, str(BENCH / "scrape.py"), *small, f"--dir={tmp_path}"]
+    command = [sys.executable, str(BENCH / "metrics" / "scrape.py"), *small, f"--dir={tmp_path}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert done.returncode == 0, done.stderr
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["round", "round", "median", "a"]

@@ -15,7 +15,7 @@ from typing import Final
 import click
 import trio
 
-from kraft.cli.cluster.administration import parse_bootstrap
+from kraft.cli.cluster.administration import client_security, command_config_option, parse_bootstrap
 from kraft.cli.doctor.output import (
     Planned,
     Report,
@@ -111,6 +111,7 @@ def doctor_command() -> None:
     metavar="H:P[,H:P]",
     help="Ask the live quorum of these controllers, too.",
 )
+@command_config_option
 @click.option("--offline", is_flag=True, help="Ask no network: no controller, no resolution of host names.")
 @click.option(
     "--before",
@@ -145,6 +146,7 @@ def examine_command(
     *,
     configs: tuple[str, ...],
     bootstrap: str | None,
+    command_config: str | None,
     offline: bool,
     operation: str | None,
     release: str | None,
@@ -166,7 +168,7 @@ def examine_command(
     directories, files, bundles = _sorted(paths)
     live = None
     if bootstrap:
-        live = _ask(bootstrap, timeout, watch_seconds)
+        live = _ask(bootstrap, command_config, timeout, watch_seconds)
     with LongJob("Reading", None) as job:
         found = gather((*configs, *files), directories, bundles, live=live, offline=offline, advance=job.advance)
     if not found.facts.nodes and live is None:
@@ -221,10 +223,14 @@ def _sorted(paths: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
     return directories, files, bundles
 
 
-def _ask(bootstrap: str, timeout: float, watch_seconds: float) -> tuple[LiveFacts, ImageFacts | None]:
+def _ask(
+    bootstrap: str, command_config: str | None, timeout: float, watch_seconds: float
+) -> tuple[LiveFacts, ImageFacts | None]:
+    security = client_security(command_config)
     work = partial(
         read_live,
-        parse_bootstrap(bootstrap),
+        parse_bootstrap(bootstrap, security),
+        transport=security.transport(),
         timeout_ms=int(timeout * 1000),
         clock_ms=lambda: time.time_ns() // 1_000_000,
         watch_seconds=watch_seconds,

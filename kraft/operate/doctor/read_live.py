@@ -15,14 +15,19 @@ from kraft.observer import read_image
 from kraft.operate.doctor.facts.live import LiveAnswer, LiveFacts, LiveReplica
 from kraft.operate.doctor.facts.log_facts import ImageFacts
 from metadata_log.errors import MetadataLogError
-from transport.interface import Endpoint
+from transport.interface import Endpoint, Transport
 
 SAMPLE_SECONDS: Final = 1.0
 LONGEST_RETRY_MS: Final = 200
 
 
 async def read_live(
-    bootstrap: Sequence[Endpoint], *, timeout_ms: int, clock_ms: Callable[[], int], watch_seconds: float = 0.0
+    bootstrap: Sequence[Endpoint],
+    *,
+    timeout_ms: int,
+    clock_ms: Callable[[], int],
+    watch_seconds: float = 0.0,
+    transport: Transport | None = None,
 ) -> tuple[LiveFacts, ImageFacts | None]:
     """What a quorum reports of itself.
 
@@ -31,12 +36,15 @@ async def read_live(
         timeout_ms: The limit of each request with its retries, in milliseconds.
         clock_ms: The clock of this host, in milliseconds since 1970, to compare with the leader's.
         watch_seconds: For how long the epoch is watched, once a second; 0 for one look.
+        transport: The transport to run, with TLS and a login where the cluster needs them; None for TCP in the clear.
 
     Returns:
         The facts; and the committed metadata, None without a leader. A quorum without a leader is a fact, not an error.
     """
     text = ",".join(map(str, bootstrap))
-    async with open_admin(bootstrap, timeout_ms=timeout_ms, longest_retry_ms=LONGEST_RETRY_MS) as admin:
+    async with open_admin(
+        bootstrap, transport=transport, timeout_ms=timeout_ms, longest_retry_ms=LONGEST_RETRY_MS
+    ) as admin:
         try:
             cluster = await admin.describe_cluster()
             quorum = await admin.describe_quorum()

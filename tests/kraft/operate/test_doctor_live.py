@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import trio
+from certificates import Stores, leaf
 from command_line import CLUSTER_ID, Done, run
 from loopback import free_ports
 
@@ -212,3 +213,29 @@ def test_an_address_without_a_controller_is_a_finding(capsys: pytest.CaptureFixt
     report = json.loads(done.out)
     assert "Connection refused" in finding(report, "no-leader")["evidence"]
     assert finding(report, "no-leader")["subject"] == address
+
+
+async def test_a_controller_with_tls_is_asked_by_the_file_of_command_config(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    ports = free_ports(1)
+    configs(tmp_path, ports)
+    stores = Stores(tmp_path / "stores", leaf("127.0.0.1"), "c1")
+    trust = f"ssl.truststore.type=PEM\nssl.truststore.location={stores.trust_pem}\n"
+    secured = Config.parse(
+        (tmp_path / "node-1.properties").read_text()
+        + f"listener.security.protocol.map=CONTROLLER:SSL\nssl.keystore.type=PEM\nssl.keystore.location={stores.pem}\n"
+        + trust
+    )
+    client = tmp_path / "client.properties"
+    client.write_text(f"security.protocol=SSL\n{trust}")
+    doctor = Doctor(capsys, ports)
+    with trio.fail_after(PATIENCE_SECONDS):
+        async with trio.open_nursery() as nursery:
+            life = await nursery.start(serve, secured)
+            _, in_the_clear = await doctor.examine(seconds="0.5")
+            assert "no-leader" in ids(in_the_clear)
+            report = await doctor.until(lambda report: not severe(report), "--command-config", str(client))
+            assert report["cluster"] == doctor.where
+            assert "no-leader" not in {one["id"] for one in report["skipped"]}
+            life.cancel()

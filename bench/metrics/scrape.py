@@ -1,6 +1,6 @@
 """What a metrics listener costs a leader: commits with and without it, and the CPU time of one scrape.
 
-    python bench/scrape.py [--rounds 6] [--seconds 2] [--clients 16] [--every 1.0] [--dir DIR]
+    python bench/metrics/scrape.py [--rounds 6] [--seconds 2] [--clients 16] [--every 1.0] [--dir DIR]
 
 Three nodes of a raw log run in this process, over TCP and with fsync, as a program runs them (`kraft.open_node` without
 a state machine). Each round loads a quorum without listeners and one with a listener on each node, in alternating
