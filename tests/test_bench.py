@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 BENCH = Path(__file__).parent.parent / "bench"
 SECONDS = 300
 
@@ -149,6 +151,17 @@ def test_failover_bench_reports_both_kinds_of_outage(tmp_path: Path) -> None:
         assert least <= median <= most
         assert ratio == 1.0
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.soak
+def test_failover_bench_measures_a_quorum_with_tls_and_logins(tmp_path: Path) -> None:
+    small = ["--targets=ours", "--rounds=1", "--heat=0.2", f"--dir={tmp_path}", "--security=SASL_SSL"]
+    command = [sys.executable, str(BENCH / "failover.py"), *small]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = [line.split() for line in done.stdout.splitlines() if "ours SASL_SSL" in line and line.endswith(" ms")]
+    assert len(rows) == 2
+    assert all(float(row[-2]) > 0 for row in rows)
 
 
 def test_the_calls_of_an_event_are_counted() -> None:
