@@ -15,6 +15,7 @@ from shutil import which
 
 import pytest
 import trio
+import trio.testing
 from certificates import client_context, leaf, server_context, tls
 from conversation import LISTENER, Node, echo, numbered
 
@@ -23,8 +24,6 @@ from transport.handshakes import UNSECURED_CONNECTIONS, UNSECURED_PER_ADDRESS, H
 from transport.memory_sockets import MemorySockets
 from transport.protocol.messages import VoteResponse
 from transport.tls import MOST_HANDSHAKE_BYTES, SEAL_BYTES, Fault, TlsError, TlsSession
-
-virtual = pytest.mark.usefixtures("autojump_clock")
 
 
 def pair(**versions: ssl.TLSVersion) -> tuple[TlsSession, TlsSession]:
@@ -100,7 +99,6 @@ async def outcome_of(server_tls: Tls | None, client_tls: Tls | None) -> Reply | 
     return outcome
 
 
-@virtual
 @pytest.mark.parametrize(
     ("server", "client", "told_client", "told_server"),
     [
@@ -170,6 +168,7 @@ async def outcome_of(server_tls: Tls | None, client_tls: Tls | None) -> Reply | 
     ],
 )
 async def test_both_sides_name_the_cause(
+    autojump_clock: trio.testing.MockClock,
     server: Callable[[], Tls | None],
     client: Callable[[], Tls | None],
     told_client: str,
@@ -188,8 +187,9 @@ def refuse_all(certificate: bytes) -> Principal:
     raise ValueError("no rule matches")
 
 
-@virtual
-async def test_versions_without_overlap_are_named_on_both_sides(caplog: pytest.LogCaptureFixture) -> None:
+async def test_versions_without_overlap_are_named_on_both_sides(
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
     only_1_3 = server_context()
     only_1_3.minimum_version = ssl.TLSVersion.TLSv1_3
     outcome = await outcome_of(tls(server=only_1_3), tls(client=client_context(version=ssl.TLSVersion.TLSv1_2)))
@@ -198,9 +198,10 @@ async def test_versions_without_overlap_are_named_on_both_sides(caplog: pytest.L
     assert any("supports no version of TLS that this side allows" in line for line in caplog.messages)
 
 
-@virtual
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-async def test_the_principal_of_a_certificate_is_that_of_each_request(version: ssl.TLSVersion) -> None:
+async def test_the_principal_of_a_certificate_is_that_of_each_request(
+    autojump_clock: trio.testing.MockClock, version: ssl.TLSVersion
+) -> None:
     streams, alice = MemoryStreams(), Principal(name="alice")
     secured = tls(server=server_context(client_auth=ssl.CERT_REQUIRED), principal_of=lambda certificate: alice)
     server = Node(streams.transport(tls=secured))
@@ -244,10 +245,9 @@ def hello() -> bytes:
     return client.take()
 
 
-@virtual
 @pytest.mark.parametrize("size", [0, 1, 5, 100, -1, None])
 async def test_a_client_that_stops_in_the_handshake_is_closed_at_the_deadline(
-    size: int | None, caplog: pytest.LogCaptureFixture
+    autojump_clock: trio.testing.MockClock, size: int | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     """After none, some or all bytes of its first message; with None in the middle of its second one."""
     streams = MemoryStreams()
@@ -275,7 +275,6 @@ async def test_a_client_that_stops_in_the_handshake_is_closed_at_the_deadline(
     assert any("the TLS handshake was not finished in time" in line for line in caplog.messages)
 
 
-@virtual
 @pytest.mark.parametrize(
     "data",
     [
@@ -286,7 +285,9 @@ async def test_a_client_that_stops_in_the_handshake_is_closed_at_the_deadline(
         b"\x15\x03\x03\x00\x02\x02\x28",
     ],
 )
-async def test_garbage_ends_its_own_connection_and_nothing_else(data: bytes, caplog: pytest.LogCaptureFixture) -> None:
+async def test_garbage_ends_its_own_connection_and_nothing_else(
+    autojump_clock: trio.testing.MockClock, data: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     streams = MemoryStreams()
     server, client = Node(streams.transport(tls=tls())), Node(streams.transport(tls=tls()))
     server.answer_with = echo
@@ -301,8 +302,7 @@ async def test_garbage_ends_its_own_connection_and_nothing_else(data: bytes, cap
     assert any(line.startswith("closing the connection of") for line in caplog.messages)
 
 
-@virtual
-async def test_half_done_handshakes_are_bounded_and_the_node_serves_on() -> None:
+async def test_half_done_handshakes_are_bounded_and_the_node_serves_on(autojump_clock: trio.testing.MockClock) -> None:
     streams = MemoryStreams()
     server, client = Node(streams.transport(tls=tls())), Node(streams.transport(tls=tls()))
     server.answer_with = echo

@@ -8,6 +8,7 @@ from functools import cache, partial
 
 import pytest
 import trio
+import trio.testing
 from certificates import client_context, leaf, server_context, tls
 from conversation import LISTENER, Node, echo, numbered
 
@@ -94,10 +95,9 @@ class Stopping:
         self.is_closed = True
 
 
-@pytest.mark.usefixtures("autojump_clock")
 @pytest.mark.parametrize("version", VERSIONS, ids=lambda version: version.name)
 async def test_a_client_that_stops_at_any_step_is_named_and_holds_up_no_other(
-    version: ssl.TLSVersion, caplog: pytest.LogCaptureFixture
+    autojump_clock: trio.testing.MockClock, version: ssl.TLSVersion, caplog: pytest.LogCaptureFixture
 ) -> None:
     streams = MemoryStreams()
     secured = tls(server=server_context(client_auth=ssl.CERT_REQUIRED), handshake_timeout_ms=TIMEOUT_MS)
