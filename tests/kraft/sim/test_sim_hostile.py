@@ -19,7 +19,7 @@ from kraft.sim.runs.seeded_run import Result
 from kraft.sim.search.schedule import Schedule, decode_schedule, encode_schedule, replay
 from kraft.sim.search.seed_search import SeedSearch
 from kraft.sim.search.shrink import shrink
-from kraft.sim.world.actions import Crash, Forge, Intrude
+from kraft.sim.world.actions import Action, Crash, Forge, Intrude
 from kraft.sim.world.world import NodeEnded
 from metadata_log.errors import MetadataLogError
 from metadata_log.records.batch import HEADER_BYTES, read_batch
@@ -223,14 +223,14 @@ def test_a_violation_by_hostile_messages_is_saved_shrunk_and_explained() -> None
     """The schedule holds the whole frame, so that the schedule means the same after attackers draw otherwise."""
     mutant = "minority-elects"
     search = SeedSearch(members="core", mutant=mutant, faults=("absurd-frames",))
-    recorded: list[object] = []
+    recorded: list[Action] = []
     with planted(None):
-        simulator = Simulator(Scenario.drawn("core", 3, 3), faults=("absurd-frames",), recorded=recorded)  # type: ignore[arg-type] # a list of any actions
+        simulator = Simulator(Scenario.drawn("core", 3, 3), faults=("absurd-frames",), recorded=recorded)
         simulator.begin()
         simulator.run_until(1500)
         for node_id in simulator.node_ids:
             simulator.attack(node_id, 3, 1, is_forging=False)
-    schedule = Schedule(scenario=search.scenario(3), actions=tuple(recorded))  # type: ignore[arg-type] # as above
+    schedule = Schedule(scenario=search.scenario(3), actions=tuple(recorded))
     assert decode_schedule(encode_schedule(schedule), "file") == schedule
     assert sum(isinstance(action, Intrude) for action in schedule.actions) > 3
     lines = list(execution_lines(execution_of(schedule)))

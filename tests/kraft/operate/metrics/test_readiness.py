@@ -5,10 +5,12 @@ from __future__ import annotations
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from itertools import count
 from pathlib import Path
 from random import Random
 from threading import Event
+from typing import cast
 
 import pytest
 import trio
@@ -61,11 +63,15 @@ def failing(checks: list[Check]) -> set[str]:
     return {one.name for one in checks if not one.ok}
 
 
+def _is_ready(node: Node) -> bool:
+    return is_ready(readiness(view_of(node)))
+
+
 async def ready(cluster: Cluster, *node_ids: int) -> None:
     """Wait until these nodes are ready."""
     for node_id in node_ids:
         node = cluster.node(node_id)
-        await until(lambda one=node: is_ready(readiness(view_of(one))))  # type: ignore[misc]
+        await until(partial(_is_ready, node))
 
 
 async def test_a_leader_that_no_follower_reaches_is_not_ready(autojump_clock: MockClock) -> None:
@@ -121,7 +127,7 @@ async def test_an_only_voter_is_ready_without_other_nodes(autojump_clock: MockCl
 
 
 class SlowDisk:
-    """The disk of this machine, with log fsyncs that wait while `is_stuck`."""
+    """The disk of this machine, with log fsyncs that wait until `flows` is set. All else passes through."""
 
     def __init__(self) -> None:
         self._disk = OsDisk()
@@ -140,7 +146,7 @@ class SlowDisk:
                 self.flows.wait()
                 fsync()
 
-            return _Waiting(file, wait_and_fsync)  # type: ignore[return-value]
+            return cast(File, _Waiting(file, wait_and_fsync))
         return file
 
 
@@ -202,7 +208,7 @@ async def test_a_node_with_a_stuck_disk_is_alive_and_not_ready(tmp_path: Path, m
     monkeypatch.setattr("kraft.node.metrics.monitor.UNREADY_AFTER_SECONDS", 0.2)
     monkeypatch.setattr("kraft.node.background._QUICK_S", 0.0)
     disk = SlowDisk()
-    async with monitored(tmp_path, disk) as (_, port):  # type: ignore[arg-type]
+    async with monitored(tmp_path, cast(Disk, disk)) as (_, port):
         await answers(port, "/readyz", 200)
         disk.flows.clear()
         try:
