@@ -158,6 +158,15 @@ def make_directory(disk: Disk, path: str) -> None:
         disk.fsync_dir(parent)
 
 
+def file_bytes(disk: Disk, path: str) -> int:
+    """The size of a file; raises `OSError`."""
+    file = disk.open(path, writable=False)
+    try:
+        return file.size()
+    finally:
+        file.close()
+
+
 class OsDisk:
     """The disk of this machine. See `Disk` for the contract."""
 

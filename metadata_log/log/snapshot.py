@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from metadata_log.disk import Disk
+from metadata_log.disk import Disk, file_bytes
 from metadata_log.errors import REMEDY, CorruptBatch
 from metadata_log.java_text import whole_number
 from metadata_log.log.segment import scan_file
@@ -62,11 +62,7 @@ def sweep_snapshots(disk: Disk, directory: str, log_start_offset: int) -> tuple[
 
 def snapshot_bytes(disk: Disk, directory: str, snapshot: OffsetAndEpoch) -> int:
     """The size of a snapshot's file."""
-    file = disk.open(f"{directory}/{snapshot_name(snapshot)}", writable=False)
-    try:
-        return file.size()
-    finally:
-        file.close()
+    return file_bytes(disk, f"{directory}/{snapshot_name(snapshot)}")
 
 
 def mark_snapshots_deleted(disk: Disk, directory: str, snapshots: Iterable[OffsetAndEpoch]) -> tuple[str, ...]:

@@ -87,14 +87,7 @@ def doctor_command() -> None:
     """
 
 
-@doctor_command.command(
-    _EXAMINE,
-    cls=_WithNode,
-    short_help="Check directories, configurations, bundles, a live quorum.",
-    epilog="Example: kraft doctor examine -c /etc/kafka/server.properties --before restart 2",
-)
-@click.argument("paths", nargs=-1, type=click.Path(), metavar="[DIR|FILE|TAR]…")
-@click.option(
+_configs_option: Final = click.option(
     "-c",
     "--config",
     "configs",
@@ -103,6 +96,16 @@ def doctor_command() -> None:
     metavar="FILE",
     help="A properties file; its log.dirs are read, too. May be repeated.",
 )
+
+
+@doctor_command.command(
+    _EXAMINE,
+    cls=_WithNode,
+    short_help="Check directories, configurations, bundles, a live quorum.",
+    epilog="Example: kraft doctor examine -c /etc/kafka/server.properties --before restart 2",
+)
+@click.argument("paths", nargs=-1, type=click.Path(), metavar="[DIR|FILE|TAR]…")
+@_configs_option
 @click.option(
     "--bootstrap-controller",
     "bootstrap",
@@ -300,15 +303,7 @@ def explain_command(check: str | None, *, as_json: bool) -> None:
     epilog="Example: kraft doctor collect -c /etc/kafka/server.properties --into host1.tar.gz",
 )
 @click.argument("paths", nargs=-1, type=click.Path(), metavar="[DIR|FILE]…")
-@click.option(
-    "-c",
-    "--config",
-    "configs",
-    multiple=True,
-    type=click.Path(),
-    metavar="FILE",
-    help="A properties file; its log.dirs are read, too. May be repeated.",
-)
+@_configs_option
 @click.option("--into", required=True, type=click.Path(dir_okay=False), metavar="TAR", help="The bundle to write.")
 @click.option(
     "--records",

@@ -15,7 +15,7 @@ from kraft.operate.doctor.facts.log_facts import (
     UnknownRecord,
     VoterChange,
 )
-from metadata_log.disk import Disk
+from metadata_log.disk import Disk, file_bytes
 from metadata_log.errors import CorruptBatch, DecodeError, MetadataLogError, ReplayError, UnsupportedVersion
 from metadata_log.image import MetadataDelta, MetadataImage
 from metadata_log.log.epochs import FILE_NAME as EPOCHS_FILE
@@ -117,7 +117,7 @@ def _voters(record: VotersRecord) -> tuple[NamedVoter, ...]:
 def _read_newest(disk: Disk, log: LogFacts, snapshot: OffsetAndEpoch) -> None:
     """The damage and the unknown records of the newest snapshot."""
     path = f"{log.path}/{snapshot_name(snapshot)}"
-    log.snapshot_bytes = _size(disk, path)
+    log.snapshot_bytes = file_bytes(disk, path)
     for item in read_file(disk, path):
         if isinstance(item, Damage):
             log.snapshot_damage = log.snapshot_damage or item
@@ -137,7 +137,7 @@ def _read_segments(disk: Disk, log: LogFacts, advance: Callable[[int], None]) ->
             gap = None if is_empty and base <= covered else gap_before(path, base, expected)
             if gap is not None:
                 log.gaps.append(gap)
-        last_size = _size(disk, path)
+        last_size = file_bytes(disk, path)
         log.log_bytes += last_size
         if expected is None or not pending:
             expected = base
@@ -152,7 +152,7 @@ def _read_segments(disk: Disk, log: LogFacts, advance: Callable[[int], None]) ->
             _take(log, item, path)
             expected = item.next_offset
         advance(len(log.batches) - known)
-    if pending is not None and not (pending.unfinished and _size(disk, pending.where) != last_size):
+    if pending is not None and not (pending.unfinished and file_bytes(disk, pending.where) != last_size):
         log.torn = pending  # and no node is writing the end of the file
     end = expected if expected is not None else 0
     for damage in missing_end(disk, log.path, log.segments, log.snapshots, end):
@@ -211,14 +211,6 @@ def _look_for_unknown(log: LogFacts, batch: RecordBatch, path: str) -> None:
 def _note_unknown(log: LogFacts, offset: int, what: str, path: str, *, is_type: bool) -> None:
     if len(log.unknown) < _MOST_UNKNOWN:
         log.unknown.append(UnknownRecord(offset, what, path, is_type))
-
-
-def _size(disk: Disk, path: str) -> int:
-    file = disk.open(path, writable=False)
-    try:
-        return file.size()
-    finally:
-        file.close()
 
 
 # ------------------------------------------------------------------------------------------------------------- image

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import struct
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
@@ -17,7 +16,7 @@ from kraft.operate.doctor.facts.log_facts import LogFacts
 from kraft.operate.doctor.facts.node import Directory, HostFacts, Meta, Node, OpenFile, Replica
 from kraft.operate.doctor.facts.settings import Settings
 from kraft.operate.doctor.read_log import read_log
-from metadata_log.disk import Disk
+from metadata_log.disk import Disk, file_bytes
 from metadata_log.errors import MetadataLogError
 from metadata_log.log.epochs import FILE_NAME as EPOCHS_FILE
 from metadata_log.log.epochs import parse_epochs
@@ -27,6 +26,8 @@ from metadata_log.log.log_dir import (
     PARTITION_METADATA,
     parse_partition_metadata,
 )
+from metadata_log.log.producer_snapshot import SUFFIX as PRODUCER_SUFFIX
+from metadata_log.log.producer_snapshot import read_producer_snapshot
 from metadata_log.reading.missing import has_log
 from metadata_log.types import Uuid
 
@@ -36,9 +37,6 @@ BROKER_FILES: Final = (
     "log-start-offset-checkpoint",
     "cleaner-offset-checkpoint",
 )
-_PRODUCER_HEADER: Final = struct.Struct(">hIi")
-_PRODUCER_BYTES: Final = 46
-"""The size of one entry of a producer snapshot (Kafka: `ProducerStateManager`)."""
 Advance = Callable[[int], None]
 
 
@@ -239,7 +237,7 @@ def _read_replica(disk: Disk, directory: str, name: str) -> Replica | None:
         suffix=suffix,
         topic_id=_topic_id(disk, path) if PARTITION_METADATA in names else None,
         last_epoch=_last_epoch(disk, path) if EPOCHS_FILE in names else None,
-        size_bytes=sum(_size(disk, f"{path}/{one}") for one in names if one.endswith(".log")),
+        size_bytes=sum(file_bytes(disk, f"{path}/{one}") for one in names if one.endswith(".log")),
         max_producer_id=_max_producer(disk, path, names),
     )
 
@@ -260,25 +258,6 @@ def _last_epoch(disk: Disk, path: str) -> int | None:
 
 def _max_producer(disk: Disk, path: str, names: Sequence[str]) -> int | None:
     """The largest producer id in the producer snapshots of a partition; None without any."""
-    found = [_producers(disk.read(f"{path}/{name}")) for name in names if name.endswith(".snapshot")]
-    return max((producer for producers in found for producer in producers), default=None)
-
-
-def _producers(content: bytes) -> list[int]:
-    """The producer ids in a producer snapshot; none for a file of another format."""
-    if len(content) < _PRODUCER_HEADER.size:
-        return []
-    version, _, count = _PRODUCER_HEADER.unpack_from(content)
-    end = _PRODUCER_HEADER.size + count * _PRODUCER_BYTES
-    if version != 1 or count < 0 or len(content) < end:
-        return []
-    places = range(_PRODUCER_HEADER.size, end, _PRODUCER_BYTES)
-    return [int.from_bytes(content[at : at + 8], "big", signed=True) for at in places]
-
-
-def _size(disk: Disk, path: str) -> int:
-    file = disk.open(path, writable=False)
-    try:
-        return file.size()
-    finally:
-        file.close()
+    snapshots = (f"{path}/{name}" for name in names if name.endswith(PRODUCER_SUFFIX))
+    found = max((read_producer_snapshot(disk.read(one), one)[0] for one in snapshots), default=-1)
+    return None if found < 0 else found

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from struct import Struct as Layout
 from typing import Final
 
 from msgspec import Struct
@@ -17,16 +16,13 @@ from metadata_log.errors import CorruptBatch, MetadataLogError, UnsupportedVersi
 from metadata_log.log.epochs import FILE_NAME as EPOCHS_FILE
 from metadata_log.log.epochs import parse_epochs
 from metadata_log.log.log_dir import PARTITION_DIRECTORY, PARTITION_METADATA, parse_partition_metadata
+from metadata_log.log.producer_snapshot import SUFFIX as PRODUCER_SUFFIX
+from metadata_log.log.producer_snapshot import read_producer_snapshot
 from metadata_log.log.segment import file_name, parse_file_name, scan_headers
 from metadata_log.types import Uuid
 
 _PARTITION: Final = re.compile(r"(.+)-(\d{1,9})")
 _STRAY: Final = re.compile(r"(.+)-(\d{1,9})\.([0-9a-f]{32})-stray")
-_PRODUCER_SUFFIX: Final = ".snapshot"
-_PRODUCER_HEAD: Final = Layout(">hII")
-"""Version, CRC-32C and number of entries (Kafka: `ProducerStateManager.writeSnapshot`)."""
-_PRODUCER_ENTRY: Final = Layout(">qhiqiqiq")
-"""Producer id, epoch, last sequence, last offset, offset delta, timestamp, coordinator epoch, first open offset."""
 
 
 class PartitionFiles(Struct, frozen=True, kw_only=True):
@@ -95,11 +91,11 @@ def _read_partition(disk: Disk, path: str, name: str, topic: str, number: int) -
     except MetadataLogError as bad:
         damage.append(str(bad))
     bases = [base for one in names if (base := parse_file_name(one)) is not None]
-    snapshots = [base for one in names if (base := parse_file_name(one, _PRODUCER_SUFFIX)) is not None]
+    snapshots = [base for one in names if (base := parse_file_name(one, PRODUCER_SUFFIX)) is not None]
     newest = snapshots[-1] if snapshots else 0
     max_id = -1
     if snapshots:
-        where = f"{path}/{newest:020d}{_PRODUCER_SUFFIX}"
+        where = f"{path}/{newest:020d}{PRODUCER_SUFFIX}"
         max_id, problem = read_producer_snapshot(disk.read(where), where)
         newest = 0 if problem else newest
         damage += [problem] if problem else []
@@ -132,16 +128,3 @@ def _read_partition(disk: Disk, path: str, name: str, topic: str, number: int) -
         max_timestamp=newest_time,
         damage="; ".join(damage) or None,
     )
-
-
-def read_producer_snapshot(content: bytes, where: str) -> tuple[int, str | None]:
-    """The highest producer id in a broker's producer snapshot, -1 for none; and the defect of the file, if any."""
-    if len(content) < _PRODUCER_HEAD.size:
-        return -1, f"the producer snapshot has only {len(content)} bytes ({where})"
-    version, _, count = _PRODUCER_HEAD.unpack_from(content)
-    if version != 1 or len(content) < _PRODUCER_HEAD.size + count * _PRODUCER_ENTRY.size:
-        return -1, f"the producer snapshot of version {version} cannot be read ({where})"
-    entries = _PRODUCER_ENTRY.iter_unpack(
-        content[_PRODUCER_HEAD.size : _PRODUCER_HEAD.size + count * _PRODUCER_ENTRY.size]
-    )
-    return max((entry[0] for entry in entries), default=-1), None

@@ -15,7 +15,6 @@ from command_line import run
 from recovery_data import CASES, paths, plan_of, unpack_cluster
 
 from kraft.cli.recover.command import repeat_option
-from kraft.operate.recover.broker_files import read_producer_snapshot
 from kraft.operate.recover.copies import image_at
 from kraft.operate.recover.inventory import read_inventory
 from kraft.operate.recover.plan import UNSEEN_EPOCHS, PlanOptions, make_plan
@@ -24,6 +23,7 @@ from metadata_log.disk import OsDisk
 from metadata_log.errors import DirectoryError
 from metadata_log.image.records import records
 from metadata_log.log.log_dir import LOCK_FILE
+from metadata_log.log.producer_snapshot import read_producer_snapshot
 from metadata_log.log.snapshot_writer import SnapshotWriter
 from metadata_log.records.batch import HEADER_BYTES
 from metadata_log.records.batch_builder import build_batch, with_checksum
