@@ -110,6 +110,14 @@ class Peers:
         """Forget the request to this peer."""
         self._requests.pop(peer_id, None)
 
+    def forget_late(self, now_ms: int) -> None:
+        """Forget the requests that have timed out, so that a late reply is dropped."""
+        requests = self._requests.items()
+        for peer_id in [
+            one for one, request in requests if request.awaiting is not None and request.ready_at_ms <= now_ms
+        ]:
+            del self._requests[peer_id]
+
     def clear(self) -> None:
         """Forget all requests after a transition."""
         self._requests.clear()

@@ -289,10 +289,11 @@ def poll_follower(quorum: QuorumState, follower: FollowerState, now_ms: int) -> 
     leader_id, peers = follower.leader_id, quorum.peers
     if peers.is_idle:
         send(quorum, leader_id, _next_request(quorum, follower, now_ms), now_ms)
-    elif peers.has_timed_out(leader_id, now_ms):
-        peers.forget(leader_id)
-        fetch_from_bootstrap(quorum, now_ms)
-    elif peers.is_backing_off(leader_id, now_ms):
+        return
+    is_leader_silent = peers.has_timed_out(leader_id, now_ms) or peers.is_backing_off(leader_id, now_ms)
+    # The leader may answer at its own address and at a bootstrap server's. Only one of the replies has the due offset.
+    peers.forget_late(now_ms)
+    if is_leader_silent:
         fetch_from_bootstrap(quorum, now_ms)
     elif not peers.is_any_awaiting(now_ms):
         send(quorum, leader_id, _next_request(quorum, follower, now_ms), now_ms)

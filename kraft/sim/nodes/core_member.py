@@ -182,6 +182,10 @@ class CoreMember(SteppedMember):
         """Always empty: a log in memory is lost as a whole, and no remaining data proves the loss."""
         return ""
 
+    def would_vote_alone(self) -> bool:
+        """Always False: bare cores have static voters."""
+        return False
+
     def damaged_files(self) -> tuple[str, ...]:
         """Always empty: a log in memory is lost as a whole."""
         return ()

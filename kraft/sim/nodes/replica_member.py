@@ -36,6 +36,7 @@ from kraft.sim.nodes.node_disk import DIRECTORY, Formatting, NodeDisk
 from kraft.sim.nodes.registers import ReadableLog, RegisterLog
 from kraft.sim.nodes.stale_requests import StaleRequests
 from kraft.sim.nodes.work import Work
+from kraft.sim.state.forking import forked
 from kraft.sim.world.disk_damage import Damage
 from kraft.sim.world.member_interface import (
     CLUSTER_ID,
@@ -52,7 +53,7 @@ from kraft.sim.world.member_interface import (
     SimulatedRequest,
     SteppedMember,
 )
-from metadata_log.errors import EncodeError
+from metadata_log.errors import EncodeError, MetadataLogError
 from metadata_log.log.clean_shutdown import UNCLEAN, take_clean_shutdown, write_clean_shutdown
 from metadata_log.log.log import FlushHandle
 from metadata_log.memory_disk import MemoryFile
@@ -206,6 +207,15 @@ class ReplicaMember(SteppedMember):
     def must_refuse(self) -> str:
         """The damage with which no start may succeed."""
         return self.disk.must_refuse()
+
+    def would_vote_alone(self) -> bool:
+        """Whether a start with the present disk makes this node the only voter: a copy of the node tries it."""
+        copy = forked(self)
+        try:
+            copy.start(Random(0), 0)
+        except (OSError, MetadataLogError):
+            return False
+        return copy.voters() == (self.key,)
 
     def damaged_files(self) -> tuple[str, ...]:
         """The files on the disk with damage that is still there."""

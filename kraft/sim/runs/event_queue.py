@@ -29,6 +29,8 @@ class Times(Struct):
     paused_until_ms: int = 0
     busy_until_ms: int = 0
     """Until then the owner of the replica is busy and takes no events."""
+    is_tick_late: bool = False
+    """Whether a tick fell due while the node was busy. It comes before the other events that wait."""
     crash_down_ms: int = 0
     """How long the node stays down after a crash within one of its next steps."""
     flush_ms: int = 1
@@ -92,10 +94,18 @@ class EventQueue:
         if type(action) is Tick:
             if times.tick_at_ms != action.at_ms:
                 return
-            times.tick_at_ms = -1
+            times.tick_at_ms, times.is_tick_late = -1, False
         # Work ends with an `Act`: another action that falls due in the same millisecond comes one later.
-        is_busy = self._hosts[action.node].held is not None and type(action) is not Act
-        if is_busy or times.paused_until_ms > self.now_ms:
+        is_end_of_work = type(action) is Act
+        host = self._hosts[action.node]
+        is_paused = times.paused_until_ms > self.now_ms
+        if times.is_tick_late and not is_paused and not is_end_of_work and host.held is None:
+            # An owner looks at its deadlines after each turn, however many events wait.
+            times.tick_at_ms, times.is_tick_late = -1, False
+            self._perform(Tick(self.now_ms, action.node))
+        is_busy = host.held is not None and not is_end_of_work
+        if is_busy or is_paused:
+            times.is_tick_late = times.is_tick_late or (is_busy and type(action) is Tick)
             self._postpone(action, times)
         else:
             self._perform(action)

@@ -236,6 +236,8 @@ class Simulator(Driver):
             self._free_disk(node_id)
             if self.world.hosts[node_id].record_us != self.scenario.record_us:
                 self.slow_down(node_id, self.scenario.record_us)
+                times.busy_until_ms = 0
+                self._perform(Act(self.now_ms, node_id))
             if self.world.hosts[node_id].clock_drift:
                 self.set_clock(node_id, 0, 0)
             if self.world.disk_losses.is_damaged(node_id):
@@ -394,6 +396,7 @@ class Simulator(Driver):
     def _restart(self, node_id: int, down_ms: int) -> None:
         times = self.queue.times[node_id]
         times.paused_until_ms = times.busy_until_ms = times.crash_down_ms = 0
+        times.is_tick_late = False
         if self._work is not None:
             self._work.on_died(node_id)
         self.queue.schedule(down_ms, partial(self._start, node_id, self.world.hosts[node_id].life))
@@ -406,6 +409,8 @@ class Simulator(Driver):
         host = self.world.hosts[node_id]
         if host.life != life or host.is_running:
             return
+        if self.world.needs_format(node_id):
+            self._perform(DamageDisk(self.now_ms, node_id, Damage.WIPED, self._draw_seed()))
         if not self.world.may_start(node_id):
             self._let_epoch_rise(node_id)
             self.queue.schedule(AGAIN_MS, partial(self._start, node_id, life))

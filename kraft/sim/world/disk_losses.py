@@ -15,7 +15,9 @@ started at any time. The rule is for what nothing proves: an empty, an old or an
 log.
 
 In a dynamic quorum a node with an empty disk is another voter, and starts at any time. A node that has lost a part of
-its disk keeps its directory id, and returns under the same rules, with a majority of every voter set.
+its disk keeps its directory id, and returns under the same rules, with a majority of every voter set. If the rest of
+its log ends before the other voters joined, the node would lead alone: the operator formats its disk
+(`SimulatedQuorum.needs_format`).
 
 Under these rules no vote and no acknowledgement from before the damage counts any more. So all invariants hold: no
 committed record is lost, and each epoch has at most one leader.

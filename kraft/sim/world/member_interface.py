@@ -143,6 +143,9 @@ class Member(ObservedMember, Protocol):
         there is none.
         """
 
+    def would_vote_alone(self) -> bool:
+        """Whether a start with the present disk makes this node the only voter, with a majority of its own."""
+
     def damaged_files(self) -> tuple[str, ...]:
         """The paths of the files on the disk with damage that is still there."""
 

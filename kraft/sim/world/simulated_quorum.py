@@ -119,7 +119,19 @@ class SimulatedQuorum:
         if self.must_refuse(node_id):
             return True
         running = self.running() if self.disk_losses.is_of_dynamic_quorum else self.running_voters()
-        return self.disk_losses.may_return(node_id, running, self.invariants)
+        may_return = self.disk_losses.may_return(node_id, running, self.invariants)
+        return may_return and not self.needs_format(node_id)
+
+    def needs_format(self, node_id: int) -> bool:
+        """Whether a damaged disk makes its node the only voter again, as in the first records of the quorum. Such a
+        node would lead without the other voters, so the operator has to format the disk.
+        """
+        losses, voters = self.disk_losses, self.invariants.voter_sets()
+        if not losses.is_of_dynamic_quorum or not losses.is_damaged(node_id):
+            return False
+        member = self.hosts[node_id].member
+        is_only_voter = all(one.keys == (member.key,) for one in voters)
+        return not is_only_voter and member.would_vote_alone()
 
     def must_refuse(self, node_id: int) -> str:
         """The damage of a disk that the node has to detect at its start."""

@@ -6,8 +6,8 @@ from one_core import START_MS, OneCore, at, endpoints, records_of_the_leader
 
 from kraft.quorum.effects import SendRequest
 from kraft.quorum.events import FailureCause, Replied, RequestFailed, Tick
-from kraft.quorum.messages import FetchReply, Vote, VoteReply
-from kraft.quorum.values import ListenerAddress, ReplicaKey
+from kraft.quorum.messages import BatchFacts, FetchReply, Vote, VoteReply
+from kraft.quorum.values import ListenerAddress, QuorumConfig, ReplicaKey
 from transport.protocol.errors import Error
 
 NOT_ME = FetchReply(epoch=5, leader_id=1, endpoints=endpoints(1), error=Error.NOT_LEADER_OR_FOLLOWER)
@@ -73,3 +73,22 @@ def test_a_refused_advertised_address_deposes_no_leader_reached_by_bootstrap() -
                 one.step(Replied(request.request_id, request.peer_id, NOT_ME))
     assert heard > 50
     assert one.campaigns == 0
+
+
+def test_a_late_answer_of_a_bootstrap_server_is_dropped_once_the_leader_is_asked_again() -> None:
+    """Both answers have the same records, and the second one once looked like a fault of the peer."""
+    one = OneCore(bootstrap=(ListenerAddress("CONTROLLER", "vip", 9093),), config=QuorumConfig(request_timeout_ms=100))
+    late: SendRequest | None = None
+    while late is None or one.asked().peer_id != 1:
+        one.now_ms = max(one.now_ms, one.core.deadline_ms())
+        one.step(Tick())
+        late = next((request for request in one.all(SendRequest) if request.peer_id == -2), None)
+    assert one.core.state_name == "Follower"
+    records = records_of_the_leader(
+        batches=(BatchFacts(base_offset=100, next_offset=103, epoch=5, end_position=9),), data=b"3 records"
+    )
+    one.answer(records, peer=1)
+    assert one.core.log.end_offset == 103
+    one.step(Replied(late.request_id, -2, records))
+    assert one.core.log.end_offset == 103
+    assert one.suspicions == []

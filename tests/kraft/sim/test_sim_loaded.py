@@ -98,3 +98,30 @@ def test_a_fence_in_one_turn_costs_each_leader_its_leadership() -> None:
 @pytest.mark.parametrize("seed", [*range(3), 55, 61, 101])
 def test_a_fence_in_turns_keeps_the_leader(seed: int) -> None:
     assert isinstance(SeedSearch(members="loaded", faults=FAULTS).run(seed), Result)
+
+
+def test_a_due_deadline_does_not_wait_behind_the_events_of_a_busy_node() -> None:
+    """An owner looks at its deadlines after each turn. Without this, an overloaded leader leads on without voters."""
+    simulator = settled_simulator("controller")
+    world, leader = simulator.world, simulator.leaders()[0]
+    assert world.perform(SlowDown(simulator.now_ms, leader, 100_000))
+    for node_id in world.node_ids:
+        if node_id != leader:
+            simulator.crash(node_id, 60_000)
+    for number in range(200):
+        simulator.queue.plan(Submit(simulator.now_ms, leader, 10**6 + number, f"value-{number}"))
+    simulator.run_until(simulator.now_ms + 10_000, lambda: not simulator.leaders())
+    assert not simulator.leaders(), "the leader has heard no voter for ten seconds"
+
+
+def test_the_end_of_all_faults_ends_the_work_of_a_slow_node() -> None:
+    simulator = settled_simulator("replica")
+    world, leader = simulator.world, simulator.leaders()[0]
+    host = world.hosts[leader]
+    assert world.perform(SlowDown(simulator.now_ms, leader, 100_000_000))
+    assert world.perform(Submit(simulator.now_ms, leader, 10**6, "slow"))
+    simulator.run_until(simulator.now_ms + 5000, lambda: host.held is not None)
+    assert host.held is not None
+    assert simulator.queue.times[leader].busy_until_ms > simulator.now_ms + 60_000
+    simulator.calm(10_000)
+    assert host.held is None

@@ -256,7 +256,7 @@ def test_mutants_command_lists_each_mutant(capsys: pytest.CaptureFixture[str]) -
 )
 def test_schedules_of_fixed_bugs_violate_nothing(schedule: Schedule) -> None:
     """A Vote request that named records not yet on disk; and damage of a disk, minimum ISRs and repeated votes that the
-    checks did not understand.
+    checks did not understand; a bootstrap server that answered late; an old disk of a former only voter.
     """
     replayed = replay(schedule)
     assert replayed.failure is None, f"again: {schedule.message}"
