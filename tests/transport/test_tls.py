@@ -18,10 +18,10 @@ import trio
 import trio.testing
 from certificates import client_context, leaf, server_context, tls
 from conversation import LISTENER, Node, echo, numbered
+from stranger import Stranger
 
-from transport import Cause, Endpoint, Failed, MemoryStreams, Principal, Reply, TcpTransport, Tls, WireTransport
+from transport import Cause, Failed, MemoryStreams, Principal, Reply, TcpTransport, Tls, WireTransport
 from transport.handshakes import UNSECURED_CONNECTIONS, UNSECURED_PER_ADDRESS, Handshakes
-from transport.memory_sockets import MemorySockets
 from transport.protocol.messages import VoteResponse
 from transport.tls import MOST_HANDSHAKE_BYTES, SEAL_BYTES, Fault, TlsError, TlsSession
 
@@ -213,29 +213,6 @@ async def test_the_principal_of_a_certificate_is_that_of_each_request(
             request = await server.next_request()
             assert request.principal == alice
             server.transport.answer(request, VoteResponse())
-
-
-class Stranger:
-    """A peer without a transport: writes bytes to a listener in memory, and keeps what comes back."""
-
-    def __init__(self, node: Node, endpoint: Endpoint, streams: MemoryStreams) -> None:
-        assert isinstance(node.transport, WireTransport)
-        self.received, self.is_connected, self.is_closed = b"", False, False
-        sockets = MemorySockets(node.transport, streams)
-        self.socket = sockets.connect(endpoint, self, 0)
-
-    def on_connected(self) -> None:
-        self.is_connected = True
-
-    def on_data(self, data: bytes) -> int:
-        self.received += data
-        return 0
-
-    def on_drained(self) -> None:
-        """Nothing waits."""
-
-    def on_closed(self, cause: Cause, detail: str) -> None:
-        self.is_closed = True
 
 
 def hello() -> bytes:

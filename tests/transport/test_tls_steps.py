@@ -11,9 +11,9 @@ import trio
 import trio.testing
 from certificates import client_context, leaf, server_context, tls
 from conversation import LISTENER, Node, echo, numbered
+from stranger import Stranger
 
 from transport import Cause, Endpoint, Failed, MemoryStreams, Reply, TcpTransport, WireTransport
-from transport.memory_sockets import MemorySockets
 from transport.protocol.messages import VoteResponse
 from transport.tls import TlsSession
 
@@ -73,28 +73,6 @@ def stops(version: ssl.TLSVersion, *, of_client: bool) -> list[tuple[int, int]]:
     return found[:-1]
 
 
-class Stopping:
-    """A client that does a part of a handshake."""
-
-    def __init__(self, node: Node, endpoint: Endpoint, streams: MemoryStreams) -> None:
-        assert isinstance(node.transport, WireTransport)
-        self.received, self.is_closed = b"", False
-        self.socket = MemorySockets(node.transport, streams).connect(endpoint, self, 0)
-
-    def on_connected(self) -> None:
-        """The test begins."""
-
-    def on_data(self, data: bytes) -> int:
-        self.received += data
-        return 0
-
-    def on_drained(self) -> None:
-        """Nothing waits."""
-
-    def on_closed(self, cause: Cause, detail: str) -> None:
-        self.is_closed = True
-
-
 @pytest.mark.parametrize("version", VERSIONS, ids=lambda version: version.name)
 async def test_a_client_that_stops_at_any_step_is_named_and_holds_up_no_other(
     autojump_clock: trio.testing.MockClock, version: ssl.TLSVersion, caplog: pytest.LogCaptureFixture
@@ -111,7 +89,7 @@ async def test_a_client_that_stops_at_any_step_is_named_and_holds_up_no_other(
         assert isinstance(server.transport, WireTransport)
         for number, (flight, size) in enumerate(places):
             client, _ = sessions(version)
-            stranger = Stopping(server, endpoint, streams)
+            stranger = Stranger(server, endpoint, streams)
             await trio.sleep(0.01)
             for _ in range(flight):
                 client.advance()

@@ -26,6 +26,7 @@ from metadata_log.log.log_dir import (
     PARTITION_METADATA,
     parse_partition_metadata,
 )
+from metadata_log.log.partition_names import parse_partition_name
 from metadata_log.log.producer_snapshot import SUFFIX as PRODUCER_SUFFIX
 from metadata_log.log.producer_snapshot import read_producer_snapshot
 from metadata_log.reading.missing import has_log
@@ -216,15 +217,8 @@ def _read_meta(disk: Disk, directory: str) -> Meta | None:
 
 def _read_replica(disk: Disk, directory: str, name: str) -> Replica | None:
     """The partition directory of a user's topic; None for any other name."""
-    if name == PARTITION_DIRECTORY:
-        return None
-    plain, suffix = name, ""
-    for word in ("stray", "delete", "future"):
-        if name.endswith(f"-{word}"):
-            topic, _, _ = name.removesuffix(f"-{word}").rpartition(".")
-            plain, suffix = topic, word
-    topic, dash, number = plain.rpartition("-")
-    if not (topic and dash and number.isdecimal() and number.isascii()):
+    partition = parse_partition_name(name)
+    if partition is None or name == PARTITION_DIRECTORY:
         return None
     path = f"{directory}/{name}"
     try:
@@ -232,9 +226,9 @@ def _read_replica(disk: Disk, directory: str, name: str) -> Replica | None:
     except (NotADirectoryError, FileNotFoundError):
         return None
     return Replica(
-        name=plain,
+        name=str(partition),
         path=path,
-        suffix=suffix,
+        suffix=partition.suffix,
         topic_id=_topic_id(disk, path) if PARTITION_METADATA in names else None,
         last_epoch=_last_epoch(disk, path) if EPOCHS_FILE in names else None,
         size_bytes=sum(file_bytes(disk, f"{path}/{one}") for one in names if one.endswith(".log")),

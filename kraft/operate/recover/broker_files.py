@@ -5,9 +5,7 @@ Only the headers of batches are read, and only behind the newest producer snapsh
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from typing import Final
 
 from msgspec import Struct
 
@@ -16,13 +14,11 @@ from metadata_log.errors import CorruptBatch, MetadataLogError, UnsupportedVersi
 from metadata_log.log.epochs import FILE_NAME as EPOCHS_FILE
 from metadata_log.log.epochs import parse_epochs
 from metadata_log.log.log_dir import PARTITION_DIRECTORY, PARTITION_METADATA, parse_partition_metadata
+from metadata_log.log.partition_names import STRAY, PartitionName, parse_partition_name
 from metadata_log.log.producer_snapshot import SUFFIX as PRODUCER_SUFFIX
 from metadata_log.log.producer_snapshot import read_producer_snapshot
 from metadata_log.log.segment import file_name, parse_file_name, scan_headers
 from metadata_log.types import Uuid
-
-_PARTITION: Final = re.compile(r"(.+)-(\d{1,9})")
-_STRAY: Final = re.compile(r"(.+)-(\d{1,9})\.([0-9a-f]{32})-stray")
 
 
 class PartitionFiles(Struct, frozen=True, kw_only=True):
@@ -53,27 +49,23 @@ class PartitionFiles(Struct, frozen=True, kw_only=True):
     damage: str | None = None
 
 
-def partition_names(names: Sequence[str]) -> list[tuple[str, str, int]]:
-    """The partition directories among names: name, topic, number. Those for deletion, strays and the like are none."""
-    found = []
-    for name in names:
-        match = _PARTITION.fullmatch(name)
-        if match is not None and name != PARTITION_DIRECTORY and not name.startswith("."):
-            found.append((name, match[1], int(match[2])))
-    return found
+def partition_names(names: Sequence[str]) -> list[tuple[str, PartitionName]]:
+    """The directories of partitions in use among names."""
+    found = [(name, parse_partition_name(name)) for name in names if name != PARTITION_DIRECTORY]
+    return [(name, partition) for name, partition in found if partition is not None and not partition.suffix]
 
 
 def stray_names(names: Sequence[str]) -> list[str]:
     """The directories that a broker has renamed to `-stray` already."""
-    return [name for name in names if _STRAY.fullmatch(name)]
+    return [name for name in names if (one := parse_partition_name(name)) is not None and one.suffix == STRAY]
 
 
 def read_partitions(disk: Disk, directory: str) -> tuple[PartitionFiles, ...]:
     """The partitions in a log directory, by name. Raises `OSError` for an unreadable file."""
     names = disk.list(directory)
     return tuple(
-        _read_partition(disk, f"{directory}/{name}", name, topic, number)
-        for name, topic, number in partition_names(names)
+        _read_partition(disk, f"{directory}/{name}", name, partition.topic, partition.number)
+        for name, partition in partition_names(names)
     )
 
 

@@ -10,6 +10,7 @@ from kraft.operate.doctor.facts.finding import Finding, Need, Severity
 from kraft.operate.doctor.facts.log_facts import ImageFacts
 from kraft.operate.doctor.facts.node import Directory, Facts, Node, Replica
 from metadata_log.image.topics import Partition
+from metadata_log.log.partition_names import STRAY
 
 
 def _broker_directories(facts: Facts) -> Iterator[tuple[Node, Directory, ImageFacts]]:
@@ -63,7 +64,7 @@ def stray_dirs(facts: Facts) -> Iterator[Finding]:
                 evidence=f"{len(strays)} of {len(directory.replicas)} partition directories ({bytes_text(size)}) are "
                 f"not in the metadata of {found.where}: " + listed(f"{one.name} ({why})" for one, why in strays),
             )
-        renamed = [replica for replica in directory.replicas if replica.suffix == "stray"]
+        renamed = [replica for replica in directory.replicas if replica.suffix == STRAY]
         if renamed:
             yield Finding(
                 id="stray-dirs",
