@@ -240,9 +240,18 @@ class Simulator(Driver):
                 self._perform(Act(self.now_ms, node_id))
             if self.world.hosts[node_id].clock_drift:
                 self.set_clock(node_id, 0, 0)
-            if self.world.disk_losses.is_damaged(node_id):
-                self.crash(node_id, 1)
+            self._replace_disk(node_id)
             self._start(node_id, self.world.hosts[node_id].life)
+
+    def _replace_disk(self, node_id: int) -> None:
+        """Stop a node with a damaged disk as soon as the other voters can do without it."""
+        world, losses = self.world, self.world.disk_losses
+        if not losses.is_damaged(node_id) or not world.hosts[node_id].is_running:
+            return
+        if losses.is_of_dynamic_quorum and not losses.may_stop(node_id, world.running(), world.invariants):
+            self.queue.schedule(AGAIN_MS, partial(self._replace_disk, node_id))
+            return
+        self.crash(node_id, 1)
 
     def _strike(self) -> None:
         if not self._is_calm:

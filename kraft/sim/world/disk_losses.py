@@ -87,6 +87,13 @@ class DiskLosses:
         self.has_broken_rules = self.has_broken_rules or self._is_careless
         return self._is_careless
 
+    def may_stop(self, node_id: int, running: Iterable[int], ledger: Invariants) -> bool:
+        """Whether the operator may stop a node with a damaged disk: the other sound nodes have a majority of each voter
+        set. A voter may be added after its disk was damaged, and be needed for a majority since.
+        """
+        sound = set(running).difference(self._damaged, (node_id,))
+        return all(is_majority(len(sound.intersection(one.ids)), len(one.ids)) for one in ledger.voter_sets())
+
     def _is_bearable_return(self, node_id: int, running: Iterable[int], ledger: Invariants) -> bool:
         own, running = ledger.observed(node_id), tuple(running)
         views = [view for one in running if (view := ledger.observed(one).view) is not None]
