@@ -9,6 +9,8 @@ from functools import cache
 from pathlib import Path
 
 import trustme
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
@@ -112,6 +114,7 @@ class Stores:
         root.mkdir(exist_ok=True)
         chain = b"".join(blob.bytes() for blob in certificate.cert_chain_pems)
         key = load_pem_private_key(certificate.private_key_pem.bytes(), None)
+        assert isinstance(key, EllipticCurvePrivateKey | RSAPrivateKey)
         self.key = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         self.sealed_key = key.private_bytes(
             Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(PASSWORD.encode())
@@ -125,7 +128,7 @@ class Stores:
         sealed = BestAvailableEncryption(PASSWORD.encode())
         self.p12 = self._write(
             "p12",
-            pkcs12.serialize_key_and_certificates(b"node", key, certificates[0], certificates[1:] or None, sealed),  # type: ignore[arg-type]
+            pkcs12.serialize_key_and_certificates(b"node", key, certificates[0], certificates[1:] or None, sealed),
         )
         ca = pkcs12.PKCS12Certificate(load_pem_x509_certificate(self.trusted), b"ca")
         self.trust_p12 = self._write("trust.p12", pkcs12.serialize_java_truststore([ca], sealed))

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 
 Step = Callable[[Any, Any], tuple[Any, Any]]
 """From a state and an input to the new state and the output. States are hashable and never changed in place."""
+FIRST_BUDGETS: Final = (10_000, 100_000)
+"""The steps that a way of searching gets before the next way is tried; the last round gets the whole budget."""
+CLOCK_STEPS: Final = 1024
+"""A search reads the clock once in so many steps."""
 
 
 class Operation(Struct, frozen=True, kw_only=True):

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from kraft.sim.workloads.operations import Operation, Step, Verdict
+from kraft.sim.workloads.operations import CLOCK_STEPS, FIRST_BUDGETS, Operation, Step, Verdict
 
-_CLOCK_STEPS: Final = 1024
 _MOST_OPEN: Final = (1, 2, 4)
-_PARTS: Final = (10_000, 100_000)
 
 
 class OrderSearch:
@@ -61,7 +59,7 @@ class OrderSearch:
         if self._answered == 0:
             return Verdict.LINEARIZABLE
         limits = dict.fromkeys((len(self._operations), *_MOST_OPEN))
-        for part in (*_PARTS, self._budget):
+        for part in (*FIRST_BUDGETS, self._budget):
             for most_open in tuple(limits):
                 verdict = self._search(most_open, min(self.steps + part, self._budget))
                 is_whole = most_open == len(self._operations)
@@ -145,7 +143,7 @@ class OrderSearch:
 
     def _count_step(self) -> None:
         self.steps += 1
-        if self._is_late is not None and self.steps % _CLOCK_STEPS == 0 and self._is_late():
+        if self._is_late is not None and self.steps % CLOCK_STEPS == 0 and self._is_late():
             self._is_out_of_time = True
 
     def _take(self, number: int) -> None:

@@ -13,13 +13,10 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from kraft.sim.workloads.operations import Operation, Step, Verdict
+from kraft.sim.workloads.operations import CLOCK_STEPS, FIRST_BUDGETS, Operation, Step, Verdict
 
 Situation = tuple[Any, int, int]
 """A state, and as bits the operations in flight that have taken effect, and the unanswered ones that have."""
-_PARTS: Final = (10_000, 100_000)
-"""The first parts of the budget that each way of search receives."""
-_CLOCK_STEPS: Final = 1024
 _CACHED: Final = 20_000
 """The number of results of the model that the search keeps."""
 _COMPARED: Final = 64
@@ -77,7 +74,7 @@ class ResponseSearch:
         of a search is not known in advance, so each way first gets a small part of the budget.
         """
         ways = list(_WAYS)
-        for part in (*_PARTS, self._budget):
+        for part in (*FIRST_BUDGETS, self._budget):
             for way in tuple(ways):
                 verdict = self._search(way, min(self.steps + part, self._budget))
                 if verdict is Verdict.LINEARIZABLE or (verdict is Verdict.VIOLATED and way.is_whole):
@@ -162,7 +159,7 @@ class ResponseSearch:
 
     def _result(self, state: Any, number: int) -> tuple[Any, Any]:
         self.steps += 1
-        if self._is_late is not None and self.steps % _CLOCK_STEPS == 0 and self._is_late():
+        if self._is_late is not None and self.steps % CLOCK_STEPS == 0 and self._is_late():
             self.is_out_of_time = True
         place = state, self._inputs[number]
         result = self._results.get(place)

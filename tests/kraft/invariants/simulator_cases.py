@@ -14,6 +14,7 @@ from kraft.invariants.observation import View
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.interface.events import WireRequest
 from kraft.sim.nodes.member_kinds import LOADED, MACHINES
+from kraft.sim.nodes.replica_member import ReplicaMember
 from kraft.sim.nodes.stale_requests import StaleRequests
 from kraft.sim.nodes.state_machine_member import Counts, Line, StateMachineMember
 from kraft.sim.runs.scenario import Scenario
@@ -195,7 +196,9 @@ def a_broker_that_is_not_registered_has_a_session() -> None:
     watch, world = simulator.world.watch, simulator.world
     assert isinstance(watch, LoadWatch)
     leader = world.hosts[world.leaders()[0]].member
-    leader.controller._sessions._contacts[999, 7] = 0  # type: ignore[attr-defined]
+    assert isinstance(leader, ReplicaMember)
+    assert leader.controller is not None
+    leader.controller._sessions._contacts[999, 7] = 0
     watch.stepped(leader, [], world)
 
 
