@@ -13,6 +13,7 @@ from typing import Final
 
 from kraft.quorum.events import FailureCause
 from kraft.sim.faults.attacker import Attacker
+from kraft.sim.faults.corruptor import Corruptor
 from kraft.sim.faults.nemesis import Nemesis, draw_clock_error_ms, draw_faults
 from kraft.sim.faults.network import Network, failure_of
 from kraft.sim.faults.profiles import BROAD, Profile
@@ -31,6 +32,7 @@ from kraft.sim.world.actions import (
     Action,
     Administer,
     Conclude,
+    Corrupt,
     Crash,
     CrashSoon,
     DamageDisk,
@@ -122,6 +124,7 @@ class Simulator(Driver):
         self._nemesis = Nemesis(nemesis_rng, self.faults, self, means_ms, faults, has_all=has_all)
         self._clock_error_ms = draw_clock_error_ms(nemesis_rng, faults)
         self._attacker = Attacker(Random(f"{seed}/attacker"), self.world)
+        self._corruptor = Corruptor(Random(f"{seed}/corruption"))
         writes_ms = (profile.writes_ms or WRITES_MS) if work is None else work.writes_ms
         self._workload = make_workload(Random(f"{seed}/workload"), scenario.members, workload_spec, writes_ms)
         self.queue.draw_flush_times(Random(f"{seed}/flushes"), profile.flush_ms)
@@ -226,6 +229,7 @@ class Simulator(Driver):
 
     def _end_faults(self) -> None:
         self._is_calm = True
+        self._corruptor.end()
         if self._work is not None:
             self._work.end()
         self.faults.heal()
@@ -395,6 +399,10 @@ class Simulator(Driver):
             if request is not None:
                 self._perform(request)
 
+    def corrupt_answers(self, node_id: int, answers: int) -> None:
+        """Corrupt the next answers with records to a node."""
+        self._corruptor.lie_in_wait(node_id, answers)
+
     def _free_disk(self, node_id: int) -> None:
         if self.world.hosts[node_id].is_disk_limited:
             self._perform(LimitDisk(self.now_ms, node_id, self._draw_seed()))
@@ -460,7 +468,14 @@ class Simulator(Driver):
 
     def on_answered(self, exchange: Exchange, copy: int) -> None:
         """A node has answered a delivery."""
+        corruption = self._corruptor.corruption_of(exchange, copy, self.now_ms)
+        if corruption is not None:
+            self.queue.schedule(0, partial(self._corrupt, corruption))
         self._network.answer(exchange, copy)
+
+    def _corrupt(self, corruption: Corrupt) -> None:
+        if self._perform(corruption):
+            self._corruptor.corrupted(corruption.node)
 
     def on_abandoned(self, exchange: Exchange) -> None:
         """The target is not running, or has crashed during the request."""
