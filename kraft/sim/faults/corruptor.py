@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from random import Random
-from typing import Final
+from typing import Final, Protocol
 
-from kraft.sim.world.actions import Corrupt
+from kraft.sim.world.actions import Action, Corrupt
 from kraft.sim.world.driver import Exchange
 
 _WITH_RECORDS: Final = frozenset(("Fetch", "FetchSnapshot"))
 _SEED_BITS: Final = 32
 
 
+class Agenda(Protocol):
+    """The scheduled calls, by virtual time."""
+
+    now_ms: int
+
+    def schedule(self, delay_ms: int, call: Callable[[], None]) -> None:
+        """Schedule a call after this much virtual time."""
+
+
 class Corruptor:
     """The nodes with corrupted responses, and how many are still to come."""
 
-    def __init__(self, rng: Random) -> None:
+    def __init__(self, rng: Random, agenda: Agenda, perform: Callable[[Action], bool]) -> None:
+        """`perform` performs an action in the world."""
         self._rng = rng
+        self._agenda = agenda
+        self._perform = perform
         self._left: dict[int, int] = {}
 
     def lie_in_wait(self, node_id: int, answers: int) -> None:
@@ -27,13 +41,14 @@ class Corruptor:
         """Corrupt no more responses."""
         self._left.clear()
 
-    def corruption_of(self, exchange: Exchange, copy: int, now_ms: int) -> Corrupt | None:
-        """The corruption of a response that has just been sent; None if the response is to arrive as it is."""
+    def answered(self, exchange: Exchange, copy: int) -> None:
+        """A node has answered a delivery: corrupt the response before it arrives, if that is due."""
         if exchange.kind not in _WITH_RECORDS or not self._left.get(exchange.sender):
-            return None
-        seed = self._rng.getrandbits(_SEED_BITS)
-        return Corrupt(now_ms, exchange.sender, exchange.target, exchange.number, seed, copy, exchange.kind)
+            return
+        seed, now_ms = self._rng.getrandbits(_SEED_BITS), self._agenda.now_ms
+        action = Corrupt(now_ms, exchange.sender, exchange.target, exchange.number, seed, copy, exchange.kind)
+        self._agenda.schedule(0, partial(self._corrupt, action))
 
-    def corrupted(self, node_id: int) -> None:
-        """A response to a node has been corrupted."""
-        self._left[node_id] -= 1
+    def _corrupt(self, action: Corrupt) -> None:
+        if self._left.get(action.node) and self._perform(action):
+            self._left[action.node] -= 1

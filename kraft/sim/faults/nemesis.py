@@ -50,6 +50,9 @@ class Victims(Protocol):
     def set_clock(self, node_id: int, jump_ms: int, drift: int) -> None:
         """Let a node's clock jump ahead, and run too fast by this many thousandths from now on."""
 
+    def step_clock(self, node_id: int, step_ms: int, drift: int, down_ms: int) -> None:
+        """Restart a node after its clock has stepped; it runs too fast by this many thousandths from now on."""
+
     def reset_connections(self, node_id: int) -> None:
         """Break the connections of a node with pending requests, in both directions."""
 
@@ -272,6 +275,14 @@ def _wrong_clock(nemesis: Nemesis) -> str:
     return f"{victim} {jump_ms} {drift}"
 
 
+def _step_clock(nemesis: Nemesis) -> str:
+    victim, sign = nemesis.any_node(), nemesis.rng.choice((-1, 1))
+    step_ms = sign * nemesis.rng.choice((1000, 30_000, HOUR_MS, 6 * HOUR_MS))
+    drift = nemesis.rng.choice((-100, -20, 0, 20, 100))
+    nemesis.victims.step_clock(victim, step_ms, drift, nemesis.rng.choice((1, 300, 2000)))
+    return f"{victim} {step_ms} {drift}"
+
+
 # The disks
 
 
@@ -361,6 +372,7 @@ FOCUSED_STRIKES: Final[dict[str, Callable[[Nemesis], str]]] = {
     "quorum-state-damaged": _damage(Damage.ELECTION),
     "batch-epochs-damaged": _damage(Damage.EPOCHS),
     "corrupted-answers": _corrupt_answers,
+    "clock-steps": _step_clock,
 }
 """Faults of focused profiles, and by name. Broad runs never draw them, so that their seeds stay the same."""
 MESSAGE_FAULTS: Final = ("drop", "duplicate", "delay", "slow-messages", "reorder")

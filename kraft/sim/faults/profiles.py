@@ -139,9 +139,29 @@ CORRUPTION: Final = Profile(
     nodes=(3, 5),
     has_snapshots=True,
 )
+CLOCKS: Final = Profile(
+    name="clocks",
+    what="Clocks that step forward and back between two lives of a node, and run at different rates.",
+    faults=(*_NETWORK, "clock-steps", "wrong-clock", "crash", "crash-leader", "pause", *_PARTITIONS),
+    pauses_ms=(200, 600),
+    writes_ms=(5, 20, 100),
+    nodes=(3, 5),
+    has_snapshots=True,
+)
 PROFILES: Final[dict[str, Profile]] = {
     profile.name: profile
-    for profile in (BROAD, SLOW_DISK, FULL_BATCHES, PARTITIONS, SNAPSHOTS, VOTERS, UNCHECKED, CORRUPTION, WIPED_VOTERS)
+    for profile in (
+        BROAD,
+        SLOW_DISK,
+        FULL_BATCHES,
+        PARTITIONS,
+        SNAPSHOTS,
+        VOTERS,
+        UNCHECKED,
+        CORRUPTION,
+        CLOCKS,
+        WIPED_VOTERS,
+    )
 }
 """All profiles by name. The last one has no turn: a run may end with a violation that is documented."""
 BY_TURNS: Final = "by-turns"
@@ -159,13 +179,13 @@ _TURNS: Final[dict[str, tuple[Profile, ...]]] = {
 }
 """The profiles that take turns, by the kind of members; the broad one alone for any other kind."""
 _RARE: Final[dict[str, tuple[Profile, ...]]] = {
-    "replica": (UNCHECKED, CORRUPTION),
-    "controller": (UNCHECKED, CORRUPTION),
-    "state-machine": (UNCHECKED, CORRUPTION),
-    "dynamic": (UNCHECKED, CORRUPTION),
-    "dynamic-controller": (UNCHECKED, CORRUPTION),
-    "upgraded-controller": (UNCHECKED, CORRUPTION),
-    "cluster": (UNCHECKED, CORRUPTION),
+    "replica": (UNCHECKED, CORRUPTION, CLOCKS),
+    "controller": (UNCHECKED, CORRUPTION, CLOCKS),
+    "state-machine": (UNCHECKED, CORRUPTION, CLOCKS),
+    "dynamic": (UNCHECKED, CORRUPTION, CLOCKS),
+    "dynamic-controller": (UNCHECKED, CORRUPTION, CLOCKS),
+    "upgraded-controller": (UNCHECKED, CORRUPTION, CLOCKS),
+    "cluster": (UNCHECKED, CORRUPTION, CLOCKS),
 }
 """The profiles that take turns among themselves in every eighth round of the others, by the kind of members."""
 _ROUNDS: Final = 8

@@ -1,14 +1,20 @@
-"""Mutants that overlook damage of what no checksum covers, and damage of messages in transit."""
+"""Mutants that overlook damage of what no checksum covers, corruption in transit, and clocks that differ."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import Final
 
+from kraft.quorum import replication
+from kraft.quorum.exchanges import Verdict
+from kraft.quorum.messages import FetchReply
+from kraft.quorum.quorum_state import QuorumState
+from kraft.quorum.states import FollowerState
+from kraft.replica.hosts.sessions import Sessions
 from kraft.replica.storage import fetched, storage
 from kraft.replica.storage.fetched import Follows
 from kraft.replica.storage.storage import Storage
-from kraft.sim.faults.profiles import CORRUPTION, UNCHECKED
+from kraft.sim.faults.profiles import CLOCKS, CORRUPTION, UNCHECKED
 from kraft.sim.mutants.registry import Patches, Scope, mutant
 from metadata_log.disk import Disk
 from metadata_log.errors import CorruptBatch, MetadataLogError
@@ -19,6 +25,7 @@ from metadata_log.records.batch import RecordBatch, read_batch, scan
 
 _ON_DISK: Final = UNCHECKED.faults
 _IN_TRANSIT: Final = CORRUPTION.faults
+_OF_CLOCKS: Final = CLOCKS.faults
 
 # The file quorum-state
 
@@ -109,3 +116,30 @@ def epochs_of_fetched_batches_are_believed(code: Patches) -> None:
         """No check."""
 
     code.replace(fetched, "_check_epoch", check)
+
+
+# Clocks
+
+
+@mutant(Scope.MACHINE, budget=200, faults=_OF_CLOCKS)
+def clock_of_the_log_may_go_back(code: Patches) -> None:
+    """The clock of client sessions is the timestamp of the last batch, and not the largest one so far."""
+
+    def pass_time(sessions: Sessions, timestamp_ms: int) -> None:
+        sessions.now_ms = timestamp_ms
+
+    code.replace(Sessions, "pass_time", pass_time)
+
+
+@mutant(Scope.REPLICA, budget=200, faults=_OF_CLOCKS)
+def fetch_timeout_from_the_leaders_clock(code: Patches) -> None:
+    """A follower counts its fetch timeout from the timestamp of the last fetched batch, which the clock of the leader
+    has made.
+    """
+    sound = replication._take
+
+    def take(quorum: QuorumState, follower: FollowerState, peer_id: int, reply: FetchReply, now_ms: int) -> Verdict:
+        times = [batch.parsed.max_timestamp for batch in reply.batches if batch.parsed is not None]
+        return sound(quorum, follower, peer_id, reply, max(times, default=now_ms))
+
+    code.replace(replication, "_take", take)

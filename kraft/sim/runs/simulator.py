@@ -32,7 +32,6 @@ from kraft.sim.world.actions import (
     Action,
     Administer,
     Conclude,
-    Corrupt,
     Crash,
     CrashSoon,
     DamageDisk,
@@ -124,7 +123,7 @@ class Simulator(Driver):
         self._nemesis = Nemesis(nemesis_rng, self.faults, self, means_ms, faults, has_all=has_all)
         self._clock_error_ms = draw_clock_error_ms(nemesis_rng, faults)
         self._attacker = Attacker(Random(f"{seed}/attacker"), self.world)
-        self._corruptor = Corruptor(Random(f"{seed}/corruption"))
+        self._corruptor = Corruptor(Random(f"{seed}/corruption"), self.queue, self._perform)
         writes_ms = (profile.writes_ms or WRITES_MS) if work is None else work.writes_ms
         self._workload = make_workload(Random(f"{seed}/workload"), scenario.members, workload_spec, writes_ms)
         self.queue.draw_flush_times(Random(f"{seed}/flushes"), profile.flush_ms)
@@ -346,6 +345,12 @@ class Simulator(Driver):
         """Let a node's clock jump ahead, and run too fast by this many thousandths from now on."""
         self._perform(SetClock(self.now_ms, node_id, self.world.clock_offset_ms(node_id) + jump_ms, drift))
 
+    def step_clock(self, node_id: int, step_ms: int, drift: int, down_ms: int) -> None:
+        """Restart a node after its clock has stepped; it runs too fast by this many thousandths from now on."""
+        self.set_clock(node_id, 0, drift)
+        self.queue.times[node_id].clock_step_ms += step_ms
+        self.crash(node_id, down_ms)
+
     def reset_connections(self, node_id: int) -> None:
         """Break the connections of a node with pending requests, in both directions."""
         for exchange in self.world.under_way(node_id):
@@ -433,8 +438,8 @@ class Simulator(Driver):
             self.queue.schedule(AGAIN_MS, partial(self._start, node_id, life))
             return
         self.queue.times[node_id].tick_at_ms = -1
-        error_ms = self._clock_error_ms
-        self._perform(Start(self.now_ms, node_id, self._draw_seed(), self._rng.randint(-error_ms, error_ms)))
+        error_ms, step_ms = self._clock_error_ms, self.queue.times[node_id].clock_step_ms
+        self._perform(Start(self.now_ms, node_id, self._draw_seed(), self._rng.randint(-error_ms, error_ms) + step_ms))
         if not host.is_running and self.world.disk_losses.is_damaged(node_id):
             self._perform(DamageDisk(self.now_ms, node_id, Damage.WIPED, self._draw_seed()))
 
@@ -468,14 +473,8 @@ class Simulator(Driver):
 
     def on_answered(self, exchange: Exchange, copy: int) -> None:
         """A node has answered a delivery."""
-        corruption = self._corruptor.corruption_of(exchange, copy, self.now_ms)
-        if corruption is not None:
-            self.queue.schedule(0, partial(self._corrupt, corruption))
+        self._corruptor.answered(exchange, copy)
         self._network.answer(exchange, copy)
-
-    def _corrupt(self, corruption: Corrupt) -> None:
-        if self._perform(corruption):
-            self._corruptor.corrupted(corruption.node)
 
     def on_abandoned(self, exchange: Exchange) -> None:
         """The target is not running, or has crashed during the request."""
