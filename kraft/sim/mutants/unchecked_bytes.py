@@ -15,7 +15,7 @@ from kraft.replica.storage import fetched, storage
 from kraft.replica.storage.fetched import Follows
 from kraft.replica.storage.storage import Storage
 from kraft.sim.faults.profiles import CLOCKS, CORRUPTION, UNCHECKED
-from kraft.sim.mutants.registry import Patches, Scope, mutant
+from kraft.sim.mutants.registry import Patches, Scope, mutant, survivor
 from metadata_log.disk import Disk
 from metadata_log.errors import CorruptBatch, MetadataLogError
 from metadata_log.log import recovery, snapshot, snapshot_receiver
@@ -131,7 +131,14 @@ def clock_of_the_log_may_go_back(code: Patches) -> None:
     code.replace(Sessions, "pass_time", pass_time)
 
 
-@mutant(Scope.REPLICA, budget=200, faults=_OF_CLOCKS)
+@survivor(
+    Scope.REPLICA,
+    killed_by=None,
+    because=(
+        "60 seeds with the faults of `clocks` did not find the bug. A response without records follows soon, and "
+        "restarts the timeout from the follower's own clock."
+    ),
+)
 def fetch_timeout_from_the_leaders_clock(code: Patches) -> None:
     """A follower counts its fetch timeout from the timestamp of the last fetched batch, which the clock of the leader
     has made.

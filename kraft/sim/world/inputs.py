@@ -89,6 +89,8 @@ def _corrupted_reply(quorum: SimulatedQuorum, host: Host, exchange: Exchange, re
     if reply.message is None:
         failed = exchange.request_id, FailureCause.BAD_BYTES
         return Input(host, f"bad bytes {exchange.target}", host.member.on_failed, failed)
+    # The node takes the records before the damage, and may or may not count the reply as a sign of its leader.
+    quorum.signs.forged(exchange.sender)
     return Input(host, f"reply {exchange.target}", host.member.on_reply, (exchange.request_id, reply.message))
 
 
