@@ -23,6 +23,7 @@ from kraft.sim.nodes.member_kinds import MakeMember
 from kraft.sim.nodes.workload_spec import WorkloadSpec
 from kraft.sim.runs.added_work import Work
 from kraft.sim.runs.event_queue import EventQueue
+from kraft.sim.runs.operator import AGAIN_MS, let_epoch_rise, replace_disk
 from kraft.sim.runs.scenario import Scenario
 from kraft.sim.workloads.drawn import make_workload
 from kraft.sim.workloads.workload import WRITES_MS
@@ -64,8 +65,6 @@ AFTERMATH_MS: Final = 3_000
 CALM_NETWORK: Final = Faults(delay_ms=(1, 1))
 PAUSES_MS: Final = (200, 600, 2000)
 """The mean time between faults in a run; one of these is drawn."""
-AGAIN_MS: Final = 100
-"""The time until the next attempt to start a node, in ms."""
 NEVER_MS: Final = 10**9
 """A deadline later than this counts as no deadline."""
 _SEED_BITS: Final = 32
@@ -243,18 +242,8 @@ class Simulator(Driver):
                 self._perform(Act(self.now_ms, node_id))
             if self.world.hosts[node_id].clock_drift:
                 self.set_clock(node_id, 0, 0)
-            self._replace_disk(node_id)
+            replace_disk(self, node_id)
             self._start(node_id, self.world.hosts[node_id].life)
-
-    def _replace_disk(self, node_id: int) -> None:
-        """Stop a node with a damaged disk as soon as the other voters can do without it."""
-        world, losses = self.world, self.world.disk_losses
-        if not losses.is_damaged(node_id) or not world.hosts[node_id].is_running:
-            return
-        if losses.is_of_dynamic_quorum and not losses.may_stop(node_id, world.running(), world.invariants):
-            self.queue.schedule(AGAIN_MS, partial(self._replace_disk, node_id))
-            return
-        self.crash(node_id, 1)
 
     def _strike(self) -> None:
         if not self._is_calm:
@@ -434,7 +423,7 @@ class Simulator(Driver):
         if self.world.needs_format(node_id):
             self._perform(DamageDisk(self.now_ms, node_id, Damage.WIPED, self._draw_seed()))
         if not self.world.may_start(node_id):
-            self._let_epoch_rise(node_id)
+            let_epoch_rise(self, node_id)
             self.queue.schedule(AGAIN_MS, partial(self._start, node_id, life))
             return
         self.queue.times[node_id].tick_at_ms = -1
@@ -442,14 +431,6 @@ class Simulator(Driver):
         self._perform(Start(self.now_ms, node_id, self._draw_seed(), self._rng.randint(-error_ms, error_ms) + step_ms))
         if not host.is_running and self.world.disk_losses.is_damaged(node_id):
             self._perform(DamageDisk(self.now_ms, node_id, Damage.WIPED, self._draw_seed()))
-
-    def _let_epoch_rise(self, node_id: int) -> None:
-        """Request the resignation of every leader with an earlier epoch than the restarting node has seen."""
-        election = self.world.invariants.observed(node_id).election
-        for leader_id in self.leaders():
-            view = self.world.hosts[leader_id].view
-            if election is not None and view is not None and view.epoch < election.epoch:
-                self.resign(leader_id)
 
     # Reactions to actions (`Driver`)
 
