@@ -102,15 +102,15 @@ def test_each_corruption_of_records_is_visible_to_a_receiver() -> None:
     assert set(kinds) == {"cut", "refused", "epoch", "offset"}
 
 
-@pytest.mark.parametrize("members", ["replica", "dynamic"])
-def test_the_profile_of_unchecked_bytes_damages_elections_and_epochs(members: str) -> None:
+def test_the_profile_of_unchecked_bytes_damages_elections_and_epochs() -> None:
     damaged: Counter[Damage] = Counter()
-    for seed in range(4):
-        actions: list[Action] = []
-        result = SeedSearch(members=members, profile="unchecked-bytes", chaos_ms=6_000).run(seed, actions)
-        assert isinstance(result, Result), result.message
-        damaged.update(action.what for action in actions if isinstance(action, DamageDisk))
-    assert damaged[Damage.ELECTION] > 0
+    for members in ("replica", "dynamic"):
+        for seed in range(4):
+            actions: list[Action] = []
+            result = SeedSearch(members=members, profile="unchecked-bytes", chaos_ms=6_000).run(seed, actions)
+            assert isinstance(result, Result), result.message
+            damaged.update(action.what for action in actions if isinstance(action, DamageDisk))
+    assert damaged[Damage.ELECTION] > 2
     assert damaged[Damage.EPOCHS] > 0
 
 
