@@ -24,7 +24,7 @@ from kraft.cli.progress import LongJob
 from kraft.cli.renamed import note_renamed
 from kraft.cli.text import count, echo_lines
 from kraft.config import UsageError
-from kraft.sim.faults.nemesis import FAULTS, FORGED_FRAMES, ONLY_BY_NAME
+from kraft.sim.faults.nemesis import FAULTS, FOCUSED_STRIKES, FORGED_FRAMES, ONLY_BY_NAME
 from kraft.sim.faults.profiles import BY_TURNS, PROFILES
 from kraft.sim.mutants import FORMER_NAMES, MUTANTS
 from kraft.sim.pictures.diagram import render_diagram
@@ -314,7 +314,7 @@ def _known_mutant(name: str | None) -> str | None:
 def _faults(text: str | None, usual: tuple[str, ...] | None) -> tuple[str, ...] | None:
     if text is None:
         return usual
-    known = (*FAULTS, *ONLY_BY_NAME)
+    known = (*FAULTS, *FOCUSED_STRIKES, *ONLY_BY_NAME)
     names = () if text == "none" else tuple(text.split(","))
     for name in names:
         if name not in known:

@@ -50,6 +50,9 @@ class Victims(Protocol):
     def set_clock(self, node_id: int, jump_ms: int, drift: int) -> None:
         """Let a node's clock jump ahead, and run too fast by this many thousandths from now on."""
 
+    def step_clock(self, node_id: int, step_ms: int, drift: int, down_ms: int) -> None:
+        """Restart a node after its clock has stepped; it runs too fast by this many thousandths from now on."""
+
     def reset_connections(self, node_id: int) -> None:
         """Break the connections of a node with pending requests, in both directions."""
 
@@ -75,6 +78,9 @@ class Victims(Protocol):
 
     def slow_down(self, node_id: int, record_us: int) -> None:
         """From now on a node needs this time for every record that it decides on or applies."""
+
+    def corrupt_answers(self, node_id: int, answers: int) -> None:
+        """Corrupt the next answers with records to a node, in this number, on their way."""
 
     def attack(self, node_id: int, frames: int, answers: int, *, is_forging: bool) -> None:
         """Send hostile requests to a node now, and hostile responses to its next requests, in these numbers."""
@@ -210,6 +216,12 @@ def _strand_leaders(nemesis: Nemesis) -> str:
     return ""
 
 
+def _corrupt_answers(nemesis: Nemesis) -> str:
+    victim, answers = nemesis.any_node(), nemesis.rng.choice((1, 3, 10, 30))
+    nemesis.victims.corrupt_answers(victim, answers)
+    return f"{victim} {answers}"
+
+
 # The processes
 
 
@@ -261,6 +273,14 @@ def _wrong_clock(nemesis: Nemesis) -> str:
     drift = nemesis.rng.choice((-300, -20, 0, 20, 300))
     nemesis.victims.set_clock(victim, jump_ms, drift)
     return f"{victim} {jump_ms} {drift}"
+
+
+def _step_clock(nemesis: Nemesis) -> str:
+    victim, sign = nemesis.any_node(), nemesis.rng.choice((-1, 1))
+    step_ms = sign * nemesis.rng.choice((1000, 30_000, HOUR_MS, 6 * HOUR_MS))
+    drift = nemesis.rng.choice((-100, -20, 0, 20, 100))
+    nemesis.victims.step_clock(victim, step_ms, drift, nemesis.rng.choice((1, 300, 2000)))
+    return f"{victim} {step_ms} {drift}"
 
 
 # The disks
@@ -348,6 +368,13 @@ FORGED_FRAMES: Final = "forged-frames"
 """Under this fault, the only requirements are that no node ends and that every node starts again."""
 ONLY_BY_NAME: Final[dict[str, Callable[[Nemesis], str]]] = {FORGED_FRAMES: _attack(is_forging=True)}
 """Faults injected only on request by name, as no quorum keeps its guarantees under them."""
+FOCUSED_STRIKES: Final[dict[str, Callable[[Nemesis], str]]] = {
+    "quorum-state-damaged": _damage(Damage.ELECTION),
+    "batch-epochs-damaged": _damage(Damage.EPOCHS),
+    "corrupted-answers": _corrupt_answers,
+    "clock-steps": _step_clock,
+}
+"""Faults of focused profiles, and by name. Broad runs never draw them, so that their seeds stay the same."""
 MESSAGE_FAULTS: Final = ("drop", "duplicate", "delay", "slow-messages", "reorder")
 """The permanent faults of messages, by name."""
 FAULTS: Final = (*MESSAGE_FAULTS, *STRIKES)
@@ -358,7 +385,7 @@ CLASSIC_FAULTS: Final = tuple(
     if name not in ("refused-connections", "stranded-leaders", "long-decisions", "absurd-frames")
 )
 """The faults without the latest additions: runs with these faults stay the same."""
-_ALL_STRIKES: Final = {**STRIKES, **ONLY_BY_NAME}
+_ALL_STRIKES: Final = {**STRIKES, **FOCUSED_STRIKES, **ONLY_BY_NAME}
 
 
 def draw_faults(rng: Random, names: Iterable[str] = FAULTS) -> Faults:

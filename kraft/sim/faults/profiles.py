@@ -121,8 +121,47 @@ WIPED_VOTERS: Final = Profile(
     flush_ms=(20, 200, 1000),
     is_careless=True,
 )
+UNCHECKED: Final = Profile(
+    name="unchecked-bytes",
+    what="Damage of quorum-state and of the epochs of batches, which no checksum covers.",
+    faults=(*_NETWORK, "quorum-state-damaged", "batch-epochs-damaged", "crash", "crash-leader", *_PARTITIONS),
+    pauses_ms=(200, 600),
+    writes_ms=(10, 50),
+    nodes=(3, 5),
+    has_dynamic_damage=True,
+)
+CORRUPTION: Final = Profile(
+    name="corruption",
+    what="Responses with records that are corrupted in transit, and frames that are cut.",
+    faults=(*_NETWORK, "duplicate", "corrupted-answers", "crash", "crash-leader", *_PARTITIONS),
+    pauses_ms=(200, 600),
+    writes_ms=(5, 20),
+    nodes=(3, 5),
+    has_snapshots=True,
+)
+CLOCKS: Final = Profile(
+    name="clocks",
+    what="Clocks that step forward and back between two lives of a node, and run at different rates.",
+    faults=(*_NETWORK, "clock-steps", "wrong-clock", "crash", "crash-leader", "pause", *_PARTITIONS),
+    pauses_ms=(200, 600),
+    writes_ms=(5, 20, 100),
+    nodes=(3, 5),
+    has_snapshots=True,
+)
 PROFILES: Final[dict[str, Profile]] = {
-    profile.name: profile for profile in (BROAD, SLOW_DISK, FULL_BATCHES, PARTITIONS, SNAPSHOTS, VOTERS, WIPED_VOTERS)
+    profile.name: profile
+    for profile in (
+        BROAD,
+        SLOW_DISK,
+        FULL_BATCHES,
+        PARTITIONS,
+        SNAPSHOTS,
+        VOTERS,
+        UNCHECKED,
+        CORRUPTION,
+        CLOCKS,
+        WIPED_VOTERS,
+    )
 }
 """All profiles by name. The last one has no turn: a run may end with a violation that is documented."""
 BY_TURNS: Final = "by-turns"
@@ -139,6 +178,17 @@ _TURNS: Final[dict[str, tuple[Profile, ...]]] = {
     "cluster": (BROAD, SLOW_DISK, SNAPSHOTS),
 }
 """The profiles that take turns, by the kind of members; the broad one alone for any other kind."""
+_RARE: Final[dict[str, tuple[Profile, ...]]] = {
+    "replica": (UNCHECKED, CORRUPTION, CLOCKS),
+    "controller": (UNCHECKED, CORRUPTION, CLOCKS),
+    "state-machine": (UNCHECKED, CORRUPTION, CLOCKS),
+    "dynamic": (UNCHECKED, CORRUPTION, CLOCKS),
+    "dynamic-controller": (UNCHECKED, CORRUPTION, CLOCKS),
+    "upgraded-controller": (UNCHECKED, CORRUPTION, CLOCKS),
+    "cluster": (UNCHECKED, CORRUPTION, CLOCKS),
+}
+"""The profiles that take turns among themselves in every eighth round of the others, by the kind of members."""
+_ROUNDS: Final = 8
 
 
 def profiles_of(members: str) -> tuple[Profile, ...]:
@@ -146,7 +196,18 @@ def profiles_of(members: str) -> tuple[Profile, ...]:
     return _TURNS.get(members, (BROAD,))
 
 
+def rare_profiles_of(members: str) -> tuple[Profile, ...]:
+    """The profiles that have the turns of every eighth round, in the order of their turns."""
+    return _RARE.get(members, ())
+
+
 def profile_of(members: str, seed: int) -> Profile:
-    """The profile that has its turn with a seed. Seed 0 is a broad run."""
-    profiles = profiles_of(members)
-    return profiles[seed % len(profiles)]
+    """The profile that has its turn with a seed. Seed 0 is a broad run.
+
+    The profiles of every eighth round came later. All other seeds keep their profiles.
+    """
+    profiles, rare = profiles_of(members), rare_profiles_of(members)
+    rounds, turn = divmod(seed, len(profiles))
+    if not rare or rounds % _ROUNDS != _ROUNDS - 1:
+        return profiles[turn]
+    return rare[(rounds // _ROUNDS * len(profiles) + turn) % len(rare)]

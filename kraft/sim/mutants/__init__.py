@@ -18,6 +18,7 @@ from kraft.sim.mutants import (
     snapshots,
     storage,
     tried_once,
+    unchecked_bytes,
     voter_requests,
 )
 from kraft.sim.mutants.former_names import FORMER_NAMES
@@ -48,5 +49,6 @@ __all__ = [
     "snapshots",
     "storage",
     "tried_once",
+    "unchecked_bytes",
     "voter_requests",
 ]

@@ -14,6 +14,7 @@ from kraft.quorum.purgatory import Purgatory
 from kraft.quorum.quorum_state import QuorumState
 from kraft.quorum.states import EpochState, FollowerState, LeaderState
 from kraft.quorum.states.leader import Progress
+from kraft.sim.faults.profiles import CORRUPTION
 from kraft.sim.mutants.registry import Patches, Scope, mutant, survivor
 from metadata_log.log.epochs import EpochHistory
 from metadata_log.types import OffsetAndEpoch
@@ -285,15 +286,7 @@ def parked_fetches_outlive_a_leadership(code: Patches) -> None:
 # What a follower appends
 
 
-@survivor(
-    Scope.REPLICA,
-    tried=200,
-    killed_by="tests/kraft/quorum/test_transcripts.py",
-    because=(
-        "No sound leader sends such records, and hostile frames have other faults: 33 seeds with nothing but "
-        "`absurd-frames` did not find the bug either."
-    ),
-)
+@mutant(Scope.REPLICA, budget=200, faults=CORRUPTION.faults)
 def records_of_later_epochs_are_appended(code: Patches) -> None:
     """A follower appends batches of epochs that are later than its own epoch."""
 

@@ -172,7 +172,7 @@ class CoreMember(SteppedMember):
 
     def damage(self, what: Damage, rng: Random) -> str:
         """A log in memory can lose only everything, or everything since the last start."""
-        if not what.needs_stop:
+        if what not in (Damage.WIPED, Damage.FOREIGN, Damage.OLD_COPY):
             return ""
         batches, election = self._old_copy if what is Damage.OLD_COPY else ((), None)
         self.log, self._election = CoreLog(batches), election
@@ -234,6 +234,9 @@ class CoreMember(SteppedMember):
         if isinstance(reply, FetchReply):
             reply = replace(reply, batches=(), data=b"")
         return self.on_reply(request_id, reply, now_ms)
+
+    def corrupted(self, message: object, rng: Random) -> None:
+        """Always None: messages between bare cores have no wire form."""
 
     def epoch_of_leader(self, message: object) -> int | None:
         """The epoch in an answer of a leader to a fetch."""

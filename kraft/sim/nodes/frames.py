@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from functools import cache
+from random import Random
 
 from msgspec import Struct
 
-from metadata_log.serde import Message, decode
+from kraft.sim.nodes.corruption import corrupted
+from kraft.sim.world.member_interface import Corrupted
+from metadata_log.serde import Message, decode, encode
 from transport.protocol.apis import APIS
 from transport.protocol.errors import Error
 from transport.protocol.messages.fetch import FetchResponse
@@ -31,6 +34,18 @@ class Frame(Struct, frozen=True):
 
     def _opened(self, kind: type[Message]) -> Message:
         return decode(kind, self.version, self.body) if isinstance(self.body, bytes) else self.body
+
+
+def corrupted_frame(frame: Frame, rng: Random) -> Corrupted | None:
+    """A response as it arrives after a corruption in transit; None if the response has no records."""
+    found = corrupted(frame.response(), frame.version, rng)
+    if found is None:
+        return None
+    message, what = found
+    if message is None:
+        return Corrupted(None, what)
+    body = encode(message, frame.version) if isinstance(frame.body, bytes) else message
+    return Corrupted(Frame(frame.api_key, frame.version, body), what)
 
 
 @cache

@@ -15,6 +15,7 @@ from kraft.replica.storage.storage import election_of
 from kraft.sim.nodes.effects import PlannedFailure
 from kraft.sim.world.disk_damage import Damage, damage_file, damaged_old_segments
 from kraft.sim.world.member_interface import CLUSTER_ID
+from kraft.sim.world.unchecked_damage import contradiction, damage_election, damage_epoch
 from metadata_log.log.log_dir import format_directory, read_meta_properties
 from metadata_log.log.quorum_state_file import FILE_NAME, parse_quorum_state
 from metadata_log.log.snapshot import list_snapshots, read_snapshot, read_snapshot_start, snapshot_name
@@ -54,6 +55,8 @@ class NodeDisk:
         self.key = _key_on(self.files)
         """The node id and the directory id of the node's own directory. A start with another directory is refused."""
         self._old_copy = self.files.fork(), self.key
+        self._is_unchecked = False
+        """Whether something without a checksum has changed since the last format of the disk."""
 
     def copy_at_start(self) -> None:
         """Remember the present content, which an operator may restore later (`Damage.OLD_COPY`)."""
@@ -99,14 +102,22 @@ class NodeDisk:
             case Damage.OLD_COPY:
                 old_files, self.key = self._old_copy
                 self.files = old_files.fork()
+            case Damage.ELECTION | Damage.EPOCHS:
+                make = damage_election if what is Damage.ELECTION else damage_epoch
+                changed = make(self.files, QUORUM_STATE, rng)
+                self._is_unchecked = self._is_unchecked or bool(changed)
+                return changed
             case _:
                 return damage_file(self.files, what, rng)
-        self.files.free_bytes = free_bytes
+        self.files.free_bytes, self._is_unchecked = free_bytes, False
         return DIRECTORY
 
     def must_refuse(self) -> str:
-        """A damaged segment before the last one, which no torn write can explain; empty if there is none."""
-        return next(damaged_old_segments(self.files), "")
+        """A damaged segment before the last one, which no torn write can explain, or a change of something without a
+        checksum that the rest of the disk contradicts; empty if there is neither.
+        """
+        found = next(damaged_old_segments(self.files), "")
+        return contradiction(self.files, QUORUM_STATE) if self._is_unchecked and not found else found
 
     def damaged_files(self) -> tuple[str, ...]:
         """The paths of the files with damage that is still there."""

@@ -30,7 +30,7 @@ from kraft.replica.replica import Replica
 from kraft.sim.nodes.addresses import endpoints_of, endpoints_of_broker, is_indirect, node_at
 from kraft.sim.nodes.broker_contacts import BrokerContacts
 from kraft.sim.nodes.effects import PlannedFailure, granting_answer, report_of
-from kraft.sim.nodes.frames import Frame, epoch_of_leader, is_granted, kind_of, requested_vote
+from kraft.sim.nodes.frames import Frame, corrupted_frame, epoch_of_leader, is_granted, kind_of, requested_vote
 from kraft.sim.nodes.log_batches import batches_from, quorum_changes_in, values_in
 from kraft.sim.nodes.node_disk import DIRECTORY, Formatting, NodeDisk
 from kraft.sim.nodes.registers import ReadableLog, RegisterLog
@@ -44,6 +44,7 @@ from kraft.sim.world.member_interface import (
     Administered,
     Answer,
     Changed,
+    Corrupted,
     Crashed,
     Done,
     Flush,
@@ -260,6 +261,11 @@ class ReplicaMember(SteppedMember):
     def on_forged_reply(self, request_id: int, api_key: int, version: int, body: bytes, now_ms: int) -> list[Output]:
         """Receive a forged response in wire format."""
         return self.on_reply(request_id, Frame(api_key, version, body), now_ms)
+
+    def corrupted(self, message: object, rng: Random) -> Corrupted | None:
+        """A response to this node as it arrives after a corruption in transit; None if it has no records."""
+        assert isinstance(message, Frame), message
+        return corrupted_frame(message, rng)
 
     def epoch_of_leader(self, message: object) -> int | None:
         """The epoch in an answer of a leader to a fetch."""

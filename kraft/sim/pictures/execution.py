@@ -18,6 +18,7 @@ from kraft.sim.world.actions import (
     Act,
     Action,
     Administer,
+    Corrupt,
     Crash,
     CrashSoon,
     DamageDisk,
@@ -210,7 +211,7 @@ class _Notes(Driver):
             yield Arrow(exchange.target, exchange.sender, sent, back, f"{exchange.kind} answered")
 
 
-_FAULTS: Final = (Crash, CrashSoon, FailDisk, LimitDisk, DamageDisk, Intrude, Forge)
+_FAULTS: Final = (Crash, CrashSoon, FailDisk, LimitDisk, DamageDisk, Intrude, Forge, Corrupt)
 
 
 def _told(action: Action) -> str:
@@ -243,6 +244,8 @@ def _told(action: Action) -> str:
             return f"gets a frame of an intruder: {action.what}"
         case Forge():
             return f"gets a forged answer of {action.peer}: {action.what}"
+        case Corrupt():
+            return f"the answer of {action.peer} to {action.kind} is corrupted"
         case Resign():
             return "is asked to resign"
         case SlowDown():

@@ -33,6 +33,8 @@ class Times(Struct):
     """Whether a tick fell due while the node was busy. It comes before the other events that wait."""
     crash_down_ms: int = 0
     """How long the node stays down after a crash within one of its next steps."""
+    clock_step_ms: int = 0
+    """By how much the node's clock has stepped, beside the error that each start draws."""
     flush_ms: int = 1
     """The longest time that an fsync takes."""
 

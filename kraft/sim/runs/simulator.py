@@ -13,6 +13,7 @@ from typing import Final
 
 from kraft.quorum.events import FailureCause
 from kraft.sim.faults.attacker import Attacker
+from kraft.sim.faults.corruptor import Corruptor
 from kraft.sim.faults.nemesis import Nemesis, draw_clock_error_ms, draw_faults
 from kraft.sim.faults.network import Network, failure_of
 from kraft.sim.faults.profiles import BROAD, Profile
@@ -22,6 +23,7 @@ from kraft.sim.nodes.member_kinds import MakeMember
 from kraft.sim.nodes.workload_spec import WorkloadSpec
 from kraft.sim.runs.added_work import Work
 from kraft.sim.runs.event_queue import EventQueue
+from kraft.sim.runs.operator import AGAIN_MS, let_epoch_rise, replace_disk
 from kraft.sim.runs.scenario import Scenario
 from kraft.sim.workloads.drawn import make_workload
 from kraft.sim.workloads.workload import WRITES_MS
@@ -63,8 +65,6 @@ AFTERMATH_MS: Final = 3_000
 CALM_NETWORK: Final = Faults(delay_ms=(1, 1))
 PAUSES_MS: Final = (200, 600, 2000)
 """The mean time between faults in a run; one of these is drawn."""
-AGAIN_MS: Final = 100
-"""The time until the next attempt to start a node, in ms."""
 NEVER_MS: Final = 10**9
 """A deadline later than this counts as no deadline."""
 _SEED_BITS: Final = 32
@@ -122,6 +122,7 @@ class Simulator(Driver):
         self._nemesis = Nemesis(nemesis_rng, self.faults, self, means_ms, faults, has_all=has_all)
         self._clock_error_ms = draw_clock_error_ms(nemesis_rng, faults)
         self._attacker = Attacker(Random(f"{seed}/attacker"), self.world)
+        self._corruptor = Corruptor(Random(f"{seed}/corruption"), self.queue, self._perform)
         writes_ms = (profile.writes_ms or WRITES_MS) if work is None else work.writes_ms
         self._workload = make_workload(Random(f"{seed}/workload"), scenario.members, workload_spec, writes_ms)
         self.queue.draw_flush_times(Random(f"{seed}/flushes"), profile.flush_ms)
@@ -226,6 +227,7 @@ class Simulator(Driver):
 
     def _end_faults(self) -> None:
         self._is_calm = True
+        self._corruptor.end()
         if self._work is not None:
             self._work.end()
         self.faults.heal()
@@ -240,18 +242,8 @@ class Simulator(Driver):
                 self._perform(Act(self.now_ms, node_id))
             if self.world.hosts[node_id].clock_drift:
                 self.set_clock(node_id, 0, 0)
-            self._replace_disk(node_id)
+            replace_disk(self, node_id)
             self._start(node_id, self.world.hosts[node_id].life)
-
-    def _replace_disk(self, node_id: int) -> None:
-        """Stop a node with a damaged disk as soon as the other voters can do without it."""
-        world, losses = self.world, self.world.disk_losses
-        if not losses.is_damaged(node_id) or not world.hosts[node_id].is_running:
-            return
-        if losses.is_of_dynamic_quorum and not losses.may_stop(node_id, world.running(), world.invariants):
-            self.queue.schedule(AGAIN_MS, partial(self._replace_disk, node_id))
-            return
-        self.crash(node_id, 1)
 
     def _strike(self) -> None:
         if not self._is_calm:
@@ -342,6 +334,12 @@ class Simulator(Driver):
         """Let a node's clock jump ahead, and run too fast by this many thousandths from now on."""
         self._perform(SetClock(self.now_ms, node_id, self.world.clock_offset_ms(node_id) + jump_ms, drift))
 
+    def step_clock(self, node_id: int, step_ms: int, drift: int, down_ms: int) -> None:
+        """Restart a node after its clock has stepped; it runs too fast by this many thousandths from now on."""
+        self.set_clock(node_id, 0, drift)
+        self.queue.times[node_id].clock_step_ms += step_ms
+        self.crash(node_id, down_ms)
+
     def reset_connections(self, node_id: int) -> None:
         """Break the connections of a node with pending requests, in both directions."""
         for exchange in self.world.under_way(node_id):
@@ -395,6 +393,10 @@ class Simulator(Driver):
             if request is not None:
                 self._perform(request)
 
+    def corrupt_answers(self, node_id: int, answers: int) -> None:
+        """Corrupt the next answers with records to a node."""
+        self._corruptor.lie_in_wait(node_id, answers)
+
     def _free_disk(self, node_id: int) -> None:
         if self.world.hosts[node_id].is_disk_limited:
             self._perform(LimitDisk(self.now_ms, node_id, self._draw_seed()))
@@ -421,22 +423,14 @@ class Simulator(Driver):
         if self.world.needs_format(node_id):
             self._perform(DamageDisk(self.now_ms, node_id, Damage.WIPED, self._draw_seed()))
         if not self.world.may_start(node_id):
-            self._let_epoch_rise(node_id)
+            let_epoch_rise(self, node_id)
             self.queue.schedule(AGAIN_MS, partial(self._start, node_id, life))
             return
         self.queue.times[node_id].tick_at_ms = -1
-        error_ms = self._clock_error_ms
-        self._perform(Start(self.now_ms, node_id, self._draw_seed(), self._rng.randint(-error_ms, error_ms)))
+        error_ms, step_ms = self._clock_error_ms, self.queue.times[node_id].clock_step_ms
+        self._perform(Start(self.now_ms, node_id, self._draw_seed(), self._rng.randint(-error_ms, error_ms) + step_ms))
         if not host.is_running and self.world.disk_losses.is_damaged(node_id):
             self._perform(DamageDisk(self.now_ms, node_id, Damage.WIPED, self._draw_seed()))
-
-    def _let_epoch_rise(self, node_id: int) -> None:
-        """Request the resignation of every leader with an earlier epoch than the restarting node has seen."""
-        election = self.world.invariants.observed(node_id).election
-        for leader_id in self.leaders():
-            view = self.world.hosts[leader_id].view
-            if election is not None and view is not None and view.epoch < election.epoch:
-                self.resign(leader_id)
 
     # Reactions to actions (`Driver`)
 
@@ -460,6 +454,7 @@ class Simulator(Driver):
 
     def on_answered(self, exchange: Exchange, copy: int) -> None:
         """A node has answered a delivery."""
+        self._corruptor.answered(exchange, copy)
         self._network.answer(exchange, copy)
 
     def on_abandoned(self, exchange: Exchange) -> None:

@@ -25,6 +25,7 @@ from kraft.sim.search.schedule import Replayed, Schedule, check_of, perform_all,
 from kraft.sim.world.actions import (
     WORLD,
     Action,
+    Corrupt,
     Deliver,
     Fail,
     Flushed,
@@ -250,7 +251,7 @@ def _found_again(world: World, action: Action) -> Action | None:
                 return action
             found = _newest(world, sender, target, kind, lambda exchange: not exchange.answers)
             return None if found is None else replace(action, number=found.number)
-        case Return(node=sender, peer=target, kind=kind):
+        case Return(node=sender, peer=target, kind=kind) | Corrupt(node=sender, peer=target, kind=kind):
             own = world.exchanges.get((sender, action.number))
             if own is not None and own.kind == kind and own.target == target and _has_answer(own, action.copy):
                 return action

@@ -145,6 +145,18 @@ class Forge(Happening, frozen=True, tag="forge"):
     """A description of the response for readers of a schedule."""
 
 
+class Corrupt(Happening, frozen=True, tag="corrupt"):
+    """The response to the `copy`-th delivery of a request of `node` is corrupted on its way. The seed draws what
+    changes.
+    """
+
+    peer: int
+    number: int
+    seed: int
+    copy: int = 0
+    kind: str = ""
+
+
 class Resign(Happening, frozen=True, tag="resign"):
     """A leader receives the order to resign."""
 
@@ -226,6 +238,7 @@ Action = (
     | Administer
     | Intrude
     | Forge
+    | Corrupt
     | Resign
     | SlowDown
     | Act

@@ -1,8 +1,8 @@
 """Permanent damage of the disk of one node, beyond the effects of a power failure.
 
-No checksum covers `quorum-state` and the fields of a batch header before the checksum, such as the epoch. These may be
-lost as a whole or together with the bytes around them, but are not corrupted alone, and no batch gets the whole
-checksummed part of another one. No node, nor one of Kafka, could detect such damage.
+No checksum covers `quorum-state` and the fields of a batch header before the checksum, such as the epoch. Rot loses
+these as a whole or together with the bytes around them, and no batch gets the whole checksummed part of another one:
+no node, nor one of Kafka, could detect all such damage. `unchecked_damage` has the kinds that change them alone.
 """
 
 from __future__ import annotations
@@ -36,11 +36,15 @@ class Damage(StrEnum):
     """The operator has installed the disk of another node or of another cluster."""
     OLD_COPY = "old-copy"
     """The operator has restored a backup: the disk has the content of the start of an earlier life."""
+    ELECTION = "election"
+    """The file quorum-state has another content."""
+    EPOCHS = "epochs"
+    """The epoch of a batch has changed."""
 
     @property
     def needs_stop(self) -> bool:
         """Whether this damage requires a stopped node."""
-        return self in (Damage.WIPED, Damage.FOREIGN, Damage.OLD_COPY)
+        return self in (Damage.WIPED, Damage.FOREIGN, Damage.OLD_COPY, Damage.ELECTION, Damage.EPOCHS)
 
 
 UNCHECKED: Final = ("/quorum-state", ".lock", ".index", ".timeindex", ".deleted", "leader-epoch-checkpoint")

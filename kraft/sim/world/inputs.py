@@ -25,9 +25,10 @@ from kraft.sim.world.actions import (
     Submit,
     Tick,
 )
+from kraft.sim.world.driver import Exchange
 from kraft.sim.world.host import Host
-from kraft.sim.world.member_interface import STRANGERS, Output
-from kraft.sim.world.simulated_quorum import SimulatedQuorum
+from kraft.sim.world.member_interface import STRANGERS, Corrupted, Output
+from kraft.sim.world.simulated_quorum import DAMAGE_SHOWS_MS, SimulatedQuorum
 from metadata_log.serde import decode
 from transport.protocol.apis import APIS
 
@@ -76,8 +77,21 @@ def reply(quorum: SimulatedQuorum, action: Return) -> Input | None:
         return None
     del host.waiting[action.number]
     exchange.is_settled = True
+    if isinstance(message, Corrupted):
+        return _corrupted_reply(quorum, host, exchange, message)
     quorum.signs.answered(exchange, message, host.clock_ms(quorum.now_ms))
     return Input(host, f"reply {exchange.target}", host.member.on_reply, (exchange.request_id, message))
+
+
+def _corrupted_reply(quorum: SimulatedQuorum, host: Host, exchange: Exchange, reply: Corrupted) -> Input:
+    """A reply that was corrupted in transit. If no decoder accepts the frame, a node closes the connection."""
+    quorum.corrupted_until_ms[exchange.sender, exchange.target] = quorum.now_ms + DAMAGE_SHOWS_MS
+    if reply.message is None:
+        failed = exchange.request_id, FailureCause.BAD_BYTES
+        return Input(host, f"bad bytes {exchange.target}", host.member.on_failed, failed)
+    # The node takes the records before the damage, and may or may not count the reply as a sign of its leader.
+    quorum.signs.forged(exchange.sender)
+    return Input(host, f"reply {exchange.target}", host.member.on_reply, (exchange.request_id, reply.message))
 
 
 def fail(quorum: SimulatedQuorum, action: Fail) -> Input | None:

@@ -101,6 +101,14 @@ class Administered(Struct, frozen=True):
 Output = SimulatedRequest | Answer | Flush | Done | Applied | Changed | ReadAnswered | Administered | PeerFaultReported
 
 
+class Corrupted(Struct, frozen=True):
+    """A response that was corrupted in transit. No decoder accepts the frame if there is no `message`."""
+
+    message: object | None
+    what: str
+    """A description for the reader of a trace."""
+
+
 CLUSTER_ID: Final = "AAAAAAAAAAAAAAAAAAAkrA"
 """The cluster id of every simulated node."""
 STRANGERS: Final = 1 << 50
@@ -166,6 +174,9 @@ class Member(ObservedMember, Protocol):
 
     def on_forged_reply(self, request_id: int, api_key: int, version: int, body: bytes, now_ms: int) -> list[Output]:
         """Receive a forged response to a request of this node, in wire format."""
+
+    def corrupted(self, message: object, rng: Random) -> Corrupted | None:
+        """A response to this node as it arrives after a corruption in transit; None if it cannot be corrupted."""
 
     def on_failed(self, request_id: int, cause: FailureCause, now_ms: int) -> list[Output]:
         """A request will not be answered."""

@@ -89,6 +89,8 @@ class SimulatedQuorum:
         """Whether the operator has replaced a disk by an empty one."""
         self.damage_until_ms: dict[int, int] = {}
         """The time until which the damage of a node's disk, or its repair, may cause a report about the node."""
+        self.corrupted_until_ms: dict[tuple[int, int], int] = {}
+        """By node and peer, the time until which a response of the peer, corrupted in transit, may cause a report."""
         self.acknowledged = 0
         """The number of submissions that were acknowledged as committed."""
         self.refused: list[bytes] = []
@@ -149,6 +151,15 @@ class SimulatedQuorum:
         if self.invariants.nodes.was_damaged(node_id):
             return True
         return self.now_ms < self.damage_until_ms.get(node_id, 0)
+
+    def was_corrupted(self, node_id: int, peer_id: int) -> bool:
+        """Whether a report of a node about a peer may be a result of a response that was corrupted in transit. The id
+        of a bootstrap address, which is negative, may be any peer.
+        """
+        return any(
+            self.now_ms < until_ms and receiver == node_id and (sender == peer_id or peer_id < 0)
+            for (receiver, sender), until_ms in self.corrupted_until_ms.items()
+        )
 
     def under_way(self, node_id: int) -> list[Exchange]:
         """The pending requests from and to a node."""

@@ -19,6 +19,7 @@ from kraft.sim.world.actions import (
     Action,
     Administer,
     Conclude,
+    Corrupt,
     Crash,
     CrashSoon,
     DamageDisk,
@@ -52,6 +53,7 @@ from kraft.sim.world.member_interface import (
     Administered,
     Answer,
     Changed,
+    Corrupted,
     Crashed,
     Done,
     Flush,
@@ -175,6 +177,21 @@ class World(SimulatedQuorum):
         self.perform(Return(at_ms, sender, target, number, copy, kind))
         return True
 
+    def _corrupt(self, action: Corrupt) -> bool:
+        """Corrupt a response that is on its way. Every copy of the response arrives so."""
+        exchange = self.exchanges.get((action.node, action.number))
+        if exchange is None or exchange.is_settled or action.copy >= len(exchange.answers):
+            return False
+        message = exchange.answers[action.copy]
+        if message is None or isinstance(message, Corrupted):
+            return False
+        found = self.hosts[action.node].member.corrupted(message, Random(action.seed))
+        if found is None:
+            return False
+        exchange.answers[action.copy] = found
+        self.trace.add(self.now_ms, action.node, f"answer of {action.peer} corrupted: {found.what}")
+        return True
+
     # Steps
 
     def _step_over_hostile(self, given: Input) -> bool:
@@ -282,6 +299,7 @@ class World(SimulatedQuorum):
         if self.is_attacked:
             self.trace.add(self.now_ms, node_id, f"suspects {peer_id}: {what}")
         shows_damage = self.may_show_damage(node_id) or self.may_show_damage(peer_id)
+        shows_damage = shows_damage or self.was_corrupted(node_id, peer_id)
         is_sound = not self.is_attacked and not self.has_forgotten and not shows_damage
         if is_sound and not what.endswith(_OF_SOUND_PEERS):
             raise InvariantViolated(f"node {node_id} reports a fault of node {peer_id}, which has none: {what}")
@@ -343,6 +361,7 @@ _INPUTS: Final[dict[type[Happening], Callable[[SimulatedQuorum, Any], Input | No
 _PERFORM: Final[dict[type[Happening], Callable[[World, Any], bool]]] = {
     Start: World._start,
     RoundTrip: World._round_trip,
+    Corrupt: World._corrupt,
     Act: World._act,
     Note: World._note,
     Conclude: World._conclude,

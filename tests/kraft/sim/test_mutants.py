@@ -43,6 +43,15 @@ SLOW = {
 }
 """Runs with these take long, as no node makes progress in them, or take many seeds."""
 UNMEASURED = {
+    "checksums-of-fetched-batches-are-not-compared",
+    "checksums-of-snapshots-are-not-compared",
+    "clock-of-the-log-may-go-back",
+    "damaged-quorum-state-is-a-first-start",
+    "epochs-of-fetched-batches-are-believed",
+    "quorum-state-behind-the-log-is-believed",
+    "records-of-later-epochs-are-appended",
+    "recovery-believes-any-epoch",
+    "recovery-truncates-at-a-lower-epoch",
     "removed-voter-never-stands",
     "second-directory-of-a-voter-id-is-added",
     "snapshot-before-the-log-is-flushed",
@@ -55,7 +64,16 @@ UNSHRUNK = {
     name
     for name, mutant in MUTANTS.items()
     if mutant.plant.__module__.rpartition(".")[2]
-    in {"answers", "fetching", "flushes", "leadership", "snapshot_rules", "tried_once", "voter_requests"}
+    in {
+        "answers",
+        "fetching",
+        "flushes",
+        "leadership",
+        "snapshot_rules",
+        "tried_once",
+        "unchecked_bytes",
+        "voter_requests",
+    }
 }
 """Those with schedules that were not shrunk."""
 RANGES = range(0, 50_000, 10_000)

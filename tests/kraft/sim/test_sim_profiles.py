@@ -20,6 +20,7 @@ from kraft.sim.faults.profiles import (
     VOTERS,
     Profile,
     profiles_of,
+    rare_profiles_of,
 )
 from kraft.sim.nodes.log_batches import values_in
 from kraft.sim.runs.documented import DOCUMENTED
@@ -43,9 +44,18 @@ def test_the_profiles_of_the_members_take_turns_by_default(members: str) -> None
 
 
 def test_every_profile_has_a_turn_but_that_of_a_careless_operator() -> None:
-    assert {profile.name for members in KINDS for profile in profiles_of(members)} == set(PROFILES) - {
-        "wiped-static-voters"
-    }
+    with_turns = {one.name for members in KINDS for one in (*profiles_of(members), *rare_profiles_of(members))}
+    assert with_turns == set(PROFILES) - {"wiped-static-voters"}
+
+
+@pytest.mark.parametrize("members", KINDS)
+def test_rare_profiles_have_every_eighth_round(members: str) -> None:
+    usual, rare = [one.name for one in profiles_of(members)], [one.name for one in rare_profiles_of(members)]
+    names = _names(members, range(40 * len(usual)))
+    rounds = [names[start : start + len(usual)] for start in range(0, len(names), len(usual))]
+    assert all(one == usual for number, one in enumerate(rounds) if not rare or number % 8 != 7)
+    in_turns = [name for one in rounds[7::8] for name in one] if rare else []
+    assert in_turns == (rare * len(in_turns))[: len(in_turns)]
 
 
 def test_chosen_faults_have_no_turns() -> None:
@@ -146,7 +156,7 @@ def test_disks_of_dynamic_quorums_are_damaged() -> None:
     [
         (members, profile.name)
         for members in ("core", "replica", "dynamic")
-        for profile in profiles_of(members)
+        for profile in (*profiles_of(members), *rare_profiles_of(members))
         if profile is not BROAD
     ],
 )
