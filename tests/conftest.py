@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections import Counter
+from pathlib import Path
 from random import SystemRandom
 
 import pytest
@@ -19,6 +21,15 @@ from trio._core import _run as trio_scheduler
 
 WORKERS = 2
 """Most tests wait for elections and for processes that start, rather than compute."""
+
+BYTECODE = Path(__file__).parent.parent / "out" / "bytecode"
+"""Where compiled modules are, if the environment forbids them beside their sources, as images of Python often do."""
+
+if sys.dont_write_bytecode:
+    # Without compiled modules, each of the thousands of processes of the tests would first compile all that it imports.
+    sys.dont_write_bytecode = False
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.pycache_prefix = os.environ.setdefault("PYTHONPYCACHEPREFIX", str(BYTECODE))
 
 # A machine that is busy with other things must not fail a test: no property here is about speed.
 settings.register_profile("repository", deadline=None, print_blob=True)

@@ -121,6 +121,7 @@ def start_container(tmp_path: Path, **environment: str) -> subprocess.Popen[str]
             "PYTHONPATH": str(ROOT),
             "TMPDIR": str(tmp_path),
             "KAFKA_LOG_DIRS": str(tmp_path / "data"),
+            **{name: os.environ[name] for name in ("PYTHONPYCACHEPREFIX",) if name in os.environ},
             **environment,
         },
         cwd=tmp_path,

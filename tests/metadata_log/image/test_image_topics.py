@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -156,7 +157,7 @@ def test_two_processes_agree_on_every_order() -> None:
     script = SHOW.format(path=[str(each) for each in (here / "image", here, here.parent, here.parent.parent)])
     shown = {
         subprocess.run(
-            [sys.executable, "-c", script], env={"PYTHONHASHSEED": seed}, check=True, capture_output=True
+            [sys.executable, "-c", script], env=os.environ | {"PYTHONHASHSEED": seed}, check=True, capture_output=True
         ).stdout
         for seed in ("1", "2")
     }
