@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import trio
 from loopback import free_ports
+from own_time import OwnTime
 from test_embed import configs, leader_of, quorum
 
 from kraft.node.node import Node
@@ -88,7 +89,15 @@ def strangers_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("transport.serving.is_loopback", lambda address: address == "127.0.0.1")
 
 
-async def test_clients_that_do_not_read_cost_bounded_memory_and_no_leadership(tmp_path: Path) -> None:
+@pytest.fixture
+def own_time() -> OwnTime:
+    """The clock of the nodes, whose timeouts are shorter than a busy machine can let this process wait."""
+    return OwnTime()
+
+
+async def test_clients_that_do_not_read_cost_bounded_memory_and_no_leadership(
+    tmp_path: Path, own_time: OwnTime
+) -> None:
     """Two connections with two hundred pipelined fetches each ended a quorum (r6)."""
     with trio.fail_after(60):
         async with quorum(configs(tmp_path, free_ports(3))) as nodes, AsyncExitStack() as stack:
