@@ -6,9 +6,13 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from typing import Any
 
 from real_kafka import QuorumLayout
+
+from kraft.cli.main import main
 
 COMMAND_SECONDS = 60
 
@@ -19,9 +23,20 @@ def kraft(*args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False)
 
 
+def _in_this_process(*args: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of ours to its end without the half second of CPU that a process of its own takes to start."""
+    out, err = StringIO(), StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        try:
+            main(args)
+        except SystemExit as ended:
+            code = ended.code if isinstance(ended.code, int) else 1
+            return subprocess.CompletedProcess(args, code, out.getvalue(), err.getvalue())
+
+
 def told(*args: str) -> str:
-    """What a command of ours prints; fails if its exit code is not 0."""
-    done = kraft(*args)
+    """What a command of ours prints; fails if its exit code is not 0. Directories are formatted in this process."""
+    done = _in_this_process(*args) if args[0] == "format" else kraft(*args)
     assert done.returncode == 0, f"kraft {' '.join(args)} ended with {done.returncode}:\n{done.stderr}\n{done.stdout}"
     return done.stdout
 
