@@ -19,8 +19,8 @@ from kafka_jars import fetch_ahead
 from longest_first import LongestFirst
 from trio._core import _run as trio_scheduler
 
-WORKERS = 2
-"""Most tests wait for elections and for processes that start, rather than compute."""
+WORKERS = 3
+"""More than two cores, as most tests wait for elections and for processes that start, rather than compute."""
 
 BYTECODE = Path(__file__).parent.parent / "out" / "bytecode"
 """Where compiled modules are, if the environment forbids them beside their sources, as images of Python often do."""
