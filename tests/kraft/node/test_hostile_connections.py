@@ -91,7 +91,7 @@ def strangers_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def own_time() -> OwnTime:
-    """The clock of the nodes, whose timeouts are shorter than a busy machine can let this process wait."""
+    """The clock of the nodes: a busy machine lets this process wait for longer than their timeouts."""
     return OwnTime()
 
 
