@@ -54,6 +54,7 @@ _COMMANDS: Final = {
     "serve": "kraft.cli.run.serve:serve_command",
     "shell": "kraft.cli.files.shell:shell_command",
     "sim": "kraft.cli.run.sim:sim_command",
+    "top": "kraft.cli.cluster.top:top_command",
     "topics": "kraft.cli.cluster.topics:topics_command",
     "users": "kraft.cli.cluster.users:users_command",
     "watch": "kraft.cli.cluster.watch:watch_command",
@@ -188,6 +189,7 @@ _EXTRAS: Final = {
     "plotly": "report",
     "pyarrow": "arrow",
     "pyspark": "spark",
+    "textual": "top",
 }
 """The extra of the package that installs an optional library."""
 
