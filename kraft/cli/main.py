@@ -45,6 +45,7 @@ _COMMANDS: Final = {
     "fleet": "kraft.cli.files.fleet:fleet_command",
     "format": "kraft.cli.run.format:format_command",
     "history": "kraft.cli.files.history:history_command",
+    "man": "kraft.cli.run.man:man_command",
     "quickstart": "kraft.cli.run.quickstart:quickstart_command",
     "quorum": "kraft.cli.cluster.quorum:quorum_command",
     "random-uuid": "kraft.cli.run.format:random_uuid_command",

@@ -128,8 +128,8 @@ class TopScreen(App[int | Exception]):
         self._paint()
 
     def _paint(self) -> None:
-        if not self.is_mounted(Static) and not self.query("#head"):
-            return
+        if not self.query("#rows"):
+            return  # a resize before the parts of the screen exist
         width = self.size.width - 1  # the scroll bar
         found = layout(self._model.view(self._settings.sort), replace(self._settings, width=width))
         self.query_one("#head", Static).update(content(found.head))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from threading import Event, Thread
+from typing import Final
 
 import trio
 
@@ -15,7 +17,7 @@ from kraft.operate.top.poll import Control, Poller
 from kraft.operate.top.samples import Sample
 from transport.interface import Endpoint
 
-JOIN_SECONDS = 5.0
+JOIN_SECONDS: Final = 5.0
 
 
 class PollThread:
@@ -54,19 +56,22 @@ class PollThread:
 
     def pause(self, is_paused: bool) -> None:
         """Stop the polls for a while, or go on."""
-        self._soon(lambda: self._control is not None and self._control.pause(is_paused))
+        if self._control is not None:
+            self._soon(partial(self._control.pause, is_paused))
 
     def refresh(self) -> None:
         """Poll now."""
-        self._soon(lambda: self._control is not None and self._control.refresh())
+        if self._control is not None:
+            self._soon(self._control.refresh)
 
     def stop(self) -> None:
         """End the polls, and close the connections."""
         if self._thread is not None and self._begun.wait(JOIN_SECONDS):
-            self._soon(lambda: self._scope is not None and self._scope.cancel())
+            if self._scope is not None:
+                self._soon(self._scope.cancel)
             self._thread.join(JOIN_SECONDS)
 
-    def _soon(self, work: Callable[[], object]) -> None:
+    def _soon(self, work: Callable[[], None]) -> None:
         if self._token is not None:
             with suppress(trio.RunFinishedError):
                 self._token.run_sync_soon(work)

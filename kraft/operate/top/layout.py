@@ -160,8 +160,8 @@ def _controllers(view: View, settings: Settings) -> Iterator[Line]:
         yield (Span("asking each known controller"),)
         return
     if view.leader_id is None:
-        columns = (_Column("ID"), _Column("EPOCH"), _Column("LEADER"), _Column("ADDRESS AND ANSWER", is_number=False))
-        yield from _table(columns, [_answer_cells(one) for one in view.answers], settings.width)
+        answered = (_Column("ID"), _Column("EPOCH"), _Column("LEADER"), _Column("ADDRESS AND ANSWER", is_number=False))
+        yield from _table(answered, [_answer_cells(one) for one in view.answers], settings.width)
         answering = sum(one.problem is None for one in view.answers)
         need = "" if view.voters is None else f" {view.voters // 2 + 1} of {view.voters} voters make a majority."
         yield (Span(f"{answering} of {len(view.answers)} known controllers answer.{need}", Tone.BAD),)
@@ -266,9 +266,10 @@ def _partitions(view: View, settings: Settings) -> Iterator[Line]:
 
 
 def _notes(view: View, settings: Settings) -> Iterator[Line]:
-    notes: list[tuple[str, Tone]] = []
-    for one in view.elections[-ELECTIONS_SHOWN:]:
-        notes.append((f"{_clock(one.at_ms)}  controller {one.leader_id} was elected for epoch {one.epoch}", Tone.PLAIN))
+    notes = [
+        (f"{_clock(one.at_ms)}  controller {one.leader_id} was elected for epoch {one.epoch}", Tone.PLAIN)
+        for one in view.elections[-ELECTIONS_SHOWN:]
+    ]
     if view.metadata_note is not None:
         notes.append((view.metadata_note, Tone.WARN))
     age_ms = view.metadata_age_ms

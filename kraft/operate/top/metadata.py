@@ -99,7 +99,8 @@ class MetadataReplay:
         """The counts and lists of this moment; during a metadata transaction, those from before it."""
         image = self.image.stable
         self._count(image)
-        leaderless, below = [], []
+        leaderless: list[PartitionSample] = []
+        below: list[PartitionSample] = []
         for counted in sorted((one for one in self._counted.values() if one.troubled), key=lambda one: one.topic.name):
             for one in counted.troubled:
                 (leaderless if one.trouble is Trouble.NO_LEADER else below).append(one)
@@ -178,7 +179,7 @@ def _counted(topic: TopicImage, min_isr: int) -> _Counted:
 
 
 def _min_isr(configs: ConfigsImage, topic: str) -> int:
-    """The min.insync.replicas of a topic, of all brokers, or Kafka's default; the log does not have the files' values."""
+    """The setting of a topic, of all brokers, or Kafka's default. The log does not have the values of the files."""
     for resource in ((ResourceType.TOPIC, topic), (ResourceType.BROKER, "")):
         text = configs.of(resource).get(MIN_ISR)
         if text is not None and text.strip().isdecimal():

@@ -5,7 +5,7 @@ The model keeps what one sample alone cannot say: rates, elections since the sta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from math import inf
 from typing import TypeVar
@@ -194,7 +194,7 @@ def _latest(*epochs: int | None) -> int | None:
     return max((one for one in epochs if one is not None), default=None)
 
 
-def _rows(quorum: QuorumSample, figures: dict[int | None, NodeFigures]) -> list[ReplicaRow]:
+def _rows(quorum: QuorumSample, figures: Mapping[int, NodeFigures]) -> list[ReplicaRow]:
     leader = next((one for one in quorum.replicas if one.is_voter and one.id == quorum.leader_id), None)
     return [_row(one, leader, quorum, figures.get(one.id)) for one in quorum.replicas]
 

@@ -1,7 +1,7 @@
 """Samples a live quorum again and again, at a small price for its leader.
 
-A refresh takes one DescribeQuorum and one Fetch of the log that the leader answers at once. Only while no leader answers,
-each known controller gets two small requests. The leader keeps no state about this reader.
+A refresh takes one DescribeQuorum and one Fetch of the log that the leader answers at once. Only while no leader
+answers, each known controller gets two small requests. The leader keeps no state about this reader.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Final
 
 import h11
@@ -63,4 +64,4 @@ def _cause(failed: BaseException) -> str:
             return _cause(cause)
         case BaseExceptionGroup(exceptions=(first, *_)):
             return _cause(first)
-    return (failed.strerror if isinstance(failed, OSError) else None) or str(failed)
+    return os.strerror(failed.errno) if isinstance(failed, OSError) and failed.errno else str(failed)

@@ -1,4 +1,4 @@
-"""Real controllers and a broker agent over TCP, in a thread of this process: for a screen with an event loop of its own."""
+"""Real controllers and broker agents over TCP, in a thread of this process: for a screen with a loop of its own."""
 
 from __future__ import annotations
 

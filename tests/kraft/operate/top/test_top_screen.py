@@ -1,4 +1,4 @@
-"""`kraft top` on a real quorum: the screen in 80 columns by 24 lines, its keys, plain text, JSON, and a leader that dies."""
+"""`kraft top` on a real quorum: the screen in 80 columns, its keys, plain text, JSON, and a leader that dies."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_the_screen_follows_a_quorum_with_fenced_brokers_and_a_dying_leader(quor
             elected = await until(
                 pilot,
                 app,
-                lambda text: bool(successor.search(text)) and "Connection refused" in text,
+                lambda text: bool(successor.search(text)) and ": Connection refused" in text,
                 "another leader is elected, and the listener of the dead one is gone",
             )
             assert re.search(rf" {dead}  follower +- +- +-  +never", elected)
