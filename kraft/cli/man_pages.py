@@ -20,6 +20,7 @@ EXIT_CODES: Final = (
     (2, "Wrong usage. Where a command has other meanings, as kraft doctor, its description names them."),
     (130, "Interrupted by Ctrl-C."),
 )
+_ESCAPES: Final = {"\\": "\\e", "-": "\\-", '"': "\\(dq", "'": "\\(aq", "`": "\\(ga"}
 _EXAMPLE: Final = "Example:"
 _MARK: Final = "\b\n"
 _BREAKS: Final = re.compile(r"\s+")
@@ -134,8 +135,5 @@ def _option(option: click.Parameter, context: click.Context) -> Iterator[str]:
 
 def escape(text: str) -> str:
     """The text for roff: no character begins a request or an escape, and hyphens can be copied."""
-    text = (
-        text.replace("\\", "\\e").replace("-", "\\-").replace('"', "\\(dq").replace("'", "\\(aq").replace("`", "\\(ga")
-    )
-    text = "".join(one if one.isascii() else f"\\[u{ord(one):04X}]" for one in text)
+    text = "".join(_ESCAPES.get(one, one if one.isascii() else f"\\[u{ord(one):04X}]") for one in text)
     return "\n".join(f"\\&{line}" if line.startswith(".") else line for line in text.split("\n"))
