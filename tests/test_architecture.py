@@ -103,13 +103,24 @@ LAYERS = (
         ("trio", "javaproperties"),
         pure=False,
     ),
+    Layer(
+        tuple(f"kraft.operate.top.{name}" for name in ("samples", "metadata", "figures", "model", "layout", "facts")),
+        ("metadata_log",),
+        ("prometheus_client",),
+    ),
+    Layer(
+        ("kraft.operate.top",),
+        ("kraft.admin", "kraft.observer", "metadata_log", "transport"),
+        ("trio", "h11"),
+        pure=False,
+    ),
     Layer(("kraft.operate.recover",), ("metadata_log",)),
     Layer(("kraft.operate",), ("kraft.config", "kraft.node", *TO_REPLICA, "transport"), ("trio",), pure=False),
     Layer(("kraft.local",), ("kraft.config", "metadata_log", "transport"), ("trio", "javaproperties"), pure=False),
     Layer(
         ("kraft", "kraft.testing", "kraft.cli", "kraft.__main__"),
         LATE,
-        ("trio", "click", "rich", "javaproperties", "structlog"),
+        ("trio", "click", "rich", "textual", "javaproperties", "structlog"),
         pure=False,
     ),
 )
@@ -172,6 +183,7 @@ PACKAGES = {
     "kraft.operate.doctor.facts": "what the doctor's checks read and report, and the description of each check",
     "kraft.operate.doctor.checks": "the doctor's checks: functions from facts to findings",
     "kraft.operate.doctor": "what is wrong with a quorum: readers of files, bundles and live clusters, preflights",
+    "kraft.operate.top": "what a screen of a live quorum shows: polls, samples, rows and their layout as lines",
     "kraft.operate.recover": "recovery of a quorum that lost its majority: inventory, plan, files to write, checks",
     "kraft.operate": "tools for operators: what to compute, without printing",
     "kraft.local": "a cluster of processes on this machine",
@@ -455,6 +467,7 @@ def test_lazily_loaded_names_agree_with_the_declared_ones(package: str) -> None:
             ("trio", "click", "rich", "pyarrow", "pyspark", "kraft.quorum"),
         ),
         ("import kraft.cli.main", ("trio", "kraft.quorum", "pyspark")),
+        ("import kraft.cli.cluster.top", ("textual", "prometheus_client.openmetrics")),
         ("import kraft.node.embed", ("click", "rich", "hypothesis", "pyspark")),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -187,3 +188,12 @@ def test_scrape_bench_reports_rates_and_the_time_of_a_scrape(tmp_path: Path) -> 
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert done.returncode == 0, done.stderr
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["round", "round", "median", "a"]
+
+
+def test_scrape_bench_reports_the_cost_of_a_live_view(tmp_path: Path) -> None:
+    small = ["--top", "--rounds=1", "--seconds=0.3", "--every=0.2", "--clients=2"]
+    command = [sys.executable, str(BENCH / "metrics" / "scrape.py"), *small, f"--dir={tmp_path}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["round", "top"]
+    assert re.search(r"round 1: [1-9]\d* changes/s alone, [1-9]\d* with top", done.stdout)

@@ -1,6 +1,6 @@
 """What a metrics listener costs a leader: commits with and without it, and the CPU time of one scrape.
 
-    python bench/metrics/scrape.py [--rounds 6] [--seconds 2] [--clients 16] [--every 1.0] [--dir DIR]
+    python bench/metrics/scrape.py [--rounds 6] [--seconds 2] [--clients 16] [--every 1.0] [--dir DIR] [--top]
 
 Three nodes of a raw log run in this process, over TCP and with fsync, as a program runs them (`kraft.open_node` without
 a state machine). Each round loads a quorum without listeners and one with a listener on each node, in alternating
@@ -9,12 +9,18 @@ does by default. The bench prints the commits per second and the CPU time of a c
 each round, the median of the ratios of these times, and the CPU time of scrapes of an idle controller. The rates and
 the times depend on the other load of the machine: run the bench on a quiet one. --every 0 scrapes never: what is left
 is the counting.
+
+--top measures `kraft top` instead. Each round loads one quorum of controllers in this process, whose clients change
+settings, without and with a view that another process refreshes every so many seconds, in alternating order. The ratios
+are those of the commit rates. The view needs a core of its own, since it replays each record that the leader sends.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator
@@ -28,16 +34,19 @@ from typing import Final
 import trio
 
 from kraft import Config
+from kraft.admin import ConfigChange, ResourceType, open_admin
 from kraft.node.clock import NodeClock
 from kraft.node.embed import tcp_transport
 from kraft.node.metrics.monitor import KEEP_SECONDS, Monitor
 from kraft.node.node import Node
 from kraft.node.run import run_node
+from kraft.operate.top.poll import LIVE_TIMEOUT_MS, Poller
+from kraft.operate.top.samples import Sample
 from kraft.replica.interface.application import ApplicationFactory, host_silent_raw_log
 from metadata_log.disk import OsDisk
 from metadata_log.log.log_dir import format_directory
 from transport.addresses import bind, bound_to
-from transport.interface import Listener
+from transport.interface import Endpoint, Listener
 
 IDS: Final = (1, 2, 3)
 CLUSTER_ID: Final = "4L6g3nShT-eMCtK--X86sw"
@@ -128,6 +137,81 @@ async def commits(
     return done / seconds, (time.process_time() - began) * 1e6 / max(done, 1)
 
 
+async def changes(ports: list[int], seconds: float, clients: int) -> float:
+    """The settings per second that clients of controllers change, each change committed."""
+    done = 0
+    async with open_admin([Endpoint("127.0.0.1", port) for port in ports]) as admin:
+        await admin.describe_quorum()
+
+        async def client(number: int) -> None:
+            nonlocal done
+            while True:
+                change = ConfigChange(
+                    resource_type=ResourceType.CLIENT_METRICS,
+                    resource_name=f"client-{number}",
+                    key="interval.ms",
+                    value=str(1000 + done % 1000),
+                )
+                await admin.alter_configs([change])
+                done += 1
+
+        with trio.move_on_after(seconds):
+            async with trio.open_nursery() as nursery:
+                for number in range(clients):
+                    nursery.start_soon(client, number)
+    return done / seconds
+
+
+async def refresh(ports: list[int], every: float) -> None:
+    """A view of a quorum in this process, which prints a line once it has everything."""
+    is_begun = False
+
+    def show(sample: Sample) -> None:
+        nonlocal is_begun
+        if sample.metadata is not None and not is_begun:
+            is_begun = True
+            print("refreshing", flush=True)
+
+    async with open_admin([Endpoint("127.0.0.1", port) for port in ports], timeout_ms=LIVE_TIMEOUT_MS) as admin:
+        await Poller(admin, show, clock_ms=lambda: time.time_ns() // 1_000_000).run(every)
+
+
+async def measure_top(options: argparse.Namespace) -> None:
+    """Run all rounds with a view in another process, and print them."""
+    with tempfile.TemporaryDirectory(dir=options.dir) as directory:
+        async with quorum(Path(directory), is_monitored=False, application=None) as (nodes, _):
+            ports = [node.endpoints[0].port for node in nodes]
+            command = [sys.executable, __file__, "--view", ",".join(map(str, ports)), "--every", str(options.every)]
+            alone = partial(changes, ports, options.seconds, options.clients)
+
+            async def viewed() -> float:
+                process = await trio.lowlevel.open_process(command, stdout=subprocess.PIPE)
+                try:
+                    assert process.stdout is not None
+                    assert await process.stdout.receive_some() == b"refreshing\n"
+                    return await alone()
+                finally:
+                    process.kill()
+                    with trio.CancelScope(shield=True):
+                        await process.wait()
+
+            await alone()
+            ratios = []
+            for number in range(options.rounds):
+                if number % 2:
+                    with_it, without = await viewed(), await alone()
+                else:
+                    without, with_it = await alone(), await viewed()
+                ratios.append(with_it / without)
+                print(
+                    f"round {number + 1}: {without:.0f} changes/s alone, {with_it:.0f} with top; ratio {ratios[-1]:.3f}"
+                )
+            spread = f"from {min(ratios):.3f} to {max(ratios):.3f}"
+            print(
+                f"top every {options.every:g} s: median ratio of change rates {statistics.median(ratios):.3f}, {spread}"
+            )
+
+
 async def measure(options: argparse.Namespace) -> None:
     """Run all rounds, and print them."""
     with tempfile.TemporaryDirectory(dir=options.dir) as directory:
@@ -171,7 +255,13 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=16)
     parser.add_argument("--every", type=float, default=1.0)
     parser.add_argument("--dir")
-    trio.run(measure, parser.parse_args())
+    parser.add_argument("--top", action="store_true")
+    parser.add_argument("--view", metavar="PORTS", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.view is not None:
+        trio.run(refresh, [int(port) for port in options.view.split(",")], options.every)
+    else:
+        trio.run(measure_top if options.top else measure, options)
 
 
 if __name__ == "__main__":

@@ -131,6 +131,8 @@ class AdminClient:
         self._failed: Endpoint | None = None
         self.last_failure = "no controller is active"
         """The cause of the latest failed attempt."""
+        self.requests_sent = 0
+        """The requests to controllers so far, with their repetitions."""
 
     def certificate_of(self, endpoint: Endpoint) -> bytes | None:
         """The certificate in DER form that this peer showed; None without TLS, or before an answer of the peer."""
@@ -288,6 +290,7 @@ class AdminClient:
             AdminError: That controller supports no common version of the request. A retry cannot change this.
         """
         token = next(self._tokens)
+        self.requests_sent += 1
         waiting = self._waiting[token] = _Waiting()
         self._transport.request(endpoint, token, message, timeout_ms=timeout_ms, client_id=self._client_id)
         try:
@@ -317,6 +320,16 @@ class AdminClient:
         )
 
     # Discovery
+
+    def assume_active(self, endpoint: Endpoint | None) -> None:
+        """Send the next requests to the controller at this address; None: to the one that the controllers name then.
+
+        This is for a caller that has cancelled a request to a silent controller. A client that waits for a failure
+        finds the next active controller itself.
+        """
+        if self._active is not None and self._active != endpoint:
+            self._failed = self._active
+        self._active = endpoint
 
     async def _find_active(self) -> Endpoint | None:
         """The endpoint of the active controller. One task searches, the others wait for its result."""

@@ -45,6 +45,7 @@ _COMMANDS: Final = {
     "fleet": "kraft.cli.files.fleet:fleet_command",
     "format": "kraft.cli.run.format:format_command",
     "history": "kraft.cli.files.history:history_command",
+    "man": "kraft.cli.run.man:man_command",
     "quickstart": "kraft.cli.run.quickstart:quickstart_command",
     "quorum": "kraft.cli.cluster.quorum:quorum_command",
     "random-uuid": "kraft.cli.run.format:random_uuid_command",
@@ -54,6 +55,7 @@ _COMMANDS: Final = {
     "serve": "kraft.cli.run.serve:serve_command",
     "shell": "kraft.cli.files.shell:shell_command",
     "sim": "kraft.cli.run.sim:sim_command",
+    "top": "kraft.cli.cluster.top:top_command",
     "topics": "kraft.cli.cluster.topics:topics_command",
     "users": "kraft.cli.cluster.users:users_command",
     "watch": "kraft.cli.cluster.watch:watch_command",
@@ -188,6 +190,7 @@ _EXTRAS: Final = {
     "plotly": "report",
     "pyarrow": "arrow",
     "pyspark": "spark",
+    "textual": "top",
 }
 """The extra of the package that installs an optional library."""
 

@@ -126,6 +126,17 @@ class Follower:
                     return jumped
         return Committed(batches, self.high_watermark)
 
+    async def poll(self) -> Committed | Jumped | None:
+        """Send one Fetch that the leader answers at once; None if the log has no further committed batch now.
+
+        A call that returns a `Jumped` fetches the snapshot, too. Raises as `take`, and `NoController`.
+        """
+        jumped = await self._fetch(max_wait_ms=0)
+        if jumped is not None:
+            return jumped
+        batches = self._committed()
+        return Committed(batches, self.high_watermark) if batches else None
+
     def _committed(self) -> tuple[RecordBatch, ...]:
         found = []
         while self._waiting and self._waiting[0].next_offset <= self.high_watermark:
@@ -135,8 +146,8 @@ class Follower:
             self._knows_epoch = True
         return tuple(found)
 
-    async def _fetch(self) -> Jumped | None:
-        part = await self._log.fetch(self._fetched, max_wait_ms=FETCH_WAIT_MS, high_watermark=self.high_watermark)
+    async def _fetch(self, max_wait_ms: int = FETCH_WAIT_MS) -> Jumped | None:
+        part = await self._log.fetch(self._fetched, max_wait_ms=max_wait_ms, high_watermark=self.high_watermark)
         self._note_leader()
         self.high_watermark = max(self.high_watermark, part.high_watermark)
         if part.snapshot_id.end_offset >= 0:

@@ -45,6 +45,7 @@ def own_readings(view: NodeView) -> Iterator[Reading]:
         numbers[own_names.SNAPSHOT_OFFSET] = counted.snapshot.end_offset
     for metric, value in numbers.items():
         yield Reading(metric, value)
+    yield Reading(own_names.NODE_INFO, 1, (("node_id", str(view.replica.options.node_id)),))
     if (reason := no_leader_reason(view)) is not None:
         yield Reading(own_names.NO_LEADER, 1, (("reason", reason),))
     match core.state:

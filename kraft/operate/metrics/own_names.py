@@ -37,6 +37,7 @@ LOG_BYTES: Final = Own("kraft_log_bytes", "The size of the metadata log without 
 SNAPSHOT_AGE: Final = Own("kraft_snapshot_age_seconds", "The age of the newest snapshot; absent without a snapshot.")
 SNAPSHOT_OFFSET: Final = Own("kraft_snapshot_end_offset", "The end offset of the newest snapshot.")
 BUILD_INFO: Final = Own("kraft_build_info", "The versions of this software.")
+NODE_INFO: Final = Own("kraft_node_info", "The id of this node, as the label `node_id`.")
 COUNTS_COMPLETE: Final = Own(
     "kraft_topic_counts_complete", "1 if the counts of partitions are those of the present metadata."
 )

@@ -1,0 +1,149 @@
+"""The screen as text: what an operator reads in 80 columns, and in fewer, without colour."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+from top_samples import CLUSTER_ID, HEALTHY, METADATA, NOW_MS, SILENT, broker, quorum, replica, sample, trouble
+
+from kraft.operate.top.layout import Layout, Settings, Tone, duration, layout, text_lines
+from kraft.operate.top.model import Model, Sort
+from kraft.operate.top.samples import Election, NodeFigures, Sample, Trouble
+
+LIVE = Settings(interval_s=1.0)
+
+
+def laid_out(*samples: Sample, settings: Settings = LIVE) -> Layout:
+    model = Model()
+    for one in samples:
+        model.take(one)
+    return layout(model.view(settings.sort), settings)
+
+
+def lines(*samples: Sample, settings: Settings = LIVE) -> list[str]:
+    found = laid_out(*samples, settings=settings)
+    return text_lines((*found.head, *found.body))
+
+
+def test_a_sick_cluster_in_80_columns() -> None:
+    sick = quorum(replica(1, ago_ms=0), replica(2, behind=7, ago_ms=3_400), replica(3, ago_ms=-1))
+    assert lines(sample(0, sick)) == [
+        f"kraft top  cluster {CLUSTER_ID}       every 1 s, 2 requests  22:13:20Z",
+        "leader 1  epoch 13  high watermark 5,313  0 elections since 22:13:20Z",
+        "voters 3  brokers 2 (1 not active)  partitions 12 (1 no leader, 1 below min ISR)",
+        "",
+        "ID  ROLE      EPOCH  END OFFSET  LAG  FETCHED  CAUGHT UP  FSYNC",
+        " 1  leader       13       5,315    0        -          -      -",
+        " 2  follower     13       5,308    7    3.4 s      3.4 s      -",
+        " 3  follower      -           -    -    never      never      -",
+        "",
+        "BROKER  STATE   REPLICAS  IN SYNC  LEADS  LAG  FETCHED  RACK  LISTENER",
+        "   101  active         4        4      2    -        -  r1    10.0.0.1:9092",
+        "   102  fenced         4        0      2    -        -  r1    10.0.0.2:9092",
+        "",
+        "PARTITION   TROUBLE             ISR  ELR  REPLICAS",
+        "orders-0    no leader           -    -    101,102",
+        "payments-0  below min ISR of 2  101  -    101,102",
+    ]
+
+
+def test_without_a_leader_the_screen_says_what_is_known() -> None:
+    found = lines(sample(), sample(4.0, SILENT, metadata_at_ms=NOW_MS))
+    assert found[1:10] == [
+        "NO LEADER for 4.0 s  epoch 14  last leader 1  0 elections since 22:13:20Z",
+        "no active controller answered within 2 s: 10.0.0.1:9093: Connection refused",
+        "voters 3  brokers 2 (1 not active)  partitions 12 (1 no leader, 1 below min ISR)",
+        "",
+        "ID  EPOCH  LEADER  ADDRESS AND ANSWER",
+        " 1      -       -  10.0.0.1:9093: Connection refused",
+        " 2     14       -  10.0.0.2:9093: knows no leader",
+        " -     13       1  10.0.0.3:9093: names leader 1",
+        "2 of 3 known controllers answer. 2 of 3 voters make a majority.",
+    ]
+    assert found[-1] == "brokers and partitions are those of 4.0 s ago"
+
+
+def test_elections_notes_and_figures_have_their_lines() -> None:
+    election = Election(epoch=14, leader_id=2, at_ms=NOW_MS + 61_000, offset=9)
+    figures = (
+        NodeFigures(address="h:1", node_id=1, fsync_s=0.0015, longest_turn_s=2.5),
+        NodeFigures(address="h:2", problem="Connection refused"),
+        NodeFigures(address="h:3", node_id=3, no_leader_reason="leader-silent"),
+    )
+    found = lines(sample(), sample(62.0, elections=(election,), figures=figures, metadata_note="x\x1b[2Jy " * 20))
+    assert "1 election since 22:13:20Z" in found[1]
+    assert found[4].endswith("FSYNC   TURN")
+    assert found[5].endswith("1.5 ms  2.5 s")
+    assert "22:14:21Z  controller 2 was elected for epoch 14" in found
+    assert "--metrics h:2: Connection refused" in found
+    assert "node 3 knows no live leader: leader-silent" in found
+    assert all("\x1b" not in line for line in found)
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 79, 80, 132, 200])
+@pytest.mark.parametrize("is_silent", [False, True])
+def test_no_line_is_longer_than_the_screen(width: int, is_silent: bool) -> None:
+    end = 123_456_789_012
+    huge = quorum(
+        *(
+            replica(node_id, ago_ms=node_id * 40_000_000, behind=node_id * 10**9, end=end)
+            for node_id in range(3_000, 3_005)
+        ),
+        leader=3_000,
+        epoch=1_234_567,
+        high_watermark=end,
+    )
+    metadata = replace(
+        METADATA,
+        partitions=1_000_000,
+        leaderless=1_000,
+        brokers=tuple(broker(one) for one in range(10_000, 10_050)),
+        troubled=tuple(trouble("t" * 249, Trouble.NO_LEADER, *range(10_000, 10_010)) for _ in range(1_000)),
+    )
+    what = replace(SILENT, problem="x" * 900) if is_silent else huge
+    found = laid_out(sample(0, what, metadata=metadata), settings=replace(LIVE, width=width))
+    assert max(len(line) for line in text_lines((*found.head, *found.body))) <= max(width, 40)
+    assert len(found.head) <= 6
+    assert text_lines(found.body)[-1] == "and 801 more partitions"
+
+
+def test_the_order_and_a_pause_stand_in_the_title() -> None:
+    paused = Settings(interval_s=0.5, sort=Sort.LAG, is_paused=True)
+    assert lines(sample(), settings=paused)[0].endswith("by lag  PAUSED  22:13:20Z")
+    assert lines(sample(), settings=Settings())[0].endswith(f"{CLUSTER_ID}                              22:13:20Z")
+    assert text_lines(layout(None, LIVE).head) == ["kraft top  asking the controllers"]
+
+
+def test_what_the_log_cannot_tell_is_said() -> None:
+    assert lines(sample(metadata=None))[2] == "voters 3  brokers and partitions: the log is being read"
+    silent = lines(sample(0, replace(SILENT, answers=()), metadata=None))
+    assert silent[3:] == [
+        "voters -  brokers and partitions: the log has them, and no leader sends it",
+        "",
+        "asking each known controller",
+    ]
+    assert lines(sample(0, SILENT), settings=Settings())[1] == "NO LEADER  epoch 14  0 elections since 22:13:20Z"
+    refused = lines(sample(metadata=None, metadata_note="brokers and partitions cannot be read: no permission"))
+    assert (refused[2], refused[-1]) == ("voters 3", "brokers and partitions cannot be read: no permission")
+
+
+def test_tones_follow_the_words() -> None:
+    found = laid_out(sample(0, quorum(*HEALTHY.replicas[:2], replica(3, ago_ms=20_000))))
+    tones = {span.text.strip(): span.tone for line in (*found.head, *found.body) for span in line if span.text.strip()}
+    assert (tones["leader"], tones["20.0 s"], tones["fenced"]) == (Tone.GOOD, Tone.BAD, Tone.BAD)
+    assert (tones["(1 no leader,"], tones["1 below min ISR)"]) == (Tone.BAD, Tone.WARN)
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [
+        (0, "0 ms"),
+        (999, "999 ms"),
+        (12_345, "12.3 s"),
+        (200_000, "3 m 20 s"),
+        (7_500_000, "2 h 5 m"),
+        (273_600_000, "3 d 4 h"),
+    ],
+)
+def test_durations_have_two_units_at_most(ms: int, text: str) -> None:
+    assert duration(ms) == text
