@@ -6,11 +6,11 @@ Kafka: `KafkaAdminClient` with `bootstrap.controllers`, KIP-919.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from enum import IntEnum
 from itertools import count
 from operator import itemgetter
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import trio
 from msgspec import Struct
@@ -45,6 +45,8 @@ Verdict = tuple[str, int, str | None]
 """The outcome for one item of a request: its name, the error code, and Kafka's message."""
 
 DEFAULT_TIMEOUT_MS: Final = 30_000
+DELAY_MS: Final = 1_000
+"""The time in milliseconds after which an operation without an answer counts as delayed: longer than an election."""
 REQUEST_TIMEOUT_MS: Final = 5_000
 RETRY_MS: Final = 20
 """The pause in milliseconds before a request is repeated after an answer that may change."""
@@ -95,6 +97,19 @@ class ConfigChange(Struct, frozen=True, kw_only=True):
     operation: Operation = Operation.SET
 
 
+class Delays(Protocol):
+    """Hears of operations that no active controller answers."""
+
+    async def on_delay(self, admin: AdminClient) -> None:
+        """Called once for each operation that takes longer than `DELAY_MS`; the end of the operation cancels this."""
+
+    async def on_timeout(self, admin: AdminClient) -> None:
+        """Called for each operation that ended without an answer, before the operation raises `NoController`."""
+
+    def on_answer(self) -> None:
+        """Called for each operation that an active controller has answered."""
+
+
 class _Waiting:
     """A pending request."""
 
@@ -117,12 +132,15 @@ class AdminClient:
         client_id: str,
         timeout_ms: int,
         longest_retry_ms: int = RETRY_MS,
+        delays: Delays | None = None,
     ) -> None:
         self._transport = transport
         self._bootstrap = tuple(bootstrap)
         self._client_id = client_id
         self._timeout_ms = timeout_ms
         self._longest_retry_ms = longest_retry_ms
+        self._delays = delays
+        self._tasks: trio.Nursery | None = None
         self._tokens = count(1)
         self._waiting: dict[int, _Waiting] = {}
         self._finding = trio.Lock()
@@ -309,15 +327,42 @@ class AdminClient:
     async def _in_time(self, attempt: Callable[[], Awaitable[T | None]]) -> T:
         """The first result that is not None; raises `NoController` after the timeout."""
         pause_ms = RETRY_MS
-        with trio.move_on_after(self._timeout_ms / 1000):
+        with self._reporting_delay(), trio.move_on_after(self._timeout_ms / 1000):
             while (result := await attempt()) is None:
                 await trio.sleep(pause_ms / 1000)
                 pause_ms = min(2 * pause_ms, self._longest_retry_ms)
+            if self._delays is not None:
+                self._delays.on_answer()
             return result
+        last_failure = self.last_failure
+        if self._delays is not None:
+            await self._delays.on_timeout(self)
         raise NoController(
-            f"no active controller answered within {self._timeout_ms / 1000:g} s: {self.last_failure}",
+            f"no active controller answered within {self._timeout_ms / 1000:g} s: {last_failure}",
             hint=f"Asked: {', '.join(map(str, self.addresses))}. Do a majority of the voters run?",
         )
+
+    def run_in(self, tasks: trio.Nursery) -> None:
+        """Use this nursery for reports of delays."""
+        self._tasks = tasks
+
+    @contextmanager
+    def _reporting_delay(self) -> Iterator[None]:
+        """Report a delay if the block takes longer than `DELAY_MS`; the end of the block cancels the report."""
+        if self._delays is None or self._tasks is None:
+            yield
+            return
+        scope = trio.CancelScope()
+        self._tasks.start_soon(self._report_delay, self._delays, scope)
+        try:
+            yield
+        finally:
+            scope.cancel()
+
+    async def _report_delay(self, delays: Delays, scope: trio.CancelScope) -> None:
+        with scope:
+            await trio.sleep(DELAY_MS / 1000)
+            await delays.on_delay(self)
 
     # Discovery
 
@@ -390,6 +435,7 @@ async def open_admin(
     client_id: str = "kraft-admin",
     timeout_ms: int = DEFAULT_TIMEOUT_MS,
     longest_retry_ms: int = RETRY_MS,
+    delays: Delays | None = None,
 ) -> AsyncIterator[AdminClient]:
     """A client for the cluster of these controllers, for the duration of the block (Kafka: `Admin.create`, KIP-919).
 
@@ -400,14 +446,21 @@ async def open_admin(
         timeout_ms: The limit of each operation with its retries, in milliseconds.
         longest_retry_ms: The longest pause before a retry in milliseconds. The first pause is 20 ms, and each further
             one is twice as long.
+        delays: Hears of operations that no active controller answers; None if the error at the end is enough.
     """
     carrier = TcpTransport() if transport is None else transport
     client = AdminClient(
-        carrier, tuple(bootstrap), client_id=client_id, timeout_ms=timeout_ms, longest_retry_ms=longest_retry_ms
+        carrier,
+        tuple(bootstrap),
+        client_id=client_id,
+        timeout_ms=timeout_ms,
+        longest_retry_ms=longest_retry_ms,
+        delays=delays,
     )
     try:
         async with trio.open_nursery() as nursery:
             await nursery.start(carrier.run, client.deliver)
+            client.run_in(nursery)
             yield client
             nursery.cancel_scope.cancel()
     except BaseExceptionGroup as group:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import trio
 
-from kraft.admin.client import open_admin
+from kraft.admin.client import Delays, open_admin
 from kraft.admin.errors import AdminError
 from kraft.observer.follower import LONGEST_RETRY_MS, Committed, Follower, Jumped
 from metadata_log.archive import Added, Archive, Feed
@@ -26,6 +26,7 @@ async def archive_committed(
     allow_gap: bool = False,
     on_notice: Callable[[str], None] = lambda what: None,
     transport: Transport | None = None,
+    delays: Delays | None = None,
 ) -> None:
     """Archive the committed records of a cluster until the caller cancels.
 
@@ -39,6 +40,7 @@ async def archive_committed(
         allow_gap: Whether to continue after records that the leader has deleted. The manifest lists the gap.
         on_notice: Called with a text for each new leader, for each period without one, and for each gap.
         transport: The transport to run, with TLS where the cluster needs it; None for TCP in the clear.
+        delays: Hears of operations that no active controller answers.
 
     Raises:
         AdminError: No controller answers, or committed records are lost (`HistoryLost`).
@@ -51,6 +53,7 @@ async def archive_committed(
         client_id="kraft-archive",
         timeout_ms=timeout_ms,
         longest_retry_ms=LONGEST_RETRY_MS,
+        delays=delays,
     ) as admin:
         cluster_id = (await admin.describe_cluster()).cluster_id
         name = ",".join(map(str, endpoints))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import trio
 
-from kraft.admin.client import open_admin
+from kraft.admin.client import Delays, open_admin
 from kraft.observer.follower import LONGEST_RETRY_MS, Committed, Follower, Jumped
 from transport.interface import Endpoint, Transport
 
@@ -22,6 +22,7 @@ async def watch(
     allow_gap: bool = False,
     on_notice: Callable[[str], None] = lambda what: None,
     transport: Transport | None = None,
+    delays: Delays | None = None,
 ) -> None:
     """Follow the log of a cluster until `show` returns False, or the time ends.
 
@@ -34,6 +35,7 @@ async def watch(
         allow_gap: Whether to continue with a snapshot after records that the leader has deleted.
         on_notice: Called with a text for each new leader, and for each period without one.
         transport: The transport to run, with TLS where the cluster needs it; None for TCP in the clear.
+        delays: Hears of operations that no active controller answers.
 
     Raises:
         AdminError: No controller answers, `since` is beyond the log, or committed records are lost (`HistoryLost`).
@@ -45,6 +47,7 @@ async def watch(
         client_id="kraft-watch",
         timeout_ms=timeout_ms,
         longest_retry_ms=LONGEST_RETRY_MS,
+        delays=delays,
     ) as admin:
         cluster_id = (await admin.describe_cluster()).cluster_id
         begin = (await admin.describe_quorum()).high_watermark if since is None else since

@@ -15,6 +15,7 @@ import trio
 from msgspec import Struct
 
 from kraft.admin import AdminClient, AdminError, RequestRefused, SomeRefused, TopicPartition, open_admin
+from kraft.cli.cluster.no_leader import NoLeaderReport
 from kraft.cli.near import did_you_mean
 from kraft.cli.progress import LongJob
 from kraft.cli.text import echo, echo_lines
@@ -74,10 +75,14 @@ class Cluster(Struct, frozen=True):
     as_json: bool
     security: ClientSecurity = ClientSecurity()
 
-    def ask(self, work: Callable[[AdminClient], Awaitable[T]]) -> T:
-        """Run some work with the cluster; raises `CommandFailed`, in a group if several parts failed."""
+    def ask(self, work: Callable[[AdminClient], Awaitable[T]], *, explains_timeouts: bool = True) -> T:
+        """Run some work with the cluster; raises `CommandFailed`, in a group if several parts failed.
+
+        Without an active controller, stderr gets the state of each controller, as soon as that is known, and again if
+        the work fails and the states have changed. `explains_timeouts` is False for work that reports its own failure.
+        """
         try:
-            return trio.run(self._ask, work)
+            return trio.run(self._ask, work, NoLeaderReport(explains_timeouts=explains_timeouts))
         except SomeRefused as failed:
             raise as_failure(failed.refused.values()) from failed
         except AdminError as failed:
@@ -87,12 +92,13 @@ class Cluster(Struct, frozen=True):
                 raise KeyboardInterrupt from group
             raise
 
-    async def _ask(self, work: Callable[[AdminClient], Awaitable[T]]) -> T:
+    async def _ask(self, work: Callable[[AdminClient], Awaitable[T]], report: NoLeaderReport) -> T:
         async with open_admin(
             self.bootstrap,
             transport=self.security.transport(),
             timeout_ms=self.timeout_ms,
             longest_retry_ms=LONGEST_RETRY_MS,
+            delays=report,
         ) as admin:
             try:
                 return await work(admin)

@@ -71,7 +71,7 @@ def status_command(*, why: bool, watch: bool, cluster: Cluster) -> None:
         conditions = await voter_conditions(admin, *facts) if why else None
         return status_json(facts, conditions) if cluster.as_json else status_text(facts, conditions)
 
-    _show(cluster, look, watch)
+    _show(cluster, look, watch, explains_timeouts=not why)
 
 
 @quorum_command.command(
@@ -98,7 +98,7 @@ async def _facts(admin: AdminClient) -> Facts:
     return await admin.describe_cluster(), await admin.describe_quorum()
 
 
-def _show(cluster: Cluster, look: Look, watch: bool) -> None:
+def _show(cluster: Cluster, look: Look, watch: bool, *, explains_timeouts: bool = True) -> None:
     async def show(admin: AdminClient) -> None:
         echo_text(await look(admin))
         while watch:
@@ -108,7 +108,7 @@ def _show(cluster: Cluster, look: Look, watch: bool) -> None:
             except NoController as silent:
                 echo(f"kraft: {silent}", err=True)
 
-    cluster.ask(show)
+    cluster.ask(show, explains_timeouts=explains_timeouts)
 
 
 # --------------------------------------------------------------------------------------------------------- rendering

@@ -1,7 +1,10 @@
-"""The text of `kraft quorum status --why`: one line for each controller, then whether a majority answers."""
+"""The states of the controllers as text, for `kraft quorum status --why` and for every command without a leader: one
+line for each controller, then whether a majority answers.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -17,9 +20,41 @@ def why_lines(conditions: Sequence[Condition], *, has_leader: bool) -> list[str]
     """A sentence for each controller, and one about all of them."""
     what = "voter" if has_leader else "controller"
     lines = [f"{_name(one, what)}: {', '.join(_reasons(one))}." for one in conditions]
-    answering = sum(isinstance(one.report, EpochReport) for one in conditions)
-    verdict = f"{len(conditions) // 2 + 1} make a majority" if has_leader else "there is no leader"
+    silent = [one for one in conditions if not isinstance(one.report, EpochReport)]
+    answering = len(conditions) - len(silent)
+    verdict = f"{majority(conditions)} make a majority" if has_leader else _missing(conditions, silent)
     return [*lines, f"{answering} of {len(conditions)} answer; {verdict}."]
+
+
+def majority(conditions: Sequence[Condition]) -> int:
+    """The number of controllers that make a majority, if all of these are voters."""
+    return len(conditions) // 2 + 1
+
+
+def leads(condition: Condition) -> bool:
+    """Whether this controller reports that it is the leader."""
+    report = condition.report
+    return isinstance(report, EpochReport) and report.leader_id == condition.id != NO_NODE
+
+
+def _missing(conditions: Sequence[Condition], silent: Sequence[Condition]) -> str:
+    """What lacks for a leader, as far as the controllers that answer show."""
+    leader = next((one.id for one in conditions if leads(one)), None)
+    if leader is not None:
+        return f"controller {leader} leads, and no request was answered in time"
+    if len(silent) == len(conditions):
+        return "whether there is a leader is unknown"
+    lacking = majority(conditions) - (len(conditions) - len(silent))
+    if lacking > 0:
+        names = ", ".join(_name(one, "controller").lower() for one in silent)
+        verb = "answers" if lacking == 1 else "answer"
+        return f"{majority(conditions)} make a majority: there is no leader until {lacking} more {verb} ({names})"
+    (leader_id, epoch), followers = Counter(
+        (one.report.leader_id, one.report.epoch) for one in conditions if isinstance(one.report, EpochReport)
+    ).most_common(1)[0]
+    if leader_id != NO_NODE and followers >= majority(conditions):
+        return f"{followers} follow controller {leader_id} in epoch {epoch}, which has not answered as the leader"
+    return "that is a majority, without a leader: an election is going on, or the controllers cannot reach each other"
 
 
 def why_facts(conditions: Sequence[Condition]) -> list[dict[str, Any]]:

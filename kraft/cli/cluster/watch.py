@@ -18,6 +18,7 @@ from kraft.cli.cluster.administration import (
     command_config_option,
     parse_bootstrap,
 )
+from kraft.cli.cluster.no_leader import NoLeaderReport
 from kraft.cli.record_types import type_names
 from kraft.cli.renamed import renamed_option
 from kraft.cli.text import echo, joined
@@ -111,6 +112,7 @@ def watch_command(
                 allow_gap=allow_gap,
                 on_notice=_warn,
                 transport=security.transport(),
+                delays=NoLeaderReport(),
             )
         )
     except AdminError as failed:

@@ -16,6 +16,7 @@ import trio
 
 from kraft.admin import AdminError
 from kraft.cli.cluster.administration import client_security, command_config_option, parse_bootstrap
+from kraft.cli.cluster.no_leader import NoLeaderReport
 from kraft.cli.ending import ending
 from kraft.cli.text import echo
 from kraft.config import UsageError
@@ -242,6 +243,7 @@ async def _add_live(
                 allow_gap=allow_gap,
                 on_notice=lambda what: echo(f"kraft: warning: {what}", err=True),
                 transport=security.transport(),
+                delays=NoLeaderReport(),
             )
 
 

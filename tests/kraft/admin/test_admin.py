@@ -128,6 +128,52 @@ async def test_without_controllers_the_error_names_the_addresses(autojump_clock:
     assert "absent:1" in str(caught.value.hint)
 
 
+class Heard:
+    """Records what a client reports of its delays, with the time."""
+
+    def __init__(self) -> None:
+        self.begun = trio.current_time()
+        self.heard: list[tuple[str, float]] = []
+
+    def note(self, what: str) -> None:
+        self.heard.append((what, round(trio.current_time() - self.begun, 1)))
+
+    async def on_delay(self, admin: AdminClient) -> None:
+        self.note("delay")
+        await trio.sleep_forever()
+
+    async def on_timeout(self, admin: AdminClient) -> None:
+        self.note("timeout")
+
+    def on_answer(self) -> None:
+        self.note("answer")
+
+
+async def test_a_delay_is_reported_after_a_second_and_a_timeout_at_its_end(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    transport = MemoryTransport(MemoryNetwork(1), host="me")
+    heard = Heard()
+    async with open_admin([Endpoint("absent", 1)], transport=transport, timeout_ms=3000, delays=heard) as admin:
+        for _ in range(2):
+            with pytest.raises(NoController):
+                await admin.describe_quorum()
+    assert heard.heard == [("delay", 1.0), ("timeout", 3.0), ("delay", 4.0), ("timeout", 6.0)]
+
+
+async def test_an_answer_within_a_second_is_no_delay(autojump_clock: trio.testing.MockClock) -> None:
+    async with Cluster(controllers=1, seed=5) as cluster:
+        await cluster.leader()
+        async with cluster.admin() as other:
+            addresses = [place for _, place in (await other.describe_cluster()).controllers]
+        heard = Heard()
+        transport = MemoryTransport(cluster.network, host="me")
+        async with open_admin(addresses, transport=transport, delays=heard) as admin:
+            await admin.describe_quorum()
+            await trio.sleep(5)
+    assert [what for what, _ in heard.heard] == ["answer"]
+
+
 async def test_an_error_in_the_with_block_is_raised_without_an_exception_group(
     autojump_clock: trio.testing.MockClock,
 ) -> None:

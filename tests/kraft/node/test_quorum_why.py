@@ -77,14 +77,66 @@ def test_the_last_line_says_whether_a_majority_answers() -> None:
     alone = [condition("x", id=NO_NODE)]
     assert why_lines(alone, has_leader=False) == [
         "Controller at 127.0.0.1:9093: cannot be asked: x.",
-        "0 of 1 answer; there is no leader.",
+        "0 of 1 answer; whether there is a leader is unknown.",
     ]
+
+
+LEADERLESS = EpochReport(epoch=6, leader_id=NO_NODE)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "verdict"),
+    [
+        (
+            [condition(LEADERLESS), condition("x", id=3), condition("x", id=4), condition(LEADERLESS, id=5)],
+            "2 of 4 answer; 3 make a majority: there is no leader until 1 more answers"
+            " (controller 3 at 127.0.0.1:9093, controller 4 at 127.0.0.1:9093).",
+        ),
+        (
+            [condition(LEADERLESS), *(condition("x", id=id_, endpoint=None) for id_ in (3, 4, 5, 6))],
+            "1 of 5 answer; 3 make a majority: there is no leader until 2 more answer"
+            " (controller 3, controller 4, controller 5, controller 6).",
+        ),
+        (
+            [condition(LEADERLESS), condition(LEADERLESS, id=3), condition("x", id=4)],
+            "2 of 3 answer; that is a majority, without a leader: an election is going on,"
+            " or the controllers cannot reach each other.",
+        ),
+        (
+            [condition("x", id=1), condition(FOLLOWS), condition(FOLLOWS, id=3)],
+            "2 of 3 answer; 2 follow controller 1 in epoch 5, which has not answered as the leader.",
+        ),
+        (
+            [condition(EpochReport(epoch=6, leader_id=2)), condition("x", id=3), condition("x", id=4)],
+            "1 of 3 answer; controller 2 leads, and no request was answered in time.",
+        ),
+    ],
+)
+def test_the_last_line_without_an_answer_of_a_leader_says_what_lacks(conditions: list[Condition], verdict: str) -> None:
+    assert why_lines(conditions, has_leader=False)[-1] == verdict
 
 
 def test_json_has_either_an_epoch_or_a_failure() -> None:
     asked, silent = why_facts([condition(FOLLOWS), condition("x", id=NO_NODE)])
     assert (asked["epoch"], asked["leaderId"], "failure" in asked) == (5, 1, False)
     assert (silent["failure"], silent["id"], "epoch" in silent) == ("x", None, False)
+
+
+NEED_A_LEADER: tuple[tuple[str, ...], ...] = (
+    ("topics", "list"),
+    ("topics", "create", "orders"),
+    ("brokers", "unregister", "101"),
+    ("configs", "set", "topic", "orders", "retention.ms=1"),
+    ("acls", "list"),
+    ("users", "delete", "alice"),
+    ("quorum", "replication"),
+    ("quorum", "remove", "3"),
+    ("elect", "preferred", "--all"),
+    ("reassign", "list"),
+    ("features", "describe"),
+    ("watch",),
+)
+"""A command of each kind that needs a leader."""
 
 
 async def serve(config: Config, *, task_status: trio.TaskStatus[tuple[Node, trio.CancelScope]]) -> None:
@@ -127,6 +179,23 @@ async def test_unreachable_voters_are_named(capsys: pytest.CaptureFixture[str], 
             assert code == 1
             assert "no active controller answered within 0.5 s" in err
             assert [one["id"] for one in why if "epoch" in one] == [second]
+            silent = ", ".join(f"controller {one} at 127.0.0.1:{ports[one - 1]}" for one in sorted((first, leader)))
+            lacks = f"1 of 3 answer; 2 make a majority: there is no leader until 1 more answers ({silent})."
+            for command in NEED_A_LEADER:
+                words = (*command, "--bootstrap-controller", everywhere, "--timeout", "0.2")
+                done = await trio.to_thread.run_sync(partial(run, capsys, *words))
+                assert (done.code, done.out, done.err.count("\n")) == (1, "", 6), (words, done)
+                *states, verdict, error, _ = done.err.splitlines()
+                assert [line.partition(" at ")[0] for line in states] == [
+                    "Controller 1",
+                    "Controller 2",
+                    "Controller 3",
+                ]
+                assert "cannot be asked" in states[first - 1], words
+                assert "cannot be asked" in states[leader - 1], words
+                assert " in epoch " in states[second - 1], words
+                assert verdict == lacks, words
+                assert error.startswith("kraft: error: no active controller answered within 0.2 s"), words
             nursery.cancel_scope.cancel()
 
 
@@ -152,7 +221,10 @@ async def test_watching_continues_without_a_leader(tmp_path: Path) -> None:
             try:
                 epoch = json.loads(await next_line(watch.stdout))["leaderEpoch"]
                 life.cancel()
-                assert "kraft: no active controller answered within 1 s" in await next_line(watch.stderr)
+                lost = [await next_line(watch.stderr)]
+                while "kraft: no active controller answered within 1 s" not in lost[-1]:
+                    lost.append(await next_line(watch.stderr))
+                assert "answer; whether there is a leader is unknown.\n" in lost[-2]
                 await nursery.start(serve, config)
                 while json.loads(await next_line(watch.stdout))["leaderEpoch"] == epoch:
                     pass  # said before the node was stopped
