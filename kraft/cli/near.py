@@ -30,14 +30,18 @@ def unknown_topic(name: str, known: Iterable[str], *, hint: str | None = None) -
 def unknown_broker(broker: int, known: Collection[int], *, verb: str = "is not") -> CommandFailed:
     """The failure for an unknown broker; `verb` is "is not" or "never was"."""
     what = f"broker {broker} {verb} registered"
-    ids = sorted(known)
-    if not ids:
-        return CommandFailed(what, hint="No broker is registered.")
-    close = did_you_mean(str(broker), map(str, ids))
-    if len(ids) <= _MOST_LISTED or close is None:
-        more = ", …" if len(ids) > _MOST_LISTED else ""
-        close = f"The brokers are {', '.join(map(str, ids[:_MOST_LISTED]))}{more}."
+    close = did_you_mean(str(broker), map(str, known))
+    if len(known) <= _MOST_LISTED or close is None:
+        close = registered_brokers(known)
     return CommandFailed(what, hint=close)
+
+
+def registered_brokers(known: Collection[int]) -> str:
+    """A sentence with the first ids."""
+    if not known:
+        return "No broker is registered."
+    more = ", …" if len(known) > _MOST_LISTED else ""
+    return f"The brokers are {', '.join(map(str, sorted(known)[:_MOST_LISTED]))}{more}."
 
 
 def end_words(offset: int, timestamp_ms: int | None) -> str:

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from kraft.admin import AdminClient, AdminError, RequestRefused, SomeRefused, TopicPartition, open_admin
 from kraft.cli.cluster.no_leader import NoLeaderReport
-from kraft.cli.near import did_you_mean
+from kraft.cli.near import did_you_mean, registered_brokers
 from kraft.cli.progress import LongJob
 from kraft.cli.text import echo, echo_lines
 from kraft.config import PROTECTED_PROTOCOLS, UsageError, join_host_port, parse_host_port, parse_listener
@@ -103,10 +103,10 @@ class Cluster(Struct, frozen=True):
             try:
                 return await work(admin)
             except SomeRefused as failed:
-                await name_topics(admin, failed.refused.values())
+                await add_near_names(admin, failed.refused.values())
                 raise
             except RequestRefused as failed:
-                await name_topics(admin, [failed])
+                await add_near_names(admin, [failed])
                 raise
 
     def say(self, facts: Mapping[str, Any], lines: Iterable[str]) -> None:
@@ -117,14 +117,35 @@ class Cluster(Struct, frozen=True):
             echo_lines(lines)
 
 
-async def name_topics(admin: AdminClient, refused: Collection[RequestRefused]) -> None:
-    """If the controller does not know a topic, add a hint with similar topic names."""
-    unknown = [one for one in refused if one.error is Error.UNKNOWN_TOPIC_OR_PARTITION and one.hint is None]
+async def add_near_names(admin: AdminClient, refused: Collection[RequestRefused]) -> None:
+    """Add a hint with the names that there are, if the controller does not know a topic, partition, broker or user."""
+    unknown = [one for one in refused if one.error in _UNKNOWN_NAMES and one.hint is None]
     if unknown:
         with suppress(AdminError, MetadataLogError):  # the refusal is what matters
             image = await read_image(admin)
             for one in unknown[:MOST_FAILURES]:
-                one.hint = did_you_mean(one.name, image.topics)
+                one.hint = _UNKNOWN_NAMES[one.error](one.name, image)
+
+
+def _near_topic(name: str, image: MetadataImage) -> str | None:
+    """Similar topics; the partitions of a topic for a number that it does not have."""
+    topic, dash, number = name.rpartition("-")
+    if name not in image.topics and dash and number.isdecimal() and topic in image.topics:
+        return f"{topic} has partitions 0 to {len(image.topics[topic].partitions) - 1}."
+    return did_you_mean(name, image.topics)
+
+
+def _near_user(name: str, image: MetadataImage) -> str | None:
+    return did_you_mean(name, [user for user, _ in image.scram.by_user.items()])
+
+
+_UNKNOWN_NAMES: Final[Mapping[Error, Callable[[str, MetadataImage], str | None]]] = {
+    Error.UNKNOWN_TOPIC_OR_PARTITION: _near_topic,
+    Error.BROKER_ID_NOT_REGISTERED: lambda _, image: registered_brokers(
+        [each for each, _ in image.brokers.by_id.items()]
+    ),
+    Error.RESOURCE_NOT_FOUND: _near_user,
+}
 
 
 def as_failure(refused: Iterable[RequestRefused]) -> Exception:

@@ -24,9 +24,9 @@ from kraft.admin import (
 from kraft.admin.topics import AS_CONFIGURED
 from kraft.cli.cluster.administration import (
     Cluster,
+    add_near_names,
     as_failure,
     image_of,
-    name_topics,
     on_a_cluster,
     parse_assignment,
     parse_settings,
@@ -342,7 +342,7 @@ async def _delete(admin: AdminClient, *, names: tuple[str, ...]) -> dict[str, Re
     try:
         await delete_topics(admin, dict.fromkeys(names))
     except SomeRefused as failed:
-        await name_topics(admin, failed.refused.values())
+        await add_near_names(admin, failed.refused.values())
         return failed.refused
     return {}
 

@@ -13,6 +13,7 @@ import click
 from msgspec import Struct
 
 from kraft.cli.files.image_at import at_of
+from kraft.cli.near import end_words
 from kraft.cli.record_types import type_names
 from kraft.cli.renamed import renamed_option
 from kraft.cli.text import echo
@@ -29,11 +30,12 @@ from metadata_log.reading.damage import Damage, DamagedFile, OnDamage, stops
 from metadata_log.reading.dump_records import Range, RecordLines, RecordsWanted
 from metadata_log.reading.entries import Entry, read_entries
 from metadata_log.reading.file_kinds import FileKind, files_in, kind_of
+from metadata_log.reading.log_end import LogEnd
 from metadata_log.reading.missing import check_metadata_log, has_log, missing_parts
 from metadata_log.reading.pieces import Zeros, pieces_of
 from metadata_log.reading.reader import read_file
 from metadata_log.reading.small_files import read_index, read_small_file
-from metadata_log.reading.timeline import At
+from metadata_log.reading.timeline import At, moment_text
 from metadata_log.reading.verify import small_file_damage, verify_file
 from metadata_log.reading.verify_directory import verify_directory
 from metadata_log.records.batch import RecordBatch
@@ -57,6 +59,10 @@ class Reach(Struct):
         self.end = max(self.end, batch.next_offset)
         self.last_ms = max(self.last_ms, batch.max_timestamp)
         self.is_met |= span.overlaps(batch)
+
+    def is_beyond(self, until: At) -> bool:
+        """Whether a moment is after the last record of the files, if they hold any."""
+        return self.start is not None and not LogEnd(self.end - 1, self.last_ms).reaches(until)
 
     def complaint(self, span: Range) -> str:
         """The message if no requested record is in the files."""
@@ -192,6 +198,9 @@ def dump_command(
             sound &= _report(damage, as_json)
     elif sound and not wanted.reach.is_met:
         raise CommandFailed(wanted.reach.complaint(wanted.records.span))
+    elif sound and until is not None and wanted.reach.is_beyond(until):
+        end = end_words(wanted.reach.end - 1, wanted.reach.last_ms)
+        raise CommandFailed(f"--until {moment_text(until)} is beyond the end: {end}")
     context.exit(0 if sound else 1)
 
 

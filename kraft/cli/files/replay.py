@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
@@ -19,6 +19,7 @@ from kraft.cli.files.image_at import (
     report_damages,
     show_secrets_option,
 )
+from kraft.cli.files.partition_at import partitions_at, table_lines
 from kraft.cli.text import count, echo, echo_lines, table
 from metadata_log.image import METADATA_VERSION, MetadataImage
 from metadata_log.image.brokers import Broker
@@ -54,6 +55,9 @@ MOST_LINES: Final = 20
 )
 @click.argument("path", type=click.Path(exists=True), metavar="DIR")
 @at_option
+@click.option(
+    "--topic", metavar="T[-P]", help="Only this topic, or this partition of it, with the causes of its state."
+)
 @click.option("--all", "everything", is_flag=True, help="Print every topic with its partitions, and all of the rest.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON object.")
 @reading_options
@@ -64,6 +68,7 @@ def replay_command(
     path: str,
     *,
     at: At | None,
+    topic: str | None,
     everything: bool,
     as_json: bool,
     on_damage: str,
@@ -73,22 +78,37 @@ def replay_command(
 
     DIR is a log directory, the directory of the metadata partition, a segment or a snapshot; a running node's may be
     read. Without --at the moment is the end of the log.
+
+    With --topic orders-3: the leader and the replicas of the partition, and the records that made it so, with causes.
     """
     found = image_at(path, at, OnDamage(on_damage))
-    if as_json:
-        echo(json.dumps(_facts(found, show_secrets), ensure_ascii=False))
+    if topic is not None:
+        _show_topic(found, topic, at, OnDamage(on_damage), as_json=as_json)
+    elif as_json:
+        content = image_json(found.image, show_secrets=show_secrets)
+        echo(json.dumps(_facts(found, content), ensure_ascii=False))
     else:
         echo_lines(_lines(found, MOST_LINES if not everything else None, show_secrets))
     context.exit(1 if report_damages(found.damages, hint=found.hint) else 0)
 
 
-def _facts(found: ImageAt, show_secrets: bool) -> dict[str, object]:
+def _show_topic(found: ImageAt, topic: str, at: At | None, on_damage: OnDamage, *, as_json: bool) -> None:
+    partitions = partitions_at(found, topic, at, on_damage)
+    if as_json:
+        facts = _facts(found, {"partitions": [one.facts() for one in partitions]})
+        echo(json.dumps(facts, ensure_ascii=False))
+        return
+    is_one = topic not in found.image.topics
+    echo_lines([found.where, "", *(partitions[0].lines() if is_one else table_lines(partitions))])
+
+
+def _facts(found: ImageAt, content: Mapping[str, object]) -> dict[str, object]:
     return {
         "path": found.path,
         "offset": found.provenance.offset,
         "epoch": found.provenance.epoch,
         "time": iso_time(found.provenance.timestamp_ms),
-        **image_json(found.image, show_secrets=show_secrets),
+        **content,
         "damage": [damage_json(damage) for damage in found.damages],
     }
 

@@ -216,7 +216,9 @@ def test_brokers(ask: Asked) -> None:
     found = ask.json("brokers", "describe", "102")
     assert (found["state"], found["rack"], found["features"]["metadata.version"]) == ("active", "rack-0", [7, 30])
     assert "broker 9 is not registered" in ask.refused("brokers", "describe", "9")
-    assert "BROKER_ID_NOT_REGISTERED" in ask.refused("brokers", "unregister", "9")
+    refused = ask.refused("brokers", "unregister", "9")
+    assert "BROKER_ID_NOT_REGISTERED" in refused
+    assert refused.splitlines()[-1] == "hint: The brokers are 101, 102, 103."
 
 
 def test_acls(ask: Asked) -> None:
@@ -254,6 +256,8 @@ def test_reassignments_and_elections(ask: Asked, tmp_path: Path) -> None:
         "moving  1          103,102,101  103     101",
     ]
     assert ask.lines("reassign", "cancel", "--topic", "moving") == ["moving-0: cancelled", "moving-1: cancelled"]
+    refused = ask.refused("elect", "preferred", "--topic-partition", "moving:7")
+    assert refused.splitlines()[-1] == "hint: moving has partitions 0 to 1."
     assert ask.refused("reassign", "cancel", str(plan)).splitlines() == [
         "kraft: error: moving-0: NO_REASSIGNMENT_IN_PROGRESS: No reassignment in progress.",
         "kraft: error: moving-1: NO_REASSIGNMENT_IN_PROGRESS: No reassignment in progress.",
@@ -308,6 +312,7 @@ def test_users(ask: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("wonderland\n"))
     assert ask.lines("users", "set", "alice", "--password-file", "-") == ["alice can log in with SCRAM-SHA-256"]
     assert ask.lines("users", "list") == ["USER   MECHANISM      ITERATIONS", "alice  SCRAM-SHA-256  4096"]
+    assert ask.refused("users", "delete", "alise").splitlines()[-1] == "hint: Did you mean alice?"
     ask.lines("users", "delete", "alice")
     assert "RESOURCE_NOT_FOUND" in ask.refused("users", "delete", "alice")
 

@@ -11,6 +11,10 @@ from command_line import Done, run
 from damaged import damaged
 from real_data import archive, unpack
 
+from kraft.cli.files.history_lines import Filter
+from kraft.cli.files.unavailable import intervals
+from metadata_log.history.views import VIEWS, View
+
 LAST = "__cluster_metadata-0/00000000000000004847.log"
 
 
@@ -152,6 +156,82 @@ def test_gaps_are_the_times_at_which_controllers_were_killed(
     assert none == ["There was no such gap: a controller was active all the time."]
 
 
+def test_unavailable_partitions_are_listed_with_lost_brokers_and_totals(
+    capsys: pytest.CaptureFixture[str], failover: Path
+) -> None:
+    lines = lines_of(history(capsys, failover, "--unavailable"))
+    assert lines[-1] == (
+        "31 times without a leader, 174.7 s over all partitions; 111 times below min.insync.replicas, 665.9 s"
+    )
+    of_partition = [line for line in lines if " alerts-4-0 " in line]
+    assert [" ".join(line.split()) for line in of_partition] == [
+        f"2026-11-21T08:23:12.076Z 2026-11-21T08:23:17.711Z 5.635 1837 alerts-4-0 {kind} "
+        "101 (session-timeout, 0.5 s before), 102 (session-timeout) "
+        "broker 102 was fenced: its session timed out; no replica can lead: 102 was the last"
+        for kind in ("below min ISR", "no leader")
+    ]
+    rows = [line.split() for line in lines]
+    assert ["metrics-0", "5", "5", "28.2", "5.6", "5", "28.2", "5.6"] in rows
+    cause = "session-timeout of 101 and 102"
+    assert [*cause.split(), "111", "31", "174.7", "5.6", "111", "665.9", "6.1"] in rows
+    of_topic = lines_of(history(capsys, failover, "--unavailable", "--topic", "alerts-4"))
+    assert of_topic[-1].startswith("4 times without a leader, 22.5 s")
+    later = history(capsys, failover, "--unavailable", "--since", "2026-11-21T08:23:19Z")
+    assert later.out == "No partition was without a leader or below min.insync.replicas.\n"
+    began = lines_of(history(capsys, failover, "--unavailable", "--until", "1837"))
+    assert began[-1].startswith("1 time without a leader, 0.0 s")
+    assert any(line.split()[1] == "still" for line in began)
+
+
+def test_unavailable_partitions_as_json_have_the_rows_of_the_view_and_totals(
+    capsys: pytest.CaptureFixture[str], failover: Path
+) -> None:
+    found = [json.loads(line) for line in lines_of(history(capsys, failover, "--unavailable", "--json"))]
+    rows = [one for one in found if one.get("view") == "unavailability"]
+    totals = [one for one in found if "total_by" in one]
+    assert len(rows) + len(totals) == len(found)
+    assert {tuple(one["broker"] for one in row["lost_brokers"]) for row in rows} == {(101, 102)}
+    assert rows[0]["lost_brokers"][0]["cause"] == "session-timeout"
+    for key in ("topic", "cause"):
+        of_key = [one for one in totals if one["total_by"] == key]
+        for kind in ("leaderless", "below-min-isr"):
+            of_kind = [row["seconds"] for row in rows if row["kind"] == kind]
+            assert sum(one[kind]["times"] for one in of_key) == len(of_kind)
+            assert sum(one[kind]["seconds"] for one in of_key) == pytest.approx(sum(of_kind))
+            assert max(one[kind]["longest_seconds"] for one in of_key) == max(of_kind)
+    of_102 = lines_of(history(capsys, failover, "--unavailable", "--json", "--broker", "102"))
+    assert len(of_102) == len(found)
+    assert lines_of(history(capsys, failover, "--unavailable", "--json", "--broker", "103")) == []
+
+
+def of_view(view: str, **values: object) -> tuple[View, tuple[Any, ...]]:
+    """A row of partition 0 of topic t; columns without a value are None."""
+    known = {"topic": "t", "topic_id": "T", "partition": 0, "cause": "c", "cause_text": "text", **values}
+    return VIEWS[view], tuple(known.get(name) for name in VIEWS[view].names)
+
+
+def span(begin: int, end: int | None) -> dict[str, int | None]:
+    return {"valid_from_offset": begin, "valid_from": begin, "valid_to_offset": end, "valid_to": end}
+
+
+def test_lost_brokers_are_those_fenced_or_unregistered_at_the_beginning() -> None:
+    rows = [
+        of_view("isr_history", replicas=(1, 2, 3, 4, 5), isr=(1,), **span(40, None)),
+        of_view("fencing", broker=2, **{**span(10, 20), "cause": "session-timeout"}, end_cause="broker-unfenced"),
+        of_view("fencing", broker=3, **{**span(11, 30), "cause": "session-timeout"}, end_cause="broker-unregistered"),
+        of_view("fencing", broker=4, **{**span(12, 60), "cause": "controlled-shutdown"}, end_cause="broker-unfenced"),
+        of_view("fencing", broker=5, **{**span(50, None), "cause": "session-timeout"}),
+        of_view("fencing", broker=9, **{**span(1, None), "cause": "session-timeout"}),
+        of_view("unavailability", kind="below-min-isr", seconds=1.0, **{**span(45, None), "cause": "config-set"}),
+    ]
+    [found] = intervals(rows, Filter(), lambda facts: True)
+    assert [(one.broker, one.since_ms, one.cause) for one in found.lost] == [
+        (4, 12, "controlled-shutdown"),
+        (3, 30, "broker-unregistered"),
+    ]
+    assert found.cause == "controlled-shutdown of 4, broker-unregistered of 3, config-set"
+
+
 def test_secret_values_are_hidden(capsys: pytest.CaptureFixture[str], static3: Path) -> None:
     state: dict[str, Any] = json.loads(archive("history")["static3/state.json"])
     assert "alice" in state["describeScram"]
@@ -235,7 +315,7 @@ def test_history_writes_an_html_page(capsys: pytest.CaptureFixture[str], static3
     ("words", "error"),
     [
         (["--gaps", "--topic", "x"], "--gaps does not apply to a topic or a broker"),
-        (["--gaps", "--elections"], "--gaps and --elections exclude each other"),
+        (["--gaps", "--elections"], "--gaps, --elections and --unavailable exclude each other"),
         (["--since", "yesterday"], "'yesterday' is neither an offset"),
         (["--broker", "x"], "'x' is not a valid integer"),
         (["--html", "x", "--parquet", "y"], "--html and --parquet exclude each other"),

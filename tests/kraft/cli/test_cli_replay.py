@@ -20,6 +20,7 @@ from kraft.cli.files.image_at import image_at
 from metadata_log.reading.timeline import At
 
 LAST = "__cluster_metadata-0/00000000000000004847.log"
+SEGMENT = "__cluster_metadata-0/00000000000000001893.log"
 SNAPSHOT = "__cluster_metadata-0/00000000000000005210-0000000008.checkpoint"
 
 
@@ -240,3 +241,84 @@ def test_replay_writes_nothing_and_imports_no_optional_package(node: Path) -> No
         assert (done.returncode, done.stderr) == (0, ""), words
         assert done.stdout
     assert before == {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in sorted(node.rglob("*"))}
+
+
+def of_topic(capsys: pytest.CaptureFixture[str], node: Path, topic: str, *words: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = facts(run(capsys, "replay", str(node), "--topic", topic, "--json", *words))[
+        "partitions"
+    ]
+    return found
+
+
+@pytest.mark.parametrize("at", ["2000", "2026-11-21T08:15:44Z", "4000"])
+def test_partitions_at_a_moment_equal_the_replayed_image(
+    capsys: pytest.CaptureFixture[str], node: Path, at: str
+) -> None:
+    image = facts(run(capsys, "replay", str(node), "--json", "--at", at))
+    names = ("leader", "leader_epoch", "replicas", "isr", "elr", "last_known_elr")
+    for topic in image["topics"][:4]:
+        found = of_topic(capsys, node, topic["name"], "--at", at)
+        assert [[one[name] for name in names] for one in found] == [
+            [one[name] for name in names] for one in topic["partitions"]
+        ]
+
+
+def test_a_partition_at_a_moment_has_the_record_and_the_fence_that_made_its_leader(
+    capsys: pytest.CaptureFixture[str], node: Path
+) -> None:
+    [found] = of_topic(capsys, node, "orders-3", "--at", "2026-11-21T08:15:50Z")
+    assert (found["leader"], found["previous_leader"], found["isr"], found["leader_epoch"]) == (103, 101, [102, 103], 1)
+    since = found["leader_since"]
+    assert (since["offset"], since["cause"], since["cause_record"], since["cause_offset"], since["cause_broker"]) == (
+        2130,
+        "session-timeout",
+        "PartitionChangeRecord",
+        2130,
+        101,
+    )
+    assert since["fence"] == {
+        "broker": 101,
+        "since": "2026-11-21T08:15:43.540Z",
+        "offset": 2144,
+        "cause": "session-timeout",
+    }
+    dumped = run(capsys, "dump", "--records", str(node / SEGMENT), "--json", "--since", "2144", "--until", "2144")
+    fence = json.loads(dumped.out)
+    assert (fence["name"], fence["json"]["brokerId"], fence["json"]["fenced"]) == (
+        "BrokerRegistrationChangeRecord",
+        101,
+        1,
+    )
+    assert (found["isr_since"]["offset"], found["isr_since"]["cause"], found["isr_since"]["fence"]) == (
+        2285,
+        "isr-expand",
+        None,
+    )
+    [later] = of_topic(capsys, node, "orders-3", "--at", "2523")
+    assert (later["leader"], later["leader_since"]["cause"], later["leader_since"]["fence"]) == (
+        101,
+        "preferred-election",
+        None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("topic", "at", "error", "hint"),
+    [
+        ("order", "3000", "there is no topic order", "Did you mean orders?"),
+        ("order-3", "3000", "there is no topic order", "Did you mean orders?"),
+        ("orders-6", "3000", "there is no partition orders-6 at that moment", "orders has partitions 0 to 5."),
+        ("orders-3", "5", "there is no topic orders", "`kraft history` shows topics of other times."),
+        ("orders-3", "9999", "offset 9999 is beyond the end: the last record has offset 5316", "Leave --at out"),
+        ("orders-3", "2026-11-22T00:00:00Z", "is beyond the end: the last record has offset 5316", "Leave --at out"),
+        ("orders-3", "2025-01-01T00:00:00Z", "no record here is as old as", "The history begins at offset 0"),
+    ],
+)
+def test_an_unknown_partition_or_moment_is_an_error(
+    capsys: pytest.CaptureFixture[str], node: Path, topic: str, at: str, error: str, hint: str
+) -> None:
+    done = run(capsys, "replay", str(node), "--topic", topic, "--at", at)
+    assert (done.code, done.out) == (1, "")
+    first, second = done.err.splitlines()
+    assert error in first
+    assert hint in second

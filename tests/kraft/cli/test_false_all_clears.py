@@ -296,6 +296,11 @@ NOT_THERE: dict[str, tuple[list[str], str, str]] = {
     "whatif reassign": (["whatif", "NODE", "--reassign", "PLAN"], "there is no partition ordres-0", "orders"),
     "whatif at": (["whatif", "NODE", "--at", "99999", "--elect", "preferred"], "is beyond the end", ""),
     "dump from": (["dump", "--since", "99999", "SEGMENT"], "no record has offset 99999 or a later one", ""),
+    "dump until": (["dump", "NODE", "--until", "99999"], "--until offset 99999 is beyond the end", ""),
+    "dump until time": (["dump", "NODE", "--until", "2030-01-01T00:00:00Z"], "is beyond the end: the last record", ""),
+    "history unavailable": (["history", "NODE", "--unavailable", "--topic", "order"], "there is no topic order", ""),
+    "replay partition": (["replay", "NODE", "--topic", "orders-77"], "there is no partition orders-77", "0 to 5"),
+    "replay topic": (["replay", "NODE", "--topic", "order-1"], "there is no topic order", "orders"),
     "dump to": (["dump", "--records", "--until", "4", "SEGMENT"], "no record has an offset from 0 to 4", ""),
     "dump times": (
         ["dump", "--until", "2001-01-01T00:00:00Z", "SEGMENT"],
