@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
@@ -17,6 +18,7 @@ from kraft.cli.cluster.quorum_why import why_facts, why_lines
 from kraft.cli.cluster.voters import add_command, remove_command, upgrade_command
 from kraft.cli.text import echo, echo_text
 from kraft.config.errors import CommandFailed
+from metadata_log.times import iso_time
 from metadata_log.types import Uuid
 
 WATCH_SECONDS: Final = 1.0
@@ -41,7 +43,9 @@ quorum_command.add_command(upgrade_command)
 
 
 _watch_option = click.option(
-    "--watch", is_flag=True, help="Repeat every second until Ctrl-C, also while there is no leader."
+    "--watch",
+    is_flag=True,
+    help="Repeat every second until Ctrl-C, also without a leader; repaint a terminal.",
 )
 
 
@@ -100,15 +104,31 @@ async def _facts(admin: AdminClient) -> Facts:
 
 def _show(cluster: Cluster, look: Look, watch: bool, *, explains_timeouts: bool = True) -> None:
     async def show(admin: AdminClient) -> None:
-        echo_text(await look(admin))
-        while watch:
+        if not watch:
+            echo_text(await look(admin))
+            return
+        _paint(cluster, await look(admin))
+        while True:
             await trio.sleep(WATCH_SECONDS)
             try:
-                echo_text(await look(admin))
+                _paint(cluster, await look(admin))
             except NoController as silent:
                 echo(f"kraft: {silent}", err=True)
 
     cluster.ask(show, explains_timeouts=explains_timeouts)
+
+
+def _paint(cluster: Cluster, text: str) -> None:
+    """Print the time and a text: a terminal is repainted, other output gets one block after another.
+
+    JSON has no time of its own, since each line is one object.
+    """
+    if cluster.as_json:
+        echo_text(text)
+        return
+    if sys.stdout.isatty():
+        click.clear()
+    echo_text(f"{iso_time(time.time_ns() // 1_000_000)}\n{text}" + ("" if sys.stdout.isatty() else "\n"))
 
 
 # --------------------------------------------------------------------------------------------------------- rendering

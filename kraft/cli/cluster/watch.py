@@ -19,6 +19,7 @@ from kraft.cli.cluster.administration import (
     parse_bootstrap,
 )
 from kraft.cli.cluster.no_leader import NoLeaderReport
+from kraft.cli.cluster.watch_story import StoryFeed
 from kraft.cli.record_types import type_names
 from kraft.cli.renamed import renamed_option
 from kraft.cli.text import echo, joined
@@ -61,8 +62,9 @@ WHERE: Final = "the metadata log"
 @click.option(
     "--timeout", default=10.0, show_default=True, type=click.FloatRange(min=0.1), help="Seconds to look for a leader."
 )
+@click.option("--raw", is_flag=True, help="Print records. --type, --noop and --show-secrets imply this.")
 @click.option("--allow-gap", is_flag=True, help="Continue with a snapshot after records that were deleted unread.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON lines on a terminal, too.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each event or record.")
 @click.option("--noop", is_flag=True, help="Print NoOp records, too.")
 @click.option("--show-secrets", is_flag=True, help="Print credentials and passwords as they are.")
 @click.pass_context
@@ -76,12 +78,17 @@ def watch_command(
     seconds: float | None,
     most: int | None,
     timeout: float,
+    raw: bool,
     allow_gap: bool,
     as_json: bool,
     noop: bool,
     show_secrets: bool,
 ) -> None:
-    """Print each committed record once and in order, with the fields of `kraft dump --records --json`.
+    """Print what happens to the cluster, in sentences with names and causes: one line for each event. An event covers
+    all partitions that changed for one cause.
+
+    With --raw, print each committed record once and in order, with the fields of `kraft dump --records --json`; into a
+    pipe as JSON lines.
 
     Elections do not interrupt the output, which continues with the next leader. The exit code is 1 if records were
     deleted before they were read, if a leader contradicts committed records, or if a controller belongs to another
@@ -89,6 +96,7 @@ def watch_command(
 
     \b
     Example:
+        kraft watch --bootstrap-controller 127.0.0.1:9093
         kraft watch --bootstrap-controller 127.0.0.1:9093 --type PartitionChangeRecord
     """
     wanted = RecordsWanted(
@@ -98,7 +106,9 @@ def watch_command(
         noop=noop,
         show_secrets=show_secrets,
     )
-    feed = _Feed(wanted, most)
+    start = None if since == NOW else wanted.span.first_offset
+    is_raw = raw or bool(types) or noop or show_secrets
+    feed = _Feed(wanted, most) if is_raw else StoryFeed(since=start, most=most, as_json=as_json)
     security = client_security(command_config)
     try:
         trio.run(
@@ -106,7 +116,7 @@ def watch_command(
                 watch,
                 parse_bootstrap(bootstrap, security),
                 feed.show,
-                since=None if since == NOW else wanted.span.first_offset,
+                since=start if is_raw else 0,  # the names and the former state come from the whole log
                 timeout_ms=int(timeout * 1000),
                 seconds=math.inf if seconds is None else seconds,
                 allow_gap=allow_gap,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import re
 import signal
 import subprocess
@@ -26,6 +28,7 @@ from metadata_log.reading.reader import read_log
 from metadata_log.records.batch import RecordBatch
 
 FAST = {"controller.quorum.election.timeout.ms": "100", "metadata.max.idle.interval.ms": "20"}
+CLEAR = b"\x1b[2J\x1b[1;1H"
 KRAFT = [sys.executable, "-m", "kraft"]
 
 
@@ -89,10 +92,68 @@ def test_watch_prints_the_lines_of_dump(served: Served, capsys: pytest.CaptureFi
     assert [json.loads(line)["json"]["resourceName"] for line in typed.out.splitlines()] == ["", "first", "second"]
     old = run(capsys, *watch, "--from", "3", "--type", "ConfigRecord", "--count", "3")
     assert (old.code, old.out, old.err.startswith("kraft: note: --from is called --since")) == (0, typed.out, True)
-    assert run(capsys, *watch, "--for", "0.1") == (0, "", "")
-    wrong = run(capsys, *watch, "--since", "100000000")
+    assert run(capsys, *watch, "--raw", "--for", "0.1") == (0, "", "")
+    wrong = run(capsys, *watch, "--raw", "--since", "100000000")
     assert (wrong.code, "offset 100000000 is not there yet" in wrong.err) == (1, True)
     assert "is no offset" in run(capsys, *watch, "--since", "yesterday").err
+
+
+def test_watch_tells_what_happens_in_sentences(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    watch = ("watch", "--bootstrap-controller", served.address)
+    served.set("told")
+    seen = run(capsys, *watch, "--since", "beginning", "--count", "1")
+    assert (seen.code, seen.err) == (0, "")
+    assert re.fullmatch(r"\S+Z 0 controller 1 leads in epoch 1, with the votes of 1\n", seen.out)
+    whole = run(capsys, *watch, "--since", "beginning", "--for", "2", "--json")
+    events = [json.loads(line) for line in whole.out.splitlines()]
+    [told] = [one for one in events if one["text"] == "client_metrics told: interval.ms = 1000"]
+    assert (told["cause"], told["partitions"]) == ("ConfigRecord", [])
+    later = run(capsys, *watch, "--since", str(told["offset"]), "--count", "1")
+    assert later.out.endswith(f" {told['offset']} {told['text']}\n")
+    wrong = run(capsys, *watch, "--since", "100000000")
+    assert (wrong.code, "offset 100000000 is not there yet" in wrong.err) == (1, True)
+    raw = run(capsys, *watch, "--raw", "--since", str(told["offset"]), "--count", "1")
+    assert json.loads(raw.out)["name"] == "ConfigRecord"
+
+
+def test_watch_tells_new_events_at_once(served: Served) -> None:
+    command = [*KRAFT, "watch", "--bootstrap-controller", served.address]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watcher:
+        assert watcher.stdout is not None
+        os.set_blocking(watcher.stdout.fileno(), False)
+        line, number = "", 0
+        while not line:  # the first ones may come before the watch has begun
+            number += 1
+            served.set(f"new-{number}")
+            line = watcher.stdout.readline()
+        watcher.send_signal(signal.SIGINT)
+        watcher.communicate(timeout=60)
+    assert re.match(r"\S+Z \d+ client_metrics new-\d+: interval.ms = 1000\n", line)
+    assert watcher.returncode == 130
+
+
+def test_a_watched_quorum_is_printed_in_blocks_with_the_time_or_repainted(served: Served) -> None:
+    command = [*KRAFT, "quorum", "status", "--watch", "--bootstrap-controller", served.address]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as watcher:
+        assert watcher.stdout is not None
+        blocks = [[watcher.stdout.readline() for _ in range(10)] for _ in range(2)]
+        watcher.kill()
+    for block in blocks:
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]+Z\n", block[0])
+        assert block[1].startswith("ClusterId:")
+        assert block[-1] == "\n"
+    assert blocks[0][0] < blocks[1][0]
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(command, stdout=theirs, stderr=subprocess.DEVNULL) as watcher:
+        os.close(theirs)
+        painted = b""
+        while painted.count(CLEAR) < 3:
+            painted += os.read(ours, 4096)
+        watcher.kill()
+    os.close(ours)
+    _, first, second, _ = painted.split(CLEAR)
+    assert (first.count(b"ClusterId:"), second.count(b"ClusterId:")) == (1, 1)
+    assert first[:20] < second[:20]
 
 
 def test_watch_ends_quietly_on_ctrl_c(served: Served) -> None:

@@ -1,0 +1,312 @@
+"""What happens to a cluster, in sentences: the events of committed batches, with names and causes, as the batches come.
+
+The causes are those of `metadata_log.history.causes`. A history writes a row when its interval ends; a story reports
+each change at once, and one event covers all partitions that changed for one cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from msgspec import Struct
+
+from metadata_log.history.causes import NO_LEADER, Reason, explain, without
+from metadata_log.history.events import BrokerEvent, broker_events, trigger_of
+from metadata_log.image import MetadataDelta, MetadataImage
+from metadata_log.image.image_json import resource_type_name
+from metadata_log.image.names import SCRAM_MECHANISMS
+from metadata_log.image.persistent_map import in_key_order
+from metadata_log.image.topics import Partition
+from metadata_log.reading.entries import Entry
+from metadata_log.records import control
+from metadata_log.records import metadata as records
+from metadata_log.records.redact import shown_config
+from metadata_log.serde import Message
+from metadata_log.types import OffsetAndEpoch, Uuid
+
+_MOST_TOPICS: Final = 3
+_SUBJECTS: Final = {
+    "preferred-election": "preferred leaders were elected",
+    "unclean-election": "an unclean election: records may be lost",
+    "clean-election": "an election was requested",
+    "reassignment-started": "a reassignment was requested",
+    "reassignment-changed": "a reassignment got another target",
+    "reassignment-completed": "a reassignment is complete",
+    "reassignment-cancelled": "a reassignment was cancelled",
+    "isr-expand": "replicas caught up",
+    "isr-shrink": "replicas did not keep up, or left",
+    "isr-change": "leaders reported other replicas in sync",
+    "leader-recovered": "leaders recovered after an unclean election",
+    "directory-assigned": "brokers reported log directories",
+    "elr-change": "the eligible leader replicas changed",
+}
+"""How an event of several partitions begins, by the code of the cause."""
+
+
+class StoryEvent(Struct, frozen=True, kw_only=True):
+    """One event: the offset of its record, the code of its cause, one sentence, and the partitions that changed."""
+
+    offset: int
+    cause: str
+    text: str
+    partitions: tuple[str, ...] = ()
+
+
+class _Change(Struct, frozen=True):
+    """The change of one partition by a batch."""
+
+    offset: int
+    name: str
+    topic: str
+    old: Partition
+    new: Partition
+    reason: Reason
+    event: BrokerEvent | None
+
+
+class Story:
+    """The image of a cluster, and the events of each batch.
+
+    Args:
+        image: The state before the first batch.
+    """
+
+    def __init__(self, image: MetadataImage = MetadataImage()) -> None:
+        self.image = image
+        self._held: list[Entry] = []
+        """The records of an open transaction."""
+
+    def begin(self, entries: Iterable[Entry], end: OffsetAndEpoch) -> None:
+        """Replace the state by that of a snapshot. Raises `ReplayError` for records that contradict each other."""
+        delta = MetadataDelta(MetadataImage(), is_snapshot=True)
+        for entry in entries:
+            if entry.record is not None and not entry.is_control:
+                delta.replay(entry.record, entry.offset)
+        self.image = delta.apply(end)
+        self._held = []
+
+    def take(self, entries: Sequence[Entry], end: OffsetAndEpoch, timestamp_ms: int) -> list[StoryEvent]:
+        """Replay the records of one batch; returns the events in the order of their offsets.
+
+        Changes in a metadata transaction become events at the end of the transaction.
+
+        Raises:
+            ReplayError: A record contradicts the state.
+        """
+        before = self.image.stable
+        delta = MetadataDelta(self.image)
+        for entry in entries:
+            if entry.record is not None and not entry.is_control:
+                delta.replay(entry.record, entry.offset)
+            if isinstance(entry.record, records.AbortTransactionRecord):
+                self._held = []
+            else:
+                self._held.append(entry)
+        self.image = delta.apply(end)
+        if self.image.transaction is not None:
+            return []
+        held, self._held = self._held, []
+        return sorted(_events(before, self.image, held, timestamp_ms), key=lambda event: event.offset)
+
+
+def _events(before: MetadataImage, after: MetadataImage, held: Sequence[Entry], now_ms: int) -> Iterator[StoryEvent]:
+    changed = {
+        (entry.record.topic_id, entry.record.partition_id): (index, entry, entry.record)
+        for index, entry in enumerate(held)
+        if isinstance(entry.record, records.PartitionChangeRecord)
+    }
+    pairs = {key: pair for key in changed if (pair := _pair(before, after, key)) is not None}
+
+    def lost_leaderships(broker: int, start: int, end: int) -> bool:
+        return any(
+            start <= changed[key][0] < end and old.leader == broker != new.leader and broker not in new.isr
+            for key, (_, old, new) in pairs.items()
+        )
+
+    of_brokers = [(index, entry.record) for index, entry in enumerate(held) if entry.record is not None]
+    brokers = dict(before.brokers.by_id.items())
+    found = broker_events(of_brokers, brokers, lost_leaderships, {}, now_ms, None)
+    groups: dict[tuple[str, str], list[_Change]] = {}
+    for key, (topic, old, new) in pairs.items():
+        index, entry, record = changed[key]
+        trigger = trigger_of(found, index, old, new)
+        reason = explain(old, new, record, trigger)
+        event = next((one for one in found if one.trigger is trigger), None)
+        change = _Change(entry.offset, f"{topic}-{key[1]}", topic, old, new, reason, event)
+        groups.setdefault((reason.code, "" if event is None else event.trigger.text), []).append(change)
+    for (code, subject), changes in groups.items():
+        yield _of_partitions(code, subject, changes)
+    told = {change.event.index for changes in groups.values() for change in changes if change.event is not None}
+    for event in found:
+        if event.index not in told:
+            text = event.trigger.text
+            if (
+                isinstance(held[event.index].record, records.RegisterBrokerRecord)
+                and event.trigger.broker not in brokers
+            ):
+                text = f"broker {event.trigger.broker} registered"
+            yield StoryEvent(offset=held[event.index].offset, cause=event.trigger.code, text=text)
+    for entry in held:
+        tell = None if entry.record is None else _TELLERS.get(type(entry.record))
+        if entry.record is None:
+            text = f"a record of type {entry.type} in version {entry.version} has an unknown meaning"
+            yield StoryEvent(offset=entry.offset, cause="unknown", text=text)
+        elif tell is not None and (told_text := tell(entry.record, entry, before, after)):
+            yield StoryEvent(offset=entry.offset, cause=entry.name, text=told_text)
+    yield from _grown_topics(before, after, held)
+
+
+def _pair(
+    before: MetadataImage, after: MetadataImage, key: tuple[Uuid, int]
+) -> tuple[str, Partition, Partition] | None:
+    """The topic, and the partition before and after; None for a partition that is new or gone."""
+    old, new = before.topics.by_id.get(key[0]), after.topics.by_id.get(key[0])
+    if old is None or new is None or key[1] >= len(old.partitions):
+        return None
+    return new.name, old.partitions[key[1]], new.partitions[key[1]]
+
+
+def _of_partitions(code: str, subject: str, changes: Sequence[_Change]) -> StoryEvent:
+    if len(changes) == 1:
+        [one] = changes
+        moved = f" ({_leader(one.old)} → {_leader(one.new)})" if one.old.leader != one.new.leader else ""
+        text = f"{one.name}{moved}: {one.reason.text}"
+    else:
+        effects = "; ".join(_effects(changes)) or f"{_counted(changes)} changed"
+        text = f"{subject or _SUBJECTS.get(code, code.replace('-', ' '))}; {effects}"
+    offset = min(change.offset for change in changes)
+    return StoryEvent(
+        offset=offset,
+        cause=code,
+        text=text,
+        partitions=tuple(change.name for change in changes),
+    )
+
+
+def _effects(changes: Sequence[_Change]) -> Iterator[str]:
+    """What happened to partitions, the worst first; each partition counts in the first clause that applies."""
+    rest = list(changes)
+    clauses: tuple[tuple[str, str, Callable[[Partition, Partition], bool]], ...] = (
+        ("has no leader", "have no leader", lambda old, new: new.leader == NO_LEADER != old.leader),
+        ("has a new leader", "have a new leader", lambda old, new: new.leader != old.leader),
+        (
+            "is being reassigned",
+            "are being reassigned",
+            lambda old, new: bool(new.adding_replicas or new.removing_replicas),
+        ),
+        ("has other replicas", "have other replicas", lambda old, new: old.replicas != new.replicas),
+        ("has fewer replicas in sync", "have fewer replicas in sync", lambda old, new: bool(without(old.isr, new.isr))),
+        ("has more replicas in sync", "have more replicas in sync", lambda old, new: bool(without(new.isr, old.isr))),
+        ("has fewer eligible leaders", "have fewer eligible leaders", lambda old, new: bool(without(old.elr, new.elr))),
+    )
+    for one, many, applies in clauses:
+        some = [change for change in rest if applies(change.old, change.new)]
+        rest = [change for change in rest if not applies(change.old, change.new)]
+        if some:
+            yield f"{_counted(some)} {one if len(some) == 1 else many}"
+
+
+def _counted(changes: Sequence[_Change]) -> str:
+    """`12 partitions of 4 topics (orders, payments, users, …)`."""
+    if len(changes) == 1:
+        return changes[0].name
+    topics = sorted({change.topic for change in changes})
+    more = ", …" if len(topics) > _MOST_TOPICS else ""
+    of = "1 topic" if len(topics) == 1 else f"{len(topics)} topics"
+    return f"{len(changes):,} partitions of {of} ({', '.join(topics[:_MOST_TOPICS])}{more})"
+
+
+def _leader(partition: Partition) -> str:
+    return "no leader" if partition.leader == NO_LEADER else str(partition.leader)
+
+
+def _grown_topics(before: MetadataImage, after: MetadataImage, held: Sequence[Entry]) -> Iterator[StoryEvent]:
+    first: dict[Uuid, int] = {}
+    for entry in held:
+        if isinstance(entry.record, records.PartitionRecord):
+            first.setdefault(entry.record.topic_id, entry.offset)
+    for topic_id, offset in first.items():
+        old, new = before.topics.by_id.get(topic_id), after.topics.by_id.get(topic_id)
+        if old is not None and new is not None and len(new.partitions) > len(old.partitions):
+            text = f"topic {new.name} grew from {len(old.partitions)} to {len(new.partitions)} partitions"
+            yield StoryEvent(offset=offset, cause="partitions-added", text=text)
+
+
+# ------------------------------------------------------------------------------------------------- sentences by record
+
+_Teller = Callable[[Any, Entry, MetadataImage, MetadataImage], str | None]
+
+
+def _topic(record: records.TopicRecord, entry: Entry, before: MetadataImage, after: MetadataImage) -> str | None:
+    topic = after.topics.by_id.get(record.topic_id)
+    if topic is None:
+        return f"topic {record.name} was created, and deleted at once"
+    replicas = len(topic.partitions[0].replicas) if topic.partitions else 0
+    return f"topic {record.name} was created; partitions: {len(topic.partitions)}, replicas of each: {replicas}"
+
+
+def _removed_topic(
+    record: records.RemoveTopicRecord, entry: Entry, before: MetadataImage, after: MetadataImage
+) -> str | None:
+    topic = before.topics.by_id.get(record.topic_id)
+    return None if topic is None else f"topic {topic.name} was deleted, with {len(topic.partitions)} partitions"
+
+
+def _config(record: records.ConfigRecord, entry: Entry, before: MetadataImage, after: MetadataImage) -> str:
+    resource = (record.resource_type, record.resource_name)
+    was = dict(in_key_order(before.configs.of(resource))).get(record.name)
+    old, new = (
+        shown_config(record.resource_type, record.name, value, show_secrets=False) for value in (was, record.value)
+    )
+    what = f"{resource_type_name(record.resource_type).lower()} {record.resource_name or '<default>'}: {record.name}"
+    return f"{what} was unset" if new is None else f"{what} = {new}" + ("" if old is None else f" (was {old})")
+
+
+def _feature(record: records.FeatureLevelRecord, entry: Entry, before: MetadataImage, after: MetadataImage) -> str:
+    return f"feature {record.name}: level {record.feature_level}"
+
+
+def _quota(record: records.ClientQuotaRecord, entry: Entry, before: MetadataImage, after: MetadataImage) -> str:
+    entity = ", ".join(
+        f"{one.entity_type}={'<default>' if one.entity_name is None else one.entity_name}" for one in record.entity
+    )
+    return f"quota {entity}: {record.key} " + ("was removed" if record.remove else f"= {record.value:g}")
+
+
+def _elected(record: control.LeaderChangeMessage, entry: Entry, before: MetadataImage, after: MetadataImage) -> str:
+    votes = ", ".join(str(one.voter_id) for one in record.granting_voters)
+    return f"controller {record.leader_id} leads in epoch {entry.epoch}, with the votes of {votes}"
+
+
+def _voters(record: control.VotersRecord, entry: Entry, before: MetadataImage, after: MetadataImage) -> str:
+    return f"the voters are {', '.join(str(one.voter_id) for one in record.voters)}"
+
+
+_TELLERS: Final[Mapping[type[Message], _Teller]] = {
+    records.TopicRecord: _topic,
+    records.RemoveTopicRecord: _removed_topic,
+    records.ConfigRecord: _config,
+    records.FeatureLevelRecord: _feature,
+    records.ClientQuotaRecord: _quota,
+    records.UserScramCredentialRecord: lambda record, *_: (
+        f"user {record.name} got a password ({SCRAM_MECHANISMS.get(record.mechanism, record.mechanism)})"
+    ),
+    records.RemoveUserScramCredentialRecord: lambda record, *_: (
+        f"user {record.name} lost the password ({SCRAM_MECHANISMS.get(record.mechanism, record.mechanism)})"
+    ),
+    records.AccessControlEntryRecord: lambda record, *_: (
+        f"an access rule of {record.principal} on {record.resource_name} was added"
+    ),
+    records.RemoveAccessControlEntryRecord: lambda record, entry, before, after: (
+        None
+        if (acl := before.acls.by_id.get(record.id)) is None
+        else f"an access rule of {acl.principal} on {acl.resource_name} was removed"
+    ),
+    records.DelegationTokenRecord: lambda record, *_: f"delegation token {record.token_id} was set",
+    records.RemoveDelegationTokenRecord: lambda record, *_: f"delegation token {record.token_id} was removed",
+    records.RegisterControllerRecord: lambda record, *_: f"controller {record.controller_id} registered",
+    control.LeaderChangeMessage: _elected,
+    control.VotersRecord: _voters,
+    control.KRaftVersionRecord: lambda record, *_: f"kraft.version is {record.kraft_version}",
+}
