@@ -108,7 +108,7 @@ def watch_command(
     )
     start = None if since == NOW else wanted.span.first_offset
     is_raw = raw or bool(types) or noop or show_secrets
-    feed = _Feed(wanted, most) if is_raw else StoryFeed(since=start, most=most, as_json=as_json)
+    feed: _Feed | StoryFeed = _Feed(wanted, most) if is_raw else StoryFeed(since=start, most=most, as_json=as_json)
     security = client_security(command_config)
     try:
         trio.run(

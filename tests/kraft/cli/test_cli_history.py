@@ -210,7 +210,7 @@ def of_view(view: str, **values: object) -> tuple[View, tuple[Any, ...]]:
     return VIEWS[view], tuple(known.get(name) for name in VIEWS[view].names)
 
 
-def span(begin: int, end: int | None) -> dict[str, int | None]:
+def span(begin: int, end: int | None) -> dict[str, Any]:
     return {"valid_from_offset": begin, "valid_from": begin, "valid_to_offset": end, "valid_to": end}
 
 
