@@ -7,7 +7,14 @@ from functools import partial
 import click
 
 from kraft.admin import AdminClient, ElectionOutcome, ElectionType, TopicPartition, elect_leaders
-from kraft.cli.cluster.administration import Cluster, as_failure, image_of, on_a_cluster, parse_partition
+from kraft.cli.cluster.administration import (
+    Cluster,
+    add_near_names,
+    as_failure,
+    image_of,
+    on_a_cluster,
+    parse_partition,
+)
 from kraft.cli.near import unknown_topic
 from kraft.cli.text import count
 
@@ -58,7 +65,9 @@ async def _elect(
     everything: bool,
 ) -> ElectionOutcome:
     wanted = None if everything else (*named, *await _of_topics(admin, topics))
-    return await elect_leaders(admin, election, wanted)
+    outcome = await elect_leaders(admin, election, wanted)
+    await add_near_names(admin, outcome.refused.values())
+    return outcome
 
 
 async def _of_topics(admin: AdminClient, topics: tuple[str, ...]) -> tuple[TopicPartition, ...]:
