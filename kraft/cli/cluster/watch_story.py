@@ -23,7 +23,7 @@ class StoryFeed:
     """Prints the events of a log that is followed from its beginning, up to `most` events.
 
     Args:
-        since: The offset of the first batch to print; None for the end of the log at the start.
+        since: The offset of the first record to tell of; None for the end of the log at the start.
         most: The limit of events; None for no limit.
         as_json: Whether to print JSON.
     """
@@ -73,12 +73,12 @@ class StoryFeed:
         entries = self._entries(batch, WHERE)
         end = OffsetAndEpoch(epoch=batch.epoch, offset=batch.next_offset)
         events = self._story.take(entries, end, batch.max_timestamp)
-        if self._since is not None and batch.base_offset >= self._since:
-            shown = events if self._left is None else events[: self._left]
-            if self._left is not None:
-                self._left -= len(shown)
-            for event in shown:
-                echo(self._line(event, batch))
+        shown = [event for event in events if self._since is not None and event.offset >= self._since]
+        if self._left is not None:
+            shown = shown[: self._left]
+            self._left -= len(shown)
+        for event in shown:
+            echo(self._line(event, batch))
 
     def _line(self, event: StoryEvent, batch: RecordBatch) -> str:
         time = iso_time(batch.max_timestamp)
