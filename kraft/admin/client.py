@@ -34,7 +34,6 @@ from transport.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from transport.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from transport.tcp import TcpTransport
 from transport.wire import WireTransport
 
@@ -484,23 +483,3 @@ def _resources(changes: Sequence[ConfigChange]) -> list[AlterConfigsResource]:
 
 def _altered(answer: IncrementalAlterConfigsResponse) -> Iterator[Verdict]:
     return ((each.resource_name, each.error_code, each.error_message) for each in answer.responses)
-
-
-async def unregister_broker(admin: AdminClient, broker_id: int) -> None:
-    """Unregister a lost broker (Kafka: `Admin.unregisterBroker`, KIP-185). A live broker registers again.
-
-    Args:
-        admin: The client.
-        broker_id: The id of the broker.
-
-    Raises:
-        RequestRefused: No broker has this id, or the caller has no permission.
-        NoController: No controller answered in time.
-    """
-    await admin.ask_active(
-        UnregisterBrokerRequest(broker_id=broker_id), UnregisterBrokerResponse, _refusal_of_unregistering
-    )
-
-
-def _refusal_of_unregistering(answer: UnregisterBrokerResponse) -> Refusal:
-    return Error.of(answer.error_code), answer.error_message
