@@ -106,7 +106,7 @@ def _text_and_examples(command: click.Command) -> tuple[str, list[str]]:
     """The description without its examples, and the examples: from the end of the help, or from the epilog."""
     help_text = cleandoc((command.help or "").partition("\f")[0])
     text, _, inside = help_text.partition(f"{_MARK}{_EXAMPLE}\n")
-    epilog = (command.epilog or "").removeprefix(_EXAMPLE)
+    epilog = cleandoc(command.epilog or "").replace("\b", "").strip().removeprefix(_EXAMPLE)
     lines = [line.strip() for part in (inside, epilog) for line in part.splitlines()]
     return text.strip(), [line for line in lines if line]
 
