@@ -10,7 +10,7 @@ each round, the median of the ratios of these times, and the CPU time of scrapes
 the times depend on the other load of the machine: run the bench on a quiet one. --every 0 scrapes never: what is left
 is the counting.
 
---top measures `kraft top` instead. Each round loads one quorum of controllers in this process, whose clients change
+--top measures `kraft top` instead. Each round loads one quorum of controllers in this process: clients change
 settings, without and with a view that another process refreshes every so many seconds, in alternating order. The ratios
 are those of the commit rates. The view needs a core of its own, since it replays each record that the leader sends.
 """

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from inspect import cleandoc
 from typing import Final
 
 import click
@@ -103,9 +104,9 @@ def _short(command: click.Command, text: str) -> str:
 
 def _text_and_examples(command: click.Command) -> tuple[str, list[str]]:
     """The description without its examples, and the examples: from the end of the help, or from the epilog."""
-    help_text = (command.help or "").partition("\f")[0]
+    help_text = cleandoc((command.help or "").partition("\f")[0])
     text, _, inside = help_text.partition(f"{_MARK}{_EXAMPLE}\n")
-    epilog = (command.epilog or "").removeprefix(_EXAMPLE)
+    epilog = cleandoc(command.epilog or "").replace("\b", "").strip().removeprefix(_EXAMPLE)
     lines = [line.strip() for part in (inside, epilog) for line in part.splitlines()]
     return text.strip(), [line for line in lines if line]
 

@@ -12,7 +12,8 @@ from kraft.admin import unregister_broker
 from kraft.cli.cluster.administration import Cluster, image_of, on_a_cluster
 from kraft.cli.near import unknown_broker
 from kraft.cli.text import table
-from metadata_log.image import Broker, MetadataImage
+from kraft.operate.top.metadata import broker_state
+from metadata_log.image import MetadataImage
 from metadata_log.image.names import SECURITY_PROTOCOLS, listener_text
 from metadata_log.image.persistent_map import in_key_order
 
@@ -113,7 +114,7 @@ def _brokers(image: MetadataImage) -> list[dict[str, Any]]:
     return [
         {
             "id": broker_id,
-            "state": state(broker),
+            "state": broker_state(broker),
             "rack": broker.rack,
             "epoch": broker.epoch,
             "incarnationId": str(broker.incarnation_id),
@@ -131,10 +132,3 @@ def _brokers(image: MetadataImage) -> list[dict[str, Any]]:
         }
         for broker_id, broker in in_key_order(image.brokers.by_id)
     ]
-
-
-def state(broker: Broker) -> str:
-    """The state of a broker, in one or two words."""
-    if broker.in_controlled_shutdown:
-        return "stopped" if broker.fenced else "stopping"
-    return "fenced" if broker.fenced else "active"

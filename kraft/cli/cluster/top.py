@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import sys
-import time
 from typing import Final
 
 import click
@@ -14,6 +13,7 @@ from msgspec.structs import replace
 
 from kraft.admin import AdminClient
 from kraft.cli.cluster.administration import Cluster, on_a_cluster
+from kraft.cli.cluster.top_thread import now_ms
 from kraft.cli.text import echo, echo_lines
 from kraft.config import UsageError, parse_host_port
 from kraft.operate.top.facts import facts
@@ -27,11 +27,6 @@ WIDTH: Final = 80
 """The width where there is no terminal."""
 NO_LEADER: Final = 1
 """The exit code of a single screen without a leader."""
-
-
-def now_ms() -> int:
-    """The clock of this host."""
-    return time.time_ns() // 1_000_000
 
 
 @click.command(

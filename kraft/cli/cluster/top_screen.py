@@ -86,7 +86,7 @@ class TopScreen(App[int | Exception]):
     def on_mount(self) -> None:
         """Begin to poll."""
         loop = asyncio.get_running_loop()
-        with suppress(RuntimeError, ValueError, NotImplementedError):  # outside of the main thread there are no signals
+        with suppress(RuntimeError, ValueError):  # outside of the main thread there are no signals
             loop.add_signal_handler(signal.SIGTERM, self.exit, 0)
         self._polls.start(
             lambda sample: _call(loop, self._take, sample),

@@ -88,6 +88,19 @@ def check_followed(busy: Nodes, folder: Path) -> None:
     assert kept == logged(partition)[: len(kept)]
     lines = told_json_lines("watch", *where, "--from", "beginning", "--noop", "--count", "12")
     assert lines == dumped(partition)[:12]
+    check_top(busy)
+
+
+def check_top(busy: Nodes) -> None:
+    """One screen of `kraft top` on Kafka's controllers: the quorum from its leader, the rest from the log."""
+    (found,) = told_json_lines("top", "--bootstrap-controller", busy.layout.bootstrap, "--json")
+    roles = {one["id"]: one["role"] for one in found["replicas"]}
+    assert roles == {one: "leader" if one == found["leaderId"] else "follower" for one in (1, 2, 3)}
+    followers = [one for one in found["replicas"] if one["role"] == "follower"]
+    assert all(one["lastFetchMsAgo"] is not None and one["epoch"] == found["leaderEpoch"] for one in followers)
+    assert (found["voters"], found["brokers"], found["metadataNote"]) == (3, [], None)
+    assert found["partitions"]["offset"] > 0
+    assert found["highWatermark"] > 0
 
 
 @pytest.mark.kafka

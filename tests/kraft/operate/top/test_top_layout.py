@@ -114,7 +114,7 @@ def test_the_order_and_a_pause_stand_in_the_title() -> None:
     assert text_lines(layout(None, LIVE).head) == ["kraft top  asking the controllers"]
 
 
-def test_what_the_log_cannot_tell_is_said() -> None:
+def test_the_head_states_which_facts_the_log_does_not_give() -> None:
     assert lines(sample(metadata=None))[2] == "voters 3  brokers and partitions: the log is being read"
     silent = lines(sample(0, replace(SILENT, answers=()), metadata=None))
     assert silent[3:] == [

@@ -154,7 +154,7 @@ async def test_a_pause_sends_nothing_and_a_refresh_is_taken_at_once(autojump_clo
             nursery.cancel_scope.cancel()
 
 
-async def test_without_any_controller_the_sample_says_so(autojump_clock: MockClock) -> None:
+async def test_a_sample_without_any_controller_names_each_failure(autojump_clock: MockClock) -> None:
     async with Cluster(controllers=3, seed=5) as cluster, client(cluster) as admin:
         for each in cluster.ids:
             await cluster.kill(each)

@@ -179,7 +179,7 @@ def test_each_width_shows_the_head_and_the_keys(width: int) -> None:
     asyncio.run(story())
 
 
-def test_what_ends_the_polls_ends_the_screen() -> None:
+def test_a_failure_of_the_polls_ends_the_screen() -> None:
     app = TopScreen(_Recorded(), Settings(interval_s=1.0))
 
     async def story() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kraft.operate.top.samples import (
     BrokerSample,
     ControllerAnswer,
@@ -75,13 +77,13 @@ SILENT = NoLeader(
 )
 
 
-def sample(at_s: float = 0.0, what: QuorumSample | NoLeader = HEALTHY, **more: object) -> Sample:
+def sample(at_s: float = 0.0, what: QuorumSample | NoLeader = HEALTHY, **more: Any) -> Sample:
     """A sample some seconds after the first one."""
-    facts: dict[str, object] = {
+    facts: dict[str, Any] = {
         "metadata": METADATA,
         "metadata_at_ms": NOW_MS + int(at_s * 1000),
         "cluster_id": CLUSTER_ID,
         "requests": 2,
         **more,
     }
-    return Sample(at_ms=NOW_MS + int(at_s * 1000), quorum=what, **facts)  # type: ignore[arg-type]
+    return Sample(at_ms=NOW_MS + int(at_s * 1000), quorum=what, **facts)
