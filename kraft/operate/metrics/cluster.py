@@ -109,7 +109,8 @@ def loader_readings(view: NodeView, image: MetadataImage) -> Iterator[Reading]:
     yield Reading(kafka.SNAPSHOTS_LOADED, view.counted.snapshots_installed)
     levels = [*image.features.all_levels(), ("kraft.version", core.history.kraft_version)]
     for name, level in levels:
-        yield Reading(kafka.FINALIZED_LEVEL, level, (("featureName", _camel(name)),))
+        if level:  # as in Kafka, a feature at level 0 has no series
+            yield Reading(kafka.FINALIZED_LEVEL, level, (("featureName", _camel(name)),))
     for name, lowest, highest in view.replica.application.supported_features():
         labels = (("feature_name", name.replace(".", "-")),)
         yield Reading(kafka.SUPPORTED_MIN, lowest, labels)
