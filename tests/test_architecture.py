@@ -85,7 +85,7 @@ LAYERS = (
     ),
     Layer(
         ("kraft.node.metrics",),
-        ("kraft.node", "kraft.operate.metrics", "kraft.config", *TO_REPLICA, "transport"),
+        ("kraft.node", "kraft.operate.metrics", "kraft.config", "kraft.security", *TO_REPLICA, "transport"),
         ("trio", "h11", "prometheus_client"),
         pure=False,
     ),

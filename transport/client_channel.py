@@ -180,6 +180,7 @@ class ClientChannel:
             return []
         connection = self._open.connection
         self._traffic.closed += 1
+        self._traffic.refused += cause is Cause.AUTHENTICATION
         self._open.socket.close()
         self._open = None
         unanswered = connection.lost(cause, detail)

@@ -17,6 +17,7 @@ from transport.protocol.frames import with_length
 from transport.protocol.login import Refused, ServerLogin
 from transport.protocol.server_connection import ServerConnection
 from transport.serving import COUNTED_BYTES, QUANTUM, STEADY_BYTES, TURN_REQUESTS, Serving, address_of
+from transport.traffic import NO_MECHANISM, SUCCESS, TIMEOUT
 
 log = logging.getLogger("transport")
 
@@ -32,6 +33,7 @@ class ServerChannel:
     __slots__ = (
         "_deliver",
         "_is_refusing",
+        "_listener",
         "_logins",
         "_mark",
         "_marked_at",
@@ -73,6 +75,7 @@ class ServerChannel:
             max_frame_bytes=serving.limits.max_frame_bytes,
             sasl=sasl,
         )
+        self._listener = listener
         self.peer = peer
         self.address = address_of(peer)
         self.is_trusted = serving.is_trusted(self.address)
@@ -153,6 +156,7 @@ class ServerChannel:
                 if self._logins is not None and connection.sasl is not None and connection.sasl.principal is not None:
                     self._logins.leave(self)
                     self._logins = None
+                    self._note(SUCCESS)
             else:
                 if connection.bulk == taken.sequence:
                     serving.bulk_left[self.is_trusted] -= connection.expected_bytes
@@ -258,12 +262,19 @@ class ServerChannel:
         if self._is_refusing:
             return
         self._is_refusing = True
+        self._note(refused.kind)
         self._log_end(refused.why)
         if refused.is_delayed and self.connection.sasl is not None:
             delay_s = self.connection.sasl.failed_delay_ms / 1000
             self._serving.later(partial(self._refuse, refused), delay_s)
         else:
             self._refuse(refused)
+
+    def _note(self, result: str) -> None:
+        """Count the outcome of a login."""
+        sasl = self.connection.sasl
+        mechanism = "" if sasl is None else sasl.mechanism
+        self._serving.authentications.note(self._listener, mechanism or NO_MECHANISM, result)
 
     def _log_end(self, why: str) -> None:
         self._serving.log.write(logging.INFO, "broken", "closing the connection of %s: %s", self.peer, why)
@@ -287,6 +298,7 @@ class ServerChannel:
         """Close the connection of a peer that takes too long to log in."""
         text = "closing the connection of %s: the peer has not logged in in time"
         self._serving.log.write(logging.INFO, "slow login", text, self.peer)
+        self._note(TIMEOUT)
         self.close()
 
     def _pause(self) -> None:

@@ -17,6 +17,7 @@ from transport.limited_log import LimitedLog
 from transport.protocol.inbound import Gone, Request
 from transport.protocol.limits import ADMIN, MAX_FRAME_BYTES, REQUESTS
 from transport.shares import Shares
+from transport.traffic import Authentications
 
 log = logging.getLogger("transport")
 
@@ -133,6 +134,8 @@ class Serving:
         """Called when a batch of deliveries is complete; see `Transport.run`."""
         self.written_bytes = 0
         """Total bytes of answers."""
+        self.authentications = Authentications()
+        """How peers have authenticated."""
         self.accepted = 0
         """Total connections."""
         self.requests_left = TURN_REQUESTS

@@ -45,6 +45,7 @@ class TlsStage:
         "_linger_s",
         "_log",
         "_make_session",
+        "_on_failed",
         "_on_secured",
         "_owner",
         "_plain",
@@ -67,8 +68,10 @@ class TlsStage:
         on_secured: Callable[[TlsSession], None],
         describe: str,
         linger_s: float = 0.0,
+        on_failed: Callable[[Fault], None] = lambda _: None,
     ) -> None:
         """`describe` begins the log line of a failure; `on_secured` may refuse the peer with a `TlsError`.
+        `on_failed` gets the kind of a failure before the handshake is done.
 
         `linger_s` is the time in seconds for which a refused peer's further bytes are read and ignored.
         """
@@ -77,6 +80,7 @@ class TlsStage:
         self._log = limited
         self._make_session = make_session
         self._on_secured = on_secured
+        self._on_failed = on_failed
         self._describe = describe
         self._linger_s = linger_s
         self._session: TlsSession | None = None
@@ -192,6 +196,8 @@ class TlsStage:
             detail = _MIDDLE if self._has_heard else _UNHEARD
             # Programs that only check whether a port is open do the same to a server, again and again.
             is_probe = bool(self._linger_s) and not self._has_heard
+            if not is_probe:
+                self._note(Fault.ENDED)
             self._tell(TlsError(Fault.ENDED, detail), logging.INFO if is_probe else logging.WARNING)
         self._forget()
         self._end(cause, detail)
@@ -204,6 +210,7 @@ class TlsStage:
         """Send the alert, name the cause in the log, and end the connection."""
         if self._is_closed:
             return
+        self._note(failure.fault)
         self._tell(failure)
         if self._session is not None and not self._socket.unsent:
             self._send(self._session)
@@ -219,6 +226,10 @@ class TlsStage:
         """Close the socket of a refused peer."""
         self._forget()
         self._socket.close()
+
+    def _note(self, fault: Fault) -> None:
+        if self in self._handshakes:
+            self._on_failed(fault)
 
     def _tell(self, failure: TlsError, level: int = logging.WARNING) -> None:
         self._log.write(level, f"tls-{failure.fault}", "%s: %s", self._describe, failure)
@@ -321,11 +332,24 @@ class TlsServing:
         self._handshakes = handshakes
         self._log = limited
 
-    def accept(self, socket: Socket, tls: TlsListener, peer: str, make: Callable[[Socket], ServerChannel]) -> Channel:
-        """The stage of a peer's connection; `make` makes the channel behind the stage."""
+    def accept(
+        self,
+        socket: Socket,
+        tls: TlsListener,
+        peer: str,
+        make: Callable[[Socket], ServerChannel],
+        *,
+        on_failed: Callable[[Fault], None],
+        on_succeeded: Callable[[], None],
+    ) -> Channel:
+        """The stage of a peer's connection; `make` makes the channel behind the stage.
+
+        `on_succeeded` follows a handshake, and `on_failed` gets the kind of a failure.
+        """
 
         def on_secured(session: TlsSession) -> None:
             channel.connection.principal = _principal(session, tls)
+            on_succeeded()
 
         stage = TlsStage(
             self._owner,
@@ -335,6 +359,7 @@ class TlsServing:
             on_secured=on_secured,
             describe=f"closing the connection of {peer}",
             linger_s=LINGER_SECONDS,
+            on_failed=on_failed,
         )
         channel = make(stage)
         stage.join(socket, channel)

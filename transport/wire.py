@@ -27,9 +27,9 @@ from transport.sasl import NO_SASL, Sasl, server_of, wall_clock_ms
 from transport.server_channel import ServerChannel
 from transport.serving import BUDGET_BYTES, INT_MAX, MAX_CONNECTIONS, Serving, ServingLimits, address_of
 from transport.timer import Timer
-from transport.tls import Tls
+from transport.tls import Fault, Tls
 from transport.tls_stage import TlsConnector, TlsServing
-from transport.traffic import Traffic
+from transport.traffic import SUCCESS, TLS, Traffic
 
 log = logging.getLogger("transport")
 
@@ -309,8 +309,23 @@ class WireTransport:
             self.serving.log.write(logging.WARNING, "refused", "turning away %s: %s", peer, why)
             return None
         if tls is not None:
-            return self._secured.accept(socket, tls, peer, partial(self._serve, listener=listener, peer=peer))
+            return self._secured.accept(
+                socket,
+                tls,
+                peer,
+                partial(self._serve, listener=listener, peer=peer),
+                on_failed=partial(self._refused_by_tls, listener.name),
+                on_succeeded=partial(self._secured_by_tls, listener.name),
+            )
         return self._serve(socket, listener=listener, peer=peer)
+
+    def _refused_by_tls(self, listener: str, fault: Fault) -> None:
+        self.serving.authentications.note(listener, TLS, f"tls-{fault}")
+
+    def _secured_by_tls(self, listener: str) -> None:
+        """With a login behind TLS, only the login is a success."""
+        if listener not in self.sasl.listeners:
+            self.serving.authentications.note(listener, TLS, SUCCESS)
 
     def _serve(self, socket: Socket, *, listener: Listener, peer: str) -> ServerChannel:
         channel = ServerChannel(

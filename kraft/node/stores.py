@@ -14,7 +14,7 @@ import trio
 from kraft.config.tls_settings import is_reloadable
 from kraft.node.logging import NodeLog
 from kraft.security.certificates import NEAR_END, validity_warning
-from kraft.security.contexts import LoadedTls
+from kraft.security.contexts import LoadedTls, TlsFacts
 from kraft.security.reload import LOOK_SECONDS, Kept, Replaced, Stores
 from metadata_log.image import MetadataImage, ResourceType
 from transport.wire import WireTransport
@@ -27,6 +27,7 @@ class StoreKeeper:
         self._stores = stores
         self._resource = (ResourceType.BROKER, str(node_id))
         self._asked = trio.Event()
+        self._replaced = self._kept = 0
         self._told_days = _days(stores.loaded, datetime.now(UTC))
         """The whole days until the end of each certificate that is near its end, as they were told last."""
 
@@ -50,13 +51,19 @@ class StoreKeeper:
                     case Replaced(loaded=loaded, files=files):
                         assert loaded.tls is not None
                         transport.replace_tls(loaded.tls)
+                        self._replaced += 1
                         _tell(log, loaded, files)
                         self._told_days = {}
                     case Kept(why=why):
+                        self._kept += 1
                         log.write("stores-kept", {"why": repr(why)}, logging.WARNING)
                     case None:
                         pass
             self._warn(log)
+
+    def facts(self) -> TlsFacts:
+        """What the metrics show of the stores."""
+        return TlsFacts(self._stores.loaded, self._replaced, self._kept)
 
     def _values(self, image: Callable[[], MetadataImage] | None) -> dict[str, str]:
         """The stores in the dynamic configuration of this node (`kafka-configs --entity-type brokers`)."""

@@ -27,6 +27,8 @@ class Certificate(Struct, frozen=True, kw_only=True):
     """The names among these that are hosts or addresses."""
     begins: datetime
     ends: datetime
+    serial: str
+    """The serial number in hexadecimal digits."""
 
     @classmethod
     def of(cls, found: x509.Certificate) -> Certificate:
@@ -44,6 +46,7 @@ class Certificate(Struct, frozen=True, kw_only=True):
             ),
             begins=found.not_valid_before_utc,
             ends=found.not_valid_after_utc,
+            serial=f"{found.serial_number:x}",
         )
 
     @classmethod

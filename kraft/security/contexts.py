@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import ssl
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -50,11 +50,23 @@ class LoadedTls(Struct, frozen=True):
     """The certificates of the listeners, by name."""
     outgoing: OwnCertificate | None = None
     """The certificate of this side as a client."""
+    authorities: tuple[Certificate, ...] = ()
+    """The authorities in the trust stores of the settings, each once; not those that the machine trusts."""
 
     @property
     def own(self) -> tuple[OwnCertificate, ...]:
         """Every certificate of this side, each once."""
         return tuple({one.key: one for one in (*self.listeners.values(), self.outgoing) if one is not None}.values())
+
+
+class TlsFacts(Struct, frozen=True):
+    """The certificates of a node with TLS, and what became of changed stores since the start."""
+
+    loaded: LoadedTls
+    replaced: int = 0
+    """How often changed stores have replaced those in use."""
+    kept: int = 0
+    """How often changed stores could not be used."""
 
 
 def load_tls(config: Config | ConfigTls) -> LoadedTls:
@@ -72,6 +84,7 @@ def load_tls(config: Config | ConfigTls) -> LoadedTls:
         ),
         listeners={name: one.own for name, one in served.items() if one.own is not None},
         outgoing=None if outgoing is None else outgoing.own,
+        authorities=_authorities([*served.values(), *([] if outgoing is None else [outgoing])]),
     )
     return replace(loaded, warnings=tuple(dict.fromkeys((*warnings, *validity_warnings(loaded)))))
 
@@ -101,13 +114,14 @@ class _Mapper:
 class _Context(Struct, frozen=True):
     context: ssl.SSLContext
     own: OwnCertificate | None
+    has_truststore: bool
 
 
 def _server(settings: TlsSettings, warnings: list[str]) -> _Context:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     own = _configured(context, settings, warnings)
     context.verify_mode = _MODES[settings.client_auth]
-    return _Context(context, own)
+    return _Context(context, own, settings.truststore is not None)
 
 
 def _client(settings: TlsSettings, warnings: list[str]) -> _Context:
@@ -115,7 +129,20 @@ def _client(settings: TlsSettings, warnings: list[str]) -> _Context:
     context.check_hostname = settings.checks_host
     if not settings.checks_host:
         warnings.append(UNCHECKED_HOST)
-    return _Context(context, _configured(context, settings, warnings))
+    return _Context(context, _configured(context, settings, warnings), settings.truststore is not None)
+
+
+def _authorities(contexts: Iterable[_Context]) -> tuple[Certificate, ...]:
+    """The authorities of these contexts that are readable. OpenSSL accepts some certificates that nothing else does."""
+    # Loaded here, because a node without TLS needs no library of certificates.
+    from kraft.security.certificates import Certificate
+
+    found: dict[bytes, Certificate] = {}
+    for one in contexts:
+        for der in one.context.get_ca_certs(binary_form=True) if one.has_truststore else ():
+            with suppress(ValueError):
+                found[der] = Certificate.parse(der)
+    return tuple(found.values())
 
 
 def _configured(context: ssl.SSLContext, settings: TlsSettings, warnings: list[str]) -> OwnCertificate | None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Literal
 
 import trio
+from mbeans import jmx_options
 from our_nodes import our_controller
 from real_kafka import (
     START_SECONDS,
@@ -47,19 +48,31 @@ TOLD_THAT_IT_LEADS: Final = "which is inconsistent with current leader OptionalI
 class MixedQuorum(Nodes):
     """The nodes of a layout, each of the make that `makes` says at the moment it is started.
 
-    `auto_join` are those that make themselves voters.
+    `auto_join` are those that make themselves voters. `monitors` are the ports, by node, of the metrics: of JMX at a
+    node of Kafka's, of `/metrics` at ours. `settings` are further settings, by node.
     """
 
     def __init__(
-        self, kafka: KafkaInstallation, layout: QuorumLayout, makes: Mapping[int, Make], auto_join: Collection[int] = ()
+        self,
+        kafka: KafkaInstallation,
+        layout: QuorumLayout,
+        makes: Mapping[int, Make],
+        auto_join: Collection[int] = (),
+        monitors: Mapping[int, int] | None = None,
+        settings: Mapping[int, Sequence[str]] | None = None,
     ) -> None:
         self.makes = dict(makes)
+        self.monitors = dict(monitors or {})
         self.where = ("--bootstrap-controller", layout.bootstrap)
-        commands = {"ours": our_controller(layout), "kafka": kafka_controller(kafka, layout)}
 
         def start(node: int) -> list[str]:
-            more = ("--override", AUTO_JOIN) if node in auto_join else ()
-            return [*commands[self.makes[node]](node), *more]
+            wanted = (*((settings or {}).get(node, ())), *((AUTO_JOIN,) if node in auto_join else ()))
+            more = [word for one in wanted for word in ("--override", one)]
+            port = self.monitors.get(node)
+            if self.makes[node] == "ours":
+                metrics = () if port is None else ("--metrics", f"127.0.0.1:{port}")
+                return [*our_controller(layout)(node), *metrics, *more]
+            return [*kafka_controller(kafka, layout, options=() if port is None else jmx_options(port))(node), *more]
 
         super().__init__(layout, start, name="mixed")
 

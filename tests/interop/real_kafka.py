@@ -302,9 +302,12 @@ def running(layout: QuorumLayout, start: Callable[[int], list[str]], *, name: st
         nodes.kill()
 
 
-def kafka_controller(kafka: KafkaInstallation, layout: QuorumLayout, log: str = "info") -> Callable[[int], list[str]]:
-    """The command lines of Apache Kafka's controllers on a layout."""
-    return lambda node: kafka.command("kafka.Kafka", str(layout.properties(node)), log=log)
+def kafka_controller(
+    kafka: KafkaInstallation, layout: QuorumLayout, log: str = "info", options: Sequence[str] = ()
+) -> Callable[[int], list[str]]:
+    """The command lines of Apache Kafka's controllers on a layout; `options` are further ones of the JVM."""
+    of_jvm = (*kafka.quick_start, *options)
+    return lambda node: kafka.command("kafka.Kafka", str(layout.properties(node)), log=log, options=of_jvm)
 
 
 def kafka_format(kafka: KafkaInstallation, layout: QuorumLayout, *nodes: int) -> None:

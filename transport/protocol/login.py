@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Protocol
 
 from transport.protocol.inbound import Principal
@@ -24,6 +25,15 @@ class LoginRefused(Exception):
         self.told = told
 
 
+class Refusal(StrEnum):
+    """The kind of a refusal, for metrics."""
+
+    CREDENTIALS = "bad-credentials"
+    MECHANISM = "unsupported-mechanism"
+    STATE = "illegal-state"
+    """The peer sends what is not due, or its session has ended."""
+
+
 class Refused(Exception):
     """The connection of a peer ends.
 
@@ -31,13 +41,17 @@ class Refused(Exception):
         why: The reason for the log of this side.
         answer: The frame that still goes to the peer, if any.
         is_delayed: Whether answer and close wait for `failed_delay_ms`: credentials or the mechanism were wrong.
+        kind: The kind of the refusal.
     """
 
-    def __init__(self, why: str, answer: bytes | None = None, *, is_delayed: bool = False) -> None:
+    def __init__(
+        self, why: str, answer: bytes | None = None, *, is_delayed: bool = False, kind: Refusal = Refusal.STATE
+    ) -> None:
         super().__init__(why)
         self.why = why
         self.answer = answer
         self.is_delayed = is_delayed
+        self.kind = kind
 
 
 class ServerLogin(Protocol):
@@ -45,6 +59,10 @@ class ServerLogin(Protocol):
 
     principal: Principal | None
     """The identity of the peer; None until the first login is complete."""
+
+    @property
+    def mechanism(self) -> str:
+        """The mechanism of the login in progress, or else of the last one; empty before the first."""
 
     @property
     def max_receive_bytes(self) -> int:

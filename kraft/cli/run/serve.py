@@ -91,7 +91,7 @@ async def _serve(config: Config, tls: LoadedTls, until_stdin_closes: bool) -> No
         disk=OsDisk(),
         rng=Random(SystemRandom().getrandbits(128)),
         clock=clock,
-        monitor=_monitor(config, clock),
+        monitor=_monitor(config, clock, keeper),
     )
     stop = trio.Event()
     async with trio.open_nursery() as watchers:
@@ -110,7 +110,7 @@ async def _serve(config: Config, tls: LoadedTls, until_stdin_closes: bool) -> No
         watchers.cancel_scope.cancel()
 
 
-def _monitor(config: Config, clock: NodeClock) -> Monitor | None:
+def _monitor(config: Config, clock: NodeClock, keeper: StoreKeeper | None) -> Monitor | None:
     """The metrics listener, if the configuration has one. Its libraries load only then."""
     if config.metrics_listener is None:
         return None
@@ -119,7 +119,7 @@ def _monitor(config: Config, clock: NodeClock) -> Monitor | None:
     host, port = config.metrics_listener
     if not ListenerSpec("METRICS", host, port).is_loopback:
         LOGGER.warning("metrics on=%s: other hosts can read metrics without a login", join_host_port(host, port))
-    return Monitor(config, clock)
+    return Monitor(config, clock, None if keeper is None else keeper.facts)
 
 
 async def _watch_signals(

@@ -13,10 +13,11 @@ from contextlib import suppress
 from time import perf_counter
 from typing import Final
 
+from msgspec import structs
 from prometheus_client import Counter, Histogram, Metric
 
 from kraft.node.metrics.measured_disk import FILE_KINDS, FsyncClock
-from kraft.operate.metrics.view import Channels, Counted, SnapshotFile, heard_ms
+from kraft.operate.metrics.view import Authenticated, Channels, Counted, SnapshotFile, heard_ms
 from kraft.operate.metrics.windows import Recent, Sampled
 from kraft.quorum.core import RaftCore
 from kraft.quorum.effects import HighWatermarkMoved, LeaderChanged, StateChanged
@@ -25,6 +26,7 @@ from kraft.replica.replica import Replica
 from metadata_log.log.snapshot import snapshot_name
 from metadata_log.types import NO_NODE, OffsetAndEpoch
 from transport.interface import Transport
+from transport.traffic import SUCCESS
 from transport.wire import WireTransport
 
 FSYNC_BUCKETS: Final = tuple(0.0001 * 2**at for at in range(16))
@@ -178,8 +180,14 @@ class Meters:
         now_s = perf_counter()
         led_s = self._led_s if self._leads_since_s is None else self._led_s + now_s - self._leads_since_s
         client = server = None
+        authentications: tuple[Authenticated, ...] = ()
         if isinstance(transport, WireTransport):
-            client, server = _channels_of(transport)
+            out = transport.client_traffic
+            client, server = Channels(open=out.open, **structs.asdict(out)), _served_by(transport)
+            authentications = tuple(
+                Authenticated(one.listener, one.mechanism, one.result, one.result == SUCCESS, count)
+                for one, count in transport.serving.authentications.counts.items()
+            )
         return Counted(
             commit_ms_avg=self._commit_ms.average(now_s),
             commit_ms_max=self._commit_ms.maximum(now_s),
@@ -203,6 +211,7 @@ class Meters:
             lost_election=self._lost_election,
             client_channels=client,
             server_channels=server,
+            authentications=authentications,
         )
 
     def families(self) -> Iterator[Metric]:
@@ -220,22 +229,9 @@ def _snapshot_file(replica: Replica, snapshot: OffsetAndEpoch) -> SnapshotFile |
     return None
 
 
-def _channels_of(transport: WireTransport) -> tuple[Channels, Channels]:
-    out, serving = transport.client_traffic, transport.serving
-    client = Channels(
-        open=out.open,
-        created=out.created,
-        closed=out.closed,
-        requests=out.requests,
-        responses=out.responses,
-        sent_bytes=out.sent_bytes,
-        received_bytes=out.received_bytes,
-    )
+def _served_by(transport: WireTransport) -> Channels:
+    """The connections of peers."""
+    serving = transport.serving
     now_open = serving.open_connections
-    server = Channels(
-        open=now_open,
-        created=serving.accepted,
-        closed=serving.accepted - now_open,
-        sent_bytes=serving.written_bytes,
-    )
-    return client, server
+    closed = serving.accepted - now_open
+    return Channels(open=now_open, created=serving.accepted, closed=closed, sent_bytes=serving.written_bytes)

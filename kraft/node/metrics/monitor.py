@@ -7,7 +7,7 @@ answers changes the node.
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib.metadata import version
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from prometheus_client.registry import CollectorRegistry
 from kraft.config import Config
 from kraft.node.clock import NodeClock
 from kraft.node.logging import NodeLog
+from kraft.node.metrics.certificates import certificates_of
 from kraft.node.metrics.http_server import HttpAnswer, HttpRequest, HttpServer
 from kraft.node.metrics.measured_disk import MeasuredDisk
 from kraft.node.metrics.meters import Meters
@@ -33,6 +34,7 @@ from kraft.operate.metrics.samples import readings_of
 from kraft.operate.metrics.topic_counts import TopicCounter
 from kraft.operate.metrics.view import NodeView
 from kraft.replica.replica import Replica
+from kraft.security.contexts import TlsFacts
 from metadata_log.disk import Disk
 from transport.addresses import bind, bound_to
 from transport.interface import Endpoint, Listener, Transport
@@ -60,14 +62,21 @@ class _Running(Struct, frozen=True, eq=False):
 
 
 class Monitor:
-    """Serves the metrics and the health of one node, from before its start to its end."""
+    """Serves the metrics and the health of one node, from before its start to its end.
 
-    def __init__(self, config: Config, clock: NodeClock) -> None:
+    Args:
+        config: The configuration of the node, with a metrics listener.
+        clock: The clock of the node.
+        tls: Returns the certificates of a node with TLS.
+    """
+
+    def __init__(self, config: Config, clock: NodeClock, tls: Callable[[], TlsFacts] | None = None) -> None:
         assert config.metrics_listener is not None, "the metrics listener is off"
         self.meter = Meters()
         """What the node counts while it runs."""
         self._config = config
         self._clock = clock
+        self._tls = tls
         self._dialects = (Dialect(config.metrics_dialect),)
         self._node: _Running | None = None
         self._counter = TopicCounter()
@@ -147,6 +156,7 @@ class Monitor:
             has_static_voters=bool(config.voters),
             listener=config.listeners[0].name if config.listeners else "",
             counted=self.meter.counted(node.transport),
+            certificates=None if self._tls is None else certificates_of(self._tls()),
             topics=self._counter.counts if image is None else self._counter.latest(image.topics),
         )
 

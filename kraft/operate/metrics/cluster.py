@@ -11,7 +11,8 @@ from typing import Final
 from kraft.controller import QuorumController
 from kraft.operate.metrics import kafka, own_names
 from kraft.operate.metrics.names import Mbean, Reading
-from kraft.operate.metrics.view import Channels, NodeView
+from kraft.operate.metrics.security import NETWORK_PROCESSOR, authentication_readings
+from kraft.operate.metrics.view import NodeView
 from kraft.replica.hosts.broker_host import BrokerHost
 from kraft.replica.hosts.controller_host import ControllerHost
 from kraft.replica.replica import Replica
@@ -23,7 +24,6 @@ FENCED, IN_SHUTDOWN, ACTIVE = 10, 20, 30
 """The values of BrokerRegistrationState (`BrokerRegistrationState`)."""
 STARTING, RUNNING, SHUTTING_DOWN = 1, 3, 6
 """The values of a broker's state (`BrokerState`)."""
-NETWORK_PROCESSOR: Final = ("networkProcessor", "0")
 _LOG: Final = (("topic", METADATA_TOPIC), ("partition", str(METADATA_PARTITION)))
 
 
@@ -109,7 +109,8 @@ def loader_readings(view: NodeView, image: MetadataImage) -> Iterator[Reading]:
     yield Reading(kafka.SNAPSHOTS_LOADED, view.counted.snapshots_installed)
     levels = [*image.features.all_levels(), ("kraft.version", core.history.kraft_version)]
     for name, level in levels:
-        yield Reading(kafka.FINALIZED_LEVEL, level, (("featureName", _camel(name)),))
+        if level:  # as in Kafka, a feature at level 0 has no series
+            yield Reading(kafka.FINALIZED_LEVEL, level, (("featureName", _camel(name)),))
     for name, lowest, highest in view.replica.application.supported_features():
         labels = (("feature_name", name.replace(".", "-")),)
         yield Reading(kafka.SUPPORTED_MIN, lowest, labels)
@@ -139,18 +140,16 @@ def channel_readings(view: NodeView) -> Iterator[Reading]:
             kafka.CHANNEL_RESPONSES: out.responses,
             kafka.CHANNEL_OUT: out.sent_bytes,
             kafka.CHANNEL_IN: out.received_bytes,
+            kafka.CHANNEL_REFUSED: out.refused,
         }
         for metric, value in numbers.items():
             yield Reading(metric, value)
     if inward is not None:
-        yield from _server_readings(view.listener, inward)
-
-
-def _server_readings(listener: str, channels: Channels) -> Iterator[Reading]:
-    labels = (("listener", listener), NETWORK_PROCESSOR)
-    yield Reading(kafka.SOCKET_CONNECTIONS, channels.open, labels)
-    yield Reading(kafka.SOCKET_CREATED, channels.created, labels)
-    yield Reading(kafka.SOCKET_CLOSED, channels.closed, labels)
+        labels = (("listener", view.listener), NETWORK_PROCESSOR)
+        yield Reading(kafka.SOCKET_CONNECTIONS, inward.open, labels)
+        yield Reading(kafka.SOCKET_CREATED, inward.created, labels)
+        yield Reading(kafka.SOCKET_CLOSED, inward.closed, labels)
+        yield from authentication_readings(view)
 
 
 def applied_time(view: NodeView) -> tuple[float, float]:

@@ -65,9 +65,18 @@ CHANNEL_REQUESTS: Final = _channel("request-total", "The requests sent to other 
 CHANNEL_RESPONSES: Final = _channel("response-total", "The answers received from other controllers.")
 CHANNEL_OUT: Final = _channel("outgoing-byte-total", "The bytes sent to other controllers.")
 CHANNEL_IN: Final = _channel("incoming-byte-total", "The bytes received from other controllers.")
+CHANNEL_REFUSED: Final = _channel(
+    "failed-authentication-total", "The connections to other controllers that failed by a certificate or a login."
+)
 SOCKET_CONNECTIONS: Final = _socket("connection-count", "The open connections of peers and clients.", Kind.GAUGE)
 SOCKET_CREATED: Final = _socket("connection-creation-total", "The accepted connections of peers and clients.")
 SOCKET_CLOSED: Final = _socket("connection-close-total", "The closed connections of peers and clients.")
+SOCKET_SUCCEEDED: Final = _socket(
+    "successful-authentication-total", "The peers that have authenticated by TLS or by a login."
+)
+SOCKET_REFUSED: Final = _socket(
+    "failed-authentication-total", "The peers that have failed to authenticate, by TLS or by a login."
+)
 
 ACTIVE_CONTROLLER_COUNT: Final = _controller("ActiveControllerCount", "1 on the active controller, else 0.")
 NEW_ACTIVE_CONTROLLERS: Final = _controller(

@@ -42,6 +42,20 @@ COUNTS_COMPLETE: Final = Own(
     "kraft_topic_counts_complete", "1 if the counts of partitions are those of the present metadata."
 )
 DROPPED_SERIES: Final = Own("kraft_metrics_dropped_series", "The series beyond the limit of their family.")
+AUTHENTICATIONS: Final = Own(
+    "kraft_authentication_total", "The authentications of peers, by listener, mechanism and result.", "counter"
+)
+CERTIFICATE_END: Final = Own(
+    "kraft_tls_certificate_not_after_timestamp_seconds",
+    "The end of a certificate of this node, by the listener that shows the certificate; seconds since 1970.",
+)
+AUTHORITY_END: Final = Own(
+    "kraft_tls_ca_not_after_timestamp_seconds",
+    "The end of the certificate of an authority in a trust store; seconds since 1970.",
+)
+STORE_RELOADS: Final = Own(
+    "kraft_tls_reload_total", "The changed stores that were put to use or refused since the start.", "counter"
+)
 ACLS: Final = Own("kraft_acls", "The number of access rules.")
 
 OWN_METRICS: Final[tuple[Own, ...]] = tuple(one for one in globals().values() if isinstance(one, Own))

@@ -17,6 +17,7 @@ from kraft.operate.metrics.names import Reading
 from kraft.operate.metrics.own import own_readings
 from kraft.operate.metrics.raft import raft_readings
 from kraft.operate.metrics.readiness import is_ready, readiness
+from kraft.operate.metrics.security import certificate_readings
 from kraft.operate.metrics.view import NodeView
 from kraft.replica.hosts.controller_host import ControllerHost
 
@@ -42,6 +43,7 @@ def readings_of(view: NodeView) -> Iterator[Reading]:
     yield from log_readings(view)
     yield from channel_readings(view)
     yield from own_readings(view)
+    yield from certificate_readings(view)
     checks = readiness(view)
     yield Reading(own_names.READY, int(is_ready(checks)))
     for check in checks:

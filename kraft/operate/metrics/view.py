@@ -35,6 +35,38 @@ class Channels(Struct, frozen=True):
     responses: int = 0
     sent_bytes: int = 0
     received_bytes: int = 0
+    refused: int = 0
+    """Connections that ended because one side refused the certificate or the login of the other."""
+
+
+class Authenticated(Struct, frozen=True):
+    """How often peers have authenticated in one way: successfully, or with one kind of a failure."""
+
+    listener: str
+    mechanism: str
+    result: str
+    is_success: bool
+    count: int
+
+
+class CertificateEnd(Struct, frozen=True):
+    """When a certificate ends, in seconds since 1970. `listener` is empty for an authority."""
+
+    subject: str
+    serial: str
+    ends_s: float
+    listener: str = ""
+
+
+class Certificates(Struct, frozen=True):
+    """The certificates of a node with TLS, and what became of changed stores since the start."""
+
+    own: tuple[CertificateEnd, ...]
+    authorities: tuple[CertificateEnd, ...]
+    replaced: int = 0
+    """How often changed stores have replaced those in use."""
+    kept: int = 0
+    """How often changed stores could not be used."""
 
 
 class Counted(Struct, frozen=True, kw_only=True):
@@ -63,7 +95,10 @@ class Counted(Struct, frozen=True, kw_only=True):
     lost_election: str = ""
     """The cause of the last election that this node has lost, until the next leader."""
     client_channels: Channels | None = None
+    """The connections to peers, of a transport that has some."""
     server_channels: Channels | None = None
+    """The connections of peers. Their requests, and the bytes that they send, are not counted."""
+    authentications: tuple[Authenticated, ...] = ()
 
 
 class NodeView(Struct, frozen=True, kw_only=True):
@@ -78,6 +113,8 @@ class NodeView(Struct, frozen=True, kw_only=True):
     listener: str = ""
     counted: Counted = Counted()
     topics: TopicCounts = NO_TOPICS
+    certificates: Certificates | None = None
+    """None for a node without TLS."""
 
     @property
     def heard_ms(self) -> int | None:

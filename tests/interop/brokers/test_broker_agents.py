@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import signal
-import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
 import trio
+from agent_processes import AGENTS, Agents, agents_running
 from our_nodes import told
 from real_kafka import (
     CLUSTER_ID,
     KafkaInstallation,
-    Process,
     QuorumLayout,
     free_ports,
     kafka_controller,
@@ -30,54 +28,9 @@ from metadata_log.image import MetadataImage
 from transport.interface import Endpoint
 
 pytestmark = pytest.mark.kafka
-AGENTS = (101, 102)
 SECONDS = 120
 NEVER = threading.Event()
 SETTINGS = ("broker.session.timeout.ms=3000",)
-
-
-def agent_properties(layout: QuorumLayout, broker: int, port: int) -> Path:
-    path = layout.root / f"agent-{broker}.properties"
-    lines = [
-        "process.roles=broker",
-        f"node.id={broker}",
-        f"log.dirs={layout.root / f'agent-{broker}'}",
-        "controller.listener.names=CONTROLLER",
-        "listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
-        f"listeners=PLAINTEXT://127.0.0.1:{port}",
-        f"controller.quorum.voters={layout.voters}",
-        "broker.heartbeat.interval.ms=500",
-    ]
-    path.write_text("".join(f"{line}\n" for line in lines))
-    return path
-
-
-class Agents:
-    """Agents as processes beside controllers of whatever make."""
-
-    def __init__(self, layout: QuorumLayout) -> None:
-        self.processes: dict[int, Process] = {}
-        self._layout = layout
-        self._properties = {
-            broker: agent_properties(layout, broker, port)
-            for broker, port in zip(AGENTS, free_ports(len(AGENTS)), strict=True)
-        }
-        for path in self._properties.values():
-            told("format", "-c", str(path), "--cluster-id", layout.cluster_id)
-
-    def start(self, broker: int) -> None:
-        command = [sys.executable, "-m", "kraft", "serve", "-c", str(self._properties[broker])]
-        self.processes[broker] = Process(command, self._layout.root / f"agent-{broker}.log")
-
-
-@contextmanager
-def agents_running(layout: QuorumLayout) -> Iterator[Agents]:
-    agents = Agents(layout)
-    with ExitStack() as stack:
-        stack.callback(lambda: [process.kill() for process in agents.processes.values()])
-        for broker in AGENTS:
-            agents.start(broker)
-        yield agents
 
 
 async def until(admin: AdminClient, wanted: Callable[[MetadataImage], bool]) -> MetadataImage:

@@ -15,7 +15,7 @@ from transport.protocol.apis import APIS, ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.headers import decode_request, decode_request_header, encode_response
 from transport.protocol.inbound import Principal
-from transport.protocol.login import LoginRefused, Refused
+from transport.protocol.login import LoginRefused, Refusal, Refused
 from transport.protocol.messages.api_versions import ApiVersionsRequest
 from transport.protocol.messages.header import RequestHeader
 from transport.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
@@ -94,6 +94,11 @@ class SaslServer:
         """When the peer last began to log in again."""
 
     @property
+    def mechanism(self) -> str:
+        """The mechanism of the login in progress, or else of the last one; empty before the first."""
+        return self._mechanism
+
+    @property
     def max_receive_bytes(self) -> int:
         """The most bytes of a frame before the first login is complete."""
         return self.options.max_receive_bytes
@@ -150,7 +155,7 @@ class SaslServer:
         if mechanism not in self.options.mechanisms:
             answer = SaslHandshakeResponse(error_code=Error.UNSUPPORTED_SASL_MECHANISM, mechanisms=mechanisms)
             why = "the peer asks for a mechanism that sasl.enabled.mechanisms does not name"
-            raise Refused(why, _encoded(header, answer), is_delayed=True)
+            raise Refused(why, _encoded(header, answer), is_delayed=True, kind=Refusal.MECHANISM)
         self._mechanism = mechanism
         self._exchange = self._exchange_of(mechanism, self.options.users[mechanism])
         self._state = _State.TOKEN if header.request_api_version else _State.BARE_TOKEN
@@ -178,7 +183,8 @@ class SaslServer:
             told = refused.told or self._no_detail()
             response = SaslAuthenticateResponse(error_code=Error.SASL_AUTHENTICATION_FAILED, error_message=told)
             why = f"the login by {self._mechanism} failed: {refused.why}"
-            raise Refused(why, _encoded(header, response), is_delayed=True) from refused
+            answer_bytes = _encoded(header, response)
+            raise Refused(why, answer_bytes, is_delayed=True, kind=Refusal.CREDENTIALS) from refused
         return _encoded(header, SaslAuthenticateResponse(auth_bytes=answer, session_lifetime_ms=lifetime_ms))
 
     def _no_detail(self) -> str:
@@ -193,7 +199,7 @@ class SaslServer:
             return self._respond(frame)[0]
         except LoginRefused as refused:
             why = f"the login by {self._mechanism} failed: {refused.why}"
-            raise Refused(why, is_delayed=True) from refused
+            raise Refused(why, is_delayed=True, kind=Refusal.CREDENTIALS) from refused
 
     def _respond(self, message: bytes) -> tuple[bytes, int]:
         """The answer of the mechanism, and how many milliseconds the session lasts; 0 for no end."""
