@@ -19,7 +19,7 @@ from real_kafka import CLUSTER_ID, KafkaInstallation, Process, eventually
 from kraft.cli.main import main
 from metadata_log.types import random_uuid
 
-PATIENCE_SECONDS: Final = 120
+PATIENCE_SECONDS: Final = 90
 ASK_SECONDS: Final = "3"
 """The limit of a request of the doctor: a paused controller never answers."""
 STARTED: Final = "Transition from STARTING to STARTED"

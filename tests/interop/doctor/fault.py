@@ -67,17 +67,6 @@ class Fault(Struct, frozen=True, kw_only=True):
     afterwards: Act = lambda cluster: None
 
 
-class Row(Struct, frozen=True, kw_only=True):
-    """A finding that was seen and cured: one line of the table."""
-
-    fault: str
-    cause: str
-    check: str
-    severity: str
-    way: str
-    done: str
-
-
 def matching(cluster: DoctorCluster, expected: Expected) -> list[Found]:
     """The findings of the doctor now that are the expected one."""
     names = {f"node {node}" for node in expected.nodes}
@@ -103,14 +92,13 @@ def wait_for(cluster: DoctorCluster, expected: Expected) -> Found:
     return found[0]
 
 
-def carry_through(cluster: DoctorCluster, fault: Fault) -> list[Row]:
+def carry_through(cluster: DoctorCluster, fault: Fault) -> None:
     """Cause a fault, let the doctor find it, carry the remedies out, and see that the findings are gone."""
     for expected in fault.expected:
         present = matching(cluster, expected)
         assert not present, f"{fault.name}: {expected.check} is reported before the fault: {present}"
     fault.make(cluster)
     found = {place: wait_for(cluster, one) for place, one in enumerate(fault.expected) if not one.follows}
-    rows = []
     for place, expected in enumerate(fault.expected):
         finding = found.get(place) or wait_for(cluster, expected)
         check_remedy(cluster, expected, finding)
@@ -121,18 +109,8 @@ def carry_through(cluster: DoctorCluster, fault: Fault) -> list[Row]:
             f"{fault.name}: {expected.check} is gone after: {finding['remedy']}",
             PATIENCE_SECONDS,
         )
-        rows.append(
-            Row(
-                fault=fault.name,
-                cause=fault.cause,
-                check=expected.check,
-                severity=finding["severity"],
-                way=expected.way,
-                done=expected.done,
-            )
-        )
+        print(f"{fault.name}: {expected.check} ({finding['severity']}) was found and cured")
     fault.afterwards(cluster)
-    return rows
 
 
 def check_remedy(cluster: DoctorCluster, expected: Expected, finding: Found) -> None:

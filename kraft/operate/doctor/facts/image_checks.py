@@ -171,7 +171,8 @@ IMAGE_CHECKS: Final = (
         title="A node authenticates by SCRAM with a user that has no credential.",
         severity="fatal",
         consequence="The node cannot connect to the others.",
-        remedy="kraft users set NAME --password-file FILE; for a new cluster kraft format CONFIG --add-scram …",
+        remedy="kraft users set NAME --mechanism M --password-file FILE; for a new cluster kraft format CONFIG "
+        "--add-scram …",
         source="KIP-900",
     ),
 )
@@ -212,7 +213,8 @@ BEFORE_CHECKS: Final = tuple(
             "upgrade",
             "the upgrade of metadata.version or kraft.version",
             "The upgrade is refused, or a node cannot start afterwards.",
-            "kraft features describe and kraft quorum upgrade --dry-run",
+            "Start the named nodes with newer software first. kraft features describe and kraft quorum upgrade --dry-run "
+            "show what is missing",
             "KIP-584, KIP-853; cp-ansible#2687",
         ),
         (
