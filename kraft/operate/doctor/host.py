@@ -29,7 +29,9 @@ def host_facts(path: str, log: LogFacts | None) -> HostFacts | None:
         total_inodes=space.f_files or None,
         owners=tuple(sorted(owners)),
         is_writable=bool(mode & stat.S_IWUSR),
-        readable_by_others=() if log is None or _is_closed(path, log) else tuple(_open_files(_files_of(log), "metadata")),
+        readable_by_others=()
+        if log is None or _is_closed(path, log)
+        else tuple(_open_files(_files_of(log), "metadata")),
     )
 
 

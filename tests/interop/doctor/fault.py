@@ -1,4 +1,4 @@
-"""A fault of a real cluster as data: its cause, the findings of `kraft doctor`, and the remedies that are carried out."""
+"""A fault of a real cluster as data: its cause, the findings of `kraft doctor`, and the remedies that cure it."""
 
 from __future__ import annotations
 

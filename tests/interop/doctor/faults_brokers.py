@@ -314,7 +314,7 @@ MISSING: Final = Fault(
 def restore_early(cluster: DoctorCluster) -> None:
     """The directory of controller 1 is restored from the early backup; a topic is younger."""
     cluster.live("topics", "create", "late", "--assignment", f"{BROKER}:101")
-    eventually(lambda: (cluster.data(BROKER) / "late-0" / "partition.metadata").exists(), "the broker has the topic")
+    eventually((cluster.data(BROKER) / "late-0" / "partition.metadata").exists, "the broker has the topic")
     cluster.move_aside(restored(cluster))
     shutil.copytree(cluster.aside / "early", restored(cluster))
 

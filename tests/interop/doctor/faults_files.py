@@ -1,4 +1,4 @@
-"""Faults in the directory of a voter that is stopped, while the other two lead: files lost, damaged, old or exchanged."""
+"""Faults in the directory of a voter that is stopped, while the other two lead: lost, damaged, old files."""
 
 from __future__ import annotations
 

@@ -19,7 +19,11 @@ SECTIONS: Final = (
     ("Configuration of a voter", "controller 3 is stopped, and 1 and 2 lead", (*SETTINGS_FAULTS, *ADDRESS_FAULTS)),
     ("A static quorum", "three voters of controller.quorum.voters", STATIC_FAULTS),
     ("Brokers, topics, features", "three voters and three brokers", BROKER_FAULTS),
-    ("An upgrade", "a voter of Kafka 4.3.1 with metadata.version 3.9-IV0, and a controller of Kafka 3.9.2", OLDER_FAULTS),
+    (
+        "An upgrade",
+        "a voter of Kafka 4.3.1 with metadata.version 3.9-IV0, and a controller of Kafka 3.9.2",
+        OLDER_FAULTS,
+    ),
 )
 EVERY: Final = tuple(fault for _, _, faults in SECTIONS for fault in faults)
 
@@ -43,20 +47,31 @@ uv run pytest -n 0 -m soak tests/interop/doctor
 """
 LAST: Final = "They passed last on 2026-11-23, with Apache Kafka 4.3.1 and 3.9.2 on OpenJDK."
 
+NOT_TRIED: Final = (
+    (
+        "`noop-gap`, `endless-elections`, `clock-skew` in a log",
+        "The finding is about the past. No remedy removes the records, so that the finding stays.",
+    ),
+    ("`clock-skew` of a leader", "All nodes of these tests have the clock of one host."),
+    (
+        "`broker-never-returned`, `reassignment-stuck`, `recovering-leader`",
+        "A state must last for 7 days, an hour, 10 minutes.",
+    ),
+    ("`disk-headroom`", "A small file system needs the rights of an administrator."),
+    ("`advertised-loopback`", "The check needs nodes on several hosts."),
+    (
+        "`unknown-record`, `mv-downgrade-impossible`, `before-downgrade`",
+        "The cause is software that is newer than Kafka 4.3.1.",
+    ),
+    ("`open-transaction`", "A bootstrap would have to end within its one transaction."),
+    (
+        "`meta-version`, `cluster-id-garbage`, `quorum-state-far-ahead`",
+        "The remedy is to leave the file as it is, or to use other software.",
+    ),
+    ("the other `--before` steps", "Nothing is wrong yet: the answer is about a step that was not taken."),
+)
+
 TAIL: Final = """\
-## Not tried on a live cluster
-
-| check | reason |
-| --- | --- |
-| `noop-gap`, `endless-elections`, `clock-skew` in a log | The finding is about the past. No remedy removes the records, so that the finding stays. |
-| `clock-skew` of a leader | All nodes of these tests have the clock of one host. |
-| `broker-never-returned`, `reassignment-stuck`, `recovering-leader` | A state must last for 7 days, an hour, 10 minutes. |
-| `disk-headroom` | A small file system needs the rights of an administrator. |
-| `advertised-loopback` | The check needs nodes on several hosts. |
-| `unknown-record`, `mv-downgrade-impossible`, `before-downgrade` | The cause is software that is newer than Kafka 4.3.1. |
-| `open-transaction` | A bootstrap would have to end within its one transaction. |
-| `meta-version`, `cluster-id-garbage`, `quorum-state-far-ahead` | The remedy is to leave the file as it is, or to use other software. |
-
 The tests of these checks use directories that Apache Kafka wrote and that were changed, and facts in memory.
 """
 
@@ -70,15 +85,15 @@ def lines(fault: Fault) -> list[str]:
 def page(all_checks: int) -> str:
     """The whole page."""
     findings = [one.check for fault in EVERY for one in fault.expected]
-    head = HEAD.format(
-        faults=len(EVERY), findings=len(findings), checks=len(set(findings)), all=all_checks, last=LAST
-    )
+    head = HEAD.format(faults=len(EVERY), findings=len(findings), checks=len(set(findings)), all=all_checks, last=LAST)
     parts = [head]
     for title, cluster, faults in SECTIONS:
         rows = [line for fault in faults for line in lines(fault)]
         names = ["| fault | check | found by reading | remedy that was carried out |", "| --- | --- | --- | --- |"]
         parts.append("\n".join([f"## {title}", "", f"The cluster: {cluster}.", "", *names, *rows, "", ""]))
-    return "".join([*parts, TAIL])
+    reasons = "".join(f"| {checks} | {reason} |\n" for checks, reason in NOT_TRIED)
+    title = "## Not tried on a live cluster\n\n| check | reason |\n| --- | --- |\n"
+    return "".join([*parts, title, reasons, "\n", TAIL])
 
 
 if __name__ == "__main__":

@@ -246,7 +246,11 @@ def kill_two(cluster: DoctorCluster) -> None:
 
 def start_as_printed(cluster: DoctorCluster, finding: Found) -> None:
     """Start the controllers that the remedy names, then carry its command out."""
-    named = [node for node in (1, 2, 3) if re.search(rf"{re.escape(cluster.address(node))}\b", ", ".join(finding["subjects"]))]
+    named = [
+        node
+        for node in (1, 2, 3)
+        if re.search(rf"{re.escape(cluster.address(node))}\b", ", ".join(finding["subjects"]))
+    ]
     assert named == [2, 3], finding
     cluster.start(*named)
     words = printed(finding, r"kraft quorum status --why --bootstrap-controller \S+")

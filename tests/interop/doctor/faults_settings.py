@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Final
 
 from doctor_cluster import SPARE, DoctorCluster, edit, setting
-from fault import OFFLINE, Act, Expected, Fault, Found
-from faults_files import NODE, on_voter, start_and_catch_up, stop_voter, voter
+from fault import OFFLINE, Expected, Fault, Found
+from faults_files import NODE, on_voter, start_and_catch_up, voter
 from faults_quorum import offline
 
 ASSIGNMENT: Final = re.compile(r"\b((?:[a-z]+\.)+[a-z]+)=([\w.:,@-]*[\w])")
@@ -39,9 +38,7 @@ NO_CONFIG: Final = voter(
         check="no-quorum-config",
         command="Set controller.quorum.bootstrap.servers=HOST:PORT",
         done="controller.quorum.bootstrap.servers set",
-        cure=lambda cluster, finding: edit(
-            cluster.config(NODE), controller_quorum_bootstrap_servers=cluster.bootstrap
-        ),
+        cure=lambda cluster, finding: edit(cluster.config(NODE), controller_quorum_bootstrap_servers=cluster.bootstrap),
     ),
 )
 

@@ -1,4 +1,4 @@
-"""Faults that are caused on purpose on clusters of Apache Kafka: `kraft doctor` finds each one, and its remedy works."""
+"""Faults caused on purpose on clusters of Apache Kafka: `kraft doctor` finds each one, and its remedy works."""
 
 from __future__ import annotations
 

@@ -8,7 +8,6 @@ from msgspec import Struct
 
 from metadata_log.types import Uuid
 
-
 FETCHES_MS: Final = 10_000
 """A replica without a fetch for that long is gone: replicas fetch twice a second, even if there are no records."""
 
