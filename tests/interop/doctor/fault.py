@@ -42,7 +42,7 @@ class Expected(Struct, frozen=True, kw_only=True):
     words: Words
     command: str
     done: str
-    cure: Callable[[DoctorCluster, Found], None] | None = None
+    cure: Callable[[DoctorCluster, Found], object] | None = None
     nodes: tuple[int, ...] = ()
     subjects: tuple[str, ...] = ()
     severity: str = ""

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from confluent_kafka import Producer
-from doctor_cluster import METADATA, PATIENCE_SECONDS, SPARE, DoctorCluster, edit, setting, told
-from fault import BEFORE, BOTH, LIVE, OFFLINE, Act, Expected, Fault, Found
+from doctor_cluster import METADATA, PATIENCE_SECONDS, SPARE, DoctorCluster, edit, kraft, setting, told
+from fault import BEFORE, BOTH, LIVE, OFFLINE, Act, Expected, Fault, Found, matching
 from faults_quorum import live, printed
 from real_kafka import eventually
 
@@ -51,7 +51,7 @@ def copy_of(cluster: DoctorCluster, node: int, target: Path) -> None:
     cluster.wait_until_caught_up(node)
     if target.exists():
         cluster.move_aside(target)
-    shutil.copytree(cluster.data(node), target, ignore=shutil.ignore_patterns(".lock", "*index", "*.deleted"))
+    shutil.copytree(cluster.data(node), target, ignore=shutil.ignore_patterns(".lock", "*index", "*.deleted", "*.part"))
 
 
 def prepare(cluster: DoctorCluster) -> None:
@@ -122,6 +122,11 @@ def reassign(cluster: DoctorCluster, finding: Found) -> None:
     cluster.live("reassign", str(plan), "--wait", "--timeout", "60")
 
 
+def elect_preferred(cluster: DoctorCluster) -> None:
+    """Each preferred replica leads, whatever the order that the plan chose."""
+    kraft("elect", "preferred", "--all", "--bootstrap-controller", cluster.bootstrap)
+
+
 ONE_REPLICA: Final = Fault(
     name="one-replica",
     cause="a topic with replication factor 1, with three brokers",
@@ -135,6 +140,7 @@ ONE_REPLICA: Final = Fault(
             cure=reassign,
         ),
     ),
+    afterwards=elect_preferred,
 )
 
 MIN_ISR: Final = Fault(
@@ -326,7 +332,7 @@ def newer_copy(cluster: DoctorCluster, finding: Found) -> None:
     assert plan["best"] != restored(cluster).name, plan["best"]
     cluster.move_aside(restored(cluster) / METADATA)
     best = cluster.root / plan["best"] / METADATA
-    shutil.copytree(best, restored(cluster) / METADATA, ignore=shutil.ignore_patterns("*index", "*.deleted"))
+    shutil.copytree(best, restored(cluster) / METADATA, ignore=shutil.ignore_patterns("*index", "*.deleted", "*.part"))
 
 
 on_backup = partial(
@@ -442,6 +448,8 @@ def start_older(cluster: DoctorCluster) -> None:
 def older_again(cluster: DoctorCluster) -> None:
     cluster.stop(SPARE)
     start_older(cluster)
+    level = GHOST.expected[1]
+    eventually(lambda: not matching(cluster, level), "the older software is registered", PATIENCE_SECONDS)
 
 
 def start_present(cluster: DoctorCluster, finding: Found) -> None:
