@@ -58,12 +58,17 @@ def prepare(cluster: DoctorCluster) -> None:
     """A topic, an early backup of controller 1, and records of an idempotent producer behind it."""
     cluster.live("topics", "create", "many", "--assignment", MANY)
     copy_of(cluster, 1, cluster.aside / "early")
+    produce(cluster)
+    copy_of(cluster, 1, restored(cluster))
+
+
+def produce(cluster: DoctorCluster) -> None:
+    """Ten records for each partition, with a producer id of the metadata."""
     servers = ",".join(cluster.address(broker) for broker in cluster.brokers)
     producer = Producer({"bootstrap.servers": servers, "acks": "all", "enable.idempotence": True})
     for number in range(60):
         producer.produce("many", str(number).encode(), partition=number % 6)
     assert producer.flush(PATIENCE_SECONDS) == 0
-    copy_of(cluster, 1, restored(cluster))
 
 
 # --------------------------------------------------------------------------------------------------- voters, features
@@ -136,7 +141,7 @@ ONE_REPLICA: Final = Fault(
             check="rf-one",
             subjects=("single",),
             command="kraft reassign plan --topic single --to B,B,B --replication-factor 3 > plan.json",
-            done="the printed `kraft reassign plan` and `kraft reassign plan.json --wait`",
+            done="the printed `kraft reassign plan --topic single`; its file carried out with --wait",
             cure=reassign,
         ),
     ),
@@ -318,7 +323,8 @@ MISSING: Final = Fault(
 
 
 def restore_early(cluster: DoctorCluster) -> None:
-    """The directory of controller 1 is restored from the early backup; a topic is younger."""
+    """The directory of controller 1 is restored from the early backup; a topic and the leaders' epochs are younger."""
+    produce(cluster)
     cluster.live("topics", "create", "late", "--assignment", f"{BROKER}:101")
     eventually((cluster.data(BROKER) / "late-0" / "partition.metadata").exists, "the broker has the topic")
     cluster.move_aside(restored(cluster))
