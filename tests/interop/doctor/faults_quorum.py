@@ -6,8 +6,8 @@ import json
 import re
 from typing import Final
 
-from doctor_cluster import SPARE, DoctorCluster, edit, kraft
-from fault import BEFORE, LIVE, OFFLINE, Expected, Fault, Found, Words
+from doctor_cluster import PATIENCE_SECONDS, SPARE, DoctorCluster, edit, kraft
+from fault import BEFORE, LIVE, OFFLINE, Expected, Fault, Found, Words, matching
 from real_kafka import CLUSTER_ID, eventually
 
 OTHER_CLUSTER: Final = "bXJKq1A8SQG97oAf89FrDw"
@@ -91,6 +91,8 @@ def spare_votes(cluster: DoctorCluster) -> None:
     cluster.stop(SPARE)
     cluster.move_aside(cluster.data(SPARE))
     three_votes(cluster)
+    observes = OBSERVER.expected[0]
+    eventually(lambda: not matching(cluster, observes), "the spare controller fetches no more", PATIENCE_SECONDS)
 
 
 OBSERVER: Final = Fault(
