@@ -34,7 +34,8 @@ HEAD: Final = """\
 `kraft doctor` found each of them: {findings} findings of {checks} of its {all} checks. For each row a test asserts four
 things. Before the fault the doctor does not report the check for that node. After the fault the doctor does, with a
 remedy that names the right command. The remedy is then carried out. Afterwards the doctor does not report the check any
-more. Nodes that were stopped start again, catch up and vote.
+more. Nodes that were stopped start again, catch up and vote. Faults in files and configurations are found while their
+node is stopped, as before a start; a node starts with such a fault only where the remedy is that start.
 
 The rows are printed from the list of faults in `tests/interop/doctor`. The tests are soak tests:
 
