@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from doctor_cluster import PATIENCE_SECONDS, DoctorCluster
@@ -105,12 +106,17 @@ def carry_through(cluster: DoctorCluster, fault: Fault) -> None:
         if expected.cure is not None:
             expected.cure(cluster, finding)
         eventually(
-            lambda expected=expected: not matching(cluster, expected),
+            partial(is_gone, cluster, expected),
             f"{fault.name}: {expected.check} is gone after: {finding['remedy']}",
             PATIENCE_SECONDS,
         )
         print(f"{fault.name}: {expected.check} ({finding['severity']}) was found and cured")
     fault.afterwards(cluster)
+
+
+def is_gone(cluster: DoctorCluster, expected: Expected) -> bool:
+    """Whether the doctor does not report the expected finding."""
+    return not matching(cluster, expected)
 
 
 def check_remedy(cluster: DoctorCluster, expected: Expected, finding: Found) -> None:
