@@ -13,14 +13,17 @@ from kraft.operate.doctor.checks.live import LAG_RECORDS, is_behind
 from kraft.operate.doctor.checks.partitions import min_isr, named, partitions
 from kraft.operate.doctor.checks.quorum import AUTO_JOIN
 from kraft.operate.doctor.facts.finding import Finding, Severity
+from kraft.operate.doctor.facts.live import LiveFacts
+from kraft.operate.doctor.facts.log_facts import LogFacts
 from kraft.operate.doctor.facts.node import Facts, Node
 from kraft.operate.doctor.facts.settings import VOTERS
 from kraft.quorum.voters import majority
 from metadata_log.image.features import KRAFT_VERSION, METADATA_VERSION
 from metadata_log.image.persistent_map import in_key_order
 from metadata_log.releases import METADATA_VERSIONS, resolve_release
+from metadata_log.types import Uuid
 
-NEEDS_NODE: Final = ("restart", "format", "remove-voter", "add-voter", "decommission")
+NEEDS_NODE: Final = ("restart", "format", "remove-voter", "add-voter", "decommission", "restore")
 """The operations that are about one node."""
 CAUGHT_UP_MS: Final = 4_000
 """Twice the fetch time-out: a voter that was caught up within this time follows its leader."""
@@ -383,12 +386,88 @@ def _decommission(facts: Facts, node_id: int | None) -> Reasons:
         yield Severity.ERROR, f"{brokers} brokers are too few for the replication factor of {listed(wide)}"
 
 
+def _restore(facts: Facts, node_id: int | None) -> Reasons:
+    """The directory of a node, restored from a backup, against what the quorum and the other copies know."""
+    assert node_id is not None
+    node, live = _node(facts, node_id), facts.live
+    if node is None or node.log is None:
+        yield Severity.ERROR, f"no directory of node {node_id} with a metadata log was given"
+        return
+    log, others = node.log, [one for one in facts.nodes if one is not node]
+    running = [] if live is None else [one for one in live.answers if one.id == node_id and not one.problem]
+    if running:
+        yield Severity.FATAL, f"node {node_id} answers at {running[0].address}: the node runs on another directory"
+    owners = {one.name for one in others if node.directory_id is not None and one.directory_id == node.directory_id}
+    if live is not None:
+        fetchers = (*live.voters, *live.fetching)
+        owners |= {f"node {one.id}" for one in fetchers if one.id != node_id and one.directory_id == node.directory_id}
+    if owners:
+        yield Severity.FATAL, f"the directory id {node.directory_id} is in use: {listed(sorted(owners))}"
+    epochs = [0 if live is None else live.leader_epoch, *(_epoch(one.log) for one in others if one.log is not None)]
+    if max(epochs) > _epoch(log):
+        what = f"the copy knows epoch {_epoch(log)}, and the quorum has reached epoch {max(epochs)}"
+        yield Severity.ERROR, f"{what}: votes and acknowledgements of the node since then are forgotten"
+    best = max((one.log for one in others if one.log is not None), key=lambda one: one.position, default=None)
+    if best is not None and log.position < best.position:
+        yield (
+            Severity.ERROR,
+            f"the copy ends at offset {log.end_offset} in epoch {log.last_epoch}, and {best.path} at offset "
+            f"{best.end_offset} in epoch {best.last_epoch}",
+        )
+    elif live is not None and live.leader is not None and log.end_offset < live.leader.log_end_offset - LAG_RECORDS:
+        yield (
+            Severity.ERROR,
+            f"the copy ends at offset {log.end_offset}, and the leader at {live.leader.log_end_offset}",
+        )
+
+
+def _epoch(log: LogFacts) -> int:
+    return max(log.last_epoch, 0 if log.quorum_state is None else log.quorum_state.leader_epoch)
+
+
+def _quorum_config(facts: Facts) -> Reasons:
+    """The quorum of the given properties files against the one of the log."""
+    configured = [(node, node.settings) for node in facts.nodes if node.settings is not None]
+    best, live = facts.best, facts.live
+    if not configured:
+        yield Severity.ERROR, "no properties file was given (-c)"
+    if best is not None and best.log is not None:
+        level = best.log.kraft_version
+        old = set(best.log.elections[-1].voters) if best.log.elections else set()
+    else:
+        level = facts.quorum.kraft_version if live is None or live.leader is None else int(_has_directories(live))
+        old = set() if live is None else {one.id for one in live.voters}
+    if level is None or (level == 0 and not old):
+        yield Severity.ERROR, "neither a log nor a live quorum names the present voters"
+    sets = {tuple(sorted(one.id for one in settings.voters)) for _, settings in configured if settings.voters}
+    if level != 1 and len(sets) > 1:
+        yield Severity.FATAL, f"{VOTERS} is not the same in all files: {'; '.join(listed(one) for one in sorted(sets))}"
+    for node, settings in configured:
+        new = {one.id for one in settings.voters}
+        if level == 1 and settings.words(VOTERS):
+            yield Severity.WARN, f"{VOTERS} of {node.name} has no effect: the log has kraft.version 1"
+        elif level == 0 and not new and facts.is_controller(node):
+            yield Severity.FATAL, f"{settings.source} does not set {VOTERS}, and the log has kraft.version 0"
+        elif level == 0 and old and new != old and majority(len(old)) + majority(len(new)) <= len(old | new):
+            what = f"a majority of the voters {listed(sorted(new))} of {settings.source}"
+            yield (
+                Severity.FATAL,
+                f"{what} need not have a voter of a majority of the present ones: {listed(sorted(old))}",
+            )
+
+
+def _has_directories(live: LiveFacts) -> bool:
+    return any(one.directory_id != Uuid.ZERO for one in live.voters)
+
+
 _STEPS: Final[dict[str, Callable[[Facts, int | None], Reasons]]] = {
     "restart": _restart,
     "format": _format,
     "remove-voter": _remove_voter,
     "add-voter": _add_voter,
     "decommission": _decommission,
+    "restore": _restore,
+    "quorum-config": lambda facts, node_id: _quorum_config(facts),
 }
 OPERATIONS: Final = ("start", "upgrade", "downgrade", *_STEPS)
 """The names of the steps that can be planned."""

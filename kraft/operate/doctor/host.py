@@ -29,8 +29,15 @@ def host_facts(path: str, log: LogFacts | None) -> HostFacts | None:
         total_inodes=space.f_files or None,
         owners=tuple(sorted(owners)),
         is_writable=bool(mode & stat.S_IWUSR),
-        readable_by_others=() if log is None else tuple(_open_files(_files_of(log), "metadata")),
+        readable_by_others=()
+        if log is None or _is_closed(path, log)
+        else tuple(_open_files(_files_of(log), "metadata")),
     )
+
+
+def _is_closed(path: str, log: LogFacts) -> bool:
+    """Whether the log directory or the partition directory keeps other users from every file in it."""
+    return any(not os.stat(one).st_mode & stat.S_IXOTH for one in (path, log.path))
 
 
 def _below(path: str) -> Iterable[os.stat_result]:

@@ -195,3 +195,78 @@ def test_a_directory_with_the_name_of_a_number_is_no_node(
     _, report = before("--before", "start", "7")
     assert report["before"]["node"] is None
     assert [node["directories"] for node in report["nodes"]] == [["7"]]
+
+
+# ----------------------------------------------------------------------------------------- restored volumes, settings
+
+
+def test_the_restore_of_a_copy_with_the_newest_records_is_safe(three: dict[int, str]) -> None:
+    code, report = before("--before", "restore", "2", *three.values())
+    assert (code, report["before"]["safe"], reasons(report)) == (0, True, [])
+
+
+def test_the_restore_of_a_directory_with_the_id_of_another_node_is_fatal(three: dict[int, str]) -> None:
+    meta = [Path(three[number]) / "meta.properties" for number in (2, 3)]
+    other = next(line for line in meta[1].read_text().splitlines() if line.startswith("directory.id="))
+    own = next(line for line in meta[0].read_text().splitlines() if line.startswith("directory.id="))
+    meta[0].write_text(meta[0].read_text().replace(own, other))
+    code, report = before("--before", "restore", "2", *three.values())
+    assert code == 2
+    assert reasons(report) == [("fatal", f"the directory id {other.partition('=')[2]} is in use: node 3")]
+
+
+def test_the_restore_of_an_older_epoch_forgets_votes(three: dict[int, str]) -> None:
+    state = Path(three[1]) / "__cluster_metadata-0" / "quorum-state"
+    epoch = json.loads(state.read_text())["leaderEpoch"]
+    state.write_text(state.read_text().replace(f'"leaderEpoch":{epoch}', f'"leaderEpoch":{epoch + 5}'))
+    code, report = before("--before", "restore", "2", *three.values())
+    assert code == 1
+    ((severity, evidence),) = reasons(report)
+    assert severity == "error"
+    assert f"the quorum has reached epoch {epoch + 5}" in evidence
+
+
+def test_the_restore_of_a_shorter_copy_names_the_best_one(three: dict[int, str]) -> None:
+    (segment, *_) = sorted((Path(three[2]) / "__cluster_metadata-0").glob("*.log"))
+    segment.write_bytes(segment.read_bytes()[:-1])
+    _, report = before("--before", "restore", "2", *three.values())
+    assert any(three[1] in evidence or three[3] in evidence for _, evidence in reasons(report))
+
+
+def test_a_restore_needs_the_directory(three: dict[int, str]) -> None:
+    _, report = before("--before", "restore", "7", *three.values())
+    assert reasons(report) == [("error", "no directory of node 7 with a metadata log was given")]
+
+
+@pytest.mark.parametrize(
+    ("voters", "severities"),
+    [
+        ("1@node1.example:9093,2@node2.example:9093,3@node3.example:9093", []),
+        ("1@node1.example:9093,2@node2.example:9093,4@node4.example:9093", ["fatal"]),
+        ("1@node1.example:9093,2@node2.example:9093", []),
+        ("4@node4.example:9093", ["fatal"]),
+        ("", ["fatal"]),
+    ],
+    ids=["same", "one exchanged", "one less", "disjoint", "none"],
+)
+def test_voters_without_a_common_majority_are_fatal(tmp_path: Path, voters: str, severities: list[str]) -> None:
+    config = Path(configs_of("healthy-static", tmp_path)[0])
+    lines = [line for line in config.read_text().splitlines() if not line.startswith("controller.quorum.voters")]
+    config.write_text("\n".join([*lines, f"controller.quorum.voters={voters}"]))
+    code, report = before("--before", "quorum-config", "-c", str(config))
+    assert [severity for severity, _ in reasons(report)] == severities
+    assert report["before"]["safe"] is not bool(severities)
+    assert (code == 2) is bool(severities)
+
+
+def test_voters_have_no_effect_in_a_dynamic_quorum(tmp_path: Path) -> None:
+    config = Path(configs_of("healthy-dynamic-one", tmp_path)[0])
+    config.write_text(config.read_text() + "\ncontroller.quorum.voters=1@localhost:9093\n")
+    _, report = before("--before", "quorum-config", "-c", str(config))
+    assert [severity for severity, _ in reasons(report)] == ["warn"]
+    assert report["before"]["safe"]
+
+
+def test_a_change_of_settings_needs_files(three: dict[int, str]) -> None:
+    _, report = before("--before", "quorum-config", *three.values())
+    assert ("error", "no properties file was given (-c)") in reasons(report)

@@ -239,6 +239,29 @@ def test_a_directory_that_its_owner_cannot_write_is_fatal(tmp_path: Path) -> Non
     assert found["file-modes"]["remedy"] == f"chmod 700 {data}"
 
 
+def test_a_closed_directory_keeps_readable_files_from_other_users(tmp_path: Path) -> None:
+    config = Path(configs_of("healthy-dynamic-one", tmp_path)[0])
+    data = config.parent / "data"
+    partition = data / "__cluster_metadata-0"
+    segments = sorted(partition.glob("*.log"))
+    for path, mode in ((data, 0o755), (partition, 0o755), *((segment, 0o644) for segment in segments)):
+        path.chmod(mode)
+    for snapshot in partition.glob("*.checkpoint"):
+        snapshot.chmod(0o400)
+    assert _readable(config) == [str(segment) for segment in segments]
+    for closed in (data, partition):
+        closed.chmod(0o700)
+        assert _readable(config) == []
+        closed.chmod(0o755)
+
+
+def _readable(config: Path) -> list[str]:
+    (node,) = gather([str(config)], []).facts.nodes
+    host = node.directories[0].host
+    assert host is not None
+    return [file.path for file in host.readable_by_others]
+
+
 def test_a_full_disk_is_an_error(tmp_path: Path) -> None:
     facts = gather(configs_of("healthy-dynamic-one", tmp_path), []).facts
     (node,) = facts.nodes
@@ -297,7 +320,7 @@ def test_a_scram_user_without_a_credential_is_fatal(tmp_path: Path) -> None:
     )
     found = examine("-c", config)
     assert found["scram-missing"]["subjects"] == ["ctl"]
-    assert found["scram-missing"]["remedy"].startswith("kraft users set ctl")
+    assert found["scram-missing"]["remedy"].startswith("kraft users set ctl --mechanism SCRAM-SHA-512 ")
 
 
 def test_one_directory_given_twice_is_one_node(tmp_path: Path) -> None:

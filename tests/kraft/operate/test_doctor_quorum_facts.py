@@ -119,10 +119,19 @@ def test_a_controller_that_fetches_with_another_directory_is_named() -> None:
     )
 
 
+def test_an_observer_that_the_leader_still_lists_is_no_finding_after_its_last_fetch() -> None:
+    """Kafka's leader lists the former directory of a voter that was removed and added for five minutes."""
+    facts = live(*THREE, observers=(replica(3, disk=9, behind_ms=10_001),))
+    assert findings(facts, image_with_controllers(1, 2, 3)) == {}
+
+
 def test_a_registered_controller_that_does_not_fetch_is_a_ghost() -> None:
     found = findings(live(*THREE, observers=(replica(4),)), image_with_controllers(1, 2, 3, 4, 99))
     assert found["observer-controller"].subjects == ("4",)
     assert found["ghost-registration"].subjects == ("99",)
+    stopped = findings(live(*THREE, observers=(replica(4, behind_ms=60_000),)), image_with_controllers(1, 2, 3, 4))
+    assert stopped.keys() == {"ghost-registration"}
+    assert stopped["ghost-registration"].subjects == ("4",)
 
 
 # --------------------------------------------------------------------------------------------------------- preflights

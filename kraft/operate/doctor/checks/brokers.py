@@ -222,7 +222,7 @@ def scram_missing(facts: Facts) -> Iterator[Finding]:
                 subjects=(user,),
                 read=(node.settings.where(key), facts.image.where),
                 evidence=f"{key} authenticates as user {user} by {mechanism}, and {user} has no such credential",
-                remedy=f"kraft users set {user} --password-file FILE; for a new cluster "
+                remedy=f"kraft users set {user} --mechanism {mechanism} --password-file FILE; for a new cluster "
                 "kraft format CONFIG --add-scram …",
             )
 

@@ -130,7 +130,7 @@ def voter_endpoint_unresolvable(facts: Facts) -> Iterator[Finding]:
                     subjects=(host,),
                     read=(node.settings.where("controller.quorum.bootstrap.servers"),),
                     evidence=f"{host}, a bootstrap server, has no address",
-                    remedy=f"Correct DNS or /etc/hosts: getent hosts {host}",
+                    remedy=f"Correct the name in {node.settings.source}, or DNS or /etc/hosts: getent hosts {host}",
                 )
     places: dict[tuple[str, int], list[int]] = {}
     for voter, (host, port) in sorted(voters.items()):

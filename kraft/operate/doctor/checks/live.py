@@ -109,7 +109,7 @@ def live_observer(facts: Facts) -> Iterator[Finding]:
     if live is None or facts.image is None:
         return
     voters = {one.id: one.directory_id for one in live.voters}
-    for one in live.observers:
+    for one in live.fetching:
         if one.id not in facts.image.image.controllers.by_id:
             continue
         other = voters.get(one.id)

@@ -277,7 +277,7 @@ def ghost_registration(facts: Facts) -> Iterator[Finding]:
     controllers = facts.image.image.controllers.by_id
     known = {*facts.quorum.ids, *(node.id for node in facts.controllers)}
     if facts.live is not None:
-        known |= {one.id for one in facts.live.observers}
+        known |= {one.id for one in facts.live.fetching}
     for node_id in sorted(one for one in controllers if one not in known):
         ranges = {name: (low, high) for name, low, high in controllers[node_id].features}
         highest = ranges.get(METADATA_VERSION, (0, 0))[1]
@@ -298,6 +298,11 @@ def ghost_registration(facts: Facts) -> Iterator[Finding]:
             evidence=f"controller {node_id} is registered with {METADATA_VERSION} "
             f"{'-'.join(map(str, ranges.get(METADATA_VERSION, ())))}; the voters are {listed(facts.quorum.ids)}"
             + (f", and the others support {can}" if blocks else ""),
+            remedy=f"Start a controller of id {node_id} with the present software once, so that it registers its "
+            "ranges again"
+            if blocks
+            else "Nothing is to be done now: the ranges block no upgrade, and Kafka cannot remove the registration. "
+            f"After the next upgrade of the software, start a controller of id {node_id} with it once",
         )
 
 

@@ -171,7 +171,8 @@ IMAGE_CHECKS: Final = (
         title="A node authenticates by SCRAM with a user that has no credential.",
         severity="fatal",
         consequence="The node cannot connect to the others.",
-        remedy="kraft users set NAME --password-file FILE; for a new cluster kraft format CONFIG --add-scram …",
+        remedy="kraft users set NAME --mechanism M --password-file FILE; for a new cluster kraft format CONFIG "
+        "--add-scram …",
         source="KIP-900",
     ),
 )
@@ -212,7 +213,8 @@ BEFORE_CHECKS: Final = tuple(
             "upgrade",
             "the upgrade of metadata.version or kraft.version",
             "The upgrade is refused, or a node cannot start afterwards.",
-            "kraft features describe and kraft quorum upgrade --dry-run",
+            "Start the named nodes with newer software first. kraft features describe and kraft quorum upgrade "
+            "--dry-run show what is missing",
             "KIP-584, KIP-853; cp-ansible#2687",
         ),
         (
@@ -242,6 +244,23 @@ BEFORE_CHECKS: Final = tuple(
             "Partitions lose their only replica in sync.",
             "kraft reassign plan --topic T --to B,B > plan.json moves the partitions first",
             "KIP-631",
+        ),
+        (
+            "restore",
+            "the start of a node on a directory that was restored from a backup",
+            "The node forgets its votes and what it acknowledged: committed records can be lost.",
+            "Restore the newest copy: kraft recover plan DIR… names it. While a majority leads, an empty directory is "
+            "safer: kraft quorum remove ID, kraft format CONFIG --cluster-id ID --no-initial-controllers, kraft quorum "
+            "add ID",
+            "strimzi#10722; Raft",
+        ),
+        (
+            "quorum-config",
+            "the start of nodes with other settings of the quorum",
+            "Two majorities without a common voter elect two leaders, or there is no leader at all.",
+            "Change one voter at a time, on all nodes. For a dynamic quorum kraft quorum upgrade comes first, then "
+            "controller.quorum.bootstrap.servers",
+            "Raft; Kafka 4.3.1, tried: no leader for ever without controller.quorum.voters",
         ),
     )
 )

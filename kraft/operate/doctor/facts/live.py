@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec import Struct
 
 from metadata_log.types import Uuid
+
+FETCHES_MS: Final = 10_000
+"""A replica without a fetch for that long is gone: replicas fetch twice a second, even if there are no records."""
 
 
 class LiveReplica(Struct, frozen=True, kw_only=True):
@@ -52,6 +57,11 @@ class LiveFacts(Struct, frozen=True, kw_only=True):
     """The difference between the time of the leader's newest record and the clock of this host."""
     problem: str = ""
     """Why the leader could not be asked."""
+
+    @property
+    def fetching(self) -> tuple[LiveReplica, ...]:
+        """The observers that fetch now. A leader of Kafka lists an observer for five minutes after its last fetch."""
+        return tuple(one for one in self.observers if one.fetched_ms_ago is None or one.fetched_ms_ago <= FETCHES_MS)
 
     @property
     def leader(self) -> LiveReplica | None:

@@ -63,7 +63,7 @@ QUORUM_CHECKS: Final = (
         title="The host of a voter or of a bootstrap server has no address.",
         severity="fatal if a majority is affected, else error",
         consequence="The node cannot reach that voter.",
-        remedy="Correct DNS or /etc/hosts: getent hosts NAME",
+        remedy="Correct the name in the configuration, or DNS or /etc/hosts: getent hosts NAME",
         source="strimzi#12760",
     ),
     Described(
@@ -129,7 +129,8 @@ QUORUM_CHECKS: Final = (
         severity="warn; error if its feature ranges block an upgrade",
         consequence="Registrations of controllers are never removed. Old feature ranges block upgrades of "
         "metadata.version.",
-        remedy="Start a controller of that id with the present software once, so that it registers its ranges again",
+        remedy="If its ranges block an upgrade, start a controller of that id with the present software once, so that "
+        "it registers its ranges again",
         source="KAFKA-20395, KIP-1312; Kafka 4.3.1, tried: Controller 99 only supports versions 7-27",
     ),
     Described(
