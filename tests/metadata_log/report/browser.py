@@ -22,7 +22,14 @@ HEIGHT: Final = 9000
 """Room for a whole page in one picture."""
 NAMES: Final = ("chromium", "chromium-browser", "google-chrome")
 OFFLINE: Final = "--host-resolver-rules=MAP * ~NOTFOUND"
-FLAGS: Final = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", OFFLINE)
+FLAGS: Final = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--hide-scrollbars",
+    OFFLINE,
+)
 FRAMES: Final = {"desktop": (WIDTH, "light"), "phone": (PHONE_WIDTH, "dark")}
 
 MEASURE: Final = """

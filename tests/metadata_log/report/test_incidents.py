@@ -111,9 +111,7 @@ def test_the_worst_incident_is_the_first_sentence_and_the_others_are_counted() -
     ]
     first, second = told(rows)
     assert first.startswith("3 partitions had no leader for 9.0 s after the session of broker 7 timed out")
-    assert second == (
-        "There were 2 more incidents: 1 with leaderless partitions, 1 only below min.insync.replicas."
-    )
+    assert second == ("There were 2 more incidents: 1 with leaderless partitions, 1 only below min.insync.replicas.")
 
 
 def test_an_outage_that_lasts_is_not_called_over() -> None:
