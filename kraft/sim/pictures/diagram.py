@@ -53,17 +53,20 @@ main { display: flex; align-items: flex-start; gap: 24px; }
 .picture { overflow-x: auto; min-width: 0; flex: 0 1 auto; }
 aside { position: sticky; top: 10px; flex: 1 1 330px; min-width: 0; max-width: 460px; font-size: 13px;
   overflow-x: auto; }
-aside table { border-collapse: collapse; font-size: 12px; } aside td, aside th { padding: 2px 8px 2px 0; text-align: left; }
+aside table { border-collapse: collapse; font-size: 12px; }
+aside td, aside th { padding: 2px 8px 2px 0; text-align: left; }
 aside ul { padding-left: 18px; }
 svg { display: block; } svg text { font-size: 12px; fill: var(--ink); } svg .time { fill: var(--soft); }
-svg .note { fill: var(--note); font-style: italic; } svg .state { font-size: 11px; font-weight: 700; fill: #111; paint-order: stroke; stroke: #fff; stroke-width: 2.5px; }
+svg .note { fill: var(--note); font-style: italic; } 
+svg .state { font-size: 11px; font-weight: 700; fill: #111; paint-order: stroke; stroke: #fff; stroke-width: 2.5px; }
 svg .violated { fill: var(--bad); font-weight: 700; }
 .alarm { fill: var(--alarm); stroke: var(--bad); stroke-width: 2px; }
 .moment { cursor: pointer; } .moment:hover .mark, .moment.chosen .mark { stroke: var(--ink); stroke-width: 3px; }
 .moment:focus { outline: none; } .moment:focus .mark { stroke: var(--ink); stroke-width: 3px; }
 .legend { display: flex; flex-wrap: wrap; gap: 2px 14px; }
 .legend i { display: inline-block; min-width: 15px; height: 15px; margin-right: 4px; border: 1px solid var(--lost);
-  font: 700 11px/15px system-ui, sans-serif; text-align: center; color: #111; vertical-align: 1px; text-shadow: 0 0 2px #fff, 0 0 2px #fff; }
+  font: 700 11px/15px system-ui, sans-serif; text-align: center; color: #111; vertical-align: 1px;
+  text-shadow: 0 0 2px #fff, 0 0 2px #fff; }
 button { font: inherit; }
 @media (max-width: 800px) { body { margin: 0 10px 30px; } main { flex-direction: column; align-items: stretch; }
   aside { position: static; max-width: none; flex-basis: auto; } }

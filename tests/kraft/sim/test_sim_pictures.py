@@ -34,14 +34,16 @@ addEventListener("load", () => setTimeout(() => {
   });
   const stacked = texts.flatMap(([a, one], at) => texts.slice(at + 1)
     .filter(([b]) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1
-      && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 3).map(([, other]) => [one, other].map(t => t.textContent)));
+      && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 3)
+      .map(([, other]) => [one, other].map(text => text.textContent)));
   const svg = document.querySelector("svg").getBoundingClientRect();
   const picture = document.querySelector(".picture");
   parent.postMessage([name, {
     errors: window.failures, crossed, stacked,
     width: document.documentElement.scrollWidth,
     scrolls: picture.scrollWidth > picture.clientWidth,
-    outside: texts.filter(([b]) => b.left < svg.left - 1 || b.right > svg.right + 1).map(([, text]) => text.textContent),
+    outside: texts.filter(([b]) => b.left < svg.left - 1 || b.right > svg.right + 1)
+      .map(([, text]) => text.textContent),
     smallest: Math.min(...all("body *").filter(each => each.textContent.trim() && !each.children.length
       && !each.matches("script, style, title") && box(each).width > 0)
       .map(each => parseFloat(getComputedStyle(each).fontSize))),

@@ -86,8 +86,8 @@ addEventListener("load", () => setTimeout(() => {
     const filtered = Object.fromEntries((window.FILTERS ?? []).map(text => { filter(text);
       return [text, {shown: count(), said: document.getElementById("matches").textContent,
         sections: all("section").filter(each => !each.hidden).map(each => each.id),
-        wrong: all("tbody tr, .lane").filter(each => !each.hidden && !(each.textContent
-          + (each.querySelector(".label")?.title ?? "")).includes(text)).length}]; }));
+        wrong: all("tbody tr, .lane").filter(each => !each.hidden && !text.split(" ").every(word =>
+          (each.textContent + (each.querySelector(".label")?.title ?? "")).includes(word))).length}]; }));
     filter("");
     const select = document.querySelector(".picks select");
     let picked = null;
