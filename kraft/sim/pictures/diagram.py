@@ -57,7 +57,7 @@ aside table { border-collapse: collapse; font-size: 12px; }
 aside td, aside th { padding: 2px 8px 2px 0; text-align: left; }
 aside ul { padding-left: 18px; }
 svg { display: block; } svg text { font-size: 12px; fill: var(--ink); } svg .time { fill: var(--soft); }
-svg .note { fill: var(--note); font-style: italic; } 
+svg .note { fill: var(--note); font-style: italic; }
 svg .state { font-size: 11px; font-weight: 700; fill: #111; paint-order: stroke; stroke: #fff; stroke-width: 2.5px; }
 svg .violated { fill: var(--bad); font-weight: 700; }
 .alarm { fill: var(--alarm); stroke: var(--bad); stroke-width: 2px; }
