@@ -55,7 +55,7 @@ LAYERS = (
     Layer(("metadata_log.image.map_of_rpds",), (), ("rpds",)),
     Layer(("metadata_log.disk",), ("metadata_log",), pure=False),
     Layer(("metadata_log.archive",), ("metadata_log",), pure=False),
-    Layer(("metadata_log.report",), ("metadata_log",), ("jinja2", "plotly"), pure=False),
+    Layer(("metadata_log.report",), ("metadata_log",), ("jinja2",), pure=False),
     Layer(("metadata_log.arrow",), ("metadata_log",), ("pyarrow", "numpy"), pure=False),
     Layer(("metadata_log.spark",), ("metadata_log", "metadata_log.arrow"), IN_SPARK, pure=False),
     Layer(("pyspark_kraft",), ("metadata_log.spark",), pure=False),

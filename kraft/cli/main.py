@@ -187,7 +187,6 @@ _EXTRAS: Final = {
     "jinja2": "report",
     "numpy": "arrow",
     "pandas": "spark",
-    "plotly": "report",
     "pyarrow": "arrow",
     "pyspark": "spark",
     "textual": "top",

@@ -1,43 +1,128 @@
-"""Plots as plain data for Plotly. A function returns None without data; the page then has a sentence instead."""
+"""Plots as plain data: lanes with marks along the time, curves, and bars. The page draws them with HTML and CSS alone.
+
+Places and widths are percentages of the plot, so a plot fits every screen and its texts keep their size. A function
+returns None without data; the page then has a sentence instead.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count as count_up
-from itertools import pairwise
-from typing import Any, Final
+from itertools import groupby
+from typing import Final
 
-from metadata_log.report.report_data import Outage, ReportData, Span
+from msgspec import Struct
 
-Figure = dict[str, Any]
-
-BINS: Final = 120
-"""Columns of a heat map."""
-STEPS: Final = 600
-"""Points of a line."""
-LANES: Final = 40
-"""Rows of a timeline or a heat map."""
-BARS: Final = 20_000
-"""Bars of a timeline."""
-NAME_LENGTH: Final = 28
-
-PALETTE: Final = (
-    "#0072b2",
-    "#e69f00",
-    "#009e73",
-    "#cc79a7",
-    "#56b4e9",
-    "#d55e00",
-    "#8c6bb1",
-    "#b2a100",
-    "#6d6d6d",
-    "#117733",
+from metadata_log.report.incidents import Interval
+from metadata_log.report.looks import (
+    ACTIVE,
+    AMOUNT,
+    BELOW_MIN_ISR,
+    FENCED,
+    NO_CONTROLLER,
+    NO_LEADER,
+    OUT_OF_SYNC,
+    SHUTTING_DOWN,
+    Look,
+    broker_looks,
 )
-"""Colours for colour-blind readers (Okabe and Ito), and some more."""
-NO_LEADER: Final = "#c1121f"
-STATES: Final = {"active": "#009e73", "shutting down": "#e69f00", "fenced": NO_LEADER}
+from metadata_log.report.report_data import Outage, ReportData, Span
+from metadata_log.report.tables import duration_text, time_text
+from metadata_log.report.ticks import Tick, ticks_of
+
+BINS: Final = 60
+"""Columns of a heat map."""
+STEPS: Final = 300
+"""Points of a curve."""
+LANES: Final = 40
+"""The most lanes of a plot."""
+MARKS: Final = 2_000
+"""The most marks of a plot."""
+NAME_LENGTH: Final = 28
+WRITTEN: Final = 3.5
+"""The width in percent from which a mark has its text inside."""
+STATES: Final = {"active": ACTIVE, "shutting down": SHUTTING_DOWN, "fenced": FENCED}
+
+
+class Mark(Struct, frozen=True):
+    """A coloured part of a lane; `x` and `width` are percentages."""
+
+    x: float
+    width: float
+    look: Look
+    title: str
+    text: str = ""
+    strength: float = 1.0
+    """The opacity."""
+
+
+class Lane(Struct, frozen=True):
+    """A row of a plot. `shown` is the short form of its name."""
+
+    name: str
+    shown: str
+    marks: tuple[Mark, ...]
+
+
+class Lanes(Struct, frozen=True):
+    """Lanes along the time."""
+
+    lanes: tuple[Lane, ...]
+    ticks: tuple[Tick, ...]
+    caption: str = ""
+    kind: str = "lanes"
+
+
+class Curve(Struct, frozen=True):
+    """A number over time, as points of a step line: `x` in tenths of a percent, `y` downwards from 0 to 100."""
+
+    name: str
+    look: Look
+    path: str
+    peak: int
+
+
+class Curves(Struct, frozen=True):
+    """Curves with one scale, each in a lane of its own."""
+
+    curves: tuple[Curve, ...]
+    ticks: tuple[Tick, ...]
+    caption: str = ""
+    kind: str = "curves"
+
+
+class Bar(Struct, frozen=True):
+    """A number as a bar; `width` is a percentage."""
+
+    name: str
+    shown: str
+    value: int
+    width: float
+
+
+class Bars(Struct, frozen=True):
+    """Bars from the left, the longest first."""
+
+    bars: tuple[Bar, ...]
+    look: Look
+    caption: str = ""
+    kind: str = "bars"
+
+
+Figure = Lanes | Curves | Bars
+
+
+def looks_in(figure: Figure) -> list[Look]:
+    """The looks of a plot, each once."""
+    match figure:
+        case Lanes():
+            return list(dict.fromkeys(mark.look for lane in figure.lanes for mark in lane.marks))
+        case Curves():
+            return list(dict.fromkeys(curve.look for curve in figure.curves))
+        case Bars():
+            return [figure.look]
 
 
 def short_names(names: Iterable[str]) -> dict[str, str]:
@@ -62,121 +147,133 @@ def short_names(names: Iterable[str]) -> dict[str, str]:
     return short
 
 
-def _layout(report: ReportData, height: int, **more: Any) -> dict[str, Any]:
-    begin, end = report.span()
-    room = max((end - begin) // 100, 1)
-    return {
-        "height": height,
-        "margin": {"l": 60, "r": 20, "t": 10, "b": 40},
-        "xaxis": {"type": "date", "range": [begin - room, end + room], "automargin": True, "gridcolor": "#e8e8e8"},
-        "yaxis": {"automargin": True, "gridcolor": "#e8e8e8"},
-        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
-        "hovermode": "closest",
-        "bargap": 0.25,
-        "plot_bgcolor": "#fff",
-        "paper_bgcolor": "#fff",
-        "font": {"size": 13, "color": "#222"},
-        **more,
-    }
+# ---------------------------------------------------------------------------------------------------------- timelines
 
 
-def _lanes(names: Sequence[str]) -> dict[str, Any]:
-    """A vertical axis with one lane for each name, the first one on top."""
-    return {
-        "type": "category",
-        "categoryorder": "array",
-        "categoryarray": list(reversed(names)),
-        "range": [-0.6, len(names) - 0.4],
-        "automargin": True,
-        "dtick": 1,
-        "showgrid": False,
-    }
+def _place(report: ReportData, begin: int, end: int) -> tuple[float, float]:
+    """The place and the width of an interval, in percent."""
+    first, last = report.span()
+    left = 100 * (min(max(begin, first), last) - first) / (last - first)
+    right = 100 * (min(max(end, first), last) - first) / (last - first)
+    return round(left, 2), round(max(right - left, 0.05), 2)
 
 
-def lane_height(count: int) -> int:
-    """The height in pixels of a plot with this number of lanes."""
-    return 130 + 22 * max(count, 2)
+def _cut(report: ReportData, spans: Sequence[Span], limit: int) -> list[Span]:
+    """The spans of a lane, or its worst state in each of `limit` pieces of the time."""
+    if len(spans) <= limit:
+        return list(spans)
+    first, last = report.span()
+    worst: dict[int, Look] = {}
+    for span in spans:
+        at = (span.begin - first) * limit // (last - first)
+        until = ((last if span.end is None else span.end) - first) * limit // (last - first)
+        for piece in range(min(at, limit - 1), min(until, limit - 1) + 1):
+            if piece not in worst or worst[piece].severity < span.what.severity:
+                worst[piece] = span.what
+    edge = [first + (last - first) * at // limit for at in range(limit + 1)]
+    found = []
+    for look, pieces in groupby(sorted(worst), key=lambda piece: worst[piece]):
+        places = list(pieces)
+        for _, run in groupby(enumerate(places), key=lambda pair: pair[1] - pair[0]):
+            held = [piece for _, piece in run]
+            found.append(Span(edge[held[0]], edge[held[-1] + 1], look))
+    return found
 
 
-def _timeline(
-    report: ReportData, lanes: Iterable[tuple[str, Iterable[Span]]], colours: dict[str, str]
-) -> Figure | None:
-    """Bars along the time, one lane for each name; `what` of a span is a key of `colours`."""
-    _, last = report.span()
-    wanted = list(lanes)
-    shown = short_names(name for name, _ in wanted)
-    by_state: dict[str, tuple[list[str], list[int], list[int]]] = {state: ([], [], []) for state in colours}
-    for name, spans in wanted:
-        for span in spans:
-            lane, begins, durations = by_state[span.what]
-            lane.append(shown[name])
-            begins.append(span.begin)
-            durations.append(max((last if span.end is None else span.end) - span.begin, 1))
-    if not wanted:
+def _timeline(report: ReportData, lanes: Sequence[tuple[str, Sequence[Span]]], caption: str = "") -> Lanes | None:
+    """Marks along the time, one lane for each name; `what` of a span is its look."""
+    if not lanes:
         return None
-    data = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "name": state,
-            "y": lane,
-            "base": begins,
-            "x": durations,
-            "marker": {"color": colours[state], "line": {"width": 0}},
-            "hovertemplate": f"%{{y}}: {state}<br>from %{{base|%Y-%m-%d %H:%M:%S.%L}}<extra></extra>",
-        }
-        for state, (lane, begins, durations) in by_state.items()
-        if lane
-    ]
-    names = list(shown.values())
-    layout = _layout(report, lane_height(len(names)), barmode="overlay", yaxis=_lanes(names), showlegend=True)
-    return {"data": data, "layout": layout}
+    limit = max(MARKS // len(lanes), 8)
+    shown = short_names(name for name, _ in lanes)
+    drawn = []
+    for name, spans in lanes:
+        kept = _cut(report, spans, limit)
+        marks = tuple(_mark(report, span) for span in kept)
+        drawn.append(Lane(name, shown[name], marks))
+        if len(kept) < len(spans) and "worst" not in caption:
+            piece = duration_text((report.span()[1] - report.span()[0]) / 1000 / limit)
+            caption = f"{caption} Busy lanes show the worst state in each {piece}.".strip()
+    return Lanes(tuple(drawn), ticks_of(*report.span()), caption)
+
+
+def _mark(report: ReportData, span: Span) -> Mark:
+    last = report.span()[1]
+    end = last if span.end is None else span.end
+    x, width = _place(report, span.begin, end)
+    look: Look = span.what
+    broker = look.id.removeprefix("broker-")
+    text = broker if broker.isdecimal() and width >= WRITTEN else ""
+    how_long = f"for {duration_text((end - span.begin) / 1000)}" + (", still" if span.end is None else "")
+    return Mark(x, width, look, f"{look.meaning} from {time_text(span.begin)} {how_long}", text)
+
+
+def _of(shown: int, total: int, what: str, which: str) -> str:
+    """A caption if a plot leaves lanes out."""
+    return f"{shown:,} of {total:,} {what} are drawn: those with the most {which}." if shown < total else ""
 
 
 def broker_timeline(report: ReportData) -> Figure | None:
     """The states of each broker over time: active, shutting down, fenced; of many brokers those with most changes."""
     chosen = sorted(report.brokers, key=lambda broker: (-len(report.brokers[broker]), broker))[:LANES]
-    return _timeline(report, ((f"broker {broker}", report.brokers[broker]) for broker in sorted(chosen)), STATES)
+    lanes = [
+        (f"broker {broker}", [Span(span.begin, span.end, STATES[span.what]) for span in report.brokers[broker]])
+        for broker in sorted(chosen)
+    ]
+    return _timeline(report, lanes, _of(len(chosen), len(report.brokers), "brokers", "changes of state"))
 
 
 def moved_partitions(report: ReportData) -> list[tuple[str, int]]:
     """The partitions with most changes of leadership, up to the limit of the plot, in order of name."""
-    moved = {key: spans for key, spans in report.leaders.items() if len(spans) > 1}
-    chosen: list[tuple[str, int]] = []
-    count = 0
-    for key in sorted(moved, key=lambda key: (-len(moved[key]), key))[:LANES]:
-        count += len(moved[key])
-        if chosen and count > BARS:
-            break
-        chosen.append(key)
-    return sorted(chosen)
-
-
-def leader_colours(leaders: Iterable[int]) -> dict[str, str]:
-    """A colour for each broker that led; beyond the palette a wheel of hues, and red for no leader."""
-    ids = sorted({leader for leader in leaders if leader >= 0})
-    colours = {
-        f"broker {id}": PALETTE[at] if len(ids) <= len(PALETTE) else f"hsl({at * 360 // len(ids)},60%,50%)"
-        for at, id in enumerate(ids)
-    }
-    return {**colours, "no leader": NO_LEADER}
+    moved = [key for key, spans in report.leaders.items() if len(spans) > 1]
+    return sorted(sorted(moved, key=lambda key: (-len(report.leaders[key]), key))[:LANES])
 
 
 def leader_timeline(report: ReportData) -> Figure | None:
     """The leaders of the partitions with most changes of leadership."""
     keys = moved_partitions(report)
-    if not keys:
+    looks = broker_looks(span.what for key in keys for span in report.leaders[key])
+
+    def seen(spans: Iterable[Span]) -> list[Span]:
+        return [Span(begin, end, looks.get(leader, NO_LEADER)) for begin, end, leader in spans]
+
+    lanes = [(f"{topic}-{partition}", seen(report.leaders[topic, partition])) for topic, partition in keys]
+    moved = sum(len(spans) > 1 for spans in report.leaders.values())
+    return _timeline(report, lanes, _of(len(keys), moved, "partitions with another leader", "changes"))
+
+
+def controller_timeline(report: ReportData) -> Figure | None:
+    """The active controllers, and gaps without one: a lane for each controller, or for each cluster of several."""
+    if not report.terms:
         return None
-    colours = leader_colours(span.what for key in keys for span in report.leaders[key])
+    several = len(report.clusters) > 1
+    lanes: dict[str, list[Span]] = {}
+    silent_from = {(cluster, gap.end): gap.begin for cluster, gap, _ in report.gaps}
+    for cluster, term in report.terms:
+        name = cluster if several else f"controller {term.what}"
+        # A term lasts until the next election, or until the gap of a leader that stopped writing.
+        end = report.ends[cluster] if term.end is None else silent_from.get((cluster, term.end), term.end)
+        lanes.setdefault(name, []).append(Span(term.begin, max(end, term.begin), ACTIVE))
+    for cluster, gap, _ in report.gaps:
+        name = cluster if several else "no controller"
+        lanes.setdefault(name, []).append(Span(gap.begin, gap.end, NO_CONTROLLER))
+    lost = Counter[str]()
+    for cluster, gap, _ in report.gaps:
+        lost[cluster if several else "no controller"] += round(gap.what * 1000)
+    chosen = sorted(lanes, key=lambda name: (-lost[name], -len(lanes[name]), name))[:LANES]
+    what = "clusters" if several else "controllers"
+    caption = _of(len(chosen), len(lanes), what, "time without an active controller")
+    return _timeline(report, [(name, sorted(lanes[name], key=_begin)) for name in sorted(chosen)], caption)
 
-    def named(spans: Iterable[Span]) -> list[Span]:
-        return [Span(begin, end, f"broker {leader}" if leader >= 0 else "no leader") for begin, end, leader in spans]
 
-    lanes = ((f"{topic}-{partition}", named(report.leaders[topic, partition])) for topic, partition in keys)
-    return _timeline(report, lanes, colours)
+def _begin(span: Span) -> int:
+    return span.begin
 
 
-def _steps(report: ReportData, spans: Iterable[Span]) -> tuple[list[int], list[int]]:
+# -------------------------------------------------------------------------------------------------------------- curves
+
+
+def steps(report: ReportData, spans: Iterable[Span]) -> tuple[list[int], list[int]]:
     """The number of spans over time: points of a step line, the highest of each of `STEPS` pieces of the time."""
     begin, last = report.span()
     changes: Counter[int] = Counter()
@@ -204,210 +301,172 @@ def _steps(report: ReportData, spans: Iterable[Span]) -> tuple[list[int], list[i
     return [*xs, last], [*ys, before]
 
 
+def _curves(report: ReportData, wanted: Sequence[tuple[str, Look, Sequence[Span]]], caption: str) -> Figure | None:
+    counted = [(name, look, *steps(report, spans)) for name, look, spans in wanted]
+    drawn = [each for each in counted if any(each[3])]
+    if not drawn:
+        return None
+    top = max(max(ys) for _, _, _, ys in drawn)
+    curves = tuple(Curve(name, look, _path(report, xs, ys, top), max(ys)) for name, look, xs, ys in drawn)
+    scale = f"Every lane has the same scale, up to {top:,}. The number beside a lane is its highest value."
+    return Curves(curves, ticks_of(*report.span()), f"{caption} {scale}".strip())
+
+
+def _path(report: ReportData, xs: Sequence[int], ys: Sequence[int], top: int) -> str:
+    """The area under a step line, as the path of an SVG of 1000 by 100."""
+    first, last = report.span()
+    places = [round(1000 * (x - first) / (last - first), 1) for x in xs]
+    heights = [round(100 - 100 * y / top, 1) for y in ys]
+    line = [f"M{places[0]:g} 100V{heights[0]:g}"]
+    line += [f"H{x:g}V{y:g}" for x, y in zip(places[1:], heights[1:], strict=True)]
+    return "".join((*line, f"H{places[-1]:g}V100Z"))
+
+
 def leader_skew(report: ReportData) -> Figure | None:
     """The number of partitions that each broker led."""
     spans: dict[int, list[Span]] = {}
     for led in report.leaders.values():
         for span in led:
             spans.setdefault(span.what, []).append(span)
-    colours = leader_colours(spans)
-    most = sorted((id for id in spans if id >= 0), key=lambda id: (-len(spans[id]), id))[:LANES]
-    if not most:
-        return None
-    data = []
-    for id in sorted(most):
-        xs, ys = _steps(report, spans[id])
-        line = {"shape": "hv", "width": 1.6, "color": colours[f"broker {id}"]}
-        data.append({"type": "scatter", "mode": "lines", "name": f"broker {id}", "x": xs, "y": ys, "line": line})
-    layout = _layout(report, 360, showlegend=True)
-    layout["yaxis"] |= {"title": {"text": "partitions led", "font": {"size": 13}}, "rangemode": "tozero"}
-    return {"data": data, "layout": layout}
+    brokers = [id for id in spans if id >= 0]
+    most = sorted(brokers, key=lambda id: (-len(spans[id]), id))[:LANES]
+    caption = _of(len(most), len(brokers), "brokers", "leaderships")
+    return _curves(report, [(f"broker {id}", AMOUNT, spans[id]) for id in sorted(most)], caption)
 
 
 def isr_bands(report: ReportData) -> Figure | None:
-    """The number of partitions without a replica, below min ISR, and without a leader: each band a worse state."""
-    bands = (
-        ("a replica not in sync", report.under_replicated, "#f6d68a", "#b8860b"),
-        ("below min.insync.replicas", _spans(report.outages["below-min-isr"]), "#f0a27a", "#d55e00"),
-        ("no leader", _spans(report.outages["leaderless"]), "#e08a92", NO_LEADER),
+    """The number of partitions without a replica, below min ISR, and without a leader: each lane a worse state."""
+    wanted = (
+        (OUT_OF_SYNC.meaning, OUT_OF_SYNC, report.under_replicated),
+        (BELOW_MIN_ISR.meaning, BELOW_MIN_ISR, _spans(report.outages["below-min-isr"])),
+        (NO_LEADER.meaning, NO_LEADER, _spans(report.outages["leaderless"])),
     )
-    data = []
-    for name, spans, fill, colour in bands:
-        xs, ys = _steps(report, spans)
-        if any(ys):
-            line = {"shape": "hv", "width": 1.2, "color": colour}
-            common = {"type": "scatter", "mode": "lines", "fill": "tozeroy", "fillcolor": fill}
-            data.append({**common, "name": name, "x": xs, "y": ys, "line": line})
-    if not data:
-        return None
-    layout = _layout(report, 360, showlegend=True)
-    layout["yaxis"] |= {"title": {"text": "partitions", "font": {"size": 13}}, "rangemode": "tozero"}
-    return {"data": data, "layout": layout}
+    return _curves(report, wanted, "")
 
 
 def _spans(outages: Iterable[Outage]) -> list[Span]:
     return [Span(outage.begin, outage.end, None) for outage in outages]
 
 
-def _edges(report: ReportData) -> list[int]:
+# ---------------------------------------------------------------------------------------------------------- heat maps
+
+
+def edges_of(report: ReportData) -> list[int]:
+    """The limits of the columns of a heat map."""
     begin, end = report.span()
     return [begin + (end - begin) * at // BINS for at in range(BINS + 1)]
 
 
-def _heat_map(report: ReportData, cells: dict[str, list[float]], unit: str, scale: tuple[str, str]) -> Figure | None:
-    """Rows by name, columns by time; of many rows those with the largest sums."""
-    chosen = sorted((name for name in cells if any(cells[name])), key=lambda name: (-sum(cells[name]), name))[:LANES]
+def _heat_map(
+    report: ReportData,
+    cells: dict[str, list[float]],
+    look_at: Callable[[str, int], Look],
+    say: Callable[[float], str],
+    what: str,
+    which: str,
+) -> Lanes | None:
+    """Lanes of cells; the strength of a cell is its share of the highest. Of many lanes those with the largest sums."""
+    named = [name for name in cells if any(cells[name])]
+    chosen = sorted(sorted(named, key=lambda name: (-sum(cells[name]), name))[:LANES])
     if not chosen:
         return None
-    names = sorted(chosen)
-    shown = list(short_names(names).values())
-    edges = _edges(report)
-    data = [
-        {
-            "type": "heatmap",
-            "x": [(left + right) // 2 for left, right in pairwise(edges)],
-            "y": shown,
-            "z": [[round(value, 3) or None for value in cells[name]] for name in names],
-            "colorscale": [[0, scale[0]], [1, scale[1]]],
-            "zmin": 0,
-            "zmax": max(max(cells[name]) for name in names),
-            "hoverongaps": False,
-            "xgap": 0,
-            "ygap": 2,
-            "colorbar": {"title": {"text": unit, "side": "right", "font": {"size": 13}}, "thickness": 14, "len": 1},
-            "hovertemplate": f"%{{y}}<br>%{{x|%Y-%m-%d %H:%M:%S}}<br>%{{z}} {unit}<extra></extra>",
-        }
-    ]
-    return {
-        "data": data,
-        "layout": _layout(report, lane_height(len(names)), yaxis=_lanes(shown)),
-    }
+    shown, edges = short_names(chosen), edges_of(report)
+    top = max(max(cells[name]) for name in chosen)
+    lanes = []
+    for name in chosen:
+        marks = []
+        for at, value in enumerate(cells[name]):
+            if value:
+                x, width = _place(report, edges[at], edges[at + 1])
+                look, strength = look_at(name, at), round(0.35 + 0.65 * (value / top) ** 0.5, 2)
+                title = f"{look.meaning}: {say(value)} in the {duration_text((edges[1] - edges[0]) / 1000)} from "
+                marks.append(Mark(x, width, look, title + time_text(edges[at]), strength=strength))
+        lanes.append(Lane(name, shown[name], tuple(marks)))
+    caption = f"The strongest cell has {say(top)}. {_of(len(chosen), len(named), what, which)}".strip()
+    return Lanes(tuple(lanes), ticks_of(*report.span()), caption)
 
 
-def outage_map(report: ReportData, kind: str, *, by_cluster: bool = False) -> Figure | None:
-    """The seconds in which partitions were unavailable, by topic, or by cluster, and time."""
-    edges = _edges(report)
+def outage_map(report: ReportData, intervals: Iterable[Interval], *, by_cluster: bool = False) -> Lanes | None:
+    """The seconds in which partitions were unavailable, by topic, or by cluster, and time; each interval once.
+
+    Args:
+        report: The collected data.
+        intervals: The intervals, as `intervals_of` returns them.
+        by_cluster: One lane for each cluster, not for each topic.
+
+    Returns:
+        The plot. A cell with a leaderless partition has the look of that state, any other that of a small ISR.
+    """
+    edges = edges_of(report)
     cells: dict[str, list[float]] = {}
-    for outage in report.outages.get(kind, ()):
-        row = cells.setdefault(outage.cluster if by_cluster else outage.topic, [0.0] * BINS)
-        end = report.ends[outage.cluster] if outage.end is None else outage.end
-        at = max(bisect_left(edges, outage.begin + 1) - 1, 0)
+    leaderless: set[tuple[str, int]] = set()
+    for each in intervals:
+        name = each.cluster if by_cluster else each.topic
+        row = cells.setdefault(name, [0.0] * BINS)
+        end = report.ends[each.cluster] if each.end is None else each.end
+        at = max(bisect_left(edges, each.begin + 1) - 1, 0)
         while at < BINS and edges[at] < end:
-            row[at] += (min(end, edges[at + 1]) - max(outage.begin, edges[at])) / 1000
+            row[at] += (min(end, edges[at + 1]) - max(each.begin, edges[at])) / 1000
+            if each.leaderless > 0:
+                leaderless.add((name, at))
             at += 1
-    return _heat_map(report, cells, "seconds", ("#fdd9c4", "#8b0000"))
+    return _heat_map(
+        report,
+        cells,
+        lambda name, at: NO_LEADER if (name, at) in leaderless else BELOW_MIN_ISR,
+        lambda seconds: f"{duration_text(seconds)}, summed over partitions",
+        "clusters" if by_cluster else "topics",
+        "seconds",
+    )
 
 
-def move_map(report: ReportData, *, by_cluster: bool = False) -> Figure | None:
+def move_map(report: ReportData, *, by_cluster: bool = False) -> Lanes | None:
     """The number of partitions with a change of leader, by topic, or by cluster, and time."""
-    edges = _edges(report)
+    edges = edges_of(report)
     cells: dict[str, list[float]] = {}
     for cluster, topic, when in report.moves:
         row = cells.setdefault(cluster if by_cluster else topic, [0.0] * BINS)
         row[min(max(bisect_left(edges, when + 1) - 1, 0), BINS - 1)] += 1
-    return _heat_map(report, cells, "changes", ("#d3e4f5", "#08306b"))
+    return _heat_map(
+        report,
+        cells,
+        lambda name, at: AMOUNT,
+        lambda count: f"{count:,.0f} changes of leader",
+        "clusters" if by_cluster else "topics",
+        "changes",
+    )
 
 
-def controller_timeline(report: ReportData) -> Figure | None:
-    """The active controllers, and gaps without one: a lane for each controller, or for each cluster of several."""
-    if not report.terms:
-        return None
-    several = len(report.clusters) > 1
-    lanes: dict[str, list[Span]] = {}
-    colours = {"active": STATES["active"], "no active controller": NO_LEADER}
-    silent_from = {(cluster, gap.end): gap.begin for cluster, gap, _ in report.gaps}
-    for cluster, term in report.terms:
-        name = cluster if several else f"controller {term.what}"
-        # A term lasts until the next election, or until the gap of a leader that stopped writing.
-        end = report.ends[cluster] if term.end is None else silent_from.get((cluster, term.end), term.end)
-        lanes.setdefault(name, []).append(Span(term.begin, max(end, term.begin), "active"))
-    for cluster, gap, _ in report.gaps:
-        name = cluster if several else "no controller"
-        lanes.setdefault(name, []).append(Span(gap.begin, gap.end, "no active controller"))
-    return _timeline(report, sorted(lanes.items())[: 2 * LANES], colours)
-
-
-def gap_timeline(report: ReportData) -> Figure | None:
-    """The gaps of each cluster without an active controller: a mark for each gap, with its duration as the size."""
-    if not report.gaps:
-        return None
-    chosen = Counter(cluster for cluster, _, _ in report.gaps)
-    names = sorted(name for name, _ in chosen.most_common(LANES))
-    shown = short_names(names)
-    kept = [(cluster, span) for cluster, span, _ in report.gaps if cluster in shown]
-    longest = max(span.what for _, span in kept) or 1
-    sizes = [6 + 16 * (span.what / longest) ** 0.5 for _, span in kept]
-    data = [
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "x": [span.begin for _, span in kept],
-            "y": [shown[cluster] for cluster, _ in kept],
-            "text": [f"{span.what:.1f} s" for _, span in kept],
-            "marker": {"color": NO_LEADER, "opacity": 0.7, "size": sizes},
-            "hovertemplate": "%{y}<br>%{x|%Y-%m-%d %H:%M:%S}: %{text}<extra></extra>",
-        }
-    ]
-    layout = _layout(report, lane_height(len(names)), yaxis=_lanes(list(shown.values())), showlegend=False)
-    return {"data": data, "layout": layout}
+# ---------------------------------------------------------------------------------------------------------------- bars
 
 
 def cause_bars(report: ReportData, *, by_cluster: bool = False) -> Figure | None:
-    """Changes of leadership by cause; for a fleet a bar for each cluster."""
-    if not report.causes:
-        return None
+    """Changes of leadership by cause, or by cluster."""
     sums: Counter[str] = Counter()
     for (cluster, cause), count in report.causes.items():
         sums[cluster if by_cluster else cause] += count
-    lanes = [name for name, _ in sums.most_common(LANES)]
-    shown = list(short_names(lanes).values())
-    causes = sorted({cause for _, cause in report.causes}) if by_cluster else [""]
-    data = []
-    for number, cause in enumerate(causes):
-        values = [report.causes[name, cause] if by_cluster else sums[name] for name in lanes]
-        trace = {"type": "bar", "orientation": "h", "name": cause, "y": shown, "x": values}
-        data.append({**trace, "marker": {"color": PALETTE[number % len(PALETTE)]}})
-    return _counts(data, shown, "changes of leadership", legend=by_cluster)
+    return bars(sums.most_common(), "changes of leadership")
 
 
 def churn_bars(report: ReportData, kind: str) -> Figure | None:
     """The topics, or the brokers, with the most changes of partitions."""
     sums = Counter({(cluster, name): count for (cluster, each, name), count in report.churn.items() if each == kind})
-    chosen = [item for item in sums.most_common(LANES // 2) if item[1]]
-    if not chosen:
-        return None
     several = len(report.clusters) > 1
-    lanes = list(short_names(f"{name} of {cluster}" if several else name for (cluster, name), _ in chosen).values())
-    bars = {"type": "bar", "orientation": "h", "y": lanes, "x": [count for _, count in chosen]}
-    return _counts([{**bars, "marker": {"color": PALETTE[0]}}], lanes, "changes of partitions", legend=False)
+    prefix = "broker " if kind == "broker" else ""
+    named = [
+        (f"{prefix}{name} of {cluster}" if several else f"{prefix}{name}", count)
+        for (cluster, name), count in sums.most_common()
+    ]
+    return bars(named, f"changes of partitions by {kind}")
 
 
 def bars(counts: Sequence[tuple[str, int]], title: str) -> Figure | None:
-    """A bar for each name."""
-    chosen = [item for item in counts if item[1]][:LANES]
+    """A bar for each name; of many names the first ones."""
+    named = [item for item in counts if item[1]]
+    chosen = named[: LANES // 2]
     if not chosen:
         return None
-    lanes = list(short_names(name for name, _ in chosen).values())
-    trace = {"type": "bar", "orientation": "h", "y": lanes, "x": [count for _, count in chosen]}
-    return _counts([{**trace, "marker": {"color": PALETTE[0]}}], lanes, title, legend=False)
-
-
-def _counts(data: list[dict[str, Any]], lanes: Sequence[str], title: str, *, legend: bool) -> Figure:
-    layout = {
-        "height": lane_height(len(lanes)),
-        "margin": {"l": 60, "r": 20, "t": 10, "b": 50},
-        "barmode": "stack",
-        "xaxis": {
-            "title": {"text": title, "font": {"size": 13}},
-            "automargin": True,
-            "gridcolor": "#e8e8e8",
-            "rangemode": "tozero",
-        },
-        "yaxis": _lanes(lanes),
-        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
-        "showlegend": legend,
-        "plot_bgcolor": "#fff",
-        "paper_bgcolor": "#fff",
-        "font": {"size": 13, "color": "#222"},
-    }
-    return {"data": data, "layout": layout}
+    shown, top = short_names(name for name, _ in chosen), max(count for _, count in chosen)
+    drawn = tuple(Bar(name, shown[name], count, round(100 * count / top, 2)) for name, count in chosen)
+    more = f" {len(chosen)} of {len(named):,} are drawn: the highest." if len(chosen) < len(named) else ""
+    return Bars(drawn, AMOUNT, f"{title[:1].upper()}{title[1:]}.{more}")

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from metadata_log.report import figures
-from metadata_log.report.page import Section, make_section, write_page
+from metadata_log.report.headline import headline
+from metadata_log.report.incidents import Incident, Interval, incidents_of, intervals_of
+from metadata_log.report.page import Commands, Page, Section, make_section, write_page
 from metadata_log.report.report_data import TABLE_ROWS, ReportData, Row
 from metadata_log.report.sections import (
     cause_table,
     common_cards,
     controller_section,
-    outage_sections,
+    outage_section,
     range_text,
     retention_section,
     view_table,
 )
-from metadata_log.report.tables import make_table
+from metadata_log.report.tables import Table, make_table
 
 FLEET_VIEWS: Final = (
     "quorum_epochs",
@@ -34,7 +37,14 @@ FLEET_VIEWS: Final = (
 """The views that `render_fleet` uses."""
 
 
-def render_fleet(rows: Iterable[tuple[str, Row]], out: Path, *, title: str, notes: Sequence[str] = ()) -> None:
+def render_fleet(
+    rows: Iterable[tuple[str, Row]],
+    out: Path,
+    *,
+    title: str,
+    notes: Sequence[str] = (),
+    commands: Commands = MappingProxyType({}),
+) -> None:
     """Write the history of many clusters as a page.
 
     Args:
@@ -42,13 +52,26 @@ def render_fleet(rows: Iterable[tuple[str, Row]], out: Path, *, title: str, note
         out: The path of the page.
         title: The name of the fleet.
         notes: Sentences for the top of the page: the range, damage, omissions.
+        commands: By table: the command that prints all rows, for a table that leaves rows out.
 
     Raises:
         OSError: The page could not be written.
     """
     report = ReportData()
     report.take_all(rows)
-    write_page(out, title, notes, range_text(report), _fleet_cards(report), _fleet_sections(report))
+    intervals = intervals_of(report)
+    incidents = incidents_of(report, intervals)
+    write_page(
+        out,
+        Page(
+            title=title,
+            headline=headline(report, incidents, FLEET_VIEWS),
+            range=range_text(report),
+            notes=notes,
+            cards=_fleet_cards(report),
+            sections=_fleet_sections(report, intervals, incidents, commands),
+        ),
+    )
 
 
 def _fleet_cards(report: ReportData) -> list[tuple[str, str]]:
@@ -71,27 +94,37 @@ _OVERVIEW: Final = (
 )
 
 
-def _fleet_sections(report: ReportData) -> list[Section]:
+def _fleet_sections(
+    report: ReportData, intervals: Sequence[Interval], incidents: Sequence[Incident], commands: Commands
+) -> list[Section]:
+    def table(name: str) -> Table | None:
+        return view_table(report, name, commands)
+
     ranked = sorted(report.clusters, key=lambda name: tuple(-_total(report, name, each) for each in _OVERVIEW[1:]))
     overview = [(name, *(round(_total(report, name, each), 1) for each in _OVERVIEW)) for name in ranked[:TABLE_ROWS]]
     return [
         make_section(
             "overview",
             "Clusters",
-            "The clusters with the longest outages first.",
+            "The clusters with the longest outages first."
+            + f" The table has the first {TABLE_ROWS} of {len(ranked):,}." * (len(ranked) > TABLE_ROWS),
             [],
             "No cluster was found.",
             [make_table(("cluster", *_OVERVIEW), overview) if overview else None],
         ),
-        *outage_sections(report, by_cluster=True),
-        controller_section(report, [figures.controller_timeline(report), figures.gap_timeline(report)]),
+        outage_section(report, intervals, incidents, commands, by_cluster=True),
+        controller_section(report, [figures.controller_timeline(report)], commands),
         make_section(
             "causes",
             "Causes of leader changes",
-            "Changes of leadership by cluster, cause and time.",
-            [figures.cause_bars(report, by_cluster=True), figures.move_map(report, by_cluster=True)],
+            "Changes of leadership by cause, by cluster, and by cluster and time.",
+            [
+                figures.cause_bars(report),
+                figures.cause_bars(report, by_cluster=True),
+                figures.move_map(report, by_cluster=True),
+            ],
             "No partition changed its leader.",
-            [cause_table(report), view_table(report, "moves")],
+            [cause_table(report), table("moves")],
         ),
         make_section(
             "churn",
@@ -106,7 +139,7 @@ def _fleet_sections(report: ReportData) -> list[Section]:
             "The time and cause of each fencing, and the leaderships of the broker.",
             [],
             "No broker was fenced.",
-            [view_table(report, "fencing")],
+            [table("fencing")],
         ),
         make_section(
             "unclean",
@@ -114,7 +147,7 @@ def _fleet_sections(report: ReportData) -> list[Section]:
             "Elections of a replica that may lack acknowledged records.",
             [],
             "No leader was elected uncleanly.",
-            [view_table(report, "unclean")],
+            [table("unclean")],
         ),
         make_section(
             "access",
@@ -122,9 +155,9 @@ def _fleet_sections(report: ReportData) -> list[Section]:
             "Rules that allow every principal, or every operation.",
             [],
             "No rule allows every principal or every operation.",
-            [view_table(report, "wide rules")],
+            [table("wide rules")],
         ),
-        retention_section(report),
+        retention_section(report, commands),
     ]
 
 

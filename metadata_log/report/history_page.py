@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from metadata_log.report import figures
-from metadata_log.report.page import Section, make_section, write_page
+from metadata_log.report.headline import headline
+from metadata_log.report.incidents import Incident, Interval, incidents_of, intervals_of
+from metadata_log.report.page import Commands, Page, Section, make_section, write_page
 from metadata_log.report.report_data import ReportData, Row
 from metadata_log.report.sections import (
     cause_table,
     common_cards,
     controller_section,
-    outage_sections,
+    outage_section,
     range_text,
     retention_section,
     view_table,
 )
+from metadata_log.report.tables import Table
 
 HISTORY_VIEWS: Final = (
     "leader_history",
@@ -39,7 +43,32 @@ HISTORY_VIEWS: Final = (
 """The views that `render_history` uses; rows of others are ignored, and a view without rows becomes a sentence."""
 
 
-def render_history(rows: Iterable[tuple[str, Row]], out: Path, *, title: str, notes: Sequence[str] = ()) -> None:
+_NEEDED: Final = {
+    "brokers": ("broker_history", "fencing"),
+    "leaders": ("leader_history",),
+    "causes": ("leadership_changes",),
+    "topics": ("leadership_changes",),
+    "skew": ("leader_history",),
+    "isr": ("isr_history", "unavailability"),
+    "outages": ("unavailability",),
+    "controllers": ("quorum_epochs", "controller_gaps"),
+    "unclean": ("unclean_elections",),
+    "reassignments": ("reassignments",),
+    "changes": ("config_history", "acl_history", "feature_history"),
+    "retention": ("retention",),
+}
+"""By section: the views with its rows. A section is on the page if one of its views was read."""
+
+
+def render_history(
+    rows: Iterable[tuple[str, Row]],
+    out: Path,
+    *,
+    title: str,
+    notes: Sequence[str] = (),
+    read: Collection[str] = HISTORY_VIEWS,
+    commands: Commands = MappingProxyType({}),
+) -> None:
     """Write the history of one directory as a page.
 
     Args:
@@ -47,13 +76,32 @@ def render_history(rows: Iterable[tuple[str, Row]], out: Path, *, title: str, no
         out: The path of the page.
         title: The name of the cluster or directory.
         notes: Sentences for the top of the page: the range, damage, omissions.
+        read: The views that were read. The page has no section about other views, and no sentence about their absence.
+        commands: By table: the command that prints all rows, for a table that leaves rows out.
 
     Raises:
         OSError: The page could not be written.
     """
     report = ReportData()
     report.take_all(rows)
-    write_page(out, title, notes, range_text(report), _history_cards(report), _history_sections(report))
+    intervals = intervals_of(report)
+    incidents = incidents_of(report, intervals)
+    sections = [
+        section
+        for section in _history_sections(report, intervals, incidents, commands)
+        if any(view in read for view in _NEEDED[section.id])
+    ]
+    write_page(
+        out,
+        Page(
+            title=title,
+            headline=headline(report, incidents, read),
+            range=range_text(report),
+            notes=notes,
+            cards=_history_cards(report),
+            sections=sections,
+        ),
+    )
 
 
 def _history_cards(report: ReportData) -> list[tuple[str, str]]:
@@ -65,15 +113,21 @@ def _history_cards(report: ReportData) -> list[tuple[str, str]]:
     ]
 
 
-def _history_sections(report: ReportData) -> list[Section]:
+def _history_sections(
+    report: ReportData, intervals: Sequence[Interval], incidents: Sequence[Incident], commands: Commands
+) -> list[Section]:
+    def table(name: str) -> Table | None:
+        return view_table(report, name, commands)
+
     return [
+        outage_section(report, intervals, incidents, commands, by_cluster=False),
         make_section(
             "brokers",
             "Brokers",
             "When each broker was active, in controlled shutdown or fenced.",
             [figures.broker_timeline(report)],
             "No broker is registered in this history.",
-            [view_table(report, "fencing")],
+            [table("fencing")],
         ),
         make_section(
             "leaders",
@@ -89,7 +143,7 @@ def _history_sections(report: ReportData) -> list[Section]:
             "Changes of leadership by cause, and the latest of them.",
             [figures.cause_bars(report)],
             "No partition changed its leader.",
-            [cause_table(report), view_table(report, "moves")],
+            [cause_table(report), table("moves")],
         ),
         make_section(
             "topics",
@@ -101,7 +155,7 @@ def _history_sections(report: ReportData) -> list[Section]:
         make_section(
             "skew",
             "Leader skew",
-            "The number of partitions that each broker led; even lines are an even load.",
+            "The number of partitions that each broker led; equal areas are an even load.",
             [figures.leader_skew(report)],
             "No partition had a leader.",
         ),
@@ -112,15 +166,14 @@ def _history_sections(report: ReportData) -> list[Section]:
             [figures.isr_bands(report)],
             "Every replica of every partition was in sync all the time.",
         ),
-        *outage_sections(report, by_cluster=False),
-        controller_section(report, [figures.controller_timeline(report)]),
+        controller_section(report, [figures.controller_timeline(report)], commands),
         make_section(
             "unclean",
             "Unclean elections",
             "Elections of a replica that may lack acknowledged records.",
             [],
             "No leader was elected uncleanly.",
-            [view_table(report, "unclean")],
+            [table("unclean")],
         ),
         make_section(
             "reassignments",
@@ -128,7 +181,7 @@ def _history_sections(report: ReportData) -> list[Section]:
             "Moves of replicas from the request to the end.",
             [],
             "No partition was reassigned.",
-            [view_table(report, "reassignments")],
+            [table("reassignments")],
         ),
         make_section(
             "changes",
@@ -136,7 +189,7 @@ def _history_sections(report: ReportData) -> list[Section]:
             "The changes; the log does not record their authors.",
             [],
             "No configuration, access rule or feature was changed.",
-            [view_table(report, "configs"), view_table(report, "acls"), view_table(report, "features")],
+            [table("configs"), table("acls"), table("features")],
         ),
-        retention_section(report),
+        retention_section(report, commands),
     ]

@@ -1,24 +1,25 @@
-"""A page as HTML: its sections, and the template with plots that need no network."""
+"""A page as HTML: its sections, and the template. The page has no resource outside of its file."""
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from plotly.offline import get_plotlyjs
+from msgspec import Struct
 
 from metadata_log.printable import printable_lines
-from metadata_log.report.figures import Figure
+from metadata_log.report.figures import Figure, looks_in
+from metadata_log.report.looks import LOOKS, Look
 from metadata_log.report.tables import Table
 
+Commands = Mapping[str, str]
+"""By the name of a table: the command that prints every row of that table."""
 
-class Section(NamedTuple):
-    """A section of a page. `none` is its text if the section has neither figures nor tables."""
+
+class Section(Struct, frozen=True):
+    """A section of the page. `none` is its text if the section has neither figures nor tables."""
 
     id: str
     title: str
@@ -28,13 +29,33 @@ class Section(NamedTuple):
     none: str = ""
 
 
+class Page(Struct, frozen=True, kw_only=True):
+    """The content of a page.
+
+    Attributes:
+        title: The title.
+        headline: The findings in sentences, the most important first; at least one.
+        range: The range that the page covers, as text.
+        notes: Further sentences for the top of the page.
+        cards: The key figures, each with its name.
+        sections: The sections in their order.
+    """
+
+    title: str
+    headline: Sequence[str]
+    range: str
+    notes: Sequence[str]
+    cards: Sequence[tuple[str, str]]
+    sections: Sequence[Section]
+
+
 def make_section(
     id: str,
     title: str,
     lead: str,
     drawn: Sequence[Figure | None],
     none: str,
-    tables: Sequence[tuple[str, Table] | Table | None] = (),
+    tables: Sequence[Table | None] = (),
 ) -> Section:
     """A section of the figures and tables that exist.
 
@@ -44,18 +65,16 @@ def make_section(
         lead: The first sentence.
         drawn: The figures; None for a figure without data.
         none: The text of a section without figures and tables.
-        tables: The tables, each alone or with a sentence for the lead; None for a table without rows.
+        tables: The tables; None for a table without rows.
 
     Returns:
         The section.
     """
     plots = [each for each in drawn if each is not None]
     found = [each for each in tables if each is not None]
-    counts = [each[0] for each in found if not isinstance(each, Table) and each[0]]
     if not plots and not found:
         return Section(id, title, "", none=none)
-    shown = [each if isinstance(each, Table) else each[1] for each in found]
-    return Section(id, title, " ".join((lead, *counts)), plots, shown)
+    return Section(id, title, lead, plots, found)
 
 
 def _seen(value: object) -> object:
@@ -63,40 +82,22 @@ def _seen(value: object) -> object:
     return printable_lines(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
-_MARKUP: Final = re.compile(r"<(?!/?(?:b|i|br|extra)/?>)")
-"""The beginning of a foreign tag: Plotly interprets some HTML, such as links, in every text."""
+def legend_of(sections: Sequence[Section]) -> list[Look]:
+    """The looks of all plots, each once: the states in their fixed order, then the brokers by number."""
+    used = {look for section in sections for figure in section.figures for look in looks_in(figure)}
+    brokers = sorted(used - set(LOOKS), key=lambda look: int(look.id.removeprefix("broker-")))
+    return [*(look for look in LOOKS[:-1] if look in used), *brokers, *(look for look in LOOKS[-1:] if look in used)]
 
 
-def _drawn(value: Any) -> Any:
-    """A figure with literal texts."""
-    match value:
-        case str():
-            return _MARKUP.sub("&lt;", printable_lines(value))
-        case dict():
-            return {name: _drawn(one) for name, one in value.items()}
-        case list() | tuple():
-            return [_drawn(one) for one in value]
-        case _:
-            return value
-
-
-def write_page(
-    out: Path,
-    title: str,
-    notes: Sequence[str],
-    range: str,
-    cards: Sequence[tuple[str, str]],
-    sections: Sequence[Section],
-) -> None:
+def write_page(out: Path, page: Page) -> None:
     """Write a page.
 
     Args:
         out: The path of the page.
-        title: The title.
-        notes: Sentences for the top of the page.
-        range: The range that the page covers, as text.
-        cards: The key figures, each with its name.
-        sections: The sections in their order.
+        page: The content.
+
+    Raises:
+        OSError: The page could not be written.
     """
     environment = Environment(
         loader=PackageLoader("metadata_log.report", "."),
@@ -105,18 +106,16 @@ def write_page(
         trim_blocks=True,
         finalize=_seen,
     )
-    drawn: dict[str, Any] = {
-        f"{section.id}-{number}": figure for section in sections for number, figure in enumerate(section.figures, 1)
-    }
-    page = environment.get_template("page.html.jinja").render(
-        title=title,
-        notes=notes,
-        range=range,
-        cards=cards,
-        sections=sections,
-        plotly=get_plotlyjs(),
-        # A text of a log must not end the script.
-        figures=json.dumps(_drawn(drawn), separators=(",", ":")).replace("<", "\\u003c"),
+    legend = legend_of(page.sections)
+    text = environment.get_template("page.html.jinja").render(
+        title=page.title,
+        headline=page.headline,
+        notes=page.notes,
+        range=page.range,
+        cards=page.cards,
+        sections=page.sections,
+        legend=legend,
+        looks=legend,
         version=version("trio-kraft"),
     )
-    out.write_text(page, encoding="utf-8")
+    out.write_text(text, encoding="utf-8")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
-from heapq import heappush, heappushpop
 from typing import Any, Final, NamedTuple
 
 from metadata_log.history import VIEWS
@@ -38,31 +37,36 @@ class Outage(NamedTuple):
     partition: int
     begin: int
     end: int | None
+    cause: str = "unknown"
+    broker: int | None = None
+    why: str = ""
+
+
+class Fencing(NamedTuple):
+    """An interval in which a broker was fenced after an event, not after its first registration."""
+
+    cluster: str
+    broker: int
+    begin: int
+    end: int | None
+    cause: str
 
 
 class Table:
-    """The displayed rows: the latest or the longest of all rows."""
+    """The displayed rows: the latest of all rows."""
 
-    def __init__(self, columns: tuple[str, ...], *, longest: bool = False) -> None:
+    def __init__(self, columns: tuple[str, ...]) -> None:
         self.columns = columns
-        self.longest = longest
         self.seen = 0
         self._latest: deque[tuple[Any, ...]] = deque(maxlen=TABLE_ROWS)
-        self._heap: list[tuple[float, int, tuple[Any, ...]]] = []
 
     def take(self, row: tuple[Any, ...]) -> None:
-        """Add this row; above the limit, drop the least important one."""
+        """Add this row; above the limit, drop the oldest one."""
         self.seen += 1
-        if not self.longest:
-            self._latest.append(row)
-            return
-        item = (row[self.columns.index("seconds")], -self.seen, row)
-        (heappush if len(self._heap) < TABLE_ROWS else heappushpop)(self._heap, item)
+        self._latest.append(row)
 
     def rows(self) -> list[tuple[Any, ...]]:
-        """The displayed rows: the longest first, or by time."""
-        if self.longest:
-            return [row for _, _, row in sorted(self._heap, reverse=True)]
+        """The displayed rows by time."""
         at = next((place for place, column in enumerate(self.columns) if column in TIMES), None)
         return list(self._latest) if at is None else sorted(self._latest, key=lambda row: row[at] or 0)
 
@@ -85,6 +89,9 @@ class ReportData:
         """The leaders of each partition, in order; -1 is no leader."""
         self.under_replicated: list[Span] = []
         self.outages: dict[str, list[Outage]] = {"leaderless": [], "below-min-isr": []}
+        self.fencings: list[Fencing] = []
+        self.unknown_ranges = 0
+        """The ranges of the log about which nothing is known."""
         self.brokers: dict[int, list[Span]] = {}
         self.topics: dict[str, list[Span]] = {}
         self.terms: list[tuple[str, Span]] = []
@@ -102,6 +109,7 @@ class ReportData:
         self.totals: dict[str, dict[str, float]] = {}
         """Totals by cluster: numbers of events, and durations."""
         self.tables: dict[str, Table] = {}
+        self._texts: dict[str, str] = {}
         self._take: dict[str, Callable[[Row], None]] = {
             name: getattr(self, f"_{name}") for name in VIEWS if hasattr(self, f"_{name}")
         }
@@ -142,11 +150,11 @@ class ReportData:
         of_cluster = self.totals.setdefault(row[0], {})
         of_cluster[name] = of_cluster.get(name, 0) + amount
 
-    def _table(self, name: str, view: str, row: Row, columns: tuple[str, ...], *, longest: bool = False) -> None:
+    def _table(self, name: str, view: str, row: Row, columns: tuple[str, ...]) -> None:
         at = self._at[view]
         table = self.tables.get(name)
         if table is None:
-            table = self.tables[name] = Table(columns, longest=longest)
+            table = self.tables[name] = Table(columns)
         table.take(tuple(row[at[column]] for column in columns))
 
     def _leader_history(self, row: Row) -> None:
@@ -232,14 +240,17 @@ class ReportData:
         at = self._at["unavailability"]
         kind = row[at["kind"]]
         span = self._validity(at, row, None)
-        outage = Outage(row[0], row[at["topic"]], row[at["partition"]], span.begin, span.end)
+        cause, broker, why = row[at["cause"]], row[at["cause_broker"]], row[at["cause_text"]]
+        why = self._texts.setdefault(why, why)
+        outage = Outage(row[0], row[at["topic"]], row[at["partition"]], span.begin, span.end, cause, broker, why)
         self.outages.setdefault(kind, []).append(outage)
         self._count(row, f"{kind} partition seconds", row[at["seconds"]])
-        columns = ("cluster", "topic", "partition", "kind", "valid_from", "seconds", "cause_text")
-        self._table("outages", "unavailability", row, columns, longest=True)
 
     def _fencing(self, row: Row) -> None:
-        self._validity(self._at["fencing"], row, None)
+        at = self._at["fencing"]
+        span = self._validity(at, row, None)
+        if row[at["cause"]] not in {"broker-registered", "snapshot"}:
+            self.fencings.append(Fencing(row[0], row[at["broker"]], span.begin, span.end, row[at["cause"]]))
         self._count(row, "fencings")
         columns = ("cluster", "broker", "valid_from", "valid_to", "seconds", "leaders_moved", "isr_left", "cause_text")
         self._table("fencing", "fencing", row, columns)
@@ -295,5 +306,6 @@ class ReportData:
         at = self._at["retention"]
         self._moment(row[0], row[at["from_time"]])
         self._moment(row[0], row[at["to_time"]])
+        self.unknown_ranges += not row[at["known"]]
         columns = ("cluster", "kind", "from_offset", "to_offset", "from_time", "to_time", "known", "text")
         self._table("retention", "retention", row, columns)

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from heapq import nsmallest
 
 from metadata_log.report import figures
 from metadata_log.report.figures import Figure
-from metadata_log.report.page import Section, make_section
-from metadata_log.report.report_data import ReportData
+from metadata_log.report.incidents import Incident, Interval, listed
+from metadata_log.report.page import Commands, Section, make_section
+from metadata_log.report.report_data import TABLE_ROWS, ReportData
 from metadata_log.report.tables import Table, duration_text, make_table, time_text
 
 
 def range_text(report: ReportData) -> str:
     """The clusters and the range of time that the rows cover."""
     if report.begin is None or report.end is None:
-        return "Nothing happened."
+        return "The page covers no event."
     names = ", ".join(report.clusters) if len(report.clusters) < 4 else f"{len(report.clusters)} clusters"
     duration = duration_text((report.end - report.begin) / 1000)
-    return f"{names}: {time_text(report.begin)} to {time_text(report.end)} ({duration})"
+    return f"{names}: {time_text(report.begin)} to {time_text(report.end)} UTC ({duration})"
 
 
 def common_cards(report: ReportData) -> list[tuple[str, str]]:
@@ -32,36 +34,99 @@ def common_cards(report: ReportData) -> list[tuple[str, str]]:
     ]
 
 
-def outage_sections(report: ReportData, *, by_cluster: bool) -> list[Section]:
-    """The sections about unavailable partitions, summed by cluster or by topic."""
-    what = "cluster" if by_cluster else "topic"
-    return [
-        make_section(
-            "leaderless",
-            "Partitions without a leader",
-            f"Seconds that partitions of a {what} could be neither written nor read, summed over its partitions.",
-            [figures.outage_map(report, "leaderless", by_cluster=by_cluster)],
-            "No partition was without a leader.",
-        ),
-        make_section(
-            "min-isr",
-            "Partitions below min ISR",
-            f"Seconds that partitions of a {what} refused writes with acks=all, summed over its partitions.",
-            [figures.outage_map(report, "below-min-isr", by_cluster=by_cluster)],
-            "No partition had fewer in-sync replicas than min.insync.replicas.",
-        ),
-        make_section(
-            "outages",
-            "Unavailable partitions",
-            "The beginning, the duration and the cause of each interval.",
-            [],
-            "No partition was unavailable.",
-            [view_table(report, "outages")],
-        ),
+def outage_section(
+    report: ReportData,
+    intervals: Sequence[Interval],
+    incidents: Sequence[Incident],
+    commands: Commands,
+    *,
+    by_cluster: bool,
+) -> Section:
+    """The section about unavailable partitions; each incident and each interval is listed once.
+
+    Args:
+        report: The collected data.
+        intervals: The intervals, as `intervals_of` returns them.
+        incidents: The incidents, as `incidents_of` returns them.
+        commands: The command that lists every interval, as `outages`.
+        by_cluster: One lane of the plot for each cluster, not for each topic.
+
+    Returns:
+        The section.
+    """
+    what = "clusters" if by_cluster else "topics"
+    return make_section(
+        "outages",
+        "Unavailable partitions",
+        f"The {what} with partitions that had no leader or refused writes with acks=all; then the incidents, the worst "
+        "first; then the interval of each partition, the longest without a leader first.",
+        [figures.outage_map(report, intervals, by_cluster=by_cluster)],
+        "Every partition had a leader and enough in-sync replicas all the time.",
+        [_incident_table(report, incidents, commands), _interval_table(report, intervals, commands)],
+    )
+
+
+def _incident_table(report: ReportData, incidents: Sequence[Incident], commands: Commands) -> Table | None:
+    if not incidents:
+        return None
+    several = len(report.clusters) > 1
+    columns = (
+        *(("cluster",) if several else ()),
+        *("valid_from", "duration", "partitions without a leader", "partitions below min ISR", "topics", "after"),
+    )
+    rows = [
+        (
+            *((each.cluster,) if several else ()),
+            each.begin,
+            _how_long(report, each.cluster, each.begin, each.end),
+            len({(one.topic, one.partition) for one in each.leaderless}),
+            len({(one.topic, one.partition) for one in each.intervals if one.below_min_isr > 0}),
+            listed(sorted({one.topic for one in each.intervals}), 4),
+            each.after,
+        )
+        for each in incidents[:TABLE_ROWS]
     ]
+    return _left_out(make_table(columns, rows), "worst", len(incidents), commands.get("outages", ""))
 
 
-def controller_section(report: ReportData, drawn: Sequence[Figure | None]) -> Section:
+def _interval_table(report: ReportData, intervals: Sequence[Interval], commands: Commands) -> Table | None:
+    if not intervals:
+        return None
+    several = len(report.clusters) > 1
+    longest = nsmallest(
+        TABLE_ROWS,
+        intervals,
+        key=lambda each: (-each.leaderless, -each.below_min_isr, each.begin, each.topic, each.partition),
+    )
+    columns = (
+        *(("cluster",) if several else ()),
+        *("topic", "partition", "valid_from", "valid_to", "seconds without a leader", "seconds below min ISR"),
+        "cause_text",
+    )
+    rows = [
+        (
+            *((each.cluster,) if several else ()),
+            *(each.topic, each.partition, each.begin, each.end),
+            *(each.leaderless or None, each.below_min_isr or None, each.why),
+        )
+        for each in longest
+    ]
+    return _left_out(make_table(columns, rows), "longest", len(intervals), commands.get("outages", ""))
+
+
+def _how_long(report: ReportData, cluster: str, begin: int, end: int | None) -> str:
+    text = duration_text(((report.ends[cluster] if end is None else end) - begin) / 1000)
+    return f"{text}, still" if end is None else text
+
+
+def _left_out(table: Table, which: str, total: int, command: str) -> Table:
+    """A table with a sentence about the rows that it lacks."""
+    if len(table.rows) == total:
+        return table
+    return table._replace(more=f"The table has the {which} {len(table.rows)} of {total:,}.", command=command)
+
+
+def controller_section(report: ReportData, drawn: Sequence[Figure | None], commands: Commands) -> Section:
     """The section about the leaders of the quorum."""
     return make_section(
         "controllers",
@@ -69,11 +134,11 @@ def controller_section(report: ReportData, drawn: Sequence[Figure | None]) -> Se
         "The active controllers, and gaps without one: the active controller writes a record every half second.",
         drawn,
         "No leader of the quorum was elected in this history.",
-        [view_table(report, "gaps"), view_table(report, "terms")],
+        [view_table(report, "gaps", commands), view_table(report, "terms", commands)],
     )
 
 
-def retention_section(report: ReportData) -> Section:
+def retention_section(report: ReportData, commands: Commands) -> Section:
     """The section about the known and the unknown ranges."""
     return make_section(
         "retention",
@@ -81,12 +146,12 @@ def retention_section(report: ReportData) -> Section:
         "The beginning, the snapshots, and the unknown ranges.",
         [],
         "There is no information about the history itself.",
-        [view_table(report, "retention")],
+        [view_table(report, "retention", commands)],
     )
 
 
-def view_table(report: ReportData, name: str) -> tuple[str, Table] | None:
-    """A table of the latest or longest rows of a kind, and a sentence if more rows exist."""
+def view_table(report: ReportData, name: str, commands: Commands) -> Table | None:
+    """A table of the latest rows of a kind, and a sentence if more rows exist."""
     kept = report.tables.get(name)
     if kept is None:
         return None
@@ -94,9 +159,7 @@ def view_table(report: ReportData, name: str) -> tuple[str, Table] | None:
     columns = [column for column in kept.columns if several or column != "cluster"]
     places = [kept.columns.index(column) for column in columns]
     rows = [[row[place] for place in places] for row in kept.rows()]
-    which = "longest" if kept.longest else "latest"
-    more = f"The table has the {which} {len(rows)} of {kept.seen:,}." if kept.seen > len(rows) else ""
-    return more, make_table(columns, rows)
+    return _left_out(make_table(columns, rows), "latest", kept.seen, commands.get(name, ""))
 
 
 def cause_table(report: ReportData) -> Table | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
@@ -14,6 +14,7 @@ _KINDS: Final = {
     **dict.fromkeys(("value", "previous_value", "before", "after", "resource_name", "principal"), "any"),
 }
 """By column the CSS class of its cells, which may wrap nowhere (`name`), between words (`why`) or anywhere (`any`)."""
+_ABSENT: Final = "—"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -25,11 +26,29 @@ class Cell(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A table of a page: the titles of the columns, and the rows."""
+    """A table of a page: the titles of the columns, and the rows.
+
+    Attributes:
+        columns: The titles.
+        rows: The cells of each row.
+        picks: The places of the columns with few values, by which a reader may filter.
+        more: A sentence about the rows that the table leaves out; empty if there are none.
+        command: The command that prints all rows; empty if there is none.
+    """
 
     columns: Sequence[Cell]
-    rows: Iterable[Sequence[Cell]]
+    rows: Sequence[Sequence[Cell]]
+    picks: Collection[int] = ()
+    more: str = ""
+    command: str = ""
 
+
+_PICKED: Final = {
+    *("broker", "cause", "cluster", "field", "from_leader", "kind", "kinds", "leader_id", "operation", "outcome"),
+    *("principal", "resource_type", "to_leader", "topic"),
+}
+"""The columns by which a reader may filter a table."""
+_MOST_CHOICES: Final = 40
 
 _TITLES: Final = {
     "valid_from": "from",
@@ -48,11 +67,22 @@ def make_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Tabl
     """A table of values; a column with numbers is aligned to the right."""
     cells = [[_cell(column, value) for column, value in zip(columns, row, strict=True)] for row in rows]
     numbers = [any(row[at].kind == "number" for row in cells) for at in range(len(columns))]
+    for row in cells:
+        row[:] = [
+            cell._replace(kind="number") if is_number and cell.text == _ABSENT else cell
+            for cell, is_number in zip(row, numbers, strict=True)
+        ]
     titles = [
         Cell(_TITLES.get(column, column.replace("_", " ")), "number" if is_number else "")
         for column, is_number in zip(columns, numbers, strict=True)
     ]
-    return Table(titles, cells)
+    picks = {at for at, column in enumerate(columns) if column in _PICKED and _has_few_values(cells, at)}
+    return Table(titles, cells, picks)
+
+
+def _has_few_values(rows: Sequence[Sequence[Cell]], at: int) -> bool:
+    values = {row[at].text for row in rows}
+    return 1 < len(values) <= _MOST_CHOICES and len(rows) > len(values)
 
 
 def _cell(column: str, value: object) -> Cell:
@@ -72,7 +102,7 @@ def _cell(column: str, value: object) -> Cell:
 def value_text(value: object) -> str:
     """A value as text: a dash for None, the elements of a list with commas."""
     if value is None:
-        return "—"
+        return _ABSENT
     if isinstance(value, tuple | list):
         return ", ".join(map(str, value)) or "none"
     return str(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from importlib import import_module
@@ -41,7 +42,7 @@ from metadata_log.image.names import (
 )
 from metadata_log.image.topics import NO_LEADER
 from metadata_log.reading.damage import OnDamage
-from metadata_log.reading.timeline import At, parse_at
+from metadata_log.reading.timeline import At, moment_text, parse_at
 from metadata_log.records.metadata import BrokerEndpoint, ControllerEndpoint
 from metadata_log.records.redact import REDACTED, is_secret_config
 from metadata_log.times import iso_time
@@ -79,6 +80,7 @@ _ADDRESS: Final = re.compile(r"(?:[\w.-]+|\[[0-9a-fA-F:]+\]):\d{1,5}")
 @click.option("--at-b", callback=at_of, metavar="OFFSET|TIME", help="The moment of B.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--html", type=click.Path(dir_okay=False), metavar="OUT", help="Write a page to this file.")
+@click.option("--title", metavar="TEXT", help="The title of that page; the default is Difference.")
 @click.option("--exit-code", is_flag=True, help="End with 1 if anything differs, and with 0 if nothing does.")
 @reading_options
 @show_secrets_option
@@ -93,6 +95,7 @@ def diff_command(
     at_b: At | None,
     as_json: bool,
     html: str | None,
+    title: str | None,
     exit_code: bool,
     on_damage: str,
     show_secrets: bool,
@@ -102,7 +105,10 @@ def diff_command(
     A and B are log directories, directories of the metadata partition, segments or snapshots. The moment follows an @;
     the default is the end. B may be @OFFSET or @TIME alone, for another moment of A.
     """
+    if title is not None and html is None:
+        raise click.UsageError("--title is the title of a page: add --html OUT")
     kinds = _kinds(only)
+    asked = _page_command(a, b, at_a, at_b)
     path_a, at_a = _operand(a, at_a, "--at-a")
     path_b, at_b = _operand(path_a + b if b.startswith("@") else b, at_b, "--at-b")
     before, after = (image_at(path, at, OnDamage(on_damage)) for path, at in ((path_a, at_a), (path_b, at_b)))
@@ -117,7 +123,14 @@ def diff_command(
         ]
         if show_secrets:
             make_private(Path(html))
-        import_module("metadata_log.report").render_diff(shown, Path(html), before=before.where, after=after.where)
+        import_module("metadata_log.report").render_diff(
+            shown,
+            Path(html),
+            before=before.where,
+            after=after.where,
+            title="Difference" if title is None else title,
+            commands={kind: f"{asked} --only {kind}" for kind in kinds},
+        )
         echo(f"{html}: {count(len(found), 'difference')}")
     elif as_json:
         echo(json.dumps(_json(before, after, found), ensure_ascii=False))
@@ -125,6 +138,18 @@ def diff_command(
         echo_lines(_lines(before, after, found))
     damaged = report_damages((*before.damages, *after.damages), hint=before.hint or after.hint)
     context.exit(1 if damaged or (exit_code and found) else 0)
+
+
+def _page_command(a: str, b: str, at_a: At | None, at_b: At | None) -> str:
+    """The command that prints the differences of the page."""
+    options = (("--at-a", at_a), ("--at-b", at_b))
+    moments = [
+        word
+        for option, at in options
+        if at is not None
+        for word in (option, moment_text(at) if at.offset is None else str(at.offset))
+    ]
+    return shlex.join(("kraft", "diff", a, b, *moments))
 
 
 def _kinds(only: str | None) -> frozenset[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 import sys
 import threading
@@ -152,8 +153,27 @@ def report_command(*, paths: Sequence[str], html: str, title: str, master: str, 
 
     chosen = _parse_options(options)
     with _errors(), fleet.fleet_session(paths, master=master) as (spark, logs), _Progress(spark) as progress:
-        render_fleet(progress.counted(fleet.rows_of_views(logs, FLEET_VIEWS, chosen)), Path(html), title=title)
+        rows = progress.counted(fleet.rows_of_views(logs, FLEET_VIEWS, chosen))
+        render_fleet(rows, Path(html), title=title, commands=_page_commands(paths))
     echo(f"{html}: {Path(html).stat().st_size:,} bytes")
+
+
+def _page_commands(paths: Sequence[str]) -> dict[str, str]:
+    """By table of the page: the command that prints every row."""
+    views = {
+        "outages": "unavailability",
+        "moves": "leadership_changes",
+        "terms": "quorum_epochs",
+        "gaps": "controller_gaps",
+        "fencing": "fencing",
+        "unclean": "unclean_elections",
+        "wide rules": "acl_audit",
+        "retention": "retention",
+    }
+    return {
+        table: shlex.join(("kraft", "fleet", "history", *paths, "--view", view, "--json"))
+        for table, view in views.items()
+    }
 
 
 def _run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
@@ -45,6 +46,7 @@ _HINT: Final = "The history after the damage is unknown, up to the next snapshot
 @click.option(
     "--html", type=click.Path(dir_okay=False), metavar="OUT", help="Write a page with timelines to this file."
 )
+@click.option("--title", metavar="TEXT", help="The title of that page; the default is the cluster id and DIR.")
 @click.option(
     "--parquet",
     type=click.Path(),
@@ -73,6 +75,7 @@ def history_command(
     unavailable: bool,
     as_json: bool,
     html: str | None,
+    title: str | None,
     parquet: str | None,
     on_damage: str,
     show_secrets: bool,
@@ -84,6 +87,8 @@ def history_command(
     """
     if html is not None and parquet is not None:
         raise click.UsageError("--html and --parquet exclude each other")
+    if title is not None and html is None:
+        raise click.UsageError("--title is the title of a page: add --html OUT")
     if gaps + elections + unavailable > 1:
         raise click.UsageError("--gaps, --elections and --unavailable exclude each other")
     wanted = Filter(topic=topic, broker=broker)
@@ -94,7 +99,7 @@ def history_command(
     reading = HistoryReading(path, until, options, wanted)
     reading.check_since(since)
     if html is not None:
-        _write_page(reading, wanted, since, Path(html))
+        _write_page(reading, wanted, since, Path(html), title)
     elif parquet is not None:
         _write_parquet(reading, names, wanted, since, Path(parquet))
     elif gaps:
@@ -211,14 +216,34 @@ def _gap(gap: Facts) -> tuple[object, ...]:
     )
 
 
-def _write_page(reading: HistoryReading, wanted: Filter, since: At | None, out: Path) -> None:
-    """One self-contained page with timelines and the history as tables."""
+def _write_page(reading: HistoryReading, wanted: Filter, since: At | None, out: Path, title: str | None) -> None:
+    """One self-contained page with its findings in sentences, timelines, and the history as tables."""
     report = import_module("metadata_log.report")
     found = [(view.name, row) for view, row in _wanted_rows(reading, report.HISTORY_VIEWS, wanted, since)]
     if reading.shows_secrets:
         make_private(out)
-    report.render_history(found, out, title=f"{reading.cluster} — {reading.path}", notes=_notes(reading, wanted, since))
+    report.render_history(
+        found,
+        out,
+        title=f"{reading.cluster} — {reading.path}" if title is None else title,
+        notes=_notes(reading, wanted, since),
+        read=wanted.views(report.HISTORY_VIEWS),
+        commands=_page_commands(reading.path),
+    )
     echo(f"{out}: {count(len(found), 'row')}")
+
+
+def _page_commands(path: str) -> dict[str, str]:
+    """By table of the page: the command that prints every row."""
+    command = shlex.join(("kraft", "history", path))
+    whole = ("fencing", "unclean", "reassignments", "configs", "acls", "features", "retention")
+    return {
+        "outages": f"{command} --unavailable",
+        "moves": f"{command} --elections",
+        "terms": f"{command} --elections",
+        "gaps": f"{command} --gaps",
+        **dict.fromkeys(whole, command),
+    }
 
 
 def _write_parquet(

@@ -12,16 +12,11 @@ from typing import Final
 
 import msgspec
 
-from kraft.sim.pictures.execution import Arrow, Execution, Moment
+from kraft.sim.pictures.execution import Execution, Moment
+from kraft.sim.pictures.layout import BAND, FIRST_LANE, Box, Layout, Segment, layout_of, y_of
+from kraft.sim.pictures.wording import change_text, label_of, readable, violated_invariant
 from kraft.sim.world.actions import WORLD
 
-ROW: Final = 26
-"""Pixels from one moment to the next."""
-LANE: Final = 250
-LEFT: Final = 90
-INSET: Final = 30
-TOP: Final = 46
-BAND: Final = 10
 COLOURS: Final = {
     "Leader": "#009e73",
     "Candidate": "#d55e00",
@@ -34,22 +29,51 @@ COLOURS: Final = {
     "down": "#ffffff",
 }
 """The colours of states, which colour-blind readers can distinguish (Okabe and Ito)."""
+SHORT: Final = {
+    "Leader": "L",
+    "Candidate": "C",
+    "Prospective": "P",
+    "Follower": "F",
+    "Voted": "V",
+    "Unattached": "U",
+    "Resigned": "R",
+    "Observer": "O",
+}
+"""The letter of each state, in its mark: readers need not rely on the colours."""
 _STYLE: Final = """
-body { font: 14px/1.4 system-ui, sans-serif; color: #222; margin: 0 20px 40px; }
-h1 { font-size: 20px; } .broken { color: #c1121f; font-weight: 600; }
+:root { color-scheme: light dark; --page: light-dark(#ffffff, #14171c); --ink: light-dark(#222222, #e6e9ef);
+  --soft: light-dark(#666666, #aab2c0); --line: light-dark(#444444, #b8c0cc); --faint: light-dark(#dddddd, #363c47);
+  --lost: light-dark(#8a8a8a, #7d8592); --bad: light-dark(#c1121f, #ff6b6b); --alarm: light-dark(#fde3e4, #47191d);
+  --panel: light-dark(#f4f4f4, #23272f); --world: light-dark(#f0d9a8, #5c4a1e); --note: light-dark(#7a5000, #e6c27a); }
+body { font: 14px/1.4 system-ui, "DejaVu Sans", sans-serif; color: var(--ink); background: var(--page);
+  margin: 0 20px 40px; }
+h1 { font-size: 20px; } h2 { font-size: 16px; } h3 { font-size: 14px; } p { overflow-wrap: anywhere; max-width: 110ch; }
+.broken { color: var(--bad); font-weight: 600; }
 main { display: flex; align-items: flex-start; gap: 24px; }
-aside { position: sticky; top: 10px; min-width: 330px; font-size: 13px; }
-aside table { border-collapse: collapse; } aside td, aside th { padding: 2px 8px 2px 0; text-align: left; }
-aside pre { white-space: pre-wrap; overflow-wrap: anywhere; background: #f4f4f4; padding: 6px; }
-svg text { font-size: 12px; } .time { fill: #777; } .note { fill: #8a5a00; font-style: italic; }
-.what { paint-order: stroke; stroke: #fff; stroke-width: 3px; }
-.moment { cursor: pointer; } .moment:hover circle, .moment.chosen circle { stroke: #222; stroke-width: 3px; }
-.moment:focus { outline: none; } .moment:focus circle { stroke: #222; stroke-width: 3px; }
-.legend span { margin-right: 14px; white-space: nowrap; }
-.legend i { display: inline-block; width: 12px; height: 12px; margin-right: 4px; border: 1px solid #999; }
+.picture { overflow-x: auto; min-width: 0; flex: 0 1 auto; }
+aside { position: sticky; top: 10px; flex: 1 1 330px; min-width: 0; max-width: 460px; font-size: 13px;
+  overflow-x: auto; }
+aside table { border-collapse: collapse; font-size: 12px; }
+aside td, aside th { padding: 2px 8px 2px 0; text-align: left; }
+aside ul { padding-left: 18px; }
+svg { display: block; } svg text { font-size: 12px; fill: var(--ink); } svg .time { fill: var(--soft); }
+svg .note { fill: var(--note); font-style: italic; }
+svg .state { font-size: 11px; font-weight: 700; fill: #111; paint-order: stroke; stroke: #fff; stroke-width: 2.5px; }
+svg .violated { fill: var(--bad); font-weight: 700; }
+.alarm { fill: var(--alarm); stroke: var(--bad); stroke-width: 2px; }
+.moment { cursor: pointer; } .moment:hover .mark, .moment.chosen .mark { stroke: var(--ink); stroke-width: 3px; }
+.moment:focus { outline: none; } .moment:focus .mark { stroke: var(--ink); stroke-width: 3px; }
+.legend { display: flex; flex-wrap: wrap; gap: 2px 14px; }
+.legend i { display: inline-block; min-width: 15px; height: 15px; margin-right: 4px; border: 1px solid var(--lost);
+  font: 700 11px/15px system-ui, sans-serif; text-align: center; color: #111; vertical-align: 1px;
+  text-shadow: 0 0 2px #fff, 0 0 2px #fff; }
+button { font: inherit; }
+@media (max-width: 800px) { body { margin: 0 10px 30px; } main { flex-direction: column; align-items: stretch; }
+  aside { position: static; max-width: none; flex-basis: auto; } }
 """
 _SCRIPT: Final = """
 const moments = JSON.parse(document.getElementById("moments").textContent);
+const told = JSON.parse(document.getElementById("told").textContent);
 const marks = [...document.querySelectorAll(".moment")];
 const panel = document.getElementById("panel");
 function cell(row, tag, text) { const c = row.appendChild(document.createElement(tag)); c.textContent = text; }
@@ -60,23 +84,27 @@ function show(at) {
   const title = panel.appendChild(document.createElement("h2"));
   const subject = moment.node ? "node " + moment.node + " " : "";
   title.textContent = (at + 1) + ". " + moment.at_ms + " ms: " + subject + moment.what;
-  for (const line of moment.details) panel.appendChild(document.createElement("p")).textContent = line;
+  for (const line of told[at]) panel.appendChild(document.createElement("p")).textContent = line;
   const table = panel.appendChild(document.createElement("table"));
   const head = table.insertRow();
-  for (const name of ["node", "state", "epoch", "leader", "vote", "committed", "flushed", "log"]) {
+  for (const name of ["node", "state", "epoch", "leader", "vote for", "committed below", "flushed below", "log end"]) {
     cell(head, "th", name);
   }
   for (const [id, node] of Object.entries(moment.nodes)) {
     const row = table.insertRow();
-    const known = number => number < 0 ? "" : number;
-    for (const value of [id, node.state, node.epoch, known(node.leader), node.vote ?? "", known(node.high_watermark),
-                         known(node.flushed_offset), node.log_end_offset]) cell(row, "td", value);
+    const known = number => number < 0 ? "unknown" : number;
+    for (const value of [id, node.state, node.epoch, node.leader < 0 ? "none" : node.leader, node.vote ?? "none",
+                         known(node.high_watermark), known(node.flushed_offset), node.log_end_offset]) {
+      cell(row, "td", value);
+    }
   }
-  panel.appendChild(document.createElement("h3")).textContent = "logs (offsets, and of which epoch)";
-  const logs = Object.entries(moment.nodes).map(([id, node]) =>
-    id + ": " + node.log.map(([first, end, epoch]) => first + (end > first + 1 ? "-" + (end - 1) : "") + "@" + epoch)
-      .join("  "));
-  panel.appendChild(document.createElement("pre")).textContent = logs.join("\\n");
+  panel.appendChild(document.createElement("h3")).textContent = "Logs";
+  const list = panel.appendChild(document.createElement("ul"));
+  for (const [id, node] of Object.entries(moment.nodes)) {
+    const batches = node.log.map(([first, end, epoch]) =>
+      (end > first + 1 ? "offsets " + first + " to " + (end - 1) : "offset " + first) + " of epoch " + epoch);
+    list.appendChild(document.createElement("li")).textContent = "node " + id + ": " + (batches.join(", ") || "empty");
+  }
 }
 marks.forEach(mark => {
   mark.addEventListener("click", () => show(Number(mark.dataset.at)));
@@ -90,60 +118,87 @@ document.addEventListener("keydown", event => {
   next.focus();
   event.preventDefault();
 });
+const schemes = [["system", "light dark"], ["dark", "dark"], ["light", "light"]];
+let scheme = 0;
+document.getElementById("theme").addEventListener("click", event => {
+  scheme = (scheme + 1) % schemes.length;
+  document.documentElement.style.colorScheme = schemes[scheme][1];
+  event.target.textContent = "Colours: " + schemes[scheme][0];
+});
 if (moments.length) show(moments.length - 1);
 """
 
 
 def render_diagram(execution: Execution) -> str:
     """Render a description as an HTML page that needs no network; the page has some kilobytes for each moment."""
-    node_ids = tuple(execution.moments[-1].nodes) if execution.moments else ()
-    lanes = {node_id: LEFT + INSET + LANE * at for at, node_id in enumerate(node_ids)}
-    width, height = LEFT + INSET + LANE * max(len(lanes), 1), TOP + ROW * (len(execution.moments) + 1)
-    level = {arrow.sent for arrow in execution.arrows if arrow.sent == arrow.arrived}
+    layout = layout_of(execution)
+    failed = execution.replayed.failure is not None
+    violated = len(execution.moments) - 1 if failed else -1
     parts = [
-        f'<svg width="{width}" height="{height}" role="img" aria-label="what happened, from top to bottom">',
+        f'<svg width="{layout.width}" height="{layout.height}" role="img" aria-label="the events from top to bottom">',
         '<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
-        '<path d="M0,0 L8,4 L0,8 z" fill="#444"/></marker></defs>',
-        *_bands(execution, lanes),
-        *(line for arrow in execution.arrows for line in _arrow(arrow, lanes)),
-        *(
-            line
-            for at, moment in enumerate(execution.moments)
-            for line in _moment(at, moment, lanes, width, at in level)
-        ),
+        '<path d="M0,0 L8,4 L0,8 z" style="fill:var(--line)"/></marker></defs>',
+        *_alarm(execution, layout, violated),
+        *_bands(execution, layout),
+        *(_arrow(segment) for segment in layout.segments),
+        *(line for at, moment in enumerate(execution.moments) for line in _moment(at, moment, layout, at == violated)),
         "</svg>",
     ]
-    data = msgspec.json.encode(execution.moments).decode().replace("<", "\\u003c")
+    data = _as_script(execution.moments)
+    told = _as_script([[change_text(detail) for detail in moment.details] for moment in execution.moments])
     title = escape(execution.schedule.mutant or "schedule")
     return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-        f"<style>{_STYLE}</style></head><body>\n{_heading(execution)}\n<main><div>{chr(10).join(parts)}</div>"
-        f'<aside id="panel" aria-live="polite"></aside></main>\n'
-        f'<script type="application/json" id="moments">{data}</script><script>{_SCRIPT}</script></body></html>\n'
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{title}</title><style>{_STYLE}</style></head><body>\n{_heading(execution)}\n"
+        f'<main><div class="picture">{chr(10).join(parts)}</div><aside id="panel" aria-live="polite"></aside></main>\n'
+        f'<script type="application/json" id="moments">{data}</script>'
+        f'<script type="application/json" id="told">{told}</script><script>{_SCRIPT}</script></body></html>\n'
     )
 
 
+def _as_script(value: object) -> str:
+    return msgspec.json.encode(value).decode().replace("<", "\\u003c")
+
+
 def _heading(execution: Execution) -> str:
-    schedule = execution.schedule
+    schedule, failure = execution.schedule, execution.replayed.failure
     title = f"The bug {schedule.mutant}" if schedule.mutant else "A schedule"
-    failure = execution.replayed.failure
-    verdict = f'<p class="broken">{escape(str(failure))}</p>' if failure else "<p>No promise is broken.</p>"
-    legend = "".join(f'<span><i style="background:{colour}"></i>{state}</span>' for state, colour in COLOURS.items())
+    verdict = "<p>No invariant is violated.</p>"
+    if failure is not None:
+        name = escape(violated_invariant(failure))
+        verdict = f'<p class="broken">Violated: {name}. {escape(readable(str(failure)))}</p>'
+    used = {node.state for moment in execution.moments for node in moment.nodes.values()}
+    legend = "".join(
+        f'<span><i style="background:{colour}">{SHORT.get(state, "")}</i>{state}</span>'
+        for state, colour in COLOURS.items()
+        if state in used
+    )
     how = "Click a moment, or go up and down with the arrow keys, to see the state of every node."
-    dashed = "A dashed arrow is a message that never arrives."
-    return f'<h1>{escape(title)}</h1>{verdict}<p class="legend">{legend}</p><p>{how} {dashed}</p>'
+    marks = "A dashed line is a message that never arrives. A cross is a fault."
+    return (
+        f'<h1>{escape(title)}</h1>{verdict}<p class="legend">{legend}</p><p>{how} {marks} '
+        '<button id="theme" type="button">Colours: system</button></p>'
+    )
 
 
-def _y(at: int) -> int:
-    return TOP + ROW * (at + 1)
+def _alarm(execution: Execution, layout: Layout, violated: int) -> Iterator[str]:
+    """The row of the violated moment, and the name of the invariant below that row."""
+    failure = execution.replayed.failure
+    if violated < 0 or failure is None:
+        return
+    y, box = y_of(violated), layout.labels[violated]
+    yield f'<rect class="alarm" x="2" y="{y - 12}" width="{layout.width - 4}" height="24" rx="4"/>'
+    name = escape(violated_invariant(failure))
+    yield f'<text class="violated" x="{box.x}" y="{y + 25}">✗ violated: {name}</text>'
 
 
-def _bands(execution: Execution, lanes: dict[int, int]) -> Iterator[str]:
+def _bands(execution: Execution, layout: Layout) -> Iterator[str]:
     """The state of each node from moment to moment, in colours."""
-    bottom = _y(len(execution.moments) - 1)
-    for node_id, x in lanes.items():
-        yield f'<text x="{x}" y="20" text-anchor="middle" font-weight="600">node {node_id}</text>'
-        yield f'<line x1="{x}" y1="30" x2="{x}" y2="{bottom}" stroke="#ddd" stroke-dasharray="2 4"/>'
+    bottom = y_of(len(execution.moments) - 1)
+    for node_id, x in layout.lanes.items():
+        yield f'<text class="name" x="{x}" y="21" text-anchor="middle" font-weight="600">node {node_id}</text>'
+        yield f'<line x1="{x}" y1="30" x2="{x}" y2="{bottom}" style="stroke:var(--faint)" stroke-dasharray="2 4"/>'
         changes: list[tuple[int, str, int]] = []
         for at, moment in enumerate(execution.moments):
             now = moment.nodes[node_id]
@@ -153,45 +208,47 @@ def _bands(execution: Execution, lanes: dict[int, int]) -> Iterator[str]:
             if state != "down":
                 colour = COLOURS.get(state, "#999999")
                 yield (
-                    f'<rect x="{x - BAND // 2}" y="{_y(at)}" width="{BAND}" height="{max(_y(end) - _y(at), 4)}" '
+                    f'<rect x="{x - BAND // 2}" y="{y_of(at)}" width="{BAND}" height="{max(y_of(end) - y_of(at), 4)}" '
                     f'fill="{colour}"><title>{escape(state)}, epoch {epoch}</title></rect>'
                 )
 
 
-def _arrow(arrow: Arrow, lanes: dict[int, int]) -> Iterator[str]:
-    if arrow.sender not in lanes or arrow.receiver not in lanes:
-        return
-    x1, y1, x2 = lanes[arrow.sender], _y(arrow.sent), lanes[arrow.receiver]
-    what = f"{arrow.what}, {arrow.sender} to {arrow.receiver}"
+def _arrow(segment: Segment) -> str:
+    arrow = segment.arrow
+    what = escape(f"{arrow.what}, {arrow.sender} to {arrow.receiver}")
+    line = f'<line class="arrow" x1="{segment.x1}" y1="{segment.y1}" x2="{segment.x2}" y2="{segment.y2}"'
     if arrow.arrived is None:
-        end = f'x2="{x1 + (x2 - x1) // 4}" y2="{y1 + ROW // 2}" stroke="#bbb" stroke-dasharray="3 3"'
-        yield f'<line x1="{x1}" y1="{y1}" {end}><title>{escape(what)}: never arrives</title></line>'
-        return
-    edge = BAND // 2 if x2 > x1 else -BAND // 2
-    end = f'x2="{x2 - edge}" y2="{_y(arrow.arrived)}" stroke="#444" marker-end="url(#head)"'
-    yield f'<line x1="{x1 + edge}" y1="{y1}" {end}><title>{escape(what)}</title></line>'
+        return f'{line} style="stroke:var(--lost)" stroke-dasharray="3 3"><title>{what}: never arrives</title></line>'
+    return f'{line} style="stroke:var(--line)" marker-end="url(#head)"><title>{what}</title></line>'
 
 
-def _moment(at: int, moment: Moment, lanes: dict[int, int], width: int, has_level_arrow: bool) -> Iterator[str]:
-    y = _y(at)
-    if moment.node == WORLD or moment.node not in lanes:
-        yield f'<line x1="{LEFT}" y1="{y}" x2="{width}" y2="{y}" stroke="#f0d9a8"/>'
-        yield (
-            f'<g class="moment" data-at="{at}" tabindex="0"><circle cx="{LEFT - 8}" cy="{y}" r="4" fill="#e6c27a"/>'
-            f'<text class="note" x="{LEFT + 4}" y="{y - 4}">{escape(moment.what)}</text></g>'
-        )
-        return
-    x, now = lanes[moment.node], moment.nodes[moment.node]
-    own = [detail for detail in moment.details if not detail.startswith("node ")]
-    label = "; ".join((moment.what, *(detail.partition("->")[2] or detail for detail in own[-1:])))
-    mark = (
-        f'<path d="M{x - 6},{y - 6} l12,12 m0,-12 l-12,12" stroke="#c1121f" stroke-width="3"/>'
-        if moment.is_fault
-        else f'<circle cx="{x}" cy="{y}" r="5" fill="{COLOURS.get(now.state, "#999999")}" stroke="#555"/>'
-    )
-    shown = label if len(label) <= 38 else f"{label[:37]}…"
+def _moment(at: int, moment: Moment, layout: Layout, is_violated: bool) -> Iterator[str]:
+    y, box, label = y_of(at), layout.labels[at], escape(label_of(moment))
+    is_of_world = moment.node == WORLD or moment.node not in layout.lanes
+    kind = "note" if is_of_world else "what"
     yield (
-        f'<g class="moment" data-at="{at}" tabindex="0"><title>{escape(label)}</title>'
-        f'<text class="time" x="{LEFT - 16}" y="{y + 4}" text-anchor="end">{moment.at_ms} ms</text>{mark}'
-        f'<text class="what" x="{x + 12}" y="{y - 5 if has_level_arrow else y + 4}">{escape(shown)}</text></g>'
+        f'<g class="moment" data-at="{at}" tabindex="0"{" data-violated" if is_violated else ""}>'
+        f"<title>{label}</title>{_time(moment, layout.times[at], y)}"
+        f"{_world(layout, y) if is_of_world else _mark(moment, layout.lanes[moment.node], y)}"
+        f'<text class="label {kind}" x="{box.x}" y="{y + 4}">{label}</text></g>'
+    )
+
+
+def _time(moment: Moment, box: Box, y: int) -> str:
+    return f'<text class="time" x="{box.x + box.width}" y="{y + 4}" text-anchor="end">{moment.at_ms:,} ms</text>'
+
+
+def _world(layout: Layout, y: int) -> str:
+    last = max(layout.lanes.values(), default=FIRST_LANE)
+    return f'<line class="mark" x1="{FIRST_LANE - 12}" y1="{y}" x2="{last + 12}" y2="{y}" style="stroke:var(--world)"/>'
+
+
+def _mark(moment: Moment, x: int, y: int) -> str:
+    if moment.is_fault:
+        cross = f"M{x - 6},{y - 6} l12,12 m0,-12 l-12,12"
+        return f'<path class="mark" d="{cross}" style="stroke:var(--bad)" stroke-width="3"/>'
+    state = moment.nodes[moment.node].state
+    return (
+        f'<circle class="mark" cx="{x}" cy="{y}" r="8" fill="{COLOURS.get(state, "#999999")}" stroke="#555"/>'
+        f'<text class="state" x="{x}" y="{y + 4}" text-anchor="middle">{SHORT.get(state, "")}</text>'
     )

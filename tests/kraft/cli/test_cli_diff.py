@@ -108,7 +108,6 @@ def test_exit_code_is_1_for_differences_on_request(capsys: pytest.CaptureFixture
 
 def test_diff_writes_an_html_page(capsys: pytest.CaptureFixture[str], nodes: Path, tmp_path: Path) -> None:
     pytest.importorskip("jinja2")
-    pytest.importorskip("plotly")
     page = tmp_path / "page.html"
     done = diff(capsys, f"{nodes / 'c1'}@120", "@250", "--only", "scram,acls", "--html", page)
     assert (done.code, done.err) == (0, "")
@@ -118,6 +117,11 @@ def test_diff_writes_an_html_page(capsys: pytest.CaptureFixture[str], nodes: Pat
     assert "SCRAM-SHA-256.stored_key" in text
     assert "(redacted)" in text
     assert "User:alice" in text
+    assert diff(capsys, f"{nodes / 'c1'}@120", "@250", "--only", "acls", "--html", page, "--title", "A").code == 0
+    assert "<title>A</title>" in page.read_text()
+    alone = diff(capsys, f"{nodes / 'c1'}@120", "@250", "--title", "A")
+    assert (alone.code, alone.out) == (2, "")
+    assert "--title is the title of a page: add --html OUT" in alone.err
 
 
 def test_diff_reports_damage_with_its_position(capsys: pytest.CaptureFixture[str], nodes: Path, tmp_path: Path) -> None:

@@ -300,7 +300,6 @@ def test_parquet_files(capsys: pytest.CaptureFixture[str], static3: Path, tmp_pa
 
 def test_history_writes_an_html_page(capsys: pytest.CaptureFixture[str], static3: Path, tmp_path: Path) -> None:
     pytest.importorskip("jinja2")
-    pytest.importorskip("plotly")
     page = tmp_path / "page.html"
     [line] = lines_of(history(capsys, static3, "--since", "4000", "--html", page))
     assert "orders-3" in page.read_text()
@@ -311,6 +310,16 @@ def test_history_writes_an_html_page(capsys: pytest.CaptureFixture[str], static3
     assert page.read_text().lstrip().lower().startswith("<!doctype html")
 
 
+def test_the_title_of_a_history_page_is_an_option(
+    capsys: pytest.CaptureFixture[str], static3: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("jinja2")
+    page = tmp_path / "page.html"
+    lines_of(history(capsys, static3, "--since", "4000", "--html", page, "--title", "The night of the 21st"))
+    assert "<title>The night of the 21st</title>" in page.read_text()
+    assert "<h1>The night of the 21st</h1>" in page.read_text()
+
+
 @pytest.mark.parametrize(
     ("words", "error"),
     [
@@ -319,6 +328,7 @@ def test_history_writes_an_html_page(capsys: pytest.CaptureFixture[str], static3
         (["--since", "yesterday"], "'yesterday' is neither an offset"),
         (["--broker", "x"], "'x' is not a valid integer"),
         (["--html", "x", "--parquet", "y"], "--html and --parquet exclude each other"),
+        (["--title", "x"], "--title is the title of a page: add --html OUT"),
     ],
 )
 def test_history_refuses_invalid_arguments(

@@ -230,7 +230,7 @@ def test_replay_writes_nothing_and_imports_no_optional_package(node: Path) -> No
     before = {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in sorted(node.rglob("*"))}
     code = (
         "import sys\n"
-        "sys.modules.update({name: None for name in ('pyarrow', 'pyspark', 'numpy', 'plotly', 'jinja2')})\n"
+        "sys.modules.update({name: None for name in ('pyarrow', 'pyspark', 'numpy', 'jinja2')})\n"
         "from kraft.cli.main import main\n"
         "main(sys.argv[1:])\n"
     )

@@ -1,4 +1,7 @@
-"""Looks at an HTML file with a real browser, headless and without network; skips where there is none."""
+"""Looks at an HTML file with a real browser, headless and without network; skips where there is none.
+
+One run shows the page twice, in frames of 1280 pixels (light) and 390 pixels (dark), and a picture has both.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +12,27 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
-WIDTH = 1280
-HEIGHT = 9000
+WIDTH: Final = 1280
+PHONE_WIDTH: Final = 390
+HEIGHT: Final = 9000
 """Room for a whole page in one picture."""
-NAMES = ("chromium", "chromium-browser", "google-chrome")
-OFFLINE = "--host-resolver-rules=MAP * ~NOTFOUND"
-FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", OFFLINE)
+NAMES: Final = ("chromium", "chromium-browser", "google-chrome")
+OFFLINE: Final = "--host-resolver-rules=MAP * ~NOTFOUND"
+FLAGS: Final = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--hide-scrollbars",
+    OFFLINE,
+)
+FRAMES: Final = {"desktop": (WIDTH, "light"), "phone": (PHONE_WIDTH, "dark")}
 
-MEASURE = """
+MEASURE: Final = """
 <script>
 addEventListener("load", () => setTimeout(() => {
   const box = element => { const r = element.getBoundingClientRect();
@@ -30,43 +42,93 @@ addEventListener("load", () => setTimeout(() => {
   const pairs = (elements, name) => { const boxes = elements.map(box).map((b, i) => [b, name(elements[i])]);
     return boxes.flatMap(([a, n], i) => boxes.slice(i + 1).filter(([b]) => overlap(a, b)).map(([, m]) => [n, m])); };
   const all = (selector, root = document) => [...root.querySelectorAll(selector)];
-  const plots = all(".plot").map(plot => ({
-    id: plot.id,
-    marks: all(".point path, .heatmaplayer image, .js-line, .js-fill, path.point", plot)
-      .filter(mark => mark.getBoundingClientRect().width > 0 || mark.getBoundingClientRect().height > 0).length,
-    height: plot.getBoundingClientRect().height,
-    drawn: plot.querySelector("svg.main-svg")?.getBoundingClientRect().height ?? 0,
-    texts: all("svg text", plot).filter(text => text.textContent.trim()).length,
-    smallest: Math.min(...all("svg text", plot).map(text => parseFloat(getComputedStyle(text).fontSize))),
-    overlaps: pairs(all("svg text", plot).filter(text => text.textContent.trim()), text => text.textContent),
-    outside: all("svg text", plot).filter(text => { const t = box(text), p = box(plot);
-      return t.w > 0 && (t.x < p.x - 1 || t.x + t.w > p.x + p.w + 1 || t.y < p.y - 1 || t.y + t.h > p.y + p.h + 1); })
-      .map(text => text.textContent),
-  }));
+  const visible = element => box(element).w > 0 && box(element).h > 0;
+  const holdsText = element => [...element.childNodes].some(node => node.nodeType === 3 && node.textContent.trim());
+  const size = element => parseFloat(getComputedStyle(element).fontSize);
+  const outside = (element, edge) => { const t = box(element), p = box(edge);
+    return t.w > 0 && (t.x < p.x - 1 || t.x + t.w > p.x + p.w + 2); };
   const found = {
     title: document.title,
     width: document.documentElement.scrollWidth,
-    height: document.documentElement.scrollHeight,
     requests: performance.getEntriesByType("resource").map(entry => entry.name),
-    drawn: document.documentElement.dataset.drawn ?? null,
     errors: window.failures,
-    blocks: pairs(all("header, .cards, nav, section, footer"), each => each.id || each.tagName || each.className),
+    background: getComputedStyle(document.body).backgroundColor,
+    smallest: Math.min(...all("body *").filter(each => visible(each) && holdsText(each)
+      && !each.matches("script, style")).map(size)),
+    blocks: pairs(all("header, .tools, .legend, .cards, nav, section, footer"), each => each.id || each.className),
     parts: all("section").flatMap(
-      section => pairs(all("h2, .lead, .plot, .scroll, .none", section), each => `${section.id} ${each.className}`)),
+      section => pairs(all("h2, .lead, .plot, .more, .picks, .scroll, .none", section),
+        each => `${section.id} ${each.className}`)),
     sections: all("section").map(each => each.id),
     silent: all("section").filter(each => !each.querySelector(".plot, table, .none")).map(each => each.id),
     cut: all(".scroll").filter(each => each.scrollWidth > each.clientWidth + 1).map(each => each.parentElement.id),
-    plots,
+    plots: all(".plot").map(plot => ({
+      id: plot.id,
+      marks: all(".track i, path", plot).filter(visible).length,
+      lanes: all(".lane", plot).length,
+      track: Math.min(...all(".lane .track", plot).map(track => box(track).w)),
+      overlaps: pairs(all(".label, .value, .axis .track span", plot).filter(visible), each => each.textContent),
+      outside: all(".track *, .axis span", plot).filter(each => outside(each, plot)).map(each => each.textContent),
+    })),
+    legend: all(".legend .key").map(key => ({
+      meaning: key.textContent.trim(),
+      colour: getComputedStyle(key.querySelector(".swatch")).backgroundColor,
+      look: key.querySelector(".swatch").className,
+    })),
+    looks: [...new Set(all(".track i, .track path").map(mark => /k-\\S+/.exec(mark.getAttribute("class"))[0]))],
+    words: all(".label, .arrow-label").length,
   };
+  const input = document.getElementById("filter");
+  if (input) {
+    const count = () => all("tbody tr, .lane").filter(each => !each.hidden).length;
+    const filter = text => { input.value = text; input.dispatchEvent(new Event("input")); };
+    const before = count();
+    const filtered = Object.fromEntries((window.FILTERS ?? []).map(text => { filter(text);
+      return [text, {shown: count(), said: document.getElementById("matches").textContent,
+        sections: all("section").filter(each => !each.hidden).map(each => each.id),
+        wrong: all("tbody tr, .lane").filter(each => !each.hidden && !text.split(" ").every(word =>
+          (each.textContent + (each.querySelector(".label")?.title ?? "")).includes(word))).length}]; }));
+    filter("");
+    const select = document.querySelector(".picks select");
+    let picked = null;
+    if (select) {
+      select.value = select.options[1].value;
+      select.dispatchEvent(new Event("change"));
+      const table = select.closest("section").querySelector(".picks + .scroll table");
+      picked = {value: select.value, rows: all("tbody tr", table).filter(each => !each.hidden)
+        .map(each => each.textContent)};
+      select.value = "";
+      select.dispatchEvent(new Event("change"));
+    }
+    const theme = document.getElementById("theme");
+    const themes = [1, 2, 3].map(() => { theme.click();
+      return [theme.textContent, getComputedStyle(document.body).backgroundColor]; });
+    Object.assign(found, {before, filtered, after: count(), picked, themes});
+  }
+  parent.postMessage([name, found], "*");
+}, 500));
+</script>
+"""
+WATCH: Final = (
+    "<script>window.failures = []; addEventListener('error', e => failures.push(e.message));"
+    "window.FILTERS = {filters};</script>"
+)
+BOTH: Final = """<!doctype html><html><head><style>
+body {{ margin: 0; display: flex; align-items: flex-start; gap: 10px; }}
+iframe {{ border: 0; height: {height}px; flex: none; }}
+</style></head><body>{frames}<script>
+const found = {{}};
+addEventListener("message", ({{data}}) => {{
+  found[data[0]] = data[1];
+  if (Object.keys(found).length < {count}) return;
   const out = document.createElement("pre");
   out.id = "measured";
   out.hidden = true;
   out.textContent = JSON.stringify(found);
   document.body.append(out);
-}, 1500));
-</script>
+}});
+</script></body></html>
 """
-WATCH = "<script>window.failures = []; addEventListener('error', e => failures.push(e.message));</script>"
 
 
 def browser() -> str:
@@ -80,25 +142,41 @@ def browser() -> str:
     return found
 
 
-def look(page: Path) -> dict[str, Any]:
-    """What a browser makes of a page, measured by a script that is added to a copy of it; and a picture beside it."""
+def look(page: Path, *, filters: tuple[str, ...] = (), measure: str = MEASURE) -> dict[str, dict[str, Any]]:
+    """What a browser makes of a page, measured by a script that is added to a copy of it; and a picture beside it.
+
+    Args:
+        page: The page.
+        filters: Texts to type into the page's filter.
+        measure: The script; it posts the name of its window and its findings to the parent window.
+
+    Returns:
+        The findings by frame: `desktop` and `phone`.
+    """
     program = browser()
     text = page.read_text()
-    measured = page.with_suffix(".measured.html")
-    measured.write_text(text.replace("<head>", f"<head>{WATCH}", 1).replace("</body>", f"{MEASURE}</body>"))
+    measured, both = page.with_suffix(".measured.html"), page.with_suffix(".both.html")
+    watch = WATCH.replace("{filters}", json.dumps(filters))
+    measured.write_text(text.replace("<head>", f"<head>{watch}", 1).replace("</body>", f"{measure}</body>"))
+    frames = "".join(
+        f'<iframe name="{name}" src="{measured.name}" style="width:{width}px;color-scheme:{scheme}"></iframe>'
+        for name, (width, scheme) in FRAMES.items()
+    )
+    both.write_text(BOTH.format(frames=frames, count=len(FRAMES), height=HEIGHT))
     picture = page.with_suffix(".png")
-    dom = _run(program, measured, "--dump-dom", f"--screenshot={picture}")
+    dom = _run(program, both, "--dump-dom", f"--screenshot={picture}")
     found = re.search(r'<pre id="measured"[^>]*>(.*?)</pre>', dom, re.DOTALL)
     assert found is not None, dom[-2000:]
     assert picture.stat().st_size > 20_000
-    facts: dict[str, Any] = json.loads(html.unescape(found[1]))
+    facts: dict[str, dict[str, Any]] = json.loads(html.unescape(found[1]))
     return facts
 
 
 def _run(program: str, page: Path, *what: str) -> str:
+    width = sum(width for width, _ in FRAMES.values()) + 10
     done = subprocess.run(
         [
-            *(program, *FLAGS, f"--window-size={WIDTH},{HEIGHT}", "--virtual-time-budget=20000"),
+            *(program, *FLAGS, f"--window-size={width},{HEIGHT}", "--virtual-time-budget=20000"),
             *(f"--user-data-dir={page.parent / 'profile'}", *what, page.as_uri()),
         ],
         capture_output=True,

@@ -1,0 +1,182 @@
+"""The outages of a history, each once: intervals of partitions, and incidents of intervals that overlap in time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Final
+
+from msgspec import Struct
+
+from metadata_log.report.report_data import Fencing, Outage, ReportData
+
+_BROKER_EVENTS: Final = {
+    "session-timeout": ("the session of {} timed out", "the sessions of {} timed out"),
+    "controlled-shutdown": ("{} shut down", "{} shut down"),
+    "broker-fenced": ("{} was fenced", "{} were fenced"),
+    "broker-restarted": ("{} restarted", "{} restarted"),
+    "broker-unregistered": ("{} was unregistered", "{} were unregistered"),
+    "directory-failed": ("a log directory of {} failed", "log directories of {} failed"),
+}
+"""By cause: what happened to one broker, and to several."""
+_OTHER_EVENTS: Final = {
+    "isr-shrink": "leaders removed replicas from the ISR",
+    "min-isr-changed": "min.insync.replicas was changed",
+    "reassignment-started": "a reassignment began",
+    "reassignment-changed": "a reassignment was changed",
+    "reassignment-completed": "a reassignment ended",
+    "reassignment-cancelled": "a reassignment was cancelled",
+    "partitions-added": "partitions were added",
+    "topic-created": "topics were created",
+}
+
+
+class Interval(Struct, frozen=True):
+    """A time in which one partition was unavailable: without a leader, below min.insync.replicas, or both.
+
+    Times are in milliseconds; `end` is None if the partition still was unavailable at the end of the log.
+    """
+
+    cluster: str
+    topic: str
+    partition: int
+    begin: int
+    end: int | None
+    leaderless: float
+    """Seconds without a leader."""
+    below_min_isr: float
+    """Seconds below min.insync.replicas."""
+    cause: str
+    broker: int | None
+    why: str
+
+    @property
+    def name(self) -> str:
+        """The partition, such as `orders-3`."""
+        return f"{self.topic}-{self.partition}"
+
+
+class Incident(Struct, frozen=True):
+    """Intervals of one cluster that overlap, and the brokers that were fenced at their beginning."""
+
+    cluster: str
+    begin: int
+    end: int | None
+    intervals: tuple[Interval, ...]
+    after: str
+    """The causes as the end of a sentence, such as `the session of broker 102 timed out`."""
+
+    @property
+    def seconds_lost(self) -> tuple[float, float]:
+        """The partition seconds without a leader, and below min.insync.replicas."""
+        return sum(each.leaderless for each in self.intervals), sum(each.below_min_isr for each in self.intervals)
+
+    @property
+    def leaderless(self) -> list[Interval]:
+        """The intervals in which a partition had no leader."""
+        return [each for each in self.intervals if each.leaderless > 0]
+
+
+def intervals_of(report: ReportData) -> list[Interval]:
+    """The unavailable intervals of every partition, in order of time; overlapping kinds are one interval."""
+    pieces = [(kind, outage) for kind, outages in report.outages.items() for outage in outages]
+    pieces.sort(key=lambda piece: (piece[1].cluster, piece[1].topic, piece[1].partition, piece[1].begin, piece[0]))
+    found: list[Interval] = []
+    for _, group in groupby(pieces, key=lambda piece: piece[1][:3]):
+        joined: list[tuple[str, Outage]] = []
+        until = 0
+        for kind, outage in group:
+            if joined and outage.begin > until:
+                found.append(_interval(report, joined))
+                joined = []
+            until = max(until, _end(report, outage)) if joined else _end(report, outage)
+            joined.append((kind, outage))
+        found.append(_interval(report, joined))
+    return sorted(found, key=lambda each: (each.begin, each.cluster, each.topic, each.partition))
+
+
+def _end(report: ReportData, outage: Outage) -> int:
+    return report.ends[outage.cluster] if outage.end is None else outage.end
+
+
+def _interval(report: ReportData, pieces: Sequence[tuple[str, Outage]]) -> Interval:
+    seconds = Counter[str]()
+    for kind, outage in pieces:
+        seconds[kind] += max(_end(report, outage) - outage.begin, 0) / 1000  # type: ignore[assignment]
+    begin = min(outage.begin for _, outage in pieces)
+    ends = [outage.end for _, outage in pieces]
+    # The reason for the missing leader says more than the reason for the small ISR at the same moment.
+    first = min(pieces, key=lambda piece: (piece[1].begin, piece[0] != "leaderless"))[1]
+    return Interval(
+        *(first.cluster, first.topic, first.partition, begin),
+        None if None in ends else max(end for end in ends if end is not None),
+        *(float(seconds["leaderless"]), float(seconds["below-min-isr"])),
+        *(first.cause, first.broker, first.why),
+    )
+
+
+def incidents_of(report: ReportData, intervals: Iterable[Interval]) -> list[Incident]:
+    """The incidents of a history.
+
+    Args:
+        report: The collected data, for the fenced brokers and the end of each log.
+        intervals: The intervals, as `intervals_of` returns them.
+
+    Returns:
+        The incidents; the one with the most partition seconds without a leader, then below min.insync.replicas, first.
+    """
+    found: list[Incident] = []
+    by_cluster = sorted(intervals, key=lambda each: (each.cluster, each.begin))
+    for cluster, group in groupby(by_cluster, key=lambda each: each.cluster):
+        fencings = [each for each in report.fencings if each.cluster == cluster]
+        joined: list[Interval] = []
+        until = 0
+        for each in group:
+            if joined and each.begin > until:
+                found.append(_incident(joined, fencings))
+                joined, until = [], 0
+            joined.append(each)
+            until = max(until, report.ends[cluster] if each.end is None else each.end)
+        found.append(_incident(joined, fencings))
+    return sorted(found, key=lambda each: (*(-lost for lost in each.seconds_lost), each.begin, each.cluster))
+
+
+def _incident(intervals: list[Interval], fencings: Sequence[Fencing]) -> Incident:
+    begin = min(each.begin for each in intervals)
+    ends = [each.end for each in intervals]
+    end = None if None in ends else max(end for end in ends if end is not None)
+    worst = [each for each in intervals if each.leaderless > 0] or intervals
+    return Incident(intervals[0].cluster, begin, end, tuple(intervals), _causes(worst, fencings))
+
+
+def _causes(intervals: Sequence[Interval], fencings: Sequence[Fencing]) -> str:
+    """What happened at the beginning of the worst intervals, as the end of a sentence."""
+    brokers: dict[int, str] = {}
+    others: Counter[str] = Counter()
+    for each in intervals:
+        if each.cause in _BROKER_EVENTS and each.broker is not None:
+            brokers[each.broker] = each.cause
+        else:
+            others[each.cause] += 1
+    if brokers:
+        # The last of several dead brokers makes the partition unavailable; the earlier ones belong to the cause.
+        first = min(each.begin for each in intervals)
+        for fencing in fencings:
+            if fencing.begin <= first and (fencing.end is None or fencing.end > first):
+                brokers.setdefault(fencing.broker, fencing.cause)
+    events = []
+    for cause in dict.fromkeys(cause for _, cause in sorted(brokers.items())):
+        one, several = _BROKER_EVENTS.get(cause, ("{} was fenced", "{} were fenced"))
+        ids = sorted(broker for broker, why in brokers.items() if why == cause)
+        named = f"broker {ids[0]}" if len(ids) == 1 else f"brokers {listed([str(broker) for broker in ids])}"
+        events.append((one if len(ids) == 1 else several).format(named))
+    events += [_OTHER_EVENTS.get(cause, f"an event of the kind {cause}") for cause, _ in others.most_common(3)]
+    return listed(events)
+
+
+def listed(names: Sequence[str], most: int = 6) -> str:
+    """Names as an enumeration: `1, 2 and 3`; of more than `most` names, the first ones and the number of the others."""
+    if len(names) > most:
+        return f"{', '.join(names[:most])} and {len(names) - most} more"
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

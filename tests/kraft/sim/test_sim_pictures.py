@@ -1,0 +1,165 @@
+"""Space-time pictures: no arrow crosses a text, the violated moment is marked, and a phone shows them legibly."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+import pytest
+from browser import PHONE_WIDTH, WIDTH, look
+
+from kraft.sim.pictures.diagram import render_diagram
+from kraft.sim.pictures.execution import Execution, execution_of
+from kraft.sim.pictures.layout import Box, Segment, layout_of
+from kraft.sim.pictures.wording import change_text, readable
+from kraft.sim.search.schedule import Schedule, decode_schedule
+from kraft.sim.search.seed_search import SeedSearch
+from kraft.sim.world.actions import Action
+
+SCHEDULES: Final = Path(__file__).parents[3] / "docs" / "schedules"
+NAMES: Final = sorted(path.stem for path in SCHEDULES.glob("*.json"))
+MEASURE: Final = """
+<script>
+addEventListener("load", () => setTimeout(() => {
+  const all = selector => [...document.querySelectorAll(selector)];
+  const box = element => element.getBoundingClientRect();
+  const texts = all("svg text.label, svg text.time, svg text.name, svg text.violated").map(text => [box(text), text]);
+  const crossed = all("svg line.arrow").flatMap(line => {
+    const length = line.getTotalLength(), matrix = line.getScreenCTM();
+    const points = [...Array(101).keys()].map(at =>
+      line.getPointAtLength(length * at / 100).matrixTransform(matrix));
+    return texts.filter(([b]) => points.some(p => p.x > b.left && p.x < b.right && p.y > b.top && p.y < b.bottom))
+      .map(([, text]) => text.textContent);
+  });
+  const stacked = texts.flatMap(([a, one], at) => texts.slice(at + 1)
+    .filter(([b]) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1
+      && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 3)
+      .map(([, other]) => [one, other].map(text => text.textContent)));
+  const svg = document.querySelector("svg").getBoundingClientRect();
+  const picture = document.querySelector(".picture");
+  parent.postMessage([name, {
+    errors: window.failures, crossed, stacked,
+    width: document.documentElement.scrollWidth,
+    scrolls: picture.scrollWidth > picture.clientWidth,
+    outside: texts.filter(([b]) => b.left < svg.left - 1 || b.right > svg.right + 1)
+      .map(([, text]) => text.textContent),
+    smallest: Math.min(...all("body *").filter(each => each.textContent.trim() && !each.children.length
+      && !each.matches("script, style, title") && box(each).width > 0)
+      .map(each => parseFloat(getComputedStyle(each).fontSize))),
+    marked: all("[data-violated] .label").map(label => label.textContent),
+    violated: all("text.violated").map(text => text.textContent),
+    panel: document.getElementById("panel").textContent,
+    background: getComputedStyle(document.body).backgroundColor,
+    arrows: all("svg line.arrow").length,
+  }], "*");
+}, 300));
+</script>
+"""
+
+
+def execution(name: str) -> Execution:
+    return execution_of(decode_schedule((SCHEDULES / f"{name}.json").read_bytes(), name))
+
+
+def touches(segment: Segment, box: Box) -> bool:
+    """Whether a segment and a box have a point in common (Liang and Barsky's clipping)."""
+    enter, leave = 0.0, 1.0
+    dx, dy = segment.x2 - segment.x1, segment.y2 - segment.y1
+    edges = (
+        *((-dx, segment.x1 - box.x), (dx, box.x + box.width - segment.x1)),
+        *((-dy, segment.y1 - box.y), (dy, box.y + box.height - segment.y1)),
+    )
+    for slope, distance in edges:
+        if slope == 0:
+            if distance < 0:
+                return False
+        elif slope < 0:
+            enter = max(enter, distance / slope)
+        else:
+            leave = min(leave, distance / slope)
+    return enter <= leave
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("members", ["core", "controller"])
+def test_no_arrow_touches_a_text(members: str, seed: int) -> None:
+    """In whole runs with faults, with hundreds of messages."""
+    print("seed", seed)
+    search = SeedSearch(members=members, chaos_ms=2000)
+    actions: list[Action] = []
+    search.run(seed, actions)
+    told = execution_of(Schedule(scenario=search.scenario(seed), actions=tuple(actions)))
+    layout = layout_of(told)
+    texts = (*layout.labels, *layout.times, *layout.names)
+    assert len(layout.segments) > 20
+    assert len(layout.labels) == len(told.moments)
+    for segment in layout.segments:
+        low, high = sorted((segment.y1, segment.y2))
+        near = [box for box in texts if box.y <= high and box.y + box.height >= low]
+        assert not [box for box in near if touches(segment, box)], segment
+
+
+def test_a_touched_box_is_found() -> None:
+    arrow = execution(NAMES[0]).arrows[0]
+    assert touches(Segment(0, 0, 10, 10, arrow), Box(4, 4, 2, 2))
+    assert not touches(Segment(0, 0, 10, 10, arrow), Box(6, 0, 2, 2))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_documented_pictures_are_up_to_date(name: str) -> None:
+    """`kraft sim replay docs/schedules/NAME.json --html docs/schedules/NAME.html` draws them anew."""
+    assert (SCHEDULES / f"{name}.html").read_text() == render_diagram(execution(name))
+
+
+@pytest.mark.parametrize("name", ["raft-figure-8", *(pytest.param(name, marks=pytest.mark.soak) for name in NAMES)])
+def test_a_picture_is_legible_in_a_browser(name: str, tmp_path: Path) -> None:
+    page = tmp_path / "picture.html"
+    page.write_text(render_diagram(execution(name)))
+    found = look(page, measure=MEASURE)
+    for facts, width, background in (
+        (found["desktop"], WIDTH, "rgb(255, 255, 255)"),
+        (found["phone"], PHONE_WIDTH, "rgb(20, 23, 28)"),
+    ):
+        assert (facts["errors"], facts["crossed"], facts["stacked"], facts["outside"]) == ([], [], [], [])
+        assert facts["arrows"] > 5
+        assert facts["width"] <= width, "the page scrolls sidewards, not the picture alone"
+        assert facts["smallest"] >= 11
+        assert facts["background"] == background
+        assert len(facts["marked"]) == len(facts["violated"]) == 1
+        assert "committed below" in facts["panel"]
+    assert found["phone"]["scrolls"]
+    if name == "raft-figure-8":
+        assert found["desktop"]["marked"] == ["node 1 asks 2: Vote"]
+        assert found["desktop"]["violated"] == ["✗ violated: a leader has every committed record (_check_leading)"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pictures_show_values_without_the_forms_of_python(name: str) -> None:
+    page = render_diagram(execution(name))
+    shown = "\n".join(
+        (*re.findall(r'<p class="broken">(.*?)</p>', page), *re.findall(r"<text[^>]*>(.*?)</text>", page))
+    )
+    assert "Violated: " in shown
+    assert not re.search(r"b&#x27;|\\x|->|None|ElectionState|\[&#x27;|@", shown), shown
+
+
+@pytest.mark.parametrize(
+    ("detail", "text"),
+    [
+        ("Voted->Follower told-by-3", "becomes Follower (told by 3)"),
+        ("node 2: Unattached->Voted vote-for-1", "node 2 becomes Voted (vote for 1)"),
+        ("Start->Unattached start", "starts as Unattached"),
+        ("Unattached->Unattached vote-request-of-3", "stays Unattached (vote request of 3)"),
+        ("crashes", "crashes"),
+    ],
+)
+def test_changes_of_state_are_phrases(detail: str, text: str) -> None:
+    assert change_text(detail) == text
+
+
+def test_messages_of_checks_are_readable() -> None:
+    text = (
+        "without <offsets 0 to 2 of epoch 2, 325 bytes, the last b'CONTROLLER\\x03'>, by ['{2@XiEMtuES7J2cjK6mgGAXBA}']"
+    )
+    assert readable(text) == "without records at offsets 0 to 2 of epoch 2 (325 bytes), by {node 2}"
