@@ -133,7 +133,7 @@ def test_clusters_have_incidents_of_their_own() -> None:
     assert "1 more incident; all incidents were in 2 clusters" in second
 
 
-def test_a_history_without_outages_says_so_only_as_far_as_it_is_known() -> None:
+def test_a_history_without_outages_is_called_sound_as_far_as_it_is_known() -> None:
     quiet = row("topic_history", topic="t", valid_from=NOON)
     sentence = "very partition had a leader and enough in-sync replicas all the time."
     assert told([quiet]) == [f"E{sentence}"]
