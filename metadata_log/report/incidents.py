@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Final
@@ -101,18 +101,24 @@ def _end(report: ReportData, outage: Outage) -> int:
 
 
 def _interval(report: ReportData, pieces: Sequence[tuple[str, Outage]]) -> Interval:
-    seconds = Counter[str]()
+    seconds: defaultdict[str, float] = defaultdict(float)
     for kind, outage in pieces:
-        seconds[kind] += max(_end(report, outage) - outage.begin, 0) / 1000  # type: ignore[assignment]
+        seconds[kind] += max(_end(report, outage) - outage.begin, 0) / 1000
     begin = min(outage.begin for _, outage in pieces)
     ends = [outage.end for _, outage in pieces]
     # The reason for the missing leader says more than the reason for the small ISR at the same moment.
     first = min(pieces, key=lambda piece: (piece[1].begin, piece[0] != "leaderless"))[1]
     return Interval(
-        *(first.cluster, first.topic, first.partition, begin),
-        None if None in ends else max(end for end in ends if end is not None),
-        *(float(seconds["leaderless"]), float(seconds["below-min-isr"])),
-        *(first.cause, first.broker, first.why),
+        cluster=first.cluster,
+        topic=first.topic,
+        partition=first.partition,
+        begin=begin,
+        end=None if None in ends else max(end for end in ends if end is not None),
+        leaderless=seconds["leaderless"],
+        below_min_isr=seconds["below-min-isr"],
+        cause=first.cause,
+        broker=first.broker,
+        why=first.why,
     )
 
 
