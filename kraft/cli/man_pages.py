@@ -116,8 +116,8 @@ def _paragraphs(text: str) -> Iterator[str]:
         if not paragraph.strip():
             continue
         yield ".PP"
-        if paragraph.startswith(_MARK):  # lines that are kept as they are
-            yield from (".nf", *(escape(line) for line in paragraph.removeprefix(_MARK).splitlines()), ".fi")
+        if paragraph.startswith("\b"):  # lines that are kept as they are
+            yield from (".nf", *(escape(line) for line in paragraph.removeprefix("\b").strip().splitlines()), ".fi")
         else:
             yield escape(_BREAKS.sub(" ", paragraph).strip())
 
