@@ -101,9 +101,9 @@ def _end(report: ReportData, outage: Outage) -> int:
 
 
 def _interval(report: ReportData, pieces: Sequence[tuple[str, Outage]]) -> Interval:
-    seconds = Counter[str]()
+    seconds = {"leaderless": 0.0, "below-min-isr": 0.0}
     for kind, outage in pieces:
-        seconds[kind] += max(_end(report, outage) - outage.begin, 0) / 1000  # type: ignore[assignment]
+        seconds[kind] += max(_end(report, outage) - outage.begin, 0) / 1000
     begin = min(outage.begin for _, outage in pieces)
     ends = [outage.end for _, outage in pieces]
     # The reason for the missing leader says more than the reason for the small ISR at the same moment.
@@ -111,7 +111,7 @@ def _interval(report: ReportData, pieces: Sequence[tuple[str, Outage]]) -> Inter
     return Interval(
         *(first.cluster, first.topic, first.partition, begin),
         None if None in ends else max(end for end in ends if end is not None),
-        *(float(seconds["leaderless"]), float(seconds["below-min-isr"])),
+        *(seconds["leaderless"], seconds["below-min-isr"]),
         *(first.cause, first.broker, first.why),
     )
 
