@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Final
@@ -101,7 +101,7 @@ def _end(report: ReportData, outage: Outage) -> int:
 
 
 def _interval(report: ReportData, pieces: Sequence[tuple[str, Outage]]) -> Interval:
-    seconds: defaultdict[str, float] = defaultdict(float)
+    seconds = {"leaderless": 0.0, "below-min-isr": 0.0}
     for kind, outage in pieces:
         seconds[kind] += max(_end(report, outage) - outage.begin, 0) / 1000
     begin = min(outage.begin for _, outage in pieces)
