@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from kraft.quorum.core import CoreStart, RaftCore
 from kraft.quorum.effects import Effect, FlushLog, PeerFault, SendReply, SendRequest, StateChanged
 from kraft.quorum.events import Event, FailureCause, LogFlushed, Received, Replied, RequestFailed, Tick
-from kraft.quorum.messages import FetchReply, Reply, Request
+from kraft.quorum.messages import FetchReply, Reply, Request, VoteReply
 from kraft.quorum.values import ElectionState, Endpoints, ListenerAddress, QuorumConfig, ReplicaKey
 from kraft.quorum.voters import VoterSet
 from metadata_log.log.epochs import EpochHistory
@@ -85,6 +85,15 @@ class OneCore:
         """Let the last request of the core fail."""
         request = self.asked(peer)
         return self.step(RequestFailed(request.request_id, request.peer_id, cause))
+
+    def elect(self, *granting: int) -> None:
+        """Let the core win a pre-vote and a vote with these voters; the core must know no leader."""
+        while self.core.state_name != "Prospective":
+            self.advance(100)
+        for _ in ("pre-vote", "vote"):
+            for peer in granting:
+                self.answer(VoteReply(epoch=self.core.epoch, leader_id=-1, granted=True), peer)
+        assert self.core.is_leader
 
     def advance(self, ms: int) -> None:
         """Let time pass, deadline by deadline; what the core asks stays without an answer."""

@@ -126,7 +126,10 @@ def reads_join_the_round_in_progress(code: Patches) -> None:
 @survivor(
     Scope.DYNAMIC,
     tried=200,
-    killed_by=None,
+    killed_by=(
+        "tests/kraft/quorum/test_leader_rules.py::"
+        "test_a_voter_that_is_removed_during_a_round_of_confirmations_confirms_no_read"
+    ),
     because=(
         "A voter change has to fall into a round of confirmations, and another leader has to commit by the new voters "
         "before the round ends."

@@ -58,7 +58,7 @@ def snapshot_before_the_log_is_flushed(code: Patches) -> None:
     Scope.DYNAMIC,
     tried_classic=29,
     tried=100,
-    killed_by=None,
+    killed_by=("tests/metadata_log/log/test_snapshot_receiver.py::test_every_snapshot_of_kafka_arrives"),
     because="The reset of the log that follows at once flushes the same directory.",
 )
 def snapshot_without_directory_flush(code: Patches) -> None:
@@ -67,6 +67,7 @@ def snapshot_without_directory_flush(code: Patches) -> None:
     def publish(receiver: SnapshotReceiver) -> None:
         receiver._file.fsync()
         receiver._close()
+        receiver._disk.make_read_only(receiver._partial)
         receiver._disk.rename(receiver._partial, receiver._path)
 
     code.replace(SnapshotReceiver, "publish", publish)
@@ -101,7 +102,10 @@ def last_voters_before_the_start_are_pruned(code: Patches) -> None:
     Scope.DYNAMIC,
     tried_classic=28,
     tried=100,
-    killed_by=None,
+    killed_by=(
+        "tests/kraft/quorum/test_snapshot_transfer.py::"
+        "test_a_snapshot_that_ends_before_the_committed_records_replaces_no_log"
+    ),
     because="A sound leader offers a snapshot only to a follower that needs it.",
 )
 def snapshot_of_any_end_replaces_the_log(code: Patches) -> None:
@@ -132,7 +136,9 @@ def older_snapshots_outlive_an_installed_one(code: Patches) -> None:
     Scope.DYNAMIC,
     tried_classic=32,
     tried=100,
-    killed_by=None,
+    killed_by=(
+        "tests/kraft/quorum/test_snapshot_transfer.py::test_a_piece_other_than_the_requested_one_ends_the_download"
+    ),
     because="A follower has one request in flight, and a sound leader echoes its position.",
 )
 def pieces_at_any_position(code: Patches) -> None:
@@ -151,7 +157,7 @@ def pieces_at_any_position(code: Patches) -> None:
     Scope.DYNAMIC,
     tried_classic=32,
     tried=100,
-    killed_by=None,
+    killed_by=("tests/kraft/quorum/test_snapshot_transfer.py::test_a_leader_sends_only_snapshots_of_records"),
     because="No simulated follower requests that snapshot.",
 )
 def bootstrap_snapshot_is_sent(code: Patches) -> None:

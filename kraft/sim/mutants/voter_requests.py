@@ -218,7 +218,9 @@ def new_voter_counts_as_caught_up(code: Patches) -> None:
     Scope.DYNAMIC,
     tried_classic=32,
     tried=100,
-    killed_by=None,
+    killed_by=(
+        "tests/kraft/quorum/test_leader_rules.py::test_a_new_voter_keeps_the_offset_that_it_has_reached_as_an_observer"
+    ),
     because="The new voter fetches again at once, so that only time is lost.",
 )
 def new_voter_loses_its_progress(code: Patches) -> None:

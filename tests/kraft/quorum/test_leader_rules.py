@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from one_core import OneCore, records_of_the_leader
+from one_core import OneCore, at, endpoints, records_of_the_leader
 
+from kraft.quorum.core import CoreStart
 from kraft.quorum.effects import ReadConfirmed
 from kraft.quorum.events import ReadIndex, Received, Resign
-from kraft.quorum.messages import BeginQuorumEpochReply, DescribeQuorum, Fetch, VoteReply
+from kraft.quorum.messages import (
+    AddVoter,
+    BeginQuorumEpochReply,
+    DescribeQuorum,
+    Fetch,
+    ProbeVersionsReply,
+    RemoveVoter,
+)
 from kraft.quorum.states.leader import NEVER_FETCHED, Progress
-from kraft.quorum.values import ElectionState, ReplicaKey
-from metadata_log.types import NO_OFFSET
+from kraft.quorum.values import ElectionState, ReplicaKey, VersionRange
+from kraft.quorum.voters import QuorumChange, Voter, VoterSet
+from metadata_log.log.epochs import EpochHistory
+from metadata_log.types import NO_OFFSET, Uuid
 
 
-def elect(one: OneCore) -> None:
-    """Let the core win a pre-vote and a vote with the voter 1."""
-    while one.core.state_name != "Prospective":
-        one.advance(100)
-    for _ in ("pre-vote", "vote"):
-        one.answer(VoteReply(epoch=one.core.epoch, leader_id=-1, granted=True), peer=1)
-    assert one.core.is_leader
-
-
-def fetch_all(one: OneCore) -> int:
-    """Let the voter 1 fetch from the end of the leader's log; returns that offset."""
+def fetch_all(one: OneCore, replica: ReplicaKey = ReplicaKey(1)) -> int:
+    """Let a replica, by default the voter 1, fetch from the end of the leader's log; returns that offset."""
     epoch, end = one.core.epoch, one.core.log.end_offset
-    fetch = Fetch(epoch=epoch, replica=ReplicaKey(1), offset=end, last_epoch=epoch, max_wait_ms=0, max_bytes=1000)
+    fetch = Fetch(epoch=epoch, replica=replica, offset=end, last_epoch=epoch, max_wait_ms=0, max_bytes=1000)
     one.step(Received(1, fetch))
     return end
 
@@ -38,12 +39,12 @@ def offset_of(one: OneCore, voter_id: int) -> int:
 def test_a_leader_that_is_elected_again_knows_no_offset_of_another_voter() -> None:
     """A voter may have lost its disk between the two leaderships, or may have truncated what it had."""
     one = OneCore(election=ElectionState(epoch=5))
-    elect(one)
+    one.elect(1)
     epoch = one.core.epoch
     end = fetch_all(one)
     assert offset_of(one, 1) == end
     one.step(Resign(epoch, "test"))
-    elect(one)
+    one.elect(1)
     assert one.core.epoch > epoch
     assert offset_of(one, 1) == NO_OFFSET
 
@@ -61,7 +62,7 @@ def test_a_new_leader_confirms_no_read_before_the_first_commit_of_its_epoch() ->
     one = OneCore()
     one.answer(records_of_the_leader())
     assert one.core.log.high_watermark == 100
-    elect(one)
+    one.elect(1)
     one.step(ReadIndex(7))
     agreed = BeginQuorumEpochReply(epoch=one.core.epoch, leader_id=2)
     for _ in range(2):
@@ -70,3 +71,58 @@ def test_a_new_leader_confirms_no_read_before_the_first_commit_of_its_epoch() ->
     end = fetch_all(one)
     one.answer(agreed, peer=1)
     assert one.all(ReadConfirmed) == [ReadConfirmed((7,), end)]
+
+
+# Voters that change
+
+
+def key(node: int) -> ReplicaKey:
+    return ReplicaKey(node, Uuid(bytes(8) + b"\x7f" + bytes(6) + bytes([node])))
+
+
+def leader_of(*voters: int) -> OneCore:
+    """The node 2 as the leader of a dynamic quorum, with a commit of its epoch."""
+    known = VoterSet(tuple(Voter(key(node), endpoints(node), VersionRange(0, 1)) for node in voters))
+    start = CoreStart(
+        election=ElectionState(epoch=5),
+        log_start_offset=0,
+        log_end_offset=100,
+        epochs=EpochHistory((at(0, 5),)),
+        changes=(QuorumChange(-1, 1), QuorumChange(-1, known)),
+    )
+    one = OneCore(local=key(2), voters=VoterSet(()), start=start)
+    others = [node for node in voters if node != 2][: len(voters) // 2]
+    one.elect(*others)
+    for node in others:
+        end = fetch_all(one, key(node))
+    assert one.core.log.high_watermark == end
+    return one
+
+
+def test_a_voter_that_is_removed_during_a_round_of_confirmations_confirms_no_read() -> None:
+    """Another leader may have been elected by the voters that are left: the round begins again, and asks these."""
+    one = leader_of(1, 2, 3, 4)
+    agreed = BeginQuorumEpochReply(epoch=one.core.epoch, leader_id=2)
+    for node in (1, 3, 4):
+        one.answer(agreed, peer=node)
+    one.step(ReadIndex(7))
+    one.answer(agreed, peer=4)
+    assert one.all(ReadConfirmed) == [], "a majority of four voters has two voters beside the leader"
+    one.step(Received(1, RemoveVoter(key(4))))
+    assert one.core.voters.ids == (1, 2, 3)
+    assert one.all(ReadConfirmed) == [], "the voter 4 does not count any more"
+    one.answer(agreed, peer=1)
+    assert [confirmed.read_ids for confirmed in one.all(ReadConfirmed)] == []
+    one.answer(agreed, peer=1)
+    assert [confirmed.read_ids for confirmed in one.all(ReadConfirmed)] == [(7,)]
+
+
+def test_a_new_voter_keeps_the_offset_that_it_has_reached_as_an_observer() -> None:
+    """A leader that forgot the offset could commit less than a majority has on its disks."""
+    one = leader_of(1, 2, 3)
+    fetch_all(one, key(4))
+    end = fetch_all(one, key(4))
+    one.step(Received(2, AddVoter(Voter(key(4), endpoints(4), VersionRange(0, 1)))))
+    one.answer(ProbeVersionsReply(VersionRange(0, 1)), peer=4)
+    assert one.core.voters.ids == (1, 2, 3, 4)
+    assert offset_of(one, 4) == end
