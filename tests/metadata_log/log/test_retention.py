@@ -219,6 +219,7 @@ def test_cleaning_by_size() -> None:
     log = filled(disk)
     ids = [snapshot_at(disk, offset) for offset in (8, 16, 24, 32, 40)]
     total = sizes(disk, log)
+    assert clean(log, disk, Retention(max_bytes=total, max_ms=-1), 0) == Cleaned()
     cleaned = clean(log, disk, Retention(max_bytes=total - 1, max_ms=-1), 0)
     assert cleaned.snapshots == (ids[0],)
     assert log.start_offset == 16

@@ -11,6 +11,7 @@ from real_data import archive
 
 from metadata_log.disk import make_directory
 from metadata_log.errors import CorruptBatch, UnsupportedVersion
+from metadata_log.log import snapshot_receiver
 from metadata_log.log.snapshot import encode_snapshot, parse_snapshot_name, snapshot_name
 from metadata_log.log.snapshot_receiver import SnapshotReceiver
 from metadata_log.log.snapshot_writer import MAX_BATCH_BYTES
@@ -108,3 +109,15 @@ def test_an_abandoned_download_leaves_no_file() -> None:
     arriving.append(SMALL[:20])
     arriving.abandon()
     assert disk.list("d") == []
+
+
+def test_a_download_is_flushed_whenever_it_has_grown_by_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without that, the flush at the end of a large download would take long."""
+    monkeypatch.setattr(snapshot_receiver, "FSYNC_BYTES", 100)
+    disk = MemoryDisk()
+    arriving = receiver(disk)
+    flushed: list[int] = []
+    disk.on_operation = lambda operation, path: flushed.append(arriving.size_bytes) if operation == "fsync" else None
+    for position in range(0, 300, 50):
+        arriving.append(SMALL[position : position + 50])
+    assert flushed == [100, 200, 300]
