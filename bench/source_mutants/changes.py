@@ -144,6 +144,8 @@ class _Change(ast.NodeTransformer):
         match node:
             case ast.Assert() | ast.Raise(exc=ast.Call(func=ast.Name(id="AssertionError"))):
                 return node
+            case ast.Expr(value=ast.Call(func=ast.Name(id="assert_never"))):
+                return node
             case ast.Expr(value=ast.Call()) if not _is_report(node.value):
                 if self._offer(node, ast.Pass()):
                     return ast.copy_location(ast.Pass(), node)

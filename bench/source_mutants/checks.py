@@ -28,7 +28,7 @@ from kraft.sim.search.schedule import Schedule
 from kraft.sim.search.seed_search import SeedSearch
 
 TESTS: Final = {
-    "kraft.quorum": ("tests/kraft/quorum", "tests/kraft/replica"),
+    "kraft.quorum": ("tests/kraft/quorum", "tests/kraft/replica", "tests/kraft/node/test_paused_node.py"),
     "metadata_log.log": ("tests/metadata_log/log", "tests/kraft/replica/test_replica_crash.py"),
     "kraft.replica": ("tests/kraft/replica",),
 }
