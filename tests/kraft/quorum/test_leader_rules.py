@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import pytest
 from one_core import OneCore, at, endpoints, records_of_the_leader
 
 from kraft.quorum.core import CoreStart
-from kraft.quorum.effects import ReadConfirmed
+from kraft.quorum.effects import AppendBatch, AppendControl, ReadConfirmed, SendReply
 from kraft.quorum.events import ReadIndex, Received, Resign
+from kraft.quorum.membership import upgrade_obstacle
 from kraft.quorum.messages import (
     AddVoter,
+    AddVoterReply,
     BeginQuorumEpochReply,
     DescribeQuorum,
     Fetch,
     ProbeVersionsReply,
     RemoveVoter,
+    UpdateVoter,
+    VoteReply,
 )
 from kraft.quorum.states.leader import NEVER_FETCHED, Progress
-from kraft.quorum.values import ElectionState, ReplicaKey, VersionRange
+from kraft.quorum.values import ElectionState, QuorumConfig, ReplicaKey, VersionRange
 from kraft.quorum.voters import QuorumChange, Voter, VoterSet
 from metadata_log.log.epochs import EpochHistory
 from metadata_log.types import NO_OFFSET, Uuid
+from transport.protocol.errors import Error
 
 
 def fetch_all(one: OneCore, replica: ReplicaKey = ReplicaKey(1)) -> int:
@@ -80,9 +86,13 @@ def key(node: int) -> ReplicaKey:
     return ReplicaKey(node, Uuid(bytes(8) + b"\x7f" + bytes(6) + bytes([node])))
 
 
-def leader_of(*voters: int) -> OneCore:
+def voter(node: int) -> Voter:
+    return Voter(key(node), endpoints(node), VersionRange(0, 1))
+
+
+def leader_of(*voters: int, linger_ms: int = 0) -> OneCore:
     """The node 2 as the leader of a dynamic quorum, with a commit of its epoch."""
-    known = VoterSet(tuple(Voter(key(node), endpoints(node), VersionRange(0, 1)) for node in voters))
+    known = VoterSet(tuple(map(voter, voters)))
     start = CoreStart(
         election=ElectionState(epoch=5),
         log_start_offset=0,
@@ -90,7 +100,7 @@ def leader_of(*voters: int) -> OneCore:
         epochs=EpochHistory((at(0, 5),)),
         changes=(QuorumChange(-1, 1), QuorumChange(-1, known)),
     )
-    one = OneCore(local=key(2), voters=VoterSet(()), start=start)
+    one = OneCore(local=key(2), voters=VoterSet(()), start=start, config=QuorumConfig(append_linger_ms=linger_ms))
     others = [node for node in voters if node != 2][: len(voters) // 2]
     one.elect(*others)
     for node in others:
@@ -122,7 +132,90 @@ def test_a_new_voter_keeps_the_offset_that_it_has_reached_as_an_observer() -> No
     one = leader_of(1, 2, 3)
     fetch_all(one, key(4))
     end = fetch_all(one, key(4))
-    one.step(Received(2, AddVoter(Voter(key(4), endpoints(4), VersionRange(0, 1)))))
+    one.step(Received(2, AddVoter(voter(4))))
     one.answer(ProbeVersionsReply(VersionRange(0, 1)), peer=4)
     assert one.core.voters.ids == (1, 2, 3, 4)
     assert offset_of(one, 4) == end
+
+
+def test_removed_voters_but_not_the_leader_are_observers_with_their_offsets() -> None:
+    one = leader_of(1, 2, 3, 4)
+    end = fetch_all(one, key(3))
+    one.step(Received(2, RemoveVoter(key(3))))
+    described = one.ask(DescribeQuorum())
+    assert [(observer.key, observer.log_end_offset) for observer in described.observers] == [(key(3), end)]
+    for node in (1, 4):
+        fetch_all(one, key(node))
+    one.step(Received(3, RemoveVoter(key(2))))
+    described = one.ask(DescribeQuorum())
+    assert [observer.key for observer in described.observers] == [key(2), key(3)]
+    assert [known.key.id for known in described.voters] == [1, 4]
+
+
+@pytest.mark.parametrize(
+    ("reply", "error"),
+    [
+        (ProbeVersionsReply(None, Error.UNKNOWN_SERVER_ERROR), Error.REQUEST_TIMED_OUT),
+        (ProbeVersionsReply(None), Error.INVALID_REQUEST),
+        (ProbeVersionsReply(VersionRange(-1, 1)), Error.INVALID_REQUEST),
+        (ProbeVersionsReply(VersionRange(0, 0)), Error.INVALID_REQUEST),
+    ],
+)
+def test_a_new_voter_that_does_not_support_the_version_of_the_quorum_is_not_added(
+    reply: ProbeVersionsReply, error: Error
+) -> None:
+    one = leader_of(1, 2, 3)
+    fetch_all(one, key(4))
+    fetch_all(one, key(4))
+    one.step(Received(2, AddVoter(voter(4))))
+    one.answer(reply, peer=4)
+    (answer,) = [effect.message for effect in one.all(SendReply) if effect.request_id == 2]
+    assert isinstance(answer, AddVoterReply)
+    assert answer.error is error
+    assert one.core.voters.ids == (1, 2, 3)
+
+
+def test_gathered_records_are_written_before_a_voter_change() -> None:
+    """They have their offsets since the append, and those of the change follow."""
+    one = leader_of(1, 2, 3, linger_ms=10_000)
+    offset = one.core.append((b"one", b"two"), one.now_ms)
+    assert offset == one.core.log.end_offset
+    one.step(Received(2, RemoveVoter(key(3))))
+    (batch,) = one.all(AppendBatch)
+    change = one.all(AppendControl)[-1]
+    assert (batch.base_offset, batch.values) == (offset, (b"one", b"two"))
+    assert (change.base_offset, one.core.next_append_offset) == (offset + 2, offset + 3)
+    assert one.effects.index(batch) < one.effects.index(change)
+
+
+def test_a_node_without_other_voters_that_depend_on_it_may_stop() -> None:
+    assert OneCore(local=ReplicaKey(7), endpoints=endpoints(7)).core.may_stop
+    assert OneCore(voters=VoterSet.parse("2@n2:9093")).core.may_stop
+    assert OneCore().core.may_stop
+    assert not OneCore(election=ElectionState(epoch=5)).core.may_stop
+
+
+def test_a_candidate_campaigns_without_pre_votes_if_a_voter_does_not_know_them() -> None:
+    """KIP-996."""
+    one = OneCore(election=ElectionState(epoch=5))
+    while one.core.state_name != "Prospective":
+        one.advance(10)
+    one.answer(VoteReply(epoch=5, leader_id=-1, top_error=Error.UNSUPPORTED_VERSION), peer=1)
+    assert (one.core.state_name, one.core.epoch) == ("Candidate", 6)
+
+
+def test_a_quorum_is_upgraded_once_every_voter_supports_the_version() -> None:
+    one = OneCore(local=key(2), election=ElectionState(epoch=5))
+    one.elect(1)
+    fetch_all(one)
+    obstacles = [upgrade_obstacle(one.core._quorum, 1)]
+    for node, versions in ((1, VersionRange(0, 0)), (3, VersionRange(0, 1)), (1, VersionRange(0, 1))):
+        update = UpdateVoter(epoch=one.core.epoch, voter=Voter(key(node), endpoints(node), versions))
+        assert one.ask(update).error is Error.NONE
+        obstacles.append(upgrade_obstacle(one.core._quorum, 1))
+    assert obstacles == [
+        "These voters have not told their directory ids yet: 1, 3.",
+        "These voters have not told their directory ids yet: 3.",
+        "These voters do not support kraft.version 1: 1.",
+        None,
+    ]

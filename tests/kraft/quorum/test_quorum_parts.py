@@ -7,16 +7,19 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from one_core import START_MS, VOTERS, OneCore
 
 from kraft.quorum.accumulator import BATCH_OVERHEAD, RECORD_OVERHEAD, BatchAccumulator
+from kraft.quorum.core import CoreStart, RaftCore
+from kraft.quorum.effects import PersistElection, SendReply
 from kraft.quorum.leadership import ranked_backoff_ms
 from kraft.quorum.log_view import LogView, Position
-from kraft.quorum.messages import Fetch, FetchReply
+from kraft.quorum.messages import Fetch, FetchReply, VoteReply
 from kraft.quorum.peers import Peers
 from kraft.quorum.purgatory import ParkedFetch, Purgatory
 from kraft.quorum.states import Tally
 from kraft.quorum.states.leader import MAX_OBSERVERS, LeaderState, Progress
-from kraft.quorum.values import Endpoints, ReplicaKey
+from kraft.quorum.values import OBSERVER_ANSWER_BYTES, ElectionState, Endpoints, QuorumConfig, ReplicaKey
 from kraft.quorum.voters import VoterSet, majority
 from kraft.sim.state.forking import forked
 from metadata_log.log.epochs import EpochHistory
@@ -388,3 +391,62 @@ def test_the_quick_check_of_a_fetch_position_agrees_with_the_full_one(
     )
     if log.holds(offset, last_epoch):
         assert log.check(offset, last_epoch).position is Position.VALID
+
+
+def test_an_observer_receives_less_than_it_requests_and_a_voter_all() -> None:
+    """Any process can fetch as an observer, and a commit waits for each reply (decision 0023)."""
+    leader = leader_of_three()
+    voter, observer = ReplicaKey(2), ReplicaKey(9)
+    for wanted in (1000, OBSERVER_ANSWER_BYTES, OBSERVER_ANSWER_BYTES + 1, 1 << 30):
+        assert leader.answer_bytes(voter, wanted) == wanted
+        assert leader.answer_bytes(observer, wanted) == min(wanted, OBSERVER_ANSWER_BYTES)
+
+
+def test_a_commit_moves_only_later_deadlines_of_parked_fetches() -> None:
+    purgatory = Purgatory()
+    for request_id, deadline_ms in ((1, 100), (2, 300)):
+        purgatory.park(parked(request_id, deadline_ms))
+    reply = FetchReply(epoch=1, leader_id=1, high_watermark=7)
+    purgatory.cap_deadlines(reply, 200)
+    assert [(one.request_id, one.deadline_ms) for one in purgatory.parked.values()] == [(1, 100), (2, 200)]
+    assert [one.timeout_reply for one in purgatory.take_expired(200)] == [reply, reply]
+
+
+def test_a_write_of_quorum_state_is_replaced_only_while_no_message_depends_on_it() -> None:
+    """A crash between the two writes must leave the epoch that the message tells."""
+    quorum = OneCore().core._quorum
+    quorum.become_unattached(6, START_MS, "test")
+    quorum.become_voted(ReplicaKey(3), START_MS)
+    assert [one.state.epoch for one in quorum.effects if isinstance(one, PersistElection)] == [6]
+    quorum.become_unattached(7, START_MS, "test")
+    quorum.emit(SendReply(1, VoteReply(epoch=7, leader_id=-1)))
+    quorum.become_voted(ReplicaKey(3), START_MS)
+    assert [one.state.epoch for one in quorum.effects if isinstance(one, PersistElection)] == [7, 7]
+
+
+def test_a_core_that_has_not_begun_is_unattached_in_its_epoch() -> None:
+    start = CoreStart(
+        election=ElectionState(epoch=5, leader_id=1), log_start_offset=0, log_end_offset=0, epochs=EpochHistory(())
+    )
+    core = RaftCore(
+        config=QuorumConfig(),
+        local=ReplicaKey(2),
+        voters=VOTERS,
+        endpoints=Endpoints(),
+        start=start,
+        rng=Random(1),
+    )
+    assert (core.state_name, core.epoch, core.leader.leader_id) == ("Unattached", 5, -1)
+
+
+@pytest.mark.parametrize(
+    ("offset", "epoch", "is_flushed"),
+    [(40, 1, True), (40, 3, False), (50, 1, True), (51, 2, True), (51, 1, False), (80, 2, True), (81, 3, True)],
+)
+def test_a_flush_counts_for_the_epoch_of_the_last_record_below_its_offset(
+    offset: int, epoch: int, is_flushed: bool
+) -> None:
+    log = LogView(start_offset=0, end_offset=100, epochs=epochs((1, 0), (2, 50), (3, 80)))
+    log.flushed_offset = 0
+    assert log.flushed(offset, epoch) is is_flushed
+    assert log.flushed_offset == (offset if is_flushed else 0)

@@ -6,9 +6,9 @@ import pytest
 from one_core import OneCore, at, records_of_the_leader
 
 from kraft.quorum.core import CoreStart
-from kraft.quorum.effects import AbandonDownload, AppendDownload, BeginDownload, SendReply, SendSnapshot
+from kraft.quorum.effects import AbandonDownload, AppendDownload, BeginDownload, SendReply, SendRequest, SendSnapshot
 from kraft.quorum.events import Received
-from kraft.quorum.messages import FetchSnapshot, FetchSnapshotReply
+from kraft.quorum.messages import Fetch, FetchSnapshot, FetchSnapshotReply
 from kraft.quorum.values import ElectionState, ReplicaKey
 from metadata_log.log.epochs import EpochHistory
 from metadata_log.types import OffsetAndEpoch
@@ -30,7 +30,7 @@ def piece(position: int, data: bytes, snapshot: OffsetAndEpoch = SNAPSHOT) -> Fe
 
 
 def test_a_snapshot_that_ends_before_the_committed_records_replaces_no_log() -> None:
-    """A follower whose high watermark is 100 would lose committed records by a snapshot of fewer."""
+    """A follower with 100 committed records would lose some of them by a shorter snapshot."""
     one = OneCore()
     one.answer(records_of_the_leader())
     assert one.core.log.high_watermark == 100
@@ -60,7 +60,9 @@ def test_a_piece_other_than_the_requested_one_ends_the_download(wrong: FetchSnap
     """The follower discards what it has. The reply to its next Fetch names a snapshot again."""
     one = follower_that_downloads()
     one.answer(piece(0, b"abcd"))
+    asked = len(one.all(SendRequest))
     one.answer(wrong)
+    assert [request.peer_id for request in one.all(SendRequest)[asked:] if request.peer_id == 1] == []
     assert one.all(AppendDownload) == [AppendDownload(SNAPSHOT, b"abcd")]
     assert len(one.all(AbandonDownload)) == 1
     assert "those from 4 of" in one.suspicions[-1]
@@ -70,17 +72,25 @@ def test_a_piece_other_than_the_requested_one_ends_the_download(wrong: FetchSnap
     ("snapshot", "position", "error"),
     [
         (at(0, 0), 0, Error.SNAPSHOT_NOT_FOUND),
+        (at(1, 5), 0, Error.NONE),
         (at(60, 5), 0, Error.NONE),
         (at(60, 5), 7, Error.NONE),
         (at(60, 5), -1, Error.POSITION_OUT_OF_RANGE),
         (at(60, 4), 0, Error.SNAPSHOT_NOT_FOUND),
     ],
-    ids=["of the formatted directory", "the beginning", "the middle", "before the beginning", "of another epoch"],
+    ids=[
+        "of the formatted directory",
+        "of one record",
+        "the beginning",
+        "the middle",
+        "before the beginning",
+        "of another epoch",
+    ],
 )
 def test_a_leader_sends_only_snapshots_of_records(snapshot: OffsetAndEpoch, position: int, error: Error) -> None:
     """A formatted directory has a snapshot 0-0, which Kafka never sends."""
     history = EpochHistory((at(0, 5),))
-    known = (at(0, 0), at(60, 5))
+    known = (at(0, 0), at(1, 5), at(60, 5))
     start = CoreStart(
         election=ElectionState(epoch=5), log_start_offset=0, log_end_offset=100, epochs=history, snapshots=known
     )
@@ -96,3 +106,14 @@ def test_a_leader_sends_only_snapshots_of_records(snapshot: OffsetAndEpoch, posi
         (refusal,) = refusals
         assert isinstance(refusal, FetchSnapshotReply)
         assert (refusal.error, sent) == (error, [])
+
+
+@pytest.mark.parametrize("error", [Error.POSITION_OUT_OF_RANGE, Error.UNKNOWN_SERVER_ERROR, Error.SNAPSHOT_NOT_FOUND])
+def test_an_error_in_place_of_a_piece_ends_the_download(error: Error) -> None:
+    """A snapshot that is gone is no fault: the follower fetches at once. After another error the follower backs off."""
+    one = follower_that_downloads()
+    asked = len(one.all(SendRequest))
+    one.answer(FetchSnapshotReply(epoch=5, leader_id=1, snapshot=SNAPSHOT, error=error))
+    assert len(one.all(AbandonDownload)) == 1
+    again = [type(request.message) for request in one.all(SendRequest)[asked:] if request.peer_id == 1]
+    assert again == ([Fetch] if error is Error.SNAPSHOT_NOT_FOUND else [])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from kraft.quorum.values import Endpoints, ListenerAddress, ReplicaKey, VersionRange
 from kraft.quorum.voter_history import DYNAMIC, STATIC, VoterHistory, recorded_in
@@ -100,3 +102,29 @@ def test_the_first_voters_record_of_a_log_may_be_truncated() -> None:
     kept = VoterHistory(CONFIGURED).with_changes(changes).pruned(6)
     assert kept.voters == voters(1)
     assert kept.truncated(6).voters == voters(1, 2)
+
+
+def test_the_last_record_removes_the_voters_that_only_the_record_before_has() -> None:
+    def key(node_id: int) -> ReplicaKey:
+        return ReplicaKey(node_id, directory(node_id))
+
+    first = VoterHistory(CONFIGURED).with_changes(recorded_in(0, DYNAMIC, voters(1, 2)))
+    second = first.with_changes([QuorumChange(5, voters(1, 3))])
+    third = second.with_changes([QuorumChange(9, voters(1))])
+    assert [[one.removes(key(node)) for node in (1, 2, 3)] for one in (first, second, third)] == [
+        [False, False, False],
+        [False, True, False],
+        [False, False, True],
+    ]
+
+
+def test_a_record_of_voters_without_an_id_or_an_endpoint_is_invalid() -> None:
+    sound = voters(1, 2).to_record()
+    no_id = replace(sound.voters[1], voter_id=-1)
+    no_endpoint = replace(sound.voters[1], endpoints=())
+    assert VoterSet.of_record(sound) == voters(1, 2)
+    for wrong in (no_id, no_endpoint):
+        with pytest.raises(ValueError, match=f"voter {wrong.voter_id} of a voter set has no valid id or no endpoint"):
+            VoterSet.of_record(replace(sound, voters=(sound.voters[0], wrong)))
+    with pytest.raises(ValueError, match="a voter set is empty"):
+        VoterSet.of_record(replace(sound, voters=()))
