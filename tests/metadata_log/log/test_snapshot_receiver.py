@@ -117,7 +117,12 @@ def test_a_download_is_flushed_whenever_it_has_grown_by_a_limit(monkeypatch: pyt
     disk = MemoryDisk()
     arriving = receiver(disk)
     flushed: list[int] = []
-    disk.on_operation = lambda operation, path: flushed.append(arriving.size_bytes) if operation == "fsync" else None
+
+    def note(operation: str, path: str) -> None:
+        if operation == "fsync":
+            flushed.append(arriving.size_bytes)
+
+    disk.on_operation = note
     for position in range(0, 300, 50):
         arriving.append(SMALL[position : position + 50])
     assert flushed == [100, 200, 300]
