@@ -141,9 +141,9 @@ def _examined(examination: Examination, source: Source, mutant: SourceMutant, ch
         signal.setitimer(signal.ITIMER_PROF, 2.0 + 8.0 * seconds[name])
 
     try:
-        for name, failure in examination.run([check.name for check in checks], begins):
-            if failure:
-                return f"killed\n{name}\n{failure}"
+        for name, why in examination.run([check.name for check in checks], begins):
+            if why:
+                return f"killed\n{name}\n{why}"
     except BaseException as failure:
         return f"killed\n{now}\n{type(failure).__name__}"
     return "survived\n\n"
