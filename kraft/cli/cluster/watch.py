@@ -19,7 +19,7 @@ from kraft.cli.cluster.administration import (
     parse_bootstrap,
 )
 from kraft.cli.cluster.no_leader import NoLeaderReport
-from kraft.cli.cluster.watch_story import StoryFeed
+from kraft.cli.cluster.watch_events import EventFeed
 from kraft.cli.record_types import type_names
 from kraft.cli.renamed import renamed_option
 from kraft.cli.text import echo, joined
@@ -108,7 +108,7 @@ def watch_command(
     )
     start = None if since == NOW else wanted.span.first_offset
     is_raw = raw or bool(types) or noop or show_secrets
-    feed: _Feed | StoryFeed = _Feed(wanted, most) if is_raw else StoryFeed(since=start, most=most, as_json=as_json)
+    feed: _Feed | EventFeed = _Feed(wanted, most) if is_raw else EventFeed(since=start, most=most, as_json=as_json)
     security = client_security(command_config)
     try:
         trio.run(

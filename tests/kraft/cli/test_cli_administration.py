@@ -271,9 +271,9 @@ def test_reassignments_and_elections(ask: Asked, tmp_path: Path) -> None:
     ]
     assert ask.lines("elect", "preferred", "--all") == ["moving-0: elected a leader"]
     assert ask.lines("elect", "preferred", "--topic", "moving") == ["2 partitions needed no election"]
-    refused = ask("elect", "unclean", "--topic-partition", "moving:7", "--topic-partition", "moving:0")
-    assert (refused.code, refused.out) == (1, "1 partition needed no election\n")
-    assert "moving-7: UNKNOWN_TOPIC_OR_PARTITION" in refused.err
+    done = ask("elect", "unclean", "--topic-partition", "moving:7", "--topic-partition", "moving:0")
+    assert (done.code, done.out) == (1, "1 partition needed no election\n")
+    assert "moving-7: UNKNOWN_TOPIC_OR_PARTITION" in done.err
     assert "no such broker is registered" in ask.refused("reassign", "--topic-partition", "moving:0", "--to", "102,9")
     assert "there is no partition moving-9" in ask.refused("reassign", "--topic-partition", "moving:9", *to)
     ask.lines("topics", "delete", "moving")

@@ -1,7 +1,7 @@
 """What happens to a cluster, in sentences: the events of committed batches, with names and causes, as the batches come.
 
-The causes are those of `metadata_log.history.causes`. A history writes a row when its interval ends; a story reports
-each change at once, and one event covers all partitions that changed for one cause.
+The causes are those of `metadata_log.history.causes`. A history writes a row when its interval ends; `LiveEvents`
+reports each change at once, and one event covers all partitions that changed for one cause.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _SUBJECTS: Final = {
 """How an event of several partitions begins, by the code of the cause."""
 
 
-class StoryEvent(Struct, frozen=True, kw_only=True):
+class LiveEvent(Struct, frozen=True, kw_only=True):
     """One event: the offset of its record, the code of its cause, one sentence, and the partitions that changed."""
 
     offset: int
@@ -65,7 +65,7 @@ class _Change(Struct, frozen=True):
     event: BrokerEvent | None
 
 
-class Story:
+class LiveEvents:
     """The image of a cluster, and the events of each batch.
 
     Args:
@@ -86,7 +86,7 @@ class Story:
         self.image = delta.apply(end)
         self._held = []
 
-    def take(self, entries: Sequence[Entry], end: OffsetAndEpoch, timestamp_ms: int) -> list[StoryEvent]:
+    def take(self, entries: Sequence[Entry], end: OffsetAndEpoch, timestamp_ms: int) -> list[LiveEvent]:
         """Replay the records of one batch; returns the events in the order of their offsets.
 
         Changes in a metadata transaction become events at the end of the transaction.
@@ -110,7 +110,7 @@ class Story:
         return sorted(_events(before, self.image, held, timestamp_ms), key=lambda event: event.offset)
 
 
-def _events(before: MetadataImage, after: MetadataImage, held: Sequence[Entry], now_ms: int) -> Iterator[StoryEvent]:
+def _events(before: MetadataImage, after: MetadataImage, held: Sequence[Entry], now_ms: int) -> Iterator[LiveEvent]:
     changed = {
         (entry.record.topic_id, entry.record.partition_id): (index, entry, entry.record)
         for index, entry in enumerate(held)
@@ -146,14 +146,14 @@ def _events(before: MetadataImage, after: MetadataImage, held: Sequence[Entry], 
                 and event.trigger.broker not in brokers
             ):
                 text = f"broker {event.trigger.broker} registered"
-            yield StoryEvent(offset=held[event.index].offset, cause=event.trigger.code, text=text)
+            yield LiveEvent(offset=held[event.index].offset, cause=event.trigger.code, text=text)
     for entry in held:
         tell = None if entry.record is None else _TELLERS.get(type(entry.record))
         if entry.record is None:
             text = f"a record of type {entry.type} in version {entry.version} has an unknown meaning"
-            yield StoryEvent(offset=entry.offset, cause="unknown", text=text)
+            yield LiveEvent(offset=entry.offset, cause="unknown", text=text)
         elif tell is not None and (told_text := tell(entry.record, entry, before, after)):
-            yield StoryEvent(offset=entry.offset, cause=entry.name, text=told_text)
+            yield LiveEvent(offset=entry.offset, cause=entry.name, text=told_text)
     yield from _grown_topics(before, after, held)
 
 
@@ -167,7 +167,7 @@ def _pair(
     return new.name, old.partitions[key[1]], new.partitions[key[1]]
 
 
-def _of_partitions(code: str, subject: str, changes: Sequence[_Change]) -> StoryEvent:
+def _of_partitions(code: str, subject: str, changes: Sequence[_Change]) -> LiveEvent:
     if len(changes) == 1:
         [one] = changes
         moved = f" ({_leader(one.old)} → {_leader(one.new)})" if one.old.leader != one.new.leader else ""
@@ -176,7 +176,7 @@ def _of_partitions(code: str, subject: str, changes: Sequence[_Change]) -> Story
         effects = "; ".join(_effects(changes)) or f"{_counted(changes)} changed"
         text = f"{subject or _SUBJECTS.get(code, code.replace('-', ' '))}; {effects}"
     offset = min(change.offset for change in changes)
-    return StoryEvent(
+    return LiveEvent(
         offset=offset,
         cause=code,
         text=text,
@@ -221,7 +221,7 @@ def _leader(partition: Partition) -> str:
     return "no leader" if partition.leader == NO_LEADER else str(partition.leader)
 
 
-def _grown_topics(before: MetadataImage, after: MetadataImage, held: Sequence[Entry]) -> Iterator[StoryEvent]:
+def _grown_topics(before: MetadataImage, after: MetadataImage, held: Sequence[Entry]) -> Iterator[LiveEvent]:
     first: dict[Uuid, int] = {}
     for entry in held:
         if isinstance(entry.record, records.PartitionRecord):
@@ -230,7 +230,7 @@ def _grown_topics(before: MetadataImage, after: MetadataImage, held: Sequence[En
         old, new = before.topics.by_id.get(topic_id), after.topics.by_id.get(topic_id)
         if old is not None and new is not None and len(new.partitions) > len(old.partitions):
             text = f"topic {new.name} grew from {len(old.partitions)} to {len(new.partitions)} partitions"
-            yield StoryEvent(offset=offset, cause="partitions-added", text=text)
+            yield LiveEvent(offset=offset, cause="partitions-added", text=text)
 
 
 # ------------------------------------------------------------------------------------------------- sentences by record

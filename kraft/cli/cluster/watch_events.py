@@ -8,7 +8,7 @@ from typing import Final
 from kraft.cli.text import echo
 from kraft.config.errors import CommandFailed
 from kraft.observer import Committed, Jumped
-from kraft.observer.story import Story, StoryEvent
+from kraft.observer.live_events import LiveEvent, LiveEvents
 from metadata_log.log.snapshot import snapshot_name
 from metadata_log.reading.damage import Damage
 from metadata_log.reading.entries import Entry, read_entries
@@ -19,7 +19,7 @@ from metadata_log.types import OffsetAndEpoch
 WHERE: Final = "the metadata log"
 
 
-class StoryFeed:
+class EventFeed:
     """Prints the events of a log that is followed from its beginning, up to `most` events.
 
     Args:
@@ -34,7 +34,7 @@ class StoryFeed:
         self._is_checked = False
         self._left = most
         self._as_json = as_json
-        self._story = Story()
+        self._live = LiveEvents()
 
     def show(self, what: Committed | Jumped) -> bool:
         """Print the events; returns whether the limit leaves room for more."""
@@ -54,7 +54,7 @@ class StoryFeed:
                 if snapshot.offset == offset:
                     name = snapshot_name(snapshot)
                     entries = [one for batch in scan(data, where=name) for one in self._entries(batch, name)]
-                    self._story.begin(entries, snapshot)
+                    self._live.begin(entries, snapshot)
         return self._left != 0
 
     def _check_since(self, high_watermark: int) -> None:
@@ -72,7 +72,7 @@ class StoryFeed:
     def _show(self, batch: RecordBatch) -> None:
         entries = self._entries(batch, WHERE)
         end = OffsetAndEpoch(epoch=batch.epoch, offset=batch.next_offset)
-        events = self._story.take(entries, end, batch.max_timestamp)
+        events = self._live.take(entries, end, batch.max_timestamp)
         shown = [event for event in events if self._since is not None and event.offset >= self._since]
         if self._left is not None:
             shown = shown[: self._left]
@@ -80,7 +80,7 @@ class StoryFeed:
         for event in shown:
             echo(self._line(event, batch))
 
-    def _line(self, event: StoryEvent, batch: RecordBatch) -> str:
+    def _line(self, event: LiveEvent, batch: RecordBatch) -> str:
         time = iso_time(batch.max_timestamp)
         if not self._as_json:
             return f"{time} {event.offset} {event.text}"

@@ -1,4 +1,4 @@
-"""The story of real clusters: the changes and causes of their histories, in sentences."""
+"""Live events of real clusters: the changes and causes of their histories, in sentences."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from real_data import unpack
 
 from kraft.cli.files.image_at import image_at
-from kraft.observer.story import Story, StoryEvent
+from kraft.observer.live_events import LiveEvent, LiveEvents
 from metadata_log.disk import OsDisk
 from metadata_log.history.engine import rows
 from metadata_log.history.views import VIEWS
@@ -19,22 +19,22 @@ from metadata_log.reading.timeline import Base, TimelineBatch, read_timeline
 from metadata_log.types import OffsetAndEpoch
 
 
-def story_of(path: Path) -> tuple[list[StoryEvent], MetadataImage]:
+def events_of(path: Path) -> tuple[list[LiveEvent], MetadataImage]:
     """The events of a log, and the image at its end."""
-    story, events = Story(), []
+    live, events = LiveEvents(), []
     for item in read_timeline(OsDisk(), str(path)):
         assert not isinstance(item, Base)
         assert isinstance(item, TimelineBatch)
         entries = [entry for entry in item.entries() if isinstance(entry, Entry)]
         end = OffsetAndEpoch(epoch=item.batch.epoch, offset=item.batch.next_offset)
-        events += story.take(entries, end, item.batch.max_timestamp)
-    return events, story.image.stable
+        events += live.take(entries, end, item.batch.max_timestamp)
+    return events, live.image.stable
 
 
 @pytest.mark.parametrize(("archive", "node"), [("static3", "nodes/c1"), ("clusters", "failover/nodes/c3")])
-def test_a_story_has_the_changes_and_causes_of_the_history(tmp_path: Path, archive: str, node: str) -> None:
+def test_live_events_have_the_changes_and_causes_of_the_history(tmp_path: Path, archive: str, node: str) -> None:
     path = unpack(archive, node, tmp_path)
-    events, image = story_of(path)
+    events, image = events_of(path)
     assert image.topics == image_at(str(path), None).image.topics
     assert image.brokers == image_at(str(path), None).image.brokers
     told = Counter((name, event.cause) for event in events for name in event.partitions)
@@ -53,7 +53,7 @@ def test_a_story_has_the_changes_and_causes_of_the_history(tmp_path: Path, archi
 
 
 def test_a_lost_broker_is_one_event_with_the_partitions_that_it_changed(tmp_path: Path) -> None:
-    events, _ = story_of(unpack("clusters", "failover/nodes/c3", tmp_path))
+    events, _ = events_of(unpack("clusters", "failover/nodes/c3", tmp_path))
     [lost] = [event for event in events if event.offset == 1805]
     assert lost.text == (
         "broker 102 was fenced: its session timed out; "
