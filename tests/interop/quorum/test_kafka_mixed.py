@@ -153,7 +153,8 @@ def test_an_older_cluster_is_replaced_and_then_upgraded(older_kafka: KafkaInstal
                     assert static.returncode == 1
                     print(static.stderr)
             told("features", "upgrade", "--release-version", NEWER_METADATA_VERSION, *nodes.where)
-            told("quorum", "upgrade", *nodes.where)
+            # The leader knows the directory id of the last voter with the first Fetch that the voter sends.
+            eventually(lambda: kraft("quorum", "upgrade", *nodes.where).returncode == 0, "the voters are in the log")
             stream.wait_for_progress()
         logs = nodes.end_all()
     finally:
