@@ -19,8 +19,8 @@ from kafka_jars import fetch_ahead
 from longest_first import LongestFirst
 from trio._core import _run as trio_scheduler
 
-WORKERS = 3
-"""More than two cores, as most tests wait for elections and for processes that start, rather than compute."""
+WORKERS = 2
+"""With three on two cores, a worker of Spark once took longer to start than the ten seconds that Spark waits."""
 
 BYTECODE = Path(__file__).parent.parent / "out" / "bytecode"
 """Where compiled modules are, if the environment forbids them beside their sources, as images of Python often do."""

@@ -75,14 +75,18 @@ class Cluster(Struct, frozen=True):
     as_json: bool
     security: ClientSecurity = ClientSecurity()
 
-    def ask(self, work: Callable[[AdminClient], Awaitable[T]], *, explains_timeouts: bool = True) -> T:
+    def ask(
+        self, work: Callable[[AdminClient], Awaitable[T]], *, explains_timeouts: bool = True, shows_states: bool = False
+    ) -> T:
         """Run some work with the cluster; raises `CommandFailed`, in a group if several parts failed.
 
         Without an active controller, stderr gets the state of each controller, as soon as that is known, and again if
-        the work fails and the states have changed. `explains_timeouts` is False for work that reports its own failure.
+        the work fails and the states have changed. `explains_timeouts` is False for work that reports its own failure,
+        and `shows_states` is True for work that shows the states itself.
         """
+        report = None if shows_states else NoLeaderReport(explains_timeouts=explains_timeouts)
         try:
-            return trio.run(self._ask, work, NoLeaderReport(explains_timeouts=explains_timeouts))
+            return trio.run(self._ask, work, report)
         except SomeRefused as failed:
             raise as_failure(failed.refused.values()) from failed
         except AdminError as failed:
@@ -92,7 +96,7 @@ class Cluster(Struct, frozen=True):
                 raise KeyboardInterrupt from group
             raise
 
-    async def _ask(self, work: Callable[[AdminClient], Awaitable[T]], report: NoLeaderReport) -> T:
+    async def _ask(self, work: Callable[[AdminClient], Awaitable[T]], report: NoLeaderReport | None) -> T:
         async with open_admin(
             self.bootstrap,
             transport=self.security.transport(),

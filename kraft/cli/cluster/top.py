@@ -99,7 +99,7 @@ def _print_once(cluster: Cluster, listeners: tuple[Endpoint, ...], settings: Set
     async def look(admin: AdminClient) -> None:
         await Poller(admin, model.take, clock_ms=now_ms, listeners=listeners).once()
 
-    cluster.ask(look)
+    cluster.ask(look, shows_states=True)
     view = model.view(settings.sort)
     assert view is not None
     if cluster.as_json:
@@ -121,7 +121,7 @@ def _print_screens(cluster: Cluster, listeners: tuple[Endpoint, ...], settings: 
         assert settings.interval_s is not None
         await Poller(admin, show, clock_ms=now_ms, listeners=listeners).run(settings.interval_s)
 
-    cluster.ask(look)
+    cluster.ask(look, shows_states=True)
 
 
 def _lines(model: Model, settings: Settings) -> list[str]:

@@ -50,7 +50,7 @@ class PollThread:
 
         def run() -> None:
             try:
-                self._cluster.ask(look)
+                self._cluster.ask(look, shows_states=True)
             except Exception as failed:
                 on_failure(failed)
             finally:

@@ -43,7 +43,7 @@ def test_a_bare_command_prints_its_help_and_is_a_usage_error(
 @pytest.mark.parametrize(
     ("typed", "hint"),
     [
-        ("topis", "Did you mean `kraft topics`? See `kraft --help`."),
+        ("topis", "Did you mean `kraft topics` or `kraft top`? See `kraft --help`."),
         ("hist", "Did you mean `kraft history`? See `kraft --help`."),
         ("quorum statu", "Did you mean `kraft quorum status`? See `kraft quorum --help`."),
         ("dump --recods x", "Did you mean `--records`? See `kraft dump --help`."),
