@@ -15,7 +15,7 @@ RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 """The high watermark of each partition."""
 LOG_STARTS: Final = "log-start-offset-checkpoint"
-"""The log start of each partition whose first segment begins before the log start."""
+"""The log start of each partition with a first segment that begins before the log start."""
 
 _VERSION: Final = "0"
 _ENTRY: Final = re.compile(r"(\S+)\s+(\d{1,10})\s+(-?\d{1,19})\s*", re.ASCII)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Final
 
+from kraft.broker.log.options import LogOptions
 from kraft.broker.log.producer_files import ProducerStateManager
 from kraft.broker.log.producers import EndedTransaction
 from kraft.broker.log.transaction_index import SUFFIX as ABORTED_SUFFIX
@@ -144,6 +145,25 @@ class DataSegment:
         """
         offsets, times = self.batches.index_entries
         return offsets >= most_bytes // OFFSET_ENTRY_BYTES or times >= most_bytes // TIME_ENTRY_BYTES - 1
+
+    def is_to_roll(self, size: int, newest: int, last_offset: int, options: LogOptions, now_ms: int) -> bool:
+        """Whether an append does not belong into this segment any more (`LogSegment.shouldRoll`).
+
+        Args:
+            size: The bytes to append.
+            newest: The largest time of their records, in ms since 1970.
+            last_offset: The last offset of their records.
+            options: The settings of the log.
+            now_ms: The time in ms since 1970.
+        """
+        held = self.batches
+        waited = newest - held.first_timestamp if held.first_timestamp >= 0 else now_ms - self.created_ms
+        return (
+            held.size_bytes + size > options.segment_bytes
+            or (held.size_bytes > 0 and waited > options.segment_ms)
+            or self.is_index_full(options.index_bytes)
+            or last_offset - self.base_offset > MAX_RELATIVE_OFFSET
+        )
 
     def write_indexes(self) -> None:
         """Write the index files as Kafka writes those of a closed segment. `flush` brings them to disk."""

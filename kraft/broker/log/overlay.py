@@ -1,4 +1,4 @@
-"""A disk whose changes stay in memory: what a start would do to a directory, without doing it."""
+"""A disk that keeps changes in memory: it shows what a start would do to a directory, and changes nothing."""
 
 from __future__ import annotations
 
