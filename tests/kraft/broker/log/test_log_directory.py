@@ -53,8 +53,8 @@ def test_a_brokers_directory_that_is_opened_and_closed_is_the_same(node: str) ->
     assert after.pop(f"/d/{CLEAN_SHUTDOWN_FILE}") == b'{"version":0,"brokerEpoch":77}'
     del before[f"/d/{CLEAN_SHUTDOWN_FILE}"]
     # An epoch that a leader began at the end, without a record, is gone after a start, as in Kafka.
-    for name, log in logs.logs.items():
-        path = f"/d/{name}/leader-epoch-checkpoint"
+    for partition, log in logs.logs.items():
+        path = f"/d/{partition}/leader-epoch-checkpoint"
         before[path] = format_epochs(parse_epochs(before[path]).truncate_end(log.end_offset))
     differing = {path for path in {*after, *before} if after.get(path) != before.get(path)}
     # A start removes snapshots at no segment's base and files that wait for their deletion; an empty log may gain one.
