@@ -12,7 +12,6 @@ from typing import Final
 import click
 from msgspec import Struct
 
-from kraft.cli.files.dump_topic import TopicDump, dump_topic_path, is_of_a_topic
 from kraft.cli.files.image_at import at_of
 from kraft.cli.near import end_words
 from kraft.cli.record_types import type_names
@@ -32,7 +31,7 @@ from metadata_log.reading.dump_records import Range, RecordLines, RecordsWanted
 from metadata_log.reading.entries import Entry, read_entries
 from metadata_log.reading.file_kinds import FileKind, files_in, kind_of
 from metadata_log.reading.log_end import LogEnd
-from metadata_log.reading.missing import check_metadata_log, has_log, missing_parts
+from metadata_log.reading.missing import check_metadata_log, has_log, is_of_a_topic, missing_parts
 from metadata_log.reading.pieces import Zeros, pieces_of
 from metadata_log.reading.reader import read_file
 from metadata_log.reading.small_files import read_index, read_small_file
@@ -212,6 +211,9 @@ def dump_command(
 
 def _dump_topics(disk: OsDisk, paths: Sequence[str], wanted: Wanted) -> bool:
     """Print partitions of topics; returns whether all files are sound."""
+    # The rooms of the broker take as long to load as the rest of this command.
+    from kraft.cli.files.dump_topic import TopicDump, dump_topic_path
+
     topic = TopicDump(
         show_records=wanted.show_records,
         span=wanted.records.span,

@@ -21,11 +21,10 @@ from kraft.broker.log.transaction_index import SUFFIX as ABORTED_SUFFIX
 from kraft.broker.log.transaction_index import decode_transactions
 from kraft.cli.text import echo
 from metadata_log.disk import Disk, File
-from metadata_log.errors import CorruptBatch, DecodeError, IncompleteBatch, MetadataLogError, UnsupportedVersion
+from metadata_log.errors import CorruptBatch, DecodeError, IncompleteBatch, UnsupportedVersion
 from metadata_log.log.epochs import FILE_NAME as EPOCHS_FILE
 from metadata_log.log.epochs import parse_epochs
 from metadata_log.log.indexes import parse_offset_index, parse_time_index
-from metadata_log.log.log_dir import PARTITION_METADATA, parse_partition_metadata
 from metadata_log.log.producer_snapshot import SUFFIX as PRODUCERS_SUFFIX
 from metadata_log.log.producer_snapshot import decode_producer_snapshot
 from metadata_log.log.segment import SUFFIX, next_sound_batch, parse_file_name, scan_file
@@ -33,7 +32,6 @@ from metadata_log.reading.damage import Damage, OnDamage, stops
 from metadata_log.reading.dump_records import Range
 from metadata_log.records.batch import RecordBatch
 from metadata_log.records.record import Record, records
-from metadata_log.types import Uuid
 
 _INDEX: Final = ".index"
 _TIME_INDEX: Final = ".timeindex"
@@ -47,26 +45,6 @@ class TopicDump(Struct, frozen=True, kw_only=True):
     span: Range
     as_json: bool
     on_damage: OnDamage
-
-
-def is_of_a_topic(disk: Disk, path: str) -> bool:
-    """Whether a path is the partition directory of a topic with segments, or a file in one.
-
-    The partition.metadata beside the segments decides; without it, the path counts as a metadata log.
-    """
-    directory = path.rstrip("/") or "/"
-    try:
-        names = disk.list(directory)
-    except (FileNotFoundError, NotADirectoryError):
-        directory = path.rpartition("/")[0] or "."
-        names = disk.list(directory)
-    if PARTITION_METADATA not in names or not any(parse_file_name(name) is not None for name in names):
-        return False
-    metadata = f"{directory}/{PARTITION_METADATA}"
-    try:
-        return parse_partition_metadata(disk.read(metadata), where=metadata) != Uuid.METADATA_TOPIC
-    except MetadataLogError:
-        return False
 
 
 def dump_topic_path(disk: Disk, path: str, wanted: TopicDump) -> bool:
