@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from metadata_log.disk import Disk, File
 from metadata_log.log.epochs import EpochHistory, write_epochs
+from metadata_log.log.fsync_failure import FsyncFailure
 from metadata_log.log.indexes import NO_TIMESTAMP
 from metadata_log.log.recovery import RecoveredLog, recovering
 from metadata_log.log.segment import MAX_RELATIVE_OFFSET, Segment
@@ -25,26 +26,6 @@ DEFAULT_SEGMENT_MS: Final = 7 * 24 * 3600 * 1000
 DEFAULT_INDEX_INTERVAL_BYTES: Final = 4096
 TAIL_BYTES: Final = 4 << 20
 """How many bytes at the end of the log stay in memory for fetching followers."""
-
-
-class FsyncFailure(Struct, eq=False):
-    """The first failed fsync of a log, in any thread. After it the log is never flushed again."""
-
-    error: OSError | None = None
-
-    def check(self) -> None:
-        """Raise the stored failure again, if any: after a failure Linux reports success for dropped data."""
-        if self.error is not None:
-            raise self.error
-
-    def fsync(self, file: File) -> None:
-        """Fsync a file of the log; raises `OSError`, and from then on always the same error."""
-        self.check()
-        try:
-            file.fsync()
-        except OSError as failed:
-            self.error = failed
-            raise
 
 
 class FlushHandle(Struct, frozen=True, eq=False):

@@ -8,7 +8,7 @@ from typing import Final
 from metadata_log.disk import Disk, File
 from metadata_log.errors import CorruptBatch, IncompleteBatch, UnsupportedVersion
 from metadata_log.java_text import whole_number
-from metadata_log.log.indexes import NO_TIMESTAMP, OffsetIndex, TimeIndex
+from metadata_log.log.indexes import NO_TIMESTAMP, OffsetIndex, TimeIndex, parse_offset_index, parse_time_index
 from metadata_log.records.batch import HEADER_BYTES, RecordBatch, read_batch, read_header, scan
 from metadata_log.records.record import Record, records
 from metadata_log.types import NO_OFFSET
@@ -155,7 +155,7 @@ class Segment:
 
     @classmethod
     def open(cls, disk: Disk, directory: str, base_offset: int, *, index_interval_bytes: int) -> Segment:
-        """Open the file of an existing segment; the caller must pass its batches to `note` first."""
+        """Open the file of an existing segment; the caller first calls `load_indexes`, or `note` with each batch."""
         file = disk.open(f"{directory}/{file_name(base_offset)}", create=False)
         return cls(disk, directory, base_offset, file, index_interval_bytes)
 
@@ -165,6 +165,49 @@ class Segment:
         file = disk.open(f"{directory}/{file_name(base_offset)}", create=True)
         disk.fsync_dir(directory)
         return cls(disk, directory, base_offset, file, index_interval_bytes)
+
+    def load_indexes(self) -> None:
+        """Take over the index files, and read the headers from the last index entry on (`LogSegment.readNextOffset`).
+
+        Kafka checks the content of its index files no further, and neither does this. A missing time index is empty.
+
+        Raises:
+            FileNotFoundError: The offset index is missing.
+            CorruptBatch: No whole batch begins at the last index entry, or the file ends inside a batch.
+        """
+        index, times = (f"{self._directory}/{file_name(self.base_offset, suffix)}" for suffix in INDEX_SUFFIXES)
+        for offset, position in parse_offset_index(self._disk.read(index), self.base_offset):
+            self._offsets.append(offset, position)
+        if self._disk.exists(times):
+            for timestamp, offset in parse_time_index(self._disk.read(times), self.base_offset):
+                self._times.maybe_append(timestamp, offset)
+        self._max_timestamp, self._max_timestamp_offset = self._times.last_timestamp, self._times.last_offset
+        self.size_bytes = self.file.size()
+        start = self._offsets.positions[-1] if self._offsets.positions else 0
+        if start > self.size_bytes:
+            raise CorruptBatch("the last index entry is behind the end of the segment", where=index)
+        for header in scan_headers(self.file, start, end=self.size_bytes):
+            self.end_offset = header.next_offset
+        if self.size_bytes:
+            self.first_timestamp = next(scan_headers(self.file, 0, end=self.size_bytes)).max_timestamp
+
+    def forget(self) -> None:
+        """Begin again with an empty index, before the recovery of a segment."""
+        self._offsets, self._times = OffsetIndex(self.base_offset), TimeIndex(self.base_offset)
+        self.size_bytes = self._since_entry = 0
+        self.end_offset = self.base_offset
+        self.first_timestamp = self._max_timestamp = NO_TIMESTAMP
+        self._max_timestamp_offset = NO_OFFSET
+
+    @property
+    def max_timestamp(self) -> int:
+        """The largest time of a record in ms since 1970; `NO_TIMESTAMP` for none."""
+        return self._max_timestamp
+
+    @property
+    def index_entries(self) -> tuple[int, int]:
+        """The number of entries in the offset index and in the time index."""
+        return len(self._offsets.offsets), len(self._times.offsets)
 
     def note(self, batch: RecordBatch) -> None:
         """Add the next existing batch of the file to the indexes."""

@@ -14,7 +14,7 @@ from metadata_log.reading.timeline import END, At
 from metadata_log.records import RECORD_TYPES
 from metadata_log.records.batch import RecordBatch
 from metadata_log.records.frame import FRAME_VERSION, FRAMING_BYTES
-from metadata_log.records.record import records
+from metadata_log.records.record import Record, records
 from metadata_log.records.redact import MAY_HOLD_SECRETS, REDACTED, redact, secret_fields
 from metadata_log.serde import Message, to_json
 from metadata_log.serde.compiler import READ_FAILURES, reader
@@ -67,7 +67,7 @@ class Range(Struct, frozen=True, kw_only=True):
             and (self.last_ms is None or batch.max_timestamp <= self.last_ms)
         )
 
-    def includes(self, entry: Entry) -> bool:
+    def includes(self, entry: Entry | Record) -> bool:
         """Whether a record is in the range."""
         return (
             entry.offset >= self.first_offset

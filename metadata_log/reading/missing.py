@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from metadata_log.disk import Disk, File
-from metadata_log.errors import CorruptBatch, DirectoryError, UnsupportedVersion
+from metadata_log.errors import CorruptBatch, DirectoryError, MetadataLogError, UnsupportedVersion
 from metadata_log.log.indexes import parse_offset_index
 from metadata_log.log.log_dir import (
     ARCHIVE_MANIFEST,
@@ -41,6 +41,26 @@ def check_topic(disk: Disk, directory: str) -> None:
             where=directory,
             hint="Name the log directory of a controller, or the __cluster_metadata-0 in it.",
         )
+
+
+def is_of_a_topic(disk: Disk, path: str) -> bool:
+    """Whether a path is the partition directory of a topic with segments, or a file in one.
+
+    The partition.metadata beside the segments decides; without it, the path counts as a metadata log.
+    """
+    directory = path.rstrip("/") or "/"
+    try:
+        names = disk.list(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        directory = path.rpartition("/")[0] or "."
+        names = disk.list(directory)
+    if PARTITION_METADATA not in names or not any(parse_file_name(name) is not None for name in names):
+        return False
+    metadata = f"{directory}/{PARTITION_METADATA}"
+    try:
+        return parse_partition_metadata(disk.read(metadata), where=metadata) != Uuid.METADATA_TOPIC
+    except MetadataLogError:
+        return False
 
 
 def has_log(disk: Disk, directory: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -31,7 +31,7 @@ from metadata_log.reading.dump_records import Range, RecordLines, RecordsWanted
 from metadata_log.reading.entries import Entry, read_entries
 from metadata_log.reading.file_kinds import FileKind, files_in, kind_of
 from metadata_log.reading.log_end import LogEnd
-from metadata_log.reading.missing import check_metadata_log, has_log, missing_parts
+from metadata_log.reading.missing import check_metadata_log, has_log, is_of_a_topic, missing_parts
 from metadata_log.reading.pieces import Zeros, pieces_of
 from metadata_log.reading.reader import read_file
 from metadata_log.reading.small_files import read_index, read_small_file
@@ -133,12 +133,14 @@ def dump_command(
     """Decode segments, snapshots, indexes, quorum-state, meta.properties and the other files of a node.
 
     PATH is a file, a partition directory or a log directory; it may belong to a running node. Each damage is reported
-    with its file and byte, and the exit code is then 1. The range of --since and --until includes both ends.
+    with its file and byte, and the exit code is then 1. The range of --since and --until includes both ends. The
+    partition directory of a topic is shown in the lines of Kafka's own tool.
 
     \b
     Example:
         kraft dump --records --type ConfigRecord /var/lib/kafka/metadata
         kraft dump --records --since 2026-11-20T22:00:00Z --until 2026-11-20T23:00:00Z /var/lib/kafka/metadata
+        kraft dump --records /var/lib/kafka/data/orders-0
     """
     span = Range.of(since, until)
     if span.is_empty:
@@ -165,6 +167,9 @@ def dump_command(
     )
     disk = OsDisk()
     sound = True
+    is_for_metadata = verify or as_hex or types or noop
+    if not is_for_metadata and all(is_of_a_topic(disk, named) for named in paths):
+        context.exit(0 if _dump_topics(disk, paths, wanted) else 1)
     for named in paths:
         check_metadata_log(disk, named)
     try:
@@ -202,6 +207,26 @@ def dump_command(
         end = end_words(wanted.reach.end - 1, wanted.reach.last_ms)
         raise CommandFailed(f"--until {moment_text(until)} is beyond the end: {end}")
     context.exit(0 if sound else 1)
+
+
+def _dump_topics(disk: OsDisk, paths: Sequence[str], wanted: Wanted) -> bool:
+    """Print partitions of topics; returns whether all files are sound."""
+    # The rooms of the broker take as long to load as the rest of this command.
+    from kraft.cli.files.dump_topic import TopicDump, dump_topic_path
+
+    topic = TopicDump(
+        show_records=wanted.show_records,
+        span=wanted.records.span,
+        as_json=wanted.as_json,
+        on_damage=wanted.on_damage,
+    )
+    sound = True
+    try:
+        for path in paths:
+            sound &= dump_topic_path(disk, path, topic)
+        return sound
+    except DamagedFile as bad:
+        return _report(bad.damage, wanted.as_json)
 
 
 def _report_or_raise(damage: Damage, wanted: Wanted) -> bool:

@@ -1,0 +1,136 @@
+"""The partition logs of one log directory, with the checkpoint files that they share (Kafka: `LogManager`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+
+from kraft.broker.log.checkpoints import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, read_offsets, write_offsets
+from kraft.broker.log.options import LogOptions
+from kraft.broker.log.partition_log import PartitionLog
+from metadata_log.disk import Disk, make_directory
+from metadata_log.errors import MetadataLogError
+from metadata_log.log.clean_shutdown import CLEAN_SHUTDOWN_FILE, take_clean_shutdown, write_clean_shutdown
+from metadata_log.log.log_dir import PARTITION_DIRECTORY
+from metadata_log.log.partition_names import PartitionName, parse_partition_name
+from metadata_log.serde.codec import finished
+
+OptionsOf = Callable[[PartitionName], LogOptions]
+
+
+class LogDirectory:
+    """The logs of a log directory. `open` is the only way to create one. One damaged partition stops no other.
+
+    Args:
+        disk: The disk.
+        path: The log directory.
+    """
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self.path = path
+        self.logs: dict[PartitionName, PartitionLog] = {}
+        self.failed: dict[PartitionName, MetadataLogError] = {}
+        """The partitions with files that cannot be read, with the reason."""
+        self.findings: list[str] = []
+        """The damaged checkpoint files, as texts."""
+        self.is_clean = False
+        """Whether the last run ended with a clean shutdown."""
+        self._disk = disk
+
+    @classmethod
+    def open(cls, disk: Disk, path: str, options_of: OptionsOf, *, now_ms: int) -> LogDirectory:
+        """Load all partition logs of a log directory.
+
+        The file that proves a clean shutdown is removed once the logs are loaded, as in Kafka.
+
+        Args:
+            disk: The disk.
+            path: The log directory; made if missing.
+            options_of: The settings of a partition's log.
+            now_ms: The time in ms since 1970.
+
+        Returns:
+            The logs; directories of deleted, stray and moving partitions are left alone.
+
+        Raises:
+            OSError: The disk failed.
+        """
+        return finished(cls.opening(disk, path, options_of, now_ms=now_ms))
+
+    @classmethod
+    def opening(
+        cls, disk: Disk, path: str, options_of: OptionsOf, *, now_ms: int
+    ) -> Generator[None, None, LogDirectory]:
+        """As `open`, in steps of some milliseconds."""
+        made = cls(disk, path)
+        make_directory(disk, path)
+        made.is_clean = disk.exists(f"{path}/{CLEAN_SHUTDOWN_FILE}")
+        recovery_points, starts, watermarks = (
+            made._read(name) for name in (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS)
+        )
+        for directory in disk.list(path):
+            name = parse_partition_name(directory)
+            if name is None or name.suffix or directory == PARTITION_DIRECTORY:
+                continue
+            try:
+                made.logs[name] = yield from PartitionLog.opening(
+                    disk,
+                    f"{path}/{directory}",
+                    options_of(name),
+                    now_ms=now_ms,
+                    start_checkpoint=starts.get(name, 0),
+                    recovery_point=recovery_points.get(name, 0),
+                    high_watermark=watermarks.get(name, 0),
+                    is_clean=made.is_clean,
+                )
+            except MetadataLogError as bad:
+                made.failed[name] = bad
+            yield None
+        take_clean_shutdown(disk, [path])
+        return made
+
+    def _read(self, file: str) -> dict[PartitionName, int]:
+        offsets, defect = read_offsets(self._disk, self.path, file)
+        if defect is not None:
+            self.findings.append(f"took {file} for empty: {defect}")
+        return offsets
+
+    def add(self, name: PartitionName, options: LogOptions, *, now_ms: int) -> PartitionLog:
+        """Make the log of a new partition; raises `OSError`."""
+        log = PartitionLog.open(self._disk, f"{self.path}/{name}", options, now_ms=now_ms)
+        self.logs[name] = log
+        return log
+
+    def write_recovery_points(self) -> None:
+        """Write what is on disk of each log, for the next start; raises `OSError`."""
+        points = {name: log.recovery_point for name, log in self.logs.items()}
+        write_offsets(self._disk, self.path, RECOVERY_POINTS, points)
+
+    def write_high_watermarks(self) -> None:
+        """Write the high watermark of each log; raises `OSError`."""
+        write_offsets(
+            self._disk, self.path, HIGH_WATERMARKS, {name: log.high_watermark for name, log in self.logs.items()}
+        )
+
+    def write_log_starts(self) -> None:
+        """Write the log starts that no segment begins with; raises `OSError`."""
+        starts = {
+            name: log.start_offset for name, log in self.logs.items() if log.start_offset > log.segments[0].base_offset
+        }
+        write_offsets(self._disk, self.path, LOG_STARTS, starts)
+
+    def close(self, *, broker_epoch: int) -> None:
+        """Close all logs, write the checkpoint files, and prove the clean shutdown.
+
+        Args:
+            broker_epoch: The epoch of the broker, for the clean-shutdown file.
+
+        Raises:
+            OSError: The disk failed. Then the shutdown is not clean.
+        """
+        for log in self.logs.values():
+            log.close()
+        self.write_recovery_points()
+        self.write_log_starts()
+        self.write_high_watermarks()
+        if not self.failed:
+            write_clean_shutdown(self._disk, self.path, broker_epoch)

@@ -1,0 +1,45 @@
+"""The settings of a partition's log: topic configurations with the names and defaults of Kafka (`LogConfig`)."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from metadata_log.compression import Compression
+
+NO_LIMIT = -1
+_DAY_MS = 24 * 3600 * 1000
+
+
+class LogOptions(Struct, frozen=True, kw_only=True):
+    """The settings of one log. Sizes are bytes, times are ms; the defaults are those of Kafka 4.3."""
+
+    segment_bytes: int = 1 << 30
+    """`segment.bytes`."""
+    segment_ms: int = 7 * _DAY_MS
+    """`segment.ms`, less the jitter that the caller has drawn."""
+    index_interval_bytes: int = 4096
+    """`index.interval.bytes`."""
+    index_bytes: int = 10 << 20
+    """`segment.index.bytes`."""
+    max_message_bytes: int = 1048588
+    """`max.message.bytes`: the size of one batch as stored."""
+    flush_messages: int | None = None
+    """`flush.messages`: an append that leaves this many records without a flush flushes; None for no flush."""
+    producer_expiration_ms: int = _DAY_MS
+    """`producer.id.expiration.ms`."""
+    is_log_append_time: bool = False
+    """`message.timestamp.type=LogAppendTime`."""
+    timestamp_before_max_ms: int = 2**63 - 1
+    """`message.timestamp.before.max.ms`."""
+    timestamp_after_max_ms: int = 3_600_000
+    """`message.timestamp.after.max.ms`."""
+    compression: Compression | None = None
+    """`compression.type`; None for that of the producer."""
+    is_compacted: bool = False
+    """Whether `cleanup.policy` has `compact`: then every record needs a key."""
+    is_deleted: bool = True
+    """Whether `cleanup.policy` has `delete`."""
+    retention_bytes: int = NO_LIMIT
+    """`retention.bytes`; negative for no limit."""
+    retention_ms: int = 7 * _DAY_MS
+    """`retention.ms`; negative for no limit."""

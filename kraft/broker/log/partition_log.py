@@ -1,0 +1,492 @@
+"""The log of one topic partition (Kafka: `UnifiedLog`, `LocalLog`).
+
+A leader appends batches of producers, a follower those of its leader. An append is in the files when the call returns,
+and on disk after `flush`. High watermark and log start come from outside; `loading` opens the files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+
+from kraft.broker.log.data_segment import DataSegment, fsync_file
+from kraft.broker.log.fetched import parts_that_fit, whole_batches
+from kraft.broker.log.loading import LoadedLog, loading, rebuild_producers
+from kraft.broker.log.options import LogOptions
+from kraft.broker.log.outcomes import NOTHING, Appended, Refused
+from kraft.broker.log.producers import AppendedBatch
+from kraft.broker.log.transaction_index import AbortedTransaction
+from kraft.broker.log.validation import batches_of_client, prepare
+from metadata_log.disk import Disk
+from metadata_log.errors import CorruptBatch
+from metadata_log.log.epochs import EpochHistory, write_epochs
+from metadata_log.log.fsync_failure import FsyncFailure
+from metadata_log.log.indexes import NO_TIMESTAMP
+from metadata_log.records.batch import RecordBatch
+from metadata_log.records.record import Record
+from metadata_log.serde.codec import finished
+from transport.protocol.errors import Error
+
+
+class PartitionLog:
+    """The log of one partition directory. `open` is the only way to create one; one owner calls its methods."""
+
+    def __init__(
+        self, disk: Disk, directory: str, options: LogOptions, loaded: LoadedLog, high_watermark: int, now_ms: int
+    ) -> None:
+        """For `opening` only."""
+        self.directory = directory
+        self.options = options
+        self.start_offset = loaded.start_offset
+        """The first offset that a client may read."""
+        self.end_offset = loaded.end_offset
+        """The offset of the next record."""
+        self.recovery_point = loaded.recovery_point
+        """Everything below this offset is on disk."""
+        self.epochs = loaded.epochs
+        self.producers = loaded.producers
+        self.recovered = tuple(loaded.findings)
+        """What the load truncated, removed or rebuilt, as texts."""
+        self.doomed = loaded.marked
+        """Files with the suffix `.deleted`; the owner removes them after `file.delete.delay.ms`."""
+        self.high_watermark = self.start_offset
+        self._disk = disk
+        self._segments = loaded.segments
+        self._failure = FsyncFailure()
+        self._unsynced_snapshots = set[int]()
+        if loaded.findings or loaded.recovery_point < loaded.end_offset:
+            self._unsynced_snapshots.update(loaded.producers.snapshots)
+        self.raise_high_watermark(high_watermark)
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        directory: str,
+        options: LogOptions,
+        *,
+        now_ms: int,
+        start_checkpoint: int = 0,
+        recovery_point: int = 0,
+        high_watermark: int = 0,
+        is_clean: bool = False,
+    ) -> PartitionLog:
+        """Load the log of a partition directory.
+
+        Args:
+            disk: The disk.
+            directory: The partition directory; made if missing.
+            options: The settings of the log.
+            now_ms: The time in ms since 1970.
+            start_checkpoint: The log start in the checkpoint file; 0 for none.
+            recovery_point: The recovery point in the checkpoint file; 0 for none.
+            high_watermark: The high watermark in the checkpoint file; 0 for none.
+            is_clean: Whether the last run ended with a clean shutdown.
+
+        Returns:
+            The log; `recovered` lists what the load changed.
+
+        Raises:
+            DecodeError: The leader-epoch-checkpoint is damaged.
+            OSError: The disk failed.
+        """
+        return finished(
+            cls.opening(
+                disk,
+                directory,
+                options,
+                now_ms=now_ms,
+                start_checkpoint=start_checkpoint,
+                recovery_point=recovery_point,
+                high_watermark=high_watermark,
+                is_clean=is_clean,
+            )
+        )
+
+    @classmethod
+    def opening(
+        cls,
+        disk: Disk,
+        directory: str,
+        options: LogOptions,
+        *,
+        now_ms: int,
+        start_checkpoint: int = 0,
+        recovery_point: int = 0,
+        high_watermark: int = 0,
+        is_clean: bool = False,
+    ) -> Generator[None, None, PartitionLog]:
+        """As `open`, in steps of some milliseconds. A generator that is closed before its end closes the files."""
+        loaded = yield from loading(
+            disk,
+            directory,
+            options,
+            start_checkpoint=start_checkpoint,
+            recovery_point=recovery_point,
+            is_clean=is_clean,
+            now_ms=now_ms,
+        )
+        return cls(disk, directory, options, loaded, high_watermark, now_ms)
+
+    @property
+    def segments(self) -> Sequence[DataSegment]:
+        """The segments in order; the last one grows."""
+        return self._segments
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of all batches."""
+        return sum(segment.batches.size_bytes for segment in self._segments)
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The first offset that a reader of committed records may not read."""
+        unstable = self.producers.states.first_unstable_offset
+        return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
+
+    @property
+    def max_timestamp(self) -> int:
+        """The largest time of a record in ms since 1970; -1 for none."""
+        return max(segment.batches.max_timestamp for segment in self._segments)
+
+    # ---------------------------------------------------------------------------------------------------- appending
+
+    def append_as_leader(self, data: bytes, *, epoch: int, now_ms: int, is_client: bool = True) -> Appended | Refused:
+        """Check the batches of a producer, give them offsets and the epoch, and write them (`appendAsLeader`).
+
+        Args:
+            data: The records of a request for this partition. An incomplete batch at the end is left out, as in Kafka.
+            epoch: The leader epoch.
+            now_ms: The time in ms since 1970.
+            is_client: Whether a producer sent the batches; a coordinator may write control batches, and its sequence
+                numbers are not checked.
+
+        Returns:
+            The offsets, or why nothing was written.
+
+        Raises:
+            OSError: The disk failed.
+        """
+        sent = batches_of_client(data, self.options)
+        if isinstance(sent, Refused):
+            return sent
+        placed: list[RecordBatch] = []
+        offset = self.end_offset
+        for batch in sent:
+            made = prepare(batch, offset=offset, epoch=epoch, options=self.options, now_ms=now_ms, is_client=is_client)
+            if isinstance(made, Refused):
+                return made
+            placed.append(made)
+            offset = made.next_offset
+        if not placed:
+            return NOTHING
+        size = sum(batch.size_bytes for batch in placed)
+        self._assign_epochs(placed)
+        if size > self.options.segment_bytes:
+            text = f"the batches have {size} bytes; segment.bytes allows {self.options.segment_bytes}"
+            return Refused(Error.RECORD_LIST_TOO_LARGE, text)
+        self._roll_for(placed, size, now_ms)
+        known = self._check_producers(placed) if is_client else None
+        if isinstance(known, Refused):
+            return known
+        if known is not None:
+            return Appended(known.first_offset, known.last_offset, known.timestamp, is_duplicate=True)
+        self._write(placed)
+        time = now_ms if self.options.is_log_append_time else NO_TIMESTAMP
+        return Appended(placed[0].base_offset, placed[-1].last_offset, time)
+
+    def append_as_follower(self, data: bytes, *, leader_epoch: int, now_ms: int) -> Appended:
+        """Write the batches of a leader as they are (`appendAsFollower`).
+
+        Args:
+            data: Whole batches; an incomplete one at the end is left out. Offsets may have holes after compaction.
+            leader_epoch: The epoch of the leader; batches of a later epoch are left out.
+            now_ms: The time in ms since 1970.
+
+        Returns:
+            The offsets.
+
+        Raises:
+            CorruptBatch: A batch is damaged, or begins before the end of the log. Nothing was written.
+            OSError: The disk failed.
+        """
+        batches: list[RecordBatch] = []
+        end_offset = self.end_offset
+        for batch in whole_batches(data, self.directory):
+            if batch.epoch > leader_epoch:
+                break
+            if batch.base_offset < end_offset or batch.last_offset_delta < 0:
+                raise CorruptBatch(
+                    f"a fetched batch begins at offset {batch.base_offset}, where the log ends at {end_offset}",
+                    where=self.directory,
+                    position=batch.position,
+                    field="order",
+                    hint="The replica truncates its log to the end that the leader gives for its last epoch.",
+                )
+            end_offset = batch.next_offset
+            batches.append(batch)
+        if not batches:
+            return NOTHING
+        for part in parts_that_fit(batches, self.options.segment_bytes):
+            self._assign_epochs(part)
+            self._roll_for(part, sum(batch.size_bytes for batch in part), now_ms)
+            self._write(part)
+        return Appended(batches[0].base_offset, batches[-1].last_offset)
+
+    def _assign_epochs(self, batches: Sequence[RecordBatch]) -> None:
+        epochs = self.epochs
+        for batch in batches:
+            if batch.epoch >= 0 and batch.epoch != epochs.last_epoch:
+                epochs = epochs.assign(batch.epoch, batch.base_offset)
+        self._set_epochs(epochs)
+
+    def _set_epochs(self, epochs: EpochHistory) -> None:
+        if epochs != self.epochs:
+            write_epochs(self._disk, self.directory, epochs)
+            self.epochs = epochs
+
+    def assign_epoch(self, epoch: int) -> None:
+        """Begin an epoch at the end of the log, as a new leader does (`assignEpochStartOffset`); raises `OSError`."""
+        self._set_epochs(self.epochs.assign(epoch, self.end_offset))
+
+    def _check_producers(self, batches: Sequence[RecordBatch]) -> AppendedBatch | Refused | None:
+        """The batch that the log holds already, or why a batch may not follow; None if the batches may be written."""
+        states = self.producers.states
+        if len(batches) > 1:
+            states = states.copy()
+        for batch in batches:
+            if batch.producer_id < 0:
+                continue
+            known = states.duplicate_of(batch)
+            if known is not None:
+                return known
+            refusal = states.check(batch)
+            if refusal is not None:
+                return Refused(refusal.error, refusal.text)
+            if len(batches) > 1:
+                states.note(batch, None)
+        return None
+
+    def _write(self, batches: Sequence[RecordBatch]) -> None:
+        self._failure.check()
+        active = self._segments[-1]
+        active.batches.append(b"".join(batch.data for batch in batches), batches)
+        self.end_offset = batches[-1].next_offset
+        for batch in batches:
+            ended = self.producers.note(batch)
+            if ended is not None:
+                active.end_transaction(ended, self.producers)
+        most = self.options.flush_messages
+        if most is not None and self.end_offset - self.recovery_point >= most:
+            self.flush()
+
+    def _roll_for(self, batches: Sequence[RecordBatch], size: int, now_ms: int) -> None:
+        """Begin a new segment if these batches do not belong into the active one."""
+        newest = max(batch.max_timestamp for batch in batches)
+        if self._segments[-1].is_to_roll(size, newest, batches[-1].last_offset, self.options, now_ms):
+            self.roll(now_ms, batches[0].base_offset)
+
+    def roll(self, now_ms: int, first_offset: int | None = None) -> None:
+        """Close the active segment and begin a new one (`UnifiedLog.roll`); raises `OSError`.
+
+        The closed segment is on disk before the new one exists: otherwise a power failure could leave a hole between
+        them. Kafka flushes the closed segment later, in another thread, and accepts such a hole.
+
+        Args:
+            now_ms: The time in ms since 1970.
+            first_offset: The offset of the next record, if it is above the end of the log.
+        """
+        base_offset = max(self.end_offset, first_offset or 0)
+        active = self._segments[-1]
+        if active.base_offset == base_offset:
+            return
+        active.write_indexes()
+        self.flush()
+        self._segments.append(self._new_segment(base_offset, now_ms))
+        self.producers.end_offset = base_offset
+        self.producers.take_snapshot()
+        self._unsynced_snapshots.add(base_offset)
+
+    def _new_segment(self, base_offset: int, now_ms: int) -> DataSegment:
+        interval = self.options.index_interval_bytes
+        return DataSegment.create(self._disk, self.directory, base_offset, index_interval_bytes=interval, now_ms=now_ms)
+
+    def flush(self) -> None:
+        """Return once the whole log is on disk, with the files of closed segments; the recovery point is then the end.
+
+        Raises:
+            OSError: An fsync failed. After that every call raises the same error, without another fsync.
+        """
+        self._failure.check()
+        try:
+            for segment in self._segments:
+                if segment.batches.end_offset > self.recovery_point or segment is self._segments[-1]:
+                    segment.flush()
+            for offset in sorted(self._unsynced_snapshots.intersection(self.producers.snapshots)):
+                fsync_file(self._disk, self.producers.path(offset))
+            self._disk.fsync_dir(self.directory)
+        except OSError as failed:
+            self._failure.error = failed
+            raise
+        self._unsynced_snapshots.clear()
+        self.recovery_point = self.end_offset
+
+    # ------------------------------------------------------------------------------------------------------ reading
+
+    def read(
+        self, offset: int, max_bytes: int, *, end_offset: int | None = None, at_least_one: bool = True
+    ) -> bytes | Refused:
+        """Whole batches from the one that holds `offset`, of one segment (`UnifiedLog.read`).
+
+        Args:
+            offset: The offset of the first record.
+            max_bytes: The most bytes to return.
+            end_offset: No batch may reach past this offset: the high watermark for a consumer, the last stable offset
+                for a reader of committed records; None for the end of the log.
+            at_least_one: Whether the first batch is returned even if it is larger than `max_bytes`.
+
+        Returns:
+            The batches; empty at the end. A refusal if the log does not hold the offset.
+
+        Raises:
+            CorruptBatch: A header on the way to the offset is damaged.
+            OSError: The disk failed.
+        """
+        if not self.start_offset <= offset <= self.end_offset:
+            return Refused(
+                Error.OFFSET_OUT_OF_RANGE,
+                f"the log of {self.directory} holds the offsets {self.start_offset} to {self.end_offset - 1}, "
+                f"not {offset}",
+            )
+        limit = self.end_offset if end_offset is None else min(end_offset, self.end_offset)
+        if offset >= limit:
+            return b""
+        for segment in self._segments[self._floor(offset) :]:
+            if segment.base_offset >= limit:
+                break
+            found = segment.batches.read(max(offset, segment.base_offset), max_bytes, limit)
+            if found:
+                return found if at_least_one or len(found) <= max_bytes else b""
+        return b""
+
+    def _floor(self, offset: int) -> int:
+        """The index of the last segment that begins at or before an offset; 0 if there is none."""
+        return max((at for at, each in enumerate(self._segments) if each.base_offset <= offset), default=0)
+
+    def find_time(self, timestamp_ms: int) -> Record | None:
+        """The first record with this time or a later one (`fetchOffsetByTimestamp`); None if there is none.
+
+        Raises:
+            CorruptBatch: The batch of the record is damaged.
+            OSError: The disk failed.
+        """
+        found = (segment.batches.find_time(timestamp_ms, self.start_offset) for segment in self._segments)
+        return next((record for record in found if record is not None), None)
+
+    def aborted(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """The aborted transactions with records in a range of offsets (`collectAbortedTransactions`).
+
+        Args:
+            offset: The first offset of the range.
+            end_offset: The offset behind the range.
+        """
+        found: list[AbortedTransaction] = []
+        for segment in self._segments[self._floor(offset) :]:
+            for each in segment.aborted:
+                if each.last_offset >= offset and each.first_offset < end_offset:
+                    found.append(each)
+                if each.last_stable_offset >= end_offset:
+                    return found
+        return found
+
+    # ------------------------------------------------------------------------------------- watermark, start and end
+
+    def raise_high_watermark(self, offset: int) -> None:
+        """Move the high watermark up to an offset, at most to the end of the log; it never falls here."""
+        self.high_watermark = max(self.high_watermark, min(offset, self.end_offset))
+        self.producers.states.pass_high_watermark(self.high_watermark)
+
+    def truncate(self, offset: int, *, now_ms: int) -> None:
+        """Remove the records from an offset on; the shorter log is on disk when this returns (`truncateTo`).
+
+        Whole batches go. The end of the log is `offset` in any case, so that a follower fetches from there.
+
+        Args:
+            offset: The new end of the log.
+            now_ms: The time in ms since 1970.
+
+        Raises:
+            OSError: The disk failed.
+        """
+        if offset >= self.end_offset:
+            self._set_epochs(self.epochs.truncate_end(self.end_offset))
+            return
+        if offset < self._segments[0].base_offset:
+            self.reset(offset, now_ms=now_ms)
+            return
+        self._failure.check()
+        while self._segments[-1].base_offset > offset:
+            self.doomed += self._segments.pop().mark_deleted()
+        self._segments[-1].truncate(offset)
+        self.end_offset = offset
+        self.start_offset = min(self.start_offset, offset)
+        self.high_watermark = min(self.high_watermark, offset)
+        self.recovery_point = min(self.recovery_point, offset)
+        self._set_epochs(self.epochs.truncate_end(offset))
+        segments = self._segments
+        finished(
+            rebuild_producers(self.producers, segments, self.start_offset, offset, trusts_absence=False, now_ms=now_ms)
+        )
+        self._unsynced_snapshots.update(self.producers.snapshots)
+
+    def reset(self, offset: int, *, now_ms: int) -> None:
+        """Remove all records and begin anew at an offset (`truncateFullyAndStartAt`); raises `OSError`."""
+        self._failure.check()
+        while self._segments:
+            self.doomed += self._segments.pop().mark_deleted()
+        self._segments.append(self._new_segment(offset, now_ms))
+        self.start_offset = self.end_offset = self.high_watermark = self.recovery_point = offset
+        self._set_epochs(EpochHistory())
+        self.producers.reset(offset)
+
+    def raise_start(self, offset: int) -> None:
+        """Begin the log at an offset, at most the high watermark; `delete_segments` removes files. Raises `OSError`."""
+        assert offset <= self.high_watermark, (offset, self.high_watermark)
+        if offset > self.start_offset:
+            self.start_offset = offset
+            self._set_epochs(self.epochs.truncate_start(offset))
+
+    def delete_segments(self, count: int, *, now_ms: int) -> None:
+        """Remove the oldest segments, with the snapshots before the new start (`UnifiedLog.deleteOldSegments`).
+
+        The files get the suffix `.deleted` and are added to `doomed`. If all segments go, a new one begins at the end.
+
+        Args:
+            count: How many segments go.
+            now_ms: The time in ms since 1970.
+
+        Raises:
+            OSError: The disk failed.
+        """
+        if count == len(self._segments):
+            self.roll(now_ms)
+        gone, self._segments = self._segments[:count], self._segments[count:]
+        for segment in gone:
+            self.doomed += segment.mark_deleted()
+            self.producers.remove_snapshot(segment.base_offset)
+        self.raise_start(self._segments[0].base_offset)
+
+    def close(self) -> None:
+        """Flush and close the log as a clean shutdown does: index files and a snapshot at the end are on disk.
+
+        Raises:
+            OSError: An fsync fails or failed before. Then the files are closed, and the shutdown is not clean.
+        """
+        try:
+            self._failure.check()
+            self.producers.take_snapshot()
+            self._unsynced_snapshots.update(self.producers.snapshots[-1:])
+            self._segments[-1].write_indexes()
+            self.flush()
+        finally:
+            for segment in self._segments:
+                segment.close()

@@ -1,0 +1,297 @@
+"""The producers of a partition: sequence numbers, epochs and open transactions (Kafka: `ProducerStateManager`,
+`ProducerAppendInfo`, `ProducerStateEntry`).
+
+The state is a function of the batches of the log, in order. `producer_files` keeps the state in snapshots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from struct import Struct as Layout
+from typing import Final
+
+from msgspec import Struct
+
+from metadata_log.errors import CorruptBatch
+from metadata_log.log.producer_snapshot import StoredProducer
+from metadata_log.records.batch import RecordBatch
+from metadata_log.records.record import records
+from transport.protocol.errors import Error
+
+CACHED_BATCHES: Final = 5
+"""How many batches of a producer are known, so that a copy of one is answered and not appended."""
+NO_PRODUCER: Final = -1
+NO_EPOCH: Final = -1
+NO_SEQUENCE: Final = -1
+_MAX_SEQUENCE: Final = 2**31 - 1
+_MARKER_KEY: Final = Layout(">hh")
+_MARKER_VALUE: Final = Layout(">hi")
+_ABORT: Final = 0
+_SMALLEST_TABLE: Final = 16
+
+
+class AppendedBatch(Struct, frozen=True, gc=False):
+    """A batch that the log holds (Kafka: `BatchMetadata`).
+
+    Args:
+        last_sequence: The sequence number of the last record.
+        last_offset: The offset of the last record.
+        offset_delta: The distance from the first to the last offset.
+        timestamp: The largest time of a record, in ms since 1970.
+    """
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_sequence(self) -> int:
+        """The sequence number of the first record; sequence numbers begin again at 0 after 2³¹ - 1."""
+        return decrement_sequence(self.last_sequence, self.offset_delta)
+
+    @property
+    def first_offset(self) -> int:
+        """The offset of the first record."""
+        return self.last_offset - self.offset_delta
+
+
+class Producer(Struct, frozen=True):
+    """What the log knows of one producer (Kafka: `ProducerStateEntry`)."""
+
+    producer_id: int
+    epoch: int = NO_EPOCH
+    batches: tuple[AppendedBatch, ...] = ()
+    """The last batches of this epoch, at most `CACHED_BATCHES`."""
+    coordinator_epoch: int = -1
+    timestamp: int = -1
+    open_offset: int | None = None
+    """The first offset of the open transaction."""
+
+    @property
+    def last_sequence(self) -> int:
+        """The last sequence number; `NO_SEQUENCE` without a batch."""
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    def stored(self) -> StoredProducer:
+        """The entry in a snapshot: only the last batch is kept, as in Kafka."""
+        last = self.batches[-1] if self.batches else AppendedBatch(NO_SEQUENCE, -1, 0, -1)
+        return StoredProducer(
+            self.producer_id,
+            self.epoch,
+            last.last_sequence,
+            last.last_offset,
+            last.offset_delta,
+            self.timestamp,
+            self.coordinator_epoch,
+            -1 if self.open_offset is None else self.open_offset,
+        )
+
+
+class EndedTransaction(Struct, frozen=True):
+    """A transaction with records in this partition that a marker has ended (Kafka: `CompletedTxn`)."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    is_aborted: bool
+
+
+class ProducerRefusal(Struct, frozen=True):
+    """Why a batch of a producer is not appended."""
+
+    error: Error
+    text: str
+
+
+def decrement_sequence(sequence: int, by: int) -> int:
+    """The sequence number `by` records before `sequence` (`DefaultRecordBatch.decrementSequence`)."""
+    return sequence - by if sequence >= by else _MAX_SEQUENCE - (by - sequence) + 1
+
+
+def last_sequence_of(batch: RecordBatch) -> int:
+    """The sequence number of the last record of a batch (`DefaultRecordBatch.lastSequence`)."""
+    if batch.base_sequence == NO_SEQUENCE:
+        return NO_SEQUENCE
+    over = batch.base_sequence - (_MAX_SEQUENCE - batch.last_offset_delta)
+    return over - 1 if over > 0 else batch.base_sequence + batch.last_offset_delta
+
+
+class Marker(Struct, frozen=True):
+    """The end of a transaction, as a control record has it (Kafka: `EndTransactionMarker`)."""
+
+    is_abort: bool
+    coordinator_epoch: int
+    timestamp: int
+
+
+def marker_of(batch: RecordBatch, *, where: str | None = None) -> Marker | None:
+    """The transaction marker in a control batch; None if compaction has removed the record.
+
+    Raises:
+        CorruptBatch: The record is not a transaction marker.
+    """
+    record = next(iter(records(batch, where=where)), None)
+    if record is None:
+        return None
+    key, value = record.key or b"", record.value or b""
+    if len(key) < _MARKER_KEY.size or len(value) < _MARKER_VALUE.size:
+        raise CorruptBatch("a control record is not a transaction marker", where=where, position=batch.position)
+    _, kind = _MARKER_KEY.unpack_from(key)
+    _, coordinator_epoch = _MARKER_VALUE.unpack_from(value)
+    return Marker(kind == _ABORT, coordinator_epoch, record.timestamp)
+
+
+class ProducerStates:
+    """All producers of a partition, with their transactions. The only way to change it is to go on in the log."""
+
+    def __init__(self) -> None:
+        self.producers: dict[int, Producer] = {}
+        self.open_transactions: dict[int, int] = {}
+        """The producers of open transactions by their first offsets, smallest first."""
+        self.unreplicated: dict[int, EndedTransaction] = {}
+        """The ended transactions by their first offsets, until the high watermark has passed their markers."""
+
+    def load(self, stored: Iterable[StoredProducer]) -> None:
+        """Take over the entries of a snapshot."""
+        for each in stored:
+            last = AppendedBatch(each.last_sequence, each.last_offset, each.offset_delta, each.timestamp)
+            open_offset = each.open_offset if each.open_offset >= 0 else None
+            self.producers[each.producer_id] = Producer(
+                each.producer_id,
+                each.epoch,
+                (last,) if each.last_offset >= 0 else (),
+                each.coordinator_epoch,
+                each.timestamp,
+                open_offset,
+            )
+            if open_offset is not None:
+                self._begin(open_offset, each.producer_id)
+
+    def stored(self) -> list[StoredProducer]:
+        """The entries of a snapshot, in the order in which a JVM's hash table gives them for this number of entries."""
+        buckets = _SMALLEST_TABLE
+        while len(self.producers) * 4 > buckets * 3:
+            buckets *= 2
+        found = sorted(self.producers.values(), key=lambda each: _java_hash(each.producer_id) & (buckets - 1))
+        return [each.stored() for each in found]
+
+    def duplicate_of(self, batch: RecordBatch) -> AppendedBatch | None:
+        """The batch of the log that `batch` is a copy of (`ProducerStateEntry.findDuplicateBatch`)."""
+        producer = self.producers.get(batch.producer_id)
+        if producer is None or producer.epoch != batch.producer_epoch:
+            return None
+        first, last = batch.base_sequence, last_sequence_of(batch)
+        return next(
+            (each for each in producer.batches if each.first_sequence == first and each.last_sequence == last), None
+        )
+
+    def check(self, batch: RecordBatch) -> ProducerRefusal | None:
+        """Why a client's batch may not be appended; None if it may (`ProducerAppendInfo.maybeValidateDataBatch`)."""
+        known = self.producers.get(batch.producer_id)
+        if known is None:
+            return None
+        name = f"producer {batch.producer_id}"
+        if batch.producer_epoch < known.epoch:
+            text = f"{name} has epoch {known.epoch}; the batch has epoch {batch.producer_epoch}"
+            return ProducerRefusal(Error.INVALID_PRODUCER_EPOCH, text)
+        first = batch.base_sequence
+        if batch.producer_epoch != known.epoch:
+            is_next = first == 0 or known.epoch == NO_EPOCH
+        else:
+            last = known.last_sequence
+            is_next = first == last + 1 or (first == 0 and last == _MAX_SEQUENCE)
+        if not is_next:
+            text = f"{name} of epoch {known.epoch} has sequence {known.last_sequence}; the batch begins with {first}"
+            return ProducerRefusal(Error.OUT_OF_ORDER_SEQUENCE_NUMBER, text)
+        if known.open_offset is not None and not batch.is_transactional:
+            text = f"{name} has an open transaction; the batch is not part of it"
+            return ProducerRefusal(Error.INVALID_TXN_STATE, text)
+        return None
+
+    def note(self, batch: RecordBatch, marker: Marker | None) -> EndedTransaction | None:
+        """Go on behind a batch of the log, without any check; returns the transaction that the batch ends.
+
+        Args:
+            batch: The batch, with its offsets.
+            marker: The marker of a control batch (`marker_of`).
+        """
+        if batch.producer_id == NO_PRODUCER:
+            return None
+        known = self.producers.get(batch.producer_id) or Producer(batch.producer_id)
+        if batch.is_control:
+            return None if marker is None else self._end(known, batch, marker)
+        batches = known.batches if known.epoch == batch.producer_epoch else ()
+        added = AppendedBatch(last_sequence_of(batch), batch.last_offset, batch.last_offset_delta, batch.max_timestamp)
+        begins = known.open_offset is None and batch.is_transactional
+        self.producers[batch.producer_id] = Producer(
+            batch.producer_id,
+            batch.producer_epoch,
+            (*batches[1 - CACHED_BATCHES :], added),
+            known.coordinator_epoch,
+            batch.max_timestamp,
+            batch.base_offset if begins else known.open_offset,
+        )
+        if begins:
+            self._begin(batch.base_offset, batch.producer_id)
+        return None
+
+    def _end(self, known: Producer, batch: RecordBatch, marker: Marker) -> EndedTransaction | None:
+        self.producers[batch.producer_id] = Producer(
+            batch.producer_id,
+            batch.producer_epoch,
+            known.batches if known.epoch == batch.producer_epoch else (),
+            marker.coordinator_epoch,
+            marker.timestamp,
+            None,
+        )
+        if known.open_offset is None:
+            return None
+        return EndedTransaction(batch.producer_id, known.open_offset, batch.base_offset, marker.is_abort)
+
+    def _begin(self, first_offset: int, producer_id: int) -> None:
+        self.open_transactions[first_offset] = producer_id
+        self.open_transactions = dict(sorted(self.open_transactions.items()))
+
+    def stable_offset_behind(self, ended: EndedTransaction) -> int:
+        """The last stable offset once `ended` is over (`ProducerStateManager.lastStableOffset`)."""
+        others = (first for first, owner in self.open_transactions.items() if owner != ended.producer_id)
+        return next(others, ended.last_offset + 1)
+
+    def end(self, ended: EndedTransaction) -> None:
+        """Close a transaction; it stays unstable until the high watermark has passed its marker."""
+        self.open_transactions.pop(ended.first_offset, None)
+        self.unreplicated[ended.first_offset] = ended
+
+    def pass_high_watermark(self, high_watermark: int) -> None:
+        """Forget the ended transactions below the high watermark (`onHighWatermarkUpdated`)."""
+        self.unreplicated = {
+            first: ended for first, ended in self.unreplicated.items() if ended.last_offset >= high_watermark
+        }
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """The first offset of the oldest transaction that is open or not replicated; None without one."""
+        return min((*self.open_transactions, *self.unreplicated), default=None)
+
+    def expire(self, now_ms: int, after_ms: int) -> None:
+        """Forget the producers without an open transaction that wrote nothing for `after_ms` (`isProducerExpired`)."""
+        self.producers = {
+            key: each
+            for key, each in self.producers.items()
+            if each.open_offset is not None or now_ms - each.timestamp < after_ms
+        }
+
+    def copy(self) -> ProducerStates:
+        """An independent copy."""
+        made = ProducerStates()
+        made.producers = self.producers.copy()
+        made.open_transactions = self.open_transactions.copy()
+        made.unreplicated = self.unreplicated.copy()
+        return made
+
+
+def _java_hash(number: int) -> int:
+    """The spread hash of a `Long` in a Java `HashMap`."""
+    short = (number ^ (number >> 32)) & 0xFFFFFFFF
+    return short ^ (short >> 16)
