@@ -154,6 +154,7 @@ PACKAGES = {
     "kraft.controller.brokers": "decisions on brokers: registration, heartbeats, fencing; DescribeCluster",
     "kraft.controller": "the active controller and its standbys: which API is decided where, replay, activation",
     "kraft.broker": "a broker agent: registration, heartbeats, replicas without data",
+    "kraft.broker.metadata": "what a broker answers from its metadata, and the requests that it forwards",
     "kraft.broker.log": "the log of a topic partition: load, recovery, indexes, producers, checkpoints, append, read",
     "kraft.state_machine": "a user's own state machine: what it has to do",
     "kraft.replica.interface": "what goes into a replica, what comes out, what it can host, its options",

@@ -32,8 +32,8 @@ _REFUSED: Final = frozenset({errno.ECONNREFUSED})
 _RESET: Final = frozenset({errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED, errno.ENOTCONN, errno.ESHUTDOWN})
 
 
-def bind(listener: Listener) -> socket.socket:
-    """Bind a non-blocking listening socket.
+def bind(listener: Listener, *, opens_later: bool = False) -> socket.socket:
+    """Bind a non-blocking listening socket; with `opens_later` the system refuses connections until `open_socket`.
 
     An empty host means every address of both families. A name with several addresses takes the first, IPv4 before IPv6.
 
@@ -50,7 +50,8 @@ def bind(listener: Listener) -> socket.socket:
             if family == socket.AF_INET6:
                 bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1 if listener.host else 0)
             bound.bind(address)
-            bound.listen(BACKLOG)
+            if not opens_later:
+                open_socket(bound)
         except BaseException:
             bound.close()
             raise
@@ -58,6 +59,11 @@ def bind(listener: Listener) -> socket.socket:
         number = failed.errno if isinstance(failed, OSError) else errno.EINVAL
         raise OSError(number, f"cannot listen on {wanted}: {reason_of(failed)}") from None
     return bound
+
+
+def open_socket(bound: socket.socket) -> None:
+    """Let the system accept connections at a bound socket."""
+    bound.listen(BACKLOG)
 
 
 def _bind_address(listener: Listener) -> Address:

@@ -67,8 +67,11 @@ class Connector(Protocol):
 class Sockets(Connector, Protocol):
     """A loop around sockets: one for `epoll`, one for every other system."""
 
-    def listen(self, listener: Listener) -> Endpoint:
-        """Bind now. Raises `OSError` with a readable text."""
+    def listen(self, listener: Listener, *, opens_later: bool = False) -> Endpoint:
+        """Bind now; with `opens_later`, accept only after `open_listeners`. Raises `OSError` with a readable text."""
+
+    def open_listeners(self) -> None:
+        """Accept connections at the listeners that were to open later."""
 
     def poll_nowait(self) -> object:
         """Read what has arrived, if the implementation can see that without waiting."""

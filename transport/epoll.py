@@ -32,6 +32,7 @@ from transport.addresses import (
     cause_of,
     clearer,
     numeric,
+    open_socket,
     reason_of,
     refuse_itself,
     resolve,
@@ -73,14 +74,30 @@ class EpollSockets:
         self._epoll.register(waker.fileno(), select.EPOLLIN)
         self._nursery: trio.Nursery | None = None
         self.spares = SpareDescriptors()
+        self._unopened: list[tuple[socket.socket, Listener]] = []
+        """The bound sockets that wait for `open_listeners`."""
 
-    def listen(self, listener: Listener) -> Endpoint:
-        """Bind now. Raises `OSError` with a readable text."""
-        bound = bind(listener)
+    def listen(self, listener: Listener, *, opens_later: bool = False) -> Endpoint:
+        """Bind now; with `opens_later`, accept only after `open_listeners`. Raises `OSError` with a readable text."""
+        bound = bind(listener, opens_later=opens_later)
         self.spares.fill()
+        if opens_later:
+            # epoll reports a bound socket that does not listen as hung up, again and again.
+            self._unopened.append((bound, listener))
+        else:
+            self._accept_at(bound, listener)
+        return bound_to(listener, bound)
+
+    def open_listeners(self) -> None:
+        """Accept connections at the listeners that were to open later."""
+        unopened, self._unopened = self._unopened, []
+        for bound, listener in unopened:
+            open_socket(bound)
+            self._accept_at(bound, listener)
+
+    def _accept_at(self, bound: socket.socket, listener: Listener) -> None:
         self._members[bound.fileno()] = _Listening(self, bound, listener)
         self._epoll.register(bound.fileno(), select.EPOLLIN)
-        return bound_to(listener, bound)
 
     def connect(self, endpoint: Endpoint, channel: Channel, failures: int) -> Socket:
         """Begin to connect; ends with `on_connected` or `on_closed`, never from inside this call."""
@@ -114,6 +131,8 @@ class EpollSockets:
         finally:
             for member in list(self._members.values()):
                 member.close()
+            for bound, _ in self._unopened:
+                bound.close()
             self._epoll.close()
             self.spares.close()
 

@@ -69,10 +69,17 @@ class MemorySockets:
         self.network = network
         self.ends: dict[_End, None] = {}
         self._token: trio.lowlevel.TrioToken | None = None
+        self.is_open = True
+        """Whether the listeners accept connections."""
 
-    def listen(self, listener: Listener) -> Endpoint:
-        """Bind now. Raises `OSError` if the address is in use."""
+    def listen(self, listener: Listener, *, opens_later: bool = False) -> Endpoint:
+        """Bind now; with `opens_later`, accept only after `open_listeners`. Raises `OSError` for an address in use."""
+        self.is_open = not opens_later
         return self.network.bind(self, listener)
+
+    def open_listeners(self) -> None:
+        """Accept connections at the listeners that were to open later."""
+        self.is_open = True
 
     def connect(self, endpoint: Endpoint, channel: Channel, failures: int) -> Socket:
         """Begin to connect; ends with `on_connected` or `on_closed`, never from inside this call."""
@@ -85,7 +92,7 @@ class MemorySockets:
         if end.is_closed:
             return
         found = self.network.listening.get(endpoint)
-        if found is None:
+        if found is None or not found[0].is_open:
             end.lose(Cause.REFUSED, "Connection refused")
             return
         sockets, listener = found

@@ -14,6 +14,7 @@ from transport.handshakes import Handshakes
 from transport.interface import Cause, Request
 from transport.protocol.apis import Api
 from transport.protocol.frames import with_length
+from transport.protocol.limits import Limit, request_limit
 from transport.protocol.login import Refused, ServerLogin
 from transport.protocol.server_connection import ServerConnection
 from transport.serving import COUNTED_BYTES, QUANTUM, STEADY_BYTES, TURN_REQUESTS, Serving, address_of
@@ -64,6 +65,7 @@ class ServerChannel:
         listener: str,
         peer: str,
         served: Mapping[int, Api],
+        limits: Callable[[int], Limit] = request_limit,
         sasl: ServerLogin | None = None,
     ) -> None:
         assert serving.deliver is not None, "peers are accepted only by a running transport"
@@ -72,6 +74,7 @@ class ServerChannel:
             listener=listener,
             peer=peer,
             served=served,
+            limits=limits,
             max_frame_bytes=serving.limits.max_frame_bytes,
             sasl=sasl,
         )
@@ -218,6 +221,12 @@ class ServerChannel:
             self._serving.written_bytes += size
             socket.write(released)
         if self._paused or socket.unsent or self.received_charged:
+            self.settle()
+
+    def leave_unanswered(self, request: Request) -> None:
+        """Finish a request that has no answer."""
+        if not self.closed:
+            self._send(self.connection.leave_unanswered(request))
             self.settle()
 
     def drop(self, request: Request) -> None:

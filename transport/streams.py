@@ -22,6 +22,7 @@ from transport.addresses import (
     cause_of,
     clearer,
     numeric,
+    open_socket,
     reason_of,
     refuse_itself,
     resolve,
@@ -42,21 +43,33 @@ class StreamSockets:
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
         self._bound: deque[tuple[socket.socket, Listener]] = deque()
+        self._unopened: list[tuple[socket.socket, Listener]] = []
+        """The bound sockets that wait for `open_listeners`."""
         self._nursery: trio.Nursery | None = None
         self._token: trio.lowlevel.TrioToken | None = None
         self._spares = SpareDescriptors()
         self._log = LimitedLog(log, time.monotonic)
 
-    def listen(self, listener: Listener) -> Endpoint:
-        """Bind now. Raises `OSError` with a readable text."""
-        bound = bind(listener)
+    def listen(self, listener: Listener, *, opens_later: bool = False) -> Endpoint:
+        """Bind now; with `opens_later`, accept only after `open_listeners`. Raises `OSError` with a readable text."""
+        bound = bind(listener, opens_later=opens_later)
         self._spares.fill()
         endpoint = bound_to(listener, bound)
-        if self._nursery is None:
+        if opens_later:
+            self._unopened.append((bound, listener))
+        elif self._nursery is None:
             self._bound.append((bound, listener))
         else:
             self._nursery.start_soon(self._accept, bound, listener)
         return endpoint
+
+    def open_listeners(self) -> None:
+        """Accept connections at the listeners that were to open later."""
+        assert self._nursery is not None, "the transport is not running"
+        unopened, self._unopened = self._unopened, []
+        for bound, listener in unopened:
+            open_socket(bound)
+            self._nursery.start_soon(self._accept, bound, listener)
 
     def connect(self, endpoint: Endpoint, channel: Channel, failures: int) -> Socket:
         """Begin to connect; ends with `on_connected` or `on_closed`, never from inside this call."""
@@ -76,7 +89,7 @@ class StreamSockets:
                 task_status.started()
                 await trio.sleep_forever()
         finally:
-            for bound, _ in self._bound:
+            for bound, _ in (*self._bound, *self._unopened):
                 bound.close()
             self._spares.close()
 

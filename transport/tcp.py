@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import select
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypedDict, Unpack
 
 from transport.channels import Owner, Sockets
 from transport.interface import Listener
 from transport.protocol.apis import Api
+from transport.protocol.limits import Limit
 from transport.sasl import Sasl
 from transport.tls import Tls
 from transport.wire import WireTransport
@@ -20,6 +21,8 @@ class WireOptions(TypedDict, total=False):
     tls: Tls | None
     sasl: Sasl
     served: Mapping[int, Api]
+    limits: Callable[[int], Limit]
+    opens_later: bool
     max_frame_bytes: int
     max_idle_ms: int
     max_connections: int

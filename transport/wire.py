@@ -22,7 +22,7 @@ from transport.client_channel import ClientChannel, ClientOptions
 from transport.handshakes import Handshakes
 from transport.interface import Cause, Endpoint, Failed, Inbound, Listener, Reply, Request, no_more
 from transport.protocol.apis import APIS, Api
-from transport.protocol.limits import MAX_FRAME_BYTES
+from transport.protocol.limits import MAX_FRAME_BYTES, Limit, request_limit
 from transport.sasl import NO_SASL, Sasl, server_of, wall_clock_ms
 from transport.server_channel import ServerChannel
 from transport.serving import BUDGET_BYTES, INT_MAX, MAX_CONNECTIONS, Serving, ServingLimits, address_of
@@ -72,6 +72,8 @@ class WireTransport:
         tls: Tls | None = None,
         sasl: Sasl = NO_SASL,
         served: Mapping[int, Api] = APIS,
+        limits: Callable[[int], Limit] = request_limit,
+        opens_later: bool = False,
         max_frame_bytes: int = MAX_FRAME_BYTES,
         max_idle_ms: int = 600_000,
         max_connections: int = MAX_CONNECTIONS,
@@ -87,6 +89,8 @@ class WireTransport:
         """The bound address of each listener, by name."""
         self._wanted = tuple(listeners)
         self._served = served
+        self._limits = limits
+        self._opens_later = opens_later
         self.sasl = sasl
         """The logins of this transport."""
         self._max_idle_s = max_idle_ms / 1000
@@ -190,9 +194,13 @@ class WireTransport:
         Raises:
             OSError: The address is unknown or in use; the text names the address.
         """
-        endpoint = self._sockets.listen(listener)
+        endpoint = self._sockets.listen(listener, opens_later=self._opens_later)
         self.endpoints[listener.name] = endpoint
         return endpoint
+
+    def open_listeners(self) -> None:
+        """Accept connections from now on, with the option `opens_later`; until then the system refuses them."""
+        self._sockets.open_listeners()
 
     async def run(
         self,
@@ -277,6 +285,12 @@ class WireTransport:
         assert isinstance(channel, ServerChannel), channel
         channel.answer(request, message)
 
+    def leave_unanswered(self, request: Request) -> None:
+        """Finish a request without an answer, such as Produce with acks=0; its connection goes on."""
+        channel = request.handle
+        assert isinstance(channel, ServerChannel), channel
+        channel.leave_unanswered(request)
+
     def drop(self, request: Request) -> None:
         """Close the connection of this request without an answer."""
         channel = request.handle
@@ -335,6 +349,7 @@ class WireTransport:
             listener=listener.name,
             peer=peer,
             served=self._served,
+            limits=self._limits,
             sasl=server_of(self.sasl, listener.name, self.now_ms),
         )
         self.serving.enter(channel)

@@ -36,6 +36,10 @@ class BrokerOptions(Struct, frozen=True, kw_only=True):
     replica_lag_time_max_ms: int = 30_000
     fetch_interval_ms: int = 500
     controlled_shutdown: bool = True
+    auto_create_topics: bool = True
+    request_timeout_ms: int = 30_000
+    """The time for a request that the broker forwards for a client."""
+    max_described_partitions: int = 2000
 
 
 class BrokerSettings(Struct, frozen=True, kw_only=True):

@@ -101,6 +101,9 @@ class Config(Struct, frozen=True, kw_only=True):
     replica_lag_time_max_ms: int = NUMBERS["replica.lag.time.max.ms"].default
     replica_fetch_wait_max_ms: int = NUMBERS["replica.fetch.wait.max.ms"].default
     controlled_shutdown: bool = True
+    auto_create_topics: bool = True
+    forwarding_timeout_ms: int = NUMBERS["request.timeout.ms"].default
+    max_described_partitions: int = NUMBERS["max.request.partition.size.limit"].default
     rack: str | None = None
     tls: ConfigTls = ConfigTls()
     """TLS of the listeners and of the connections to controllers; the files are not read yet."""
@@ -239,6 +242,7 @@ def _config(reader: SettingsReader, roles: tuple[str, ...]) -> Config:
         tls=read_node_tls(reader, listeners, names),
         sasl=read_node_sasl(reader, listeners, names),
         controlled_shutdown=reader.flag("controlled.shutdown.enable"),
+        auto_create_topics=reader.flag("auto.create.topics.enable"),
         rack=reader.text("broker.rack") or None,
         log_dirs=log_dirs,
         metadata_log_dir=reader.text("metadata.log.dir") or log_dirs[0],

@@ -135,6 +135,11 @@ TEXTS: Final[dict[str, Text]] = {
         allowed="true or false",
         doc="Whether a broker transfers its leaderships before it stops.",
     ),
+    "auto.create.topics.enable": Text(
+        default="true",
+        allowed="true or false",
+        doc="Whether a broker creates a topic when a client asks for its metadata and allows that.",
+    ),
     "broker.rack": Text(default="", allowed="a name", doc="The rack of a broker; replicas are spread over racks."),
     "config.providers": Text(
         default="",
@@ -299,6 +304,18 @@ NUMBERS: Final[dict[str, Number]] = {
         default=500,
         minimum=1,
         doc="The longest wait of a follower's fetch without new records.",
+    ),
+    "request.timeout.ms": Number(
+        field="forwarding_timeout_ms",
+        default=30_000,
+        minimum=1,
+        doc="The time after which a broker gives up a request that it forwards to the active controller.",
+    ),
+    "max.request.partition.size.limit": Number(
+        field="max_described_partitions",
+        default=2000,
+        minimum=1,
+        doc="The most partitions in one answer of a broker to DescribeTopicPartitions.",
     ),
     "leader.imbalance.check.interval.seconds": Number(
         field="leader_imbalance_check_interval_seconds",

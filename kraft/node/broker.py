@@ -24,6 +24,9 @@ def broker_options(config: Config, disk: Disk) -> BrokerOptions:
         replica_lag_time_max_ms=config.replica_lag_time_max_ms,
         fetch_interval_ms=config.replica_fetch_wait_max_ms,
         controlled_shutdown=config.controlled_shutdown,
+        auto_create_topics=config.auto_create_topics,
+        request_timeout_ms=config.forwarding_timeout_ms,
+        max_described_partitions=config.max_described_partitions,
     )
 
 

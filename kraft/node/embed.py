@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from random import Random, SystemRandom
@@ -23,6 +23,8 @@ from kraft.state_machine import C, R, StateMachine
 from metadata_log.disk import Disk, OsDisk
 from transport.descriptors import connections_allowed
 from transport.interface import Transport
+from transport.protocol.apis import APIS, Api
+from transport.protocol.limits import Limit, request_limit
 from transport.serving import INT_MAX, MAX_CONNECTIONS
 from transport.tcp import TcpTransport
 
@@ -131,13 +133,26 @@ def keeper_of(config: Config, loaded: LoadedTls) -> StoreKeeper | None:
 
 
 def tcp_transport(
-    config: Config, *, patience_ms: int = 0, tls: LoadedTls | None = None, users: NodeUsers | None = None
+    config: Config,
+    *,
+    patience_ms: int = 0,
+    tls: LoadedTls | None = None,
+    users: NodeUsers | None = None,
+    serves_clients: bool = False,
 ) -> TcpTransport:
     """A TCP transport with the limits, the TLS and the logins of a configuration; for `patience_ms` see `TcpTransport`.
 
     `tls` is the result of `load_tls`, if the caller has read the stores already. `users` are those of `run_node`;
-    without them only the users of the configuration log in. Raises `ConfigError` for bad stores.
+    without them only the users of the configuration log in. With `serves_clients` the listeners are those of a broker
+    for clients: they have the brokers' APIs, and open once the broker is unfenced. Raises `ConfigError` for bad stores.
     """
+    served: Mapping[int, Api] = APIS
+    limits: Callable[[int], Limit] = request_limit
+    if serves_clients:
+        # Loaded here, because a controller needs none of the brokers' messages.
+        from transport.protocol.broker_listener import AT_BROKERS, broker_request_limit
+
+        served, limits = AT_BROKERS, broker_request_limit
     return TcpTransport(
         sasl=(NodeUsers(config) if users is None else users).sasl,
         tls=(load_tls(config) if tls is None else tls).tls,
@@ -151,4 +166,7 @@ def tcp_transport(
         max_connections_per_ip_overrides=dict(config.max_connections_per_ip_overrides),
         max_received_bytes=max(config.queued_max_request_bytes, 0),
         patience_ms=patience_ms,
+        served=served,
+        limits=limits,
+        opens_later=serves_clients,
     )

@@ -10,6 +10,7 @@ from kraft.quorum.events import FailureCause
 from kraft.replica.interface.events import Input, WireFailed, WireGone, WireReply, WireRequest
 from metadata_log.serde import Message
 from transport.interface import Cause, Failed, Gone, Reply, Request, Transport
+from transport.wire import WireTransport
 
 _CAUSES: Final = {cause: FailureCause(cause.value) for cause in Cause}
 
@@ -67,6 +68,13 @@ class Inbound:
         request = self.unanswered.pop(request_id, None)
         if request is not None:
             self._transport.answer(request, message)
+
+    def leave_unanswered(self, request_id: int) -> None:
+        """Finish a request that has no answer, if its connection is still open."""
+        request = self.unanswered.pop(request_id, None)
+        if request is not None:
+            assert isinstance(self._transport, WireTransport), "only this transport has requests without an answer"
+            self._transport.leave_unanswered(request)
 
     def drop(self, request_id: int, why: str) -> None:
         """Close the connection of a request, if it is still open."""

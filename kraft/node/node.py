@@ -33,6 +33,7 @@ from kraft.replica.interface.events import (
     CommittedBatch,
     Drop,
     Input,
+    LeaveUnanswered,
     Noted,
     Output,
     Returned,
@@ -407,6 +408,8 @@ class Node:
             match output:
                 case Answer():
                     self._inbound.answer(output.request_id, output.message)
+                case LeaveUnanswered():
+                    self._inbound.leave_unanswered(output.request_id)
                 case SubmitDone():
                     self._appends.finish(output.submit_id, output)
                 case SendWire():

@@ -14,6 +14,7 @@ import trio
 from kraft.config import Config
 from kraft.node.background import Flusher
 from kraft.node.broker import broker_options, leave_cleanly
+from kraft.node.broker_node import BrokerNode
 from kraft.node.clock import NodeClock
 from kraft.node.errors import NodeError
 from kraft.node.inbound import Inbound
@@ -25,7 +26,7 @@ from kraft.node.options import listeners_of, needs_own_name, replica_options
 from kraft.node.state_machine_node import StateMachineNode
 from kraft.node.turns import start_in_turns
 from kraft.node.users import NodeUsers
-from kraft.replica.hosts.broker_host import host_broker
+from kraft.replica.hosts.broker_host import BrokerHost, host_broker
 from kraft.replica.hosts.controller_host import ControllerHost, host_controller
 from kraft.replica.hosts.state_machine_host import StateMachineHost
 from kraft.replica.interface.application import ApplicationFactory
@@ -116,7 +117,8 @@ async def run_node(
                 meter=None if monitor is None else monitor.meter,
             )
             hosts_machine = isinstance(replica.application, StateMachineHost)
-            node: Node = StateMachineNode(parts) if hosts_machine else Node(parts)
+            serves = BrokerNode if isinstance(replica.application, BrokerHost) else Node
+            node: Node = StateMachineNode(parts) if hosts_machine else serves(parts)
             if monitor is not None:
                 monitor.attach(node, replica, transport)
             with _closing(replica, log):

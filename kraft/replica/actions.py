@@ -12,12 +12,15 @@ from kraft.replica.interface.application import (
     Confirm,
     ForSubmit,
     OutboundRequest,
+    Parked,
     Proposal,
     Redirect,
+    Refuse,
     RefuseSubmit,
     Respond,
+    Silent,
 )
-from kraft.replica.interface.events import Answer, Noted, Returned
+from kraft.replica.interface.events import Answer, Drop, LeaveUnanswered, Noted, Returned
 from kraft.replica.outbound_requests import OutboundRequests
 from kraft.replica.proposals import Proposals
 from kraft.replica.quorum_requests import QuorumRequests
@@ -62,6 +65,12 @@ class Actions:
                 self._confirm(action.token, now_ms)
             case Returned() | Noted():
                 self._outbox.outputs.append(action)
+            case Silent():
+                self._outbox.outputs.append(LeaveUnanswered(action.request_id))
+            case Refuse():
+                self._outbox.outputs.append(Drop(action.request_id, action.why))
+            case Parked():
+                pass
             case RefuseSubmit():
                 self._proposals.refuse(self._effects, ForSubmit(action.submit_id), action.error, now_ms)
             case _:

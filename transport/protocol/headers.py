@@ -141,13 +141,20 @@ def encode_response(
 
 
 def encode_response_in_steps(
-    api_key: int, version: int, correlation_id: int, message: Message, *, first: int, following: int
+    api_key: int,
+    version: int,
+    correlation_id: int,
+    message: Message,
+    *,
+    first: int,
+    following: int,
+    apis: Mapping[int, Api] = APIS,
 ) -> Generator[None, None, list[bytes]]:
     """The frame of a response in pieces, encoded in steps of a number of array elements (`encode_in_steps`).
 
     Raises `EncodeError`, or `UnsupportedVersion` for an unknown key or version.
     """
-    header_version = _response_of(api_key, version)[1]
+    header_version = api_of(api_key, version, apis=apis).response_header_version(version)
     if version == 0 and api_key == ApiKey.ELECT_LEADERS:
         message = structs.replace(message, error_code=0)
     pieces = yield from encode_in_steps(message, version, first, following)

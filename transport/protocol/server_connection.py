@@ -6,7 +6,7 @@ Kafka: `SocketServer.Processor`, `RequestContext`.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -19,7 +19,7 @@ from transport.protocol.errors import Error
 from transport.protocol.frames import FrameReader, with_length
 from transport.protocol.headers import decode_request_header, encode_response, encode_response_in_steps
 from transport.protocol.inbound import ANONYMOUS, Principal, Request
-from transport.protocol.limits import MAX_FRAME_BYTES, request_limit
+from transport.protocol.limits import MAX_FRAME_BYTES, Limit, request_limit
 from transport.protocol.login import Refused, ServerLogin
 from transport.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 
@@ -120,6 +120,7 @@ class ServerConnection:
         listener: str,
         peer: str,
         served: Mapping[int, Api] = APIS,
+        limits: Callable[[int], Limit] = request_limit,
         max_frame_bytes: int = MAX_FRAME_BYTES,
         sasl: ServerLogin | None = None,
     ) -> None:
@@ -141,6 +142,7 @@ class ServerConnection:
         self._listener = listener
         self._peer = peer
         self._served = served
+        self._limits = limits
         self._received = 0
         self._answered = 0
         self._sender: _Sender | None = None
@@ -163,7 +165,7 @@ class ServerConnection:
         api = self._served.get(start)
         if api is None:
             return UNCOUNTED_BYTES, f" for API {start}, which is not served"
-        return request_limit(start).size, f" for {api.name} requests"
+        return self._limits(start).size, f" for {api.name} requests"
 
     @property
     def unanswered(self) -> int:
@@ -377,7 +379,7 @@ class ServerConnection:
             sender.version,
             frame,
             sender.position,
-            request_limit(sender.api_key).values,
+            self._limits(sender.api_key).values,
             self._peer,
         )
         return Request(
@@ -395,7 +397,8 @@ class ServerConnection:
         )
 
     def _read_header(self, frame: bytes) -> _Sender | bytes:
-        header, position = decode_request_header(frame, where=self._peer)
+        is_known = int.from_bytes(frame[:2], "big", signed=True) in APIS
+        header, position = decode_request_header(frame, apis=APIS if is_known else self._served, where=self._peer)
         api_key, version = header.request_api_key, header.request_api_version
         api = self._served.get(api_key)
         if api is None:
@@ -411,11 +414,21 @@ class ServerConnection:
 
     def answer(self, request: Request, message: Message) -> bytes:
         """The bytes that may leave now; none while an earlier request has no answer. Raises as `encode`."""
-        frame = encode_response(request.api_key, request.version, request.correlation_id, message)
+        frame = encode_response(request.api_key, request.version, request.correlation_id, message, apis=self._served)
         sequence = request.sequence
         assert sequence in self._open, f"request {sequence} is answered twice"
         del self._open[sequence]
         return self._answered_with(request, frame)
+
+    def leave_unanswered(self, request: Request) -> bytes:
+        """Finish a request without an answer, such as Produce with acks=0; returns the later answers that may leave."""
+        sequence = request.sequence
+        assert sequence in self._open, f"request {sequence} is answered twice"
+        del self._open[sequence]
+        self.weight -= len(request.encoded) + REQUEST_WEIGHT
+        if sequence == self.bulk:
+            self.bulk = None
+        return self._release(sequence, b"")
 
     def may_be_long(self, request: Request) -> bool:
         """Whether the answer may have so many elements that `answer_in_steps` must write it."""
@@ -439,6 +452,7 @@ class ServerConnection:
             message,
             first=FIRST_ELEMENTS,
             following=ELEMENTS_PER_STEP,
+            apis=self._served,
         )
         return self._answered_with(request, *pieces)
 

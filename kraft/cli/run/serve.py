@@ -16,13 +16,14 @@ import trio
 
 from kraft.cli.run.config_file import with_config_file
 from kraft.cli.run.log_output import LESS, LEVELS, MORE, log_to_stderr, shift_level
-from kraft.config import Config, ListenerSpec, join_host_port
+from kraft.config import Config, ConfigError, ListenerSpec, join_host_port
 from kraft.node.clock import NodeClock
 from kraft.node.embed import keeper_of, tcp_transport
 from kraft.node.gc_freeze import freeze_survivors
 from kraft.node.node import Node
 from kraft.node.run import run_node
 from kraft.node.users import NodeUsers
+from kraft.replica.interface.application import ApplicationFactory
 from kraft.security.contexts import LoadedTls, load_tls
 from metadata_log.disk import OsDisk
 
@@ -85,7 +86,10 @@ async def _serve(config: Config, tls: LoadedTls, until_stdin_closes: bool) -> No
     run = partial(
         run_node,
         config,
-        transport=tcp_transport(config, patience_ms=_PATIENCE_MS, tls=tls, users=users),
+        transport=tcp_transport(
+            config, patience_ms=_PATIENCE_MS, tls=tls, users=users, serves_clients=config.is_broker
+        ),
+        application=_application(config),
         users=users,
         stores=keeper,
         disk=OsDisk(),
@@ -108,6 +112,20 @@ async def _serve(config: Config, tls: LoadedTls, until_stdin_closes: bool) -> No
             await stop.wait()
             await node.shutdown()
         watchers.cancel_scope.cancel()
+
+
+def _application(config: Config) -> ApplicationFactory | None:
+    """The application of a broker, which serves clients; None for that of a controller. It loads only where needed."""
+    if not config.is_broker:
+        return None
+    if config.has_authorizer:
+        raise ConfigError(
+            "authorizer.class.name is set, and a broker of this software does not check the rights of its clients yet",
+            hint="Remove authorizer.class.name here. The controllers check the requests that the broker forwards.",
+        )
+    from kraft.replica.hosts.serving_broker import host_serving_broker
+
+    return host_serving_broker
 
 
 def _monitor(config: Config, clock: NodeClock, keeper: StoreKeeper | None) -> Monitor | None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from random import Random
-from typing import Final
+from typing import Final, Protocol
+
+from msgspec import Struct
 
 from kraft.broker import BrokerAgent, BrokerListener, BrokerSettings
+from kraft.broker.metadata.asked import Answer, Asked, Close, ToController
 from kraft.broker.settings import PLAINTEXT
 from kraft.controller.decision.authorizer import Denial
 from kraft.controller.decision.result import ApiError
@@ -14,9 +17,19 @@ from kraft.controller.features.supported_features import SUPPORTED_FEATURES, che
 from kraft.controller.replaying import BatchReplay, SnapshotReplay
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.hosts.controller_host import RECORDS_PER_TURN, decode_records, encode_image, published_features
-from kraft.replica.interface.application import Action, ForRequest, OutboundRequest, RefuseSubmit, Respond, Unit
-from kraft.replica.interface.events import Call, CancelCall, Committed, CommittedBatch, Submit, WireRequest
+from kraft.replica.interface.application import (
+    PARKED,
+    Action,
+    ForRequest,
+    OutboundRequest,
+    Refuse,
+    RefuseSubmit,
+    Respond,
+    Unit,
+)
+from kraft.replica.interface.events import Call, CancelCall, Committed, CommittedBatch, Noted, Submit, WireRequest
 from kraft.replica.interface.options import ReplicaOptions
+from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch, random_uuid
 from transport.protocol.apis import ApiKey
@@ -27,14 +40,42 @@ FEATURES: Final = (*SUPPORTED_FEATURES, ("kraft.version", 0, 1))
 """The features that a broker registers. Unlike a controller a broker names kraft.version: level 1 changes no broker."""
 
 
+class Unfenced(Struct, frozen=True):
+    """The broker is unfenced for the first time: its listeners may open (Kafka: `BrokerServer.startup`)."""
+
+
+class ClientRequests(Protocol):
+    """What serves the clients of a broker."""
+
+    @property
+    def apis(self) -> tuple[ApiKey, ...]:
+        """The APIs, besides Fetch."""
+
+    def on_request(self, asked: Asked, image: MetadataImage, now_ms: int) -> Answer | None:
+        """Answer a request; None if `poll` returns the answer later."""
+
+    def on_answer(self, token: int, response: Message | None, now_ms: int) -> None:
+        """Take the answer to a `ToController`; None if the request failed."""
+
+    def deadline_ms(self) -> int:
+        """When the next `poll` is due."""
+
+    def poll(self, now_ms: int) -> Iterator[ToController | Answer | Close]:
+        """The requests and answers that are due."""
+
+
 class BrokerHost:
     """Hosts one `BrokerAgent`; its replica never leads."""
 
-    apis: tuple[ApiKey, ...] = (ApiKey.FETCH,)
     reads_batches = True
 
-    def __init__(self, agent: BrokerAgent) -> None:
+    def __init__(self, agent: BrokerAgent, clients: ClientRequests | None = None) -> None:
+        """Without `clients` the broker serves only the fetches of other brokers."""
         self.agent = agent
+        self.apis: tuple[ApiKey, ...] = (ApiKey.FETCH, *(() if clients is None else clients.apis))
+        self._clients = clients
+        self._is_announced = clients is None
+        """Whether the shell was told that the broker is unfenced, or need not be."""
         self._applying: _Applying | None = None
 
     def check(self, values: Sequence[bytes], *, in_snapshot: bool = False) -> None:
@@ -86,8 +127,11 @@ class BrokerHost:
         raise AssertionError("a broker does not append to the metadata log")
 
     def on_request(self, request: WireRequest, leader: LeaderAndEpoch, now_ms: int) -> Action:
-        """Answer the fetch of another broker."""
+        """Answer the fetch of another broker, or the request of a client."""
         message = request.message
+        if self._clients is not None and not isinstance(message, FetchRequest):
+            answer = self._clients.on_request(request, self.agent.image, now_ms)
+            return PARKED if answer is None else Respond(answer.request_id, answer.message)
         assert isinstance(message, FetchRequest), message
         return Respond(request.request_id, self.agent.on_fetch(message, now_ms))
 
@@ -122,8 +166,12 @@ class BrokerHost:
         raise AssertionError("a broker does not lead the quorum")
 
     def on_answer(self, token: int, response: Message | None, now_ms: int) -> None:
-        """Pass the answer of the active controller or of another broker to the agent."""
-        self.agent.on_answer(token, response, now_ms)
+        """Pass the answer of the active controller or of another broker to the asker; see `on_tick`."""
+        if token < 0:
+            assert self._clients is not None, token
+            self._clients.on_answer(-token, response, now_ms)
+        else:
+            self.agent.on_answer(token, response, now_ms)
 
     def on_begin_shutdown(self, now_ms: int) -> None:
         """Begin the controlled shutdown: the controller moves the leaderships of this broker."""
@@ -150,14 +198,22 @@ class BrokerHost:
 
     def deadline_ms(self) -> int:
         """The time of the next `on_tick`."""
-        return self.agent.deadline_ms()
+        if self._clients is None:
+            return self.agent.deadline_ms()
+        return min(self.agent.deadline_ms(), self._clients.deadline_ms())
 
     def on_tick(self, now_ms: int) -> tuple[Action, ...]:
-        """Send the requests that are due."""
-        return tuple(
+        """Send the requests that are due: those of the agent have channels above 0, those for clients below."""
+        actions: list[Action] = [
             OutboundRequest(send.request, token=send.channel, timeout_ms=send.timeout_ms, target=send.target)
             for send in self.agent.poll(now_ms)
-        )
+        ]
+        if self._clients is not None:
+            actions += map(_action, self._clients.poll(now_ms))
+            if not self._is_announced and not self.agent.lifecycle.is_fenced:
+                self._is_announced = True
+                actions.append(Noted(Unfenced()))
+        return tuple(actions)
 
 
 class _Applying:
@@ -191,6 +247,16 @@ class _Applying:
         for record in self._records:
             self.count += 1
             yield record
+
+
+def _action(each: ToController | Answer | Close) -> Action:
+    match each:
+        case ToController():
+            return OutboundRequest(each.request, token=-each.token, timeout_ms=each.timeout_ms)
+        case Answer():
+            return Respond(each.request_id, each.message)
+        case Close():
+            return Refuse(each.request_id, each.why)
 
 
 def host_broker(options: ReplicaOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random) -> BrokerHost:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from random import Random
-from typing import Protocol
+from typing import Final, Protocol
 
 from msgspec import Struct
 
@@ -73,6 +73,26 @@ class Respond(Struct, frozen=True, gc=False):
     response: Message
 
 
+class Silent(Struct, frozen=True, gc=False):
+    """A request has no answer, such as Produce with acks=0: the next request of its connection may follow."""
+
+    request_id: int
+
+
+class Refuse(Struct, frozen=True, gc=False):
+    """Close the connection of a request without an answer."""
+
+    request_id: int
+    why: str
+
+
+class Parked(Struct, frozen=True, gc=False):
+    """Nothing for now: the answer to the request comes from a later `on_tick`."""
+
+
+PARKED: Final = Parked()
+
+
 class Redirect(Struct, frozen=True, gc=False):
     """Handle a forwarded request as a request of the quorum, at once. `seal` wraps the answer before it is sent."""
 
@@ -105,7 +125,19 @@ class Confirm(Struct, frozen=True, gc=False):
     token: int
 
 
-Action = Proposal | Respond | Redirect | RefuseSubmit | OutboundRequest | Confirm | Returned | Noted
+Action = (
+    Proposal
+    | Respond
+    | Silent
+    | Refuse
+    | Parked
+    | Redirect
+    | RefuseSubmit
+    | OutboundRequest
+    | Confirm
+    | Returned
+    | Noted
+)
 
 
 class Application(Protocol):

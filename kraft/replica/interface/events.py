@@ -132,6 +132,12 @@ class Drop(Struct, frozen=True, gc=False):
     why: str
 
 
+class LeaveUnanswered(Struct, frozen=True, gc=False):
+    """The `WireRequest` with this id has no answer, such as Produce with acks=0; its connection stays open."""
+
+    request_id: int
+
+
 class StartFlush(Struct, frozen=True, gc=False):
     """Run this flush, and then step the replica with `FlushDone(ticket)`. At most one flush is outstanding."""
 
@@ -196,4 +202,4 @@ class Trace(Struct, frozen=True, gc=False):
     effect: Effect | Denial
 
 
-Output = SendWire | Answer | Drop | StartFlush | SubmitDone | Committed | Returned | Noted | Trace
+Output = SendWire | Answer | Drop | LeaveUnanswered | StartFlush | SubmitDone | Committed | Returned | Noted | Trace

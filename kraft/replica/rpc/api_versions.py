@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from kraft.quorum.values import OWN_KRAFT_VERSIONS
 from kraft.replica.interface.application import Application
 from metadata_log.image.features import KRAFT_VERSION
-from metadata_log.serde import Message
+from metadata_log.serde import Message, Versions
 from transport.protocol.apis import APIS, ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.messages.api_versions import (
@@ -51,6 +52,18 @@ def served_apis(application: Application) -> tuple[ApiKey, ...]:
     return tuple(sorted((*quorum_apis(application), ApiKey.API_VERSIONS, *_LOGIN_APIS, *application.apis)))
 
 
+def _offered(application: Application) -> Iterator[tuple[ApiKey, Versions]]:
+    """The served APIs with their versions, in order of the keys."""
+    keys = served_apis(application)
+    if all(key in APIS for key in keys):
+        yield from ((key, APIS[key].versions) for key in keys)
+        return
+    # Loaded here, because a controller needs none of the brokers' messages.
+    from transport.protocol.broker_listener import advertised
+
+    yield from ((key, advertised(key)) for key in keys)
+
+
 def refuse_login(message: Message) -> Message | None:
     """The answer to a login where none is due, as on a listener without login; None for any other request.
 
@@ -77,8 +90,8 @@ def describe_versions(
         levels = tuple(sorted((*levels, (KRAFT_VERSION, kraft_version))))
     return ApiVersionsResponse(
         api_keys=[
-            ApiVersion(api_key=key, min_version=APIS[key].versions.lowest, max_version=APIS[key].versions.highest)
-            for key in served_apis(application)
+            ApiVersion(api_key=key, min_version=versions.lowest, max_version=versions.highest)
+            for key, versions in _offered(application)
         ],
         supported_features=[
             SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)

@@ -1,0 +1,79 @@
+"""The brokers that clients are told of (Kafka: `KRaftMetadataCache`, `DescribeClusterRequest`)."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Final
+
+from kraft.controller.decision.authorizer import OF_A_CLUSTER
+from metadata_log.image import Broker, MetadataImage
+from metadata_log.image.persistent_map import in_key_order
+from metadata_log.records.metadata import BrokerEndpoint
+from metadata_log.types import NO_NODE
+from transport.protocol.errors import Error
+from transport.protocol.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+NOT_ASKED: Final = -(2**31)
+"""The permitted operations of a caller that has not asked for them."""
+ALL_OF_A_CLUSTER: Final = sum(1 << operation for operation in OF_A_CLUSTER)
+"""Every operation on a cluster: without an authorizer a caller may do all of them."""
+_BROKERS: Final = 1
+_MISMATCH: Final = "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
+
+
+def endpoint_of(broker: Broker, listener: str) -> BrokerEndpoint | None:
+    """The address of a broker at its listener of this name; None if the broker has no such listener."""
+    return next((one for one in broker.endpoints if one.name == listener), None)
+
+
+def reachable(image: MetadataImage, listener: str, *, with_fenced: bool = False) -> list[tuple[Broker, BrokerEndpoint]]:
+    """The brokers with a listener of this name, by id; without those that are fenced, unless asked for."""
+    found = []
+    for _, broker in in_key_order(image.brokers.by_id):
+        at = endpoint_of(broker, listener)
+        if at is not None and (with_fenced or not broker.fenced):
+            found.append((broker, at))
+    return found
+
+
+def any_of(alive: list[tuple[Broker, BrokerEndpoint]], rng: Random) -> int:
+    """The id that clients take for the controller's: that of a random broker, because brokers forward requests.
+
+    -1 if there is no broker (`KRaftMetadataCache.getRandomAliveBroker`).
+    """
+    ids = [broker.id for broker, _ in alive if not broker.fenced]
+    return ids[rng.randrange(len(ids))] if ids else NO_NODE
+
+
+def describe_cluster(
+    image: MetadataImage,
+    request: DescribeClusterRequest,
+    *,
+    version: int,
+    listener: str,
+    cluster_id: str,
+    rng: Random,
+) -> DescribeClusterResponse:
+    """The brokers at the listener of the request (Kafka: `KafkaApis.handleDescribeCluster`, KIP-700)."""
+    if request.endpoint_type != _BROKERS:
+        error = Error.MISMATCHED_ENDPOINT_TYPE if version >= 1 else Error.INVALID_REQUEST
+        return DescribeClusterResponse(error_code=error, error_message=_MISMATCH)
+    found = reachable(image, listener, with_fenced=request.include_fenced_brokers)
+    return DescribeClusterResponse(
+        endpoint_type=request.endpoint_type,
+        cluster_id=cluster_id,
+        controller_id=any_of(found, rng),
+        brokers=[
+            DescribeClusterBroker(
+                broker_id=broker.id, host=at.host, port=at.port, rack=broker.rack, is_fenced=broker.fenced
+            )
+            for broker, at in found
+        ],
+        cluster_authorized_operations=(
+            ALL_OF_A_CLUSTER if request.include_cluster_authorized_operations else NOT_ASKED
+        ),
+    )

@@ -1,0 +1,221 @@
+"""The requests that a broker answers from its metadata image, and those that it forwards (Kafka: `KafkaApis`)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator, Iterator
+from random import Random
+from typing import Any, Final
+
+from msgspec import Struct
+
+from kraft.broker.metadata.asked import Answer, Answering, Asked, Close, ToController
+from kraft.broker.metadata.auto_creation import AutoCreation
+from kraft.broker.metadata.brokers import describe_cluster
+from kraft.broker.metadata.configs import describe_client_quotas, list_config_resources, refuse_client_quotas
+from kraft.broker.metadata.coordinators import find_coordinator
+from kraft.broker.metadata.forwarding import Forwarding
+from kraft.broker.metadata.served import FORWARDED, METADATA_APIS
+from kraft.broker.metadata.topics import (
+    describe_topic_partitions,
+    metadata,
+    missing,
+    refuse_metadata,
+    refuse_topic_partitions,
+)
+from kraft.config.described import DescribedSetting
+from kraft.controller.apis import APIS
+from kraft.controller.decision.broker_sessions import BrokerSessions
+from kraft.controller.decision.caller import Caller, host_of_peer
+from kraft.controller.decision.request_context import RequestContext
+from kraft.controller.decision.result import ApiError
+from kraft.controller.decision.topic_configs import TopicDefaults
+from kraft.controller.refusals import refusal
+from metadata_log.image import MetadataImage
+from metadata_log.serde import Message
+from transport.protocol.messages import (
+    DescribeClientQuotasRequest,
+    DescribeClusterRequest,
+    DescribeTopicPartitionsRequest,
+    FindCoordinatorRequest,
+    ListConfigResourcesRequest,
+    MetadataRequest,
+)
+
+STEPS_PER_TURN: Final = 200
+"""How many steps of long answers one turn makes: some ten milliseconds."""
+NO_SESSIONS: Final = BrokerSessions(1)
+"""A broker has no sessions of other brokers: a read from the image needs none."""
+_CREATIONS: Final = 1
+"""The token of a forwarded request is even, that of an automatic creation of topics is odd."""
+
+
+class MetadataSettings(Struct, frozen=True, kw_only=True):
+    """The settings of a broker for these requests; times are milliseconds."""
+
+    broker_id: int
+    cluster_id: str
+    own_settings: tuple[DescribedSetting, ...] = ()
+    min_insync_replicas: int = 1
+    num_partitions: int = 1
+    default_replication_factor: int = 1
+    auto_create_topics: bool = True
+    request_timeout_ms: int = 30_000
+    max_partitions: int = 2000
+    """Kafka's `max.request.partition.size.limit`, for DescribeTopicPartitions."""
+
+
+class MetadataRequests:
+    """Answers what a broker knows from its image, a long answer in several turns, and forwards the other requests."""
+
+    apis = METADATA_APIS
+
+    def __init__(self, settings: MetadataSettings, rng: Random) -> None:
+        self.settings = settings
+        self._rng = rng
+        self._forwarding = Forwarding(settings.request_timeout_ms)
+        self._creation = AutoCreation(
+            num_partitions=settings.num_partitions,
+            replication_factor=settings.default_replication_factor,
+            timeout_ms=settings.request_timeout_ms,
+        )
+        self._long: deque[tuple[int, Answering]] = deque()
+        """The answers that need further turns, with the ids of their requests."""
+
+    def on_request(self, asked: Asked, image: MetadataImage, now_ms: int) -> Answer | None:
+        """Answer a request; None if `poll` returns the answer later."""
+        if asked.api_key in FORWARDED:
+            self._forwarding.forward(asked, now_ms)
+            return None
+        answering = self._answering(asked, image, now_ms)
+        answer = _advance(answering, STEPS_PER_TURN)
+        if answer is None:
+            self._long.append((asked.request_id, answering))
+            return None
+        return Answer(asked.request_id, answer)
+
+    def _answering(self, asked: Asked, image: MetadataImage, now_ms: int) -> Answering:
+        """The answer in steps; a request that fails as a whole has the error response of its API."""
+        try:
+            return (yield from self._of(asked, image, now_ms))
+        except ApiError as refused:
+            match asked.message:
+                case MetadataRequest() as request:
+                    return refuse_metadata(request, refused.error, asked.version)
+                case DescribeTopicPartitionsRequest() as request:
+                    return refuse_topic_partitions(request, refused.error)
+                case DescribeClientQuotasRequest():
+                    return refuse_client_quotas(refused.error, refused.text)
+                case request:
+                    return (yield from refusal(request, refused))
+
+    def _of(self, asked: Asked, image: MetadataImage, now_ms: int) -> Answering:
+        settings, version = self.settings, asked.version
+        match asked.message:
+            case MetadataRequest() as request:
+                return (yield from self._metadata(asked, request, image))
+            case DescribeTopicPartitionsRequest() as request:
+                limit = settings.max_partitions
+                return (yield from describe_topic_partitions(image, request, listener=asked.listener, limit=limit))
+            case DescribeClusterRequest() as request:
+                return describe_cluster(
+                    image,
+                    request,
+                    version=version,
+                    listener=asked.listener,
+                    cluster_id=settings.cluster_id,
+                    rng=self._rng,
+                )
+            case FindCoordinatorRequest() as request:
+                return find_coordinator(request, version)
+            case ListConfigResourcesRequest() as request:
+                return (yield from list_config_resources(image, request, version=version, listener=asked.listener))
+            case DescribeClientQuotasRequest() as request:
+                return (yield from describe_client_quotas(image, request))
+            case request:
+                return (yield from self._as_a_controller(asked, request, image, now_ms))
+
+    def _metadata(self, asked: Asked, request: MetadataRequest, image: MetadataImage) -> Answering:
+        answer = yield from metadata(
+            image,
+            request,
+            version=asked.version,
+            listener=asked.listener,
+            cluster_id=self.settings.cluster_id,
+            rng=self._rng,
+        )
+        if self.settings.auto_create_topics and request.allow_auto_topic_creation:
+            self._creation.create(missing(image, request, asked.version), asked)
+        return answer
+
+    def _as_a_controller(self, asked: Asked, request: Message, image: MetadataImage, now_ms: int) -> Answering:
+        """The answer to a read that controllers serve, too, made by the same function."""
+        settings, principal = self.settings, asked.principal
+        context = RequestContext(
+            image=image,
+            committed=image,
+            next_offset=image.end.offset,
+            version=asked.version,
+            now_ms=now_ms,
+            rng=self._rng,
+            cluster_id=settings.cluster_id,
+            defaults=TopicDefaults(min_isr=settings.min_insync_replicas, node_id=settings.broker_id),
+            sessions=NO_SESSIONS,
+            own_settings=settings.own_settings,
+            caller=Caller(principal.type, principal.name, principal.is_token, host_of_peer(asked.peer), asked.listener),
+        )
+        decision: Any = APIS[type(request)].decide(context, request)
+        result = (yield from _pauses(decision)) if isinstance(decision, Generator) else decision
+        assert isinstance(result.response, Message), type(request)
+        return result.response
+
+    def on_answer(self, token: int, response: Message | None, now_ms: int) -> None:
+        """Take the answer to a `ToController`; None if the request failed."""
+        if token % 2 == _CREATIONS:
+            self._creation.on_answer(token // 2, response)
+        else:
+            self._forwarding.on_answer(token // 2, response, now_ms)
+
+    def deadline_ms(self) -> int:
+        """When the next `poll` is due."""
+        if self._long or self._creation.is_due:
+            return 0
+        return self._forwarding.deadline_ms()
+
+    def poll(self, now_ms: int) -> Iterator[ToController | Answer | Close]:
+        """Go on with a long answer; returns what is to be sent."""
+        for one in self._creation.poll():
+            yield ToController(2 * one.token + _CREATIONS, one.request, one.timeout_ms)
+        for each in self._forwarding.poll(now_ms):
+            if isinstance(each, ToController):
+                yield ToController(2 * each.token, each.request, each.timeout_ms)
+            else:
+                yield each
+        if self._long:
+            request_id, answering = self._long.popleft()
+            answer = _advance(answering, STEPS_PER_TURN)
+            if answer is None:
+                self._long.append((request_id, answering))
+            else:
+                yield Answer(request_id, answer)
+
+
+def _advance(answering: Answering, steps: int) -> Message | None:
+    """Make some steps of an answer; returns the answer if it is complete."""
+    for _ in range(steps):
+        try:
+            next(answering)
+        except StopIteration as done:
+            answer: Message = done.value
+            return answer
+    return None
+
+
+def _pauses(decision: Generator[Any, None, Any]) -> Generator[None, None, Any]:
+    """The steps of a controller's read, which writes no records."""
+    while True:
+        try:
+            next(decision)
+        except StopIteration as done:
+            return done.value
+        yield None

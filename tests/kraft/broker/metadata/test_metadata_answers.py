@@ -1,0 +1,195 @@
+"""Clients find topics and brokers: our answers are those that a broker of Kafka 4.3.1 gave at the same offset."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from broker_requests import answer_to, asked, exchange, image_at, new_requests, probes
+from msgspec.structs import replace
+
+from metadata_log.serde import Message, decode, encode
+from metadata_log.types import Uuid
+from transport.protocol.apis import ApiKey
+from transport.protocol.errors import Error
+from transport.protocol.messages import (
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+    DescribeClusterResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
+from transport.protocol.messages.describe_client_quotas import ComponentData
+from transport.protocol.messages.describe_configs import DescribeConfigsResource
+from transport.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequestCursor as Cursor
+from transport.protocol.messages.describe_topic_partitions import TopicRequest
+from transport.protocol.messages.metadata import MetadataRequestTopic
+
+NOW = 1_795_387_601_600
+TOPIC = "alerts-probe"
+
+
+def without_order(message: Message) -> Message:
+    """An answer without what Kafka draws at random (the controller) or takes from a hash table (the order)."""
+    match message:
+        case MetadataResponse():
+            topics = sorted(message.topics, key=lambda one: (one.name or "", one.topic_id))
+            brokers = sorted(message.brokers, key=lambda one: one.node_id)
+            return replace(message, topics=topics, brokers=brokers, controller_id=0)
+        case DescribeClusterResponse():
+            return replace(message, brokers=sorted(message.brokers, key=lambda one: one.broker_id), controller_id=0)
+        case _:
+            return message
+
+
+@pytest.mark.parametrize("api", ["Metadata", "DescribeTopicPartitions", "DescribeCluster"])
+def test_each_recorded_request_has_the_answer_of_kafka(api: str):
+    requests, compared = new_requests(), 0
+    for probe in probes(api):
+        request, kafkas = exchange(probe)
+        ours = answer_to(requests, request, image_at(probe["t_ms"] - probe["ms"]))
+        ours = decode(type(ours), request.version, encode(ours, request.version))
+        assert without_order(ours) == without_order(kafkas), probe["label"]
+        compared += 1
+    assert compared == {"Metadata": 32, "DescribeTopicPartitions": 3, "DescribeCluster": 4}[api]
+
+
+def test_the_controller_in_the_metadata_is_some_unfenced_broker():
+    requests, image = new_requests(), image_at(NOW)
+    drawn = set()
+    for _ in range(40):
+        answer = answer_to(requests, asked(MetadataRequest(topics=[]), 13, ApiKey.METADATA), image)
+        assert isinstance(answer, MetadataResponse)
+        drawn.add(answer.controller_id)
+    assert drawn == {101, 102, 103}
+
+
+def test_a_broker_without_the_listener_of_the_request_has_no_address_there():
+    request = replace(asked(MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)]), 13, 3), listener="OTHER")
+    answer = answer_to(new_requests(), request, image_at(NOW))
+    assert isinstance(answer, MetadataResponse)
+    assert answer.brokers == []
+    assert {one.error_code for one in answer.topics[0].partitions} == {Error.LISTENER_NOT_FOUND}
+    assert {one.leader_id for one in answer.topics[0].partitions} == {-1}
+    assert sorted(answer.topics[0].partitions[0].offline_replicas) == [101, 102, 103]
+
+
+def test_an_answer_about_more_topics_than_a_turn_has_room_for_takes_turns():
+    requests, image = new_requests(), image_at(NOW)
+    many = [MetadataRequestTopic(name=TOPIC), *(MetadataRequestTopic(name=name) for name in image.topics)]
+    one_turn = asked(MetadataRequest(topics=many), 13, ApiKey.METADATA)
+    # A DescribeConfigs of many topics has a step for each.
+    resources = [DescribeConfigsResource(resource_type=2, resource_name=TOPIC) for _ in range(500)]
+    long = asked(DescribeConfigsRequest(resources=resources), 4, ApiKey.DESCRIBE_CONFIGS, request_id=2)
+    assert requests.on_request(long, image, 0) is None
+    assert requests.deadline_ms() == 0
+    assert requests.on_request(one_turn, image, 0) is not None, "a short answer does not wait for a long one"
+    turns, answers = 0, []
+    while not answers:
+        turns += 1
+        answers = list(requests.poll(0))
+    assert turns > 1
+    assert isinstance(answers[0].message, DescribeConfigsResponse)
+    assert len(answers[0].message.results) == 500
+
+
+def topic_partitions(names: list[str], **fields: Any) -> DescribeTopicPartitionsResponse:
+    request = DescribeTopicPartitionsRequest(topics=[TopicRequest(name=name) for name in names], **fields)
+    answer = answer_to(new_requests(max_partitions=4), asked(request, 0, 75), image_at(NOW))
+    assert isinstance(answer, DescribeTopicPartitionsResponse)
+    return answer
+
+
+def test_following_the_cursor_finds_each_partition_once():
+    image, found, cursor = image_at(NOW), [], None
+    for _ in range(200):
+        answer = topic_partitions([], cursor=cursor)
+        found += [(topic.name, one.partition_index) for topic in answer.topics for one in topic.partitions]
+        if answer.next_cursor is None:
+            break
+        cursor = Cursor(topic_name=answer.next_cursor.topic_name, partition_index=answer.next_cursor.partition_index)
+    assert found == [(name, number) for name in image.topics for number in range(len(image.topics[name].partitions))]
+    assert len(found) > 40
+
+
+@pytest.mark.parametrize(
+    "cursor", [Cursor(topic_name="zz", partition_index=0), Cursor(topic_name=TOPIC, partition_index=-1)]
+)
+def test_a_cursor_that_is_not_among_the_topics_is_refused(cursor: Cursor):
+    answer = topic_partitions([TOPIC], cursor=cursor)
+    assert [(one.name, one.error_code) for one in answer.topics] == [(TOPIC, Error.INVALID_REQUEST)]
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_no_coordinator_is_available_in_any_version(version: int):
+    keys: dict[str, Any] = {"coordinator_keys": ["g", "h"]} if version >= 4 else {"key": "g"}
+    answer = answer_to(new_requests(), asked(FindCoordinatorRequest(**keys), version, 10), image_at(NOW))
+    assert isinstance(answer, FindCoordinatorResponse)
+    encode(answer, version)
+    errors = [one.error_code for one in answer.coordinators] if version >= 4 else [answer.error_code]
+    assert errors == [Error.COORDINATOR_NOT_AVAILABLE] * (2 if version >= 4 else 1)
+
+
+def listed(version: int, *types: int) -> ListConfigResourcesResponse:
+    request = ListConfigResourcesRequest(resource_types=list(types))
+    answer = answer_to(new_requests(), asked(request, version, 74), image_at(NOW))
+    assert isinstance(answer, ListConfigResourcesResponse)
+    return answer
+
+
+def test_config_resources_are_listed_by_type():
+    names = [one.resource_name for one in listed(1, 2).config_resources]
+    assert names == list(image_at(NOW).topics)
+    assert [one.resource_name for one in listed(1, 4).config_resources] == ["101", "102", "103"]
+    assert {one.resource_type for one in listed(1).config_resources} >= {2, 4, 8}
+    assert listed(0).config_resources == []
+    assert listed(1, 3).error_code == Error.UNSUPPORTED_VERSION
+
+
+def test_configs_of_topics_are_those_of_the_image_and_of_other_brokers_are_refused():
+    resources = [
+        DescribeConfigsResource(resource_type=2, resource_name="alerts-compact"),
+        DescribeConfigsResource(resource_type=4, resource_name="102"),
+        DescribeConfigsResource(resource_type=2, resource_name="nope"),
+    ]
+    answer = answer_to(new_requests(), asked(DescribeConfigsRequest(resources=resources), 4, 32), image_at(NOW))
+    assert isinstance(answer, DescribeConfigsResponse)
+    compact, other, unknown = answer.results
+    values = {one.name: (one.value, one.config_source) for one in compact.configs}
+    assert values["cleanup.policy"] == ("compact", 1)
+    assert other.error_code == Error.INVALID_REQUEST
+    assert unknown.error_code == Error.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize(
+    ("component", "error"),
+    [
+        (ComponentData(entity_type="", match_type=2, match=None), Error.INVALID_REQUEST),
+        (ComponentData(entity_type="group", match_type=2, match=None), Error.UNSUPPORTED_VERSION),
+        (ComponentData(entity_type="user", match_type=0, match=None), Error.INVALID_REQUEST),
+        (ComponentData(entity_type="user", match_type=1, match="x"), Error.INVALID_REQUEST),
+        (ComponentData(entity_type="user", match_type=9, match=None), Error.INVALID_REQUEST),
+        (ComponentData(entity_type="user", match_type=2, match=None), Error.NONE),
+    ],
+)
+def test_a_bad_filter_of_quotas_is_refused_as_in_kafka(component: ComponentData, error: Error):
+    request = DescribeClientQuotasRequest(components=[component])
+    answer = answer_to(new_requests(), asked(request, 1, 48), image_at(NOW))
+    assert isinstance(answer, DescribeClientQuotasResponse)
+    assert answer.error_code == error
+    assert (answer.entries is None) == (error is not Error.NONE)
+
+
+def test_ids_of_topics_that_do_not_exist_have_an_error_of_their_own():
+    topics = [MetadataRequestTopic(name=None, topic_id=Uuid(bytes(15) + b"\x09"))]
+    answer = answer_to(new_requests(), asked(MetadataRequest(topics=topics), 13, 3), image_at(NOW))
+    assert isinstance(answer, MetadataResponse)
+    assert [(one.name, one.error_code) for one in answer.topics] == [(None, Error.UNKNOWN_TOPIC_ID)]
