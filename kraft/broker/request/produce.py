@@ -172,7 +172,7 @@ class ProduceHandler:
             return
         done = self._manager.append(entry.key, entry.records, acks=acks, now_ms=now_ms)
         if isinstance(done, Refused):
-            entry.refuse(done.error, done.text if done.records else None)
+            entry.refuse(done.error, done.text)
             entry.refused = tuple(messages.BatchIndexAndErrorMessage(each.index, each.text) for each in done.records)
             if done.error not in _WITHOUT_LOG_START and not partition.is_offline:
                 entry.log_start = partition.start_offset

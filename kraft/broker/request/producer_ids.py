@@ -66,7 +66,9 @@ class ProducerIds:
     def needs_block(self) -> bool:
         """Whether the next block is to be requested."""
         present = self._present
-        return self._is_wanted and self._next is None and (present is None or present.used >= PREFETCH_FROM * present.size)
+        return (
+            self._is_wanted and self._next is None and (present is None or present.used >= PREFETCH_FROM * present.size)
+        )
 
     def request_due(self, broker_epoch: int, now_ms: int) -> AllocateProducerIdsRequest | None:
         """The request for a block, if one is due; exactly one `on_answer` follows. None if nothing is to be sent."""
@@ -110,9 +112,7 @@ class InitProducerIdHandler:
 
     def _refusal(self, request: Incoming, message: InitProducerIdRequest, image: MetadataImage) -> Error:
         if message.transactional_id is not None:
-            if not self._rights(
-                request, AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, message.transactional_id
-            ):
+            if not self._rights(request, AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, message.transactional_id):
                 return Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
             return Error.INVALID_REQUEST if not message.transactional_id else Error.NOT_COORDINATOR
         if not self._rights(request, AclOperation.IDEMPOTENT_WRITE, AclResource.CLUSTER, CLUSTER_NAME) and not any(

@@ -104,24 +104,25 @@ def read(
     apart = divergence(partition, wanted)
     if isinstance(apart, Error):
         return failed(number, apart)
-    records: bytes | Refused = b""
     diverging = EpochEndOffset()
     aborted: list[AbortedTransaction] | None = None
+    records = b""
     if apart is not None:
         diverging = EpochEndOffset(epoch=apart.epoch, end_offset=apart.offset)
     else:
-        records = manager.read(
+        found = manager.read(
             partition.key,
             wanted.fetch_offset,
             min(wanted.max_bytes, max_bytes),
             end_offset=bound_of(partition, isolation),
             at_least_one=at_least_one,
         )
-        if isinstance(records, Refused):
-            return failed(number, records.error)
+        if isinstance(found, Refused):
+            return failed(number, found.error)
+        records = found
         if isolation is Isolation.TXN_COMMITTED:
-            found = log.aborted(wanted.fetch_offset, end_of(records)) if records else ()
-            aborted = [AbortedTransaction(each.producer_id, each.first_offset) for each in found]
+            ended = log.aborted(wanted.fetch_offset, end_of(records)) if records else ()
+            aborted = [AbortedTransaction(each.producer_id, each.first_offset) for each in ended]
     return PartitionData(
         partition_index=number,
         high_watermark=watermark,

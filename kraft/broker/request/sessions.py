@@ -139,7 +139,9 @@ class FetchSessions:
         """The number of sessions."""
         return sum(len(shard.sessions) for shard in self._shards)
 
-    def open(self, request: FetchRequest, version: int, *, is_follower: bool, now_ms: int) -> FetchContext | SessionRefused:
+    def open(
+        self, request: FetchRequest, version: int, *, is_follower: bool, now_ms: int
+    ) -> FetchContext | SessionRefused:
         """Begin a request: its partitions, or why its session cannot go on (`FetchManager.newContext`).
 
         Args:

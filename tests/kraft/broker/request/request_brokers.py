@@ -76,18 +76,18 @@ def replayed(image: MetadataImage, *added: Message) -> MetadataImage:
 def cluster_of(topics: list[NewTopic]) -> MetadataImage:
     """Three brokers in three racks, and topics with all of their replicas in sync."""
     added: list[Message] = [records.FeatureLevelRecord(name="metadata.version", feature_level=30)]
-    for one in BROKERS:
-        added.append(
-            records.RegisterBrokerRecord(
-                broker_id=one,
-                broker_epoch=epoch_of(one),
-                incarnation_id=Uuid(bytes([one] * 16)),
-                fenced=False,
-                rack=f"rack-{one - 100}",
-                log_dirs=(directory_of(one),),
-                end_points=(records.BrokerEndpoint(name=LISTENER, host="127.0.0.1", port=26000 + one),),
-            )
+    added += [
+        records.RegisterBrokerRecord(
+            broker_id=one,
+            broker_epoch=epoch_of(one),
+            incarnation_id=Uuid(bytes([one] * 16)),
+            fenced=False,
+            rack=f"rack-{one - 100}",
+            log_dirs=(directory_of(one),),
+            end_points=(records.BrokerEndpoint(name=LISTENER, host="127.0.0.1", port=26000 + one),),
         )
+        for one in BROKERS
+    ]
     for topic in topics:
         added.append(records.TopicRecord(name=topic.name, topic_id=topic.id))
         for number, replicas in enumerate(topic.partitions):
