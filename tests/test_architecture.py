@@ -70,6 +70,10 @@ LAYERS = (
     Layer(("kraft.quorum",), ("kraft.config", *IN_CORE, "transport.protocol.errors")),
     Layer(("kraft.controller", "kraft.broker"), ("kraft.config", *IN_CONTROLLER)),
     Layer(("kraft.broker.log",), ("metadata_log", "transport.protocol.errors")),
+    Layer(("kraft.broker.replica",), ("kraft.broker", "metadata_log", "transport.protocol")),
+    Layer(
+        ("kraft.broker.request",), ("kraft.broker", "kraft.controller.decision", "metadata_log", "transport.protocol")
+    ),
     Layer(("kraft.state_machine",)),
     Layer(("kraft.replica",), ("kraft.config", *IN_REPLICA)),
     Layer(("kraft.invariants",), ("kraft.config", "kraft.quorum", "metadata_log", "transport.protocol")),
@@ -156,6 +160,8 @@ PACKAGES = {
     "kraft.broker": "a broker agent: registration, heartbeats, replicas without data",
     "kraft.broker.metadata": "what a broker answers from its metadata, and the requests that it forwards",
     "kraft.broker.log": "the log of a topic partition: load, recovery, indexes, producers, checkpoints, append, read",
+    "kraft.broker.replica": "replicas with data: leaders, followers, ISR, high watermark, truncation, log directories",
+    "kraft.broker.request": "data requests: Produce, Fetch with sessions, offsets, producer ids, and what waits",
     "kraft.state_machine": "a user's own state machine: what it has to do",
     "kraft.replica.interface": "what goes into a replica, what comes out, what it can host, its options",
     "kraft.replica.storage": "a replica's directory: recovery, effects on the log, snapshots",

@@ -1,0 +1,7 @@
+"""The data requests of a broker: Produce, Fetch and their like (Kafka: `kafka.server.KafkaApis`)."""
+
+from kraft.broker.request.outcomes import Answer, Close, Incoming, Outcome, Rights
+from kraft.broker.request.requests import DATA_APIS, DataRequests
+from kraft.broker.request.settings import RequestSettings
+
+__all__ = ["DATA_APIS", "Answer", "Close", "DataRequests", "Incoming", "Outcome", "RequestSettings", "Rights"]

@@ -1,0 +1,81 @@
+"""The check that a Produce request has one whole batch for a partition (Kafka: `ProduceRequest.validateRecords`,
+`ByteBufferLogInputStream`, `RequestUtils.hasTransactionalRecords`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+from kraft.broker.log.outcomes import Refused
+from metadata_log.compression import Compression
+from metadata_log.records.batch import COMPRESSION_MASK, TRANSACTIONAL
+from transport.protocol.errors import Error
+
+ZSTD_SINCE: Final = 7
+"""The first version of Produce that allows zstd."""
+_BEFORE_LENGTH: Final = 12
+_UP_TO_MAGIC: Final = 17
+_SMALLEST_LENGTH: Final = 14
+_FLAGS_AT: Final = 22
+_PRODUCER_AT: Final = 43
+
+
+class FirstBatch(Struct, frozen=True, gc=False):
+    """What the checks need of the first batch: its flags and its producer. A short batch has no flags."""
+
+    size_bytes: int
+    magic: int
+    flags: int
+    producer_id: int
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether the batch belongs to a transaction."""
+        return self.magic == 2 and bool(self.flags & TRANSACTIONAL)
+
+
+def first_batch(data: bytes, at: int = 0) -> FirstBatch | Refused | None:
+    """The batch at a position; None if no whole batch is there, and a refusal for a length or a format of no batch."""
+    left = len(data) - at
+    if left < _BEFORE_LENGTH:
+        return None
+    length = int.from_bytes(data[at + 8 : at + 12], "big", signed=True)
+    if length < _SMALLEST_LENGTH:
+        return Refused(Error.CORRUPT_MESSAGE, f"no batch has a length of {length}")
+    if left < _UP_TO_MAGIC:
+        return None
+    magic = int.from_bytes(data[at + 16 : at + 17], "big", signed=True)
+    if not 0 <= magic <= 2:
+        return Refused(Error.CORRUPT_MESSAGE, f"unknown batch format {magic}")
+    size = length + _BEFORE_LENGTH
+    if left < size:
+        return None
+    flags = data[at + _FLAGS_AT] if size > _FLAGS_AT else 0
+    producer_id = int.from_bytes(data[at + _PRODUCER_AT : at + _PRODUCER_AT + 8], "big", signed=True)
+    return FirstBatch(size, magic, flags, producer_id if size >= _PRODUCER_AT + 8 else -1)
+
+
+def only_batch(data: bytes | None, version: int) -> FirstBatch | Refused:
+    """The one batch of a partition in a Produce request, or why the request is refused for this partition.
+
+    Args:
+        data: The records of the partition.
+        version: The version of the request.
+    """
+    first = None if data is None else first_batch(data)
+    if data is None or first is None:
+        return Refused(Error.INVALID_RECORD, f"Produce {version} needs a whole record batch for each partition")
+    if isinstance(first, Refused):
+        return first
+    if first.magic != 2:
+        return Refused(Error.INVALID_RECORD, f"Produce {version} takes batches of format 2, not {first.magic}")
+    if version < ZSTD_SINCE and first.flags & COMPRESSION_MASK == Compression.ZSTD:
+        return Refused(Error.UNSUPPORTED_COMPRESSION_TYPE, f"Produce {version} does not allow zstd")
+    second = first_batch(data, first.size_bytes)
+    if isinstance(second, Refused):
+        return second
+    if second is not None:
+        return Refused(Error.INVALID_RECORD, f"Produce {version} takes exactly one record batch for each partition")
+    return first

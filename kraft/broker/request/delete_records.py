@@ -1,0 +1,120 @@
+"""DeleteRecords: raise the log start of a partition, on all of its replicas (KIP-107; Kafka:
+`ReplicaManager.deleteRecords`, `DelayedDeleteRecords`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+from kraft.broker.log.outcomes import Refused
+from kraft.broker.replica.manager import ReplicaManager
+from kraft.broker.replicas import PartitionKey
+from kraft.broker.request.lookup import INTERNAL_TOPICS, hosted, is_known
+from kraft.broker.request.outcomes import Answer, Incoming, Rights
+from kraft.broker.request.produce import ADMIN_CLIENT
+from kraft.controller.decision.authorizer import AclOperation, AclResource
+from metadata_log.image import MetadataImage
+from metadata_log.types import Uuid
+from transport.protocol.errors import Error
+from transport.protocol.messages.delete_records import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+NO_OFFSET: Final = -1
+
+
+class DeleteEntry(Struct):
+    """One partition of a request, and its answer so far."""
+
+    topic: str
+    key: PartitionKey
+    error: Error = Error.NONE
+    low_watermark: int = NO_OFFSET
+    awaited: int | None = None
+    """The low watermark that is waited for; None if nothing is awaited."""
+
+
+class WaitingDelete(Struct):
+    """A request that waits until the followers have raised their log starts."""
+
+    request: Incoming
+    entries: list[DeleteEntry]
+
+    @property
+    def keys(self) -> set[PartitionKey]:
+        """The partitions that the request waits for."""
+        return {each.key for each in self.entries if each.awaited is not None}
+
+
+class DeleteRecordsHandler:
+    """Answers DeleteRecords requests."""
+
+    def __init__(self, manager: ReplicaManager, rights: Rights) -> None:
+        self._manager = manager
+        self._rights = rights
+
+    def begin(self, request: Incoming, image: MetadataImage) -> Answer | WaitingDelete:
+        """Raise the log starts; the result is the answer, or the request if it waits for followers."""
+        message = request.message
+        assert isinstance(message, DeleteRecordsRequest), message
+        entries: dict[PartitionKey | tuple[str, int], DeleteEntry] = {}
+        for topic in message.topics:
+            topic_id = image.topics.by_name.get(topic.name, Uuid.ZERO)
+            for part in topic.partitions:
+                entry = DeleteEntry(topic.name, (topic_id, part.partition_index))
+                entries[topic.name, part.partition_index] = entry
+                self._delete(request, entry, part.offset, image)
+        waiting = WaitingDelete(request, list(entries.values()))
+        return waiting if waiting.keys and not self.is_complete(waiting, image) else self.end(waiting)
+
+    def _delete(self, request: Incoming, entry: DeleteEntry, offset: int, image: MetadataImage) -> None:
+        if not self._rights(request, AclOperation.DELETE, AclResource.TOPIC, entry.topic):
+            entry.error = Error.TOPIC_AUTHORIZATION_FAILED
+        elif not is_known(image, entry.key):
+            entry.error = Error.UNKNOWN_TOPIC_OR_PARTITION
+        elif entry.topic in INTERNAL_TOPICS and request.client_id != ADMIN_CLIENT:
+            entry.error = Error.INVALID_TOPIC_EXCEPTION
+        else:
+            partition = hosted(self._manager, image, entry.key, needs_leader=True)
+            if isinstance(partition, Error):
+                entry.error = partition
+                return
+            done = self._manager.delete_records(entry.key, offset)
+            if isinstance(done, Refused):
+                entry.error = done.error
+            else:
+                entry.awaited = done
+
+    def is_complete(self, waiting: WaitingDelete, image: MetadataImage) -> bool:
+        """Whether the log start of every replica on an active broker is high enough."""
+        for entry in waiting.entries:
+            if entry.awaited is None:
+                continue
+            partition = hosted(self._manager, image, entry.key, needs_leader=True)
+            if isinstance(partition, Error):
+                entry.error = partition
+            else:
+                entry.low_watermark = self._manager.low_watermark(entry.key)
+                if entry.low_watermark < entry.awaited:
+                    continue
+            entry.awaited = None
+        return not waiting.keys
+
+    def end(self, waiting: WaitingDelete) -> Answer:
+        """The answer; a partition that is still awaited has timed out."""
+        topics: dict[str, list[DeleteRecordsPartitionResult]] = {}
+        for entry in waiting.entries:
+            error = Error.REQUEST_TIMED_OUT if entry.awaited is not None else entry.error
+            low = NO_OFFSET if error is not Error.NONE else entry.low_watermark
+            topics.setdefault(entry.topic, []).append(DeleteRecordsPartitionResult(entry.key[1], low, error))
+        return Answer(
+            waiting.request.request_id,
+            DeleteRecordsResponse(
+                topics=[DeleteRecordsTopicResult(name=name, partitions=parts) for name, parts in topics.items()]
+            ),
+        )

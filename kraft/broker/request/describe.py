@@ -1,0 +1,93 @@
+"""DescribeProducers and DescribeLogDirs: what a broker holds (KIP-664, KIP-113; Kafka:
+`ReplicaManager.activeProducerState`, `ReplicaManager.describeLogDirs`).
+"""
+
+from __future__ import annotations
+
+from kraft.broker.replica.hosted_partition import HostedPartition
+from kraft.broker.replica.manager import ReplicaManager
+from kraft.broker.request.lookup import hosted
+from kraft.broker.request.outcomes import Answer, Incoming, Rights
+from kraft.controller.decision.authorizer import CLUSTER_NAME, AclOperation, AclResource
+from metadata_log.image import MetadataImage
+from metadata_log.types import Uuid
+from transport.protocol.errors import Error
+from transport.protocol.messages import describe_log_dirs as log_dirs
+from transport.protocol.messages import describe_producers as producers
+
+
+class DescribeHandler:
+    """Answers DescribeProducers and DescribeLogDirs requests."""
+
+    def __init__(self, manager: ReplicaManager, rights: Rights) -> None:
+        self._manager = manager
+        self._rights = rights
+
+    def producers(self, request: Incoming, image: MetadataImage) -> Answer:
+        """The active producers of partitions; every replica knows them, not only the leader."""
+        message = request.message
+        assert isinstance(message, producers.DescribeProducersRequest), message
+        topics = []
+        for topic in message.topics:
+            may = self._rights(request, AclOperation.READ, AclResource.TOPIC, topic.name)
+            topic_id = image.topics.by_name.get(topic.name, Uuid.ZERO)
+            parts = []
+            for number in topic.partition_indexes:
+                partition = hosted(self._manager, image, (topic_id, number), needs_leader=False)
+                error = Error.NONE if isinstance(partition, HostedPartition) else partition
+                if not may:
+                    error = Error.TOPIC_AUTHORIZATION_FAILED
+                found = producers.PartitionResponse(partition_index=number, error_code=error)
+                if error is Error.NONE and isinstance(partition, HostedPartition):
+                    found = producers.PartitionResponse(number, active_producers=_active(partition))
+                parts.append(found)
+            topics.append(producers.TopicResponse(name=topic.name, partitions=parts))
+        return Answer(request.request_id, producers.DescribeProducersResponse(topics=topics))
+
+    def log_dirs(self, request: Incoming) -> Answer:
+        """The log directories with the sizes of their partitions; partitions that are not here are left out."""
+        message = request.message
+        assert isinstance(message, log_dirs.DescribeLogDirsRequest), message
+        if not self._rights(request, AclOperation.DESCRIBE, AclResource.CLUSTER, CLUSTER_NAME):
+            return Answer(
+                request.request_id, log_dirs.DescribeLogDirsResponse(error_code=Error.CLUSTER_AUTHORIZATION_FAILED)
+            )
+        asked = None
+        if message.topics is not None:
+            asked = {(topic.topic, number) for topic in message.topics for number in topic.partitions}
+        results = []
+        for directory in self._manager.settings.directories:
+            error = Error.KAFKA_STORAGE_ERROR if directory.id in self._manager.failed_directories else Error.NONE
+            topics: dict[str, list[log_dirs.DescribeLogDirsPartition]] = {}
+            for key in self._manager.hosted():
+                partition = self._manager.partition(key)
+                if partition is None or partition.is_offline or partition.directory != directory.id:
+                    continue
+                if asked is None or (partition.topic, partition.number) in asked:
+                    lag = max(0, partition.high_watermark - partition.end_offset)
+                    size = partition.log.size_bytes
+                    topics.setdefault(partition.topic, []).append(
+                        log_dirs.DescribeLogDirsPartition(partition.number, size, lag)
+                    )
+            results.append(
+                log_dirs.DescribeLogDirsResult(
+                    error_code=error,
+                    log_dir=directory.path,
+                    topics=[log_dirs.DescribeLogDirsTopic(name, parts) for name, parts in sorted(topics.items())],
+                )
+            )
+        return Answer(request.request_id, log_dirs.DescribeLogDirsResponse(results=results))
+
+
+def _active(partition: HostedPartition) -> list[producers.ProducerState]:
+    return [
+        producers.ProducerState(
+            producer_id=each.producer_id,
+            producer_epoch=each.epoch,
+            last_sequence=each.last_sequence,
+            last_timestamp=each.timestamp,
+            coordinator_epoch=each.coordinator_epoch,
+            current_txn_start_offset=-1 if each.open_offset is None else each.open_offset,
+        )
+        for each in partition.log.producers.states.producers.values()
+    ]

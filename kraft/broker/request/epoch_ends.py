@@ -1,0 +1,64 @@
+"""OffsetForLeaderEpoch: where the records of a leader epoch end (KIP-101, KIP-320; Kafka:
+`ReplicaManager.lastOffsetForLeaderEpoch`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kraft.broker.replica.manager import ReplicaManager
+from kraft.broker.request.lookup import hosted
+from kraft.broker.request.outcomes import Answer, Incoming, Rights
+from kraft.controller.decision.authorizer import CLUSTER_NAME, AclOperation, AclResource
+from metadata_log.image import MetadataImage
+from metadata_log.types import Uuid
+from transport.protocol.errors import Error
+from transport.protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+
+CONSUMERS_SINCE: Final = 3
+"""The first version that consumers use, with the right to describe the topic."""
+
+
+class EpochEndHandler:
+    """Answers OffsetForLeaderEpoch requests."""
+
+    def __init__(self, manager: ReplicaManager, rights: Rights) -> None:
+        self._manager = manager
+        self._rights = rights
+
+    def answer(self, request: Incoming, image: MetadataImage) -> Answer:
+        """The ends of the epochs of a request."""
+        message = request.message
+        assert isinstance(message, OffsetForLeaderEpochRequest), message
+        may_all = self._rights(request, AclOperation.CLUSTER_ACTION, AclResource.CLUSTER, CLUSTER_NAME)
+        topics = []
+        for topic in message.topics:
+            may = may_all or (
+                request.version >= CONSUMERS_SINCE
+                and self._rights(request, AclOperation.DESCRIBE, AclResource.TOPIC, topic.topic)
+            )
+            topic_id = image.topics.by_name.get(topic.topic, Uuid.ZERO)
+            parts = [
+                self._partition(topic_id, part, image)
+                if may
+                else EpochEndOffset(Error.TOPIC_AUTHORIZATION_FAILED, part.partition)
+                for part in topic.partitions
+            ]
+            topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=parts))
+        return Answer(request.request_id, OffsetForLeaderEpochResponse(topics=topics))
+
+    def _partition(self, topic_id: Uuid, part: OffsetForLeaderPartition, image: MetadataImage) -> EpochEndOffset:
+        key = topic_id, part.partition
+        partition = hosted(self._manager, image, key, part.current_leader_epoch, needs_leader=True)
+        if isinstance(partition, Error):
+            return EpochEndOffset(partition, part.partition)
+        end = self._manager.end_of_epoch(key, part.leader_epoch)
+        if end is None:
+            return EpochEndOffset(Error.NONE, part.partition)
+        return EpochEndOffset(Error.NONE, part.partition, end.epoch, end.offset)

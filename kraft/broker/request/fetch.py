@@ -1,0 +1,329 @@
+"""Fetch: sessions, size limits, and the wait for data (Kafka: `KafkaApis.handleFetchRequest`,
+`ReplicaManager.fetchMessages`, `DelayedFetch`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from kraft.broker.replica.hosted_partition import HostedPartition
+from kraft.broker.replica.manager import ReplicaManager
+from kraft.broker.replicas import PartitionKey
+from kraft.broker.request.lookup import NO_EPOCH, current_leader, hosted, is_known
+from kraft.broker.request.nearest import preferred_replica
+from kraft.broker.request.outcomes import Answer, Incoming, Outcome, Rights
+from kraft.broker.request.reading import FetchParams, Isolation, bound_of, divergence, failed, read, readable_bytes
+from kraft.broker.request.sessions import (
+    NO_DIVERGENCE,
+    DrawId,
+    FetchContext,
+    FetchKey,
+    FetchSessions,
+    SessionRefused,
+    Wanted,
+)
+from kraft.broker.request.settings import RequestSettings
+from kraft.controller.decision.authorizer import CLUSTER_NAME, AclOperation, AclResource
+from metadata_log.image import MetadataImage
+from metadata_log.types import Uuid
+from transport.protocol.errors import Error
+from transport.protocol.messages import fetch as messages
+
+FROM_FOLLOWERS_SINCE: Final = 11
+"""The first version with which a consumer may read from a replica that does not lead."""
+REPLICA_STATE_SINCE: Final = 15
+LEADER_SINCE: Final = 16
+STORAGE_ERROR_SINCE: Final = 6
+READ_COMMITTED: Final = 1
+FUTURE_REPLICA: Final = -3
+"""The replica id with which a broker of Kafka moves a log between its own directories."""
+
+
+class Target(Struct, frozen=True, gc=False):
+    """A partition that is read: the key of the client, the key of the replica, and what the client wants."""
+
+    named: FetchKey
+    key: PartitionKey
+    wanted: Wanted
+
+
+class WaitingFetch(Struct):
+    """A Fetch that waits for data."""
+
+    request: Incoming
+    params: FetchParams
+    context: FetchContext
+    targets: tuple[Target, ...]
+    refused: Mapping[FetchKey, messages.PartitionData]
+    """The partitions that are not read, with their errors."""
+
+    @property
+    def keys(self) -> set[PartitionKey]:
+        """The partitions with changes that may end the wait."""
+        return {each.key for each in self.targets}
+
+
+class FetchHandler:
+    """Answers Fetch requests of consumers and of followers."""
+
+    def __init__(self, manager: ReplicaManager, settings: RequestSettings, rights: Rights, draw_id: DrawId) -> None:
+        self._manager = manager
+        self._settings = settings
+        self._rights = rights
+        self.sessions = FetchSessions(settings.session_slots, settings.session_eviction_ms, draw_id)
+
+    def begin(self, request: Incoming, image: MetadataImage, now_ms: int) -> Outcome | WaitingFetch:
+        """Read for a request; the result is the answer, or the request if it waits for data."""
+        message = request.message
+        assert isinstance(message, messages.FetchRequest), message
+        params = self._params(message, request.version)
+        context = self.sessions.open(message, request.version, is_follower=params.is_follower, now_ms=now_ms)
+        if isinstance(context, SessionRefused):
+            return Answer(request.request_id, messages.FetchResponse(error_code=context.error))
+        targets, refused = self._targets(request, params, context, image)
+        results = self._read_all(params, targets, image, now_ms, notes_followers=True)
+        waiting = WaitingFetch(request, params, context, tuple(targets), refused)
+        if params.max_wait_ms <= 0 or not targets or _is_enough(params, results):
+            return self._finish(waiting, results, image, now_ms)
+        return waiting
+
+    def _params(self, message: messages.FetchRequest, version: int) -> FetchParams:
+        has_state = version >= REPLICA_STATE_SINCE
+        replica_id = message.replica_state.replica_id if has_state else message.replica_id
+        max_bytes = min(message.max_bytes, self._settings.fetch_max_bytes)
+        is_consumer = replica_id < 0 and replica_id != FUTURE_REPLICA
+        is_committed = message.isolation_level == READ_COMMITTED
+        own = Isolation.TXN_COMMITTED if is_committed else Isolation.HIGH_WATERMARK
+        is_free = is_consumer and version >= FROM_FOLLOWERS_SINCE
+        return FetchParams(
+            replica_id=replica_id,
+            replica_epoch=message.replica_state.replica_epoch if has_state else NO_EPOCH,
+            isolation=own if is_consumer else Isolation.LOG_END,
+            max_wait_ms=message.max_wait_ms,
+            min_bytes=min(message.min_bytes, max_bytes),
+            max_bytes=max_bytes,
+            needs_leader=not is_free,
+            rack=message.rack_id if is_free and self._settings.prefers_rack_of_client else None,
+        )
+
+    def _targets(
+        self, request: Incoming, params: FetchParams, context: FetchContext, image: MetadataImage
+    ) -> tuple[list[Target], dict[FetchKey, messages.PartitionData]]:
+        """The partitions to read, and the errors of those that are unknown or not allowed."""
+        may_all = params.is_follower and self._rights(
+            request, AclOperation.CLUSTER_ACTION, AclResource.CLUSTER, CLUSTER_NAME
+        )
+        may_read: dict[str, bool] = {}
+        targets: list[Target] = []
+        refused: dict[FetchKey, messages.PartitionData] = {}
+        for named, wanted in context.partitions.items():
+            topic, number = named
+            by_name = isinstance(topic, str)
+            topic_id = image.topics.by_name.get(topic) if isinstance(topic, str) else topic
+            known = image.topics.by_id.get(topic_id) if topic_id is not None else None
+            name = topic if isinstance(topic, str) else known.name if known is not None else None
+            if not params.is_follower and name is not None and name not in may_read:
+                may_read[name] = self._rights(request, AclOperation.READ, AclResource.TOPIC, name)
+            error = Error.NONE
+            if params.is_follower and not may_all:
+                error = Error.TOPIC_AUTHORIZATION_FAILED
+            elif not by_name and known is None:
+                error = Error.UNKNOWN_TOPIC_ID
+            elif not params.is_follower and name is not None and not may_read[name]:
+                error = Error.TOPIC_AUTHORIZATION_FAILED
+            elif topic_id is None or not is_known(image, (topic_id, number)):
+                error = Error.UNKNOWN_TOPIC_OR_PARTITION
+            if error is Error.NONE and topic_id is not None:
+                targets.append(Target(named, (topic_id, number), wanted))
+            else:
+                # Kafka answers these with an empty list of aborted transactions, and all other errors with none.
+                refused[named] = replace(failed(number, error), aborted_transactions=[])
+        return targets, refused
+
+    # Reading
+
+    def _read_all(
+        self,
+        params: FetchParams,
+        targets: list[Target] | tuple[Target, ...],
+        image: MetadataImage,
+        now_ms: int,
+        *,
+        notes_followers: bool,
+    ) -> dict[FetchKey, messages.PartitionData]:
+        """Read the partitions in order, within the size limit; the first one with data may exceed the limit."""
+        left = params.max_bytes
+        at_least_one = True
+        results = {}
+        for target in targets:
+            data = self._read(params, target, left, image, now_ms, at_least_one=at_least_one, notes=notes_followers)
+            results[target.named] = data
+            size = len(data.records or b"")
+            at_least_one = at_least_one and size == 0
+            left = max(0, left - size)
+        return results
+
+    def _read(
+        self,
+        params: FetchParams,
+        target: Target,
+        left: int,
+        image: MetadataImage,
+        now_ms: int,
+        *,
+        at_least_one: bool,
+        notes: bool,
+    ) -> messages.PartitionData:
+        number, wanted = target.key[1], target.wanted
+        partition = self._readable(params, target, image)
+        if isinstance(partition, Error):
+            return failed(number, partition)
+        nearest = None
+        if params.rack is not None:
+            nearest = preferred_replica(partition, image, params.rack, wanted.fetch_offset, self._settings.broker_id)
+        if nearest is not None:
+            return messages.PartitionData(
+                partition_index=number,
+                high_watermark=partition.high_watermark,
+                last_stable_offset=partition.last_stable_offset,
+                log_start_offset=partition.start_offset,
+                preferred_read_replica=nearest,
+                aborted_transactions=None,
+                records=b"",
+            )
+        data = read(self._manager, partition, wanted, params.isolation, left, at_least_one=at_least_one)
+        is_read = data.error_code == Error.NONE and data.diverging_epoch == NO_DIVERGENCE
+        if notes and params.is_follower and is_read:
+            follower = messages.ReplicaState(params.replica_id, params.replica_epoch)
+            rejected = self._manager.on_follower_fetch(
+                target.key, follower, wanted.fetch_offset, wanted.log_start_offset, now_ms
+            )
+            if rejected is not None:
+                return failed(number, rejected.error)
+        return data
+
+    def _readable(self, params: FetchParams, target: Target, image: MetadataImage) -> HostedPartition | Error:
+        """The replica, if it may answer this client."""
+        epoch = target.wanted.current_leader_epoch
+        partition = hosted(self._manager, image, target.key, epoch, needs_leader=params.needs_leader)
+        if isinstance(partition, Error):
+            return partition
+        if params.is_follower and params.replica_id not in partition.replicas:
+            # With the right epoch, the follower knows of an assignment that this leader has not heard of yet.
+            return Error.NOT_LEADER_OR_FOLLOWER if epoch == NO_EPOCH else Error.UNKNOWN_LEADER_EPOCH
+        return partition
+
+    # Waiting
+
+    def is_complete(self, waiting: WaitingFetch, image: MetadataImage) -> bool:
+        """Whether a waiting Fetch is to be answered now (`DelayedFetch.tryComplete`)."""
+        params = waiting.params
+        found = 0
+        for target in waiting.targets:
+            wanted = target.wanted
+            epoch = wanted.current_leader_epoch
+            partition = hosted(self._manager, image, target.key, epoch, needs_leader=params.needs_leader)
+            if isinstance(partition, Error):
+                return True
+            bound = bound_of(partition, params.isolation)
+            if wanted.fetch_offset > bound or divergence(partition, wanted) is not None:
+                return True
+            if wanted.fetch_offset < bound:
+                most = min(wanted.max_bytes, params.min_bytes - found)
+                size = readable_bytes(self._manager, partition, wanted.fetch_offset, bound, most)
+                if size is None:
+                    return True
+                found += size
+                if found >= params.min_bytes:
+                    return True
+        return False
+
+    def end(self, waiting: WaitingFetch, image: MetadataImage, now_ms: int) -> Outcome:
+        """The answer of a Fetch that has waited: what there is now. Followers are not noted a second time."""
+        results = self._read_all(waiting.params, waiting.targets, image, now_ms, notes_followers=False)
+        return self._finish(waiting, results, image, now_ms)
+
+    # Answers
+
+    def _finish(
+        self,
+        waiting: WaitingFetch,
+        results: dict[FetchKey, messages.PartitionData],
+        image: MetadataImage,
+        now_ms: int,
+    ) -> Answer:
+        request = waiting.request
+        endpoints: dict[int, messages.NodeEndpoint] = {}
+        is_follower = waiting.params.is_follower
+        answered = {
+            target.named: self._dressed(
+                request, target.key, results[target.named], image, endpoints, is_follower=is_follower
+            )
+            for target in waiting.targets
+        }
+        answered |= waiting.refused
+        closed = self.sessions.close(waiting.context, answered, now_ms)
+        return Answer(
+            request.request_id,
+            messages.FetchResponse(
+                error_code=closed.error,
+                session_id=closed.session_id,
+                responses=_by_topic(closed.partitions),
+                node_endpoints=list(endpoints.values()),
+            ),
+        )
+
+    def _dressed(
+        self,
+        request: Incoming,
+        key: PartitionKey,
+        data: messages.PartitionData,
+        image: MetadataImage,
+        endpoints: dict[int, messages.NodeEndpoint],
+        *,
+        is_follower: bool,
+    ) -> messages.PartitionData:
+        """A result as the version of the request has it: with the leader to turn to, and without newer errors."""
+        if data.error_code == Error.KAFKA_STORAGE_ERROR and request.version < STORAGE_ERROR_SINCE:
+            return replace(data, error_code=Error.NOT_LEADER_OR_FOLLOWER)
+        names_leader = data.error_code in (Error.NOT_LEADER_OR_FOLLOWER, Error.FENCED_LEADER_EPOCH)
+        if not names_leader or request.version < LEADER_SINCE:
+            return data
+        leader = current_leader(self._manager, image, key, request.listener)
+        if leader.endpoint is not None and not is_follower:
+            # A follower takes the addresses of brokers from the metadata.
+            at = leader.endpoint
+            endpoints[at.node_id] = messages.NodeEndpoint(at.node_id, at.host, at.port, at.rack)
+        return replace(data, current_leader=messages.LeaderIdAndEpoch(leader.leader_id, leader.leader_epoch))
+
+
+def _is_enough(params: FetchParams, results: Mapping[FetchKey, messages.PartitionData]) -> bool:
+    """Whether results are answered at once."""
+    size = 0
+    for data in results.values():
+        if data.error_code != Error.NONE or data.preferred_read_replica >= 0 or data.diverging_epoch != NO_DIVERGENCE:
+            return True
+        size += len(data.records or b"")
+    return size >= params.min_bytes
+
+
+def _by_topic(partitions: Mapping[FetchKey, messages.PartitionData]) -> list[messages.FetchableTopicResponse]:
+    """The partitions in their order; only neighbours of the same topic share an entry, as in Kafka."""
+    found: list[messages.FetchableTopicResponse] = []
+    last: str | Uuid | None = None
+    for (topic, _), data in partitions.items():
+        if topic != last:
+            last = topic
+            found.append(
+                messages.FetchableTopicResponse(
+                    topic=topic if isinstance(topic, str) else "",
+                    topic_id=Uuid.ZERO if isinstance(topic, str) else topic,
+                    partitions=[],
+                )
+            )
+        found[-1].partitions.append(data)
+    return found

@@ -1,0 +1,160 @@
+"""ListOffsets: the start, the end, and offsets by time (Kafka: `ReplicaManager.fetchOffset`,
+`Partition.fetchOffsetForTimestamp`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from msgspec.structs import replace
+
+from kraft.broker.replica.hosted_partition import HostedPartition
+from kraft.broker.replica.manager import ReplicaManager
+from kraft.broker.request.lookup import hosted
+from kraft.broker.request.outcomes import Answer, Incoming, Rights
+from kraft.controller.decision.authorizer import AclOperation, AclResource
+from metadata_log.errors import MetadataLogError
+from metadata_log.image import MetadataImage
+from metadata_log.types import Uuid
+from transport.protocol.errors import Error
+from transport.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+    ListOffsetsTopicResponse,
+)
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+EARLIEST_PENDING_UPLOAD: Final = -6
+SINCE: Final = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+"""The first version of the request for each negative time."""
+CONSUMER: Final = -1
+DEBUGGING_CONSUMER: Final = -2
+READ_COMMITTED: Final = 1
+EPOCHS_SINCE: Final = 4
+OFFSET_NOT_AVAILABLE_SINCE: Final = 5
+
+
+class ListOffsetsHandler:
+    """Answers ListOffsets requests."""
+
+    def __init__(self, manager: ReplicaManager, rights: Rights) -> None:
+        self._manager = manager
+        self._rights = rights
+
+    def answer(self, request: Incoming, image: MetadataImage) -> Answer:
+        """The offsets of the partitions of a request."""
+        message = request.message
+        assert isinstance(message, ListOffsetsRequest), message
+        return Answer(
+            request.request_id,
+            ListOffsetsResponse(topics=[self._topic(request, message, topic, image) for topic in message.topics]),
+        )
+
+    def _topic(
+        self, request: Incoming, message: ListOffsetsRequest, topic: ListOffsetsTopic, image: MetadataImage
+    ) -> ListOffsetsTopicResponse:
+        count = Counter(part.partition_index for part in topic.partitions)
+        may = self._rights(request, AclOperation.DESCRIBE, AclResource.TOPIC, topic.name)
+        topic_id = image.topics.by_name.get(topic.name, Uuid.ZERO)
+        found = []
+        for part in topic.partitions:
+            if not may:
+                found.append(_failed(part, Error.TOPIC_AUTHORIZATION_FAILED))
+            elif count[part.partition_index] > 1:
+                # The answer has one entry for a partition that the request names twice.
+                if all(each.partition_index != part.partition_index for each in found):
+                    found.append(_failed(part, Error.INVALID_REQUEST))
+            elif part.timestamp < 0 and request.version < SINCE.get(part.timestamp, request.version + 1):
+                found.append(_failed(part, Error.UNSUPPORTED_VERSION))
+            else:
+                found.append(self._partition(request, message, topic_id, part, image))
+        return ListOffsetsTopicResponse(name=topic.name, partitions=found)
+
+    def _partition(
+        self,
+        request: Incoming,
+        message: ListOffsetsRequest,
+        topic_id: Uuid,
+        part: ListOffsetsPartition,
+        image: MetadataImage,
+    ) -> ListOffsetsPartitionResponse:
+        key = topic_id, part.partition_index
+        needs_leader = message.replica_id != DEBUGGING_CONSUMER
+        partition = hosted(self._manager, image, key, part.current_leader_epoch, needs_leader=needs_leader)
+        if isinstance(partition, Error):
+            return _failed(part, partition)
+        is_consumer = message.replica_id == CONSUMER
+        bound = partition.end_offset
+        if is_consumer:
+            is_committed = message.isolation_level == READ_COMMITTED
+            bound = partition.last_stable_offset if is_committed else partition.high_watermark
+        try:
+            found = _offset(partition, part, bound, is_behind=is_consumer and _is_behind(partition))
+        except MetadataLogError:
+            return _failed(part, Error.CORRUPT_MESSAGE)
+        except OSError:
+            return _failed(part, Error.KAFKA_STORAGE_ERROR)
+        if found.error_code == Error.OFFSET_NOT_AVAILABLE and request.version < OFFSET_NOT_AVAILABLE_SINCE:
+            return _failed(part, Error.LEADER_NOT_AVAILABLE)
+        return found if request.version >= EPOCHS_SINCE else replace(found, leader_epoch=-1)
+
+
+def _failed(part: ListOffsetsPartition, error: Error) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(partition_index=part.partition_index, error_code=error)
+
+
+def _is_behind(partition: HostedPartition) -> bool:
+    """Whether a new leader does not know yet which records of the leader before are committed."""
+    entries = partition.log.epochs.entries
+    started = next((each.offset for each in reversed(entries) if each.epoch == partition.leader_epoch), None)
+    return started is not None and started > partition.high_watermark
+
+
+def _offset(
+    partition: HostedPartition, part: ListOffsetsPartition, bound: int, *, is_behind: bool
+) -> ListOffsetsPartitionResponse:
+    """The answer for one time.
+
+    Args:
+        partition: The replica.
+        part: What the client asks.
+        bound: The end of what the client may read.
+        is_behind: Whether the watermark is behind the start of the leader epoch.
+    """
+    log, index = partition.log, part.partition_index
+    if part.timestamp == LATEST:
+        if is_behind:
+            return _failed(part, Error.OFFSET_NOT_AVAILABLE)
+        return ListOffsetsPartitionResponse(index, Error.NONE, -1, bound, partition.leader_epoch)
+    if part.timestamp in (EARLIEST, EARLIEST_LOCAL):
+        first = log.epochs.entries[0] if log.epochs.entries else None
+        epoch = first.epoch if first is not None and first.offset <= log.start_offset else -1
+        return ListOffsetsPartitionResponse(index, Error.NONE, -1, log.start_offset, epoch)
+    nothing = ListOffsetsPartitionResponse(index, Error.NONE)
+    if part.timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return nothing
+    time = log.max_timestamp if part.timestamp == MAX_TIMESTAMP else part.timestamp
+    record = log.find_time(time) if time >= 0 else None
+    if record is not None and record.offset < bound:
+        epoch_at = log.epochs.epoch_at(record.offset)
+        return ListOffsetsPartitionResponse(
+            index, Error.NONE, record.timestamp, record.offset, -1 if epoch_at is None else epoch_at
+        )
+    if is_behind:
+        return _failed(part, Error.OFFSET_NOT_AVAILABLE)
+    return nothing

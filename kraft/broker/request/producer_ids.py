@@ -1,0 +1,130 @@
+"""InitProducerId for idempotent producers: ids from blocks of the controller (Kafka: `RPCProducerIdManager`).
+
+A broker asks the active controller for a block of 1000 ids, and for the next block once most of the present one is
+used. Transactional ids need a transaction coordinator, and no broker of ours is one yet.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+from kraft.broker.request.outcomes import Answer, Incoming, Rights
+from kraft.controller.decision.authorizer import CLUSTER_NAME, AclOperation, AclResource
+from metadata_log.image import MetadataImage
+from metadata_log.serde import Message
+from metadata_log.types import NEVER_MS
+from transport.protocol.errors import Error
+from transport.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from transport.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+PREFETCH_FROM: Final = 0.9
+"""The used part of a block from which on the next block is requested."""
+RETRY_MS: Final = 50
+NO_PRODUCER: Final = -1
+NO_EPOCH: Final = -1
+
+
+class Block(Struct):
+    """A range of producer ids, of which the first `used` are given out."""
+
+    start: int
+    size: int
+    used: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether every id is given out."""
+        return self.used >= self.size
+
+
+class ProducerIds:
+    """The producer ids that this broker may give out."""
+
+    def __init__(self, broker_id: int) -> None:
+        self._broker_id = broker_id
+        self._present: Block | None = None
+        self._next: Block | None = None
+        self._is_wanted = False
+        """Whether a producer has asked: a broker without idempotent producers takes no block."""
+        self._is_asking = False
+        self._ask_at_ms = 0
+
+    def take(self) -> int | None:
+        """A new producer id; None while the broker has none."""
+        self._is_wanted = True
+        if (self._present is None or self._present.is_empty) and self._next is not None:
+            self._present, self._next = self._next, None
+        if self._present is None or self._present.is_empty:
+            return None
+        found = self._present.start + self._present.used
+        self._present.used += 1
+        return found
+
+    @property
+    def needs_block(self) -> bool:
+        """Whether the next block is to be requested."""
+        present = self._present
+        return (
+            self._is_wanted and self._next is None and (present is None or present.used >= PREFETCH_FROM * present.size)
+        )
+
+    def request_due(self, broker_epoch: int, now_ms: int) -> AllocateProducerIdsRequest | None:
+        """The request for a block, if one is due; exactly one `on_answer` follows. None if nothing is to be sent."""
+        if self._is_asking or not self.needs_block or now_ms < self._ask_at_ms:
+            return None
+        self._is_asking = True
+        return AllocateProducerIdsRequest(broker_id=self._broker_id, broker_epoch=broker_epoch)
+
+    def on_answer(self, response: Message | None, now_ms: int) -> None:
+        """The controller's answer, or None if the request failed; after an error the broker asks again."""
+        self._is_asking = False
+        match response:
+            case AllocateProducerIdsResponse(error_code=Error.NONE, producer_id_start=start, producer_id_len=size):
+                self._next = Block(start, size)
+            case _:
+                self._ask_at_ms = now_ms + RETRY_MS
+
+    def deadline_ms(self) -> int:
+        """When the next request is due."""
+        return NEVER_MS if self._is_asking or not self.needs_block else self._ask_at_ms
+
+
+class InitProducerIdHandler:
+    """Answers InitProducerId requests."""
+
+    def __init__(self, ids: ProducerIds, rights: Rights) -> None:
+        self._ids = ids
+        self._rights = rights
+
+    def begin(self, request: Incoming, image: MetadataImage) -> Answer | None:
+        """The answer; None if the request waits for a block of ids."""
+        message = request.message
+        assert isinstance(message, InitProducerIdRequest), message
+        error = self._refusal(request, message, image)
+        if error is not Error.NONE:
+            return refused(request, error)
+        found = self._ids.take()
+        if found is None:
+            return None
+        return Answer(request.request_id, InitProducerIdResponse(producer_id=found, producer_epoch=0))
+
+    def _refusal(self, request: Incoming, message: InitProducerIdRequest, image: MetadataImage) -> Error:
+        if message.transactional_id is not None:
+            if not self._rights(request, AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, message.transactional_id):
+                return Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            return Error.INVALID_REQUEST if not message.transactional_id else Error.NOT_COORDINATOR
+        if not self._rights(request, AclOperation.IDEMPOTENT_WRITE, AclResource.CLUSTER, CLUSTER_NAME) and not any(
+            self._rights(request, AclOperation.WRITE, AclResource.TOPIC, name) for name in image.topics
+        ):
+            return Error.CLUSTER_AUTHORIZATION_FAILED
+        return Error.NONE
+
+
+def refused(request: Incoming, error: Error) -> Answer:
+    """The answer with an error."""
+    return Answer(
+        request.request_id,
+        InitProducerIdResponse(error_code=error, producer_id=NO_PRODUCER, producer_epoch=NO_EPOCH),
+    )

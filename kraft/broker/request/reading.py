@@ -1,0 +1,165 @@
+"""Reads one partition for a Fetch (Kafka: `Partition.fetchRecords`, `Partition.readRecords`, `UnifiedLog.read`)."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+from msgspec import Struct
+
+from kraft.broker.log.outcomes import Refused
+from kraft.broker.replica.epoch_ends import end_of_epoch
+from kraft.broker.replica.hosted_partition import HostedPartition
+from kraft.broker.replica.manager import ReplicaManager
+from kraft.broker.request.lookup import NO_EPOCH
+from kraft.broker.request.sessions import Wanted
+from metadata_log.records.batch import HEADER_BYTES
+from metadata_log.types import OffsetAndEpoch
+from transport.protocol.errors import Error
+from transport.protocol.messages.fetch import AbortedTransaction, EpochEndOffset, PartitionData
+
+UNKNOWN_OFFSET: Final = -1
+
+
+class Isolation(IntEnum):
+    """Up to where a client reads (`FetchIsolation`)."""
+
+    HIGH_WATERMARK = 0
+    TXN_COMMITTED = 1
+    LOG_END = 2
+
+
+class FetchParams(Struct, frozen=True):
+    """What holds for all partitions of one Fetch (Kafka: `FetchParams`). Sizes are bytes."""
+
+    replica_id: int
+    replica_epoch: int
+    isolation: Isolation
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    needs_leader: bool
+    rack: str | None
+    """The rack of a consumer that may be sent to a nearer replica; None if it may not."""
+
+    @property
+    def is_follower(self) -> bool:
+        """Whether another broker fetches."""
+        return self.replica_id >= 0
+
+
+def failed(number: int, error: Error) -> PartitionData:
+    """The result of a partition that cannot be read."""
+    return PartitionData(
+        partition_index=number,
+        error_code=error,
+        high_watermark=UNKNOWN_OFFSET,
+        last_stable_offset=UNKNOWN_OFFSET,
+        log_start_offset=UNKNOWN_OFFSET,
+        aborted_transactions=None,
+        records=b"",
+    )
+
+
+def bound_of(partition: HostedPartition, isolation: Isolation) -> int:
+    """The offset at which a read ends."""
+    if isolation is Isolation.LOG_END:
+        return partition.end_offset
+    return partition.high_watermark if isolation is Isolation.HIGH_WATERMARK else partition.last_stable_offset
+
+
+def divergence(partition: HostedPartition, wanted: Wanted) -> OffsetAndEpoch | Error | None:
+    """Where the log of a reader parts from this one; OFFSET_OUT_OF_RANGE if this log does not know, None if nowhere."""
+    if wanted.last_fetched_epoch == NO_EPOCH:
+        return None
+    log = partition.log
+    end = end_of_epoch(log.epochs, wanted.last_fetched_epoch, log.end_offset)
+    if end is None or wanted.fetch_offset < log.start_offset:
+        return Error.OFFSET_OUT_OF_RANGE
+    return end if end.epoch < wanted.last_fetched_epoch or end.offset < wanted.fetch_offset else None
+
+
+def read(
+    manager: ReplicaManager,
+    partition: HostedPartition,
+    wanted: Wanted,
+    isolation: Isolation,
+    max_bytes: int,
+    *,
+    at_least_one: bool,
+) -> PartitionData:
+    """The records of one partition from an offset on, with the offsets that held before the read.
+
+    Args:
+        manager: The replicas of this broker: a failure of the disk takes the log directory offline.
+        partition: The replica, which may answer this client.
+        wanted: What the client asks for.
+        isolation: Up to where the client reads.
+        max_bytes: How much room the answer has left.
+        at_least_one: Whether the first batch is returned even if it is larger than the room.
+    """
+    number = partition.number
+    log = partition.log
+    watermark, stable, start = log.high_watermark, log.last_stable_offset, log.start_offset
+    apart = divergence(partition, wanted)
+    if isinstance(apart, Error):
+        return failed(number, apart)
+    diverging = EpochEndOffset()
+    aborted: list[AbortedTransaction] | None = None
+    records = b""
+    if apart is not None:
+        diverging = EpochEndOffset(epoch=apart.epoch, end_offset=apart.offset)
+    else:
+        found = manager.read(
+            partition.key,
+            wanted.fetch_offset,
+            min(wanted.max_bytes, max_bytes),
+            end_offset=bound_of(partition, isolation),
+            at_least_one=at_least_one,
+        )
+        if isinstance(found, Refused):
+            return failed(number, found.error)
+        records = found
+        if isolation is Isolation.TXN_COMMITTED:
+            ended = log.aborted(wanted.fetch_offset, end_of(records)) if records else ()
+            aborted = [AbortedTransaction(each.producer_id, each.first_offset) for each in ended]
+    return PartitionData(
+        partition_index=number,
+        high_watermark=watermark,
+        last_stable_offset=stable,
+        log_start_offset=start,
+        diverging_epoch=diverging,
+        aborted_transactions=aborted,
+        records=records,
+    )
+
+
+def end_of(data: bytes) -> int:
+    """The offset behind the last of these whole batches."""
+    at = end = 0
+    while at + HEADER_BYTES <= len(data):
+        end = int.from_bytes(data[at : at + 8], "big") + int.from_bytes(data[at + 23 : at + 27], "big") + 1
+        at += 12 + int.from_bytes(data[at + 8 : at + 12], "big")
+    return end
+
+
+def readable_bytes(
+    manager: ReplicaManager, partition: HostedPartition, offset: int, bound: int, most: int
+) -> int | None:
+    """How many bytes a reader at an offset would get, for the decision whether a Fetch waits on.
+
+    Args:
+        manager: The replicas of this broker.
+        partition: The replica.
+        offset: The offset of the reader, below `bound`.
+        bound: The offset at which the read ends.
+        most: The largest answer that matters.
+
+    Returns:
+        The bytes; None if the wait is over: the segment of the reader is complete, or cannot be read.
+    """
+    segment = next((each for each in reversed(partition.log.segments) if each.base_offset <= bound), None)
+    if segment is not None and offset < segment.base_offset:
+        return None
+    found = manager.read(partition.key, offset, most, end_offset=bound)
+    return None if isinstance(found, Refused) else min(len(found), most)

@@ -1,0 +1,309 @@
+"""Fetch sessions: a client names its partitions once, and later only what changes (KIP-227; Kafka: `FetchSession`,
+`FetchManager`, `FetchSessionCache`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from msgspec import Struct
+
+from metadata_log.types import Uuid
+from transport.protocol.errors import Error
+from transport.protocol.messages.fetch import EpochEndOffset, FetchRequest, PartitionData
+
+NO_SESSION: Final = 0
+FINAL_EPOCH: Final = -1
+INITIAL_EPOCH: Final = 0
+TOPIC_IDS_SINCE: Final = 13
+UNKNOWN_OFFSET: Final = -1
+NO_DIVERGENCE: Final = EpochEndOffset()
+_LARGEST: Final = 2**31 - 1
+_SHARDS: Final = 8
+
+FetchKey = tuple[str | Uuid, int]
+"""A partition as the client names it: the topic by name, or by id since version 13, and the number."""
+DrawId = Callable[[int, int], int]
+"""A random number from the first one to before the second one."""
+
+
+class Wanted(Struct, frozen=True, gc=False):
+    """What a client wants of one partition: the fields of `FetchPartition`."""
+
+    current_leader_epoch: int
+    fetch_offset: int
+    last_fetched_epoch: int
+    log_start_offset: int
+    max_bytes: int
+
+
+class SessionPartition(Struct):
+    """A partition of a session, with what the client was last told of it (Kafka: `CachedPartition`)."""
+
+    wanted: Wanted
+    high_watermark: int = UNKNOWN_OFFSET
+    log_start: int = UNKNOWN_OFFSET
+
+    def take(self, data: PartitionData) -> bool:
+        """Whether an incremental answer has to hold this partition; the client then knows it.
+
+        An error resets the known watermark: the end of the error is then a change, too.
+        """
+        is_changed = bool(
+            data.records
+            or self.high_watermark != data.high_watermark
+            or self.log_start != data.log_start_offset
+            or data.preferred_read_replica >= 0
+            or data.diverging_epoch != NO_DIVERGENCE
+            or data.error_code != Error.NONE
+        )
+        self.high_watermark, self.log_start = data.high_watermark, data.log_start_offset
+        if data.error_code != Error.NONE:
+            self.high_watermark = UNKNOWN_OFFSET
+        return is_changed
+
+
+class Session(Struct):
+    """One session; `epoch` is that of the next request."""
+
+    id: int
+    is_privileged: bool
+    """Whether a follower fetches: followers keep their sessions before consumers."""
+    uses_topic_ids: bool
+    partitions: dict[FetchKey, SessionPartition]
+    created_ms: int
+    used_ms: int
+    epoch: int = 1
+    is_old: bool = False
+    """Whether the session was older than the eviction time at its last use."""
+
+    @property
+    def rank(self) -> tuple[bool, int, int]:
+        """The order in which sessions give way: the smallest first."""
+        return self.is_privileged, len(self.partitions), self.id
+
+
+class SessionRefused(Struct, frozen=True):
+    """The session of a request cannot go on: the answer has this error, and no partitions."""
+
+    error: Error
+
+
+class FullFetch(Struct, frozen=True):
+    """A request that names all of its partitions."""
+
+    partitions: dict[FetchKey, Wanted]
+    makes_session: bool
+    is_follower: bool
+    uses_topic_ids: bool
+
+
+class IncrementalFetch(Struct, frozen=True):
+    """A request that goes on in a session; `epoch` is the session's next epoch."""
+
+    session: Session
+    epoch: int
+
+    @property
+    def partitions(self) -> dict[FetchKey, Wanted]:
+        """All partitions of the session, in its order."""
+        return {key: each.wanted for key, each in self.session.partitions.items()}
+
+
+FetchContext = FullFetch | IncrementalFetch
+
+
+class SessionAnswer(Struct, frozen=True):
+    """What a session makes of the partitions of an answer: the session id, and those that the client has to see."""
+
+    session_id: int
+    partitions: Mapping[FetchKey, PartitionData]
+    error: Error = Error.NONE
+
+
+class FetchSessions:
+    """The sessions of one broker.
+
+    Args:
+        slots: `max.incremental.fetch.session.cache.slots`.
+        eviction_ms: How long an unused session, or a young one, keeps its place.
+        draw_id: The source of random session ids.
+    """
+
+    def __init__(self, slots: int, eviction_ms: int, draw_id: DrawId) -> None:
+        self._shards = [_Shard(at, slots // _SHARDS, eviction_ms, draw_id) for at in range(_SHARDS)]
+        self._next = 0
+
+    def __len__(self) -> int:
+        """The number of sessions."""
+        return sum(len(shard.sessions) for shard in self._shards)
+
+    def open(
+        self, request: FetchRequest, version: int, *, is_follower: bool, now_ms: int
+    ) -> FetchContext | SessionRefused:
+        """Begin a request: its partitions, or why its session cannot go on (`FetchManager.newContext`).
+
+        Args:
+            request: The request.
+            version: The version of the request: since 13 topics have ids.
+            is_follower: Whether a broker fetches.
+            now_ms: The time in ms.
+        """
+        uses_topic_ids = version >= TOPIC_IDS_SINCE
+        session_id, epoch = request.session_id, request.session_epoch
+        if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            self._shard_of(session_id).sessions.pop(session_id, None)
+            return FullFetch(wanted_of(request, version), epoch == INITIAL_EPOCH, is_follower, uses_topic_ids)
+        shard = self._shard_of(session_id)
+        session = shard.sessions.get(session_id)
+        if session is None:
+            return SessionRefused(Error.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != epoch:
+            return SessionRefused(Error.INVALID_FETCH_SESSION_EPOCH)
+        if session.uses_topic_ids != uses_topic_ids:
+            return SessionRefused(Error.FETCH_SESSION_TOPIC_ID_ERROR)
+        _update(session, request, version)
+        if not session.partitions:
+            del shard.sessions[session_id]
+            return FullFetch(wanted_of(request, version), False, is_follower, uses_topic_ids)
+        shard.touch(session, now_ms)
+        session.epoch = next_epoch(session.epoch)
+        return IncrementalFetch(session, session.epoch)
+
+    def close(self, context: FetchContext, answered: Mapping[FetchKey, PartitionData], now_ms: int) -> SessionAnswer:
+        """End a request: which partitions the client has to see (`FetchContext.updateAndGenerateResponseData`).
+
+        Args:
+            context: What `open` returned.
+            answered: The result of each partition, in the order of the answer.
+            now_ms: The time in ms.
+        """
+        if isinstance(context, IncrementalFetch):
+            return _incremental(context, answered)
+        if not context.makes_session:
+            return SessionAnswer(NO_SESSION, answered)
+        self._next = (self._next + 1) % _SHARDS
+        partitions = {
+            key: SessionPartition(context.partitions[key], data.high_watermark, data.log_start_offset)
+            for key, data in answered.items()
+        }
+        made = self._shards[self._next].add(partitions, context.is_follower, context.uses_topic_ids, now_ms)
+        return SessionAnswer(made, answered)
+
+    def _shard_of(self, session_id: int) -> _Shard:
+        return self._shards[min(max(session_id, 0) // _ids_of_a_shard(), _SHARDS - 1)]
+
+
+class _Shard:
+    """A part of the sessions, with a range of ids of its own."""
+
+    def __init__(self, number: int, slots: int, eviction_ms: int, draw_id: DrawId) -> None:
+        self.sessions: dict[int, Session] = {}
+        """The sessions by their ids, the least recently used first."""
+        self._number = number
+        self._slots = slots
+        self._eviction_ms = eviction_ms
+        self._draw_id = draw_id
+
+    def touch(self, session: Session, now_ms: int) -> None:
+        """Note the use of a session."""
+        session.used_ms = now_ms
+        session.is_old = now_ms - session.created_ms > self._eviction_ms
+        del self.sessions[session.id]
+        self.sessions[session.id] = session
+
+    def add(
+        self, partitions: dict[FetchKey, SessionPartition], is_privileged: bool, uses_topic_ids: bool, now_ms: int
+    ) -> int:
+        """Make a session, if there is room or a session gives way; returns its id or `NO_SESSION`."""
+        if len(self.sessions) >= self._slots and not self._evict((is_privileged, len(partitions), 0), now_ms):
+            return NO_SESSION
+        first = self._number * _ids_of_a_shard()
+        session_id = NO_SESSION
+        while session_id == NO_SESSION or session_id in self.sessions:
+            session_id = self._draw_id(first, first + _ids_of_a_shard())
+        self.sessions[session_id] = Session(session_id, is_privileged, uses_topic_ids, partitions, now_ms, now_ms)
+        return session_id
+
+    def _evict(self, rank: tuple[bool, int, int], now_ms: int) -> bool:
+        """Remove a session for a new one of this rank (`FetchSessionCacheShard.tryEvict`): one that was not used for a
+        while, else the smallest one that is old, or that is no follower's if a follower needs the place.
+        """
+        oldest = next(iter(self.sessions.values()), None)
+        if oldest is None:
+            return False
+        if now_ms - oldest.used_ms > self._eviction_ms:
+            del self.sessions[oldest.id]
+            return True
+        is_privileged = rank[0]
+        candidates = [
+            each for each in self.sessions.values() if each.is_old or (is_privileged and not each.is_privileged)
+        ]
+        smallest = min(candidates, key=lambda each: each.rank, default=None)
+        if smallest is None or rank < smallest.rank:
+            return False
+        del self.sessions[smallest.id]
+        return True
+
+
+def next_epoch(epoch: int) -> int:
+    """The epoch after this one; 1 follows the largest."""
+    return 1 if epoch == _LARGEST else epoch + 1
+
+
+def wanted_of(request: FetchRequest, version: int) -> dict[FetchKey, Wanted]:
+    """The partitions that a request names, in its order; of one that is named twice, the later entry counts."""
+    found: dict[FetchKey, Wanted] = {}
+    for topic in request.topics:
+        name: str | Uuid = topic.topic_id if version >= TOPIC_IDS_SINCE else topic.topic
+        for part in topic.partitions:
+            found[name, part.partition] = Wanted(
+                part.current_leader_epoch,
+                part.fetch_offset,
+                part.last_fetched_epoch,
+                part.log_start_offset,
+                part.partition_max_bytes,
+            )
+    return found
+
+
+def _forgotten(request: FetchRequest, version: int) -> Iterable[FetchKey]:
+    for topic in request.forgotten_topics_data:
+        name: str | Uuid = topic.topic_id if version >= TOPIC_IDS_SINCE else topic.topic
+        for number in topic.partitions:
+            yield name, number
+
+
+def _update(session: Session, request: FetchRequest, version: int) -> None:
+    """Add, change and remove partitions (`FetchSession.update`)."""
+    for key, wanted in wanted_of(request, version).items():
+        known = session.partitions.get(key)
+        if known is None:
+            session.partitions[key] = SessionPartition(wanted)
+        else:
+            known.wanted = wanted
+    for key in _forgotten(request, version):
+        session.partitions.pop(key, None)
+
+
+def _incremental(context: IncrementalFetch, answered: Mapping[FetchKey, PartitionData]) -> SessionAnswer:
+    session = context.session
+    if session.epoch != context.epoch:
+        # Another request has gone on in the session while this one waited.
+        return SessionAnswer(session.id, {}, Error.INVALID_FETCH_SESSION_EPOCH)
+    seen = {}
+    for key, data in answered.items():
+        known = session.partitions[key]
+        if not known.take(data):
+            continue
+        seen[key] = data
+        if data.records:
+            # A partition that got data goes to the end, so that the others get their turn within the size limit.
+            del session.partitions[key]
+            session.partitions[key] = known
+    return SessionAnswer(session.id, seen)
+
+
+def _ids_of_a_shard() -> int:
+    return _LARGEST // _SHARDS

@@ -1,0 +1,21 @@
+"""The settings of the handlers of data requests (Kafka: `KafkaConfig`)."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class RequestSettings(Struct, frozen=True, kw_only=True):
+    """Times are ms, sizes are bytes; the defaults are those of Kafka 4.3."""
+
+    broker_id: int
+    fetch_max_bytes: int = 57_671_680
+    """`fetch.max.bytes`: the most that one Fetch returns, whatever the client asks for."""
+    session_slots: int = 1000
+    """`max.incremental.fetch.session.cache.slots`."""
+    session_eviction_ms: int = 120_000
+    """How long a session is safe from one that needs its place."""
+    prefers_rack_of_client: bool = False
+    """Whether `replica.selector.class` is Kafka's `RackAwareReplicaSelector`."""
+    request_timeout_ms: int = 30_000
+    """`request.timeout.ms`: how long a producer waits for a block of producer ids."""
