@@ -30,6 +30,8 @@ class BrokerOptions(Struct, frozen=True, kw_only=True):
 
     directories: tuple[Uuid, ...]
     previous_epoch: int = NO_EPOCH
+    clean_directories: tuple[Uuid, ...] = ()
+    """The log directories that the last run has left with proof of a clean shutdown."""
     rack: str | None = None
     heartbeat_interval_ms: int = 2000
     initial_registration_timeout_ms: int = 60_000

@@ -100,6 +100,16 @@ class Config(Struct, frozen=True, kw_only=True):
     initial_registration_timeout_ms: int = NUMBERS["initial.broker.registration.timeout.ms"].default
     replica_lag_time_max_ms: int = NUMBERS["replica.lag.time.max.ms"].default
     replica_fetch_wait_max_ms: int = NUMBERS["replica.fetch.wait.max.ms"].default
+    replica_fetch_min_bytes: int = NUMBERS["replica.fetch.min.bytes"].default
+    replica_fetch_max_bytes: int = NUMBERS["replica.fetch.max.bytes"].default
+    replica_fetch_response_max_bytes: int = NUMBERS["replica.fetch.response.max.bytes"].default
+    replica_fetch_backoff_ms: int = NUMBERS["replica.fetch.backoff.ms"].default
+    watermark_checkpoint_ms: int = NUMBERS["replica.high.watermark.checkpoint.interval.ms"].default
+    offset_checkpoint_ms: int = NUMBERS["log.flush.offset.checkpoint.interval.ms"].default
+    retention_check_ms: int = NUMBERS["log.retention.check.interval.ms"].default
+    file_delete_delay_ms: int = NUMBERS["log.segment.delete.delay.ms"].default
+    client_fetch_max_bytes: int = NUMBERS["fetch.max.bytes"].default
+    fetch_session_slots: int = NUMBERS["max.incremental.fetch.session.cache.slots"].default
     controlled_shutdown: bool = True
     auto_create_topics: bool = True
     forwarding_timeout_ms: int = NUMBERS["request.timeout.ms"].default

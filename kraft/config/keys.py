@@ -317,6 +317,66 @@ NUMBERS: Final[dict[str, Number]] = {
         minimum=1,
         doc="The most partitions in one answer of a broker to DescribeTopicPartitions.",
     ),
+    "replica.fetch.min.bytes": Number(
+        field="replica_fetch_min_bytes",
+        default=1,
+        minimum=0,
+        doc="The least bytes of an answer to a follower's fetch before the leader's wait ends.",
+    ),
+    "replica.fetch.max.bytes": Number(
+        field="replica_fetch_max_bytes",
+        default=1_048_576,
+        minimum=0,
+        doc="The most bytes that a follower fetches of one partition at once.",
+    ),
+    "replica.fetch.response.max.bytes": Number(
+        field="replica_fetch_response_max_bytes",
+        default=10_485_760,
+        minimum=0,
+        doc="The most bytes that a follower fetches at once.",
+    ),
+    "replica.fetch.backoff.ms": Number(
+        field="replica_fetch_backoff_ms",
+        default=1_000,
+        minimum=0,
+        doc="The pause of a follower after a failed fetch of a partition.",
+    ),
+    "replica.high.watermark.checkpoint.interval.ms": Number(
+        field="watermark_checkpoint_ms",
+        default=5_000,
+        minimum=1,
+        maximum=LONG_MAX,
+        doc="The interval of writing the high watermarks to disk.",
+    ),
+    "log.flush.offset.checkpoint.interval.ms": Number(
+        field="offset_checkpoint_ms",
+        default=60_000,
+        minimum=1,
+        doc="The interval of writing recovery points and log starts to disk.",
+    ),
+    "log.retention.check.interval.ms": Number(
+        field="retention_check_ms",
+        default=300_000,
+        minimum=1,
+        maximum=LONG_MAX,
+        doc="The interval of looking for segments to delete.",
+    ),
+    "log.segment.delete.delay.ms": Number(
+        field="file_delete_delay_ms",
+        default=60_000,
+        minimum=0,
+        maximum=LONG_MAX,
+        doc="The time after which the files of deleted topics and segments are removed.",
+    ),
+    "fetch.max.bytes": Number(
+        field="client_fetch_max_bytes",
+        default=57_671_680,
+        minimum=1024,
+        doc="The most bytes of an answer to a fetch, whatever the client asks for.",
+    ),
+    "max.incremental.fetch.session.cache.slots": Number(
+        field="fetch_session_slots", default=1_000, minimum=0, doc="The most fetch sessions of a broker."
+    ),
     "leader.imbalance.check.interval.seconds": Number(
         field="leader_imbalance_check_interval_seconds",
         default=300,

@@ -8,15 +8,19 @@ from kraft.replica.hosts.broker_host import BrokerHost
 from kraft.replica.replica import Replica
 from metadata_log.disk import Disk
 from metadata_log.errors import DirectoryError
-from metadata_log.log.clean_shutdown import UNCLEAN, take_clean_shutdown, write_clean_shutdown
+from metadata_log.log.clean_shutdown import CLEAN_SHUTDOWN_FILE, UNCLEAN, take_clean_shutdown, write_clean_shutdown
 from metadata_log.log.log_dir import read_meta_properties
 from metadata_log.types import Uuid
 
 
 def broker_options(config: Config, disk: Disk) -> BrokerOptions:
     """The options of the broker's agent; raises `DirectoryError` for a directory without an id."""
+    directories = tuple(_directory_id(disk, path) for path in config.log_dirs)
+    paths = zip(directories, config.log_dirs, strict=True)
+    clean = tuple(one for one, path in paths if disk.exists(f"{path}/{CLEAN_SHUTDOWN_FILE}"))
     return BrokerOptions(
-        directories=tuple(_directory_id(disk, path) for path in config.log_dirs),
+        directories=directories,
+        clean_directories=clean,
         previous_epoch=take_clean_shutdown(disk, config.log_dirs),
         rack=config.rack,
         heartbeat_interval_ms=config.heartbeat_interval_ms,
@@ -33,6 +37,8 @@ def broker_options(config: Config, disk: Disk) -> BrokerOptions:
 def leave_cleanly(replica: Replica, config: Config, disk: Disk) -> None:
     """If the node was a registered broker, record its clean shutdown for the next start."""
     application = replica.application
+    if isinstance(application, BrokerHost) and application.close_data():
+        return
     if isinstance(application, BrokerHost) and application.agent.lifecycle.epoch != UNCLEAN:
         for path in config.log_dirs:
             write_clean_shutdown(disk, path, application.agent.lifecycle.epoch)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+
 from kraft.node.node import Node
-from kraft.replica.hosts.broker_host import Unfenced
+from kraft.replica.hosts.broker_host import Found, Unfenced
 from kraft.replica.interface.events import Noted, Returned
 from transport.wire import WireTransport
 
@@ -17,5 +19,8 @@ class BrokerNode(Node):
                 if isinstance(self._transport, WireTransport):
                     self._transport.open_listeners()
                 self._log.write("serving", {"on": ",".join(map(str, self.endpoints))})
+            case Noted(Found(texts)):
+                for text in texts:
+                    self._log.write("found", {"what": repr(text)}, logging.WARNING)
             case _:
                 super()._on_told(told)

@@ -66,6 +66,12 @@ class Close(Struct, frozen=True, gc=False):
     why: str
 
 
+class NoAnswer(Struct, frozen=True, gc=False):
+    """A request has no answer, and its connection goes on: Produce with acks=0."""
+
+    request_id: int
+
+
 class ToController(Struct, frozen=True, gc=False):
     """Send a request to the active controller; exactly one `on_answer` with this token follows."""
 

@@ -169,6 +169,9 @@ class MetadataRequests:
         assert isinstance(result.response, Message), type(request)
         return result.response
 
+    def on_moved(self) -> None:
+        """Replicas may have moved: no answer of this class waits for that."""
+
     def on_answer(self, token: int, response: Message | None, now_ms: int) -> None:
         """Take the answer to a `ToController`; None if the request failed."""
         if token % 2 == _CREATIONS:

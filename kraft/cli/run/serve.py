@@ -16,7 +16,7 @@ import trio
 
 from kraft.cli.run.config_file import with_config_file
 from kraft.cli.run.log_output import LESS, LEVELS, MORE, log_to_stderr, shift_level
-from kraft.config import Config, ConfigError, ListenerSpec, join_host_port
+from kraft.config import Config, ListenerSpec, join_host_port
 from kraft.node.clock import NodeClock
 from kraft.node.embed import keeper_of, tcp_transport
 from kraft.node.gc_freeze import freeze_survivors
@@ -82,17 +82,17 @@ def serve_command(
 
 async def _serve(config: Config, tls: LoadedTls, until_stdin_closes: bool) -> None:
     users, keeper = NodeUsers(config), keeper_of(config, tls)
-    clock = NodeClock()
+    clock, disk = NodeClock(), OsDisk()
     run = partial(
         run_node,
         config,
         transport=tcp_transport(
             config, patience_ms=_PATIENCE_MS, tls=tls, users=users, serves_clients=config.is_broker
         ),
-        application=_application(config),
+        application=_application(config, disk),
         users=users,
         stores=keeper,
-        disk=OsDisk(),
+        disk=disk,
         rng=Random(SystemRandom().getrandbits(128)),
         clock=clock,
         monitor=_monitor(config, clock, keeper),
@@ -114,18 +114,13 @@ async def _serve(config: Config, tls: LoadedTls, until_stdin_closes: bool) -> No
         watchers.cancel_scope.cancel()
 
 
-def _application(config: Config) -> ApplicationFactory | None:
-    """The application of a broker, which serves clients; None for that of a controller. It loads only where needed."""
+def _application(config: Config, disk: OsDisk) -> ApplicationFactory | None:
+    """The application of a broker with data; None for that of a controller. It loads only where needed."""
     if not config.is_broker:
         return None
-    if config.has_authorizer:
-        raise ConfigError(
-            "authorizer.class.name is set, and a broker of this software does not check the rights of its clients yet",
-            hint="Remove authorizer.class.name here. The controllers check the requests that the broker forwards.",
-        )
-    from kraft.replica.hosts.serving_broker import host_serving_broker
+    from kraft.node.serving import broker_with_data
 
-    return host_serving_broker
+    return broker_with_data(config, disk)
 
 
 def _monitor(config: Config, clock: NodeClock, keeper: StoreKeeper | None) -> Monitor | None:

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 from msgspec import Struct
 
 from kraft.broker import BrokerAgent, BrokerListener, BrokerSettings
-from kraft.broker.metadata.asked import Answer, Asked, Close, ToController
+from kraft.broker.metadata.asked import Answer, Asked, Close, NoAnswer, ToController
 from kraft.broker.settings import PLAINTEXT
 from kraft.controller.decision.authorizer import Denial
 from kraft.controller.decision.result import ApiError
@@ -25,6 +25,7 @@ from kraft.replica.interface.application import (
     Refuse,
     RefuseSubmit,
     Respond,
+    Silent,
     Unit,
 )
 from kraft.replica.interface.events import Call, CancelCall, Committed, CommittedBatch, Noted, Submit, WireRequest
@@ -44,15 +45,35 @@ class Unfenced(Struct, frozen=True):
     """The broker is unfenced for the first time: its listeners may open (Kafka: `BrokerServer.startup`)."""
 
 
+class Found(Struct, frozen=True):
+    """What the broker found in its log directories, for the log of the node."""
+
+    texts: tuple[str, ...]
+
+
+class DataStore(Protocol):
+    """The logs of a broker with data (`kraft.broker.replica.ReplicaManager`)."""
+
+    @property
+    def findings(self) -> list[str]:
+        """What the node should log; the host empties the list."""
+
+    def close(self, *, broker_epoch: int) -> None:
+        """Flush and close all logs, and write the proof of a clean shutdown."""
+
+
 class ClientRequests(Protocol):
     """What serves the clients of a broker."""
 
     @property
     def apis(self) -> tuple[ApiKey, ...]:
-        """The APIs, besides Fetch."""
+        """The APIs; without Fetch among them, the agent answers the fetches of other brokers."""
 
-    def on_request(self, asked: Asked, image: MetadataImage, now_ms: int) -> Answer | None:
+    def on_request(self, asked: Asked, image: MetadataImage, now_ms: int) -> Answer | Close | NoAnswer | None:
         """Answer a request; None if `poll` returns the answer later."""
+
+    def on_moved(self) -> None:
+        """Other brokers or the controller have answered the agent: replicas may have moved."""
 
     def on_answer(self, token: int, response: Message | None, now_ms: int) -> None:
         """Take the answer to a `ToController`; None if the request failed."""
@@ -69,11 +90,17 @@ class BrokerHost:
 
     reads_batches = True
 
-    def __init__(self, agent: BrokerAgent, clients: ClientRequests | None = None) -> None:
-        """Without `clients` the broker serves only the fetches of other brokers."""
+    def __init__(
+        self, agent: BrokerAgent, clients: ClientRequests | None = None, store: DataStore | None = None
+    ) -> None:
+        """Without `clients` the broker serves only the fetches of other brokers, without `store` it has no data."""
         self.agent = agent
-        self.apis: tuple[ApiKey, ...] = (ApiKey.FETCH, *(() if clients is None else clients.apis))
+        served = () if clients is None else clients.apis
+        self.apis: tuple[ApiKey, ...] = tuple(sorted({ApiKey.FETCH, *served}))
+        self._agent_fetches = ApiKey.FETCH not in served
         self._clients = clients
+        self._store = store
+        self._findings: list[str] = [] if store is None else store.findings
         self._is_announced = clients is None
         """Whether the shell was told that the broker is unfenced, or need not be."""
         self._applying: _Applying | None = None
@@ -129,9 +156,9 @@ class BrokerHost:
     def on_request(self, request: WireRequest, leader: LeaderAndEpoch, now_ms: int) -> Action:
         """Answer the fetch of another broker, or the request of a client."""
         message = request.message
-        if self._clients is not None and not isinstance(message, FetchRequest):
-            answer = self._clients.on_request(request, self.agent.image, now_ms)
-            return PARKED if answer is None else Respond(answer.request_id, answer.message)
+        if self._clients is not None and not (self._agent_fetches and isinstance(message, FetchRequest)):
+            found = self._clients.on_request(request, self.agent.image, now_ms)
+            return PARKED if found is None else _action(found)
         assert isinstance(message, FetchRequest), message
         return Respond(request.request_id, self.agent.on_fetch(message, now_ms))
 
@@ -172,6 +199,8 @@ class BrokerHost:
             self._clients.on_answer(-token, response, now_ms)
         else:
             self.agent.on_answer(token, response, now_ms)
+            if self._clients is not None:
+                self._clients.on_moved()
 
     def on_begin_shutdown(self, now_ms: int) -> None:
         """Begin the controlled shutdown: the controller moves the leaderships of this broker."""
@@ -181,6 +210,13 @@ class BrokerHost:
     def may_stop(self) -> bool:
         """Whether the controller has confirmed the controlled shutdown."""
         return self.agent.may_stop
+
+    def close_data(self) -> bool:
+        """Close the logs after a graceful shutdown, with proof of that; returns whether this broker has data."""
+        if self._store is None:
+            return False
+        self._store.close(broker_epoch=self.agent.lifecycle.epoch)
+        return True
 
     def refuse(
         self, asked: ForRequest, error: Error, leader: LeaderAndEpoch, now_ms: int, text: str | None = None
@@ -210,6 +246,9 @@ class BrokerHost:
         ]
         if self._clients is not None:
             actions += map(_action, self._clients.poll(now_ms))
+            if self._findings:
+                actions.append(Noted(Found(tuple(self._findings))))
+                self._findings.clear()
             if not self._is_announced and not self.agent.lifecycle.is_fenced:
                 self._is_announced = True
                 actions.append(Noted(Unfenced()))
@@ -249,7 +288,7 @@ class _Applying:
             yield record
 
 
-def _action(each: ToController | Answer | Close) -> Action:
+def _action(each: ToController | Answer | Close | NoAnswer) -> Action:
     match each:
         case ToController():
             return OutboundRequest(each.request, token=-each.token, timeout_ms=each.timeout_ms)
@@ -257,13 +296,20 @@ def _action(each: ToController | Answer | Close) -> Action:
             return Respond(each.request_id, each.message)
         case Close():
             return Refuse(each.request_id, each.why)
+        case NoAnswer():
+            return Silent(each.request_id)
 
 
 def host_broker(options: ReplicaOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random) -> BrokerHost:
     """The factory of a broker agent."""
+    return BrokerHost(BrokerAgent(broker_settings(options, cluster_id, rng)))
+
+
+def broker_settings(options: ReplicaOptions, cluster_id: str, rng: Random) -> BrokerSettings:
+    """The settings of a broker's agent, with a new incarnation id."""
     assert options.broker is not None, "these are not the options of a broker"
     protocols = dict(options.security_protocols)
-    settings = BrokerSettings(
+    return BrokerSettings(
         broker_id=options.node_id,
         cluster_id=cluster_id,
         incarnation_id=random_uuid(rng),
@@ -274,4 +320,3 @@ def host_broker(options: ReplicaOptions, cluster_id: str, bootstrap: tuple[Messa
         features=FEATURES,
         options=options.broker,
     )
-    return BrokerHost(BrokerAgent(settings))

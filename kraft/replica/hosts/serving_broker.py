@@ -1,22 +1,57 @@
-"""A broker that serves clients, as the application of a `Replica` (Kafka: `BrokerServer` with its `KafkaApis`)."""
+"""A broker with data that serves clients, as the application of a replica (Kafka: `BrokerServer`, `KafkaApis`)."""
 
 from __future__ import annotations
 
 from random import Random
 
+from msgspec import Struct, structs
+
+from kraft.broker import BrokerAgent
 from kraft.broker.metadata.requests import MetadataRequests, MetadataSettings
-from kraft.replica.hosts.broker_host import BrokerHost, host_broker
+from kraft.broker.replica import DataDirectory, DataSettings, ReplicaManager
+from kraft.broker.request.requests import DataRequests
+from kraft.broker.request.settings import RequestSettings
+from kraft.broker.services import BrokerServices
+from kraft.replica.hosts.broker_host import BrokerHost, broker_settings
+from kraft.replica.interface.application import ApplicationFactory
 from kraft.replica.interface.options import ReplicaOptions
+from metadata_log.disk import DirectoryDisk
 from metadata_log.serde import Message
 
 
-def host_serving_broker(
-    options: ReplicaOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random
-) -> BrokerHost:
-    """The factory of a broker agent that also serves clients."""
-    assert options.broker is not None, "these are not the options of a broker"
-    agent = host_broker(options, cluster_id, bootstrap, rng).agent
-    settings = MetadataSettings(
+class ServingOptions(Struct, frozen=True, kw_only=True):
+    """The settings of a broker with data, but for what its directories say of themselves.
+
+    `log_dirs` are the paths of the log directories, in the order of `BrokerOptions.directories`.
+    """
+
+    log_dirs: tuple[str, ...]
+    data: DataSettings
+    requests: RequestSettings
+
+
+def host_serving_broker(disk: DirectoryDisk, serving: ServingOptions) -> ApplicationFactory:
+    """The factory of a broker with data on the log directories of `disk`."""
+
+    def host(options: ReplicaOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random) -> BrokerHost:
+        broker = options.broker
+        assert broker is not None, "these are not the options of a broker"
+        directories = tuple(
+            DataDirectory(id=one, path=path, is_clean=one in broker.clean_directories)
+            for one, path in zip(broker.directories, serving.log_dirs, strict=True)
+        )
+        manager = ReplicaManager(disk, structs.replace(serving.data, directories=directories))
+        agent = BrokerAgent(broker_settings(options, cluster_id, rng), manager)
+        metadata = MetadataRequests(_metadata_settings(options, cluster_id), Random(rng.getrandbits(64)))
+        data = DataRequests(manager, serving.requests, Random(rng.getrandbits(64)))
+        return BrokerHost(agent, BrokerServices(agent, metadata, data), manager)
+
+    return host
+
+
+def _metadata_settings(options: ReplicaOptions, cluster_id: str) -> MetadataSettings:
+    assert options.broker is not None
+    return MetadataSettings(
         broker_id=options.node_id,
         cluster_id=cluster_id,
         own_settings=options.own_settings,
@@ -27,4 +62,3 @@ def host_serving_broker(
         request_timeout_ms=options.broker.request_timeout_ms,
         max_partitions=options.broker.max_described_partitions,
     )
-    return BrokerHost(agent, MetadataRequests(settings, Random(rng.getrandbits(64))))

@@ -12,6 +12,9 @@ from our_nodes import our_controller, our_format, told
 from real_kafka import Process, QuorumLayout, eventually, free_ports, running
 from wire import active_controller
 
+from metadata_log import replay
+from metadata_log.image import Partition
+
 SERVING = "serving node="
 
 
@@ -56,6 +59,18 @@ class OurBrokers:
             self.processes[broker] = Process(command, self.layout.root / f"broker-{broker}.log")
         for broker in brokers:
             self.processes[broker].wait_for(SERVING)
+
+    def partition(self, topic: str) -> Partition:
+        """The first partition of a topic, as the log of the controller has it."""
+        return replay(str(self.layout.partition(1))).topics[topic].partitions[0]
+
+    def leader_of(self, topic: str) -> int:
+        """The leader of the first partition of a topic."""
+        return self.partition(topic).leader
+
+    def wait_until_in_sync(self, topic: str, count: int) -> None:
+        """Wait until so many replicas of the first partition are in sync."""
+        eventually(lambda: len(self.partition(topic).isr) == count, f"{count} replicas of {topic} are in sync", 60)
 
     def kill(self, broker: int) -> None:
         """End a broker without a shutdown."""

@@ -1,0 +1,59 @@
+"""The application of a broker with data, from the configuration of its node (Kafka: `BrokerServer.startup`)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kraft.broker.replica import DataSettings
+from kraft.broker.request.settings import RequestSettings
+from kraft.config import Config, ConfigError
+from kraft.replica.hosts.serving_broker import ServingOptions, host_serving_broker
+from kraft.replica.interface.application import ApplicationFactory
+from metadata_log.disk import DirectoryDisk
+
+RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+
+
+def broker_with_data(config: Config, disk: DirectoryDisk) -> ApplicationFactory:
+    """The factory of a broker that holds data and serves clients; raises `ConfigError` for what it cannot enforce."""
+    if config.has_authorizer:
+        raise ConfigError(
+            "authorizer.class.name is set, and a broker of this software does not check the rights of its clients yet",
+            hint="Remove authorizer.class.name here. The controllers check the requests that the broker forwards.",
+        )
+    static = {one.name: one.value for one in config.described if one.is_set and one.value is not None}
+    return host_serving_broker(
+        disk,
+        ServingOptions(
+            log_dirs=config.log_dirs,
+            data=DataSettings(
+                broker_id=config.node_id,
+                directories=(),
+                static=static,
+                lag_time_max_ms=config.replica_lag_time_max_ms,
+                fetch_wait_max_ms=config.replica_fetch_wait_max_ms,
+                fetch_min_bytes=config.replica_fetch_min_bytes,
+                fetch_max_bytes=config.replica_fetch_max_bytes,
+                fetch_response_max_bytes=config.replica_fetch_response_max_bytes,
+                fetch_backoff_ms=config.replica_fetch_backoff_ms,
+                watermark_checkpoint_ms=config.watermark_checkpoint_ms,
+                offset_checkpoint_ms=config.offset_checkpoint_ms,
+                retention_check_ms=config.retention_check_ms,
+                file_delete_delay_ms=config.file_delete_delay_ms,
+            ),
+            requests=RequestSettings(
+                broker_id=config.node_id,
+                fetch_max_bytes=config.client_fetch_max_bytes,
+                session_slots=config.fetch_session_slots,
+                prefers_rack_of_client=_prefers_rack(static.get("replica.selector.class")),
+                request_timeout_ms=config.forwarding_timeout_ms,
+            ),
+        ),
+    )
+
+
+def _prefers_rack(selector: str | None) -> bool:
+    """Whether consumers read from a replica in their own rack (KIP-392)."""
+    if selector not in (None, "", RACK_AWARE):
+        raise ConfigError(f"replica.selector.class={selector} is not known", hint=f"Allowed: {RACK_AWARE}, or none.")
+    return selector == RACK_AWARE
