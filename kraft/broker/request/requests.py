@@ -97,24 +97,34 @@ class DataRequests:
         self._image = image
         match request.message:
             case ProduceRequest(timeout_ms=timeout_ms):
-                return self._parked(request, self._produce.begin(request, image, now_ms), now_ms + max(0, timeout_ms))
+                return self._parked(request, self._produce.begin(request, image, now_ms), timeout_ms, now_ms)
             case FetchRequest(max_wait_ms=max_wait_ms):
-                return self._parked(request, self._fetch.begin(request, image, now_ms), now_ms + max(0, max_wait_ms))
+                return self._parked(request, self._fetch.begin(request, image, now_ms), max_wait_ms, now_ms)
             case DeleteRecordsRequest(timeout_ms=timeout_ms):
-                return self._parked(request, self._delete.begin(request, image), now_ms + max(0, timeout_ms))
+                return self._parked(request, self._delete.begin(request, image), timeout_ms, now_ms)
         if request.api_key == ApiKey.INIT_PRODUCER_ID:
             found = self._init.begin(request, image)
             if found is None:
+                if self._is_full:
+                    return refused(request, Error.COORDINATOR_LOAD_IN_PROGRESS)
                 deadline_ms = now_ms + self._settings.request_timeout_ms
                 self._unnumbered.park(request.request_id, request, (), deadline_ms)
             return found
         return self._at_once[request.api_key](request, image)
 
-    def _parked(self, request: Incoming, result: Outcome | Waiting | None, deadline_ms: int) -> Outcome | None:
-        if isinstance(result, WaitingProduce | WaitingFetch | WaitingDelete):
-            self._waiting.park(request.request_id, result, result.keys, deadline_ms)
-            return None
-        return result
+    @property
+    def _is_full(self) -> bool:
+        return self.waiting >= self._settings.most_waiting
+
+    def _parked(
+        self, request: Incoming, result: Outcome | Waiting | None, timeout_ms: int, now_ms: int
+    ) -> Outcome | None:
+        if not isinstance(result, WaitingProduce | WaitingFetch | WaitingDelete):
+            return result
+        if self._is_full:
+            return self._end(result, now_ms)
+        self._waiting.park(request.request_id, result, result.keys, now_ms + max(0, timeout_ms))
+        return None
 
     def poll(self, now_ms: int, image: MetadataImage | None = None) -> list[Outcome]:
         """The outcomes of waiting requests: those that a change of a partition has completed, and those out of time.

@@ -87,3 +87,8 @@ def test_a_transactional_producer_is_told_that_this_broker_is_no_coordinator() -
     for name, error in (("t", Error.NOT_COORDINATOR), ("", Error.INVALID_REQUEST)):
         response = response_of(brokers.send(101, InitProducerIdRequest(transactional_id=name))[1])
         assert (response.error_code, response.producer_id, response.producer_epoch) == (error, -1, -1)
+
+
+def test_half_of_a_producer_identity_is_a_mistake() -> None:
+    half = InitProducerIdRequest(transactional_id=None, producer_id=5)
+    assert response_of(new_brokers().send(101, half)[1]).error_code == Error.INVALID_REQUEST

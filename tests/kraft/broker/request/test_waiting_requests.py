@@ -32,6 +32,7 @@ from transport.protocol.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from transport.protocol.messages.fetch import FetchRequest, FetchTopic, ReplicaState
+from transport.protocol.messages.init_producer_id import InitProducerIdRequest
 from transport.protocol.messages.produce import PartitionProduceData, ProduceRequest
 
 ORDERS = (topic_id(1), 0)
@@ -357,6 +358,18 @@ def test_a_turn_wakes_a_part_of_many_waiting_requests_and_the_next_turns_wake_th
         counts.append(len(brokers.poll(101)))
     assert counts == [MOST_PER_TURN, MOST_PER_TURN, 1]
     assert requests.waiting == 0
+
+
+def test_no_more_requests_wait_than_allowed_and_one_more_is_answered_as_if_its_time_were_over() -> None:
+    brokers = Brokers([NewTopic("orders", ORDERS[0], (ALL,))], most_waiting=2)
+    for _ in range(2):
+        parked(brokers, 101, fetch((ORDERS, 0), wait_ms=60_000))
+    assert only_partition(brokers.ask(101, fetch((ORDERS, 0), wait_ms=60_000))).error_code == 0
+    written = only_partition(brokers.ask(101, produce(ORDERS, batch(b"a"))))
+    assert (written.error_code, written.base_offset) == (Error.REQUEST_TIMED_OUT, 0)
+    no_id = brokers.ask(101, InitProducerIdRequest(transactional_id=None))
+    assert no_id.error_code == Error.COORDINATOR_LOAD_IN_PROGRESS
+    assert brokers.requests[101].waiting == 2
 
 
 # DeleteRecords
