@@ -120,9 +120,7 @@ def _failed(part: ListOffsetsPartition, error: Error) -> ListOffsetsPartitionRes
 
 def _is_behind(partition: HostedPartition) -> bool:
     """Whether a new leader does not know yet which records of the leader before are committed."""
-    entries = partition.log.epochs.entries
-    started = next((each.offset for each in reversed(entries) if each.epoch == partition.leader_epoch), None)
-    return started is not None and started > partition.high_watermark
+    return partition.leading is not None and partition.leading.start_offset > partition.high_watermark
 
 
 def _offset(

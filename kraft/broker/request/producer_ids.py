@@ -119,7 +119,9 @@ class InitProducerIdHandler:
             self._rights(request, AclOperation.WRITE, AclResource.TOPIC, name) for name in image.topics
         ):
             return Error.CLUSTER_AUTHORIZATION_FAILED
-        return Error.NONE
+        # A producer without transactions gets a new id, whatever id it names; half an identity is a mistake.
+        is_half = (message.producer_id == NO_PRODUCER) != (message.producer_epoch == NO_EPOCH)
+        return Error.INVALID_REQUEST if is_half else Error.NONE
 
 
 def refused(request: Incoming, error: Error) -> Answer:

@@ -56,23 +56,27 @@ class Purgatory(Generic[Waiting]):
         self._trim()
         return found[0]
 
-    def watching(self, keys: Iterable[PartitionKey]) -> list[tuple[int, Waiting]]:
-        """The requests that watch one of these partitions, in the order of their ids."""
-        ids = {request_id for key in keys for request_id in self._watchers.get(key, ())}
-        return [(request_id, self._waiting[request_id][0]) for request_id in sorted(ids)]
+    def get(self, request_id: int) -> Waiting | None:
+        """A waiting request; None if it does not wait any more."""
+        found = self._waiting.get(request_id)
+        return None if found is None else found[0]
+
+    def watching(self, keys: Iterable[PartitionKey]) -> list[int]:
+        """The ids of the requests that watch one of these partitions, in their order."""
+        return sorted({request_id for key in keys for request_id in self._watchers.get(key, ())})
 
     def all(self) -> list[tuple[int, Waiting]]:
         """All waiting requests, in the order of their arrival."""
         return [(request_id, waiting) for request_id, (waiting, _) in self._waiting.items()]
 
-    def due(self, now_ms: int) -> list[tuple[int, Waiting]]:
-        """Take the requests with a time-out that is over."""
-        taken = []
-        while self._deadlines and self._deadlines[0][0] <= now_ms:
+    def due(self, now_ms: int, most: int | None = None) -> list[Waiting]:
+        """Take the requests with a time-out that is over, at most `most` of them."""
+        taken: list[Waiting] = []
+        while self._deadlines and self._deadlines[0][0] <= now_ms and (most is None or len(taken) < most):
             _, request_id = heappop(self._deadlines)
             waiting = self.forget(request_id)
             if waiting is not None:
-                taken.append((request_id, waiting))
+                taken.append(waiting)
         return taken
 
     def deadline_ms(self) -> int:

@@ -161,5 +161,8 @@ def readable_bytes(
     segment = next((each for each in reversed(partition.log.segments) if each.base_offset <= bound), None)
     if segment is not None and offset < segment.base_offset:
         return None
+    if most <= 1:
+        # Below the bound is at least one batch, so that the usual consumer costs no read here.
+        return most
     found = manager.read(partition.key, offset, most, end_offset=bound)
     return None if isinstance(found, Refused) else min(len(found), most)

@@ -5,6 +5,7 @@ the purgatories of `ReplicaManager`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 from random import Random
 from typing import Final
 
@@ -34,6 +35,9 @@ DATA_APIS: Final = (
 )
 """The APIs that `DataRequests` answers."""
 
+MOST_PER_TURN: Final = 200
+"""How many waiting requests one call of `poll` looks at: a change may wake thousands of consumers."""
+
 Waiting = WaitingProduce | WaitingFetch | WaitingDelete
 
 
@@ -60,6 +64,8 @@ class DataRequests:
         self._fetch = FetchHandler(manager, settings, rights, rng.randrange)
         self._delete = DeleteRecordsHandler(manager, rights)
         self._waiting = Purgatory[Waiting]()
+        self._woken: dict[int, None] = {}
+        """The waiting requests with a change that `poll` has not looked at yet."""
         self._ids = ProducerIds(settings.broker_id)
         self._init = InitProducerIdHandler(self._ids, rights)
         self._unnumbered = Purgatory[Incoming]()
@@ -91,27 +97,39 @@ class DataRequests:
         self._image = image
         match request.message:
             case ProduceRequest(timeout_ms=timeout_ms):
-                return self._parked(request, self._produce.begin(request, image, now_ms), now_ms + max(0, timeout_ms))
+                return self._parked(request, self._produce.begin(request, image, now_ms), timeout_ms, now_ms)
             case FetchRequest(max_wait_ms=max_wait_ms):
-                return self._parked(request, self._fetch.begin(request, image, now_ms), now_ms + max(0, max_wait_ms))
+                return self._parked(request, self._fetch.begin(request, image, now_ms), max_wait_ms, now_ms)
             case DeleteRecordsRequest(timeout_ms=timeout_ms):
-                return self._parked(request, self._delete.begin(request, image), now_ms + max(0, timeout_ms))
+                return self._parked(request, self._delete.begin(request, image), timeout_ms, now_ms)
         if request.api_key == ApiKey.INIT_PRODUCER_ID:
             found = self._init.begin(request, image)
             if found is None:
+                if self._is_full:
+                    return refused(request, Error.COORDINATOR_LOAD_IN_PROGRESS)
                 deadline_ms = now_ms + self._settings.request_timeout_ms
                 self._unnumbered.park(request.request_id, request, (), deadline_ms)
             return found
         return self._at_once[request.api_key](request, image)
 
-    def _parked(self, request: Incoming, result: Outcome | Waiting | None, deadline_ms: int) -> Outcome | None:
-        if isinstance(result, WaitingProduce | WaitingFetch | WaitingDelete):
-            self._waiting.park(request.request_id, result, result.keys, deadline_ms)
-            return None
-        return result
+    @property
+    def _is_full(self) -> bool:
+        return self.waiting >= self._settings.most_waiting
+
+    def _parked(
+        self, request: Incoming, result: Outcome | Waiting | None, timeout_ms: int, now_ms: int
+    ) -> Outcome | None:
+        if not isinstance(result, WaitingProduce | WaitingFetch | WaitingDelete):
+            return result
+        if self._is_full:
+            return self._end(result, now_ms)
+        self._waiting.park(request.request_id, result, result.keys, now_ms + max(0, timeout_ms))
+        return None
 
     def poll(self, now_ms: int, image: MetadataImage | None = None) -> list[Outcome]:
         """The outcomes of waiting requests: those that a change of a partition has completed, and those out of time.
+
+        One call looks at a part of them if there are very many; `deadline_ms` is then in the past.
 
         Args:
             now_ms: The time in ms since 1970.
@@ -119,15 +137,16 @@ class DataRequests:
         """
         if image is not None:
             self._image = image
+        self._woken.update(dict.fromkeys(self._waiting.watching(self._manager.take_changes())))
         outcomes: list[Outcome | None] = []
-        # An answered Fetch of a follower is no change by itself; what a completed request changes is seen next time.
-        changes = self._manager.take_changes()
-        for request_id, waiting in self._waiting.watching(changes):
-            if self._is_complete(waiting):
+        for request_id in list(islice(self._woken, MOST_PER_TURN)):
+            del self._woken[request_id]
+            waiting = self._waiting.get(request_id)
+            if waiting is not None and self._is_complete(waiting):
                 self._waiting.forget(request_id)
                 outcomes.append(self._end(waiting, now_ms))
-        outcomes += [self._end(waiting, now_ms) for _, waiting in self._waiting.due(now_ms)]
-        outcomes += [refused(each, Error.COORDINATOR_LOAD_IN_PROGRESS) for _, each in self._unnumbered.due(now_ms)]
+        outcomes += [self._end(waiting, now_ms) for waiting in self._waiting.due(now_ms, MOST_PER_TURN)]
+        outcomes += [refused(each, Error.COORDINATOR_LOAD_IN_PROGRESS) for each in self._unnumbered.due(now_ms)]
         return [each for each in outcomes if each is not None]
 
     def _is_complete(self, waiting: Waiting) -> bool:
@@ -185,4 +204,6 @@ class DataRequests:
 
     def deadline_ms(self) -> int:
         """When the next `poll` or `ids_request_due` is due, in ms; `NEVER_MS` if nothing is."""
+        if self._woken:
+            return 0
         return min(self._waiting.deadline_ms(), self._unnumbered.deadline_ms(), self._ids.deadline_ms())

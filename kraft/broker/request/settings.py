@@ -17,5 +17,9 @@ class RequestSettings(Struct, frozen=True, kw_only=True):
     """How long a session is safe from one that needs its place."""
     prefers_rack_of_client: bool = False
     """Whether `replica.selector.class` is Kafka's `RackAwareReplicaSelector`."""
+    most_waiting: int = 20_000
+    """How many requests wait at most. One more is answered at once, as if its time were over: clients that go away
+    while their requests wait must not fill the memory.
+    """
     request_timeout_ms: int = 30_000
     """`request.timeout.ms`: how long a producer waits for a block of producer ids."""

@@ -11,14 +11,24 @@ from kraft.broker.log.partition_log import PartitionLog
 from kraft.broker.replica import DataDirectory, DataSettings, HostedPartition, ReplicaManager
 from kraft.broker.replicas import PartitionKey
 from kraft.broker.request import DataRequests, Outcome, RequestSettings
-from kraft.broker.request.outcomes import Answer
+from kraft.broker.request.outcomes import Answer, Rights, every_right
 from metadata_log.image import MetadataDelta, MetadataImage
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records import metadata as records
+from metadata_log.records.batch_builder import write_batch
+from metadata_log.records.record import Record
 from metadata_log.serde import Message, schema_of
 from metadata_log.types import OffsetAndEpoch, Uuid
+from transport.protocol.broker_apis import ALL_APIS
+from transport.protocol.headers import decode_request
 from transport.protocol.inbound import ANONYMOUS, Principal
 from transport.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ReplicaState
+from transport.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
 
 LISTENER: Final = "PLAINTEXT"
 BROKERS: Final = (101, 102, 103)
@@ -117,6 +127,8 @@ class Brokers:
         *,
         now_ms: int = START_MS,
         disks: dict[int, MemoryDisk] | None = None,
+        lag_ms: int = 30_000,
+        rights: Rights = every_right,
         **settings: Any,
     ) -> None:
         self.now_ms = now_ms
@@ -127,9 +139,11 @@ class Brokers:
         for one in BROKERS:
             directory = DataDirectory(directory_of(one), "d", is_clean=disks is not None)
             disk = MemoryDisk() if disks is None else disks[one]
-            manager = ReplicaManager(disk, DataSettings(broker_id=one, directories=(directory,)))
+            manager = ReplicaManager(
+                disk, DataSettings(broker_id=one, directories=(directory,), lag_time_max_ms=lag_ms)
+            )
             self.managers[one] = manager
-            self.requests[one] = DataRequests(manager, RequestSettings(broker_id=one, **settings), Random(one))
+            self.requests[one] = DataRequests(manager, RequestSettings(broker_id=one, **settings), Random(one), rights)
         self.publish(self.image)
 
     def publish(self, image: MetadataImage) -> None:
@@ -179,6 +193,11 @@ class Brokers:
         assert outcome.request_id == request_id
         return outcome.response
 
+    def frame(self, broker_id: int, frame: bytes) -> tuple[int, Outcome | None]:
+        """Pass the bytes of a request to a broker; returns its id and the outcome."""
+        header, message = decode_request(frame, apis=ALL_APIS)
+        return self.send(broker_id, message, header.request_api_version)
+
     def poll(self, broker_id: int, *, after_ms: int = 0) -> list[Outcome]:
         """Let time pass, and return the outcomes of waiting requests."""
         self.now_ms += after_ms
@@ -226,3 +245,36 @@ class Brokers:
 
 def _offsets(log: PartitionLog) -> tuple[int, int, int]:
     return log.start_offset, log.high_watermark, log.end_offset
+
+
+def batch(*values: bytes, timestamp_ms: int = START_MS, producer_id: int = -1, sequence: int = -1) -> bytes:
+    """A batch as a producer sends it."""
+    return write_batch(
+        [Record(at, timestamp_ms, 0, None, value) for at, value in enumerate(values)],
+        epoch=-1,
+        producer_id=producer_id,
+        producer_epoch=-1 if producer_id < 0 else 0,
+        base_sequence=sequence,
+    )
+
+
+def produce(key: PartitionKey, records: bytes | None, *, acks: int = -1, timeout_ms: int = 5000) -> ProduceRequest:
+    """A Produce request of version 13 for one partition."""
+    data = TopicProduceData(topic_id=key[0], partition_data=[PartitionProduceData(key[1], records)])
+    return ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=[data])
+
+
+def fetch(*wanted: tuple[PartitionKey, int], wait_ms: int = 0, min_bytes: int = 1, **fields: Any) -> FetchRequest:
+    """A Fetch request of version 13 or later for partitions from offsets on."""
+    topics = [
+        FetchTopic(topic_id=key[0], partitions=[FetchPartition(key[1], fetch_offset=at, partition_max_bytes=1 << 20)])
+        for key, at in wanted
+    ]
+    return FetchRequest(max_wait_ms=wait_ms, min_bytes=min_bytes, topics=topics, **fields)
+
+
+def only_partition(response: Any) -> Any:
+    """The one partition of a response to Produce or Fetch."""
+    [topic] = response.responses
+    [part] = topic.partition_responses if isinstance(response, ProduceResponse) else topic.partitions
+    return part

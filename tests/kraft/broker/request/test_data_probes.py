@@ -251,7 +251,7 @@ def _is_left_out(probe: Probe) -> bool:
 def test_recorded_requests_get_the_answers_of_kafka() -> None:
     replay = Replay()
     late = late_answers()
-    wrong = []
+    wrong: list[tuple[Any, ...]] = []
     counts: dict[int, int] = {}
     for probe in probes():
         if _is_left_out(probe):

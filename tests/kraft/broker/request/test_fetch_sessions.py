@@ -1,0 +1,240 @@
+"""Fetch sessions: what an incremental answer holds, whose turn it is, and which session gives way."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+from request_brokers import SESSION_MS, Brokers, NewTopic, batch, epoch_of, fetch, only_partition, produce, topic_id
+
+from kraft.broker.request.outcomes import Answer
+from kraft.broker.request.sessions import FetchSessions, FullFetch, IncrementalFetch, next_epoch
+from transport.protocol.errors import Error
+from transport.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+    ReplicaState,
+)
+
+TOPIC = topic_id(1)
+KEYS = [(TOPIC, number) for number in range(4)]
+
+
+def one_broker(**settings: Any) -> Brokers:
+    return Brokers([NewTopic("t", TOPIC, ((101,),) * 4)], **settings)
+
+
+def seen(response: Any) -> list[int]:
+    """The partitions of an answer, in order."""
+    return [part.partition_index for topic in response.responses for part in topic.partitions]
+
+
+def test_an_incremental_answer_has_only_partitions_that_changed() -> None:
+    brokers = one_broker()
+    first = brokers.ask(101, fetch(*[(key, 0) for key in KEYS], session_epoch=0))
+    assert (seen(first), first.session_id > 0) == ([0, 1, 2, 3], True)
+    go_on = {"session_id": first.session_id}
+    assert seen(brokers.ask(101, fetch(session_epoch=1, **go_on))) == []
+    brokers.ask(101, produce(KEYS[2], batch(b"a")))
+    assert seen(brokers.ask(101, fetch(session_epoch=2, **go_on))) == [2]
+    assert seen(brokers.ask(101, fetch((KEYS[2], 1), session_epoch=3, **go_on))) == []
+    failed = brokers.ask(101, fetch((KEYS[0], 99), session_epoch=4, **go_on))
+    assert only_partition(failed).error_code == Error.OFFSET_OUT_OF_RANGE
+    assert seen(brokers.ask(101, fetch(session_epoch=5, **go_on))) == [0]
+    assert seen(brokers.ask(101, fetch((KEYS[0], 0), session_epoch=6, **go_on))) == [0]
+    assert seen(brokers.ask(101, fetch(session_epoch=7, **go_on))) == []
+
+
+def test_a_partition_that_got_data_goes_to_the_end_so_that_the_others_get_their_turn() -> None:
+    brokers = one_broker()
+    for key in KEYS:
+        brokers.ask(101, produce(key, batch(b"x" * 100)))
+    session = brokers.ask(101, fetch(*[(key, 0) for key in KEYS], max_bytes=1, session_epoch=0)).session_id
+    turns = []
+    for epoch in range(1, 6):
+        response = brokers.ask(101, fetch(session_id=session, session_epoch=epoch, max_bytes=1))
+        turns += [part.partition_index for topic in response.responses for part in topic.partitions if part.records]
+    assert turns == [0, 1, 2, 3, 0]
+
+
+def test_forgetting_all_partitions_ends_the_session() -> None:
+    brokers = one_broker()
+    session = brokers.ask(101, fetch((KEYS[0], 0), session_epoch=0)).session_id
+    forgotten = [ForgottenTopic(topic_id=TOPIC, partitions=[0])]
+    emptied = brokers.ask(101, fetch(session_id=session, session_epoch=1, forgotten_topics_data=forgotten))
+    assert (emptied.session_id, emptied.error_code) == (0, 0)
+    gone = brokers.ask(101, fetch(session_id=session, session_epoch=2))
+    assert gone.error_code == Error.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_a_request_that_overtakes_one_that_waits_ends_the_older_one_with_an_error() -> None:
+    brokers = one_broker()
+    session = brokers.ask(101, fetch((KEYS[0], 0), session_epoch=0)).session_id
+    _, outcome = brokers.send(101, fetch(session_id=session, session_epoch=1, wait_ms=500))
+    assert outcome is None
+    assert brokers.ask(101, fetch(session_id=session, session_epoch=2)).error_code == 0
+    [late] = brokers.poll(101, after_ms=500)
+    assert isinstance(late, Answer)
+    assert late.response.error_code == Error.INVALID_FETCH_SESSION_EPOCH  # type: ignore[attr-defined]
+
+
+def test_a_topic_id_that_is_unknown_at_first_is_found_later_without_being_asked_again() -> None:
+    brokers = one_broker()
+    other = (topic_id(2), 0)
+    first = brokers.ask(101, fetch((other, 0), session_epoch=0))
+    assert only_partition(first).error_code == Error.UNKNOWN_TOPIC_ID
+    brokers.publish(Brokers([NewTopic("t", TOPIC, ((101,),) * 4), NewTopic("new", other[0], ((101,),))]).image)
+    found = brokers.ask(101, fetch(session_id=first.session_id, session_epoch=1))
+    assert (only_partition(found).error_code, only_partition(found).high_watermark) == (0, 0)
+
+
+def test_the_epoch_after_the_largest_is_1() -> None:
+    assert (next_epoch(1), next_epoch(2**31 - 2), next_epoch(2**31 - 1)) == (2, 2**31 - 1, 1)
+
+
+# Which session gives way
+
+
+def full(count: int) -> FetchRequest:
+    """A full request for a session with some partitions."""
+    parts = [FetchPartition(number) for number in range(count)]
+    return FetchRequest(session_epoch=0, topics=[FetchTopic(topic_id=TOPIC, partitions=parts)])
+
+
+class OneSlot:
+    """Sessions with one place in each of the eight shards, which take turns."""
+
+    def __init__(self) -> None:
+        ids = iter(range(1, 10**6))
+        self.sessions = FetchSessions(8, SESSION_MS, lambda first, _: first + next(ids))
+
+    def make(self, count: int, now_ms: int, *, is_follower: bool = False) -> list[int]:
+        """Ask for a session in each shard; returns the ids, 0 for those that were refused."""
+        made = []
+        for _ in range(8):
+            context = self.sessions.open(full(count), 18, is_follower=is_follower, now_ms=now_ms)
+            assert isinstance(context, FullFetch)
+            answered = {key: PartitionData() for key in context.partitions}
+            made.append(self.sessions.close(context, answered, now_ms).session_id)
+        return made
+
+    def use(self, session_ids: list[int], now_ms: int) -> None:
+        """Go on in each session."""
+        for session_id in session_ids:
+            request = FetchRequest(session_id=session_id, session_epoch=1)
+            assert isinstance(self.sessions.open(request, 18, is_follower=False, now_ms=now_ms), IncrementalFetch)
+
+
+def test_a_full_cache_gives_no_session_while_all_are_young() -> None:
+    cache = OneSlot()
+    assert all(cache.make(1, 0))
+    assert cache.make(9, SESSION_MS) == [0] * 8
+    assert len(cache.sessions) == 8
+
+
+def test_a_session_that_was_not_used_for_a_while_gives_way() -> None:
+    cache = OneSlot()
+    old = cache.make(9, 0)
+    made = cache.make(1, SESSION_MS + 1)
+    assert all(made)
+    assert set(made).isdisjoint(old)
+    assert len(cache.sessions) == 8
+
+
+def test_a_consumer_gives_way_to_a_follower_and_not_the_other_way_round() -> None:
+    cache = OneSlot()
+    assert all(cache.make(9, 0))
+    followers = cache.make(1, 1, is_follower=True)
+    assert all(followers)
+    assert cache.make(9, 2) == [0] * 8
+    assert cache.make(9, 3, is_follower=True) == [0] * 8
+
+
+def test_an_old_session_gives_way_to_a_larger_one_only() -> None:
+    cache = OneSlot()
+    old = cache.make(3, 0)
+    cache.use(old, SESSION_MS + 1)
+    assert cache.make(2, SESSION_MS + 2) == [0] * 8
+    assert all(cache.make(4, SESSION_MS + 3))
+
+
+# A client with a session knows what a client without one is told
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_session_tells_a_client_the_same_as_full_requests(seed: int) -> None:
+    rng = Random(seed)
+    brokers = one_broker()
+    offsets: dict[int, int] = {}
+    known: dict[int, tuple[int, int, int]] = {}
+    session, epoch = 0, 0
+    for _ in range(60):
+        for _ in range(rng.randrange(3)):
+            brokers.ask(101, produce(KEYS[rng.randrange(4)], batch(*[b"v"] * rng.randrange(1, 4))))
+        changed, forgotten = {}, []
+        for number in range(4):
+            if rng.random() < 0.3:
+                changed[number] = offsets[number] = rng.choice([0, brokers.part(101, KEYS[number]).end_offset, 99])
+            elif epoch and number in offsets and len(offsets) > 1 and rng.random() < 0.1:
+                del offsets[number]
+                known.pop(number, None)
+                forgotten.append(number)
+        if rng.random() < 0.05:
+            session, epoch = 0, 0
+        asked = offsets if epoch == 0 else changed
+        if epoch == 0:
+            known.clear()
+        response = brokers.ask(
+            101,
+            fetch(
+                *[(KEYS[number], at) for number, at in asked.items()],
+                session_id=session,
+                session_epoch=epoch,
+                forgotten_topics_data=[ForgottenTopic(topic_id=TOPIC, partitions=forgotten)] if epoch else [],
+            ),
+        )
+        assert response.error_code == 0, seed
+        session, epoch = response.session_id, epoch + 1 if response.session_id else 0
+        for topic in response.responses:
+            for part in topic.partitions:
+                known[part.partition_index] = part.error_code, part.high_watermark, len(part.records)
+        alone = brokers.ask(101, fetch(*[(KEYS[number], at) for number, at in offsets.items()]))
+        told = {
+            part.partition_index: (part.error_code, part.high_watermark, len(part.records))
+            for topic in alone.responses
+            for part in topic.partitions
+        }
+        # What a session leaves out is unchanged, and has no records.
+        stale = {number: told[number] for number in told if known.get(number, (0, 0, 0))[:2] != told[number][:2]}
+        assert stale == {}, seed
+        unseen = [number for number, each in told.items() if each[2] and number not in seen(response)]
+        assert unseen == [], seed
+
+
+def test_a_follower_keeps_its_progress_through_a_session() -> None:
+    brokers = Brokers([NewTopic("t", TOPIC, ((101, 102),))])
+    state = ReplicaState(102, epoch_of(102))
+    first = brokers.ask(101, fetch((KEYS[0], 0), session_epoch=0, replica_state=state))
+    waiting, outcome = brokers.send(101, produce(KEYS[0], batch(b"a")))
+    assert outcome is None
+    go_on = {"session_id": first.session_id, "replica_state": state}
+    assert len(only_partition(brokers.ask(101, fetch(session_epoch=1, **go_on))).records) > 0
+    assert brokers.poll(101) == []
+    brokers.ask(101, fetch((KEYS[0], 1), session_epoch=2, **go_on))
+    [answer] = brokers.poll(101)
+    assert (answer.request_id, brokers.part(101, KEYS[0]).high_watermark) == (waiting, 1)
+
+
+def test_the_ids_of_sessions_are_those_of_their_shards() -> None:
+    cache = FetchSessions(1000, SESSION_MS, Random(3).randrange)
+    made = []
+    for _ in range(16):
+        context = cache.open(full(1), 18, is_follower=False, now_ms=0)
+        assert isinstance(context, FullFetch)
+        made.append(cache.close(context, {}, 0).session_id)
+    assert all(0 < each < 2**31 for each in made)
+    assert [each // ((2**31 - 1) // 8) for each in made] == [*range(1, 8), 0] * 2

@@ -1,0 +1,94 @@
+"""Producer ids come from blocks of the controller: no id twice, the next block in time, and a wait with an end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from request_brokers import Brokers, NewTopic, topic_id
+
+from kraft.broker.request.outcomes import Answer
+from kraft.broker.request.producer_ids import ProducerIds
+from metadata_log.types import NEVER_MS
+from transport.protocol.errors import Error
+from transport.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from transport.protocol.messages.init_producer_id import InitProducerIdRequest
+
+IDEMPOTENT = InitProducerIdRequest(transactional_id=None)
+EPOCH = 1101
+
+
+def block(start: int, size: int = 1000) -> AllocateProducerIdsResponse:
+    return AllocateProducerIdsResponse(producer_id_start=start, producer_id_len=size)
+
+
+def new_brokers() -> Brokers:
+    return Brokers([NewTopic("t", topic_id(1), ((101,),))])
+
+
+def response_of(outcome: Any) -> Any:
+    assert isinstance(outcome, Answer), outcome
+    return outcome.response
+
+
+def test_a_broker_asks_for_a_block_when_the_first_producer_comes_and_answers_once_it_has_one() -> None:
+    brokers = new_brokers()
+    requests = brokers.requests[101]
+    assert (requests.ids_request_due(EPOCH, 0), requests.deadline_ms()) == (None, NEVER_MS)
+    _, first = brokers.send(101, IDEMPOTENT)
+    _, second = brokers.send(101, IDEMPOTENT)
+    assert (first, second, requests.waiting) == (None, None, 2)
+    assert requests.ids_request_due(EPOCH, brokers.now_ms) == AllocateProducerIdsRequest(101, EPOCH)
+    assert requests.ids_request_due(EPOCH, brokers.now_ms) is None
+    found = [response_of(each) for each in requests.on_ids(block(5000), brokers.now_ms)]
+    assert [(each.producer_id, each.producer_epoch, each.error_code) for each in found] == [(5000, 0, 0), (5001, 0, 0)]
+    assert response_of(brokers.send(101, IDEMPOTENT)[1]).producer_id == 5002
+
+
+def test_a_failed_request_for_a_block_is_repeated() -> None:
+    brokers = new_brokers()
+    requests = brokers.requests[101]
+    brokers.send(101, IDEMPOTENT)
+    for failure in (None, AllocateProducerIdsResponse(error_code=Error.STALE_BROKER_EPOCH)):
+        assert requests.ids_request_due(EPOCH, brokers.now_ms) is not None
+        assert requests.on_ids(failure, brokers.now_ms) == []
+        assert requests.ids_request_due(EPOCH, brokers.now_ms) is None
+        brokers.now_ms = requests.deadline_ms()
+    assert requests.ids_request_due(EPOCH, brokers.now_ms) is not None
+    assert len(requests.on_ids(block(0), brokers.now_ms)) == 1
+
+
+def test_a_producer_that_gets_no_id_in_time_is_told_to_try_again() -> None:
+    brokers = new_brokers()
+    brokers.send(101, IDEMPOTENT)
+    assert brokers.poll(101, after_ms=29_999) == []
+    [outcome] = brokers.poll(101, after_ms=1)
+    assert response_of(outcome).error_code == Error.COORDINATOR_LOAD_IN_PROGRESS
+    assert brokers.requests[101].waiting == 0
+
+
+def test_the_next_block_is_requested_early_and_used_when_the_present_one_is_empty() -> None:
+    ids = ProducerIds(101)
+    assert ids.take() is None
+    taken: list[int | None] = []
+    asked_after = []
+    for start in (100, 700, 300):
+        assert ids.request_due(EPOCH, 0) is not None
+        ids.on_answer(block(start, 10), 0)
+        while not ids.needs_block:
+            taken.append(ids.take())
+        asked_after.append(len(taken))
+    assert asked_after == [9, 19, 29]
+    assert taken == [*range(100, 110), *range(700, 710), *range(300, 309)]
+    assert (ids.take(), ids.take()) == (309, None)
+
+
+def test_a_transactional_producer_is_told_that_this_broker_is_no_coordinator() -> None:
+    brokers = new_brokers()
+    for name, error in (("t", Error.NOT_COORDINATOR), ("", Error.INVALID_REQUEST)):
+        response = response_of(brokers.send(101, InitProducerIdRequest(transactional_id=name))[1])
+        assert (response.error_code, response.producer_id, response.producer_epoch) == (error, -1, -1)
+
+
+def test_half_of_a_producer_identity_is_a_mistake() -> None:
+    half = InitProducerIdRequest(transactional_id=None, producer_id=5)
+    assert response_of(new_brokers().send(101, half)[1]).error_code == Error.INVALID_REQUEST

@@ -1,0 +1,405 @@
+"""Requests that wait: acks=all for followers, Fetch for data, DeleteRecords for log starts; and what ends the wait."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec import to_builtins
+from real_data import json_lines
+from request_brokers import (
+    Brokers,
+    NewTopic,
+    batch,
+    epoch_of,
+    fetch,
+    only_partition,
+    produce,
+    topic_id,
+)
+
+from kraft.broker.request.outcomes import Answer, Close, Outcome
+from kraft.broker.request.requests import MOST_PER_TURN
+from metadata_log.records import metadata as records
+from metadata_log.serde import Message
+from metadata_log.types import NEVER_MS, Uuid
+from transport.protocol.broker_apis import ALL_APIS
+from transport.protocol.errors import Error
+from transport.protocol.headers import decode_request, decode_response, encode_response
+from transport.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from transport.protocol.messages.fetch import FetchRequest, FetchTopic, ReplicaState
+from transport.protocol.messages.init_producer_id import InitProducerIdRequest
+from transport.protocol.messages.produce import PartitionProduceData, ProduceRequest
+
+ORDERS = (topic_id(1), 0)
+ALL = (101, 102, 103)
+
+
+def three(**configs: str) -> Brokers:
+    """A topic `orders` with three replicas, led by 101; followers are slow after five seconds."""
+    topic = NewTopic("orders", ORDERS[0], (ALL,), {name.replace("_", "."): value for name, value in configs.items()})
+    return Brokers([topic], lag_ms=5000)
+
+
+def parked(brokers: Brokers, broker_id: int, message: Message, version: int | None = None) -> int:
+    """Send a request that has to wait; returns its id."""
+    request_id, outcome = brokers.send(broker_id, message, version)
+    assert outcome is None
+    assert brokers.poll(broker_id) == []
+    return request_id
+
+
+def woken(outcomes: list[Outcome], request_id: int) -> Any:
+    """The response of the only outcome."""
+    [outcome] = outcomes
+    assert isinstance(outcome, Answer), outcome
+    assert outcome.request_id == request_id
+    return outcome.response
+
+
+def shrink(brokers: Brokers, key: tuple[Uuid, int], *isr: int) -> None:
+    """The controller commits an ISR."""
+    brokers.change(records.PartitionChangeRecord(partition_id=key[1], topic_id=key[0], isr=isr))
+
+
+def elect(brokers: Brokers, key: tuple[Uuid, int], leader: int) -> None:
+    """The controller elects a leader."""
+    brokers.change(records.PartitionChangeRecord(partition_id=key[1], topic_id=key[0], leader=leader))
+
+
+# Recorded at brokers of Kafka
+
+
+class Recorded:
+    """The recorded story of waiting requests: requests as they were sent, and the answers of Kafka."""
+
+    def __init__(self) -> None:
+        self.lines = {line["n"]: line for line in json_lines("data_requests", "parked.jsonl")}
+        keys = {}
+        for line in self.lines.values():
+            if "request_hex" in line:
+                _, message = decode_request(bytes.fromhex(line["request_hex"]), apis=ALL_APIS)
+                if isinstance(message, ProduceRequest):
+                    keys[line["n"]] = message.topic_data[0].topic_id
+        self.orders, self.payments = (keys[0], 0), (keys[4], 0)
+        self.brokers = Brokers(
+            [
+                NewTopic("orders", self.orders[0], (ALL,)),
+                NewTopic("payments", self.payments[0], (ALL,), {"min.insync.replicas": "3"}),
+            ],
+            now_ms=self.lines[0]["t_ms"],
+            lag_ms=4000,
+        )
+
+    def send(self, n: int) -> tuple[int, Outcome | None]:
+        """Send a request; returns its id and the outcome."""
+        line = self.lines[n]
+        return self.brokers.frame(line["server"], bytes.fromhex(line["request_hex"]))
+
+    def check(self, n: int, outcome: Outcome | None, *, answer: int | None = None) -> None:
+        """Compare an outcome with the answer of Kafka, which may have come apart from the request."""
+        assert isinstance(outcome, Answer), outcome
+        line = self.lines[n if answer is None else answer]
+        api_key = {"produce": 0, "fetch": 1, "listoffsets": 2}[line["api"].lower()]
+        frame = encode_response(api_key, line["version"], 1, outcome.response, apis=ALL_APIS)
+        _, ours = decode_response(api_key, line["version"], frame, apis=ALL_APIS)
+        _, kafkas = decode_response(api_key, line["version"], bytes.fromhex(line["response_hex"]), apis=ALL_APIS)
+        assert plain(ours) == plain(kafkas), line["label"]
+
+
+def plain(message: Message) -> Any:
+    """A response to compare: without the words of errors, and without racks, which the recorded cluster had not."""
+
+    def without(value: Any) -> Any:
+        if isinstance(value, list):
+            return [without(each) for each in value]
+        if isinstance(value, dict):
+            return {name: without(each) for name, each in value.items() if name not in ("error_message", "rack")}
+        return value
+
+    return without(to_builtins(message, enc_hook=str))
+
+
+def test_a_recorded_story_of_waiting_requests_has_the_answers_of_kafka() -> None:
+    story = Recorded()
+    brokers, orders, payments = story.brokers, story.orders, story.payments
+
+    assert story.send(0)[1] is None
+    brokers.replicate(orders)
+    story.check(0, *brokers.poll(101))
+
+    assert story.send(1)[1] is None  # waits for 103 until the ISR shrinks
+    brokers.replicate(orders, by=(102,))
+    assert brokers.poll(101, after_ms=4500) == []
+    brokers.replicate(orders, by=(102,))
+    shrink(brokers, orders, 101, 102)
+    story.check(1, *brokers.poll(101))
+
+    assert story.send(2)[1] is None  # times out
+    assert brokers.poll(101, after_ms=999) == []
+    story.check(2, *brokers.poll(101, after_ms=1))
+    brokers.replicate(orders)
+    shrink(brokers, orders, 101, 102, 103)
+    story.check(3, story.send(3)[1])
+
+    assert story.send(4)[1] is None  # the ISR shrinks below min.insync.replicas
+    brokers.replicate(payments, by=(102,))
+    assert brokers.poll(101, after_ms=6000) == []
+    shrink(brokers, payments, 101, 102)
+    assert brokers.poll(101, after_ms=8000) == []
+    story.check(4, *brokers.poll(101, after_ms=1000))
+    story.check(5, story.send(5)[1])
+    story.check(6, story.send(6)[1])
+    story.check(7, story.send(7)[1])
+    brokers.replicate(payments)
+    shrink(brokers, payments, 101, 102, 103)
+    story.check(8, story.send(8)[1])
+
+    assert story.send(9)[1] is None  # a consumer at the high watermark
+    story.check(10, story.send(10)[1])
+    brokers.replicate(orders, by=(102,))
+    assert brokers.poll(101, after_ms=4500) == []
+    brokers.replicate(orders, by=(102,))
+    shrink(brokers, orders, 101, 102)
+    story.check(9, *brokers.poll(101), answer=11)
+
+    brokers.replicate(orders)
+    shrink(brokers, orders, 101, 102, 103)
+    assert [story.send(12)[1], story.send(13)[1]] == [None, None]  # leadership moves
+    brokers.replicate(orders, by=(102,))
+    assert brokers.poll(101) == []
+    elect(brokers, orders, 102)
+    [moved] = brokers.poll(101)
+    story.check(12, moved, answer=14)
+    brokers.replicate(orders)
+    assert brokers.poll(101, after_ms=18_000) == []
+    story.check(13, *brokers.poll(101, after_ms=2000), answer=15)
+    for n in (16, 17, 18, 19):
+        story.check(n, story.send(n)[1])
+
+
+# Produce
+
+
+def test_acks_all_waits_until_every_member_of_the_isr_has_the_records() -> None:
+    brokers = three()
+    waiting = parked(brokers, 101, produce(ORDERS, batch(b"a", b"b")))
+    brokers.replicate(ORDERS, by=(102,))
+    assert brokers.poll(101) == []
+    brokers.replicate(ORDERS, by=(103,))
+    part = only_partition(woken(brokers.poll(101), waiting))
+    assert (part.error_code, part.base_offset, part.log_start_offset) == (0, 0, 0)
+    assert brokers.requests[101].waiting == 0
+
+
+def test_a_duplicate_with_acks_all_waits_for_the_same_records() -> None:
+    brokers = three()
+    sent = produce(ORDERS, batch(b"a", b"b", producer_id=7, sequence=0))
+    parked(brokers, 101, sent)
+    parked(brokers, 101, sent)
+    brokers.replicate(ORDERS)
+    outcomes = brokers.poll(101)
+    assert [only_partition(each.response).base_offset for each in outcomes if isinstance(each, Answer)] == [0, 0]
+    assert brokers.part(101, ORDERS).end_offset == 2
+
+
+@pytest.mark.parametrize("acks", [0, 1])
+def test_acks_of_the_leader_or_of_none_do_not_wait(acks: int) -> None:
+    brokers = three()
+    _, outcome = brokers.send(101, produce(ORDERS, batch(b"a"), acks=acks))
+    assert (outcome is None) == (acks == 0)
+    assert brokers.requests[101].waiting == 0
+    assert (brokers.part(101, ORDERS).end_offset, brokers.part(101, ORDERS).high_watermark) == (1, 0)
+
+
+def test_an_error_with_acks_0_closes_the_connection() -> None:
+    brokers = three()
+    request_id, outcome = brokers.send(102, produce(ORDERS, batch(b"a"), acks=0))
+    assert outcome == Close(request_id)
+
+
+def test_a_topic_that_is_deleted_ends_the_wait_of_its_producers_and_consumers() -> None:
+    brokers = three()
+    brokers.replicate(ORDERS)
+    reader = parked(brokers, 101, fetch((ORDERS, 0), wait_ms=60_000))
+    writer = parked(brokers, 101, produce(ORDERS, batch(b"a"), timeout_ms=60_000))
+    brokers.change(records.RemoveTopicRecord(topic_id=ORDERS[0]))
+    found = {each.request_id: only_partition(each.response) for each in brokers.poll(101) if isinstance(each, Answer)}
+    assert found[writer].error_code == Error.UNKNOWN_TOPIC_OR_PARTITION
+    assert found[reader].error_code == Error.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_one_of_two_partitions_that_fails_does_not_end_the_wait_for_the_other() -> None:
+    brokers = Brokers([NewTopic("two", ORDERS[0], (ALL, (102, 101, 103)))])
+    both = produce(ORDERS, batch(b"a"))
+    both.topic_data[0].partition_data.append(PartitionProduceData(1, batch(b"b")))
+    waiting = parked(brokers, 101, both)
+    brokers.replicate(ORDERS)
+    first, second = woken(brokers.poll(101), waiting).responses[0].partition_responses
+    assert (first.error_code, first.base_offset) == (0, 0)
+    assert (second.error_code, second.base_offset) == (Error.NOT_LEADER_OR_FOLLOWER, -1)
+    assert (second.current_leader.leader_id, second.current_leader.leader_epoch) == (102, 0)
+
+
+def test_records_of_a_transaction_are_refused_until_a_coordinator_can_verify_them() -> None:
+    brokers = three()
+    data = bytearray(batch(b"a", producer_id=7, sequence=0))
+    data[22] |= 0x10
+    message = produce(ORDERS, bytes(data))
+    refused = only_partition(brokers.ask(101, message))
+    assert refused.error_code == Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    named = ProduceRequest(transactional_id="t", acks=-1, timeout_ms=1000, topic_data=message.topic_data)
+    assert only_partition(brokers.ask(101, named)).error_code == Error.NOT_ENOUGH_REPLICAS
+    assert brokers.part(101, ORDERS).end_offset == 0
+
+
+# Fetch
+
+
+def test_a_consumer_is_woken_by_the_high_watermark_and_never_sees_more() -> None:
+    brokers = three()
+    waiting = parked(brokers, 101, fetch((ORDERS, 0), wait_ms=10_000))
+    assert brokers.ask(101, produce(ORDERS, batch(b"a"), acks=1))
+    assert brokers.poll(101) == []
+    assert only_partition(brokers.ask(101, fetch((ORDERS, 0)))).records == b""
+    brokers.replicate(ORDERS)
+    part = only_partition(woken(brokers.poll(101), waiting))
+    assert (part.high_watermark, part.error_code) == (1, 0)
+    assert part.records == brokers.part(102, ORDERS).log.read(0, 1000)
+
+
+def test_a_follower_is_woken_by_the_end_of_the_log() -> None:
+    brokers = three()
+    brokers.replicate(ORDERS)
+    state = ReplicaState(102, epoch_of(102))
+    waiting = parked(brokers, 101, fetch((ORDERS, 0), wait_ms=500, replica_state=state))
+    brokers.send(101, produce(ORDERS, batch(b"a")))
+    part = only_partition(woken(brokers.poll(101), waiting))
+    assert (part.high_watermark, len(part.records) > 0) == (0, True)
+
+
+def test_a_fetch_waits_until_there_are_as_many_bytes_as_it_wants() -> None:
+    brokers = Brokers([NewTopic("one", ORDERS[0], ((101,),))])
+    one = batch(b"x" * 100)
+    waiting = parked(brokers, 101, fetch((ORDERS, 0), wait_ms=10_000, min_bytes=3 * len(one)))
+    for _ in range(2):
+        brokers.ask(101, produce(ORDERS, one))
+        assert brokers.poll(101) == []
+    brokers.ask(101, produce(ORDERS, one))
+    assert len(only_partition(woken(brokers.poll(101), waiting)).records) == 3 * len(one)
+
+
+def test_a_fetch_is_answered_with_what_there_is_when_its_time_is_over() -> None:
+    brokers = Brokers([NewTopic("one", ORDERS[0], ((101,),))])
+    waiting = parked(brokers, 101, fetch((ORDERS, 0), wait_ms=500, min_bytes=1000))
+    brokers.ask(101, produce(ORDERS, batch(b"a")))
+    assert brokers.requests[101].deadline_ms() == brokers.now_ms + 500
+    assert brokers.poll(101, after_ms=499) == []
+    assert len(only_partition(woken(brokers.poll(101, after_ms=1), waiting)).records) == len(batch(b"a"))
+    assert brokers.requests[101].deadline_ms() == NEVER_MS
+
+
+def test_a_new_segment_ends_the_wait_of_a_reader_of_the_one_before() -> None:
+    brokers = Brokers([NewTopic("one", ORDERS[0], ((101,),), {"internal.segment.bytes": "200"})])
+    waiting = parked(brokers, 101, fetch((ORDERS, 0), wait_ms=10_000, min_bytes=100_000))
+    brokers.ask(101, produce(ORDERS, batch(b"x" * 50)))
+    assert brokers.poll(101) == []
+    brokers.ask(101, produce(ORDERS, batch(b"y" * 50)))
+    assert only_partition(woken(brokers.poll(101), waiting)).records
+
+
+@pytest.mark.parametrize(("version", "is_woken"), [(10, True), (11, False)])
+def test_lost_leadership_ends_the_wait_of_readers_that_need_the_leader(version: int, is_woken: bool) -> None:
+    brokers = three()
+    brokers.replicate(ORDERS)
+    wanted = FetchTopic(topic="orders", partitions=fetch((ORDERS, 0)).topics[0].partitions)
+    named = FetchRequest(max_wait_ms=10_000, min_bytes=1, topics=[wanted])
+    waiting = parked(brokers, 101, named, version)
+    elect(brokers, ORDERS, 102)
+    outcomes = brokers.poll(101)
+    assert len(outcomes) == is_woken
+    if is_woken:
+        assert only_partition(woken(outcomes, waiting)).error_code == Error.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_request_of_a_closed_connection_is_forgotten() -> None:
+    brokers = three()
+    first = parked(brokers, 101, fetch((ORDERS, 0), wait_ms=500))
+    second = parked(brokers, 101, fetch((ORDERS, 0), wait_ms=900))
+    brokers.requests[101].forget(first)
+    assert brokers.requests[101].waiting == 1
+    assert brokers.requests[101].deadline_ms() == brokers.now_ms + 900
+    woken(brokers.poll(101, after_ms=900), second)
+
+
+def test_the_timeouts_of_answered_requests_do_not_pile_up() -> None:
+    brokers = Brokers([NewTopic("one", ORDERS[0], ((101,),))])
+    slow = parked(brokers, 101, fetch((ORDERS, 0), wait_ms=10, min_bytes=1 << 20))
+    for _ in range(500):
+        request_id = parked(brokers, 101, fetch((ORDERS, 0), wait_ms=60_000, min_bytes=1 << 20))
+        brokers.requests[101].forget(request_id)
+    assert brokers.requests[101].waiting == 1
+    assert len(brokers.requests[101]._waiting._deadlines) < 100
+    woken(brokers.poll(101, after_ms=10), slow)
+
+
+def test_a_turn_wakes_a_part_of_many_waiting_requests_and_the_next_turns_wake_the_rest() -> None:
+    brokers = Brokers([NewTopic("one", ORDERS[0], ((101,),))])
+    requests = brokers.requests[101]
+    for _ in range(2 * MOST_PER_TURN + 1):
+        brokers.send(101, fetch((ORDERS, 0), wait_ms=60_000))
+    brokers.ask(101, produce(ORDERS, batch(b"a")))
+    counts = [len(brokers.poll(101))]
+    while requests.deadline_ms() <= brokers.now_ms:
+        counts.append(len(brokers.poll(101)))
+    assert counts == [MOST_PER_TURN, MOST_PER_TURN, 1]
+    assert requests.waiting == 0
+
+
+def test_no_more_requests_wait_than_allowed_and_one_more_is_answered_as_if_its_time_were_over() -> None:
+    brokers = Brokers([NewTopic("orders", ORDERS[0], (ALL,))], most_waiting=2)
+    for _ in range(2):
+        parked(brokers, 101, fetch((ORDERS, 0), wait_ms=60_000))
+    assert only_partition(brokers.ask(101, fetch((ORDERS, 0), wait_ms=60_000))).error_code == 0
+    written = only_partition(brokers.ask(101, produce(ORDERS, batch(b"a"))))
+    assert (written.error_code, written.base_offset) == (Error.REQUEST_TIMED_OUT, 0)
+    no_id = brokers.ask(101, InitProducerIdRequest(transactional_id=None))
+    assert no_id.error_code == Error.COORDINATOR_LOAD_IN_PROGRESS
+    assert brokers.requests[101].waiting == 2
+
+
+# DeleteRecords
+
+
+def delete(offset: int, timeout_ms: int = 5000) -> DeleteRecordsRequest:
+    part = DeleteRecordsPartition(0, offset)
+    return DeleteRecordsRequest(topics=[DeleteRecordsTopic("orders", [part])], timeout_ms=timeout_ms)
+
+
+def test_deleted_records_are_gone_at_every_replica_before_the_answer() -> None:
+    brokers = three()
+    parked(brokers, 101, produce(ORDERS, batch(b"a", b"b")))
+    brokers.replicate(ORDERS)
+    brokers.poll(101)
+    waiting = parked(brokers, 101, delete(1))
+    brokers.replicate(ORDERS, by=(102,))
+    assert brokers.poll(101) == []
+    brokers.replicate(ORDERS)
+    [topic] = woken(brokers.poll(101), waiting).topics
+    assert (topic.partitions[0].low_watermark, topic.partitions[0].error_code) == (1, 0)
+    assert [brokers.part(one, ORDERS).start_offset for one in ALL] == [1, 1, 1]
+
+
+def test_deleted_records_time_out_without_a_follower_and_are_gone_at_the_leader() -> None:
+    brokers = three()
+    parked(brokers, 101, produce(ORDERS, batch(b"a", b"b")))
+    brokers.replicate(ORDERS)
+    brokers.poll(101)
+    waiting = parked(brokers, 101, delete(2, timeout_ms=300))
+    [topic] = woken(brokers.poll(101, after_ms=300), waiting).topics
+    assert (topic.partitions[0].low_watermark, topic.partitions[0].error_code) == (-1, Error.REQUEST_TIMED_OUT)
+    assert brokers.part(101, ORDERS).start_offset == 2
