@@ -84,7 +84,7 @@ def test_the_request_behind_one_without_an_answer_is_taken_and_answered():
 
 
 @pytest.mark.parametrize(("key", "version"), [(ApiKey.PRODUCE, 2), (ApiKey.INIT_PRODUCER_ID, 6), (ApiKey.VOTE, 2)])
-def test_what_a_broker_does_not_serve_breaks_the_connection(key: ApiKey, version: int):
+def test_a_request_that_no_broker_serves_breaks_the_connection(key: ApiKey, version: int):
     content = b"".join((int(key).to_bytes(2, "big"), version.to_bytes(2, "big"), bytes(4), b"\xff\xff", bytes(64)))
     server = connection()
     server.receive(len(content).to_bytes(4, "big") + content)

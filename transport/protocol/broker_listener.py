@@ -14,7 +14,7 @@ from transport.protocol.broker_apis import ALL_APIS
 from transport.protocol.limits import ADMIN, Limit, request_limit
 
 _STABLE: Final = {ApiKey.INIT_PRODUCER_ID: Versions(0, 5)}
-"""The versions of an API whose highest version is unstable in 4.3.1, and not served."""
+"""The served versions of an API with a highest version that is unstable in 4.3.1."""
 _ADVERTISED: Final = {ApiKey.PRODUCE: Versions(0, 13)}
 """Kafka names versions 0 to 2 of Produce, which no broker answers: librdkafka looks for them."""
 AT_BROKERS: Final[Mapping[int, Api]] = MappingProxyType(

@@ -35,7 +35,7 @@ class AutoCreation:
         return bool(self._due)
 
     def create(self, names: Iterable[str], asked: Asked) -> None:
-        """Ask for topics, as the principal of the client whose request names them."""
+        """Ask for topics, as the principal of the client that names them."""
         room = MOST - len(self._in_flight)
         wanted = tuple(name for name in names if name not in self._in_flight)[: max(room, 0)]
         if not wanted:

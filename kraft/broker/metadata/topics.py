@@ -56,7 +56,7 @@ _NO_DIRECTORY: Final = frozenset((MIGRATING, UNASSIGNED))
 _IDS_SINCE: Final = 12
 """The first version of Metadata in which a client may name topics by id."""
 _LISTENER_ERROR_SINCE: Final = 6
-"""The first version whose clients know LISTENER_NOT_FOUND."""
+"""The first version with clients that know LISTENER_NOT_FOUND."""
 
 
 class _State(Struct, frozen=True, gc=False):

@@ -11,8 +11,8 @@ from kraft.broker.metadata.requests import MetadataRequests, MetadataSettings
 from kraft.broker.replica import DataDirectory, DataSettings, ReplicaManager
 from kraft.broker.request.requests import DataRequests
 from kraft.broker.request.settings import RequestSettings
-from kraft.broker.services import BrokerServices
 from kraft.replica.hosts.broker_host import BrokerHost, broker_settings
+from kraft.replica.hosts.broker_services import BrokerServices
 from kraft.replica.interface.application import ApplicationFactory
 from kraft.replica.interface.options import ReplicaOptions
 from metadata_log.disk import DirectoryDisk

@@ -114,7 +114,7 @@ def test_bytes_that_are_no_answer_close_the_connection():
     assert isinstance(answered(requests, 0), Close)
 
 
-def test_answers_go_to_their_own_requests_whatever_their_order():
+def test_answers_in_another_order_go_to_their_own_requests():
     requests = new_requests()
     for request_id in (1, 2):
         requests.on_request(create(request_id), IMAGE, 0)

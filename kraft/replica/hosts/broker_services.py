@@ -29,7 +29,7 @@ class BrokerServices:
     """The requests of clients and of other brokers to a broker with data.
 
     Args:
-        agent: The broker, whose replicas have data.
+        agent: The broker; its replicas have data.
         metadata: The requests that the image answers, and those that are forwarded.
         data: The requests about records.
     """

@@ -1,0 +1,177 @@
+"""The table of a broker with data: each request reaches its room, and each answer its request."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from broker_agents import new_agent
+from data_brokers import KEY, NOW_MS, batch, cluster, new_topic, replayed, started
+
+from kraft.broker import BrokerAgent
+from kraft.broker.metadata.asked import Answer, Close, NoAnswer, ToController
+from kraft.broker.metadata.requests import MetadataRequests, MetadataSettings
+from kraft.broker.request.requests import DATA_APIS, DataRequests
+from kraft.broker.request.settings import RequestSettings
+from kraft.quorum.values import LeaderAndEpoch
+from kraft.replica.hosts.broker_host import BrokerHost
+from kraft.replica.hosts.broker_services import BrokerServices
+from kraft.replica.interface.application import PARKED, OutboundRequest, Refuse, Respond, Silent
+from kraft.replica.interface.events import WireRequest
+from metadata_log.serde import Message
+from transport.protocol.apis import ApiKey
+from transport.protocol.errors import Error
+from transport.protocol.messages import (
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
+    CreateTopicsRequest,
+    EnvelopeRequest,
+    EnvelopeResponse,
+    FetchRequest,
+    FetchResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    MetadataRequest,
+    MetadataResponse,
+    ProduceRequest,
+    ProduceResponse,
+)
+from transport.protocol.messages.fetch import FetchPartition, FetchTopic
+from transport.protocol.messages.produce import PartitionProduceData, TopicProduceData
+
+LEADER = LeaderAndEpoch(1, 1)
+IMAGE = replayed(cluster(101), *new_topic((101,)))
+
+
+class Broker:
+    """Broker 101 with one partition in memory, as its replica sees the broker."""
+
+    def __init__(self) -> None:
+        self.manager = started(101, IMAGE)
+        settings = new_agent().settings
+        self.agent = BrokerAgent(settings, self.manager)
+        self.agent.image = IMAGE
+        metadata = MetadataRequests(MetadataSettings(broker_id=101, cluster_id="c"), Random(1))
+        data = DataRequests(self.manager, RequestSettings(broker_id=101), Random(2))
+        self.services = BrokerServices(self.agent, metadata, data)
+        self.host = BrokerHost(self.agent, self.services, self.manager)
+
+
+def asked(message: Message, version: int, request_id: int = 1) -> WireRequest:
+    return WireRequest(
+        request_id=request_id,
+        api_key=int(message.__schema__.api_key),
+        version=version,
+        message=message,
+        listener="PLAINTEXT",
+        client_id="c",
+        peer="127.0.0.1:4711",
+    )
+
+
+def produce(acks: int, *, to: int = 0) -> ProduceRequest:
+    partition = PartitionProduceData(index=to, records=batch(b"v"))
+    topic = TopicProduceData(topic_id=KEY[0], partition_data=[partition])
+    return ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[topic])
+
+
+def fetch(offset: int) -> FetchRequest:
+    partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1000)
+    topic = FetchTopic(topic_id=KEY[0], partitions=[partition])
+    return FetchRequest(replica_id=-1, max_wait_ms=500, min_bytes=1, max_bytes=1000, topics=[topic])
+
+
+def test_a_broker_with_data_serves_the_apis_of_both_rooms():
+    apis = Broker().host.apis
+    assert set(DATA_APIS) <= set(apis)
+    assert {ApiKey.METADATA, ApiKey.CREATE_TOPICS} <= set(apis)
+    assert list(apis) == sorted(set(apis))
+
+
+def test_a_produce_without_acknowledgement_has_no_answer_and_ends_the_connection_on_an_error():
+    broker = Broker()
+    assert broker.services.on_request(asked(produce(0), 13), IMAGE, NOW_MS) == NoAnswer(1)
+    assert broker.host.on_request(asked(produce(0), 13, 2), LEADER, NOW_MS) == Silent(2)
+    failed = broker.services.on_request(asked(produce(0, to=9), 13, 3), IMAGE, NOW_MS)
+    assert isinstance(failed, Close)
+    assert isinstance(broker.host.on_request(asked(produce(0, to=9), 13, 4), LEADER, NOW_MS), Refuse)
+    part = broker.manager.partition(KEY)
+    assert part is not None
+    assert part.end_offset == 2
+
+
+def test_a_waiting_fetch_is_answered_by_the_next_append():
+    broker = Broker()
+    assert broker.host.on_request(asked(fetch(0), 13), LEADER, NOW_MS) is PARKED
+    assert list(broker.services.poll(NOW_MS)) == []
+    assert broker.services.deadline_ms() > NOW_MS
+    done = broker.host.on_request(asked(produce(1), 13, 2), LEADER, NOW_MS)
+    assert isinstance(done, Respond)
+    assert isinstance(done.response, ProduceResponse)
+    assert broker.services.deadline_ms() == 0
+    [answer] = broker.services.poll(NOW_MS)
+    assert isinstance(answer, Answer)
+    assert answer.request_id == 1
+    assert isinstance(answer.message, FetchResponse)
+    assert answer.message.responses[0].partitions[0].high_watermark == 1
+
+
+def test_a_fetch_without_records_is_answered_when_its_time_is_over():
+    broker = Broker()
+    assert broker.services.on_request(asked(fetch(0), 13), IMAGE, NOW_MS) is None
+    assert list(broker.services.poll(NOW_MS)) == []
+    assert broker.services.deadline_ms() == NOW_MS + 500
+    [answer] = broker.services.poll(NOW_MS + 500)
+    assert isinstance(answer, Answer)
+
+
+def test_answers_of_the_controller_find_the_request_they_belong_to():
+    """Blocks of producer ids and forwarded requests share the numbers of requests to the controller."""
+    broker = Broker()
+    services = broker.services
+    assert services.on_request(asked(InitProducerIdRequest(transactional_id=None), 5, 1), IMAGE, NOW_MS) is None
+    assert services.on_request(asked(CreateTopicsRequest(), 7, 2), IMAGE, NOW_MS) is None
+    first, second = services.poll(NOW_MS)
+    assert isinstance(first, ToController)
+    assert isinstance(second, ToController)
+    assert isinstance(first.request, AllocateProducerIdsRequest)
+    assert isinstance(second.request, EnvelopeRequest)
+    services.on_answer(second.token, EnvelopeResponse(error_code=Error.UNSUPPORTED_VERSION), NOW_MS)
+    assert [one for one in services.poll(NOW_MS) if isinstance(one, Close) and one.request_id == 2]
+    block = AllocateProducerIdsResponse(producer_id_start=4000, producer_id_len=1000)
+    services.on_answer(first.token, block, NOW_MS)
+    assert services.deadline_ms() == 0
+    [answer] = services.poll(NOW_MS)
+    assert isinstance(answer, Answer)
+    assert answer.request_id == 1
+    assert isinstance(answer.message, InitProducerIdResponse)
+    assert (answer.message.producer_id, answer.message.error_code) == (4000, 0)
+
+
+def test_requests_for_clients_have_numbers_that_no_request_of_the_agent_has():
+    broker = Broker()
+    broker.host.on_request(asked(CreateTopicsRequest(), 7, 2), LEADER, NOW_MS)
+    sent = [one for one in broker.host.on_tick(NOW_MS) if isinstance(one, OutboundRequest)]
+    tokens = {type(one.request).__name__: one.token for one in sent}
+    assert tokens["EnvelopeRequest"] < 0 < tokens["BrokerRegistrationRequest"]
+    broker.host.on_answer(tokens["EnvelopeRequest"], EnvelopeResponse(error_code=Error.UNSUPPORTED_VERSION), NOW_MS)
+    assert [one for one in broker.host.on_tick(NOW_MS) if isinstance(one, Refuse)]
+
+
+def test_a_request_for_metadata_is_answered_at_once():
+    found = Broker().host.on_request(asked(MetadataRequest(topics=None), 13), LEADER, NOW_MS)
+    assert isinstance(found, Respond)
+    assert isinstance(found.response, MetadataResponse)
+    assert [one.name for one in found.response.topics] == ["t"]
+
+
+@pytest.mark.parametrize("is_clean", [False, True])
+def test_closing_the_data_leaves_proof_of_a_clean_shutdown(is_clean: bool):
+    broker = Broker()
+    disk = broker.manager._hosting.store._disk
+    assert not disk.exists("d/.kafka_cleanshutdown")
+    if is_clean:
+        assert broker.host.close_data()
+    else:
+        assert not BrokerHost(new_agent()).close_data()
+    assert disk.exists("d/.kafka_cleanshutdown") is is_clean
