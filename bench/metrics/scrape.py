@@ -176,6 +176,16 @@ async def refresh(ports: list[int], every: float) -> None:
         await Poller(admin, show, clock_ms=lambda: time.time_ns() // 1_000_000).run(every)
 
 
+async def first_line(output: trio.abc.ReceiveStream) -> bytes:
+    """The first line of a process; the pipe may deliver it in parts."""
+    line = b""
+    while not line.endswith(b"\n"):
+        part = await output.receive_some()
+        assert part, "the process has ended before its first line"
+        line += part
+    return line
+
+
 async def measure_top(options: argparse.Namespace) -> None:
     """Run all rounds with a view in another process, and print them."""
     with tempfile.TemporaryDirectory(dir=options.dir) as directory:
@@ -188,7 +198,7 @@ async def measure_top(options: argparse.Namespace) -> None:
                 process = await trio.lowlevel.open_process(command, stdout=subprocess.PIPE)
                 try:
                     assert process.stdout is not None
-                    assert await process.stdout.receive_some() == b"refreshing\n"
+                    assert await first_line(process.stdout) == b"refreshing\n"
                     return await alone()
                 finally:
                     process.kill()
