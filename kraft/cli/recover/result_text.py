@@ -92,8 +92,8 @@ def verify_lines(checks: Sequence[Check], started: Started | None, *, offline: b
     failed = [one for one in checks if not one.is_passed]
     if started is not None:
         yield (
-            f"Started in isolation: node {started.leader_id} led in epoch {started.epoch} and committed up to offset"
-            f" {started.high_watermark:,}."
+            f"Started in isolation: node {started.leader_id} led in epoch {started.epoch} and committed the whole log,"
+            f" up to offset {started.log_end:,}."
         )
     elif not offline:
         yield "No node was started, because a check failed."
