@@ -108,6 +108,7 @@ class FetchHandler:
             max_bytes=max_bytes,
             needs_leader=not is_free,
             rack=message.rack_id if is_free and self._settings.prefers_rack_of_client else None,
+            is_follower=replica_id >= 0,
         )
 
     def _targets(

@@ -41,11 +41,8 @@ class FetchParams(Struct, frozen=True):
     needs_leader: bool
     rack: str | None
     """The rack of a consumer that may be sent to a nearer replica; None if it may not."""
-
-    @property
-    def is_follower(self) -> bool:
-        """Whether another broker fetches."""
-        return self.replica_id >= 0
+    is_follower: bool
+    """Whether another broker fetches."""
 
 
 def failed(number: int, error: Error) -> PartitionData:
@@ -110,16 +107,19 @@ def read(
     if apart is not None:
         diverging = EpochEndOffset(epoch=apart.epoch, end_offset=apart.offset)
     else:
-        found = manager.read(
-            partition.key,
-            wanted.fetch_offset,
-            min(wanted.max_bytes, max_bytes),
-            end_offset=bound_of(partition, isolation),
-            at_least_one=at_least_one,
-        )
-        if isinstance(found, Refused):
-            return failed(number, found.error)
-        records = found
+        bound = bound_of(partition, isolation)
+        # A reader at the bound is the usual case: most partitions of a session have nothing new.
+        if wanted.fetch_offset != bound or bound < start:
+            found = manager.read(
+                partition.key,
+                wanted.fetch_offset,
+                min(wanted.max_bytes, max_bytes),
+                end_offset=bound,
+                at_least_one=at_least_one,
+            )
+            if isinstance(found, Refused):
+                return failed(number, found.error)
+            records = found
         if isolation is Isolation.TXN_COMMITTED:
             ended = log.aborted(wanted.fetch_offset, end_of(records)) if records else ()
             aborted = [AbortedTransaction(each.producer_id, each.first_offset) for each in ended]

@@ -48,7 +48,7 @@ class SessionPartition(Struct):
     def take(self, data: PartitionData) -> bool:
         """Whether an incremental answer has to hold this partition; the client then knows it.
 
-        An error resets the known watermark: the end of the error is then a change, too.
+        An error comes without a watermark, so that the end of the error is a change, too.
         """
         is_changed = bool(
             data.records
@@ -59,8 +59,6 @@ class SessionPartition(Struct):
             or data.error_code != Error.NONE
         )
         self.high_watermark, self.log_start = data.high_watermark, data.log_start_offset
-        if data.error_code != Error.NONE:
-            self.high_watermark = UNKNOWN_OFFSET
         return is_changed
 
 

@@ -1,4 +1,4 @@
-"""Fetch sessions: what an incremental answer holds, whose turn it is, and which session gives way."""
+"""Fetch sessions: what an incremental answer holds, in which order partitions get data, which session gives way."""
 
 from __future__ import annotations
 

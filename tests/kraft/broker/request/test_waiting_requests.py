@@ -207,6 +207,15 @@ def test_a_duplicate_with_acks_all_waits_for_the_same_records() -> None:
     assert brokers.part(101, ORDERS).end_offset == 2
 
 
+def test_an_isr_that_shrinks_below_its_minimum_behind_the_watermark_is_told_to_the_producer() -> None:
+    brokers = three(min_insync_replicas="2")
+    waiting = parked(brokers, 101, produce(ORDERS, batch(b"a")))
+    brokers.replicate(ORDERS)
+    shrink(brokers, ORDERS, 101)
+    part = only_partition(woken(brokers.poll(101), waiting))
+    assert (part.error_code, part.base_offset) == (Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND, 0)
+
+
 @pytest.mark.parametrize("acks", [0, 1])
 def test_acks_of_the_leader_or_of_none_do_not_wait(acks: int) -> None:
     brokers = three()
