@@ -34,12 +34,18 @@ def broker_options(config: Config, disk: Disk) -> BrokerOptions:
     )
 
 
+def close_data(replica: Replica) -> None:
+    """Close the logs of a broker with data, while the node still locks its directory."""
+    if isinstance(replica.application, BrokerHost):
+        replica.application.close_data()
+
+
 def leave_cleanly(replica: Replica, config: Config, disk: Disk) -> None:
-    """If the node was a registered broker, record its clean shutdown for the next start."""
+    """If the node was a registered broker without data, record its clean shutdown for the next start."""
     application = replica.application
-    if isinstance(application, BrokerHost) and application.close_data():
+    if not isinstance(application, BrokerHost) or application.has_data:
         return
-    if isinstance(application, BrokerHost) and application.agent.lifecycle.epoch != UNCLEAN:
+    if application.agent.lifecycle.epoch != UNCLEAN:
         for path in config.log_dirs:
             write_clean_shutdown(disk, path, application.agent.lifecycle.epoch)
 

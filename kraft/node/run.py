@@ -13,7 +13,7 @@ import trio
 
 from kraft.config import Config
 from kraft.node.background import Flusher
-from kraft.node.broker import broker_options, leave_cleanly
+from kraft.node.broker import broker_options, close_data, leave_cleanly
 from kraft.node.broker_node import BrokerNode
 from kraft.node.clock import NodeClock
 from kraft.node.errors import NodeError
@@ -123,6 +123,7 @@ async def run_node(
                 monitor.attach(node, replica, transport)
             with _closing(replica, log):
                 await node.run(outputs, task_status)
+                close_data(replica)
             leave_cleanly(replica, config, disk)
             network.cancel_scope.cancel()
     log.write("stopped", {})

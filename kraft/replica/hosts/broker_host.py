@@ -211,12 +211,15 @@ class BrokerHost:
         """Whether the controller has confirmed the controlled shutdown."""
         return self.agent.may_stop
 
-    def close_data(self) -> bool:
-        """Close the logs after a graceful shutdown, with proof of that; returns whether this broker has data."""
-        if self._store is None:
-            return False
-        self._store.close(broker_epoch=self.agent.lifecycle.epoch)
-        return True
+    @property
+    def has_data(self) -> bool:
+        """Whether the replicas of this broker hold records."""
+        return self._store is not None
+
+    def close_data(self) -> None:
+        """Close the logs after a graceful shutdown, with proof of that; without data there is nothing to close."""
+        if self._store is not None:
+            self._store.close(broker_epoch=self.agent.lifecycle.epoch)
 
     def refuse(
         self, asked: ForRequest, error: Error, leader: LeaderAndEpoch, now_ms: int, text: str | None = None
