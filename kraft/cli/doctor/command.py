@@ -14,6 +14,7 @@ from typing import Final
 
 import click
 import trio
+from msgspec.structs import replace
 
 from kraft.cli.cluster.administration import client_security, command_config_option, parse_bootstrap
 from kraft.cli.doctor.output import (
@@ -30,7 +31,7 @@ from kraft.cli.progress import LongJob
 from kraft.cli.text import count, echo, echo_lines
 from kraft.config import UsageError
 from kraft.config.errors import CommandFailed
-from kraft.operate.doctor.before import NEEDS_NODE, OPERATIONS, preflight
+from kraft.operate.doctor.before import NEEDS_NODE, OPERATIONS, UNCLEAN_ELECTION, preflight
 from kraft.operate.doctor.bundle import is_bundle, write_bundle
 from kraft.operate.doctor.diagnose import diagnose, exit_code
 from kraft.operate.doctor.facts.catalog import CATALOG
@@ -38,8 +39,10 @@ from kraft.operate.doctor.facts.finding import Finding
 from kraft.operate.doctor.facts.live import LiveFacts
 from kraft.operate.doctor.facts.log_facts import ImageFacts
 from kraft.operate.doctor.gather import GatheredFacts, gather
+from kraft.operate.doctor.read_ends import with_replica_ends
 from kraft.operate.doctor.read_live import read_live
 from kraft.operate.doctor.sarif import sarif
+from metadata_log.disk import OsDisk
 from metadata_log.releases import resolve_release
 
 NOTHING_READ: Final = 3
@@ -178,6 +181,8 @@ def examine_command(
         raise _nothing_read(found)
     for one in found.unreadable:
         echo(f"kraft: warning: {one.path} cannot be read: {one.why}", err=True)
+    if operation == UNCLEAN_ELECTION:
+        found = replace(found, facts=with_replica_ends(OsDisk(), found.facts))
     report = _report(found, operation, node_id, release)
     _say(report, as_json=as_json, as_sarif=as_sarif)
     code = exit_code(report.findings)
