@@ -1,7 +1,7 @@
 """The preflight of an unclean election: which partitions would lose which records (KIP-966).
 
-Metadata says which replicas have every committed record, and which replica would lead. It does not say where the logs of
-the replicas end: only the brokers' log directories do. Pure: facts in, findings out.
+Metadata says which replicas have every committed record, and which replica would lead. Only the log directories of
+brokers say where the logs of the replicas end. Pure: facts in, findings out.
 """
 
 from __future__ import annotations
