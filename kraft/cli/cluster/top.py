@@ -32,8 +32,7 @@ NO_LEADER: Final = 1
 @click.command(
     "top",
     short_help="A live view of quorum, brokers, partitions.",
-    epilog="Examples: kraft top --bootstrap-controller 127.0.0.1:9093 --interval 2; kraft top --bootstrap-server "
-    "127.0.0.1:9092",
+    epilog="Example: kraft top --bootstrap-controller 127.0.0.1:9093 --interval 2",
 )
 @click.option(
     "--interval",
