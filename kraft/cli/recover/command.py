@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from kraft.admin import AdminClient
 from kraft.cli.cluster.administration import Cluster, client_security, command_config_option, parse_bootstrap
 from kraft.cli.progress import LongJob
+from kraft.cli.recover.ghost import unblock_ghost_command
 from kraft.cli.recover.isolated import check_started, start_recovered, start_recovered_on_kafka
 from kraft.cli.recover.plan_file import check_unchanged, read_plan_file
 from kraft.cli.recover.plan_text import plan_lines
@@ -70,8 +71,12 @@ def recover_command() -> None:
     A controller's or a broker's copy of the metadata log becomes the log of the new quorum.
     `plan` reads the surviving directories and tells which copy is best and what would be lost. `apply` writes a new
     directory beside the old ones and never changes those. `verify` checks the new directory, and starts a node on a
-    copy of it in isolation. All three know static and dynamic quorums of Apache Kafka 3.9 to 4.3.
+    copy of it in isolation. All three know static and dynamic quorums of Apache Kafka 3.9 to 4.3. `unblock-ghost` frees
+    an upgrade of a running quorum from the registration of a controller that is gone.
     """
+
+
+recover_command.add_command(unblock_ghost_command)
 
 
 def node_ids(text: str | None, option: str) -> tuple[int, ...]:
