@@ -31,7 +31,7 @@ from kraft.cli.progress import LongJob
 from kraft.cli.text import count, echo, echo_lines
 from kraft.config import UsageError
 from kraft.config.errors import CommandFailed
-from kraft.operate.doctor.before import NEEDS_NODE, OPERATIONS, UNCLEAN_ELECTION, preflight
+from kraft.operate.doctor.before import NEEDS_NODE, OPERATIONS, preflight
 from kraft.operate.doctor.bundle import is_bundle, write_bundle
 from kraft.operate.doctor.diagnose import diagnose, exit_code
 from kraft.operate.doctor.facts.catalog import CATALOG
@@ -42,6 +42,7 @@ from kraft.operate.doctor.gather import GatheredFacts, gather
 from kraft.operate.doctor.read_ends import with_replica_ends
 from kraft.operate.doctor.read_live import read_live
 from kraft.operate.doctor.sarif import sarif
+from kraft.operate.doctor.unclean_election import OPERATION as UNCLEAN_ELECTION
 from metadata_log.disk import OsDisk
 from metadata_log.releases import resolve_release
 
