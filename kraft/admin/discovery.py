@@ -1,7 +1,7 @@
 """Finds the controllers of a cluster through its brokers (Kafka: `Admin.describeMetadataQuorum` with
 `bootstrap.servers`, KIP-595, KIP-853).
 
-A broker forwards DescribeQuorum to the leader, whose answer names the listeners of every voter.
+A broker forwards DescribeQuorum to the leader. The answer names the listeners of every voter.
 """
 
 from __future__ import annotations

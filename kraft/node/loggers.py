@@ -119,8 +119,8 @@ class LoggerRequests:
 
     def _check_permission(self, request: Request) -> None:
         """As in Kafka's controllers, CLUSTER_ACTION is required, and ALTER_CONFIGS is not enough."""
-        who = request.principal
-        caller = Caller(who.type, who.name, who.is_token, host_of_peer(request.peer), request.listener)
+        asked_by, host = request.principal, host_of_peer(request.peer)
+        caller = Caller(asked_by.type, asked_by.name, asked_by.is_token, host, request.listener)
         is_allowed = self._controller.may(AclOperation.CLUSTER_ACTION, caller)
         for denial in self._controller.take_denials():
             self._log.trace(denial)

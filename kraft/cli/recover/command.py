@@ -23,11 +23,11 @@ from kraft.cli.text import echo, echo_lines
 from kraft.config import Config, UsageError, parse_host_port, split_list
 from kraft.config.errors import CommandFailed
 from kraft.operate.recover.inventory import read_inventory
+from kraft.operate.recover.live.verify import LiveQuorum, check_live, read_live_quorum, read_strays
 from kraft.operate.recover.plan import Plan, PlanOptions, make_plan
 from kraft.operate.recover.plan_json import plan_json
 from kraft.operate.recover.recovery import Address, Choices, make_recovery, recovery_json
 from kraft.operate.recover.verify import check_recovered, read_recovered, read_recovery_file
-from kraft.operate.recover.verify_live import LiveQuorum, check_live, read_live_quorum, read_strays
 from kraft.operate.recover.writing import check_new, write_recovery
 from metadata_log.disk import OsDisk
 

@@ -9,7 +9,7 @@ import click
 
 from kraft.admin import AdminClient
 from kraft.cli.cluster.administration import Cluster, on_a_cluster
-from kraft.operate.recover.ghost import Ghost, find_ghost, register_ghost
+from kraft.operate.recover.live.ghost import Ghost, find_ghost, register_ghost
 
 
 @click.command(

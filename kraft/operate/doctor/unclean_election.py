@@ -70,9 +70,9 @@ class Forecast(Struct, frozen=True, kw_only=True):
         placed: The partition.
         outcome: What the election does.
         leader: The broker that would lead; `NO_LEADER` for none.
-        complete: The brokers whose replicas have all committed records, as far as the metadata says.
+        complete: The brokers with all committed records, as far as the metadata says.
         lost: The first lost offset and the end of the lost range; None if the logs were not given.
-        against: The broker whose log `lost` was compared with.
+        against: The broker with the log that `lost` was compared with.
     """
 
     placed: Placed
@@ -162,7 +162,7 @@ def _finding(
 
 
 def _unread(found: Sequence[Forecast]) -> list[int]:
-    """The brokers whose logs would tell the lost offsets."""
+    """The brokers with the logs that would tell the lost offsets."""
     return sorted({broker for one in found if one.lost is None for broker in (one.leader, *one.complete)})
 
 

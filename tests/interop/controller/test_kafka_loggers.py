@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from controller_stories import LOGGER, SET, configure, told
 from kafka_tools import KafkaTools
 from one_controller import both, log_of, side_of
+from our_nodes import told as printed
 from real_kafka import CONFIG_TOOL, KafkaInstallation
 
 from metadata_log.records.metadata import ConfigRecord
@@ -41,6 +43,11 @@ def test_requests_for_loggers_are_answered_as_by_kafka(kafka: KafkaInstallation,
         without_level = [configure(LOGGER, "1", ("root", SET, None))]
         errors = [told(side_of(one), without_level)[0]["responses"][0]["error_code"] for one in (theirs, ours)]
         assert errors == [Error.UNKNOWN_SERVER_ERROR, Error.INVALID_CONFIG]
+        for layout in (theirs, ours):
+            at = ("--bootstrap-controller", f"127.0.0.1:{layout.ports[1]}")
+            printed("configs", "set", "broker-logger", "1", "root=ERROR", *at)
+            shown = json.loads(printed("configs", "describe", "broker-logger", "1", "--json", *at))["configs"]
+            assert {"ERROR"} == {one["value"] for one in shown if one["key"] == "root"}
         with KafkaTools(kafka) as tools:
 
             def configs(*words: str) -> str:
@@ -54,7 +61,7 @@ def test_requests_for_loggers_are_answered_as_by_kafka(kafka: KafkaInstallation,
                 "--alter", "--add-config", "kraft.node=DEBUG"
             )
             found = dict(re.findall(r"^ +([\w.]+)=([A-Z]+) sensitive=false", configs("--describe"), re.MULTILINE))
-            assert (found["root"], found["kraft.node"]) == ("WARN", "DEBUG")
+            assert (found["root"], found["kraft.node"]) == ("ERROR", "DEBUG")
             configs("--alter", "--delete-config", "kraft.node")
         written = [record for batch in log_of(ours) for _, record in batch]
         assert written

@@ -111,7 +111,7 @@ def test_an_alive_replica_outside_the_elr_would_lose_records(tmp_path: Path) -> 
 
 
 class Wedged(NamedTuple):
-    """Two brokers of a real cluster whose partition alpha-0 has lost its leader, and the records of that log."""
+    """Two brokers of a real cluster in which alpha-0 has lost its leader, and the records of that log."""
 
     one: Path
     two: Path

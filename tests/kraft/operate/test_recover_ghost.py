@@ -15,7 +15,7 @@ from wire import ask
 from kraft.admin import AdminError, QuorumDescription, ReplicaDescription
 from kraft.config import Config
 from kraft.node.embed import open_node
-from kraft.operate.recover.ghost import FETCHED_MS, ghost_of
+from kraft.operate.recover.live.ghost import FETCHED_MS, ghost_of
 from kraft.replica import host_controller
 from metadata_log.image import MetadataImage
 from metadata_log.image.controllers import ControllerRegistration, ControllersImage

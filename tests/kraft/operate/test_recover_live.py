@@ -19,7 +19,7 @@ from recovery_data import paths, unpack_cluster
 from kraft.admin import open_admin
 from kraft.config import Config
 from kraft.node.embed import open_node
-from kraft.operate.recover.verify_live import StrayDirectory, check_live, read_live_quorum
+from kraft.operate.recover.live.verify import StrayDirectory, check_live, read_live_quorum
 from kraft.replica import host_controller
 from transport.interface import Endpoint
 

@@ -228,7 +228,7 @@ BEFORE_CHECKS: Final = tuple(
             "unclean-election",
             "an unclean election of the partitions without a leader",
             "A replica leads that lacks committed records: the other replicas truncate theirs, and read-committed "
-            "consumers may wait for transactions whose end is lost.",
+            "consumers may wait for the lost ends of transactions.",
             "Start a broker of the ISR or the ELR first. The last resort: kraft elect unclean --topic-partition T:P",
             "KIP-966, KAFKA-20716",
         ),
