@@ -87,8 +87,11 @@ class LoggerRequests:
         """The response of the controller, completed; changes the levels that the request names."""
         match request.message, response:
             case IncrementalAlterConfigsRequest() as asked, IncrementalAlterConfigsResponse():
+                if not any(_of_loggers(asked)):
+                    return response
                 others = [one for one in response.responses if one.resource_type != ResourceType.BROKER_LOGGER]
-                own = [self._altered(request, one, asked.validate_only) for one in _of_loggers(asked)]
+                known = frozenset(levels())
+                own = [self._altered(request, one, known, asked.validate_only) for one in _of_loggers(asked)]
                 return structs.replace(response, responses=[*others, *own])
             case DescribeConfigsRequest() as asked, DescribeConfigsResponse():
                 wanted = [one for one in asked.resources if one.resource_type == ResourceType.BROKER_LOGGER]
@@ -97,16 +100,17 @@ class LoggerRequests:
         return response
 
     def _altered(
-        self, request: Request, resource: AlterConfigsResource, validate_only: bool
+        self, request: Request, resource: AlterConfigsResource, known: frozenset[str], validate_only: bool
     ) -> AlterConfigsResourceResponse:
         error, text = Error.NONE, None
         try:
             self._check_permission(request)
             self._check_own_id(resource.resource_name)
             for change in resource.configs:
-                _check(change)
+                _check(change, known)
             if not validate_only:
-                for change in resource.configs:
+                # The last change of a logger wins. A line for each change would let a caller fill the log.
+                for change in {each.name: each for each in resource.configs}.values():
                     self._apply(change, f"{request.principal.type}:{request.principal.name}")
         except ApiError as refused:
             error, text = refused.error, refused.text
@@ -139,7 +143,7 @@ class LoggerRequests:
         is_unset = change.value is None or change.config_operation == _DELETE
         logger.setLevel(logging.NOTSET if is_unset else LEVELS[str(change.value)])
         to = logging.getLevelName(logger.getEffectiveLevel()).lower()
-        facts: dict[str, object] = {"logger": change.name, "to": to, "by": repr(principal)}
+        facts: dict[str, object] = {"name": change.name, "to": to, "by": repr(principal)}
         self._log.write("log-level", facts, logging.WARNING)
 
 
@@ -147,11 +151,11 @@ def _of_loggers(request: IncrementalAlterConfigsRequest) -> Iterator[AlterConfig
     return (one for one in request.resources if one.resource_type == ResourceType.BROKER_LOGGER)
 
 
-def _check(change: AlterableConfig) -> None:
-    """Refuse a change as Kafka does."""
+def _check(change: AlterableConfig, known: frozenset[str]) -> None:
+    """Refuse a change as Kafka does; `known` are the names of all loggers."""
     name, operation = change.name, change.config_operation
     if operation in (_SET, _DELETE):
-        if name not in levels():
+        if name not in known:
             raise ApiError(Error.INVALID_CONFIG, f"Logger {name} does not exist!")
         if operation == _DELETE and name == ROOT:
             raise ApiError(Error.INVALID_REQUEST, f"Removing the log level of the {ROOT} logger is not allowed")
@@ -165,24 +169,24 @@ def _check(change: AlterableConfig) -> None:
 
 
 def _described(wanted: list[DescribeConfigsResource], response: DescribeConfigsResponse) -> DescribeConfigsResponse:
-    """The response with the loggers of this node, where the controller has found the caller and the id right."""
-    keys = {one.resource_name: frozenset(one.configuration_keys or ()) for one in wanted}
+    """The response with the loggers of this node, where the controller has found the caller and the id right.
+
+    The controller keeps the order of the resources with loggers, since a caller may describe all of them or none.
+    """
+    asked = iter(wanted)
+    every = [
+        DescribeConfigsResourceResult(
+            name=name, value=level, read_only=False, config_source=_OF_A_LOGGER, is_sensitive=False
+        )
+        for name, level in levels().items()
+    ]
 
     def completed(result: DescribeConfigsResult) -> DescribeConfigsResult:
-        if result.resource_type != ResourceType.BROKER_LOGGER or result.error_code != Error.NONE:
+        if result.resource_type != ResourceType.BROKER_LOGGER:
             return result
-        named = keys[result.resource_name]
-        configs = [
-            DescribeConfigsResourceResult(
-                name=name,
-                value=level,
-                read_only=False,
-                config_source=_OF_A_LOGGER,
-                is_sensitive=False,
-            )
-            for name, level in levels().items()
-            if not named or name in named
-        ]
-        return structs.replace(result, configs=configs)
+        keys = frozenset(next(asked).configuration_keys or ())
+        if result.error_code != Error.NONE:
+            return result
+        return structs.replace(result, configs=[one for one in every if one.name in keys] if keys else every)
 
     return structs.replace(response, results=[completed(one) for one in response.results])

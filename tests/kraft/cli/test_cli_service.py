@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import json
+import logging
 import os
 import re
 import shlex
@@ -15,13 +16,15 @@ from pathlib import Path
 
 import click
 import pytest
-from command_line import CLUSTER_ID, run, write_config
+from command_line import CLUSTER_ID, run, settings_of_the_process, write_config
 from eventually import eventually
 from loopback import free_ports
 from test_cli_serve import formatted, serving
 
 from kraft.cli.main import kraft
+from kraft.cli.run.log_output import LESS, MORE, shift_level
 from kraft.config.environment import settings_of
+from kraft.node.loggers import LEVELS
 
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"
@@ -87,7 +90,7 @@ def test_a_request_changes_the_level_of_a_running_node(capsys: pytest.CaptureFix
 
         assert (level("kraft.node"), level("transport")) == ("INFO", "INFO")
         assert configs("set", "broker-logger", "1", "kraft.node=DEBUG") == "set kraft.node=DEBUG (broker-logger 1)\n"
-        assert "logger=kraft.node to=debug by='User:ANONYMOUS'" in node.said("log-level")
+        assert "name=kraft.node to=debug by='User:ANONYMOUS'" in node.said("log-level")
         assert (level("kraft.node"), level("root")) == ("DEBUG", "INFO")
         configs("set", "broker-logger", "1", "root=ERROR", "--validate-only")
         configs("delete", "broker-logger", "1", "kraft.node")
@@ -98,12 +101,24 @@ def test_a_request_changes_the_level_of_a_running_node(capsys: pytest.CaptureFix
         assert "there is no controller 7" in configs("set", "broker-logger", "7", "root=INFO", code=1)
         assert "needs the id of a controller" in configs("describe", "broker-logger", code=2)
         configs("set", "broker-logger", "1", "root=ERROR")
-        node.process.send_signal(signal.SIGUSR2)
         node.process.send_signal(signal.SIGUSR1)
-        node.process.send_signal(signal.SIGTERM)
-        assert node.process.wait() == 0
-        lines = node.everything()
-    assert not [line for line in lines if "by=SIGUSR2" in line], "a signal for less does not make the log more verbose"
+        node.said("log-level to=warning by=SIGUSR1")
+
+
+@pytest.mark.parametrize(
+    ("before", "number", "after"),
+    [
+        ("ERROR", LESS, "error"),
+        ("ERROR", MORE, "warning"),
+        ("WARNING", LESS, "warning"),
+        ("TRACE", MORE, "trace"),
+        ("TRACE", LESS, "debug"),
+    ],
+)
+def test_a_signal_steps_from_a_level_that_a_request_has_set(before: str, number: int, after: str) -> None:
+    with settings_of_the_process():
+        logging.getLogger().setLevel(LEVELS.get(before, before))
+        assert shift_level(number) == after
 
 
 def test_a_node_without_a_leader_changes_its_level(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

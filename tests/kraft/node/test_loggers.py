@@ -110,6 +110,25 @@ def test_a_description_has_every_logger_with_its_effective_level() -> None:
     assert {"root", "kraft.node"} <= shown.keys()
 
 
+def test_each_description_of_one_request_has_its_own_loggers() -> None:
+    logging.getLogger(CHILD)
+    resources = [
+        DescribeConfigsResource(resource_type=LOGGER, resource_name=name, configuration_keys=keys)
+        for name, keys in (("1", [CHILD]), ("2", ["root"]), ("1", ["root"]), ("1", ["no.such"]))
+    ]
+    answer = Node().ask(DescribeConfigsRequest(resources=resources))
+    assert isinstance(answer, DescribeConfigsResponse)
+    found = [(one.error_code, [each.name for each in one.configs]) for one in answer.results]
+    assert found == [(0, [CHILD]), (Error.INVALID_REQUEST, []), (0, ["root"]), (0, [])]
+
+
+def test_the_last_of_many_changes_of_a_logger_is_the_only_line(caplog: pytest.LogCaptureFixture) -> None:
+    logging.getLogger(CHILD)
+    assert Node().alter(*[(CHILD, SET, level) for level in ("TRACE", "INFO") * 500], (CHILD, SET, "FATAL")) == (0, None)
+    assert levels()[CHILD] == "FATAL"
+    assert len(caplog.records) == 1
+
+
 @pytest.mark.parametrize(
     ("number", "shown"), [(5, "TRACE"), (10, "DEBUG"), (15, "DEBUG"), (30, "WARN"), (40, "ERROR"), (50, "FATAL")]
 )
@@ -125,7 +144,7 @@ def test_a_deleted_level_is_that_of_the_parent(caplog: pytest.LogCaptureFixture)
     assert node.alter((CHILD, DELETE, None)) == (0, None)
     assert child.getEffectiveLevel() == logging.ERROR
     said = [getattr(record, "facts", {}) for record in caplog.records]
-    assert [(one["event"], one["logger"], one["to"], one["by"]) for one in said] == [
+    assert [(one["event"], one["name"], one["to"], one["by"]) for one in said] == [
         ("log-level", PARENT, "error", "'User:ANONYMOUS'"),
         ("log-level", CHILD, "trace", "'User:ANONYMOUS'"),
         ("log-level", CHILD, "error", "'User:ANONYMOUS'"),
