@@ -195,5 +195,5 @@ def test_scrape_bench_reports_the_cost_of_a_live_view(tmp_path: Path) -> None:
     command = [sys.executable, str(BENCH / "metrics" / "scrape.py"), *small, f"--dir={tmp_path}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert done.returncode == 0, done.stderr
-    assert [line.split()[0] for line in done.stdout.splitlines()] == ["round", "top"]
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["round", "top", "top", "a"]
     assert re.search(r"round 1: [1-9]\d* changes/s alone, [1-9]\d* with top", done.stdout)

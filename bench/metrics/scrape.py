@@ -12,7 +12,9 @@ is the counting.
 
 --top measures `kraft top` instead. Each round loads one quorum of controllers in this process: clients change
 settings, without and with a view that another process refreshes every so many seconds, in alternating order. The ratios
-are those of the commit rates. The view needs a core of its own, since it replays each record that the leader sends.
+are those of the rates, and of the CPU times of this process for a change. The view needs a core of its own, since it
+replays each record that the leader sends: on two cores it takes from the rates what the CPU times do not show. The
+last line is the CPU time of the three controllers for one refresh while nothing changes.
 """
 
 from __future__ import annotations
@@ -23,13 +25,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from http.client import HTTPConnection
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Final, TypeVar
 
 import trio
 
@@ -51,6 +53,10 @@ from transport.interface import Endpoint, Listener
 IDS: Final = (1, 2, 3)
 CLUSTER_ID: Final = "4L6g3nShT-eMCtK--X86sw"
 SCRAPES: Final = 40
+FREQUENT: Final = 0.1
+"""The seconds between the refreshes of a view of an idle quorum."""
+
+Load = TypeVar("Load")
 
 
 def free_ports(count: int) -> list[int]:
@@ -137,9 +143,12 @@ async def commits(
     return done / seconds, (time.process_time() - began) * 1e6 / max(done, 1)
 
 
-async def changes(ports: list[int], seconds: float, clients: int) -> float:
-    """The settings per second that clients of controllers change, each change committed."""
+async def changes(ports: list[int], seconds: float, clients: int) -> tuple[float, float]:
+    """The settings per second that clients of controllers change, each change committed, and the microseconds of CPU
+    time for each, clients and controllers together.
+    """
     done = 0
+    began = time.process_time()
     async with open_admin([Endpoint("127.0.0.1", port) for port in ports]) as admin:
         await admin.describe_quorum()
 
@@ -159,7 +168,7 @@ async def changes(ports: list[int], seconds: float, clients: int) -> float:
             async with trio.open_nursery() as nursery:
                 for number in range(clients):
                     nursery.start_soon(client, number)
-    return done / seconds
+    return done / seconds, (time.process_time() - began) * 1e6 / max(done, 1)
 
 
 async def refresh(ports: list[int], every: float) -> None:
@@ -176,40 +185,60 @@ async def refresh(ports: list[int], every: float) -> None:
         await Poller(admin, show, clock_ms=lambda: time.time_ns() // 1_000_000).run(every)
 
 
+async def first_line(output: trio.abc.ReceiveStream) -> bytes:
+    """The first line of a process; the pipe may deliver it in parts."""
+    line = b""
+    while not line.endswith(b"\n"):
+        part = await output.receive_some()
+        assert part, "the process has ended before its first line"
+        line += part
+    return line
+
+
 async def measure_top(options: argparse.Namespace) -> None:
     """Run all rounds with a view in another process, and print them."""
     with tempfile.TemporaryDirectory(dir=options.dir) as directory:
         async with quorum(Path(directory), is_monitored=False, application=None) as (nodes, _):
             ports = [node.endpoints[0].port for node in nodes]
-            command = [sys.executable, __file__, "--view", ",".join(map(str, ports)), "--every", str(options.every)]
+            view = [sys.executable, __file__, "--view", ",".join(map(str, ports)), "--every"]
             alone = partial(changes, ports, options.seconds, options.clients)
 
-            async def viewed() -> float:
-                process = await trio.lowlevel.open_process(command, stdout=subprocess.PIPE)
+            async def viewed(every: float, load: Callable[[], Awaitable[Load]]) -> Load:
+                process = await trio.lowlevel.open_process([*view, str(every)], stdout=subprocess.PIPE)
                 try:
                     assert process.stdout is not None
-                    assert await process.stdout.receive_some() == b"refreshing\n"
-                    return await alone()
+                    assert await first_line(process.stdout) == b"refreshing\n"
+                    return await load()
                 finally:
                     process.kill()
                     with trio.CancelScope(shield=True):
                         await process.wait()
 
+            async def idle() -> float:
+                began = time.process_time()
+                await trio.sleep(options.seconds)
+                return time.process_time() - began
+
             await alone()
-            ratios = []
+            ratios: list[tuple[float, float]] = []
             for number in range(options.rounds):
                 if number % 2:
-                    with_it, without = await viewed(), await alone()
+                    with_it, without = await viewed(options.every, alone), await alone()
                 else:
-                    without, with_it = await alone(), await viewed()
-                ratios.append(with_it / without)
-                print(
-                    f"round {number + 1}: {without:.0f} changes/s alone, {with_it:.0f} with top; ratio {ratios[-1]:.3f}"
-                )
-            spread = f"from {min(ratios):.3f} to {max(ratios):.3f}"
-            print(
-                f"top every {options.every:g} s: median ratio of change rates {statistics.median(ratios):.3f}, {spread}"
-            )
+                    without, with_it = await alone(), await viewed(options.every, alone)
+                ratios.append((with_it[0] / without[0], with_it[1] / without[1]))
+                rates = f"{without[0]:.0f} changes/s alone, {with_it[0]:.0f} with top; ratio {ratios[-1][0]:.3f}"
+                times = f"{without[1]:.0f} µs of CPU time alone, {with_it[1]:.0f} with top; ratio {ratios[-1][1]:.3f}"
+                print(f"round {number + 1}: {rates}; {times}")
+            for what, found in zip(("change rates", "CPU times of a change"), zip(*ratios, strict=True), strict=True):
+                spread = f"from {min(found):.3f} to {max(found):.3f}"
+                print(f"top every {options.every:g} s: median ratio of {what} {statistics.median(found):.3f}, {spread}")
+            taken = []
+            for _ in range(options.rounds):
+                unseen, seen = await idle(), await viewed(FREQUENT, idle)
+                taken.append((seen - unseen) / (options.seconds / FREQUENT) * 1000)
+            spread = f"from {min(taken):.2f} to {max(taken):.2f}"
+            print(f"a refresh costs an idle quorum {statistics.median(taken):.2f} ms of CPU time, {spread}")
 
 
 async def measure(options: argparse.Namespace) -> None:

@@ -43,11 +43,14 @@ class IsolatedNode(Struct, frozen=True, kw_only=True):
 
 
 class Started(Struct, frozen=True, kw_only=True):
-    """What the nodes did: the leader, its epoch, the committed end, and the image at that end."""
+    """What the nodes did: the leader, its epoch, and the image that it has applied.
+
+    `log_end` is the end of the log before the start: the leader has committed everything below, and one own record.
+    """
 
     leader_id: int
     epoch: int
-    high_watermark: int
+    log_end: int
     image: MetadataImage
 
 
@@ -178,6 +181,6 @@ def _leader_of(node: Node, log_end: int) -> Started | None:
     return Started(
         leader_id=status.node_id,
         epoch=status.leader.epoch,
-        high_watermark=status.high_watermark,
+        log_end=log_end,
         image=application.controller.history.committed.stable,
     )

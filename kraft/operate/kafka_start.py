@@ -60,7 +60,7 @@ def start_kafka(
         command = [java, "-Xmx512m", "-cp", f"{jars}/*", MAIN_CLASS, str(properties)]
         output = Path(below, "output")
         if trio.run(_run, command, copy, output, log_end, seconds):
-            return _result(node, copy)
+            return _result(node, copy, log_end)
         printed = " | ".join(output.read_text(errors="replace").splitlines()[-_LAST_LINES:])
         raise DirectoryError(
             f"Apache Kafka's controller {node.id} did not lead within {seconds:g} s; its last lines: {printed}",
@@ -112,10 +112,9 @@ async def _run(command: list[str], copy: str, output: Path, log_end: int, second
     return has_led
 
 
-def _result(node: IsolatedNode, copy: str) -> Started:
+def _result(node: IsolatedNode, copy: str, log_end: int) -> Started:
     partition = f"{copy}/{PARTITION_DIRECTORY}"
     state = read_quorum_state(OsDisk(), partition)
     if state is None:
         raise MetadataLogError("the controller has left no quorum-state", where=partition)
-    image = replay(copy)
-    return Started(leader_id=node.id, epoch=state.leader_epoch, high_watermark=image.end.offset, image=image)
+    return Started(leader_id=node.id, epoch=state.leader_epoch, log_end=log_end, image=replay(copy))

@@ -30,6 +30,7 @@ from metadata_log.image.diff import differences
 from metadata_log.image.records import records as image_records
 from metadata_log.log.snapshot import list_snapshots, read_snapshot
 from metadata_log.log.snapshot_writer import SnapshotWriter
+from metadata_log.reading.damage import DamagedFile
 from metadata_log.records.frame import decode_record, encode_record
 from metadata_log.records.record import records
 from metadata_log.types import OffsetAndEpoch
@@ -60,8 +61,14 @@ def snapshots_of(layout: QuorumLayout, node: int) -> list[Path]:
 
 
 def has_written(layout: QuorumLayout, node: int, number: int) -> bool:
-    """Whether this config is in a node's directory."""
-    image = replay(str(layout.log_dir(node)))
+    """Whether this config is in a node's directory.
+
+    A node that installs a snapshot has it for a moment before the log begins behind it: the log is damaged then.
+    """
+    try:
+        image = replay(str(layout.log_dir(node)))
+    except DamagedFile:
+        return False
     return any(name == f"name-{number}" for _, name in image.configs.by_resource)
 
 
