@@ -100,8 +100,6 @@ class ClientsRun(RandomRun):
     def append(self) -> None:
         """The producer sends a batch, or its last one again, to a broker that it takes for the leader."""
         leaders = [one for one, manager in self.wired.managers.items() if part_of(manager).is_leader]
-        if self._pending is not None and self._pending[0] not in self.wired.managers:
-            self._pending = None
         if self._pending is not None or not leaders:
             return
         if not self._batch:
@@ -115,6 +113,12 @@ class ClientsRun(RandomRun):
         self._pending = broker_id, request_id
         if outcome is not None:
             self._on_outcome(outcome)
+
+    def end(self) -> None:
+        """A broker ends, and with it the connections of its clients."""
+        super().end()
+        if self._pending is not None and self._pending[0] not in self.wired.managers:
+            self._pending = None
 
     def pass_time(self) -> None:
         super().pass_time()
