@@ -13,6 +13,7 @@ from kraft.admin.configs import ConfigSource, Setting, alter_quotas, describe_co
 from kraft.admin.descriptions import ClusterDescription, QuorumDescription, ReplicaDescription
 from kraft.admin.errors import AdminError, NoController, RequestRefused, SomeRefused
 from kraft.admin.features import Feature, Features, UpgradeType, describe_features, update_features
+from kraft.admin.loggers import alter_loggers, describe_loggers
 from kraft.admin.partitions import (
     ElectionOutcome,
     ElectionType,
@@ -50,6 +51,7 @@ __all__ = [
     "TopicPartition",
     "UpgradeType",
     "acl_text",
+    "alter_loggers",
     "alter_quotas",
     "alter_reassignments",
     "create_acls",
@@ -60,6 +62,7 @@ __all__ = [
     "describe_acls",
     "describe_configs",
     "describe_features",
+    "describe_loggers",
     "elect_leaders",
     "entity_name",
     "grow_topic",

@@ -80,6 +80,7 @@ class ResourceType(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    BROKER_LOGGER = 8
     CLIENT_METRICS = 16
     GROUP = 32
 
@@ -89,7 +90,7 @@ class ConfigChange(Struct, frozen=True, kw_only=True):
 
     resource_type: ResourceType
     resource_name: str
-    """The topic, group or subscription; a broker's id, or empty for the default of all brokers."""
+    """The topic, group or subscription; a broker's or a controller's id, or empty for the default of all brokers."""
     key: str
     value: str | None
     """None only for `DELETE`."""
@@ -202,7 +203,7 @@ class AdminClient:
             RequestRefused: The controller refused a resource: the first one, by name. Others may have been changed.
             NoController: No controller answered in time.
         """
-        request = IncrementalAlterConfigsRequest(resources=_resources(changes), validate_only=validate_only)
+        request = alteration_of(changes, validate_only=validate_only)
         _, refused = await self.ask_for_verdicts(request, IncrementalAlterConfigsResponse, _altered)
         for first in refused.values():
             raise first
@@ -469,16 +470,17 @@ async def open_admin(
         raise group.exceptions[0] from None
 
 
-def _resources(changes: Sequence[ConfigChange]) -> list[AlterConfigsResource]:
-    """The changes by resource, in order of each resource's first change."""
+def alteration_of(changes: Sequence[ConfigChange], *, validate_only: bool) -> IncrementalAlterConfigsRequest:
+    """The request for some changes, by resource, in order of each resource's first change."""
     grouped: dict[tuple[ResourceType, str], list[AlterableConfig]] = {}
     for change in changes:
         configs = grouped.setdefault((change.resource_type, change.resource_name), [])
         configs.append(AlterableConfig(name=change.key, config_operation=change.operation, value=change.value))
-    return [
+    resources = [
         AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
         for (kind, name), configs in grouped.items()
     ]
+    return IncrementalAlterConfigsRequest(resources=resources, validate_only=validate_only)
 
 
 def _altered(answer: IncrementalAlterConfigsResponse) -> Iterator[Verdict]:

@@ -26,9 +26,9 @@ _TOOLS: Final = {
 _NAMES_OF_SERVERS: Final = {"--bootstrap-server": "--bootstrap-controller"}
 _OPTIONS_WITH_VALUES: Final = """
 --add-config --allow-host --allow-principal --assignment --bootstrap-controller --bootstrap-server --broker
---broker-list --client --client-metrics --command-config --config --controller-directory-id --controller-id
---delete-config --deny-host --deny-principal --directory --directory-id --election-type --entity-name --entity-type
---feature --files --group --host --ip --metadata --operation --partition --partitions --principal
+--broker-list --broker-logger --client --client-metrics --command-config --config --controller-directory-id
+--controller-id --delete-config --deny-host --deny-principal --directory --directory-id --election-type --entity-name
+--entity-type --feature --files --group --host --ip --metadata --operation --partition --partitions --principal
 --reassignment-json-file --release-version --replica-assignment --replication-factor --resource-pattern-type
 --snapshot --timeout --topic --topic-partition --topics-to-move-json-file --transactional-id --type --user
 """
@@ -153,6 +153,7 @@ def _quorum(line: _Line) -> list[str]:
 _ENTITIES: Final = {
     "topics": "topic",
     "brokers": "broker",
+    "broker-loggers": "broker-logger",
     "groups": "group",
     "client-metrics": "client-metrics",
     "users": "user",
@@ -160,7 +161,7 @@ _ENTITIES: Final = {
     "ips": "ip",
 }
 """Kafka's plural and this program's singular name of each kind."""
-_SHORT: Final = ("topic", "broker", "group", "client-metrics", "user", "client", "ip")
+_SHORT: Final = ("topic", "broker", "broker-logger", "group", "client-metrics", "user", "client", "ip")
 
 
 def _configs(line: _Line) -> list[str]:

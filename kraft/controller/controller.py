@@ -16,7 +16,7 @@ from msgspec import structs
 from kraft.controller.apis import APIS, Write
 from kraft.controller.brokers.broker_heartbeat import fence_silent_broker
 from kraft.controller.brokers.cluster import check_described, describe_cluster
-from kraft.controller.decision.authorizer import AclResource, Authorizer, Denial
+from kraft.controller.decision.authorizer import AclOperation, AclResource, Authorizer, Denial
 from kraft.controller.decision.broker_sessions import BrokerSessions
 from kraft.controller.decision.caller import ANONYMOUS, Caller
 from kraft.controller.decision.periodic import NO_OP, Periodic
@@ -265,6 +265,13 @@ class QuorumController:
         except ApiError as refused:
             return refused
         return None
+
+    def may(self, operation: AclOperation, caller: Caller) -> bool:
+        """Whether the caller may perform an operation on the cluster, for a request that the node answers itself.
+
+        Raises `ApiError` until the ACLs are loaded.
+        """
+        return self._request_context(0, 0, caller).may(operation, AclResource.CLUSTER)
 
     def take_denials(self) -> list[Denial]:
         """Remove and return the denials since the last call."""

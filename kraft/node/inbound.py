@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kraft.node.inbox import Inbox
 from kraft.node.logging import NodeLog
@@ -10,8 +10,14 @@ from kraft.quorum.events import FailureCause
 from kraft.replica.interface.events import Input, WireFailed, WireGone, WireReply, WireRequest
 from metadata_log.serde import Message
 from transport.interface import Cause, Failed, Gone, Reply, Request, Transport
+from transport.protocol.apis import ApiKey
+
+if TYPE_CHECKING:
+    from kraft.node.loggers import LoggerRequests
 
 _CAUSES: Final = {cause: FailureCause(cause.value) for cause in Cause}
+_OF_LOGGERS: Final = frozenset({ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.DESCRIBE_CONFIGS})
+"""The APIs that show or change loggers, too."""
 
 
 class Inbound:
@@ -25,6 +31,8 @@ class Inbound:
         self._next_id = 1
         self.unanswered: dict[int, Request] = {}
         """The requests, parked fetches included, that wait for an answer."""
+        self.loggers: LoggerRequests | None = None
+        """Answers for the loggers of the process, if requests may change them."""
 
     def deliver(self, thing: Request | Reply | Failed | Gone) -> None:
         """The transport's callback. The callback wakes no task, as `Inbox.batch_delivered` follows.
@@ -41,12 +49,15 @@ class Inbound:
             self._next_id = request_id + 1
             thing.tag = request_id
             self.unanswered[request_id] = thing
+            message = thing.message
+            if self.loggers is not None and thing.api_key == ApiKey.INCREMENTAL_ALTER_CONFIGS:
+                message = self.loggers.rest_of(message)
             self._inbox.events.append(
                 WireRequest(
                     request_id=request_id,
                     api_key=thing.api_key,
                     version=thing.version,
-                    message=thing.message,
+                    message=message,
                     listener=thing.listener,
                     client_id=thing.client_id,
                     peer=thing.peer,
@@ -66,6 +77,8 @@ class Inbound:
         """Send the replica's answer, if the connection of the request is still open."""
         request = self.unanswered.pop(request_id, None)
         if request is not None:
+            if self.loggers is not None and request.api_key in _OF_LOGGERS:
+                message = self.loggers.answer(request, message)
             self._transport.answer(request, message)
 
     def drop(self, request_id: int, why: str) -> None:

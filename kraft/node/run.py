@@ -18,6 +18,7 @@ from kraft.node.clock import NodeClock
 from kraft.node.errors import NodeError
 from kraft.node.inbound import Inbound
 from kraft.node.inbox import Inbox
+from kraft.node.loggers import LoggerRequests
 from kraft.node.logging import NodeLog
 from kraft.node.monitoring import NodeMonitor
 from kraft.node.node import Node, NodeParts
@@ -56,6 +57,7 @@ async def run_node(
     stores: StoreKeeper | None = None,
     inline_flush: bool = False,
     monitor: NodeMonitor | None = None,
+    serves_loggers: bool = False,
     task_status: trio.TaskStatus[Node] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run one node until `Node.shutdown` or cancellation; `task_status` gets the `Node` once it listens.
@@ -64,7 +66,8 @@ async def run_node(
     directory, a damaged log), `AssertionError` (a broken invariant), `NodeError` (python -O). `inline_flush` flushes
     without a thread, for memory disks. `users` get the metadata of the node, for the logins of `transport`; `stores`
     keep the certificates of `transport`. The default `application` is the controller or broker of the configuration.
-    `monitor` serves metrics and health on a listener of its own.
+    `monitor` serves metrics and health on a listener of its own. With `serves_loggers` requests to a controller show
+    and change the log levels of the whole process.
     """
     if not __debug__:
         raise NodeError("a node does not run under python -O: its assertions keep a bug from corrupting the log")
@@ -98,6 +101,8 @@ async def run_node(
             )
             replica, outputs = await start_in_turns(opening, log)
             image = replica.application.committed_image if isinstance(replica.application, ControllerHost) else None
+            if serves_loggers and isinstance(replica.application, ControllerHost):
+                inbound.loggers = LoggerRequests(config.node_id, replica.application.controller, log)
             if users is not None and image is not None:
                 users.image = image
             if stores is not None and isinstance(transport, WireTransport):

@@ -737,9 +737,6 @@ DIFFERENCES: Final[dict[str, list[Step]]] = {
     "the text that quotes a long value is cut, where Kafka cannot send its own and says UNKNOWN_SERVER_ERROR": [
         configure(TOPIC, "configured", ("index.interval.bytes", SET, "x" * 32_767)),
     ],
-    "this controller has no loggers of Kafka's names": [
-        configure(LOGGER, "1", ("kafka.log", SET, "INFO")),
-    ],
     "going back to the original replicas completes; in Kafka the reassignment stays open for ever": [
         create(topic("wedged", [A, B])),
         reassign("wedged", (0, [A, 106])),
@@ -787,16 +784,6 @@ OUR_ANSWERS: Final[dict[str, dict[str, Any]]] = {
                 "error_message": f"Invalid value {'x' * 32_750}...",
                 "resource_name": "configured",
                 "resource_type": TOPIC,
-            }
-        ],
-    },
-    "this controller has no loggers of Kafka's names": {
-        "responses": [
-            {
-                "error_code": 35,
-                "error_message": "Resources of type BROKER_LOGGER are not served by this controller.",
-                "resource_name": "1",
-                "resource_type": LOGGER,
             }
         ],
     },

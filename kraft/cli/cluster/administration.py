@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import wraps
+from functools import partial, wraps
 from itertools import pairwise
 from typing import Any, Final, TypeVar
 
@@ -15,6 +15,7 @@ import trio
 from msgspec import Struct
 
 from kraft.admin import AdminClient, AdminError, RequestRefused, SomeRefused, TopicPartition, open_admin
+from kraft.admin.discovery import controllers_of
 from kraft.cli.cluster.no_leader import NoLeaderReport
 from kraft.cli.near import did_you_mean, registered_brokers
 from kraft.cli.progress import LongJob
@@ -30,8 +31,10 @@ from transport.protocol.errors import Error
 
 T = TypeVar("T")
 
+CONTROLLERS: Final = "--bootstrap-controller"
+SERVERS: Final = "--bootstrap-server"
 bootstrap_option: Final = click.option(
-    "--bootstrap-controller",
+    CONTROLLERS,
     "bootstrap",
     required=True,
     envvar="KRAFT_BOOTSTRAP_CONTROLLER",
@@ -76,15 +79,19 @@ class Cluster(Struct, frozen=True):
     security: ClientSecurity = ClientSecurity()
 
     def ask(
-        self, work: Callable[[AdminClient], Awaitable[T]], *, explains_timeouts: bool = True, shows_states: bool = False
+        self,
+        work: Callable[[AdminClient], Awaitable[T]],
+        *,
+        report: NoLeaderReport | None = None,
+        shows_states: bool = False,
     ) -> T:
         """Run some work with the cluster; raises `CommandFailed`, in a group if several parts failed.
 
         Without an active controller, stderr gets the state of each controller, as soon as that is known, and again if
-        the work fails and the states have changed. `explains_timeouts` is False for work that reports its own failure,
-        and `shows_states` is True for work that shows the states itself.
+        the work fails and the states have changed. `report` is that of work that reports its own failure, and
+        `shows_states` is True for work that shows the states itself.
         """
-        report = None if shows_states else NoLeaderReport(explains_timeouts=explains_timeouts)
+        report = None if shows_states else report or NoLeaderReport()
         try:
             return trio.run(self._ask, work, report)
         except SomeRefused as failed:
@@ -180,7 +187,57 @@ def on_a_cluster(command: Callable[..., None]) -> Callable[..., None]:
         addresses = parse_bootstrap(bootstrap, security)
         command(*args, cluster=Cluster(addresses, int(timeout * 1000), as_json, security), **more)
 
-    found: Callable[..., None] = with_cluster
+    return _with_options(with_cluster, bootstrap_option)
+
+
+def on_a_cluster_or_its_brokers(command: Callable[..., None]) -> Callable[..., None]:
+    """As `on_a_cluster`, with `--bootstrap-server` as well: brokers then name the controllers, which are asked."""
+
+    @wraps(command)
+    def with_cluster(
+        *args: Any,
+        bootstrap: str | None,
+        servers: str | None,
+        command_config: str | None,
+        timeout: float,
+        as_json: bool,
+        **more: Any,
+    ) -> None:
+        context = click.get_current_context()
+        if servers and context.get_parameter_source("bootstrap") is click.core.ParameterSource.ENVIRONMENT:
+            bootstrap = None
+        if bool(bootstrap) is bool(servers):
+            raise UsageError(
+                "give either --bootstrap-controller or --bootstrap-server", hint="For example 127.0.0.1:9093."
+            )
+        security, timeout_ms = client_security(command_config), int(timeout * 1000)
+        if servers:
+            addresses = _controllers_behind(parse_bootstrap(servers, security, SERVERS), security, timeout_ms)
+        else:
+            addresses = parse_bootstrap(bootstrap or "", security)
+        command(*args, cluster=Cluster(addresses, timeout_ms, as_json, security), **more)
+
+    options = (
+        click.option(
+            SERVERS,
+            "servers",
+            metavar="H:P[,H:P]",
+            help="The addresses of some brokers, which name the controllers. These must be reachable, too.",
+        ),
+        click.option(
+            CONTROLLERS,
+            "bootstrap",
+            envvar="KRAFT_BOOTSTRAP_CONTROLLER",
+            show_envvar=True,
+            metavar="H:P[,H:P]",
+            help="The addresses of some controllers.",
+        ),
+    )
+    return _with_options(with_cluster, *options)
+
+
+def _with_options(command: Callable[..., None], *bootstraps: Callable[..., Any]) -> Callable[..., None]:
+    """Add the options of every command that addresses a cluster."""
     for option in (
         click.option(
             "--timeout",
@@ -191,10 +248,26 @@ def on_a_cluster(command: Callable[..., None]) -> Callable[..., None]:
         ),
         click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
         command_config_option,
-        bootstrap_option,
+        *bootstraps,
     ):
-        found = option(found)
-    return found
+        command = option(command)
+    return command
+
+
+def _controllers_behind(
+    servers: tuple[Endpoint, ...], security: ClientSecurity, timeout_ms: int
+) -> tuple[Endpoint, ...]:
+    ask = partial(
+        controllers_of, servers, protocol=security.protocol, timeout_ms=timeout_ms, transport=security.transport()
+    )
+    try:
+        return trio.run(ask)
+    except AdminError as failed:
+        raise _failure(failed) from failed
+    except BaseExceptionGroup as group:
+        if group.subgroup(KeyboardInterrupt):
+            raise KeyboardInterrupt from group
+        raise
 
 
 def client_security(command_config: str | None) -> ClientSecurity:
@@ -209,14 +282,16 @@ def client_security(command_config: str | None) -> ClientSecurity:
     return security
 
 
-def parse_bootstrap(text: str, security: ClientSecurity = ClientSecurity()) -> tuple[Endpoint, ...]:
-    """Parse a list of addresses for `--bootstrap-controller`; raises `UsageError`."""
+def parse_bootstrap(
+    text: str, security: ClientSecurity = ClientSecurity(), option: str = CONTROLLERS
+) -> tuple[Endpoint, ...]:
+    """Parse a list of addresses for `--bootstrap-controller` or another option; raises `UsageError`."""
     try:
         found = tuple(_bootstrap_address(part, security.protocol) for part in text.split(",") if part.strip())
     except ValueError as bad:
-        raise UsageError(str(bad), where="--bootstrap-controller", hint="For example 127.0.0.1:9093.") from bad
+        raise UsageError(str(bad), where=option, hint="For example 127.0.0.1:9093.") from bad
     if not found:
-        raise UsageError("no address is given", where="--bootstrap-controller", hint="For example 127.0.0.1:9093.")
+        raise UsageError("no address is given", where=option, hint="For example 127.0.0.1:9093.")
     return found
 
 

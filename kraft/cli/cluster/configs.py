@@ -1,5 +1,5 @@
-"""`kraft configs`: describes and changes settings of topics, brokers, groups and client metrics, and quotas (Kafka:
-`ConfigCommand`).
+"""`kraft configs`: describes and changes settings of topics, brokers, groups and client metrics, quotas, and the log
+levels of a controller (Kafka: `ConfigCommand`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from kraft.admin import (
     Operation,
     ResourceType,
     Setting,
+    alter_loggers,
     alter_quotas,
     describe_configs,
+    describe_loggers,
     entity_name,
 )
 from kraft.cli.cluster.administration import Cluster, image_of, on_a_cluster, parse_settings
@@ -31,13 +33,16 @@ from metadata_log.image.quotas import in_entity_order
 from metadata_log.records.redact import REDACTED, is_secret_config, shown_config
 
 QUOTA: Final = "quota"
+LOGGER: Final = "broker-logger"
 DEFAULT_BROKER: Final = "default"
 _TYPES: Final = {
     "topic": ResourceType.TOPIC,
     "broker": ResourceType.BROKER,
     "group": ResourceType.GROUP,
     "client-metrics": ResourceType.CLIENT_METRICS,
+    LOGGER: ResourceType.BROKER_LOGGER,
 }
+_OF_A_LOGGER: Final = ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG.name
 _QUOTA_TYPES: Final = ("user", "client-id", "ip")
 _KINDS: Final = (*_TYPES, QUOTA)
 
@@ -66,6 +71,8 @@ def configs_command() -> None:
       broker ID            a broker; the name 'default' is the default of all
       group NAME           a consumer, share or streams group
       client-metrics NAME  a subscription of client metrics
+      broker-logger ID     the log levels of a running controller, which
+                           are neither in the metadata nor kept for long
       quota ENTITY         user=NAME, client-id=NAME, ip=NAME,
                            user=NAME,client-id=NAME;
                            a type without a name is the default of the type
@@ -89,8 +96,16 @@ def describe_command(kind: str | None, name: str | None, *, everything: bool, cl
 
     With --all the active controller reports the effective values. It knows the file of its own node only, which it
     reports under its own id. The file of another broker is known to that broker alone.
+
+    The kind broker-logger needs the id of a controller, which reports the level of each logger of its process itself.
     """
-    if everything:
+    if kind == LOGGER:
+        node_id = _node_id(name)
+        shown = [
+            Row(kind=LOGGER, name=str(node_id), key=logger, value=level, source=_OF_A_LOGGER)
+            for logger, level in cluster.ask(lambda admin: describe_loggers(admin, node_id)).items()
+        ]
+    elif everything:
         if kind is None or name is None or kind == QUOTA:
             raise click.UsageError("--all needs KIND and NAME of one resource with defaults.")
         shown = cluster.ask(lambda admin: _effective(admin, kind, name))
@@ -103,6 +118,13 @@ def describe_command(kind: str | None, name: str | None, *, everything: bool, cl
             _check_name(image, kind, name, {row.name for row in rows})
     lines = table(("KIND", "NAME", "KEY", "VALUE", "SOURCE"), map(_cells, shown)) if shown else ["Nothing is set."]
     cluster.say({"configs": [_json(row) for row in shown]}, lines)
+
+
+def _node_id(name: str | None) -> int:
+    """The id of the controller with the loggers; raises a usage error."""
+    if name is None or not name.isdecimal():
+        raise click.UsageError(f"{LOGGER} needs the id of a controller: `kraft quorum status` shows these.")
+    return int(name)
 
 
 def _check_name(image: MetadataImage, kind: str, name: str, configured: Collection[str]) -> None:
@@ -202,13 +224,16 @@ def _changing(name: str, summary: str, example: str) -> Callable[[Changing], cli
 
 @_changing("set", "Set keys to values.", "topic orders retention.ms=86400000")
 def set_command(kind: str, name: str, words: tuple[str, ...], *, validate_only: bool, cluster: Cluster) -> None:
-    """Set settings of one resource, all or none."""
+    """Set settings of one resource, all or none.
+
+    Log levels are TRACE, DEBUG, INFO, WARN, ERROR and FATAL; `configs describe broker-logger ID` shows the loggers.
+    """
     _change(cluster, kind, name, Operation.SET, parse_settings(words, "KEY=VALUE"), validate_only)
 
 
 @_changing("delete", "Return keys to their defaults.", "topic orders retention.ms")
 def delete_command(kind: str, name: str, words: tuple[str, ...], *, validate_only: bool, cluster: Cluster) -> None:
-    """Delete settings of one resource, so that their defaults apply again."""
+    """Delete settings of one resource, so that their defaults apply again. A logger gets the level of its parent."""
     wrong = next((word for word in words if "=" in word), None)
     if wrong is not None:
         raise click.BadParameter(f"{wrong!r}: name the key alone", param_hint="KEY")
@@ -248,12 +273,15 @@ def _change(
         entity = parse_entity(name)
         cluster.ask(lambda admin: alter_quotas(admin, entity, quotas, validate_only=validate_only))
     else:
-        resource = _resource_name(kind, name)
+        resource = str(_node_id(name)) if kind == LOGGER else _resource_name(kind, name)
         changes = [
             ConfigChange(resource_type=_TYPES[kind], resource_name=resource, key=key, value=value, operation=operation)
             for key, value in values.items()
         ]
-        cluster.ask(lambda admin: admin.alter_configs(changes, validate_only=validate_only))
+        if kind == LOGGER:
+            cluster.ask(lambda admin: alter_loggers(admin, int(resource), changes, validate_only=validate_only))
+        else:
+            cluster.ask(lambda admin: admin.alter_configs(changes, validate_only=validate_only))
     shown = {key: _shown(kind, key, value) for key, value in values.items()}
     facts = {"kind": kind, "name": name, "operation": operation.name, "values": shown, "changed": not validate_only}
     words = [key if value is None else f"{key}={value}" for key, value in shown.items()]
@@ -261,8 +289,8 @@ def _change(
 
 
 def _shown(kind: str, key: str, value: str | None) -> str | None:
-    """A value for the confirmation, without secrets; a quota is never a secret."""
-    return value if kind == QUOTA else shown_config(_TYPES[kind], key, value, show_secrets=False)
+    """A value for the confirmation, without secrets; a quota and a log level are never secrets."""
+    return value if kind in (QUOTA, LOGGER) else shown_config(_TYPES[kind], key, value, show_secrets=False)
 
 
 def _quotas(operation: Operation, values: Iterable[tuple[str, str | None]]) -> dict[str, float | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 from kraft.admin import AdminClient
@@ -33,6 +34,15 @@ class NoLeaderReport:
         """Report why an operation has found no active controller."""
         if self._explains_timeouts:
             self._tell(await conditions_without_leader(admin))
+
+    def is_shown(self, conditions: Sequence[Condition]) -> bool:
+        """Whether a terminal shows exactly these states already; else the caller prints them, and that is noted.
+
+        Output into a file or a pipe lacks what went to stderr, so that the answer is False then.
+        """
+        lines = why_lines(conditions, has_leader=False)
+        shown, self._told = self._told, lines
+        return lines == shown and sys.stdout.isatty() and sys.stderr.isatty()
 
     def on_answer(self) -> None:
         """Report the next loss of the leader, even if the controllers have the same states then."""

@@ -14,6 +14,7 @@ import trio
 from kraft.admin import AdminClient, ClusterDescription, NoController, QuorumDescription, ReplicaDescription
 from kraft.admin.conditions import Condition, conditions_without_leader, voter_conditions
 from kraft.cli.cluster.administration import Cluster, on_a_cluster
+from kraft.cli.cluster.no_leader import NoLeaderReport
 from kraft.cli.cluster.quorum_why import why_facts, why_lines
 from kraft.cli.cluster.voters import add_command, remove_command, upgrade_command
 from kraft.cli.text import echo, echo_text
@@ -60,8 +61,10 @@ _watch_option = click.option(
 def status_command(*, why: bool, watch: bool, cluster: Cluster) -> None:
     """Print a summary of the quorum, in the format of kafka-metadata-quorum describe --status.
 
-    With --why and without a leader, the command reports the known controllers.
+    With --why and without a leader, the command reports the known controllers. On a terminal the report appears after a
+    second, and again only if the states have changed.
     """
+    report = NoLeaderReport(explains_timeouts=not why)
 
     async def look(admin: AdminClient) -> str:
         try:
@@ -69,13 +72,13 @@ def status_command(*, why: bool, watch: bool, cluster: Cluster) -> None:
         except NoController:
             if why:
                 without = await conditions_without_leader(admin)
-                lines = why_lines(without, has_leader=False)
-                cluster.say({"why": why_facts(without)}, lines)
+                if cluster.as_json or not report.is_shown(without):
+                    cluster.say({"why": why_facts(without)}, why_lines(without, has_leader=False))
             raise
         conditions = await voter_conditions(admin, *facts) if why else None
         return status_json(facts, conditions) if cluster.as_json else status_text(facts, conditions)
 
-    _show(cluster, look, watch, explains_timeouts=not why)
+    _show(cluster, look, watch, report)
 
 
 @quorum_command.command(
@@ -102,7 +105,7 @@ async def _facts(admin: AdminClient) -> Facts:
     return await admin.describe_cluster(), await admin.describe_quorum()
 
 
-def _show(cluster: Cluster, look: Look, watch: bool, *, explains_timeouts: bool = True) -> None:
+def _show(cluster: Cluster, look: Look, watch: bool, report: NoLeaderReport | None = None) -> None:
     async def show(admin: AdminClient) -> None:
         if not watch:
             echo_text(await look(admin))
@@ -115,7 +118,7 @@ def _show(cluster: Cluster, look: Look, watch: bool, *, explains_timeouts: bool 
             except NoController as silent:
                 echo(f"kraft: {silent}", err=True)
 
-    cluster.ask(show, explains_timeouts=explains_timeouts)
+    cluster.ask(show, report=report)
 
 
 def _paint(cluster: Cluster, text: str) -> None:

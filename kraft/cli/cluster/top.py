@@ -12,7 +12,7 @@ import click
 from msgspec.structs import replace
 
 from kraft.admin import AdminClient
-from kraft.cli.cluster.administration import Cluster, on_a_cluster
+from kraft.cli.cluster.administration import Cluster, on_a_cluster_or_its_brokers
 from kraft.cli.cluster.top_thread import now_ms
 from kraft.cli.text import echo, echo_lines
 from kraft.config import UsageError, parse_host_port
@@ -56,13 +56,14 @@ NO_LEADER: Final = 1
     show_default=True,
     help="The order of replicas and brokers: by id, or with the worst first.",
 )
-@on_a_cluster
+@on_a_cluster_or_its_brokers
 def top_command(*, interval: float, once: bool, metrics: str | None, sort: str, cluster: Cluster) -> None:
     """Show the quorum of this program's or Apache Kafka's controllers, refreshed live: roles, epochs, log ends and lag,
     elections since the start, brokers, and the partitions without a leader or below min.insync.replicas.
 
     A refresh costs the leader two requests: DescribeQuorum, and a Fetch of the new metadata records, since controllers
-    describe neither brokers nor partitions. Elections and lost connections do not end the view.
+    describe neither brokers nor partitions. Elections and lost connections do not end the view. With --bootstrap-server
+    a broker of Apache Kafka names the controllers at the start, and the view asks these.
 
     FSYNC is the mean time of the log's fsyncs, or the age of one that has not returned, and TURN is the longest step of
     the event loop. Kafka's protocol has neither, so that both are "-" without --metrics, and for Apache Kafka's nodes.

@@ -14,6 +14,7 @@ from typing import Final
 
 import click
 import trio
+from msgspec.structs import replace
 
 from kraft.cli.cluster.administration import client_security, command_config_option, parse_bootstrap
 from kraft.cli.doctor.output import (
@@ -38,8 +39,11 @@ from kraft.operate.doctor.facts.finding import Finding
 from kraft.operate.doctor.facts.live import LiveFacts
 from kraft.operate.doctor.facts.log_facts import ImageFacts
 from kraft.operate.doctor.gather import GatheredFacts, gather
+from kraft.operate.doctor.read_ends import with_replica_ends
 from kraft.operate.doctor.read_live import read_live
 from kraft.operate.doctor.sarif import sarif
+from kraft.operate.doctor.unclean_election import OPERATION as UNCLEAN_ELECTION
+from metadata_log.disk import OsDisk
 from metadata_log.releases import resolve_release
 
 NOTHING_READ: Final = 3
@@ -178,6 +182,8 @@ def examine_command(
         raise _nothing_read(found)
     for one in found.unreadable:
         echo(f"kraft: warning: {one.path} cannot be read: {one.why}", err=True)
+    if operation == UNCLEAN_ELECTION:
+        found = replace(found, facts=with_replica_ends(OsDisk(), found.facts))
     report = _report(found, operation, node_id, release)
     _say(report, as_json=as_json, as_sarif=as_sarif)
     code = exit_code(report.findings)

@@ -11,19 +11,23 @@ from random import Random, SystemRandom
 import click
 from msgspec.structs import replace
 
+from kraft.admin import AdminClient
+from kraft.cli.cluster.administration import Cluster, client_security, command_config_option, parse_bootstrap
 from kraft.cli.progress import LongJob
+from kraft.cli.recover.ghost import unblock_ghost_command
 from kraft.cli.recover.isolated import check_started, start_recovered, start_recovered_on_kafka
 from kraft.cli.recover.plan_file import check_unchanged, read_plan_file
 from kraft.cli.recover.plan_text import plan_lines
-from kraft.cli.recover.result_text import recovery_lines, verify_lines
+from kraft.cli.recover.result_text import live_lines, recovery_lines, verify_lines
 from kraft.cli.text import echo, echo_lines
 from kraft.config import Config, UsageError, parse_host_port, split_list
 from kraft.config.errors import CommandFailed
 from kraft.operate.recover.inventory import read_inventory
+from kraft.operate.recover.live.verify import LiveQuorum, check_live, read_live_quorum, read_strays
 from kraft.operate.recover.plan import Plan, PlanOptions, make_plan
 from kraft.operate.recover.plan_json import plan_json
 from kraft.operate.recover.recovery import Address, Choices, make_recovery, recovery_json
-from kraft.operate.recover.verify import check_recovered, read_recovered
+from kraft.operate.recover.verify import check_recovered, read_recovered, read_recovery_file
 from kraft.operate.recover.writing import check_new, write_recovery
 from metadata_log.disk import OsDisk
 
@@ -67,8 +71,12 @@ def recover_command() -> None:
     A controller's or a broker's copy of the metadata log becomes the log of the new quorum.
     `plan` reads the surviving directories and tells which copy is best and what would be lost. `apply` writes a new
     directory beside the old ones and never changes those. `verify` checks the new directory, and starts a node on a
-    copy of it in isolation. All three know static and dynamic quorums of Apache Kafka 3.9 to 4.3.
+    copy of it in isolation. All three know static and dynamic quorums of Apache Kafka 3.9 to 4.3. `unblock-ghost` frees
+    an upgrade of a running quorum from the registration of a controller that is gone.
     """
+
+
+recover_command.add_command(unblock_ghost_command)
 
 
 def node_ids(text: str | None, option: str) -> tuple[int, ...]:
@@ -280,6 +288,13 @@ def _not_lost(plan: Plan) -> CommandFailed:
 @click.option("--brokers", multiple=True, metavar="DIR…", help="Log directories of brokers: all up to the next option.")
 @click.option("--offline", is_flag=True, help="Start no node.")
 @click.option(
+    "--bootstrap-controller",
+    "bootstrap",
+    metavar="H:P[,H:P]",
+    help="Check the recovered quorum that runs at these addresses, and not its directories.",
+)
+@command_config_option
+@click.option(
     "--kafka",
     metavar="DIR",
     type=click.Path(exists=True, file_okay=False),
@@ -301,6 +316,8 @@ def verify_command(
     *,
     brokers: tuple[str, ...],
     offline: bool,
+    bootstrap: str | None,
+    command_config: str | None,
     kafka: str | None,
     seconds: float,
     as_json: bool,
@@ -310,7 +327,15 @@ def verify_command(
     The log is replayed, and epochs, voters, quorum-state and the brokers' files are compared with the plan. Then every
     voter of the result is started on a temporary copy, on a network within this process, and must elect a leader that
     commits. With --kafka, Apache Kafka's own controller must lead on another copy. The exit code is 1 if a check fails.
+
+    After the start, --bootstrap-controller asks the running quorum: whether the leader has an epoch above that of the
+    recovery and commits, whether voters and brokers are back, and which partitions have no leader. Of NEWDIR only
+    recovery.json is read then, and of the brokers the names of their directories, so that all may run.
     """
+    if bootstrap is not None:
+        if offline or kafka is not None:
+            raise UsageError("--bootstrap-controller asks a running quorum, and --offline and --kafka do not")
+        context.exit(_verify_live(target, brokers, bootstrap, command_config, seconds, as_json=as_json))
     disk = OsDisk()
     recovered = read_recovered(disk, os.path.abspath(target))
     checks = check_recovered(disk, recovered, [os.path.abspath(path) for path in brokers])
@@ -328,3 +353,25 @@ def verify_command(
     else:
         echo_lines(verify_lines(checks, started, offline=offline, brokers=bool(brokers)))
     context.exit(0 if passed else 1)
+
+
+def _verify_live(
+    target: str, brokers: Sequence[str], bootstrap: str, command_config: str | None, seconds: float, *, as_json: bool
+) -> int:
+    """Check a recovered quorum that runs; returns the exit code."""
+    disk = OsDisk()
+    facts = read_recovery_file(disk, os.path.abspath(target))
+    strays = read_strays(disk, [os.path.abspath(path) for path in brokers]) if brokers else None
+    security = client_security(command_config)
+    cluster = Cluster(parse_bootstrap(bootstrap, security), int(seconds * 1000), as_json, security)
+
+    async def look(admin: AdminClient) -> LiveQuorum:
+        return await read_live_quorum(admin, seconds=seconds)
+
+    live = cluster.ask(look)
+    checks = check_live(facts, live, strays)
+    passed = all(check.is_passed for check in checks)
+    told = [{"check": one.name, "subject": one.subject, "problem": one.problem} for one in checks]
+    quorum = {"leaderId": live.quorum.leader_id, "leaderEpoch": live.quorum.leader_epoch}
+    cluster.say({"passed": passed, "checks": told, "quorum": quorum}, live_lines(checks, brokers=bool(brokers)))
+    return 0 if passed else 1

@@ -82,11 +82,24 @@ def _file_line(file: FileToWrite) -> str:
             return f"{directory}/{snapshot_name(snapshot)}: new, the image"
 
 
-def verify_lines(checks: Sequence[Check], started: Started | None, *, offline: bool, brokers: bool) -> Iterator[str]:
-    """Each check, and the verdict last."""
+def live_lines(checks: Sequence[Check], *, brokers: bool) -> Iterator[str]:
+    """Each check of a running quorum, and the verdict last."""
+    yield from _check_lines(checks)
+    if not brokers:
+        yield "The brokers' directories were not looked at for new -stray ones: give them with --brokers."
+    failed = [one for one in checks if not one.is_passed]
+    yield f"{count(len(failed), 'check')} failed." if failed else f"{count(len(checks), 'check')} passed."
+
+
+def _check_lines(checks: Sequence[Check]) -> Iterator[str]:
     for one in checks:
         mark, problem = ("ok  ", "") if one.is_passed else ("FAIL", f": {one.problem}")
         yield f"{mark}  {one.name} ({one.subject}){problem}"
+
+
+def verify_lines(checks: Sequence[Check], started: Started | None, *, offline: bool, brokers: bool) -> Iterator[str]:
+    """Each check, and the verdict last."""
+    yield from _check_lines(checks)
     if not brokers:
         yield "The brokers' files were not checked: give them with --brokers."
     failed = [one for one in checks if not one.is_passed]

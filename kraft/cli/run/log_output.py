@@ -1,7 +1,8 @@
 """The log of a served node on stderr: lines for people or JSON objects, and a level that signals change.
 
-Signals change the level because only the owner of the process and the superuser may send them. The metrics listener
-changes nothing, so that its readers need no rights.
+Signals change the level because only the owner of the process and the superuser may send them; a controller's listener
+changes levels for callers with rights (`kraft.node.loggers`). The metrics listener changes nothing, so that its readers
+need no rights.
 """
 
 from __future__ import annotations
@@ -40,10 +41,13 @@ def shift_level(number: int) -> str:
         number: `MORE` for more lines, `LESS` for fewer.
     """
     root = logging.getLogger()
-    now = logging.getLevelName(root.level).lower()
-    at = LEVELS.index(now) if now in LEVELS else 1
-    level = LEVELS[max(at - 1, 0) if number == MORE else min(at + 1, len(LEVELS) - 1)]
-    root.setLevel(level.upper())
+    steps = [getattr(logging, level.upper()) for level in LEVELS]
+    # A request may have set a level that is none of these steps.
+    if number == MORE:
+        root.setLevel(max((step for step in steps if step < root.level), default=root.level))
+    else:
+        root.setLevel(min((step for step in steps if step > root.level), default=root.level))
+    level = logging.getLevelName(root.level).lower()
     facts = {"event": "log-level", "to": level, "by": signal.Signals(number).name}
     LOGGER.warning("log-level to=%s by=%s", level, facts["by"], extra={"facts": facts})
     return level

@@ -66,7 +66,7 @@ def serve_command(
     """Run one node on its formatted directories until SIGTERM or Ctrl-C. CONFIG is a Kafka properties file.
 
     A leader transfers its leadership to the best successor before it stops. Each event is one line on stderr. SIGUSR1
-    makes the log more verbose by one step, SIGUSR2 less.
+    makes the log more verbose by one step, SIGUSR2 less; `kraft configs set broker-logger` changes it from afar.
     """
     if metrics is not None:
         overrides = (*overrides, f"kraft.metrics.listener={metrics}")
@@ -92,6 +92,7 @@ async def _serve(config: Config, tls: LoadedTls, until_stdin_closes: bool) -> No
         rng=Random(SystemRandom().getrandbits(128)),
         clock=clock,
         monitor=_monitor(config, clock, keeper),
+        serves_loggers=True,
     )
     stop = trio.Event()
     async with trio.open_nursery() as watchers:

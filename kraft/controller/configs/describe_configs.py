@@ -129,7 +129,7 @@ class _Describing:
             case ResourceType.CLIENT_METRICS if name:
                 return (yield from self._in_table(ResourceType.CLIENT_METRICS, name, wanted))
             case ResourceType.BROKER_LOGGER:
-                # This software has no log levels that a request could change.
+                # The node adds its loggers (`kraft.node.loggers`): they are no part of the metadata.
                 _check_own_id(self._context, name)
                 return []
             case ResourceType.GROUP:

@@ -1,7 +1,7 @@
 """Alters configurations (Kafka: `ConfigurationControlManager`, `handleIncrementalAlterConfigs`; KIP-339).
 
 The resources are topics, brokers, groups and client metrics subscriptions. Log levels of a node are not in the
-metadata log, and this controller has no loggers with Kafka's names.
+metadata log: the node changes them itself (`kraft.node.loggers`).
 """
 
 from __future__ import annotations

@@ -17,6 +17,8 @@ from kraft.operate.doctor.facts.live import LiveFacts
 from kraft.operate.doctor.facts.log_facts import LogFacts
 from kraft.operate.doctor.facts.node import Facts, Node
 from kraft.operate.doctor.facts.settings import VOTERS
+from kraft.operate.doctor.unclean_election import OPERATION as UNCLEAN_ELECTION
+from kraft.operate.doctor.unclean_election import unclean_election_reasons
 from kraft.quorum.voters import majority
 from metadata_log.image.features import KRAFT_VERSION, METADATA_VERSION
 from metadata_log.image.persistent_map import in_key_order
@@ -56,6 +58,8 @@ def preflight(
         return [*_start(facts, node_id, findings)]
     if operation == "downgrade":
         return [*_downgrade(facts, target)]
+    if operation == UNCLEAN_ELECTION:
+        return unclean_election_reasons(facts)
     return [
         Finding(
             id=f"before-{operation}",
@@ -469,7 +473,7 @@ _STEPS: Final[dict[str, Callable[[Facts, int | None], Reasons]]] = {
     "restore": _restore,
     "quorum-config": lambda facts, node_id: _quorum_config(facts),
 }
-OPERATIONS: Final = ("start", "upgrade", "downgrade", *_STEPS)
+OPERATIONS: Final = ("start", "upgrade", "downgrade", UNCLEAN_ELECTION, *_STEPS)
 """The names of the steps that can be planned."""
 
 

@@ -69,6 +69,14 @@ def read_partitions(disk: Disk, directory: str) -> tuple[PartitionFiles, ...]:
     )
 
 
+def read_partition(disk: Disk, path: str) -> PartitionFiles:
+    """One partition in use. Raises `OSError` for an unreadable file."""
+    name = path.rpartition("/")[2]
+    partition = parse_partition_name(name)
+    assert partition is not None, path
+    return _read_partition(disk, path, name, partition.topic, partition.number)
+
+
 def _read_partition(disk: Disk, path: str, name: str, topic: str, number: int) -> PartitionFiles:
     names = disk.list(path)
     damage: list[str] = []

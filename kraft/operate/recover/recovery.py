@@ -442,5 +442,6 @@ def recovery_json(recovery: Recovery) -> dict[str, Any]:
             {"broker": one.broker, "dir": one.files.name, "why": one.why, "logEnd": one.files.log_end}
             for one in recovery.strays
         ],
+        "brokersGone": list(plan.options.gone),
         "neverStartAgain": [one.path for one in plan.inventory.dirs if one.role == CONTROLLER],
     }

@@ -55,6 +55,13 @@ def read_recovered(disk: Disk, path: str) -> Recovered:
         OSError: A file is unreadable.
     """
     path = path.rstrip("/") or "/"
+    facts = read_recovery_file(disk, path)
+    dirs = [f"{path}/{voter['dir']}" for voter in facts["voters"]]
+    return Recovered(path=path, facts=facts, inventory=read_inventory(disk, dirs, []))
+
+
+def read_recovery_file(disk: Disk, path: str) -> dict[str, Any]:
+    """The description of a finished recovery, even if its directories were moved away; errors as `read_recovered`."""
     file = f"{path}/{RECOVERY_FILE}"
     if not disk.exists(file):
         raise DirectoryError(
@@ -63,11 +70,12 @@ def read_recovered(disk: Disk, path: str) -> Recovered:
             hint="Name the directory of `kraft recover apply --into`. An unfinished one can be removed and made again.",
         )
     try:
-        facts = json.loads(disk.read(file))
-        dirs = [f"{path}/{voter['dir']}" for voter in facts["voters"]]
+        facts: dict[str, Any] = json.loads(disk.read(file))
+        if any(not isinstance(voter["dir"], str) for voter in facts["voters"]):
+            raise TypeError("a voter without a directory")
     except (ValueError, KeyError, TypeError) as bad:
         raise DirectoryError(f"this is no description of a recovery: {bad}", where=file) from bad
-    return Recovered(path=path, facts=facts, inventory=read_inventory(disk, dirs, []))
+    return facts
 
 
 def check_recovered(disk: Disk, recovered: Recovered, brokers: Sequence[str] = ()) -> list[Check]:

@@ -17,7 +17,7 @@ from typing import Any, Final
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 from kafka.admin import KafkaAdminClient
 from msgspec.structs import replace
-from our_nodes import told
+from our_nodes import kraft, told
 from real_kafka import (
     CLUSTER_ID,
     KafkaInstallation,
@@ -226,6 +226,19 @@ class RecoveryCluster:
         )
         assert done.returncode == 0, done.stderr + done.stdout
         return [one["check"] for one in json.loads(done.stdout)["checks"]]
+
+    def verify_running(self) -> list[str]:
+        """`kraft recover verify --bootstrap-controller`: the problems of the running quorum, at the end."""
+        found: list[str] = []
+
+        def passed() -> bool:
+            where = ("--bootstrap-controller", self.layout.bootstrap, "--brokers", *self._broker_dirs())
+            done = kraft("recover", "verify", str(self.root / "recovered"), "--json", *where)
+            found[:] = [one["problem"] for one in json.loads(done.stdout)["checks"] if one["problem"] is not None]
+            return not found
+
+        eventually(passed, "every check of the running quorum passes", PATIENCE_SECONDS)
+        return found
 
     def _broker_dirs(self) -> list[str]:
         return [str(self.broker_dir(broker)) for broker in self.broker_ports]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from loopback import free_ports
+from our_nodes import told as printed
 from real_kafka import KafkaInstallation
 from recovery_cluster import CONTROLLERS, RecoveryCluster, recovery_cluster
 
@@ -43,9 +45,13 @@ def test_a_dynamic_quorum_boots_from_its_only_surviving_controller(kafka: KafkaI
         status = cluster.leader()
         assert status["leaderEpoch"] > told["epoch"]
         check_everything_is_back(cluster, ["early"], before)
+        assert cluster.verify_running() == []
+        seen = json.loads(printed("top", "--once", "--json", "--bootstrap-server", cluster.bootstrap))
+        assert seen["leaderId"] == 1, "the broker names the recovered controller"
         for node in (2, 3):
             cluster.add(node, ports[node])
         assert cluster.voters() == set(CONTROLLERS)
+        assert cluster.verify_running() == []
         assert cluster.consumed() == cluster.acknowledged
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import json
+import logging
 import os
 import re
 import shlex
@@ -15,13 +16,15 @@ from pathlib import Path
 
 import click
 import pytest
-from command_line import CLUSTER_ID, run
+from command_line import CLUSTER_ID, run, settings_of_the_process, write_config
 from eventually import eventually
 from loopback import free_ports
 from test_cli_serve import formatted, serving
 
 from kraft.cli.main import kraft
+from kraft.cli.run.log_output import LESS, MORE, shift_level
 from kraft.config.environment import settings_of
+from kraft.node.loggers import LEVELS
 
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"
@@ -66,6 +69,68 @@ def test_signals_change_the_level_of_a_running_node(capsys: pytest.CaptureFixtur
         lines = node.everything()
     last = next(at for at, line in enumerate(lines) if "log-level to=warning" in line)
     assert not [line for line in lines[last:] if " info " in line], "the level of the root is warning"
+
+
+def test_a_request_changes_the_level_of_a_running_node(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    config = formatted(capsys, tmp_path, controller_quorum_election_timeout_ms="100")
+    with serving(config) as node:
+        address = node.said("listening").split("on=")[1].strip()
+        node.said("to=Leader")
+
+        def configs(*words: str, code: int = 0) -> str:
+            done = run(capsys, "configs", *words, "--bootstrap-controller", address)
+            assert done.code == code, done.err
+            return done.err if code else done.out
+
+        def level(logger: str) -> str:
+            shown = json.loads(configs("describe", "broker-logger", "1", "--json"))["configs"]
+            (row,) = [one for one in shown if one["key"] == logger]
+            assert row["source"] == "DYNAMIC_BROKER_LOGGER_CONFIG"
+            return str(row["value"])
+
+        assert (level("kraft.node"), level("transport")) == ("INFO", "INFO")
+        assert configs("set", "broker-logger", "1", "kraft.node=DEBUG") == "set kraft.node=DEBUG (broker-logger 1)\n"
+        assert "name=kraft.node to=debug by='User:ANONYMOUS'" in node.said("log-level")
+        assert (level("kraft.node"), level("root")) == ("DEBUG", "INFO")
+        configs("set", "broker-logger", "1", "root=ERROR", "--validate-only")
+        configs("delete", "broker-logger", "1", "kraft.node")
+        assert (level("kraft.node"), level("root")) == ("INFO", "INFO")
+        assert "INVALID_CONFIG: Logger no.such does not exist!" in configs(
+            "set", "broker-logger", "1", "no.such=INFO", code=1
+        )
+        assert "there is no controller 7" in configs("set", "broker-logger", "7", "root=INFO", code=1)
+        assert "needs the id of a controller" in configs("describe", "broker-logger", code=2)
+        configs("set", "broker-logger", "1", "root=ERROR")
+        node.process.send_signal(signal.SIGUSR1)
+        node.said("log-level to=warning by=SIGUSR1")
+
+
+@pytest.mark.parametrize(
+    ("before", "number", "after"),
+    [
+        ("ERROR", LESS, "error"),
+        ("ERROR", MORE, "warning"),
+        ("WARNING", LESS, "warning"),
+        ("TRACE", MORE, "trace"),
+        ("TRACE", LESS, "debug"),
+    ],
+)
+def test_a_signal_steps_from_a_level_that_a_request_has_set(before: str, number: int, after: str) -> None:
+    with settings_of_the_process():
+        logging.getLogger().setLevel(LEVELS.get(before, before))
+        assert shift_level(number) == after
+
+
+def test_a_node_without_a_leader_changes_its_level(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    port, other = free_ports(2)
+    config = write_config(tmp_path, port=port, controller_quorum_voters=f"1@127.0.0.1:{port},2@127.0.0.1:{other}")
+    assert run(capsys, "format", "-c", str(config), "-t", CLUSTER_ID).code == 0
+    with serving(config) as node:
+        node.said("listening")
+        words = ("configs", "set", "broker-logger", "1", "root=DEBUG")
+        done = run(capsys, *words, "--bootstrap-controller", f"127.0.0.1:{other},127.0.0.1:{port}")
+        assert done.code == 0, done.err
+        node.said("log-level")
 
 
 def test_events_of_the_log_are_those_of_the_page() -> None:

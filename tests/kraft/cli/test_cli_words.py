@@ -95,6 +95,10 @@ HABITS = {
     f"configs --describe --entity-type topics --entity-name foo --all {AT}": f"configs describe topic foo --all {AT}",
     f"configs --describe --topic foo {AT}": f"configs describe topic foo {AT}",
     f"configs --alter --topic foo --add-config a=1,b=[x,y] {AT}": f"configs set topic foo a=1 b=x,y {AT}",
+    f"configs --describe --broker-logger 1 {AT}": f"configs describe broker-logger 1 {AT}",
+    f"configs --alter --entity-type broker-loggers --entity-name 1 --add-config root=WARN {AT}": (
+        f"configs set broker-logger 1 root=WARN {AT}"
+    ),
     f"configs --alter --entity-type brokers --entity-default --delete-config a,b {AT}": (
         f"configs delete broker default a b {AT}"
     ),

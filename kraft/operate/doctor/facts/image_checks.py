@@ -225,6 +225,14 @@ BEFORE_CHECKS: Final = tuple(
             "KIP-778; Kafka 4.3.1, tried: an unknown record type is fatal",
         ),
         (
+            "unclean-election",
+            "an unclean election of the partitions without a leader",
+            "A replica leads that lacks committed records: the other replicas truncate theirs, and read-committed "
+            "consumers may wait for the lost ends of transactions.",
+            "Start a broker of the ISR or the ELR first. The last resort: kraft elect unclean --topic-partition T:P",
+            "KIP-966, KAFKA-20716",
+        ),
+        (
             "remove-voter",
             "the removal of a voter",
             "The remaining voters that have caught up are no majority, or the voter adds itself again.",

@@ -12,6 +12,7 @@ from kraft.operate.doctor.facts.live import LiveFacts
 from kraft.operate.doctor.facts.log_facts import ImageFacts, LogFacts, NamedVoter, VoterChange
 from kraft.operate.doctor.facts.settings import VOTERS, Settings
 from kraft.quorum.voters import majority
+from metadata_log.log.epochs import EpochHistory
 from metadata_log.types import Uuid
 
 BROKER: Final = "broker"
@@ -79,6 +80,14 @@ class Replica(Struct, frozen=True, kw_only=True):
     def number(self) -> int:
         """The number of the partition."""
         return int(self.name.rpartition("-")[2])
+
+
+class ReplicaEnd(Struct, frozen=True, kw_only=True):
+    """Where the log of one replica of a partition ends, and its leader epochs (leader-epoch-checkpoint)."""
+
+    broker: int
+    epochs: EpochHistory
+    log_end: int
 
 
 class OpenFile(Struct, frozen=True):
@@ -197,6 +206,8 @@ class Facts(Struct, frozen=True, kw_only=True, dict=True):
     live: LiveFacts | None = None
     names: dict[str, tuple[str, ...]] | None = None
     """The addresses of host names; none for a name that does not resolve. None if no name was looked up."""
+    replica_ends: dict[str, tuple[ReplicaEnd, ...]] = {}
+    """The ends of replicas by partition (`orders-0`), as far as log directories of brokers were read for that."""
 
     @cached_property
     def best(self) -> Node | None:

@@ -129,8 +129,8 @@ QUORUM_CHECKS: Final = (
         severity="warn; error if its feature ranges block an upgrade",
         consequence="Registrations of controllers are never removed. Old feature ranges block upgrades of "
         "metadata.version.",
-        remedy="If its ranges block an upgrade, start a controller of that id with the present software once, so that "
-        "it registers its ranges again",
+        remedy="If its ranges block an upgrade: kraft recover unblock-ghost ID. Or start a controller of that id with "
+        "the present software once, so that it registers its ranges again",
         source="KAFKA-20395, KIP-1312; Kafka 4.3.1, tried: Controller 99 only supports versions 7-27",
     ),
     Described(

@@ -1,0 +1,66 @@
+"""Finds the controllers of a cluster through its brokers (Kafka: `Admin.describeMetadataQuorum` with
+`bootstrap.servers`, KIP-595, KIP-853).
+
+A broker forwards DescribeQuorum to the leader. The answer names the listeners of every voter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kraft.admin.client import open_admin
+from kraft.admin.descriptions import quorum_description, quorum_error
+from kraft.admin.errors import AdminError
+from kraft.config import PROTECTED_PROTOCOLS
+from metadata_log.types import METADATA_PARTITION, METADATA_TOPIC
+from transport.interface import Endpoint, Failed, Transport
+from transport.protocol.errors import Error
+from transport.protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartitionData,
+    DescribeQuorumRequestTopicData,
+    DescribeQuorumResponse,
+)
+
+
+async def controllers_of(
+    servers: Iterable[Endpoint], *, protocol: str, timeout_ms: int, transport: Transport | None = None
+) -> tuple[Endpoint, ...]:
+    """The addresses of the controllers, from the first broker that answers.
+
+    Args:
+        servers: The addresses of some brokers.
+        protocol: The security protocol of the client. Listeners that are named like another protected one are left out.
+        timeout_ms: The limit of each request, in milliseconds.
+        transport: The transport to run; None for TCP in the clear.
+
+    Raises:
+        AdminError: No broker answered, or the answer names no listener of a controller.
+    """
+    partition = DescribeQuorumRequestPartitionData(partition_index=METADATA_PARTITION)
+    topic = DescribeQuorumRequestTopicData(topic_name=METADATA_TOPIC, partitions=[partition])
+    request = DescribeQuorumRequest(topics=[topic])
+    failures = []
+    async with open_admin(servers, transport=transport, timeout_ms=timeout_ms) as admin:
+        for server in admin.addresses:
+            answer = await admin.ask(server, request, DescribeQuorumResponse, timeout_ms=timeout_ms)
+            if isinstance(answer, Failed):
+                failures.append(answer.detail)
+                continue
+            error, text = quorum_error(answer)
+            if error is not Error.NONE:
+                failures.append(f"{server} answered {error.name}" + (f": {text}" if text else ""))
+                continue
+            found = [
+                endpoint
+                for voter in quorum_description(answer).voters
+                for name, endpoint in voter.listeners
+                if name not in PROTECTED_PROTOCOLS or name == protocol
+            ]
+            if found:
+                return tuple(dict.fromkeys(found))
+            failures.append(f"{server} names no listener of a controller that {protocol} reaches")
+    raise AdminError(
+        f"the brokers name no controllers: {'; '.join(failures)}",
+        hint="Give the address of a controller with --bootstrap-controller.",
+    )

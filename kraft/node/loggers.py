@@ -1,0 +1,192 @@
+"""Shows and changes the log levels of a served controller by request (Kafka: `RuntimeLoggerManager`, KIP-412).
+
+Such a request is about one process, so that the shell answers it: nothing enters the metadata log, and a controller
+without a leader answers, too. The controller below judges the permissions.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from msgspec import structs
+
+from kraft.controller import QuorumController
+from kraft.controller.decision.authorizer import AclOperation
+from kraft.controller.decision.caller import Caller, host_of_peer
+from kraft.controller.decision.result import ApiError
+from kraft.node.logging import NodeLog
+from metadata_log.image import ResourceType
+from metadata_log.serde import Message
+from transport.protocol.errors import Error
+from transport.protocol.inbound import Request
+from transport.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
+from transport.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+ROOT: Final = "root"
+"""The name of the logger above all others, in Kafka and here."""
+LEVELS: Final = {"TRACE": 5, "DEBUG": 10, "INFO": 20, "WARN": 30, "ERROR": 40, "FATAL": 50}
+"""Kafka's levels as numbers of Python's logging (Kafka: `LogLevelConfig`). No line of this software is below DEBUG."""
+logging.addLevelName(LEVELS["TRACE"], "TRACE")
+_SET: Final = 0
+_DELETE: Final = 1
+_JOINING: Final = {2: "APPEND", 3: "SUBTRACT"}
+_INT: Final = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
+_OF_A_LOGGER: Final = 6
+"""The source of the values (Kafka: `ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG`)."""
+
+
+def levels() -> dict[str, str]:
+    """The effective level of each logger of this process, by name; Kafka's levels, with the root logger first."""
+    manager = logging.root.manager
+    named = {name: one for name, one in manager.loggerDict.items() if isinstance(one, logging.Logger)}
+    return {name: _level_name(one.getEffectiveLevel()) for name, one in [(ROOT, logging.root), *sorted(named.items())]}
+
+
+def _level_name(number: int) -> str:
+    """The most severe of Kafka's levels that is not above a number."""
+    return next((name for name, own in reversed(LEVELS.items()) if own <= number), "TRACE")
+
+
+class LoggerRequests:
+    """Answers for the resources of type BROKER_LOGGER in requests to a controller.
+
+    The controller answers the other resources of the same request. Its answer passes through `answer`.
+    """
+
+    def __init__(self, node_id: int, controller: QuorumController, log: NodeLog) -> None:
+        self._node_id = node_id
+        self._controller = controller
+        self._log = log
+
+    def rest_of(self, message: Message) -> Message:
+        """A request to change configurations without its loggers, for the controller.
+
+        A controller that does not lead refuses any other change, and answers an empty request.
+        """
+        if not isinstance(message, IncrementalAlterConfigsRequest) or not any(_of_loggers(message)):
+            return message
+        others = [one for one in message.resources if one.resource_type != ResourceType.BROKER_LOGGER]
+        return structs.replace(message, resources=others)
+
+    def answer(self, request: Request, response: Message) -> Message:
+        """The response of the controller, completed; changes the levels that the request names."""
+        match request.message, response:
+            case IncrementalAlterConfigsRequest() as asked, IncrementalAlterConfigsResponse():
+                if not any(_of_loggers(asked)):
+                    return response
+                others = [one for one in response.responses if one.resource_type != ResourceType.BROKER_LOGGER]
+                known = frozenset(levels())
+                own = [self._altered(request, one, known, asked.validate_only) for one in _of_loggers(asked)]
+                return structs.replace(response, responses=[*others, *own])
+            case DescribeConfigsRequest() as asked, DescribeConfigsResponse():
+                wanted = [one for one in asked.resources if one.resource_type == ResourceType.BROKER_LOGGER]
+                if wanted:
+                    return _described(wanted, response)
+        return response
+
+    def _altered(
+        self, request: Request, resource: AlterConfigsResource, known: frozenset[str], validate_only: bool
+    ) -> AlterConfigsResourceResponse:
+        error, text = Error.NONE, None
+        try:
+            self._check_permission(request)
+            self._check_own_id(resource.resource_name)
+            for change in resource.configs:
+                _check(change, known)
+            if not validate_only:
+                # The last change of a logger wins. A line for each change would let a caller fill the log.
+                for change in {each.name: each for each in resource.configs}.values():
+                    self._apply(change, f"{request.principal.type}:{request.principal.name}")
+        except ApiError as refused:
+            error, text = refused.error, refused.text
+        return AlterConfigsResourceResponse(
+            error_code=error,
+            error_message=text,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )
+
+    def _check_permission(self, request: Request) -> None:
+        """As in Kafka's controllers, CLUSTER_ACTION is required, and ALTER_CONFIGS is not enough."""
+        asked_by, host = request.principal, host_of_peer(request.peer)
+        caller = Caller(asked_by.type, asked_by.name, asked_by.is_token, host, request.listener)
+        is_allowed = self._controller.may(AclOperation.CLUSTER_ACTION, caller)
+        for denial in self._controller.take_denials():
+            self._log.trace(denial)
+        if not is_allowed:
+            raise ApiError(Error.CLUSTER_AUTHORIZATION_FAILED, Error.CLUSTER_AUTHORIZATION_FAILED.message)
+
+    def _check_own_id(self, name: str) -> None:
+        if not _INT.fullmatch(name):
+            raise ApiError(Error.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
+        if int(name) != self._node_id:
+            raise ApiError(Error.INVALID_REQUEST, f"Unexpected node id. Expected {self._node_id}, but received {name}")
+
+    def _apply(self, change: AlterableConfig, principal: str) -> None:
+        """Change the level of one logger, and log that. A logger without a level has that of its parent."""
+        logger = logging.getLogger(None if change.name == ROOT else change.name)
+        is_unset = change.value is None or change.config_operation == _DELETE
+        logger.setLevel(logging.NOTSET if is_unset else LEVELS[str(change.value)])
+        to = logging.getLevelName(logger.getEffectiveLevel()).lower()
+        facts: dict[str, object] = {"name": change.name, "to": to, "by": repr(principal)}
+        self._log.write("log-level", facts, logging.WARNING)
+
+
+def _of_loggers(request: IncrementalAlterConfigsRequest) -> Iterator[AlterConfigsResource]:
+    return (one for one in request.resources if one.resource_type == ResourceType.BROKER_LOGGER)
+
+
+def _check(change: AlterableConfig, known: frozenset[str]) -> None:
+    """Refuse a change as Kafka does; `known` are the names of all loggers."""
+    name, operation = change.name, change.config_operation
+    if operation in (_SET, _DELETE):
+        if name not in known:
+            raise ApiError(Error.INVALID_CONFIG, f"Logger {name} does not exist!")
+        if operation == _DELETE and name == ROOT:
+            raise ApiError(Error.INVALID_REQUEST, f"Removing the log level of the {ROOT} logger is not allowed")
+        if operation == _SET and change.value not in LEVELS:
+            value = "null" if change.value is None else change.value
+            text = f"Cannot set the log level of {name} to {value} as it is not a supported log level. "
+            raise ApiError(Error.INVALID_CONFIG, f"{text}Valid log levels are {', '.join(sorted(LEVELS))}")
+        return
+    what = f"{_JOINING[operation]} operation" if operation in _JOINING else f"Unknown operation type {operation}"
+    raise ApiError(Error.INVALID_REQUEST, f"{what} is not allowed for the BROKER_LOGGER resource")
+
+
+def _described(wanted: list[DescribeConfigsResource], response: DescribeConfigsResponse) -> DescribeConfigsResponse:
+    """The response with the loggers of this node, where the controller has found the caller and the id right.
+
+    The controller keeps the order of the resources with loggers, since a caller may describe all of them or none.
+    """
+    asked = iter(wanted)
+    every = [
+        DescribeConfigsResourceResult(
+            name=name, value=level, read_only=False, config_source=_OF_A_LOGGER, is_sensitive=False
+        )
+        for name, level in levels().items()
+    ]
+
+    def completed(result: DescribeConfigsResult) -> DescribeConfigsResult:
+        if result.resource_type != ResourceType.BROKER_LOGGER:
+            return result
+        keys = frozenset(next(asked).configuration_keys or ())
+        if result.error_code != Error.NONE:
+            return result
+        return structs.replace(result, configs=[one for one in every if one.name in keys] if keys else every)
+
+    return structs.replace(response, results=[completed(one) for one in response.results])
