@@ -465,7 +465,7 @@ def load_as_broker(bench: Bench) -> None:
     while host.deadline_ms() <= bench.now_ms:
         bench.measured(lambda: host.on_tick(bench.now_ms))
         bench.now_ms += 1
-    assert host.agent.replicas.led
+    assert host.agent.replicas.hosted()
 
 
 def follow(bench: Bench, host: ControllerHost) -> None:

@@ -131,6 +131,20 @@ class Disk(Protocol):
         """
 
 
+class DirectoryDisk(Disk, Protocol):
+    """A `Disk` on which whole directories change: a broker renames and removes those of partitions."""
+
+    def rename_directory(self, source: str, target: str) -> None:
+        """Atomically rename a directory within its parent; a file that is open stays open.
+
+        The new name is on disk after `fsync_dir` of the parent. Raises `FileNotFoundError`, and `OSError` if the target
+        exists and is not empty.
+        """
+
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory; raises `FileNotFoundError`, and `OSError` for a directory that is not empty."""
+
+
 def replace_file(disk: Disk, directory: str, name: str, content: bytes) -> None:
     """Replace a file atomically: after a crash it is the old or the new file, and the new one once this returns.
 
@@ -219,6 +233,14 @@ class OsDisk:
         with suppress(FileNotFoundError):
             os.chmod(source, stat.S_IMODE(os.stat(target).st_mode))
         os.rename(source, target)
+
+    def rename_directory(self, source: str, target: str) -> None:
+        """Atomically rename a directory."""
+        os.rename(source, target)
+
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory."""
+        os.rmdir(path)
 
     def make_read_only(self, path: str) -> None:
         """Remove every write permission of a file."""

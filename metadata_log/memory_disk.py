@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-from functools import lru_cache
 from hashlib import blake2b
 from random import Random
 from typing import Final
 
 from metadata_log.memory_inode import Inode
-from metadata_log.memory_names import Link, MakeDirectory, NameChange, Rename, Unlink, full, missing
+from metadata_log.memory_names import Link, MakeDirectory, NameChange, RemoveDirectory, Rename, RenameDirectory, Unlink
+from metadata_log.memory_paths import full, make_durable, missing, moved, normal, not_empty, parent, survives
 
 Hook = Callable[[str, str], None]
 """Called with the name of an operation and a path, before the operation runs.
@@ -26,8 +26,6 @@ success without writing that data (Linux: the pages are clean after the error).
 """
 
 _ROOT: Final = ""
-PATHS: Final = 1024
-"""How many normalized paths are cached."""
 
 
 class MemoryDisk:
@@ -58,7 +56,7 @@ class MemoryDisk:
 
     def open(self, path: str, *, create: bool = False, writable: bool = True) -> MemoryFile:
         """Open a file; with `create` make it if it does not exist."""
-        name = _normal(path)
+        name = normal(path)
         if name in self._directories:
             raise IsADirectoryError(errno.EISDIR, "is a directory", path)
         inode = self._names.get(name)
@@ -83,12 +81,12 @@ class MemoryDisk:
 
     def exists(self, path: str) -> bool:
         """Whether a file or directory is there."""
-        name = _normal(path)
+        name = normal(path)
         return name in self._names or name in self._directories
 
     def list(self, path: str) -> list[str]:
         """The names in a directory, sorted."""
-        directory = _normal(path)
+        directory = normal(path)
         if directory not in self._directories:
             raise missing(path)
         prefix = f"{directory}/" if directory else ""
@@ -97,12 +95,12 @@ class MemoryDisk:
 
     def mkdir(self, path: str) -> None:
         """Make a directory and its parents."""
-        name = _normal(path)
+        name = normal(path)
         if name in self._directories:
             return
         if name in self._names:
             raise FileExistsError(errno.EEXIST, "is a file", path)
-        self.mkdir(_parent(name))
+        self.mkdir(parent(name))
         self._about_to("mkdir", path)
         self._require_space(path)
         self._directories[name] = None
@@ -111,19 +109,45 @@ class MemoryDisk:
     def remove(self, path: str) -> None:
         """Delete a file."""
         self._inode(path)
-        name = _normal(path)
+        name = normal(path)
         self._about_to("remove", path)
         del self._names[name]
         self._note(Unlink(name), name)
 
     def rename(self, source: str, target: str) -> None:
         """Atomically give a file another name."""
-        old, new = _normal(source), _normal(target)
-        assert _parent(old) == _parent(new), (source, target)
+        old, new = normal(source), normal(target)
+        assert parent(old) == parent(new), (source, target)
         self._inode(source)
         self._about_to("rename", target)
         self._names[new] = self._names.pop(old)
         self._note(Rename(old, new), new)
+
+    def rename_directory(self, source: str, target: str) -> None:
+        """Atomically rename a directory. What is in it has durable names from now on, as if it had been fsynced."""
+        old, new = normal(source), normal(target)
+        assert parent(old) == parent(new), (source, target)
+        assert new not in self._directories, target
+        if old not in self._directories:
+            raise missing(source)
+        self._about_to("rename_directory", target)
+        for directory in [one for one in self._pending if moved(one, old, new) != one]:
+            self._settle(directory)
+        self._names = {moved(path, old, new): inode for path, inode in self._names.items()}
+        self._directories = {moved(path, old, new): None for path in self._directories}
+        self._note(RenameDirectory(old, new), new)
+
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory."""
+        name = normal(path)
+        if name not in self._directories:
+            raise missing(path)
+        if self.list(path):
+            raise not_empty(path)
+        self._about_to("remove_directory", path)
+        self._settle(name)
+        del self._directories[name]
+        self._note(RemoveDirectory(name), name)
 
     def make_read_only(self, path: str) -> None:
         """Only check that the file exists: access rights are not simulated."""
@@ -131,7 +155,7 @@ class MemoryDisk:
 
     def fsync_dir(self, path: str) -> None:
         """Return once the names in this directory are durable."""
-        directory = _normal(path)
+        directory = normal(path)
         if directory not in self._directories:
             raise missing(path)
         try:
@@ -145,7 +169,7 @@ class MemoryDisk:
 
     def lock(self, path: str) -> MemoryLock:
         """Take the lock file at `path`."""
-        name = _normal(path)
+        name = normal(path)
         if name in self._locks:
             raise BlockingIOError(errno.EAGAIN, "locked by another process", path)
         self.open(path, create=True).close()
@@ -186,12 +210,13 @@ class MemoryDisk:
             for directory in sorted(self._pending):
                 changes = self._pending[directory]
                 for change in changes[: rng.randrange(len(changes) + 1)]:
-                    self._make_durable(change)
+                    make_durable(change, self._durable_names, self._durable_directories)
         self._pending.clear()
         self._stuck.clear()
-        self._directories = {path: None for path in self._durable_directories if self._survives(path)}
+        durable = self._durable_directories
+        self._directories = {path: None for path in durable if survives(path, durable)}
         self._durable_directories = dict(self._directories)
-        self._names = {path: inode for path, inode in self._durable_names.items() if _parent(path) in self._directories}
+        self._names = {path: inode for path, inode in self._durable_names.items() if parent(path) in self._directories}
         self._durable_names = dict(self._names)
         self._open.clear()
         self._locks.clear()
@@ -237,8 +262,8 @@ class MemoryDisk:
             FileNotFoundError: The file does not exist.
         """
         self._inode(path)
-        name = _normal(path)
-        self._settle(_parent(name))
+        name = normal(path)
+        self._settle(parent(name))
         del self._names[name]
         del self._durable_names[name]
 
@@ -311,7 +336,7 @@ class MemoryDisk:
         return content
 
     def _inode(self, path: str) -> int:
-        inode = self._names.get(_normal(path))
+        inode = self._names.get(normal(path))
         if inode is None:
             raise missing(path)
         return inode
@@ -321,35 +346,15 @@ class MemoryDisk:
             raise full(path)
 
     def _require_directory(self, name: str, path: str) -> None:
-        if _parent(name) not in self._directories:
+        if parent(name) not in self._directories:
             raise missing(path)
 
     def _note(self, change: NameChange, name: str) -> None:
-        self._pending.setdefault(_parent(name), []).append(change)
+        self._pending.setdefault(parent(name), []).append(change)
 
     def _settle(self, directory: str) -> None:
         for change in self._pending.pop(directory, []):
-            self._make_durable(change)
-
-    def _make_durable(self, change: NameChange) -> None:
-        names = self._durable_names
-        match change:
-            case Link(path, inode):
-                names[path] = inode
-            case Unlink(path):
-                names.pop(path, None)
-            case Rename(source, target):
-                names[target] = names.pop(source)
-            case MakeDirectory(path):
-                self._durable_directories[path] = None
-
-    def _survives(self, directory: str) -> bool:
-        """Whether a directory and all its parents are durable."""
-        while directory:
-            if directory not in self._durable_directories:
-                return False
-            directory = _parent(directory)
-        return True
+            make_durable(change, self._durable_names, self._durable_directories)
 
     def _collect(self) -> None:
         """Drop the contents without a name and without an open file."""
@@ -481,13 +486,3 @@ class MemoryFile:
             else:
                 del self._disk._open[self._inode]
         self._life = -1
-
-
-@lru_cache(PATHS)
-def _normal(path: str) -> str:
-    return "/".join(part for part in path.split("/") if part not in {"", "."})
-
-
-@lru_cache(PATHS)
-def _parent(name: str) -> str:
-    return name.rpartition("/")[0]

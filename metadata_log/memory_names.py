@@ -1,8 +1,6 @@
-"""The changes of names that a directory of a `MemoryDisk` has not made durable yet, and its errors."""
+"""The changes of names that a directory of a `MemoryDisk` has not made durable yet."""
 
 from __future__ import annotations
-
-import errno
 
 from msgspec import Struct
 
@@ -33,15 +31,18 @@ class MakeDirectory(Struct, frozen=True):
     path: str
 
 
-NameChange = Link | Unlink | Rename | MakeDirectory
+class RenameDirectory(Struct, frozen=True):
+    """An atomic rename of a directory with everything below it."""
+
+    source: str
+    target: str
+
+
+class RemoveDirectory(Struct, frozen=True):
+    """A removed directory."""
+
+    path: str
+
+
+NameChange = Link | Unlink | Rename | MakeDirectory | RenameDirectory | RemoveDirectory
 """A change of one name."""
-
-
-def missing(path: str) -> FileNotFoundError:
-    """The error for a name that is not there."""
-    return FileNotFoundError(errno.ENOENT, "no such file or directory", path)
-
-
-def full(path: str) -> OSError:
-    """The error of a full disk."""
-    return OSError(errno.ENOSPC, "no space left on device", path)

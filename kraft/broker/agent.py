@@ -16,6 +16,7 @@ from kraft.broker.directories import Directories
 from kraft.broker.isr_changes import IsrChanges
 from kraft.broker.lifecycle import BrokerLifecycle, LifecycleState
 from kraft.broker.replicas import PartitionKey, Replicas
+from kraft.broker.replicas_protocol import BrokerReplicas
 from kraft.broker.settings import NO_EPOCH, BrokerSettings
 from kraft.controller.replaying import BatchReplay, SnapshotReplay
 from kraft.controller.topics.partition_change import DIRECTORIES_SINCE
@@ -53,15 +54,22 @@ class Send(Struct, frozen=True):
 
 
 class BrokerAgent:
-    """One run of one broker, from start to stop."""
+    """One run of one broker, from start to stop.
 
-    def __init__(self, settings: BrokerSettings) -> None:
+    Args:
+        settings: The settings of the broker.
+        replicas: The replicas with data; None for replicas without data.
+    """
+
+    def __init__(self, settings: BrokerSettings, replicas: BrokerReplicas | None = None) -> None:
         options = settings.options
         self.settings = settings
         self.image = MetadataImage()
         """The metadata that this broker acts by: everything committed, without an open transaction."""
         self.lifecycle = BrokerLifecycle(settings)
-        self.replicas = Replicas(settings.broker_id, options.replica_lag_time_max_ms)
+        self.replicas: BrokerReplicas = (
+            Replicas(settings.broker_id, options.replica_lag_time_max_ms) if replicas is None else replicas
+        )
         self.directories = Directories(settings.broker_id, options.directories)
         self._isr_changes = IsrChanges(settings.broker_id)
         self._latest = self.image
@@ -151,6 +159,7 @@ class BrokerAgent:
         Returns whether all changes are published.
         """
         left = PARTITIONS_PER_TURN
+        self.replicas.on_image(self.image)
         if self._is_everything_changed:
             self._is_everything_changed = False
             self._changed = {}
@@ -172,9 +181,34 @@ class BrokerAgent:
         self._look_at_own_registration(now_ms)
         return True
 
+    @property
+    def _has_changes(self) -> bool:
+        """Whether the replicas do not know all metadata yet."""
+        return bool(self._changed) or self._is_everything_changed or self._gathering is not None
+
+    @property
+    def _is_loading(self) -> bool:
+        """Whether logs are to be opened: the metadata that says which ones belong here is complete."""
+        is_early = self.lifecycle.state in {LifecycleState.NOT_RUNNING, LifecycleState.STARTING}
+        return not (self.replicas.is_loaded or is_early or self.may_stop)
+
+    def _is_loaded(self, now_ms: int) -> bool:
+        """Open the next portion of the logs if it is time; returns whether the replicas take metadata."""
+        if self._is_loading:
+            self._publish_at_ms = now_ms + 1
+            if self.replicas.load_more(self.image, now_ms):
+                self._is_everything_changed = True
+                self._look_at_failures(now_ms)
+                self.lifecycle.on_loaded(now_ms)
+        return self.replicas.is_loaded
+
+    def _look_at_failures(self, now_ms: int) -> None:
+        for directory in self.replicas.take_failed_directories():
+            self.fail_directory(directory, now_ms)
+
     def _everything(self) -> Iterator[PartitionKey | None]:
         """The partitions with a present or former replica of this broker, and None for each other partition."""
-        yield from [*self.replicas.led, *self.replicas.followed]
+        yield from self.replicas.hosted()
         topics = self.image.topics
         broker_id = self.settings.broker_id
         for name in topics:
@@ -195,8 +229,9 @@ class BrokerAgent:
         if self.directories.is_lost(assigned):
             self.replicas.on_partition(key, None, now_ms)
             return
-        self.directories.place(key, assigned, is_told=self._knows_directories)
-        self.replicas.on_partition(key, partition, now_ms)
+        found = self.replicas.directory_of(key)
+        self.directories.place(key, assigned, is_told=self._knows_directories, found=found)
+        self.replicas.on_partition(key, partition, now_ms, self.directories.directory_of(key))
 
     @property
     def _knows_directories(self) -> bool:
@@ -236,7 +271,7 @@ class BrokerAgent:
         """When the next `poll` is due."""
         if self.lifecycle.state is LifecycleState.NOT_RUNNING:
             return 0
-        if self._changed or self._is_everything_changed or self._gathering is not None:
+        if self._is_loading or (self.replicas.is_loaded and self._has_changes):
             return self._publish_at_ms
         if self.may_stop:
             return NEVER_MS
@@ -253,21 +288,23 @@ class BrokerAgent:
         """Do the due work and return the requests to send; raises `RegistrationFailed`."""
         if self.lifecycle.state is LifecycleState.NOT_RUNNING:
             self.lifecycle.begin(now_ms)
-        if not self._publish(now_ms):
+        if self._is_loaded(now_ms) and not self._publish(now_ms):
             # Requests and answers depend on metadata that the replicas know.
             self._publish_at_ms = now_ms + 1
             return []
-        self._publish_at_ms = 0
+        if not self._is_loading:
+            self._publish_at_ms = 0
         if self.may_stop:
             return []
         options = self.settings.options
         sends = []
-        request = self.lifecycle.request_due(self.metadata_offset, now_ms)
+        request = self.lifecycle.request_due(self.metadata_offset, now_ms, is_loading=not self.replicas.is_loaded)
         if request is not None:
             sends.append(Send(HEARTBEATS, request, options.heartbeat_interval_ms))
         if self.lifecycle.epoch == NO_EPOCH:
             return sends
         self.replicas.shrink(now_ms)
+        self._look_at_failures(now_ms)
         sends += self._fetches_due(now_ms)
         changes = self._isr_changes.request_due(self.replicas, self.image, self.lifecycle.epoch, now_ms)
         if changes is not None:
@@ -287,9 +324,9 @@ class BrokerAgent:
             if now_ms < self._fetches.get(leader, 0):
                 continue
             target = self._address(leader)
-            self._fetches[leader] = now_ms + options.fetch_interval_ms if target is None else NEVER_MS
-            if target is not None:
-                request = self.replicas.fetch_from(leader, self.lifecycle.epoch)
+            request = None if target is None else self.replicas.fetch_from(leader, self.lifecycle.epoch, now_ms)
+            self._fetches[leader] = now_ms + options.fetch_interval_ms if request is None else NEVER_MS
+            if request is not None:
                 sends.append(Send(_FETCHES + leader, request, 4 * options.fetch_interval_ms, target))
         return sends
 
@@ -310,4 +347,6 @@ class BrokerAgent:
         elif channel == ASSIGNMENTS:
             self.directories.on_answer(response, now_ms)
         else:
-            self._fetches[channel - _FETCHES] = now_ms + self.settings.options.fetch_interval_ms
+            leader = channel - _FETCHES
+            due_ms = self.replicas.on_fetched(leader, response, now_ms)
+            self._fetches[leader] = now_ms + self.settings.options.fetch_interval_ms if due_ms is None else due_ms

@@ -45,10 +45,16 @@ class Directories:
         """Whether a replica in this directory is offline."""
         return directory in self._failed
 
-    def place(self, key: PartitionKey, assigned: Uuid, *, is_told: bool) -> None:
+    def place(self, key: PartitionKey, assigned: Uuid, *, is_told: bool, found: Uuid | None = None) -> None:
         """Place a replica. `assigned` is its directory in the metadata. If that is no directory of this broker, the one
         with the fewest replicas takes the replica. The controller learns of that if the metadata level has directories.
+        `found` is the directory that holds a log of the replica already; the replica stays there.
         """
+        if found is not None and found != assigned and found in self.online:
+            self._put(key, found)
+            if is_told:
+                self._to_tell[key] = None
+            return
         if assigned in self.online:
             self._put(key, assigned)
             self._to_tell.pop(key, None)
@@ -67,6 +73,10 @@ class Directories:
             self._counts[before] -= 1
         self._placed[key] = directory
         self._counts[directory] += 1
+
+    def directory_of(self, key: PartitionKey) -> Uuid | None:
+        """The log directory of a replica; None without an online directory."""
+        return self._placed.get(key)
 
     def remove(self, key: PartitionKey) -> None:
         """Remove a replica."""

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from kraft.broker.replicas import LedPartition, PartitionKey, Replicas
+from kraft.broker.replicas import LedPartition, PartitionKey
+from kraft.broker.replicas_protocol import BrokerReplicas
 from kraft.broker.settings import NO_EPOCH
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
@@ -43,12 +44,12 @@ class IsrChanges:
         """The partition epoch of each change in the outstanding request."""
         self._not_before_ms = 0
 
-    def deadline_ms(self, replicas: Replicas) -> int | None:
+    def deadline_ms(self, replicas: BrokerReplicas) -> int | None:
         """When the next `request_due` is due; None with nothing to send, or with a request outstanding."""
         return self._not_before_ms if replicas.proposals and self._asked is None else None
 
     def request_due(
-        self, replicas: Replicas, image: MetadataImage, broker_epoch: int, now_ms: int
+        self, replicas: BrokerReplicas, image: MetadataImage, broker_epoch: int, now_ms: int
     ) -> AlterPartitionRequest | None:
         """The due request, if any; the caller passes exactly one answer to `on_answer`."""
         if self._asked is not None or now_ms < self._not_before_ms or not replicas.proposals:
@@ -95,7 +96,7 @@ class IsrChanges:
         broker = image.brokers.by_id.get(one)
         return NO_EPOCH if broker is None else broker.epoch
 
-    def on_answer(self, replicas: Replicas, response: Message | None, now_ms: int) -> None:
+    def on_answer(self, replicas: BrokerReplicas, response: Message | None, now_ms: int) -> None:
         """Process the controller's answer for each change; None if the request failed."""
         asked, self._asked = self._asked, None
         assert asked is not None, "an answer without a request"
@@ -110,7 +111,7 @@ class IsrChanges:
 
     def _judge(
         self,
-        replicas: Replicas,
+        replicas: BrokerReplicas,
         key: PartitionKey,
         partition_epoch: int,
         answer: AlterPartitionResponsePartitionData | None,

@@ -87,6 +87,10 @@ class BrokerLifecycle:
             self._offline = (*self._offline, directory)
             self._communicate_at_once(now_ms)
 
+    def on_loaded(self, now_ms: int) -> None:
+        """The logs are open: the broker asks to be unfenced at once."""
+        self._communicate_at_once(now_ms)
+
     def register_again(self, now_ms: int) -> None:
         """Repeat the registration with new properties; the epoch stays."""
         if self._is_registered and not self._in_flight:
@@ -109,10 +113,11 @@ class BrokerLifecycle:
         """When the next `request_due` is due."""
         return min(self._next_ms, self._give_up_ms)
 
-    def request_due(self, metadata_offset: int, now_ms: int) -> Message | None:
+    def request_due(self, metadata_offset: int, now_ms: int, *, is_loading: bool = False) -> Message | None:
         """The due request, if any; the caller passes exactly one answer to `on_answer`.
 
-        `metadata_offset` is the offset of the last replayed record. Raises `RegistrationFailed`.
+        `metadata_offset` is the offset of the last replayed record. While the logs are loading the broker stays fenced.
+        Raises `RegistrationFailed`.
         """
         if now_ms >= self._give_up_ms:
             options = self._settings.options
@@ -125,7 +130,7 @@ class BrokerLifecycle:
             return None
         self._next_ms = NEVER_MS
         self._in_flight = True
-        return self._heartbeat(metadata_offset) if self._is_registered else self._registration()
+        return self._heartbeat(metadata_offset, is_loading) if self._is_registered else self._registration()
 
     def _registration(self) -> BrokerRegistrationRequest:
         settings = self._settings
@@ -146,12 +151,12 @@ class BrokerLifecycle:
             previous_broker_epoch=settings.options.previous_epoch,
         )
 
-    def _heartbeat(self, metadata_offset: int) -> BrokerHeartbeatRequest:
+    def _heartbeat(self, metadata_offset: int, is_loading: bool) -> BrokerHeartbeatRequest:
         return BrokerHeartbeatRequest(
             broker_id=self._settings.broker_id,
             broker_epoch=self.epoch,
             current_metadata_offset=metadata_offset,
-            want_fence=self.state is LifecycleState.STARTING,
+            want_fence=is_loading or self.state is LifecycleState.STARTING,
             want_shut_down=self.state is LifecycleState.PENDING_CONTROLLED_SHUTDOWN,
             offline_log_dirs=list(self._offline),
             cordoned_log_dirs=None if self.state is LifecycleState.STARTING else [],

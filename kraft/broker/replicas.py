@@ -8,7 +8,7 @@ one proposal at a time, and the reaction to a refusal.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from kraft.broker.settings import NO_EPOCH
 from metadata_log.image import MetadataImage, Partition
+from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages.fetch import (
@@ -80,7 +81,38 @@ class Replicas:
 
     # Metadata changes
 
-    def on_partition(self, key: PartitionKey, partition: Partition | None, now_ms: int) -> None:
+    @property
+    def failed_directories(self) -> dict[Uuid, str]:
+        """None: there are no files that can fail."""
+        return {}
+
+    @property
+    def is_loaded(self) -> bool:
+        """There are no logs to open."""
+        return True
+
+    def load_more(self, image: MetadataImage, now_ms: int) -> bool:
+        """There are no logs to open."""
+        return True
+
+    def on_image(self, image: MetadataImage) -> None:
+        """New metadata; each change of a partition follows."""
+
+    def hosted(self) -> list[PartitionKey]:
+        """The keys of all replicas."""
+        return [*self.led, *self.followed]
+
+    def directory_of(self, key: PartitionKey) -> Uuid | None:
+        """None: a replica without data has no log."""
+        return None
+
+    def take_failed_directories(self) -> Sequence[Uuid]:
+        """None: there are no files that can fail."""
+        return ()
+
+    def on_partition(
+        self, key: PartitionKey, partition: Partition | None, now_ms: int, directory: Uuid | None = None
+    ) -> None:
         """A partition has changed; None if this broker has no online replica of the partition any more."""
         if partition is None:
             self._forget(key)
@@ -137,7 +169,7 @@ class Replicas:
         """The leaders that this broker follows, in order of their ids."""
         return sorted({one.leader for one in self.followed.values() if one.leader >= 0})
 
-    def fetch_from(self, leader: int, broker_epoch: int) -> FetchRequest:
+    def fetch_from(self, leader: int, broker_epoch: int, now_ms: int) -> FetchRequest:
         """The Fetch request to a leader, for all partitions that this broker follows there."""
         topics: dict[Uuid, list[FetchPartition]] = {}
         for (topic_id, number), one in self.followed.items():
@@ -148,6 +180,10 @@ class Replicas:
             replica_state=ReplicaState(replica_id=self._broker_id, replica_epoch=broker_epoch),
             topics=[FetchTopic(topic_id=topic_id, partitions=parts) for topic_id, parts in topics.items()],
         )
+
+    def on_fetched(self, leader: int, response: Message | None, now_ms: int) -> int | None:
+        """The answer of a leader has no records; the next request is due after the interval of the agent."""
+        return None
 
     # Leading
 

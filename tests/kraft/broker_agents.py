@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from kraft.broker import BrokerAgent, BrokerListener, BrokerOptions, BrokerSettings, LifecycleState
 from kraft.broker.agent import HEARTBEATS, Send
+from kraft.broker.replicas import LedPartition, PartitionKey, Replicas
 from metadata_log.serde import Message
 from metadata_log.types import Uuid
 from transport.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
@@ -53,3 +54,9 @@ def started(**options: object) -> BrokerAgent:
     agent.on_answer(HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False), 1000)
     assert agent.lifecycle.state is LifecycleState.RUNNING
     return agent
+
+
+def led_by(agent: BrokerAgent) -> dict[PartitionKey, LedPartition]:
+    """The partitions that an agent without data leads."""
+    assert isinstance(agent.replicas, Replicas), agent.replicas
+    return agent.replicas.led

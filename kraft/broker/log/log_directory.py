@@ -58,12 +58,16 @@ class LogDirectory:
 
     @classmethod
     def opening(
-        cls, disk: Disk, path: str, options_of: OptionsOf, *, now_ms: int
+        cls, disk: Disk, path: str, options_of: OptionsOf, *, now_ms: int, is_clean: bool | None = None
     ) -> Generator[None, None, LogDirectory]:
-        """As `open`, in steps of some milliseconds."""
+        """As `open`, in steps of some milliseconds.
+
+        `is_clean` says whether the last run ended with a clean shutdown, for a caller that has taken the file that
+        proves it; None to look for the file.
+        """
         made = cls(disk, path)
         make_directory(disk, path)
-        made.is_clean = disk.exists(f"{path}/{CLEAN_SHUTDOWN_FILE}")
+        made.is_clean = disk.exists(f"{path}/{CLEAN_SHUTDOWN_FILE}") if is_clean is None else is_clean
         recovery_points, starts, watermarks = (
             made._read(name) for name in (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS)
         )

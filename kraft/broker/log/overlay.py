@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 from metadata_log.disk import Disk, File
-from metadata_log.memory_names import missing
+from metadata_log.memory_paths import missing
 
 
 class OverlayDisk:

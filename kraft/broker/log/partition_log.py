@@ -490,3 +490,8 @@ class PartitionLog:
         finally:
             for segment in self._segments:
                 segment.close()
+
+    def abandon(self) -> None:
+        """Close the files without a flush, of a log that is deleted or whose disk has failed."""
+        for segment in self._segments:
+            segment.close()

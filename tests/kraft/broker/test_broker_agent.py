@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from broker_agents import EPOCH, ONE, TOPIC, TWO, heartbeat, new_agent, only, started
+from broker_agents import EPOCH, ONE, TOPIC, TWO, heartbeat, led_by, new_agent, only, started
 
 from kraft.broker import BrokerAgent, LifecycleState, RegistrationFailed
 from kraft.broker.agent import ASSIGNMENTS, HEARTBEATS, ISR_CHANGES
@@ -173,7 +173,7 @@ def leading(isr: tuple[int, ...], **options: object) -> BrokerAgent:
         partition(101, isr),
     )
     agent.poll(1000)
-    assert (TOPIC, 0) in agent.replicas.led
+    assert (TOPIC, 0) in led_by(agent)
     return agent
 
 
@@ -212,7 +212,7 @@ def test_a_follower_that_fetches_enters_the_isr_in_the_incarnation_that_fetched(
     assert members(asked) == {101: EPOCH, 102: 50}
     assert change(agent, 1200) is None, "there is one request under way"
     answer(agent, 1300, Error.NONE)
-    led = agent.replicas.led[TOPIC, 0]
+    led = led_by(agent)[TOPIC, 0]
     assert (led.isr, led.partition_epoch, led.proposed) == ((101, 102), 1, None)
 
 
@@ -293,7 +293,7 @@ def test_a_deposed_partition_leader_becomes_a_follower() -> None:
     agent = leading((101, 102))
     commit(agent, records.PartitionChangeRecord(partition_id=0, topic_id=TOPIC, leader=102))
     sends = agent.poll(1100)
-    assert not agent.replicas.led
+    assert not led_by(agent)
     (fetching,) = [send for send in sends if isinstance(send.request, FetchRequest)]
     assert fetching.target == (102, "h102", 9092)
     assert isinstance(fetching.request, FetchRequest)
@@ -306,7 +306,7 @@ def test_a_removed_topic_removes_its_replicas() -> None:
     agent = leading((101, 102))
     commit(agent, records.RemoveTopicRecord(topic_id=TOPIC))
     agent.poll(1100)
-    assert not agent.replicas.led
+    assert not led_by(agent)
     assert fetch(agent, 1200) is Error.UNKNOWN_TOPIC_ID
 
 
@@ -336,7 +336,7 @@ def test_a_failed_directory_is_reported_and_its_partitions_lose_leadership() -> 
     heartbeat(agent, 3000)
     agent.on_answer(HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False), 3001)
     agent.fail_directory(ONE, 3100)
-    assert not agent.replicas.led
+    assert not led_by(agent)
     assert heartbeat(agent, 3100).offline_log_dirs == [ONE]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from broker_agents import ONE, TOPIC, TWO, new_agent, started
+from broker_agents import ONE, TOPIC, TWO, led_by, new_agent, started
 from test_turns import Counted
 
 from kraft.broker import BrokerAgent
@@ -102,7 +102,7 @@ def test_a_broker_applies_and_publishes_a_large_batch_in_turns(replays: Counted,
         publications.step_over()
     assert polls == PARTITIONS // PARTITIONS_PER_TURN
     assert publications.most == PARTITIONS_PER_TURN
-    assert len(agent.replicas.led) == PARTITIONS
+    assert len(led_by(agent)) == PARTITIONS
 
 
 def test_a_broker_begins_with_a_large_snapshot_in_turns(replays: Counted) -> None:
@@ -122,7 +122,7 @@ def test_a_broker_begins_with_a_large_snapshot_in_turns(replays: Counted) -> Non
     assert replays.most <= RECORDS_PER_TURN
     assert len(host.agent.image.topics["large"].partitions) == PARTITIONS
     assert publish(host.agent, 1001) >= 2 * PARTITIONS // PARTITIONS_PER_TURN
-    assert len(host.agent.replicas.led) == PARTITIONS
+    assert len(led_by(host.agent)) == PARTITIONS
 
 
 def test_a_fork_continues_to_apply_a_batch() -> None:
@@ -137,7 +137,7 @@ def test_a_fork_continues_to_apply_a_batch() -> None:
         publish(one.agent, 1001)
     assert facts_of(copy) == facts_of(host)
     assert copy.agent.image.topics["large"] == host.agent.image.topics["large"]
-    assert len(copy.agent.replicas.led) == PARTITIONS
+    assert len(led_by(copy.agent)) == PARTITIONS
 
 
 def test_a_batch_arriving_during_replica_updates_is_applied_to_replicas_too() -> None:
@@ -151,4 +151,4 @@ def test_a_batch_arriving_during_replica_updates_is_applied_to_replicas_too() ->
     away = PartitionChangeRecord(partition_id=0, topic_id=TOPIC, leader=102)
     host.on_committed(batch(agent.image.end.offset, [(away, 0)]))
     publish(agent, 1002)
-    assert len(agent.replicas.led) == PARTITIONS - 1
+    assert len(led_by(agent)) == PARTITIONS - 1

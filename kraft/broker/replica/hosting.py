@@ -1,0 +1,83 @@
+"""What the parts of a broker's replicas share: the partitions, the metadata, the changes, failures of disks."""
+
+from __future__ import annotations
+
+from kraft.broker.log.outcomes import Refused
+from kraft.broker.replica.hosted_partition import HostedPartition
+from kraft.broker.replica.log_store import LogStore
+from kraft.broker.replica.settings import DataSettings
+from kraft.broker.replicas import PartitionKey
+from metadata_log.disk import DirectoryDisk
+from metadata_log.image import MetadataImage, Partition
+from metadata_log.log.partition_names import PartitionName
+from transport.protocol.errors import Error
+
+
+class Hosting:
+    """The replicas of one broker and their logs.
+
+    Args:
+        disk: The disk of the log directories.
+        settings: The settings of the broker.
+    """
+
+    def __init__(self, disk: DirectoryDisk, settings: DataSettings) -> None:
+        self.settings = settings
+        self.store = LogStore(disk, settings.directories, settings.file_delete_delay_ms)
+        self.partitions: dict[PartitionKey, HostedPartition] = {}
+        self.by_name: dict[PartitionName, PartitionKey] = {}
+        self.image = MetadataImage()
+        self.changed: dict[PartitionKey, None] = {}
+        """The partitions that may have moved since the last look of the purgatories."""
+        self.findings: list[str] = []
+        """What the broker should log."""
+
+    def assigned(self, key: PartitionKey) -> Partition | None:
+        """The metadata of a partition that is assigned to this broker, else None."""
+        topic = self.image.topics.by_id.get(key[0])
+        if topic is None or key[1] >= len(topic.partitions):
+            return None
+        partition = topic.partitions[key[1]]
+        return partition if self.settings.broker_id in partition.replicas else None
+
+    def touch(self, part: HostedPartition) -> None:
+        """A partition may have moved."""
+        self.changed[part.key] = None
+
+    def refusal(self, key: PartitionKey, current_leader_epoch: int, *, needs_leader: bool) -> Refused | None:
+        """Why a request for a partition is refused; see `ReplicaManager.refusal`."""
+        part = self.partitions.get(key)
+        if part is None:
+            return Refused(Error.NOT_LEADER_OR_FOLLOWER, f"this broker has no replica of partition {key[1]}")
+        if part.is_offline:
+            return Refused(Error.KAFKA_STORAGE_ERROR, f"the log of {part} is offline")
+        text = f"{part}: the leader epoch is {part.leader_epoch}, not {current_leader_epoch}"
+        if 0 <= current_leader_epoch < part.leader_epoch:
+            return Refused(Error.FENCED_LEADER_EPOCH, text)
+        if current_leader_epoch > part.leader_epoch:
+            return Refused(Error.UNKNOWN_LEADER_EPOCH, text)
+        if needs_leader and not part.is_leader:
+            return Refused(Error.NOT_LEADER_OR_FOLLOWER, f"this broker does not lead {part}")
+        return None
+
+    def go_offline(self, part: HostedPartition) -> None:
+        """Take one replica offline; its files are closed."""
+        log = part.go_offline()
+        if log is not None:
+            log.abandon()
+            self.touch(part)
+
+    def fail(self, part: HostedPartition, failure: OSError) -> None:
+        """The disk has failed at the log of a replica: its log directory is offline, with every replica there."""
+        directory = part.directory
+        assert directory is not None, part.key
+        if directory not in self.store.failures:
+            self.findings.append(f"a log directory has failed, and its partitions are offline: {failure}")
+        self.store.fail(directory, failure)
+        self.look_at_failures()
+
+    def look_at_failures(self) -> None:
+        """Take the replicas in failed log directories offline."""
+        for part in self.partitions.values():
+            if part.directory in self.store.failures and not part.is_offline:
+                self.go_offline(part)

@@ -1,0 +1,422 @@
+"""The replicas of one broker with data (Kafka: `ReplicaManager`; startReplica, becomeLeader, becomeFollower and
+stopReplica of the articles).
+
+Metadata, appends, fetches and answers are inputs. `take_changes` says which partitions have moved, and the requests to
+leaders come out of `fetch_from`. Nothing waits and nothing reads a clock; the disk is a parameter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Set
+from functools import partial
+
+from kraft.broker.log.outcomes import Appended, Refused
+from kraft.broker.log.partition_log import PartitionLog
+from kraft.broker.log.retention import delete_old_segments
+from kraft.broker.replica.hosted_partition import HostedPartition
+from kraft.broker.replica.hosting import Hosting
+from kraft.broker.replica.leaders import Leaders
+from kraft.broker.replica.log_store import FoundLog
+from kraft.broker.replica.settings import DataSettings
+from kraft.broker.replica.topic_settings import TopicSettings, topic_settings
+from kraft.broker.replicas import LedPartition, PartitionKey
+from kraft.broker.settings import NO_EPOCH
+from metadata_log.disk import DirectoryDisk
+from metadata_log.errors import CorruptBatch, MetadataLogError
+from metadata_log.image import MetadataImage, Partition
+from metadata_log.log.partition_names import PartitionName
+from metadata_log.types import NEVER_MS, OffsetAndEpoch, Uuid
+from transport.protocol.errors import Error
+from transport.protocol.messages.fetch import ReplicaState
+
+
+class ReplicaManager:
+    """The replicas of one broker, their logs, and what followers and leaders do with them.
+
+    Args:
+        disk: The disk of the log directories.
+        settings: The settings of the broker.
+    """
+
+    def __init__(self, disk: DirectoryDisk, settings: DataSettings) -> None:
+        self.settings = settings
+        self.is_loaded = False
+        """Whether the logs are open; before that there are no partitions."""
+        self._hosting = Hosting(disk, settings)
+        self._leaders = Leaders(self._hosting)
+        self._found: dict[PartitionKey, FoundLog] = {}
+        """The logs of the load that no metadata has claimed yet."""
+        self._loading: Generator[None, None, dict[PartitionKey, FoundLog]] | None = None
+        self._topics: dict[str, TopicSettings] = {}
+        self._told: dict[Uuid, None] = {}
+        """The failed log directories that the owner knows."""
+        self._watermarks_ms = self._offsets_ms = self._retention_ms = NEVER_MS
+
+    # ------------------------------------------------------------------------------------------------ what is there
+
+    @property
+    def findings(self) -> list[str]:
+        """What the broker should log: stray directories, recovered logs, failed partitions. The owner empties it."""
+        return self._hosting.findings
+
+    def partition(self, key: PartitionKey) -> HostedPartition | None:
+        """The replica of a partition on this broker; None if there is none."""
+        return self._hosting.partitions.get(key)
+
+    def hosted(self) -> list[PartitionKey]:
+        """The keys of all replicas of this broker."""
+        return list(self._hosting.partitions)
+
+    def directory_of(self, key: PartitionKey) -> Uuid | None:
+        """The log directory that holds a replica already; None for a replica without a log."""
+        found: FoundLog | HostedPartition | None = self._found.get(key) or self._hosting.partitions.get(key)
+        return None if found is None else found.directory
+
+    @property
+    def failed_directories(self) -> dict[Uuid, str]:
+        """The log directories that have failed, with the reason."""
+        return self._hosting.store.failures
+
+    def take_changes(self) -> Set[PartitionKey]:
+        """The partitions of which end, watermark, stable offset, start, ISR or leadership may have moved since the last
+        call, in the order of their first change.
+        """
+        changed, self._hosting.changed = self._hosting.changed, {}
+        return changed.keys()
+
+    def take_failed_directories(self) -> list[Uuid]:
+        """The log directories that have failed since the last call."""
+        new = [directory for directory in self.failed_directories if directory not in self._told]
+        self._told.update(dict.fromkeys(new))
+        return new
+
+    # ---------------------------------------------------------------------------------------------------- start, stop
+
+    def load(self, image: MetadataImage, now_ms: int) -> None:
+        """Open all logs at once; see `load_more`."""
+        while not self.load_more(image, now_ms):
+            pass
+
+    def load_more(self, image: MetadataImage, now_ms: int) -> bool:
+        """Open the logs of all log directories, a portion in each call; returns whether all are open.
+
+        Args:
+            image: The metadata up to the present: it says which partitions belong here.
+            now_ms: The time in ms since 1970.
+        """
+        if self.is_loaded:
+            return True
+        hosting = self._hosting
+        if self._loading is None:
+            self.on_image(image)
+            self._loading = hosting.store.loading(
+                lambda key: hosting.assigned(key) is not None, lambda topic: self._settings_of(topic).log, now_ms
+            )
+        try:
+            next(self._loading)
+        except StopIteration as end:
+            self._found = end.value
+        else:
+            return False
+        self._loading = None
+        self.is_loaded = True
+        self._take_findings()
+        self._watermarks_ms = now_ms + self.settings.watermark_checkpoint_ms
+        self._offsets_ms = self._retention_ms = now_ms + self.settings.initial_task_delay_ms
+        return True
+
+    def close(self, *, broker_epoch: int) -> None:
+        """Stop cleanly: flush all logs, write all checkpoints and the clean-shutdown file of each sound directory."""
+        self._hosting.partitions.clear()
+        self._found.clear()
+        if self._loading is not None:
+            self._loading.close()
+        if self.is_loaded:
+            self._hosting.store.close(broker_epoch=broker_epoch)
+            self._take_findings()
+
+    def _take_findings(self) -> None:
+        store = self._hosting.store
+        self._hosting.findings += store.findings
+        store.findings.clear()
+
+    # --------------------------------------------------------------------------------------------- metadata changes
+
+    def on_image(self, image: MetadataImage) -> None:
+        """New metadata, before the calls of `on_partition` for its changes."""
+        hosting = self._hosting
+        before, hosting.image = hosting.image, image
+        if image.configs is before.configs:
+            return
+        self._topics.clear()
+        for part in hosting.partitions.values():
+            settings = self._settings_of(part.topic)
+            part.min_isr_setting = settings.min_isr
+            if not part.is_offline:
+                part.log.options = settings.log
+                hosting.touch(part)
+
+    def _settings_of(self, topic: str) -> TopicSettings:
+        found = self._topics.get(topic)
+        if found is None:
+            own = self.settings
+            found = topic_settings(topic, self._hosting.image.configs, own.broker_id, own.static)
+            self._topics[topic] = found
+        return found
+
+    def on_partition(
+        self, key: PartitionKey, partition: Partition | None, now_ms: int, directory: Uuid | None = None
+    ) -> None:
+        """A partition has changed.
+
+        Args:
+            key: The topic id and the number.
+            partition: The metadata; None if this broker has no online replica of the partition any more.
+            now_ms: The time in ms since 1970.
+            directory: The log directory for a new replica.
+        """
+        hosting = self._hosting
+        if partition is None:
+            if hosting.assigned(key) is None:
+                self._stop(key, now_ms)
+            elif key in hosting.partitions:
+                hosting.go_offline(hosting.partitions[key])
+            return
+        part = hosting.partitions.get(key) or self._start(key, directory, now_ms)
+        if partition.leader_epoch < part.leader_epoch or partition.partition_epoch < part.partition_epoch:
+            return
+        if part.is_offline:
+            part.note(partition)
+        elif partition.leader == self.settings.broker_id:
+            self._guarded(part, lambda: self._leaders.lead(part, partition, now_ms))
+        else:
+            self._follow(part, partition, now_ms)
+        hosting.touch(part)
+
+    def _guarded(self, part: HostedPartition, act: Callable[[], None]) -> None:
+        """Do something with a log; a failure of the disk takes the log directory offline."""
+        try:
+            act()
+        except OSError as failed:
+            self._hosting.fail(part, failed)
+
+    def _start(self, key: PartitionKey, directory: Uuid | None, now_ms: int) -> HostedPartition:
+        """Host a partition: with the log that the load has found, else with a new one (startReplica)."""
+        hosting = self._hosting
+        topic = hosting.image.topics.by_id[key[0]].name
+        found = self._found.pop(key, None)
+        log: PartitionLog | None = None
+        if found is not None:
+            directory = found.directory
+            log = found.log if directory in hosting.store.online else None
+            if found.damage is not None:
+                hosting.findings.append(f"{topic}-{key[1]} is offline: {found.damage}")
+        elif directory is not None and directory in hosting.store.online:
+            log = self._create(key, PartitionName(topic, key[1]), directory, now_ms)
+        part = HostedPartition(key, topic, directory, log, self._settings_of(topic).min_isr)
+        hosting.partitions[key] = part
+        hosting.by_name[part.name] = key
+        return part
+
+    def _create(self, key: PartitionKey, name: PartitionName, directory: Uuid, now_ms: int) -> PartitionLog | None:
+        hosting = self._hosting
+        former = hosting.by_name.get(name)
+        if former is not None:
+            # The topic was deleted and made again under the same name: the old log goes first.
+            self._stop(former, now_ms)
+        try:
+            return hosting.store.create(directory, name, key[0], self._settings_of(name.topic).log, now_ms)
+        except OSError as failed:
+            hosting.store.fail(directory, failed)
+            hosting.look_at_failures()
+        except MetadataLogError as bad:
+            hosting.findings.append(f"{name} is offline: {bad}")
+        return None
+
+    def _stop(self, key: PartitionKey, now_ms: int) -> None:
+        """Give a replica up, and schedule its files for removal (stopReplica)."""
+        hosting = self._hosting
+        part = hosting.partitions.pop(key, None)
+        self._leaders.isr.forget(key)
+        if part is None:
+            return
+        if hosting.by_name.get(part.name) == key:
+            del hosting.by_name[part.name]
+        hosting.touch(part)
+        directory = part.directory
+        if directory is not None and directory in hosting.store.online and not part.is_offline:
+            self._guarded(part, lambda: hosting.store.delete(directory, part.name, key[0], now_ms))
+
+    def _follow(self, part: HostedPartition, partition: Partition, now_ms: int) -> None:
+        """Follow another leader (becomeFollower)."""
+        part.leading = None
+        self._leaders.isr.forget(part.key)
+        part.note(partition)
+
+    # ------------------------------------------------------------------------------------------- requests of clients
+
+    def refusal(self, key: PartitionKey, current_leader_epoch: int, *, needs_leader: bool) -> Refused | None:
+        """Why a request for a partition is refused (`Partition.checkCurrentLeaderEpoch`, `localLogWithEpochOrThrow`).
+
+        Args:
+            key: The partition.
+            current_leader_epoch: The leader epoch that the request names; -1 for none.
+            needs_leader: Whether only the leader may answer.
+        """
+        return self._hosting.refusal(key, current_leader_epoch, needs_leader=needs_leader)
+
+    def append(self, key: PartitionKey, records: bytes, *, acks: int, now_ms: int) -> Appended | Refused:
+        """Append the batches of a producer to a partition that this broker leads (`appendRecordsToLeader`).
+
+        Args:
+            key: The partition.
+            records: The batches.
+            acks: -1 for all members of the ISR, 1 for the leader, 0 for no answer.
+            now_ms: The time in ms since 1970.
+
+        Returns:
+            The offsets, or why nothing was appended. With acks=-1 the caller answers once the high watermark has passed
+            the last offset.
+        """
+        return self._leaders.append(key, records, acks=acks, now_ms=now_ms)
+
+    def read(
+        self,
+        key: PartitionKey,
+        offset: int,
+        max_bytes: int,
+        *,
+        end_offset: int | None = None,
+        at_least_one: bool = True,
+    ) -> bytes | Refused:
+        """Read batches as `PartitionLog.read` does; a failure of the disk takes the log directory offline."""
+        refused = self.refusal(key, NO_EPOCH, needs_leader=False)
+        if refused is not None:
+            return refused
+        part = self._hosting.partitions[key]
+        try:
+            return part.log.read(offset, max_bytes, end_offset=end_offset, at_least_one=at_least_one)
+        except OSError as failed:
+            self._hosting.fail(part, failed)
+            return Refused(Error.KAFKA_STORAGE_ERROR, str(failed))
+        except CorruptBatch as bad:
+            return Refused(Error.CORRUPT_MESSAGE, str(bad))
+
+    def delete_records(self, key: PartitionKey, offset: int) -> int | Refused:
+        """Raise the log start of a partition that this broker leads (`Partition.deleteRecordsOnLeader`).
+
+        Args:
+            key: The partition.
+            offset: The new log start; -1 for the high watermark.
+
+        Returns:
+            The offset that `low_watermark` reaches once the followers have fetched, or a refusal.
+        """
+        return self._leaders.delete_records(key, offset)
+
+    def low_watermark(self, key: PartitionKey) -> int:
+        """The smallest log start of the replicas on active brokers; -1 while a follower has not fetched."""
+        return self._leaders.low_watermark(key)
+
+    def end_of_epoch(self, key: PartitionKey, leader_epoch: int) -> OffsetAndEpoch | None:
+        """The end of a leader epoch in the log of a replica that is online, for OffsetForLeaderEpoch.
+
+        Returns:
+            The largest known epoch up to `leader_epoch` and its end, which is the end of the log for the newest epoch;
+            None for an epoch above the newest one.
+        """
+        return self._leaders.end_of_epoch(key, leader_epoch)
+
+    # ----------------------------------------------------------------------------------------- requests of followers
+
+    def on_follower_fetch(
+        self, key: PartitionKey, follower: ReplicaState, fetch_offset: int, log_start: int, now_ms: int
+    ) -> Refused | None:
+        """Note the progress of a follower: its end, the ISR, the high watermark (`updateFollowerFetchState`).
+
+        The caller has read the records before, calls this for the first read of a request only, and not for a follower
+        with a diverging epoch.
+
+        Args:
+            key: The partition.
+            follower: The broker and its epoch as in the request.
+            fetch_offset: The end of the follower's log.
+            log_start: The start of the follower's log.
+            now_ms: The time in ms since 1970.
+
+        Returns:
+            Why the fetch is refused: the broker has no replica of the partition, or has registered again since.
+        """
+        return self._leaders.on_follower_fetch(key, follower, fetch_offset, log_start, now_ms)
+
+    def diverging(
+        self, key: PartitionKey, last_fetched_epoch: int, fetch_offset: int
+    ) -> OffsetAndEpoch | Refused | None:
+        """Whether a fetcher has another history than the log of this replica, which is online (KIP-595).
+
+        Args:
+            key: The partition.
+            last_fetched_epoch: The epoch of the fetcher's last record; -1 for none.
+            fetch_offset: The offset that the fetcher wants.
+
+        Returns:
+            The epoch and the end for the field `divergingEpoch`; a refusal for an epoch that the log does not know;
+            None if the fetcher may go on.
+        """
+        return self._leaders.diverging(key, last_fetched_epoch, fetch_offset)
+
+    # ---------------------------------------------------------------- the ISR changes that are sent to the controller
+
+    @property
+    def proposals(self) -> dict[PartitionKey, None]:
+        """The partitions with an unsent proposal."""
+        return self._leaders.isr.unsent
+
+    def take_proposals(self) -> Iterator[tuple[PartitionKey, LedPartition]]:
+        """Take all proposals that are to be sent now."""
+        return self._leaders.isr.take()
+
+    def accepted(self, key: PartitionKey, leader_epoch: int, isr: tuple[int, ...], partition_epoch: int) -> None:
+        """The controller has answered with the present partition."""
+        self._leaders.isr.accepted(key, leader_epoch, isr, partition_epoch)
+
+    def withdrawn(self, key: PartitionKey, partition_epoch: int) -> None:
+        """A member is not eligible."""
+        self._leaders.isr.withdrawn(key, partition_epoch)
+
+    def given_up(self, key: PartitionKey, partition_epoch: int) -> None:
+        """The controller has newer metadata."""
+        self._leaders.isr.given_up(key, partition_epoch)
+
+    def again(self, key: PartitionKey, partition_epoch: int) -> None:
+        """The request failed: the proposal is sent again."""
+        self._leaders.isr.again(key, partition_epoch)
+
+    # ----------------------------------------------------------------------------------------------------------- time
+
+    def deadline_ms(self) -> int:
+        """When the next `shrink` is due."""
+        removal_ms = self._hosting.store.removal_deadline_ms()
+        return min(self._leaders.shrink_ms, self._watermarks_ms, self._offsets_ms, self._retention_ms, removal_ms)
+
+    def shrink(self, now_ms: int) -> None:
+        """Do what is due: remove slow members from the ISR, write checkpoints, delete old segments and old files."""
+        self._leaders.shrink(now_ms)
+        store, settings = self._hosting.store, self.settings
+        if now_ms >= self._watermarks_ms:
+            self._watermarks_ms = now_ms + settings.watermark_checkpoint_ms
+            store.write_watermarks()
+        if now_ms >= self._offsets_ms:
+            self._offsets_ms = now_ms + settings.offset_checkpoint_ms
+            store.write_offsets()
+        if now_ms >= self._retention_ms:
+            self._retention_ms = now_ms + settings.retention_check_ms
+            for part in list(self._hosting.partitions.values()):
+                if not part.is_offline:
+                    self._guarded(part, partial(self._delete_old, part, now_ms))
+        store.remove_due(now_ms)
+        self._hosting.look_at_failures()
+
+    def _delete_old(self, part: HostedPartition, now_ms: int) -> None:
+        if delete_old_segments(part.log, now_ms=now_ms):
+            self._hosting.touch(part)

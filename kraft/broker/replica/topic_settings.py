@@ -1,0 +1,128 @@
+"""The settings of a topic's logs: overrides of the topic, then those of the brokers (Kafka: `LogConfig.fromProps`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeVar
+
+from msgspec import Struct
+
+from kraft.broker.log.options import LogOptions
+from metadata_log.compression import Compression
+from metadata_log.image import ConfigsImage, ResourceType
+
+_HOUR_MS: Final = 3_600_000
+_MINUTE_MS: Final = 60_000
+_T = TypeVar("_T")
+
+_BROKER_KEYS: Final[Mapping[str, Sequence[tuple[str, int]]]] = {
+    "internal.segment.bytes": (),
+    "segment.bytes": (("log.segment.bytes", 1),),
+    "segment.ms": (("log.roll.ms", 1), ("log.roll.hours", _HOUR_MS)),
+    "index.interval.bytes": (("log.index.interval.bytes", 1),),
+    "segment.index.bytes": (("log.index.size.max.bytes", 1),),
+    "max.message.bytes": (("message.max.bytes", 1),),
+    "flush.messages": (("log.flush.interval.messages", 1),),
+    "message.timestamp.type": (("log.message.timestamp.type", 1),),
+    "message.timestamp.before.max.ms": (("log.message.timestamp.before.max.ms", 1),),
+    "message.timestamp.after.max.ms": (("log.message.timestamp.after.max.ms", 1),),
+    "compression.type": (("compression.type", 1),),
+    "cleanup.policy": (("log.cleanup.policy", 1),),
+    "retention.bytes": (("log.retention.bytes", 1),),
+    "retention.ms": (
+        ("log.retention.ms", 1),
+        ("log.retention.minutes", _MINUTE_MS),
+        ("log.retention.hours", _HOUR_MS),
+    ),
+    "min.insync.replicas": (("min.insync.replicas", 1),),
+}
+"""The broker's keys for each key of a topic, with their unit in that of the topic; the first one that is set counts."""
+_CODECS: Final[Mapping[str, Compression | None]] = {
+    "producer": None,
+    "uncompressed": Compression.NONE,
+    "gzip": Compression.GZIP,
+    "snappy": Compression.SNAPPY,
+    "lz4": Compression.LZ4,
+    "zstd": Compression.ZSTD,
+}
+_NO_FLUSH: Final = 2**63 - 1
+
+
+class TopicSettings(Struct, frozen=True):
+    """The settings of one topic: those of its logs, and `min.insync.replicas`."""
+
+    log: LogOptions
+    min_isr: int
+
+
+def topic_settings(topic: str, configs: ConfigsImage, broker_id: int, static: Mapping[str, str]) -> TopicSettings:
+    """The settings of a topic on this broker.
+
+    Args:
+        topic: The name of the topic.
+        configs: The configurations in the metadata: of the topic, of this broker, and of all brokers.
+        broker_id: This broker.
+        static: The properties of the broker's configuration file.
+
+    Returns:
+        The settings. A value that is no number counts as not set: the controller refuses such values.
+    """
+    overrides = configs.of((ResourceType.TOPIC, topic))
+    layers = (
+        configs.of((ResourceType.BROKER, str(broker_id))),
+        configs.of((ResourceType.BROKER, "")),
+        static,
+    )
+
+    def value(key: str, parsed: Callable[[str], _T], scaled: Callable[[_T, int], _T], default: _T) -> _T:
+        own = _parsed(overrides.get(key), parsed)
+        if own is not None:
+            return own
+        for layer in layers:
+            for broker_key, unit in _BROKER_KEYS[key]:
+                found = _parsed(layer.get(broker_key), parsed)
+                if found is not None:
+                    return scaled(found, unit)
+        return default
+
+    def number(key: str, default: int) -> int:
+        return value(key, int, lambda found, unit: found * unit if found >= 0 else found, default)
+
+    def word(key: str, default: str) -> str:
+        return value(key, str.strip, lambda found, _: found, default)
+
+    policies = {each.strip() for each in word("cleanup.policy", "delete").split(",")}
+    flush_messages = number("flush.messages", _NO_FLUSH)
+    defaults = LogOptions()
+    log = LogOptions(
+        segment_bytes=number("internal.segment.bytes", number("segment.bytes", defaults.segment_bytes)),
+        segment_ms=number("segment.ms", defaults.segment_ms),
+        index_interval_bytes=number("index.interval.bytes", defaults.index_interval_bytes),
+        index_bytes=number("segment.index.bytes", defaults.index_bytes),
+        max_message_bytes=number("max.message.bytes", defaults.max_message_bytes),
+        flush_messages=None if flush_messages == _NO_FLUSH else flush_messages,
+        producer_expiration_ms=_static_number(static, "producer.id.expiration.ms", defaults.producer_expiration_ms),
+        is_log_append_time=word("message.timestamp.type", "CreateTime") == "LogAppendTime",
+        timestamp_before_max_ms=number("message.timestamp.before.max.ms", defaults.timestamp_before_max_ms),
+        timestamp_after_max_ms=number("message.timestamp.after.max.ms", defaults.timestamp_after_max_ms),
+        compression=_CODECS.get(word("compression.type", "producer")),
+        is_compacted="compact" in policies,
+        is_deleted="delete" in policies,
+        retention_bytes=number("retention.bytes", defaults.retention_bytes),
+        retention_ms=number("retention.ms", defaults.retention_ms),
+    )
+    return TopicSettings(log, number("min.insync.replicas", 1))
+
+
+def _static_number(static: Mapping[str, str], key: str, default: int) -> int:
+    found = _parsed(static.get(key), int)
+    return default if found is None else found
+
+
+def _parsed(text: str | None, parsed: Callable[[str], _T]) -> _T | None:
+    if text is None:
+        return None
+    try:
+        return parsed(text)
+    except ValueError:
+        return None
