@@ -13,10 +13,12 @@ from functools import partial
 from kraft.broker.log.outcomes import Appended, Refused
 from kraft.broker.log.partition_log import PartitionLog
 from kraft.broker.log.retention import delete_old_segments
+from kraft.broker.replica.followers import Followers
 from kraft.broker.replica.hosted_partition import HostedPartition
 from kraft.broker.replica.hosting import Hosting
 from kraft.broker.replica.leaders import Leaders
 from kraft.broker.replica.log_store import FoundLog
+from kraft.broker.replica.reading import answer_fetch
 from kraft.broker.replica.settings import DataSettings
 from kraft.broker.replica.topic_settings import TopicSettings, topic_settings
 from kraft.broker.replicas import LedPartition, PartitionKey
@@ -25,9 +27,10 @@ from metadata_log.disk import DirectoryDisk
 from metadata_log.errors import CorruptBatch, MetadataLogError
 from metadata_log.image import MetadataImage, Partition
 from metadata_log.log.partition_names import PartitionName
+from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, OffsetAndEpoch, Uuid
 from transport.protocol.errors import Error
-from transport.protocol.messages.fetch import ReplicaState
+from transport.protocol.messages.fetch import FetchRequest, FetchResponse, ReplicaState
 
 
 class ReplicaManager:
@@ -44,6 +47,7 @@ class ReplicaManager:
         """Whether the logs are open; before that there are no partitions."""
         self._hosting = Hosting(disk, settings)
         self._leaders = Leaders(self._hosting)
+        self._followers = Followers(self._hosting)
         self._found: dict[PartitionKey, FoundLog] = {}
         """The logs of the load that no metadata has claimed yet."""
         self._loading: Generator[None, None, dict[PartitionKey, FoundLog]] | None = None
@@ -188,9 +192,13 @@ class ReplicaManager:
         if part.is_offline:
             part.note(partition)
         elif partition.leader == self.settings.broker_id:
+            self._followers.stop(key)
             self._guarded(part, lambda: self._leaders.lead(part, partition, now_ms))
         else:
-            self._follow(part, partition, now_ms)
+            part.leading = None
+            self._leaders.isr.forget(key)
+            part.note(partition)
+            self._guarded(part, lambda: self._followers.follow(part, now_ms))
         hosting.touch(part)
 
     def _guarded(self, part: HostedPartition, act: Callable[[], None]) -> None:
@@ -238,6 +246,7 @@ class ReplicaManager:
         hosting = self._hosting
         part = hosting.partitions.pop(key, None)
         self._leaders.isr.forget(key)
+        self._followers.stop(key)
         if part is None:
             return
         if hosting.by_name.get(part.name) == key:
@@ -246,12 +255,6 @@ class ReplicaManager:
         directory = part.directory
         if directory is not None and directory in hosting.store.online and not part.is_offline:
             self._guarded(part, lambda: hosting.store.delete(directory, part.name, key[0], now_ms))
-
-    def _follow(self, part: HostedPartition, partition: Partition, now_ms: int) -> None:
-        """Follow another leader (becomeFollower)."""
-        part.leading = None
-        self._leaders.isr.forget(part.key)
-        part.note(partition)
 
     # ------------------------------------------------------------------------------------------- requests of clients
 
@@ -364,6 +367,42 @@ class ReplicaManager:
             None if the fetcher may go on.
         """
         return self._leaders.diverging(key, last_fetched_epoch, fetch_offset)
+
+    def on_fetch(self, request: FetchRequest, image: MetadataImage, now_ms: int) -> FetchResponse:
+        """Answer a follower's Fetch at once, without a session; a broker that waits for records has more to do."""
+        return answer_fetch(self, request, now_ms)
+
+    # ---------------------------------------------------------------------------------------- the followed partitions
+
+    def leaders(self) -> list[int]:
+        """The leaders that this broker follows, in order of their ids."""
+        return self._followers.leaders()
+
+    def fetch_from(self, leader: int, broker_epoch: int, now_ms: int) -> Message | None:
+        """The next request to a leader: a Fetch, or a ListOffsets after an offset that is out of range.
+
+        Args:
+            leader: The leader.
+            broker_epoch: The epoch of this broker's registration.
+            now_ms: The time in ms since 1970.
+
+        Returns:
+            The request; the caller passes exactly one answer to `on_fetched`. None with nothing to fetch now.
+        """
+        return self._followers.request(leader, broker_epoch, now_ms)
+
+    def on_fetched(self, leader: int, response: Message | None, now_ms: int) -> int:
+        """Take the answer of a leader: append, truncate, follow the high watermark.
+
+        Args:
+            leader: The leader.
+            response: The answer; None if the request failed. Then its partitions wait `replica.fetch.backoff.ms`.
+            now_ms: The time in ms since 1970.
+
+        Returns:
+            When the next request to this leader is due, in ms since 1970.
+        """
+        return self._followers.on_answer(leader, response, now_ms)
 
     # ---------------------------------------------------------------- the ISR changes that are sent to the controller
 

@@ -1,0 +1,81 @@
+"""The follower's half of an incremental fetch session (KIP-227; Kafka: `FetchSessionHandler`).
+
+A request names only the partitions that have changed since the request before; the leader remembers the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from kraft.broker.replicas import PartitionKey
+from metadata_log.types import Uuid
+from transport.protocol.errors import Error
+from transport.protocol.messages.fetch import FetchPartition, FetchResponse, FetchTopic, ForgottenTopic
+
+NO_SESSION: Final = 0
+FIRST_EPOCH: Final = 0
+"""The epoch of a request with all partitions, which begins a session."""
+_LAST_EPOCH: Final = 2**31 - 1
+
+
+class FetchSession:
+    """The session of this broker with one leader."""
+
+    def __init__(self) -> None:
+        self.id = NO_SESSION
+        self.epoch = FIRST_EPOCH
+        self._known: dict[PartitionKey, FetchPartition] = {}
+        """The partitions as the leader has them after the last request."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next request has to name all partitions."""
+        return self.epoch == FIRST_EPOCH
+
+    def topics(self, wanted: Mapping[PartitionKey, FetchPartition]) -> tuple[list[FetchTopic], list[ForgottenTopic]]:
+        """What the next request says of the partitions to fetch: those to add or change, and those to forget."""
+        if self.is_full:
+            changed, gone = dict(wanted), list[PartitionKey]()
+        else:
+            changed = {key: part for key, part in wanted.items() if self._known.get(key) != part}
+            gone = [key for key in self._known if key not in wanted]
+        self._known = dict(wanted)
+        parts: dict[Uuid, list[FetchPartition]] = {}
+        for (topic_id, _), part in changed.items():
+            parts.setdefault(topic_id, []).append(part)
+        forgotten: dict[Uuid, list[int]] = {}
+        for topic_id, number in gone:
+            forgotten.setdefault(topic_id, []).append(number)
+        return (
+            [FetchTopic(topic_id=topic_id, partitions=each) for topic_id, each in parts.items()],
+            [ForgottenTopic(topic_id=topic_id, partitions=numbers) for topic_id, numbers in forgotten.items()],
+        )
+
+    def on_response(self, response: FetchResponse) -> bool:
+        """Take the session's part of an answer; returns whether the partitions in the answer count."""
+        if response.error_code == Error.FETCH_SESSION_ID_NOT_FOUND:
+            self._begin_anew(NO_SESSION)
+            return False
+        if response.error_code != Error.NONE:
+            self._begin_anew(self.id)
+            return False
+        answered = {(topic.topic_id, part.partition_index) for topic in response.responses for part in topic.partitions}
+        if not answered <= self._known.keys() or (self.is_full and answered != self._known.keys()):
+            # The leader speaks of other partitions than this broker: the session is of no use.
+            self._begin_anew(self.id)
+            return False
+        if response.session_id == NO_SESSION:
+            self._begin_anew(NO_SESSION)
+        else:
+            self.id = response.session_id
+            self.epoch = 1 if self.epoch == _LAST_EPOCH else self.epoch + 1
+        return True
+
+    def on_failure(self) -> None:
+        """A request has failed: the next one closes the session and begins another."""
+        self._begin_anew(self.id)
+
+    def _begin_anew(self, session_id: int) -> None:
+        self.id, self.epoch = session_id, FIRST_EPOCH
+        self._known = {}

@@ -1,0 +1,163 @@
+"""A broker agent with data opens its logs once it has caught up with the metadata, and is unfenced after that."""
+
+from __future__ import annotations
+
+from broker_agents import EPOCH, heartbeat
+from data_brokers import KEY, NOW_MS, TOPIC, append, batch, directory_id, new_topic, part_of, registration, settings
+from msgspec.structs import replace
+
+from kraft.broker import BrokerAgent, BrokerListener, BrokerOptions, BrokerSettings, LifecycleState
+from kraft.broker.agent import HEARTBEATS, ISR_CHANGES, Send
+from kraft.broker.replica import ReplicaManager
+from metadata_log.memory_disk import MemoryDisk
+from metadata_log.records import metadata as records
+from metadata_log.serde import Message
+from metadata_log.types import OffsetAndEpoch
+from transport.protocol.messages.broker_heartbeat import BrokerHeartbeatResponse
+from transport.protocol.messages.broker_registration import BrokerRegistrationResponse
+from transport.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+
+
+def agent_with_data(broker_id: int, disk: MemoryDisk) -> tuple[BrokerAgent, ReplicaManager]:
+    manager = ReplicaManager(disk, settings(broker_id))
+    made = BrokerSettings(
+        broker_id=broker_id,
+        cluster_id="cluster",
+        incarnation_id=registration(broker_id, 0).incarnation_id,
+        listeners=(BrokerListener("PLAINTEXT", f"h{broker_id}", 9092),),
+        features=(("metadata.version", 7, 30),),
+        options=BrokerOptions(directories=(directory_id(broker_id),)),
+    )
+    return BrokerAgent(made, manager), manager
+
+
+def commit(agent: BrokerAgent, *committed: Message) -> None:
+    base_offset = agent.image.end.offset
+    agent.on_committed(committed, base_offset, OffsetAndEpoch(epoch=1, offset=base_offset + len(committed)))
+
+
+def metadata(*, leader: int) -> list[Message]:
+    return [
+        records.FeatureLevelRecord(name="metadata.version", feature_level=30),
+        registration(1, EPOCH),
+        registration(2, 50),
+        *new_topic((1, 2), leader=leader),
+    ]
+
+
+def running(agent: BrokerAgent, *committed: Message) -> tuple[int, list[Send]]:
+    """Register, catch up with the records, and be unfenced; returns the time and the open fetches."""
+    opened: list[Send] = []
+    now_ms = NOW_MS
+    agent.poll(now_ms)
+    agent.on_answer(HEARTBEATS, BrokerRegistrationResponse(broker_epoch=EPOCH), now_ms)
+    heartbeat(agent, now_ms)
+    commit(agent, *committed)
+    assert agent.replicas.hosted() == [], "the metadata may be incomplete"
+    assert agent.deadline_ms() > now_ms
+    agent.on_answer(HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=True), now_ms)
+    while True:
+        sends = agent.poll(now_ms)
+        opened += fetches(sends)
+        beats = [send.request for send in sends if send.channel == HEARTBEATS]
+        if beats:
+            assert agent.replicas.is_loaded == (not beats[0].want_fence)  # type: ignore[attr-defined]
+            is_fenced = beats[0].want_fence  # type: ignore[attr-defined]
+            agent.on_answer(HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=is_fenced), now_ms)
+            if not is_fenced:
+                break
+        now_ms = max(now_ms + 1, agent.deadline_ms())
+    assert agent.lifecycle.state is LifecycleState.RUNNING
+    assert agent.replicas.hosted() == [KEY]
+    return now_ms, opened
+
+
+def fetches(sends: list[Send]) -> list[Send]:
+    return [send for send in sends if isinstance(send.request, FetchRequest)]
+
+
+def test_logs_are_open_and_metadata_is_published_before_the_broker_asks_to_be_unfenced() -> None:
+    agent, manager = agent_with_data(1, MemoryDisk())
+    now_ms, _ = running(agent, *metadata(leader=1))
+    assert part_of(manager).is_leader
+    append(manager, b"a", now_ms=now_ms)
+    assert part_of(manager).high_watermark == 0
+
+
+def test_an_agent_fetches_again_at_once_after_an_answer_with_records() -> None:
+    leader, leading = agent_with_data(1, MemoryDisk())
+    follower, following = agent_with_data(2, MemoryDisk())
+    running(leader, *metadata(leader=1))
+    now_ms, [send] = running(follower, *metadata(leader=1))
+    append(leading, b"a", now_ms=now_ms)
+    assert (send.target, send.request.max_wait_ms) == ((1, "h1", 9092), 500)  # type: ignore[attr-defined]
+    state = replace(send.request.replica_state, replica_epoch=50)  # type: ignore[attr-defined]
+    request = replace(send.request, replica_state=state)
+    assert isinstance(request, FetchRequest)
+    follower.on_answer(send.channel, leader.on_fetch(request, now_ms), now_ms)
+    assert part_of(following).end_offset == 1
+    [again] = fetches(follower.poll(now_ms))
+    assert again.request.topics[0].partitions[0].fetch_offset == 1  # type: ignore[attr-defined]
+    assert fetches(follower.poll(now_ms)) == [], "one request is open"
+
+
+def test_an_agent_waits_after_a_failed_fetch() -> None:
+    follower, _ = agent_with_data(2, MemoryDisk())
+    now_ms, [send] = running(follower, *metadata(leader=1))
+    follower.on_answer(send.channel, None, now_ms)
+    assert fetches(follower.poll(now_ms + 999)) == []
+    assert len(fetches(follower.poll(now_ms + 1500))) == 1
+
+
+def test_an_agent_with_data_proposes_to_remove_a_slow_follower() -> None:
+    agent, manager = agent_with_data(1, MemoryDisk())
+    now_ms, _ = running(agent, *metadata(leader=1))
+    append(manager, b"a", now_ms=now_ms)
+    asked = [
+        send
+        for later_ms in range(now_ms, now_ms + 60_000, 5_000)
+        for send in agent.poll(later_ms)
+        if send.channel == ISR_CHANGES
+    ]
+    assert len(asked) == 1
+    [topic] = asked[0].request.topics  # type: ignore[attr-defined]
+    assert topic.topic_id == TOPIC
+    assert [one.broker_id for one in topic.partitions[0].new_isr_with_epochs] == [1]
+
+
+def test_a_failed_log_directory_is_reported_to_the_controller() -> None:
+    disk = MemoryDisk()
+    agent, manager = agent_with_data(1, disk)
+    now_ms, _ = running(agent, *metadata(leader=1))
+
+    def fail(operation: str, path: str) -> None:
+        if operation == "append":
+            raise OSError(5, "Input/output error", path)
+
+    disk.on_operation = fail
+    manager.append(KEY, batch(b"a"), acks=1, now_ms=now_ms)
+    assert part_of(manager).is_offline
+    now_ms += 3000
+    sends = agent.poll(now_ms)
+    agent.poll(now_ms)
+    beats = [send.request for send in sends if send.channel == HEARTBEATS]
+    if not beats or not beats[0].offline_log_dirs:  # type: ignore[attr-defined]
+        agent.on_answer(HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False), now_ms)
+        beats = [send.request for send in agent.poll(now_ms) if send.channel == HEARTBEATS]
+    assert beats[0].offline_log_dirs == [directory_id(1)]  # type: ignore[attr-defined]
+
+
+def test_an_empty_answer_before_the_longest_wait_is_not_followed_by_a_request_at_once() -> None:
+    follower, _ = agent_with_data(2, MemoryDisk())
+    now_ms, [send] = running(follower, *metadata(leader=1))
+    request = send.request
+    assert isinstance(request, FetchRequest)
+    parts = [PartitionData(partition_index=0, high_watermark=0, log_start_offset=0, records=b"")]
+    topic = FetchableTopicResponse(topic_id=TOPIC, partitions=parts)
+    follower.on_answer(send.channel, FetchResponse(session_id=7, responses=[topic]), now_ms)
+    [again] = fetches(follower.poll(now_ms))
+    assert isinstance(again.request, FetchRequest)
+    assert (again.request.session_id, again.request.session_epoch, again.request.topics) == (7, 1, [])
+    follower.on_answer(again.channel, FetchResponse(session_id=7), now_ms + 10)
+    assert fetches(follower.poll(now_ms + 499)) == []
+    assert len(fetches(follower.poll(now_ms + 500))) == 1
