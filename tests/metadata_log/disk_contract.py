@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from metadata_log.disk import Disk, make_directory, replace_file
+from metadata_log.disk import DirectoryDisk, Disk, make_directory, replace_file
 
-Check = Callable[[Disk, str], None]
+Check = Callable[[DirectoryDisk, str], None]
 
 
 def appending_and_reading(disk: Disk, root: str) -> None:
@@ -24,6 +24,34 @@ def appending_and_reading(disk: Disk, root: str) -> None:
     file.fsync()
     file.close()
     assert disk.read(f"{root}/a") == b"0123456789"
+
+
+def renaming_a_directory(disk: DirectoryDisk, root: str) -> None:
+    """Files that are open stay open; the names below the directory follow."""
+    disk.mkdir(f"{root}/old/below")
+    file = disk.open(f"{root}/old/a", create=True)
+    file.append(b"x")
+    disk.rename_directory(f"{root}/old", f"{root}/new")
+    file.append(b"y")
+    file.close()
+    assert disk.read(f"{root}/new/a") == b"xy"
+    assert disk.list(f"{root}/new") == ["a", "below"]
+    assert not disk.exists(f"{root}/old")
+    with pytest.raises(FileNotFoundError):
+        disk.rename_directory(f"{root}/old", f"{root}/other")
+
+
+def removing_a_directory(disk: DirectoryDisk, root: str) -> None:
+    """Only an empty one goes."""
+    disk.mkdir(f"{root}/full")
+    disk.open(f"{root}/full/a", create=True).close()
+    with pytest.raises(OSError, match=r"(?i)not empty"):
+        disk.remove_directory(f"{root}/full")
+    disk.remove(f"{root}/full/a")
+    disk.remove_directory(f"{root}/full")
+    assert not disk.exists(f"{root}/full")
+    with pytest.raises(FileNotFoundError):
+        disk.remove_directory(f"{root}/full")
 
 
 def large_appends(disk: Disk, root: str) -> None:
@@ -173,6 +201,8 @@ CHECKS: tuple[Check, ...] = (
     missing_things,
     names,
     renaming,
+    renaming_a_directory,
+    removing_a_directory,
     read_only_files,
     removing_an_open_file,
     replacing,

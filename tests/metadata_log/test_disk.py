@@ -109,6 +109,25 @@ def test_crash_loses_what_was_not_fsynced() -> None:
         file.append(b"x")
 
 
+def test_crash_undoes_the_rename_and_the_removal_of_directories() -> None:
+    disk = new_disk()
+    for name in ("old", "gone"):
+        disk.mkdir(f"/d/{name}")
+        disk.fsync_dir(f"/d/{name}")
+    disk.open("/d/old/f", create=True).fsync()
+    disk.fsync_dir("/d/old")
+    disk.fsync_dir("/d")
+    for is_durable in (False, True):
+        disk.rename_directory("/d/old", "/d/new")
+        disk.remove_directory("/d/gone")
+        assert disk.files() == ("/d/new/f",)
+        if is_durable:
+            disk.fsync_dir("/d")
+        disk.crash()
+        assert disk.list("/d") == (["new"] if is_durable else ["gone", "old"])
+        assert disk.list("/d/new" if is_durable else "/d/old") == ["f"]
+
+
 def test_crash_loses_a_name_without_its_directory() -> None:
     disk = MemoryDisk()
     disk.mkdir("/a/b")

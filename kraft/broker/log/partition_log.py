@@ -492,6 +492,6 @@ class PartitionLog:
                 segment.close()
 
     def abandon(self) -> None:
-        """Close the files without a flush, of a log that is deleted or whose disk has failed."""
+        """Close the files without a flush: the log is deleted, or the disk has failed."""
         for segment in self._segments:
             segment.close()

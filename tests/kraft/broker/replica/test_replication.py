@@ -7,8 +7,11 @@ from data_brokers import KEY, LAG_MS, TOPIC, batch, part_of
 from wired_brokers import Wired
 
 from kraft.broker.log.outcomes import Refused
+from kraft.broker.log.partition_log import PartitionLog
 from kraft.broker.replica import HostedPartition, epoch_ends, followers
 from kraft.broker.replica.epoch_ends import Truncation
+from kraft.broker.replica.leading import Leading
+from kraft.broker.replica.watermarks import next_high_watermark
 from metadata_log.log.epochs import EpochHistory
 from metadata_log.records import metadata as records
 from metadata_log.types import OffsetAndEpoch
@@ -141,6 +144,73 @@ def test_a_follower_joins_only_beyond_the_start_of_the_leader_epoch() -> None:
     assert maximal(leader) == (2,), "the follower has one record of two"
     wired.fetch(3)
     assert maximal(leader) == (2, 3)
+
+
+def late_follower() -> Wired:
+    """A follower outside of the ISR lacks two committed records, and has fetched once."""
+    wired = Wired(2)
+    wired.silent.add(2)
+    wired.append(1, b"a")
+    wired.run(2 * LAG_MS)
+    wired.append(1, b"b")
+    assert (wired.isr(), wired.watermarks()[1]) == ((1,), 2)
+    wired.silent.clear()
+    wired.commit()
+    wired.now_ms += 1000
+    wired.fetch(2)
+    wired.answer_proposals()
+    return wired
+
+
+def test_a_follower_below_the_watermark_does_not_join_the_isr() -> None:
+    wired = late_follower()
+    assert wired.isr() == (1,)
+    wired.fetch(2)
+    wired.answer_proposals()
+    assert wired.isr() == (1, 2)
+
+
+def test_a_follower_that_joins_before_it_has_caught_up_becomes_a_leader_without_committed_records(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The planted bug: the test above finds an expansion of the ISR at the first fetch."""
+    monkeypatch.setattr("kraft.broker.replica.leading.may_join", lambda *_: True)
+    wired = late_follower()
+    assert wired.isr() == (1, 2)
+
+
+def lost_answer() -> Wired:
+    """The controller has committed that broker 2 joins the ISR, and the leader has not heard of that."""
+    wired = late_follower()
+    wired.fetch(2)
+    leader = wired.managers.pop(1)
+    wired.commit(records.PartitionChangeRecord(partition_id=0, topic_id=TOPIC, isr=(1, 2)))
+    wired.managers[1] = leader
+    wired.append(1, b"c")
+    return wired
+
+
+def test_a_leader_counts_a_member_that_the_controller_may_have_committed() -> None:
+    wired = lost_answer()
+    assert (part_of(wired.managers[1]).isr, wired.isr()) == ((1,), (1, 2))
+    assert wired.watermarks()[1] == 2
+
+
+def test_a_leader_that_counts_only_the_committed_isr_commits_what_the_next_leader_lacks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The planted bug: the test above finds a leader that does not count the maximal ISR."""
+
+    def planted(self: Leading, log: PartitionLog, min_isr: int, *_: object) -> int:
+        ends = [remote.end_offset for one, remote in self.remotes.items() if one in self.isr]
+        return next_high_watermark(log.high_watermark, log.end_offset, ends, isr_size=len(self.isr), min_isr=min_isr)
+
+    monkeypatch.setattr(Leading, "high_watermark", planted)
+    wired = lost_answer()
+    assert wired.watermarks()[1] == 3
+    wired.kill(1)
+    wired.elect(2, (2,))
+    assert wired.ends()[2] == 2
 
 
 def test_refused_proposals_are_handled_as_in_kafka() -> None:
