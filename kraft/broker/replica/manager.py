@@ -445,6 +445,7 @@ class ReplicaManager:
         if now_ms >= self._watermarks_ms:
             self._watermarks_ms = now_ms + settings.watermark_checkpoint_ms
             store.write_watermarks()
+            store.schedule_removals(now_ms)
         if now_ms >= self._offsets_ms:
             self._offsets_ms = now_ms + settings.offset_checkpoint_ms
             store.write_offsets()
