@@ -245,7 +245,10 @@ class Followers:
                 self._fetching[key] = self._fetching.pop(key)
             case Error.OFFSET_OUT_OF_RANGE:
                 self._fetching[key].phase = Phase.ASKING_END
-            case Error.FENCED_LEADER_EPOCH | Error.KAFKA_STORAGE_ERROR as error:
+            case Error.FENCED_LEADER_EPOCH:
+                # The leader knows a later epoch, which the metadata brings soon.
+                self._fetching[key].is_failed = True
+            case Error.KAFKA_STORAGE_ERROR as error:
                 self._fail(part, f"its leader answers {error.name}")
             case _:
                 self._delay(key, now_ms)
@@ -253,7 +256,7 @@ class Followers:
     def _fail(self, part: HostedPartition, reason: str) -> None:
         """Fetch a partition no more until the metadata has a new leader epoch."""
         self._fetching[part.key].is_failed = True
-        self._hosting.findings.append(f"{part} is not fetched until its next leader epoch: {reason}")
+        self._hosting.report(f"{part} is not fetched until its next leader epoch: {reason}")
 
     def _take(self, part: HostedPartition, data: PartitionData, now_ms: int) -> None:
         """Append what was fetched, and follow the watermark and the log start of the leader."""
@@ -266,7 +269,7 @@ class Followers:
                 self._fail(part, str(bad))
             else:
                 # The bytes were damaged on their way, or on the disk of the leader, which may recover.
-                self._hosting.findings.append(f"{part} is fetched again: {bad}")
+                self._hosting.report(f"{part} is fetched again: {bad}")
                 self._delay(part.key, now_ms)
             return
         log.raise_high_watermark(data.high_watermark)
@@ -295,7 +298,7 @@ class Followers:
         log.truncate(found.offset, now_ms=now_ms)
         self._hosting.touch(part)
         if found.offset < watermark:
-            self._hosting.findings.append(
+            self._hosting.report(
                 f"{part} is truncated to offset {found.offset}, below its high watermark {watermark}: the leader ends "
                 f"epoch {leader.epoch} at offset {leader.offset}"
             )
@@ -323,8 +326,8 @@ class Followers:
                     self._move(part, one, data.offset, now_ms)
                 except OSError as failed:
                     self._hosting.fail(part, failed)
-            case Error.FENCED_LEADER_EPOCH as error:
-                self._fail(part, f"its leader answers {error.name}")
+            case Error.FENCED_LEADER_EPOCH:
+                one.is_failed = True
             case _:
                 self._delay(part.key, now_ms)
 
@@ -334,10 +337,10 @@ class Followers:
             one.phase = Phase.ASKING_START
             return
         if one.phase is Phase.ASKING_END:
-            self._hosting.findings.append(f"{part} is truncated to offset {offset}, where the log of its leader ends")
+            self._hosting.report(f"{part} is truncated to offset {offset}, where the log of its leader ends")
             log.truncate(offset, now_ms=now_ms)
         elif offset > log.end_offset:
-            self._hosting.findings.append(f"{part} begins anew at offset {offset}, where the log of its leader begins")
+            self._hosting.report(f"{part} begins anew at offset {offset}, where the log of its leader begins")
             log.reset(offset, now_ms=now_ms)
         else:
             # The log is within that of the leader: the range was another one when the leader refused it.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from kraft.broker.log.outcomes import Refused
 from kraft.broker.replica.hosted_partition import HostedPartition
 from kraft.broker.replica.log_store import LogStore
@@ -11,6 +13,8 @@ from metadata_log.disk import DirectoryDisk
 from metadata_log.image import MetadataImage, Partition
 from metadata_log.log.partition_names import PartitionName
 from transport.protocol.errors import Error
+
+MOST_FINDINGS: Final = 1000
 
 
 class Hosting:
@@ -60,6 +64,11 @@ class Hosting:
             return Refused(Error.NOT_LEADER_OR_FOLLOWER, f"this broker does not lead {part}")
         return None
 
+    def report(self, finding: str) -> None:
+        """Keep a text for the log of the broker; beyond the bound later texts are dropped."""
+        if len(self.findings) < MOST_FINDINGS:
+            self.findings.append(finding)
+
     def go_offline(self, part: HostedPartition) -> None:
         """Take one replica offline; its files are closed."""
         log = part.go_offline()
@@ -72,7 +81,7 @@ class Hosting:
         directory = part.directory
         assert directory is not None, part.key
         if directory not in self.store.failures:
-            self.findings.append(f"a log directory has failed, and its partitions are offline: {failure}")
+            self.report(f"a log directory has failed, and its partitions are offline: {failure}")
         self.store.fail(directory, failure)
         self.look_at_failures()
 

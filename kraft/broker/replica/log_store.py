@@ -59,6 +59,8 @@ class LogStore:
         self._delete_delay_ms = delete_delay_ms
         self._to_delete: list[tuple[int, Uuid, str]] = []
         """When a directory is to be removed in ms since 1970, its log directory, and its path."""
+        self._files: list[tuple[int, Uuid, str]] = []
+        """The same for the files of deleted segments."""
         self._written: dict[Uuid, dict[PartitionName, int]] = {}
         """The high watermarks in the checkpoint file of each directory."""
 
@@ -191,21 +193,43 @@ class LogStore:
 
     def removal_deadline_ms(self) -> int:
         """When `remove_due` is due."""
-        return min((due_ms for due_ms, _, _ in self._to_delete), default=NEVER_MS)
+        return min((due_ms for due_ms, _, _ in (*self._to_delete, *self._files)), default=NEVER_MS)
+
+    def schedule_removals(self, now_ms: int) -> None:
+        """Schedule the removal of the files of segments that were deleted or truncated since the last call."""
+        for directory, logs in self.online.items():
+            for log in logs.logs.values():
+                if log.doomed:
+                    self._files += [(now_ms + self._delete_delay_ms, directory, path) for path in log.doomed]
+                    log.doomed = []
 
     def remove_due(self, now_ms: int) -> None:
-        """Remove the directories of deleted partitions after the delay; a failure takes their log directory offline."""
+        """Remove the files of deleted segments and partitions after the delay; a failure takes their log directory
+        offline.
+        """
+        if now_ms < self.removal_deadline_ms():
+            return
+        due_files = [each for each in self._files if each[0] <= now_ms]
         due = [each for each in self._to_delete if each[0] <= now_ms]
+        self._files = [each for each in self._files if each[0] > now_ms]
         self._to_delete = [each for each in self._to_delete if each[0] > now_ms]
+        for _, directory, path in due_files:
+            self._remove(directory, path, self._disk.remove)
         for _, directory, path in due:
-            if directory not in self.online or not self._disk.exists(path):
-                continue
+            self._remove(directory, path, self._remove_partition)
+
+    def _remove(self, directory: Uuid, path: str, remove: Callable[[str], None]) -> None:
+        # The files of a segment are gone with the directory of their partition.
+        if directory in self.online and self._disk.exists(path):
             try:
-                for file in self._disk.list(path):
-                    self._disk.remove(f"{path}/{file}")
-                self._disk.remove_directory(path)
+                remove(path)
             except OSError as failed:
                 self.fail(directory, failed)
+
+    def _remove_partition(self, path: str) -> None:
+        for file in self._disk.list(path):
+            self._disk.remove(f"{path}/{file}")
+        self._disk.remove_directory(path)
 
     # ------------------------------------------------------------------------------------ checkpoints, failures, stop
 

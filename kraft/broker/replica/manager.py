@@ -141,7 +141,8 @@ class ReplicaManager:
 
     def _take_findings(self) -> None:
         store = self._hosting.store
-        self._hosting.findings += store.findings
+        for finding in store.findings:
+            self._hosting.report(finding)
         store.findings.clear()
 
     # --------------------------------------------------------------------------------------------- metadata changes
@@ -218,7 +219,7 @@ class ReplicaManager:
             directory = found.directory
             log = found.log if directory in hosting.store.online else None
             if found.damage is not None:
-                hosting.findings.append(f"{topic}-{key[1]} is offline: {found.damage}")
+                hosting.report(f"{topic}-{key[1]} is offline: {found.damage}")
         elif directory is not None and directory in hosting.store.online:
             log = self._create(key, PartitionName(topic, key[1]), directory, now_ms)
         part = HostedPartition(key, topic, directory, log, self._settings_of(topic).min_isr)
@@ -238,7 +239,7 @@ class ReplicaManager:
             hosting.store.fail(directory, failed)
             hosting.look_at_failures()
         except MetadataLogError as bad:
-            hosting.findings.append(f"{name} is offline: {bad}")
+            hosting.report(f"{name} is offline: {bad}")
         return None
 
     def _stop(self, key: PartitionKey, now_ms: int) -> None:
@@ -445,6 +446,7 @@ class ReplicaManager:
         if now_ms >= self._watermarks_ms:
             self._watermarks_ms = now_ms + settings.watermark_checkpoint_ms
             store.write_watermarks()
+            store.schedule_removals(now_ms)
         if now_ms >= self._offsets_ms:
             self._offsets_ms = now_ms + settings.offset_checkpoint_ms
             store.write_offsets()

@@ -192,6 +192,13 @@ def test_committed_records_that_are_flushed_survive_power_failures(seed: int) ->
     random_run(seed, loses_power=True)
 
 
+@pytest.mark.soak
+@pytest.mark.parametrize("loses_power", [False, True])
+def test_committed_records_survive_in_many_random_runs(loses_power: bool) -> None:
+    for seed in range(100, 400):
+        random_run(seed, steps=250, loses_power=loses_power)
+
+
 # Planted bugs, each found by some of the first seeds
 
 

@@ -1,0 +1,288 @@
+"""The log directories of a broker: those of real brokers, stray and deleted partitions, damage and failing disks."""
+
+from __future__ import annotations
+
+import pytest
+from broker_logs import NODES, files_below, partition_directories, put, topic_of
+from data_brokers import (
+    KEY,
+    NOW_MS,
+    TOPIC,
+    append,
+    batch,
+    cluster,
+    directory_id,
+    new_topic,
+    part_of,
+    publish,
+    replayed,
+    settings,
+    started,
+    values_of,
+)
+
+from kraft.broker.log.checkpoints import HIGH_WATERMARKS, read_offsets
+from kraft.broker.log.outcomes import Appended, Refused
+from kraft.broker.replica import DataDirectory, DataSettings, ReplicaManager
+from kraft.broker.replicas import PartitionKey
+from metadata_log.image import MetadataImage
+from metadata_log.log.log_dir import PARTITION_METADATA, parse_partition_metadata
+from metadata_log.log.partition_names import PartitionName
+from metadata_log.memory_disk import MemoryDisk
+from metadata_log.records import metadata as records
+from metadata_log.serde import Message
+from metadata_log.types import Uuid
+from transport.protocol.errors import Error
+
+
+def topics(assigned: dict[PartitionName, Uuid], directory: Uuid) -> list[Message]:
+    """The records of topics with these partitions, each with one replica on broker 1."""
+    made: list[Message] = []
+    for topic, topic_id in {(name.topic, topic_id): None for name, topic_id in assigned.items()}:
+        made.append(records.TopicRecord(name=topic, topic_id=topic_id))
+        made += [
+            records.PartitionRecord(
+                partition_id=number,
+                topic_id=topic_id,
+                replicas=(1,),
+                isr=(1,),
+                leader=1,
+                leader_epoch=1000,
+                partition_epoch=0,
+                directories=(directory,),
+            )
+            for number in range(1 + max(name.number for name in assigned if name.topic == topic))
+        ]
+    return made
+
+
+@pytest.mark.parametrize("node", NODES)
+def test_the_directory_of_a_real_broker_is_served_from_its_watermarks(node: str) -> None:
+    """Every partition is there with end and watermark, and a leader of one replica commits what the log holds."""
+    disk = MemoryDisk()
+    put(disk, "d", files_below(f"nodes/{node}"))
+    assigned = {}
+    for directory in partition_directories(f"nodes/{node}"):
+        files = files_below(f"nodes/{node}/{directory}")
+        put(disk, f"d/{directory}", files)
+        name = topic_of(directory)
+        if not name.suffix and PARTITION_METADATA in files:
+            assigned[name] = parse_partition_metadata(files[PARTITION_METADATA])
+    watermarks, _ = read_offsets(disk, "d", HIGH_WATERMARKS)
+    image = replayed(cluster(1), *topics(assigned, directory_id(1)))
+    manager = ReplicaManager(disk, settings(1))
+    manager.load(image, NOW_MS)
+    assert manager.findings == [] or all("removed" in each or "stray" in each for each in manager.findings)
+    publish(manager, image)
+    assert assigned
+    for name, topic_id in assigned.items():
+        part = manager.partition((topic_id, name.number))
+        assert part is not None
+        assert not part.is_offline
+        assert part.topic == name.topic
+        assert part.high_watermark == part.end_offset >= watermarks.get(name, 0)
+
+
+def other_id(number: int) -> Uuid:
+    return Uuid(bytes([number] * 16))
+
+
+def test_directories_that_the_metadata_does_not_assign_here_are_stray_and_stay() -> None:
+    """A topic that is gone, a partition of other brokers, and a directory without a topic id."""
+    disk = MemoryDisk()
+    image = replayed(cluster(1, 2), *new_topic((1,)))
+    manager = started(1, image, disk)
+    append(manager, b"a")
+    manager.close(broker_epoch=1001)
+    put(disk, "d/gone-0", {PARTITION_METADATA: f"version: 0\ntopic_id: {other_id(9)}".encode()})
+    put(disk, "d/t-1", {PARTITION_METADATA: f"version: 0\ntopic_id: {TOPIC}".encode(), "x": b"content"})
+    put(disk, "d/nameless-3", {"x": b"content"})
+    again = started(1, image, disk)
+    assert values_of(again) == [b"a"]
+    names = [name for name in disk.list("d") if name.endswith("-stray")]
+    assert [name.partition(".")[0] for name in names] == ["gone-0", "nameless-3", "t-1"]
+    assert disk.read(f"d/{names[1]}/x") == b"content"
+    assert len(again.findings) == 3
+    assert all("renamed" in finding for finding in again.findings)
+    again.close(broker_epoch=1001)
+    third = started(1, image, disk)
+    assert (third.findings, [name for name in disk.list("d") if name.endswith("-stray")]) == ([], names)
+
+
+def test_a_partition_whose_files_are_stray_begins_with_an_empty_log() -> None:
+    disk = MemoryDisk()
+    image = replayed(cluster(1), *new_topic((1,)))
+    manager = started(1, image, disk)
+    append(manager, b"a")
+    manager.close(broker_epoch=1001)
+    disk.remove(f"d/t-0/{PARTITION_METADATA}")
+    again = started(1, image, disk)
+    assert part_of(again).end_offset == 0
+    assert append(again, b"b").first_offset == 0
+
+
+def test_a_damaged_partition_is_offline_alone() -> None:
+    disk = MemoryDisk()
+    made = {PartitionName("a", 0): other_id(1), PartitionName("b", 0): other_id(2)}
+    image = replayed(cluster(1), *topics(made, directory_id(1)))
+    manager = started(1, image, disk)
+    keys: list[PartitionKey] = [(topic_id, 0) for topic_id in made.values()]
+    for key in keys:
+        assert isinstance(manager.append(key, batch(b"x"), acks=1, now_ms=NOW_MS), Appended)
+    manager.close(broker_epoch=1001)
+    disk.remove("d/a-0/leader-epoch-checkpoint")
+    put(disk, "d/a-0", {"leader-epoch-checkpoint": b"0\n1\n0 zero\n"})
+    again = started(1, image, disk)
+    assert [again.partition(key).is_offline for key in keys] == [True, False]  # type: ignore[union-attr]
+    refused = again.append(keys[0], batch(b"y"), acks=1, now_ms=NOW_MS)
+    assert isinstance(refused, Refused)
+    assert refused.error is Error.KAFKA_STORAGE_ERROR
+    assert isinstance(again.append(keys[1], batch(b"y"), acks=1, now_ms=NOW_MS), Appended)
+    assert again.take_failed_directories() == []
+    assert any("d/a-0/leader-epoch-checkpoint" in finding for finding in again.findings)
+    again.shrink(NOW_MS + 300_000)
+    again.close(broker_epoch=1001)
+    assert not disk.exists("d/.kafka_cleanshutdown"), "the next start recovers"
+
+
+TWO_TOPICS = {PartitionName("a", 0): other_id(1), PartitionName("b", 0): other_id(2)}
+IN_D: PartitionKey = (other_id(1), 0)
+IN_E: PartitionKey = (other_id(2), 0)
+
+
+def two_directories(disk: MemoryDisk) -> tuple[ReplicaManager, MetadataImage]:
+    """A broker with the directories `d` and `e`; topic `a` is in the first one, `b` in the second one."""
+    directories = (
+        DataDirectory(directory_id(1), "d", is_clean=False),
+        DataDirectory(directory_id(1, 1), "e", is_clean=False),
+    )
+    image = replayed(
+        cluster(1),
+        *topics({PartitionName("a", 0): other_id(1)}, directory_id(1)),
+        *topics({PartitionName("b", 0): other_id(2)}, directory_id(1, 1)),
+    )
+    return ReplicaManager(disk, DataSettings(broker_id=1, directories=directories)), image
+
+
+def failing(disk: MemoryDisk, directory: str) -> None:
+    """Every change of a directory fails from now on."""
+
+    def fail(operation: str, path: str) -> None:
+        if path.startswith(f"{directory}/") or path == directory:
+            raise OSError(5, "Input/output error", path)
+
+    disk.on_operation = fail
+
+
+def test_a_log_directory_that_fails_takes_only_its_partitions_offline() -> None:
+    disk = MemoryDisk()
+    manager, image = two_directories(disk)
+    publish(manager, image)
+    assert (disk.list("d"), disk.list("e")) == (["a-0"], ["b-0"])
+    failing(disk, "e")
+    refused = manager.append(IN_E, batch(b"x"), acks=1, now_ms=NOW_MS)
+    assert isinstance(refused, Refused)
+    assert refused.error is Error.KAFKA_STORAGE_ERROR
+    assert manager.take_failed_directories() == [directory_id(1, 1)]
+    assert manager.take_failed_directories() == []
+    assert "Input/output error" in manager.failed_directories[directory_id(1, 1)]
+    assert isinstance(manager.append(IN_D, batch(b"x"), acks=1, now_ms=NOW_MS), Appended)
+    manager.shrink(NOW_MS + 300_000)
+    manager.close(broker_epoch=1001)
+    assert (disk.exists("d/.kafka_cleanshutdown"), disk.exists("e/.kafka_cleanshutdown")) == (True, False)
+
+
+def test_a_log_directory_that_fails_while_its_logs_are_opened_stops_no_other() -> None:
+    disk = MemoryDisk()
+    manager, image = two_directories(disk)
+    publish(manager, image)
+    for key in (IN_D, IN_E):
+        assert isinstance(manager.append(key, batch(b"x"), acks=1, now_ms=NOW_MS), Appended)
+    disk.kill()
+    failing(disk, "e")
+    again, _ = two_directories(disk)
+    again.load(image, NOW_MS)
+    assert again.take_failed_directories() == [directory_id(1, 1)]
+    publish(again, image)
+    assert part_end(again, IN_D) == 1
+    assert part_end(again, IN_E) is None
+
+
+def part_end(manager: ReplicaManager, key: PartitionKey) -> int | None:
+    part = manager.partition(key)
+    assert part is not None
+    return None if part.is_offline else part.end_offset
+
+
+def test_a_checkpoint_that_cannot_be_written_takes_its_directory_offline() -> None:
+    disk = MemoryDisk()
+    manager, image = two_directories(disk)
+    publish(manager, image)
+    for key in (IN_D, IN_E):
+        assert isinstance(manager.append(key, batch(b"x"), acks=1, now_ms=NOW_MS), Appended)
+    failing(disk, "d")
+    manager.shrink(NOW_MS + 5000)
+    assert manager.take_failed_directories() == [directory_id(1)]
+    assert (part_end(manager, IN_D), part_end(manager, IN_E)) == (None, 1)
+
+
+def test_a_topic_that_is_made_again_under_its_name_begins_with_an_empty_log() -> None:
+    """The ids decide, in one step of the metadata."""
+    disk = MemoryDisk()
+    first = replayed(cluster(1), *topics({PartitionName("a", 0): other_id(1)}, directory_id(1)))
+    manager = started(1, first, disk)
+    assert isinstance(manager.append((other_id(1), 0), batch(b"x"), acks=1, now_ms=NOW_MS), Appended)
+    removal = records.RemoveTopicRecord(topic_id=other_id(1))
+    second = replayed(first, removal, *topics({PartitionName("a", 0): other_id(2)}, directory_id(1)))
+    publish(manager, second)
+    assert manager.hosted() == [(other_id(2), 0)]
+    assert part_end(manager, (other_id(2), 0)) == 0
+    assert parse_partition_metadata(disk.read(f"d/a-0/{PARTITION_METADATA}")) == other_id(2)
+    assert len([name for name in disk.list("d") if name.endswith("-delete")]) == 1
+
+
+def test_the_files_of_a_deleted_topic_go_after_a_restart_too() -> None:
+    disk = MemoryDisk()
+    image = replayed(cluster(1), *new_topic((1,)))
+    manager = started(1, image, disk)
+    image = replayed(image, records.RemoveTopicRecord(topic_id=TOPIC))
+    publish(manager, image)
+    disk.kill()
+    again = started(1, image, disk)
+    assert [name.endswith("-delete") for name in disk.list("d") if name.startswith("t-")] == [True]
+    again.shrink(NOW_MS + 60_000)
+    assert [name for name in disk.list("d") if name.startswith("t-")] == []
+
+
+def test_old_segments_are_deleted_and_their_files_go_after_the_delay() -> None:
+    disk = MemoryDisk()
+    configs = {"internal.segment.bytes": "100", "retention.ms": "1000"}
+    manager = started(1, replayed(cluster(1), *new_topic((1,), configs=configs)), disk)
+    for number in range(4):
+        append(manager, b"%d" % number)
+    assert len(part_of(manager).log.segments) == 4
+    manager.take_changes()
+    manager.shrink(NOW_MS + 30_000)
+    assert (part_of(manager).start_offset, part_of(manager).end_offset) == (4, 4)
+    assert list(manager.take_changes()) == [KEY]
+    gone = [name for name in disk.list("d/t-0") if name.endswith(".deleted")]
+    assert len(gone) >= 4
+    manager.shrink(NOW_MS + 35_000)
+    manager.shrink(NOW_MS + 94_999)
+    assert [name for name in disk.list("d/t-0") if name.endswith(".deleted")] == gone
+    manager.shrink(NOW_MS + 95_000)
+    assert [name for name in disk.list("d/t-0") if name.endswith(".deleted")] == []
+
+
+def test_a_replica_that_is_removed_by_a_reassignment_is_deleted() -> None:
+    disk = MemoryDisk()
+    image = replayed(cluster(1, 2), *new_topic((1, 2)))
+    manager = started(2, image, disk)
+    change = records.PartitionChangeRecord(
+        partition_id=0, topic_id=TOPIC, replicas=(1,), isr=(1,), directories=(directory_id(1),)
+    )
+    publish(manager, replayed(image, change))
+    assert manager.hosted() == []
+    assert [name.endswith("-delete") for name in disk.list("d") if name.startswith("t-")] == [True]
+    assert manager.leaders() == []
+    assert KEY in manager.take_changes()
