@@ -1,4 +1,4 @@
-"""What a leader tells a follower whose log has another history, and which fetches count as progress."""
+"""What a leader tells a follower with another history, and which fetches count as progress."""
 
 from __future__ import annotations
 
