@@ -7,6 +7,7 @@ One request to each leader is open at a time. A follower's next fetch is its ack
 from __future__ import annotations
 
 from enum import Enum
+from functools import partial
 from typing import Final
 
 from msgspec import Struct
@@ -16,7 +17,7 @@ from kraft.broker.replica.fetch_session import FetchSession
 from kraft.broker.replica.hosted_partition import NO_LEADER, HostedPartition
 from kraft.broker.replica.hosting import Hosting
 from kraft.broker.replicas import PartitionKey
-from metadata_log.errors import CorruptBatch
+from metadata_log.errors import CorruptBatch, UnsupportedVersion
 from metadata_log.log.partition_names import PartitionName
 from metadata_log.records.batch import scan
 from metadata_log.serde import Message
@@ -201,7 +202,7 @@ class Followers:
                 key = (topic.topic_id, data.partition_index)
                 part = self._still(key, asked)
                 if part is not None:
-                    self._guarded(part, data, now_ms)
+                    self._hosting.guarded(part, partial(self._on_partition, part, data, now_ms))
         # A leader answers an idle follower after the longest wait; one that answers earlier is not asked in a loop.
         return max(now_ms, self._sent_ms[leader] + self._settings.fetch_wait_max_ms) if is_empty else now_ms
 
@@ -225,12 +226,6 @@ class Followers:
         return part
 
     # ------------------------------------------------------------------------------------------ one fetched partition
-
-    def _guarded(self, part: HostedPartition, data: PartitionData, now_ms: int) -> None:
-        try:
-            self._on_partition(part, data, now_ms)
-        except OSError as failed:
-            self._hosting.fail(part, failed)
 
     def _on_partition(self, part: HostedPartition, data: PartitionData, now_ms: int) -> None:
         key = part.key
@@ -264,7 +259,7 @@ class Followers:
         before = (log.end_offset, log.high_watermark, log.start_offset)
         try:
             self._append(part, data.records or b"", now_ms)
-        except CorruptBatch as bad:
+        except (CorruptBatch, UnsupportedVersion) as bad:
             if bad.field == _ORDER:
                 self._fail(part, str(bad))
             else:
@@ -322,10 +317,7 @@ class Followers:
         one = self._fetching[part.key]
         match Error.of(data.error_code):
             case Error.NONE:
-                try:
-                    self._move(part, one, data.offset, now_ms)
-                except OSError as failed:
-                    self._hosting.fail(part, failed)
+                self._hosting.guarded(part, lambda: self._move(part, one, data.offset, now_ms))
             case Error.FENCED_LEADER_EPOCH:
                 one.is_failed = True
             case _:

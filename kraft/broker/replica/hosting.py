@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from kraft.broker.log.outcomes import Refused
@@ -10,6 +11,7 @@ from kraft.broker.replica.log_store import LogStore
 from kraft.broker.replica.settings import DataSettings
 from kraft.broker.replicas import PartitionKey
 from metadata_log.disk import DirectoryDisk
+from metadata_log.errors import MetadataLogError
 from metadata_log.image import MetadataImage, Partition
 from metadata_log.log.partition_names import PartitionName
 from transport.protocol.errors import Error
@@ -84,6 +86,18 @@ class Hosting:
             self.report(f"a log directory has failed, and its partitions are offline: {failure}")
         self.store.fail(directory, failure)
         self.look_at_failures()
+
+    def guarded(self, part: HostedPartition, act: Callable[[], None]) -> None:
+        """Do something with the log of a replica. A failure of the disk takes the log directory offline, and damage in
+        the files of the log takes this replica offline.
+        """
+        try:
+            act()
+        except OSError as failed:
+            self.fail(part, failed)
+        except MetadataLogError as bad:
+            self.report(f"{part} is offline: {bad}")
+            self.go_offline(part)
 
     def look_at_failures(self) -> None:
         """Take the replicas in failed log directories offline."""

@@ -7,7 +7,7 @@ leaders come out of `fetch_from`. Nothing waits and nothing reads a clock; the d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Set
+from collections.abc import Generator, Iterator, Set
 from functools import partial
 
 from kraft.broker.log.outcomes import Appended, Refused
@@ -24,7 +24,7 @@ from kraft.broker.replica.topic_settings import TopicSettings, topic_settings
 from kraft.broker.replicas import LedPartition, PartitionKey
 from kraft.broker.settings import NO_EPOCH
 from metadata_log.disk import DirectoryDisk
-from metadata_log.errors import CorruptBatch, MetadataLogError
+from metadata_log.errors import MetadataLogError
 from metadata_log.image import MetadataImage, Partition
 from metadata_log.log.partition_names import PartitionName
 from metadata_log.serde import Message
@@ -194,20 +194,13 @@ class ReplicaManager:
             part.note(partition)
         elif partition.leader == self.settings.broker_id:
             self._followers.stop(key)
-            self._guarded(part, lambda: self._leaders.lead(part, partition, now_ms))
+            self._hosting.guarded(part, lambda: self._leaders.lead(part, partition, now_ms))
         else:
             part.leading = None
             self._leaders.isr.forget(key)
             part.note(partition)
-            self._guarded(part, lambda: self._followers.follow(part, now_ms))
+            self._hosting.guarded(part, lambda: self._followers.follow(part, now_ms))
         hosting.touch(part)
-
-    def _guarded(self, part: HostedPartition, act: Callable[[], None]) -> None:
-        """Do something with a log; a failure of the disk takes the log directory offline."""
-        try:
-            act()
-        except OSError as failed:
-            self._hosting.fail(part, failed)
 
     def _start(self, key: PartitionKey, directory: Uuid | None, now_ms: int) -> HostedPartition:
         """Host a partition: with the log that the load has found, else with a new one (startReplica)."""
@@ -255,7 +248,7 @@ class ReplicaManager:
         hosting.touch(part)
         directory = part.directory
         if directory is not None and directory in hosting.store.online and not part.is_offline:
-            self._guarded(part, lambda: hosting.store.delete(directory, part.name, key[0], now_ms))
+            self._hosting.guarded(part, lambda: hosting.store.delete(directory, part.name, key[0], now_ms))
 
     # ------------------------------------------------------------------------------------------- requests of clients
 
@@ -303,7 +296,7 @@ class ReplicaManager:
         except OSError as failed:
             self._hosting.fail(part, failed)
             return Refused(Error.KAFKA_STORAGE_ERROR, str(failed))
-        except CorruptBatch as bad:
+        except MetadataLogError as bad:
             return Refused(Error.CORRUPT_MESSAGE, str(bad))
 
     def delete_records(self, key: PartitionKey, offset: int) -> int | Refused:
@@ -454,7 +447,7 @@ class ReplicaManager:
             self._retention_ms = now_ms + settings.retention_check_ms
             for part in list(self._hosting.partitions.values()):
                 if not part.is_offline:
-                    self._guarded(part, partial(self._delete_old, part, now_ms))
+                    self._hosting.guarded(part, partial(self._delete_old, part, now_ms))
         store.remove_due(now_ms)
         self._hosting.look_at_failures()
 

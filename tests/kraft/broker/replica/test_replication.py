@@ -16,7 +16,14 @@ from metadata_log.log.epochs import EpochHistory
 from metadata_log.records import metadata as records
 from metadata_log.types import OffsetAndEpoch
 from transport.protocol.errors import Error
-from transport.protocol.messages.fetch import ReplicaState
+from transport.protocol.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+    ReplicaState,
+)
 
 # Replication and the high watermark
 
@@ -500,6 +507,83 @@ def test_a_follower_beyond_the_end_of_a_leader_that_lost_its_disk_truncates() ->
     wired.append(1, b"c")
     wired.run(2000)
     wired.assert_equal()
+
+
+# Damage
+
+
+def fetched(wired: Wired, records_: bytes) -> None:
+    """Broker 2 gets these bytes as the answer of its leader."""
+    manager = wired.managers[2]
+    request = manager.fetch_from(1, 1002, wired.now_ms)
+    assert isinstance(request, FetchRequest)
+    answer = PartitionData(partition_index=0, high_watermark=0, log_start_offset=0, records=records_)
+    topic = FetchableTopicResponse(topic_id=TOPIC, partitions=[answer])
+    manager.on_fetched(1, FetchResponse(responses=[topic]), wired.now_ms)
+
+
+@pytest.mark.parametrize("damage", ["checksum", "magic", "length"])
+def test_damaged_records_of_a_leader_are_not_appended_and_are_fetched_again(damage: str) -> None:
+    wired = Wired(2)
+    wired.append(1, b"a")
+    sound = wired.bytes_of(1)
+    changed = bytearray(sound)
+    if damage == "checksum":
+        changed[-1] ^= 1
+    elif damage == "magic":
+        changed[16] = 3
+    else:
+        changed[8:12] = (3).to_bytes(4, "big")
+    fetched(wired, bytes(changed))
+    assert wired.ends()[2] == 0
+    assert wired.managers[2].fetch_from(1, 1002, wired.now_ms + 999) is None
+    wired.run(1500)
+    assert wired.bytes_of(2) == sound
+    assert not part_of(wired.managers[2]).is_offline
+
+
+def test_batches_that_do_not_follow_the_log_stop_the_partition_until_the_next_leader_epoch() -> None:
+    wired = Wired(2)
+    wired.append(1, b"a")
+    wired.append(1, b"b")
+    wired.run(300)
+    fetched(wired, wired.bytes_of(1))
+    assert wired.ends()[2] == 2
+    assert wired.managers[2].leaders() == []
+    wired.elect(1)
+    wired.append(1, b"c")
+    wired.run(500)
+    wired.assert_equal()
+
+
+def test_an_incomplete_batch_at_the_end_of_an_answer_is_left_out() -> None:
+    wired = Wired(2)
+    wired.append(1, b"a")
+    whole = len(wired.bytes_of(1))
+    wired.append(1, b"b")
+    fetched(wired, wired.bytes_of(1)[: whole + 30])
+    assert wired.ends()[2] == 1
+
+
+def test_damage_that_a_truncation_meets_takes_this_replica_offline_and_no_other() -> None:
+    wired = Wired(2, {"internal.segment.bytes": "150"})
+    for number in range(6):
+        wired.append(1, b"%d" % number)
+    wired.run(300)
+    manager = wired.managers[2]
+    last = part_of(manager).log.segments[-1]
+    assert last.base_offset == 4
+    wired.disks[2].overwrite(last.path(".log"), 8, b"\xff" * 4)
+    request = manager.fetch_from(1, 1002, wired.now_ms)
+    assert isinstance(request, FetchRequest)
+    end = EpochEndOffset(epoch=0, end_offset=5)
+    answer = PartitionData(partition_index=0, diverging_epoch=end, records=b"")
+    topic = FetchableTopicResponse(topic_id=TOPIC, partitions=[answer])
+    manager.on_fetched(1, FetchResponse(session_id=0, responses=[topic]), wired.now_ms)
+    assert part_of(manager).is_offline
+    assert manager.failed_directories == {}
+    assert any("t-0 is offline" in finding for finding in manager.findings)
+    assert manager.fetch_from(1, 1002, wired.now_ms + 5000) is None
 
 
 # Restarts
