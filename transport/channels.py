@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 import trio
 
@@ -67,11 +67,8 @@ class Connector(Protocol):
 class Sockets(Connector, Protocol):
     """A loop around sockets: one for `epoll`, one for every other system."""
 
-    def listen(self, listener: Listener, *, opens_later: bool = False) -> Endpoint:
-        """Bind now; with `opens_later`, accept only after `open_listeners`. Raises `OSError` with a readable text."""
-
-    def open_listeners(self) -> None:
-        """Accept connections at the listeners that were to open later."""
+    def listen(self, listener: Listener) -> Endpoint:
+        """Bind now. Raises `OSError` with a readable text."""
 
     def poll_nowait(self) -> object:
         """Read what has arrived, if the implementation can see that without waiting."""
@@ -81,6 +78,17 @@ class Sockets(Connector, Protocol):
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
         """Accept, read and write until cancelled, then close everything."""
+
+
+@runtime_checkable
+class LateSockets(Sockets, Protocol):
+    """Sockets with listeners that may refuse connections at first, as those of a fenced broker."""
+
+    def listen_later(self, listener: Listener) -> Endpoint:
+        """Bind now, and refuse connections until `open_listeners`. Raises `OSError` with a readable text."""
+
+    def open_listeners(self) -> None:
+        """Accept connections at the listeners of `listen_later`."""
 
 
 class Owner(Protocol):

@@ -77,19 +77,23 @@ class EpollSockets:
         self._unopened: list[tuple[socket.socket, Listener]] = []
         """The bound sockets that wait for `open_listeners`."""
 
-    def listen(self, listener: Listener, *, opens_later: bool = False) -> Endpoint:
-        """Bind now; with `opens_later`, accept only after `open_listeners`. Raises `OSError` with a readable text."""
-        bound = bind(listener, opens_later=opens_later)
+    def listen(self, listener: Listener) -> Endpoint:
+        """Bind now. Raises `OSError` with a readable text."""
+        bound = bind(listener)
         self.spares.fill()
-        if opens_later:
-            # epoll reports a bound socket that does not listen as hung up, again and again.
-            self._unopened.append((bound, listener))
-        else:
-            self._accept_at(bound, listener)
+        self._accept_at(bound, listener)
+        return bound_to(listener, bound)
+
+    def listen_later(self, listener: Listener) -> Endpoint:
+        """Bind now, and refuse connections until `open_listeners`. Raises `OSError` with a readable text."""
+        bound = bind(listener, opens_later=True)
+        self.spares.fill()
+        # epoll reports a bound socket that does not listen as hung up, again and again.
+        self._unopened.append((bound, listener))
         return bound_to(listener, bound)
 
     def open_listeners(self) -> None:
-        """Accept connections at the listeners that were to open later."""
+        """Accept connections at the listeners of `listen_later`."""
         unopened, self._unopened = self._unopened, []
         for bound, listener in unopened:
             open_socket(bound)

@@ -72,13 +72,17 @@ class MemorySockets:
         self.is_open = True
         """Whether the listeners accept connections."""
 
-    def listen(self, listener: Listener, *, opens_later: bool = False) -> Endpoint:
-        """Bind now; with `opens_later`, accept only after `open_listeners`. Raises `OSError` for an address in use."""
-        self.is_open = not opens_later
+    def listen(self, listener: Listener) -> Endpoint:
+        """Bind now. Raises `OSError` if the address is in use."""
+        return self.network.bind(self, listener)
+
+    def listen_later(self, listener: Listener) -> Endpoint:
+        """Bind now, and refuse connections until `open_listeners`. Raises `OSError` if the address is in use."""
+        self.is_open = False
         return self.network.bind(self, listener)
 
     def open_listeners(self) -> None:
-        """Accept connections at the listeners that were to open later."""
+        """Accept connections at the listeners of `listen_later`."""
         self.is_open = True
 
     def connect(self, endpoint: Endpoint, channel: Channel, failures: int) -> Socket:

@@ -50,21 +50,26 @@ class StreamSockets:
         self._spares = SpareDescriptors()
         self._log = LimitedLog(log, time.monotonic)
 
-    def listen(self, listener: Listener, *, opens_later: bool = False) -> Endpoint:
-        """Bind now; with `opens_later`, accept only after `open_listeners`. Raises `OSError` with a readable text."""
-        bound = bind(listener, opens_later=opens_later)
+    def listen_later(self, listener: Listener) -> Endpoint:
+        """Bind now, and refuse connections until `open_listeners`. Raises `OSError` with a readable text."""
+        bound = bind(listener, opens_later=True)
+        self._spares.fill()
+        self._unopened.append((bound, listener))
+        return bound_to(listener, bound)
+
+    def listen(self, listener: Listener) -> Endpoint:
+        """Bind now. Raises `OSError` with a readable text."""
+        bound = bind(listener)
         self._spares.fill()
         endpoint = bound_to(listener, bound)
-        if opens_later:
-            self._unopened.append((bound, listener))
-        elif self._nursery is None:
+        if self._nursery is None:
             self._bound.append((bound, listener))
         else:
             self._nursery.start_soon(self._accept, bound, listener)
         return endpoint
 
     def open_listeners(self) -> None:
-        """Accept connections at the listeners that were to open later."""
+        """Accept connections at the listeners of `listen_later`."""
         assert self._nursery is not None, "the transport is not running"
         unopened, self._unopened = self._unopened, []
         for bound, listener in unopened:

@@ -17,7 +17,7 @@ import trio
 
 from metadata_log.serde import Message
 from transport.addresses import addresses_of
-from transport.channels import Channel, Connector, Owner, Socket, Sockets
+from transport.channels import Channel, Connector, LateSockets, Owner, Socket, Sockets
 from transport.client_channel import ClientChannel, ClientOptions
 from transport.handshakes import Handshakes
 from transport.interface import Cause, Endpoint, Failed, Inbound, Listener, Reply, Request, no_more
@@ -90,7 +90,6 @@ class WireTransport:
         self._wanted = tuple(listeners)
         self._served = served
         self._limits = limits
-        self._opens_later = opens_later
         self.sasl = sasl
         """The logins of this transport."""
         self._max_idle_s = max_idle_ms / 1000
@@ -123,6 +122,11 @@ class WireTransport:
         )
         """The connections of peers, their memory and their turns."""
         self._sockets = make_sockets(self)
+        self._late_sockets: LateSockets | None = None
+        """The sockets, if the listeners open later."""
+        if opens_later:
+            assert isinstance(self._sockets, LateSockets), "these sockets listen from the start"
+            self._late_sockets = self._sockets
         self._tls = Tls() if tls is None else tls
         self.handshakes = Handshakes(
             timeout_s=self._tls.handshake_timeout_ms / 1000,
@@ -194,13 +198,15 @@ class WireTransport:
         Raises:
             OSError: The address is unknown or in use; the text names the address.
         """
-        endpoint = self._sockets.listen(listener, opens_later=self._opens_later)
+        sockets = self._late_sockets
+        endpoint = self._sockets.listen(listener) if sockets is None else sockets.listen_later(listener)
         self.endpoints[listener.name] = endpoint
         return endpoint
 
     def open_listeners(self) -> None:
         """Accept connections from now on, with the option `opens_later`; until then the system refuses them."""
-        self._sockets.open_listeners()
+        if self._late_sockets is not None:
+            self._late_sockets.open_listeners()
 
     async def run(
         self,
