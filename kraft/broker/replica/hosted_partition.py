@@ -71,10 +71,9 @@ class HostedPartition:
         """Whether the log directory or the log has failed: requests get KAFKA_STORAGE_ERROR."""
         return self._log is None
 
-    def go_offline(self) -> PartitionLog | None:
-        """Take the log away, after a failure; returns it."""
-        log, self._log, self.leading = self._log, None, None
-        return log
+    def go_offline(self) -> None:
+        """Take the log away, after a failure."""
+        self._log = self.leading = None
 
     @property
     def is_leader(self) -> bool:

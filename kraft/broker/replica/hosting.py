@@ -71,12 +71,12 @@ class Hosting:
         if len(self.findings) < MOST_FINDINGS:
             self.findings.append(finding)
 
-    def go_offline(self, part: HostedPartition) -> None:
+    def go_offline(self, part: HostedPartition, reason: str) -> None:
         """Take one replica offline; its files are closed."""
-        log = part.go_offline()
-        if log is not None:
-            log.abandon()
-            self.touch(part)
+        part.go_offline()
+        if part.directory is not None:
+            self.store.take_offline(part.directory, part.name, reason)
+        self.touch(part)
 
     def fail(self, part: HostedPartition, failure: OSError) -> None:
         """The disk has failed at the log of a replica: its log directory is offline, with every replica there."""
@@ -97,10 +97,10 @@ class Hosting:
             self.fail(part, failed)
         except MetadataLogError as bad:
             self.report(f"{part} is offline: {bad}")
-            self.go_offline(part)
+            self.go_offline(part, str(bad))
 
     def look_at_failures(self) -> None:
         """Take the replicas in failed log directories offline."""
         for part in self.partitions.values():
             if part.directory in self.store.failures and not part.is_offline:
-                self.go_offline(part)
+                self.go_offline(part, self.store.failures[part.directory])

@@ -18,7 +18,7 @@ from kraft.broker.log.partition_log import PartitionLog
 from kraft.broker.replica.settings import DataDirectory
 from kraft.broker.replicas import PartitionKey
 from metadata_log.disk import DirectoryDisk, make_directory, replace_file
-from metadata_log.errors import MetadataLogError
+from metadata_log.errors import DirectoryError, MetadataLogError
 from metadata_log.log.log_dir import PARTITION_DIRECTORY, PARTITION_METADATA, parse_partition_metadata
 from metadata_log.log.partition_names import DELETE, STRAY, PartitionName, parse_partition_name
 from metadata_log.types import NEVER_MS, Uuid
@@ -262,6 +262,14 @@ class LogStore:
         logs.write_log_starts()
         logs.write_high_watermarks()
         self._written[directory] = {name: log.high_watermark for name, log in logs.logs.items()}
+
+    def take_offline(self, directory: Uuid, name: PartitionName, reason: str) -> None:
+        """Close one log for good. Its directory claims no clean shutdown: the next start looks at the log again."""
+        logs = self.online.get(directory)
+        log = None if logs is None else logs.logs.pop(name, None)
+        if logs is not None and log is not None:
+            log.abandon()
+            logs.failed[name] = DirectoryError(reason, where=log.directory)
 
     def fail(self, directory: Uuid, failure: OSError) -> None:
         """Take a directory offline, for good; its files are closed."""

@@ -185,7 +185,7 @@ class ReplicaManager:
             if hosting.assigned(key) is None:
                 self._stop(key, now_ms)
             elif key in hosting.partitions:
-                hosting.go_offline(hosting.partitions[key])
+                hosting.go_offline(hosting.partitions[key], "the log directory is offline")
             return
         part = hosting.partitions.get(key) or self._start(key, directory, now_ms)
         if partition.leader_epoch < part.leader_epoch or partition.partition_epoch < part.partition_epoch:

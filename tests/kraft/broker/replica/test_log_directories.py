@@ -142,10 +142,10 @@ def test_a_damaged_partition_is_offline_alone() -> None:
     assert any("d/a-0/leader-epoch-checkpoint" in finding for finding in again.findings)
     again.shrink(NOW_MS + 300_000)
     again.close(broker_epoch=1001)
+    assert again.failed_directories == {}
     assert not disk.exists("d/.kafka_cleanshutdown"), "the next start recovers"
 
 
-TWO_TOPICS = {PartitionName("a", 0): other_id(1), PartitionName("b", 0): other_id(2)}
 IN_D: PartitionKey = (other_id(1), 0)
 IN_E: PartitionKey = (other_id(2), 0)
 

@@ -13,7 +13,7 @@ from data_brokers import KEY, TOPIC, batch, part_of
 from wired_brokers import Wired
 
 from kraft.broker.log.outcomes import Appended
-from kraft.broker.replica import followers, leaders, leading
+from kraft.broker.replica import HostedPartition, followers, leaders, leading
 from kraft.broker.replica.watermarks import next_high_watermark
 from metadata_log.records import metadata as records
 from metadata_log.records.batch import scan
@@ -215,7 +215,7 @@ def test_a_follower_that_truncates_to_its_watermark_is_found(monkeypatch: pytest
     """The bug of KIP-101."""
     follow = followers.Followers.follow
 
-    def planted(self: followers.Followers, part: followers.HostedPartition, now_ms: int) -> None:
+    def planted(self: followers.Followers, part: HostedPartition, now_ms: int) -> None:
         part.log.truncate(part.high_watermark, now_ms=now_ms)
         follow(self, part, now_ms)
 

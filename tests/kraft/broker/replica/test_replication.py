@@ -583,7 +583,10 @@ def test_damage_that_a_truncation_meets_takes_this_replica_offline_and_no_other(
     assert part_of(manager).is_offline
     assert manager.failed_directories == {}
     assert any("t-0 is offline" in finding for finding in manager.findings)
-    assert manager.fetch_from(1, 1002, wired.now_ms + 5000) is None
+    manager.shrink(wired.now_ms + 300_000)
+    manager.close(broker_epoch=1002)
+    assert not wired.disks[2].exists("d/.kafka_cleanshutdown"), "the next start looks at every log"
+    assert manager.failed_directories == {}
 
 
 # Restarts
