@@ -270,6 +270,8 @@ class Replica:
             case WireGone():
                 if self.core.withdraw(event.request_id):
                     del self._requests.received[event.request_id]
+                else:
+                    self.application.on_gone(event.request_id)
             case Resign() | Resumed():
                 self._effects.step_core(event, now_ms)
             case BeginShutdown():

@@ -37,8 +37,8 @@ from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.messages.fetch import FetchRequest
 
-FEATURES: Final = (*SUPPORTED_FEATURES, ("kraft.version", 0, 1))
-"""The features that a broker registers. Unlike a controller a broker names kraft.version: level 1 changes no broker."""
+FEATURES: Final = SUPPORTED_FEATURES
+"""The features that a broker registers."""
 
 
 class Unfenced(Struct, frozen=True):
@@ -71,6 +71,9 @@ class ClientRequests(Protocol):
 
     def on_request(self, asked: Asked, image: MetadataImage, now_ms: int) -> Answer | Close | NoAnswer | None:
         """Answer a request; None if `poll` returns the answer later."""
+
+    def on_gone(self, request_id: int) -> None:
+        """The connection of a request is closed: the request waits no longer."""
 
     def on_moved(self) -> None:
         """Other brokers or the controller have answered the agent: replicas may have moved."""
@@ -187,6 +190,11 @@ class BrokerHost:
     def on_call(self, call: Call | CancelCall, now_ms: int) -> None:
         """Never called: a broker gets its requests from the transport."""
         raise AssertionError("a broker is asked over the wire")
+
+    def on_gone(self, request_id: int) -> None:
+        """The request waits no longer."""
+        if self._clients is not None:
+            self._clients.on_gone(request_id)
 
     def on_confirmed(self, token: int, *, is_leader: bool) -> None:
         """Never called."""

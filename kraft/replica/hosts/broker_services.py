@@ -59,6 +59,10 @@ class BrokerServices:
             return NoAnswer(asked.request_id)
         return None
 
+    def on_gone(self, request_id: int) -> None:
+        """The connection of a request is closed: a Produce or Fetch waits no longer."""
+        self._data.forget(request_id)
+
     def on_moved(self) -> None:
         """Other brokers or the controller have answered: replicas may have moved."""
         self._has_moved = True

@@ -259,6 +259,9 @@ class ControllerHost:
         """Never called: a controller gets its requests from the transport."""
         raise AssertionError("a controller is asked over the wire")
 
+    def on_gone(self, request_id: int) -> None:
+        """What was decided is decided; the shell drops the answer."""
+
     def on_confirmed(self, token: int, *, is_leader: bool) -> None:
         """Never called: a controller answers reads from its metadata without a confirmation, as in Kafka."""
         raise AssertionError("a controller does not ask whether it leads")

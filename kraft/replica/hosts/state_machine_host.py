@@ -318,6 +318,9 @@ class StateMachineHost:
     def _respond(self, request_id: int, error: Error, data: bytes = b"") -> None:
         self._actions.append(_answer(request_id, error, data))
 
+    def on_gone(self, request_id: int) -> None:
+        """The shell drops the answer."""
+
     def on_confirmed(self, token: int, *, is_leader: bool) -> None:
         """Let the confirmed reads proceed, or send them to another leader."""
         for reader in self._reads.take_asked(token):

@@ -208,6 +208,9 @@ class Application(Protocol):
     def on_answer(self, token: int, response: Message | None, now_ms: int) -> None:
         """The answer to the `OutboundRequest` with this token; None if the request has failed."""
 
+    def on_gone(self, request_id: int) -> None:
+        """The connection of a request is closed: an answer would reach no client."""
+
     def on_confirmed(self, token: int, *, is_leader: bool) -> None:
         """The result of the `Confirm` with this token: this replica still led after it and has applied everything
         that was committed when it was issued; or this replica does not lead any more.
@@ -333,6 +336,9 @@ class RawLog:
     def on_call(self, call: Call | CancelCall, now_ms: int) -> None:
         """Never called: a raw log knows nothing but values."""
         raise AssertionError("a raw log is not called")
+
+    def on_gone(self, request_id: int) -> None:
+        """No request waits here."""
 
     def on_confirmed(self, token: int, *, is_leader: bool) -> None:
         """Never called: a raw log has nothing to read."""

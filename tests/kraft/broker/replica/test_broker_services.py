@@ -14,7 +14,7 @@ from kraft.broker.metadata.requests import MetadataRequests, MetadataSettings
 from kraft.broker.request.requests import DATA_APIS, DataRequests
 from kraft.broker.request.settings import RequestSettings
 from kraft.quorum.values import LeaderAndEpoch
-from kraft.replica.hosts.broker_host import BrokerHost
+from kraft.replica.hosts.broker_host import FEATURES, BrokerHost
 from kraft.replica.hosts.broker_services import BrokerServices
 from kraft.replica.interface.application import PARKED, OutboundRequest, Refuse, Respond, Silent
 from kraft.replica.interface.events import WireRequest
@@ -123,6 +123,21 @@ def test_a_fetch_without_records_is_answered_when_its_time_is_over():
     assert broker.services.deadline_ms() == NOW_MS + 500
     [answer] = broker.services.poll(NOW_MS + 500)
     assert isinstance(answer, Answer)
+
+
+def test_a_fetch_waits_no_longer_when_its_connection_is_closed():
+    broker = Broker()
+    assert broker.host.on_request(asked(fetch(0), 13), LEADER, NOW_MS) is PARKED
+    assert list(broker.services.poll(NOW_MS)) == []
+    broker.host.on_gone(1)
+    assert broker.services.deadline_ms() > NOW_MS + 500
+    assert list(broker.services.poll(NOW_MS + 500)) == []
+
+
+def test_a_broker_registers_each_feature_once():
+    names = [name for name, _, _ in FEATURES]
+    assert "kraft.version" in names
+    assert len(set(names)) == len(names)
 
 
 def test_answers_of_the_controller_find_the_request_they_belong_to():
