@@ -1,0 +1,268 @@
+"""What the hosts of applications take, refuse and apply: submits, fetches, envelopes, entries, levels of features."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from broker_agents import new_agent, started
+from controller_sides import InProcess, incarnation, registration
+from replica_net import Net
+
+from kraft.controller.envelope import refuse_envelope
+from kraft.quorum.accumulator import BATCH_OVERHEAD, RECORD_OVERHEAD
+from kraft.quorum.values import LeaderAndEpoch
+from kraft.replica import host_controller
+from kraft.replica.hosts import broker_host, controller_host
+from kraft.replica.hosts.broker_host import BrokerHost
+from kraft.replica.hosts.controller_host import ControllerHost
+from kraft.replica.hosts.state_machine_host import StateMachineHost
+from kraft.replica.hosts.state_machine_log import (
+    Command,
+    Forward,
+    OpenSession,
+    StateMachineSnapshot,
+    encode,
+    snapshot_values,
+)
+from kraft.replica.interface.application import Proposal, RefuseSubmit, Respond, host_silent_raw_log
+from kraft.replica.interface.events import CommittedBatch, Submit, WireRequest
+from kraft.state_machine import Position, StateMachine
+from metadata_log.errors import CorruptBatch, MetadataLogError
+from metadata_log.records.frame import encode_record
+from metadata_log.records.metadata import FeatureLevelRecord, NoOpRecord
+from metadata_log.serde import Message, schema_of
+from metadata_log.types import OffsetAndEpoch
+from transport.protocol.apis import ApiKey
+from transport.protocol.errors import Error
+from transport.protocol.headers import decode_response, encode_request
+from transport.protocol.messages import (
+    BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    EnvelopeRequest,
+    EnvelopeResponse,
+    FetchRequest,
+    FetchResponse,
+)
+from transport.protocol.messages.describe_quorum import DescribeQuorumRequestPartitionData as PartitionData
+from transport.protocol.messages.describe_quorum import DescribeQuorumRequestTopicData as TopicData
+
+LEADER = LeaderAndEpoch(1, 1)
+MAX_ENTRY_BYTES = 200
+
+
+class Count(StateMachine[int, int]):
+    """A sum of numbers."""
+
+    def __init__(self) -> None:
+        self.total = 0
+
+    def apply(self, command: int, at: Position) -> int:
+        self.total += command
+        return self.total
+
+    def snapshot(self) -> bytes:
+        return b"%d" % self.total
+
+    def restore(self, data: bytes) -> None:
+        self.total = int(data)
+
+
+def state_machine() -> StateMachineHost:
+    return StateMachineHost(
+        Count,
+        client="c",
+        max_batch_bytes=MAX_ENTRY_BYTES + BATCH_OVERHEAD + RECORD_OVERHEAD,
+        retry_backoff_ms=20,
+        session_ttl_ms=1000,
+    )
+
+
+def wire(message: Message, version: int = 0) -> WireRequest:
+    api_key = schema_of(type(message)).api_key
+    assert api_key is not None
+    return WireRequest(request_id=5, api_key=api_key, version=version, message=message, listener="CONTROLLER")
+
+
+@pytest.mark.parametrize(
+    "host",
+    [ControllerHost(InProcess().controller), BrokerHost(new_agent()), state_machine()],
+    ids=["controller", "broker", "state machine"],
+)
+def test_only_a_raw_log_takes_values_of_its_host(host: ControllerHost | BrokerHost | StateMachineHost) -> None:
+    assert host.on_submit(Submit(3, (b"value",))) == RefuseSubmit(3, Error.INVALID_REQUEST)
+
+
+def test_a_silent_raw_log_gets_no_batches() -> None:
+    """Its host reads the log of the replica itself."""
+    net = Net(1, application=host_silent_raw_log)
+    submitted = net.submit(net.elect(), b"value")
+    net.settle()
+    assert net.done[submitted].error is Error.NONE
+    assert net.committed[1] == []
+    assert net.replicas[1].status().applied_offset == net.replicas[1].log.end_offset
+
+
+# Brokers
+
+
+def batch(records: Sequence[Message], base_offset: int = 0) -> CommittedBatch:
+    values = tuple(encode_record(record, 0) for record in records)
+    return CommittedBatch(base_offset, base_offset + len(values), 1, 0, values, sum(map(len, values)))
+
+
+def test_a_broker_answers_the_fetch_of_another_broker() -> None:
+    answer = BrokerHost(started()).on_request(wire(FetchRequest(), 17), LEADER, 1000)
+    assert isinstance(answer, Respond)
+    assert answer.request_id == 5
+    assert isinstance(answer.response, FetchResponse)
+
+
+@pytest.mark.parametrize(("level", "is_supported"), [(7, True), (30, True), (31, False)])
+def test_a_broker_ends_at_a_level_that_its_software_does_not_support(level: int, is_supported: bool) -> None:
+    host = BrokerHost(new_agent())
+    changed = batch([FeatureLevelRecord(name="metadata.version", feature_level=level)])
+    if is_supported:
+        host.on_committed(changed)
+        assert not host.is_applying
+    else:
+        with pytest.raises(MetadataLogError, match=r"metadata\.version 31"):
+            host.on_committed(changed)
+
+
+@pytest.mark.parametrize(("count", "turns"), [(3, 1), (4, 2), (7, 2), (8, 3)])
+@pytest.mark.parametrize("is_snapshot", [False, True])
+def test_a_broker_applies_so_many_records_in_a_turn(
+    is_snapshot: bool, count: int, turns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker_host, "RECORDS_PER_TURN", 4)
+    host = BrokerHost(new_agent())
+    contents = batch([NoOpRecord()] * count)
+    if is_snapshot:
+        host.on_snapshot(contents.values, OffsetAndEpoch(epoch=1, offset=count))
+    else:
+        host.on_committed(contents)
+    taken = 1
+    while host.is_applying:
+        host.apply_more()
+        taken += 1
+    assert taken == turns
+    assert host.agent.image.end.offset == count
+
+
+@pytest.mark.parametrize(("count", "turns"), [(3, 1), (4, 2), (7, 2), (8, 3)])
+@pytest.mark.parametrize("is_snapshot", [False, True])
+def test_a_standby_applies_so_many_records_in_a_turn(
+    is_snapshot: bool, count: int, turns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller_host, "RECORDS_PER_TURN", 4)
+    process = InProcess()
+    process.controller.renounce()
+    host, begin = ControllerHost(process.controller), 0 if is_snapshot else process.end
+    contents = batch([NoOpRecord()] * count, begin)
+    if is_snapshot:
+        host.on_snapshot(contents.values, OffsetAndEpoch(epoch=1, offset=count))
+    else:
+        host.on_committed(contents)
+    taken = 1
+    while host.is_applying:
+        host.apply_more()
+        taken += 1
+    assert taken == turns
+    assert process.controller.history.committed.end.offset == begin + count
+
+
+# Controllers
+
+
+def test_a_heartbeat_that_a_full_controller_refuses_keeps_the_session_of_its_broker() -> None:
+    """The broker is alive; a controller with too much to do must not fence it for that."""
+    process = InProcess(max_idle_interval_ms=0)
+    host = ControllerHost(process.controller)
+    process.ask(registration(101), 4)
+    epoch = process.end - 1
+    sessions = process.controller._sessions
+    heartbeat = BrokerHeartbeatRequest(broker_id=101, broker_epoch=epoch, want_fence=False)
+    later_ms = process.now_ms + 8000
+    assert not sessions.is_valid(101, epoch, later_ms + 8000)
+    answer = host.on_full(wire(heartbeat), LEADER, later_ms)
+    assert isinstance(answer, Respond)
+    assert isinstance(answer.response, BrokerHeartbeatResponse)
+    assert answer.response.error_code == Error.REQUEST_TIMED_OUT
+    assert sessions.is_valid(101, epoch, later_ms + 8000)
+    assert incarnation(101) == process.controller.history.committed.brokers.by_id[101].incarnation_id
+
+
+def test_a_broker_passes_requests_to_the_quorum_on_and_gets_the_answers_in_envelopes() -> None:
+    net = Net(1, application=host_controller)
+    net.elect()
+    topics = [TopicData(topic_name="__cluster_metadata", partitions=[PartitionData(partition_index=0)])]
+    question = encode_request(ApiKey.DESCRIBE_QUORUM, 2, 5, "client", DescribeQuorumRequest(topics=topics))
+    anonymous = b"\0\0\5User\nANONYMOUS\0\0"
+    envelope = EnvelopeRequest(request_data=question, request_principal=anonymous, client_host_address=b"\x7f\0\0\1")
+    answer = net.ask(1, envelope)
+    assert isinstance(answer, EnvelopeResponse)
+    assert answer.error_code == Error.NONE
+    assert answer.response_data is not None
+    described = decode_response(ApiKey.DESCRIBE_QUORUM, 2, answer.response_data)[1]
+    assert isinstance(described, DescribeQuorumResponse)
+    assert [part.leader_id for topic in described.topics for part in topic.partitions] == [1]
+    unreadable = EnvelopeRequest(request_data=question, request_principal=b"", client_host_address=b"\x7f\0\0\1")
+    assert net.ask(1, unreadable) == refuse_envelope(Error.PRINCIPAL_DESERIALIZATION_FAILURE)
+
+
+# State machines
+
+
+GARBAGE = b"\xc1"
+
+
+def test_entries_and_snapshots_of_state_machines_are_checked_before_they_are_taken() -> None:
+    host = state_machine()
+    host.check([encode(OpenSession("c", "a", 1000)), encode(Command(1, 1, 1, b""))])
+    with pytest.raises(CorruptBatch):
+        host.check([encode(OpenSession("c", "a", 1000)), GARBAGE])
+    host.check([GARBAGE], in_snapshot=True)
+    host.check_snapshot(snapshot_values(StateMachineSnapshot(0, (), b"7")))
+    with pytest.raises(CorruptBatch):
+        host.check_snapshot([GARBAGE])
+
+
+def test_a_state_machine_has_no_features() -> None:
+    host = state_machine()
+    assert (host.supported_features(), host.finalized_features()) == ((), ((), -1))
+
+
+def command(size: int) -> bytes:
+    """An entry of this size."""
+    entry = encode(Command(1, 1, 1, bytes(size - len(encode(Command(1, 1, 1, bytes(100)))) + 100)))
+    assert len(entry) == size
+    return entry
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        (GARBAGE, Error.INVALID_REQUEST),
+        (encode(Forward((GARBAGE,))), Error.INVALID_REQUEST),
+        (encode(Forward((command(MAX_ENTRY_BYTES + 1),))), Error.MESSAGE_TOO_LARGE),
+        (encode(Forward((command(MAX_ENTRY_BYTES),))), None),
+        (encode(Forward(())), Error.NONE),
+    ],
+    ids=["garbage", "an entry of garbage", "too large", "just small enough", "nothing"],
+)
+def test_a_leading_state_machine_takes_entries_that_it_can_write(data: bytes, error: Error | None) -> None:
+    host = state_machine()
+    asked = wire(EnvelopeRequest(request_data=data, client_host_address=b""))
+    refused = host.on_request(asked, LEADER, 0)
+    assert isinstance(refused, Respond)
+    assert refused.response == EnvelopeResponse(response_data=b"", error_code=Error.NOT_LEADER_OR_FOLLOWER)
+    host.on_leader(1, 0, 0)
+    action = host.on_request(asked, LEADER, 0)
+    if error is None:
+        assert isinstance(action, Proposal)
+        assert len(action.units) == 1
+    else:
+        assert action == Respond(5, EnvelopeResponse(response_data=b"", error_code=error))

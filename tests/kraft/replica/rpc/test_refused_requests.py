@@ -1,0 +1,158 @@
+"""Refusals of whole requests of the quorum, ApiVersions, and answers of peers to another request."""
+
+from __future__ import annotations
+
+import pytest
+from controller_sides import InProcess
+
+from kraft.controller.decision.result import ApiError
+from kraft.replica.hosts.controller_host import ControllerHost
+from kraft.replica.interface.application import OutboundRequest
+from kraft.replica.interface.events import SendWire, WireRequest
+from kraft.replica.outbound_requests import OutboundRequests
+from kraft.replica.peer_replies import records_of
+from kraft.replica.rpc import snapshot_rpc
+from kraft.replica.rpc.api_versions import describe_versions
+from kraft.replica.rpc.refusals import refuse_quorum_request
+from metadata_log.errors import DecodeError
+from metadata_log.serde import Message, schema_of
+from transport.protocol.errors import Error
+from transport.protocol.messages import (
+    AddRaftVoterRequest,
+    AddRaftVoterResponse,
+    ApiVersionsRequest,
+    BeginQuorumEpochRequest,
+    BeginQuorumEpochResponse,
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    EndQuorumEpochRequest,
+    EndQuorumEpochResponse,
+    FetchRequest,
+    FetchResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+    RemoveRaftVoterRequest,
+    RemoveRaftVoterResponse,
+    UpdateRaftVoterRequest,
+    UpdateRaftVoterResponse,
+    VoteRequest,
+    VoteResponse,
+)
+from transport.protocol.messages.fetch import FetchableTopicResponse, FetchPartition, FetchTopic, PartitionData
+from transport.protocol.messages.fetch_snapshot import (
+    FetchSnapshotResponsePartitionSnapshot,
+    FetchSnapshotResponseTopicSnapshot,
+)
+
+DENIED = Error.CLUSTER_AUTHORIZATION_FAILED
+
+
+def refused(message: Message, version: int = 0) -> Message:
+    api_key = schema_of(type(message)).api_key
+    assert api_key is not None
+    request = WireRequest(request_id=1, api_key=api_key, version=version, message=message, listener="CONTROLLER")
+    return refuse_quorum_request(request, ApiError(DENIED, "not told to this client"))
+
+
+@pytest.mark.parametrize(
+    ("asked", "answer"),
+    [
+        (VoteRequest(), VoteResponse(error_code=DENIED)),
+        (BeginQuorumEpochRequest(), BeginQuorumEpochResponse(error_code=DENIED)),
+        (EndQuorumEpochRequest(), EndQuorumEpochResponse(error_code=DENIED)),
+        (FetchSnapshotRequest(), FetchSnapshotResponse(error_code=DENIED)),
+        (DescribeQuorumRequest(), DescribeQuorumResponse(error_code=DENIED, error_message=DENIED.message)),
+        (AddRaftVoterRequest(), AddRaftVoterResponse(error_code=DENIED, error_message=DENIED.message)),
+        (RemoveRaftVoterRequest(), RemoveRaftVoterResponse(error_code=DENIED, error_message=DENIED.message)),
+        (UpdateRaftVoterRequest(), UpdateRaftVoterResponse(error_code=DENIED)),
+    ],
+    ids=lambda message: type(message).__name__,
+)
+def test_each_request_of_the_quorum_is_refused_with_the_error_alone(asked: Message, answer: Message) -> None:
+    assert refused(asked) == answer
+
+
+@pytest.mark.parametrize("version", [4, 12, 13, 17])
+def test_old_clients_find_the_error_of_a_fetch_in_its_partitions(version: int) -> None:
+    """From version 13 on a client reads the error at the top."""
+    topic = FetchTopic(topic="t", partitions=[FetchPartition(partition=3), FetchPartition(partition=4)])
+    answer = refused(FetchRequest(topics=[topic], session_id=9), version)
+    assert isinstance(answer, FetchResponse)
+    assert (answer.error_code, answer.session_id) == (DENIED, 9)
+    found = [(one.topic, part.partition_index) for one in answer.responses for part in one.partitions]
+    assert found == ([("t", 3), ("t", 4)] if version < 13 else [])
+    for part in (part for one in answer.responses for part in one.partitions):
+        assert (part.error_code, part.high_watermark, part.records) == (DENIED, -1, b"")
+
+
+# ApiVersions
+
+
+@pytest.mark.parametrize("level", [0, 1])
+def test_api_versions_names_the_level_of_the_quorum_above_0(level: int) -> None:
+    host = ControllerHost(InProcess().controller)
+    asked = ApiVersionsRequest(client_software_name="c", client_software_version="1")
+    described = describe_versions(host, asked, 4, level)
+    levels = {one.name: (one.min_version_level, one.max_version_level) for one in described.finalized_features}
+    assert levels.get("kraft.version") == ((level, level) if level else None)
+    assert [one.name for one in described.finalized_features] == sorted(levels)
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_a_feature_with_minimum_level_0_is_named_to_clients_that_can_read_it(version: int) -> None:
+    host = ControllerHost(InProcess().controller)
+    asked = ApiVersionsRequest(client_software_name="c", client_software_version="1")
+    ranges = {one.name: one.min_version for one in describe_versions(host, asked, version, 0).supported_features}
+    assert ("kraft.version" in ranges) == (version == 4)
+    assert ranges["metadata.version"] == 7
+    assert min(ranges.values()) == (0 if version == 4 else 7)
+
+
+# Answers of peers
+
+
+def snapshot_answer(name: str = "__cluster_metadata", partitions: int = 1, topics: int = 1) -> FetchSnapshotResponse:
+    part = FetchSnapshotResponsePartitionSnapshot(index=0, unaligned_records=b"piece")
+    topic = FetchSnapshotResponseTopicSnapshot(name=name, partitions=[part] * partitions)
+    return FetchSnapshotResponse(topics=[topic] * topics)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        snapshot_answer("another"),
+        snapshot_answer(partitions=0),
+        snapshot_answer(partitions=2),
+        snapshot_answer(topics=0),
+        snapshot_answer(topics=2),
+    ],
+    ids=["another topic", "no partition", "two partitions", "no topic", "two topics"],
+)
+def test_a_piece_of_something_else_is_refused(answer: FetchSnapshotResponse) -> None:
+    with pytest.raises(DecodeError, match="not about the metadata partition"):
+        snapshot_rpc.reply_from_wire(answer, "CONTROLLER")
+    assert snapshot_rpc.reply_from_wire(snapshot_answer(), "CONTROLLER").data == b"piece"
+
+
+def test_the_records_of_an_answer_about_one_partition_are_judged() -> None:
+    assert records_of(snapshot_answer()) == b"piece"
+    assert records_of(snapshot_answer(partitions=2)) == b""
+    assert records_of(snapshot_answer(topics=2)) == b""
+    for count in (0, 1, 2):
+        part = PartitionData(partition_index=0, high_watermark=0, records=b"batches")
+        topic = FetchableTopicResponse(topic="t", partitions=[part] * count)
+        assert records_of(FetchResponse(responses=[topic])) == (b"batches" if count == 1 else b"")
+        assert records_of(FetchResponse(responses=[topic, topic])) == b""
+    assert records_of(VoteResponse()) == b""
+
+
+# Requests of the application
+
+
+def test_requests_of_the_application_have_negative_ids_and_their_own_patience() -> None:
+    requests, asked = OutboundRequests(), VoteRequest()
+    first = requests.send(OutboundRequest(asked, token=7), (2, "n2", 9093), 500)
+    assert first == SendWire(-1, 2, "n2", 9093, asked, 500, is_raft=False)
+    second = requests.send(OutboundRequest(asked, token=8, timeout_ms=0), (3, "n3", 9093), 500)
+    assert second == SendWire(-2, 3, "n3", 9093, asked, 0, is_raft=False)
+    assert (requests.take(-2), requests.take(-1)) == (8, 7)

@@ -1,0 +1,195 @@
+"""The directory of one replica: what a start keeps and removes, what quorum-state holds, which batches are judged."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+
+import pytest
+from replica_net import DIRECTORY, START_MS, Net, formatted_disk, options, voter_set
+
+from kraft.quorum.values import ElectionState, Endpoints, ListenerAddress, ReplicaKey, VersionRange
+from kraft.quorum.voters import QuorumChange, Voter, VoterSet
+from kraft.replica.storage.fetched import Follows, facts_of
+from kraft.replica.storage.storage import Storage
+from metadata_log.log.log import MetadataLog
+from metadata_log.log.quorum_state_file import StoredElection, write_quorum_state
+from metadata_log.log.snapshot_writer import SnapshotWriter
+from metadata_log.memory_disk import MemoryDisk
+from metadata_log.records.batch_builder import build_batch, build_control_batch
+from metadata_log.records.control import KRaftVersionRecord, LeaderChangeMessage
+from metadata_log.records.frame import encode_control
+from metadata_log.serde import Message
+from metadata_log.serde.codec import finished
+from metadata_log.types import OffsetAndEpoch, Uuid
+
+PARTITION = f"{DIRECTORY}/__cluster_metadata-0"
+DIRECTORY_ID = Uuid(bytes(range(16)))
+
+
+def opened(disk: MemoryDisk) -> Storage:
+    return finished(Storage.opening(disk, options(1, voter_set(3)), Random(1), START_MS))
+
+
+def put(disk: MemoryDisk, name: str, content: bytes = b"x") -> None:
+    file = disk.open(f"{PARTITION}/{name}", create=True)
+    file.append(content)
+    file.fsync()
+    file.close()
+    disk.fsync_dir(PARTITION)
+
+
+def partition(disk: MemoryDisk) -> None:
+    if not disk.exists(PARTITION):
+        disk.mkdir(PARTITION)
+
+
+# The start
+
+
+def test_a_start_removes_unfinished_snapshots_and_tells_their_names() -> None:
+    disk = formatted_disk(1)
+    partition(disk)
+    names = ("00000000000000000009-0000000001.checkpoint.part", "00000000000000000009-0000000001.checkpoint.deleted")
+    for name in names:
+        put(disk, name)
+    assert sorted(opened(disk).removed) == sorted(names)
+    assert not [name for name in disk.list(PARTITION) if name.endswith((".part", ".deleted"))]
+
+
+def test_a_replica_has_applied_nothing_at_its_first_start() -> None:
+    net = Net(3)
+    assert [replica.status().applied_offset for replica in net.replicas.values()] == [0, 0, 0]
+
+
+def control(base_offset: int, epoch: int, *messages: Message) -> bytes:
+    encoded = [encode_control(message) for message in messages]
+    return build_control_batch(base_offset, epoch, 5, [(kind, value) for kind, _, value in encoded])
+
+
+def voters(*ids: int) -> VoterSet:
+    return VoterSet.of(
+        Voter(
+            ReplicaKey(one, Uuid(bytes(15) + bytes([one]))),
+            Endpoints((ListenerAddress("CONTROLLER", f"n{one}", 9093),)),
+            VersionRange(0, 1),
+        )
+        for one in ids
+    )
+
+
+def test_a_snapshot_of_a_later_epoch_replaces_the_voters_of_the_log_that_it_replaces() -> None:
+    """The log has a voter set at the offset at which the snapshot ends: that record is gone with the log."""
+    disk = formatted_disk(1)
+    partition(disk)
+    write_quorum_state(disk, PARTITION, StoredElection(leader_epoch=6))
+    log = MetadataLog.open(disk, PARTITION)
+    log.append(build_batch(0, 5, 5, [b"x"] * 10))
+    log.append(control(10, 5, KRaftVersionRecord(kraft_version=1), voters(1, 2, 3).to_record()))
+    log.close()
+    snapshot = OffsetAndEpoch(epoch=6, offset=10)
+    writer = SnapshotWriter(
+        disk,
+        PARTITION,
+        snapshot,
+        timestamp_ms=5,
+        last_contained_log_timestamp=5,
+        kraft_version=1,
+        voters=voters(1, 2).to_record(),
+    )
+    writer.freeze(5)
+    start = opened(disk).start()
+    assert (start.log_start_offset, start.log_end_offset, start.snapshots) == (10, 10, (snapshot,))
+    assert [change.value for change in start.changes if isinstance(change.value, VoterSet)] == [voters(1, 2)]
+
+
+# quorum-state
+
+
+@pytest.mark.parametrize("voted", [None, ReplicaKey(3, DIRECTORY_ID)])
+def test_quorum_state_of_a_static_quorum_names_the_voters_and_that_of_a_dynamic_one_directories(
+    voted: ReplicaKey | None,
+) -> None:
+    disk = formatted_disk(1)
+    partition(disk)
+    storage = opened(disk)
+    written = []
+    for kraft_version in (0, 1):
+        storage.persist_election(ElectionState(epoch=7, voted=voted, voters=(1, 2, 3)), kraft_version)
+        disk.crash()
+        written.append(json.loads(disk.read(f"{PARTITION}/quorum-state")))
+    static, dynamic = written
+    assert [one["voterId"] for one in static["currentVoters"]] == [1, 2, 3]
+    assert (static["data_version"], dynamic["data_version"]) == (0, 1)
+    assert "currentVoters" not in dynamic
+    assert "votedDirectoryId" not in static
+    assert dynamic["votedDirectoryId"] == str(Uuid.ZERO if voted is None else DIRECTORY_ID)
+    assert {(one["leaderEpoch"], one["votedId"]) for one in written} == {(7, -1 if voted is None else 3)}
+
+
+# Fetched batches
+
+
+def leader_change(base_offset: int, epoch: int, leader_id: int) -> bytes:
+    return control(base_offset, epoch, LeaderChangeMessage(version=0, leader_id=leader_id))
+
+
+@pytest.mark.parametrize(
+    ("data", "follows", "wrong"),
+    [
+        (leader_change(5, 3, 1), None, None),
+        (leader_change(5, 3, 1), Follows(5, 2, 3, 1), None),
+        (leader_change(5, 3, 1), Follows(5, 2, 3, -1), None),
+        (leader_change(5, 3, 1), Follows(5, 2, 4, 2), None),
+        (leader_change(5, 3, 1), Follows(5, 3, 3, 1), "a second LeaderChange"),
+        (leader_change(5, 3, 1), Follows(5, 2, 3, 2), "epoch 3 is led by 2"),
+        (leader_change(5, 3, 1), Follows(4, 3, 3, 2), None),
+        (control(5, 3, LeaderChangeMessage(leader_id=1), LeaderChangeMessage(leader_id=1)), None, "is record 1"),
+        (build_batch(5, 3, 5, [b"x"]), Follows(5, 2, 3, 1), "begins without LeaderChange"),
+        (build_batch(5, 3, 5, [b"x"]), Follows(5, 3, 3, 1), None),
+        (build_batch(5, 3, 5, [b"x"]), Follows(4, 2, 3, 1), None),
+    ],
+    ids=[
+        "compared with no log",
+        "of the leader",
+        "of an unknown leader",
+        "of an earlier epoch",
+        "twice",
+        "of another leader",
+        "not at the end of the log",
+        "two in one batch",
+        "data first",
+        "data of the same epoch",
+        "data not at the end of the log",
+    ],
+)
+def test_an_epoch_begins_with_one_leader_change_of_its_leader(
+    data: bytes, follows: Follows | None, wrong: str | None
+) -> None:
+    """A batch that does not follow the log is the core's matter: the follower may have truncated meanwhile."""
+    found, problem = facts_of(data, follows)
+    assert len(found) == (wrong is None)
+    assert problem is None if wrong is None else wrong in (problem or "")
+
+
+def test_changes_of_voters_are_found_in_fetched_batches() -> None:
+    data = control(5, 3, KRaftVersionRecord(kraft_version=1), voters(1, 2).to_record())
+    (facts,), problem = facts_of(data, Follows(5, 3, 3, 1))
+    assert problem is None
+    assert facts.changes == (QuorumChange(5, 1), QuorumChange(6, voters(1, 2)))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "fits"),
+    [
+        ((1, 2), (1, 2, 3), True),
+        ((1, 2), (1, 3), True),
+        ((1, 2), (3, 4), False),
+        ((1, 2, 3), (1,), False),
+        ((1,), (1, 2, 3), False),
+    ],
+)
+def test_one_voter_changes_at_a_time(before: tuple[int, ...], after: tuple[int, ...], fits: bool) -> None:
+    data = control(5, 3, KRaftVersionRecord(kraft_version=1), voters(*after).to_record())
+    found, problem = facts_of(data, Follows(5, 3, 3, 1, voters(*before)))
+    assert (len(found), problem is None) == ((1, True) if fits else (0, False))

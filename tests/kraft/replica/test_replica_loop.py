@@ -1,0 +1,206 @@
+"""One replica whose disk and peers the test plays: what leaves with a step, what waits, when the next step is due."""
+
+from __future__ import annotations
+
+import pytest
+from replica_net import CLUSTER_ID, Net
+from test_controller_quorum import alter, controller_of
+
+from kraft.quorum.effects import AppendDownload, BeginDownload, InstallSnapshot
+from kraft.quorum.messages import Fetch
+from kraft.quorum.values import ReplicaKey
+from kraft.replica import FlushDone, SnapshotOptions, StartFlush, Tick, host_controller, host_raw_log
+from kraft.replica import effects as module
+from kraft.replica.activation import EARLY_PER_TURN
+from kraft.replica.interface.application import ApplicationFactory, ForSubmit, Proposal, Unit
+from kraft.replica.interface.events import WireGone
+from kraft.replica.rpc.rpc import Rpc
+from metadata_log.log.log import MetadataLog
+from metadata_log.log.retention import REMOVE_AFTER_MS, Retention
+from metadata_log.log.snapshot import encode_snapshot
+from metadata_log.types import OffsetAndEpoch
+from transport.protocol.errors import Error
+from transport.protocol.messages import DescribeClusterRequest, FetchResponse
+
+RPC = Rpc(cluster_id=CLUSTER_ID, listener="CONTROLLER")
+
+
+class HeldFlush(Net):
+    """One node, which leads. Each flush waits until the test lets it go."""
+
+    def __init__(self, application: ApplicationFactory = host_raw_log, **changes: object) -> None:
+        self.held: list[StartFlush] = []
+        super().__init__(1, application=application, **changes)
+
+    def _flush(self, node: int, flush: StartFlush) -> None:
+        self.held.append(flush)
+
+    def let_go(self) -> None:
+        """Complete the flush that is under way."""
+        flush = self.held.pop(0)
+        flush.run()
+        self.step(1, FlushDone(flush.ticket))
+        self.settle()
+
+
+def leading(application: ApplicationFactory = host_raw_log, **changes: object) -> HeldFlush:
+    """A leader with a commit of its epoch."""
+    net = HeldFlush(application, **changes)
+    net.settle()
+    net.let_go()
+    return net
+
+
+# Before and after commits
+
+
+def test_requests_before_the_first_commit_are_decided_some_in_each_millisecond_after_it() -> None:
+    net = HeldFlush(host_controller, max_idle_interval_ms=0)
+    asked = [net.request(1, DescribeClusterRequest()) for _ in range(2 * EARLY_PER_TURN + 5)]
+    net.advance(100)
+    assert not net.answers
+    net.let_go()
+    answered = [len(net.answers)]
+    for _ in range(3):
+        net.advance(1)
+        answered.append(len(net.answers))
+    assert answered == [EARLY_PER_TURN, 2 * EARLY_PER_TURN, len(asked), len(asked)]
+    assert list(net.answers) == asked
+
+
+def test_a_commit_of_one_record_leaves_nothing_to_tell_about_the_next_one() -> None:
+    net = leading()
+    first = net.submit(1, b"one")
+    net.settle()
+    second = net.submit(1, b"two")
+    net.settle()
+    net.let_go()
+    assert (first in net.done, second in net.done) == (True, False)
+    assert net.replicas[1].may_stop, "no answer waits for a turn"
+    net.let_go()
+    assert net.done[second].error is Error.NONE
+
+
+def test_a_decision_without_records_waits_for_the_last_record_before_it() -> None:
+    """One record is not committed: the decision may depend on that record."""
+    net = leading()
+    actions = net.replicas[1]._actions
+    actions.perform(Proposal((Unit((b"x",)),)), net.now_ms)
+    net.settle()
+    actions.perform(Proposal((), ForSubmit(9)), net.now_ms)
+    net.step(1, Tick())
+    assert 9 not in net.done
+    net.let_go()
+    assert net.done[9].error is Error.NONE
+    actions.perform(Proposal((), ForSubmit(10)), net.now_ms)
+    net.step(1, Tick())
+    assert 10 in net.done, "at once where everything is committed"
+
+
+def test_a_leader_with_too_many_uncommitted_bytes_refuses_more_until_a_commit() -> None:
+    net = leading(max_uncommitted_bytes=1000)
+    submits = []
+    for _ in range(3):
+        submits.append(net.submit(1, bytes(600)))
+        net.settle()
+    assert [net.done[one].error if one in net.done else None for one in submits] == [
+        None,
+        None,
+        Error.REQUEST_TIMED_OUT,
+    ]
+    while net.held:
+        net.let_go()
+    assert [net.done[one].error for one in submits[:2]] == [Error.NONE, Error.NONE]
+    again = net.submit(1, bytes(600))
+    net.settle()
+    net.let_go()
+    assert net.done[again].error is Error.NONE
+
+
+def test_a_leader_applies_its_own_records_without_reading_its_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = Net(1, application=host_controller, max_idle_interval_ms=0)
+    net.elect()
+
+    def read(*arguments: object, **named: object) -> None:
+        raise AssertionError((arguments, named))
+
+    monkeypatch.setattr(MetadataLog, "read_batches", read)
+    net.ask(1, alter(("interval.ms", 0, "1000"), name="one"))
+    net.settle()
+    assert (16, "one") in controller_of(net, 1).history.committed.configs.by_resource
+    assert net.replicas[1].status().applied_offset == net.replicas[1].log.end_offset
+
+
+# Fetches of others
+
+
+def fetch(net: Net, replica_id: int, max_bytes: int = 1000) -> int:
+    """A fetch at the end of the leader's log, which waits there."""
+    core = net.replicas[1].core
+    end, epoch = core.log.end_offset, core.epoch
+    asked = Fetch(epoch=epoch, replica=ReplicaKey(replica_id), offset=end, last_epoch=epoch, max_bytes=max_bytes)
+    request_id = net.request(1, RPC.request_to_wire(asked))
+    net.settle()
+    assert request_id not in net.answers
+    return request_id
+
+
+def test_fetches_that_waited_together_get_records_up_to_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others fetch again at once, each with a turn of its own."""
+    monkeypatch.setattr(module, "SERVED_AT_ONCE_BYTES", 1)
+    net = leading()
+    asked = [fetch(net, replica_id) for replica_id in (50, 51, 52)]
+    net.submit(1, b"value")
+    net.settle()
+    sizes = []
+    for one in asked:
+        answer = net.answers[one]
+        assert isinstance(answer, FetchResponse)
+        ((part,),) = (topic.partitions for topic in answer.responses)
+        sizes.append(len(part.records or b""))
+    assert sizes[0] > 0
+    assert sizes[1:] == [0, 0]
+
+
+def test_a_fetch_of_a_closed_connection_is_forgotten() -> None:
+    net = leading()
+    gone, stays = fetch(net, 50), fetch(net, 51)
+    net.step(1, WireGone(gone))
+    net.step(1, WireGone(gone))
+    assert list(net.replicas[1]._requests.received) == [stays]
+    net.submit(1, b"value")
+    net.settle()
+    assert (gone in net.answers, stays in net.answers) == (False, True)
+
+
+# Snapshots
+
+
+def test_files_below_the_newest_snapshot_are_removed_in_rounds() -> None:
+    snapshots = SnapshotOptions(max_bytes=400, retention=Retention(max_bytes=1, max_ms=-1), clean_every_ms=500)
+    net = Net(1, application=host_controller, snapshots=snapshots, segment_bytes=300, max_idle_interval_ms=0)
+    net.elect()
+    for number in range(20):
+        net.ask(1, alter(("interval.ms", 0, str(1000 + number)), name=f"s{number}"))
+    net.advance(50)
+    log = net.replicas[1].log
+    assert log.start_offset == 0
+    net.advance(500)
+    assert log.start_offset > 0
+    names = net.disks[1].list(log.directory)
+    assert sum(name.endswith(".checkpoint") for name in names) == 1
+    assert sum(name.endswith(".deleted") for name in names) > 2
+    net.advance(REMOVE_AFTER_MS)
+    assert not [name for name in net.disks[1].list(log.directory) if name.endswith(".deleted")]
+
+
+def test_a_replica_goes_on_a_millisecond_after_it_has_installed_a_snapshot() -> None:
+    net = Net(3, application=host_controller)
+    snapshot = OffsetAndEpoch(epoch=3, offset=70)
+    content = encode_snapshot([], epoch=3, timestamp_ms=5)
+    replica = net.replicas[1]
+    replica._effects.carry_out([BeginDownload(snapshot), AppendDownload(snapshot, content)], net.now_ms)
+    replica._effects.carry_out([InstallSnapshot(snapshot)], net.now_ms)
+    assert replica._commits.deadline_ms == net.now_ms + 1
+    assert (replica.log.start_offset, replica.log.end_offset) == (70, 70)
+    assert controller_of(net, 1).history.committed.end == snapshot
