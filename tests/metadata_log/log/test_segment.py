@@ -9,9 +9,12 @@ import pytest
 
 from metadata_log.disk import File
 from metadata_log.errors import CorruptBatch, IncompleteBatch
+from metadata_log.log import log as log_module
 from metadata_log.log.log import MetadataLog
-from metadata_log.log.segment import scan_file, scan_headers
+from metadata_log.log.segment import Segment, next_sound_batch, scan_file, scan_headers
+from metadata_log.log.torn_write import SECTOR_BYTES, _has_hole
 from metadata_log.memory_disk import MemoryDisk
+from metadata_log.records.batch import HEADER_BYTES
 from metadata_log.records.batch_builder import build_batch
 
 SIZES = (30, 400, 10, 90, 1000, 20)
@@ -49,7 +52,7 @@ def test_a_file_that_ends_inside_a_batch_yields_the_batches_before(missing: int,
 
 @pytest.mark.parametrize("scan", [scan_file, scan_headers])
 @pytest.mark.parametrize("first", range(len(SIZES)))
-def test_a_scan_begins_and_ends_where_it_is_told(scan: Callable[..., Any], first: int) -> None:
+def test_a_scan_yields_the_batches_between_two_positions(scan: Callable[..., Any], first: int) -> None:
     content = batches()
     _, file = file_of(*content)
     starts = [sum(map(len, content[:count])) for count in range(len(content) + 1)]
@@ -96,3 +99,132 @@ def test_a_batch_one_byte_behind_damage_is_found() -> None:
     file.close()
     with pytest.raises(CorruptBatch, match="the batch of offset 2 at byte"):
         MetadataLog.open(disk, "d")
+
+
+# Memory
+
+
+def test_the_newest_batches_stay_in_memory_up_to_a_limit_and_half_of_it_after_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    size = len(build_batch(0, 1, 5, [b"x" * 10]))
+    monkeypatch.setattr(log_module, "TAIL_BYTES", 10 * size)
+    log = MetadataLog.open(MemoryDisk(), "d")
+    in_memory = []
+    for offset in range(17):
+        log.append(build_batch(offset, 1, 5, [b"x" * 10]))
+        in_memory.append(sum(log.batch_in_memory(one) is not None for one in range(offset + 1)))
+    assert in_memory == [*range(1, 11), *range(5, 11), 5]
+    assert log.batch_in_memory(11) is None
+    assert log.read(11, 1) == build_batch(11, 1, 5, [b"x" * 10])
+
+
+def test_a_log_that_begins_anew_at_a_snapshot_has_nothing_of_the_former_one() -> None:
+    log = MetadataLog.open(MemoryDisk(), "d")
+    for offset in range(10):
+        log.append(build_batch(offset, 1, 5, [b"x"]))
+    handle = log.flush_handle()
+    log.reset_to(4)
+    log.append(build_batch(4, 2, 5, [b"y"]))
+    assert [log.batch_in_memory(offset) is None for offset in (3, 4, 5)] == [True, False, True]
+    handle.run()
+    log.flush_done()
+    assert log._retired == []
+    assert (log.flushed_offset, log.end_offset) == (4, 5), "the flush was one of the former log"
+
+
+def test_a_flush_that_another_thread_has_failed_meanwhile_fails() -> None:
+    """The kernel reports the error of the file to one of two fsyncs only."""
+    disk = MemoryDisk()
+    log = MetadataLog.open(disk, "d")
+    log.append(build_batch(0, 1, 5, [b"x"]))
+    failed = OSError("in the other thread")
+
+    def fail_elsewhere(operation: str, path: str) -> None:
+        log._failure.error = failed
+
+    disk.on_operation = fail_elsewhere
+    with pytest.raises(OSError, match="in the other thread"):
+        log.flush()
+    assert log.flushed_offset == 0
+
+
+# Segments
+
+
+def test_a_segment_is_not_truncated_behind_its_end() -> None:
+    disk = MemoryDisk()
+    disk.mkdir("d")
+    segment = Segment.create(disk, "d", 0, index_interval_bytes=100)
+    content = batches()
+    for batch in scan_file(file_of(*content)[1]):
+        segment.append(batch.data, [batch])
+    segment.truncate(len(SIZES))
+    assert (segment.end_offset, segment.size_bytes) == (len(SIZES), sum(map(len, content)))
+    segment.truncate(2)
+    assert (segment.end_offset, segment.size_bytes) == (2, sum(map(len, content[:2])))
+
+
+def test_a_search_by_time_reads_no_batch_before_its_first_offset() -> None:
+    """The batch before may be damaged."""
+    disk = MemoryDisk()
+    log = MetadataLog.open(disk, "d")
+    first = build_batch(0, 1, 50, [b"x"])
+    log.append(first)
+    log.append(build_batch(1, 1, 60, [b"y"]))
+    log.flush()
+    log.raise_start(1)
+    disk.overwrite("d/00000000000000000000.log", len(first) - 2, b"!")
+    found = log.find_time(10)
+    assert found is not None
+    assert (found.offset, found.value) == (1, b"y")
+
+
+# Damage
+
+
+def plausible(length: int) -> bytes:
+    """A header of a batch of this length, without the batch."""
+    header = bytearray(build_batch(5, 3, 5, [b"x"])[:HEADER_BYTES])
+    header[8:12] = (length - 12).to_bytes(4, "big")
+    return bytes(header)
+
+
+def test_a_search_for_sound_batches_gives_up_after_so_many_bytes_of_headers_without_batches() -> None:
+    junk = plausible(400) + plausible(300) + bytes(400)
+    _, file = file_of(junk, batches()[0])
+    size = file.size()
+    found = next_sound_batch(file, 0, end=size)
+    assert found is not None
+    assert found.position == len(junk)
+    cost = 400 + 300 + len(batches()[0])
+    assert next_sound_batch(file, 0, end=size, budget=cost - 1) is None
+    again = next_sound_batch(file, 0, end=size, budget=cost)
+    assert again is not None
+    assert again.position == len(junk)
+
+
+def test_a_batch_with_a_negative_offset_is_no_sound_batch() -> None:
+    """No checksum covers the offset."""
+    batch = batches()[1]
+    for base_offset, is_found in ((0, True), (2**63 - 10, True), (-1, False), (-(2**63), False)):
+        _, file = file_of(b"junk", base_offset.to_bytes(8, "big", signed=True), batch[8:])
+        assert (next_sound_batch(file, 0, end=file.size()) is not None) == is_found
+
+
+@pytest.mark.parametrize(
+    ("start", "zeros", "is_hole"),
+    [
+        (0, SECTOR_BYTES, True),
+        (0, SECTOR_BYTES - 1, False),
+        (SECTOR_BYTES - 12, SECTOR_BYTES, True),
+        (SECTOR_BYTES - 11, SECTOR_BYTES, False),
+        (SECTOR_BYTES - 11, 2 * SECTOR_BYTES, True),
+        (1, 2 * SECTOR_BYTES - 1, True),
+    ],
+)
+def test_a_hole_ends_with_a_sector_and_has_at_least_the_front_of_a_batch(start: int, zeros: int, is_hole: bool) -> None:
+    content = bytearray(b"x" * (3 * SECTOR_BYTES))
+    content[start:zeros] = bytes(zeros - start)
+    _, file = file_of(bytes(content))
+    assert _has_hole(file, start, 3 * SECTOR_BYTES) is is_hole

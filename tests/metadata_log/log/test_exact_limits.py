@@ -1,0 +1,198 @@
+"""The last value that a file may hold and the first one that is refused; and which writes are durable at once."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from metadata_log.disk import make_directory
+from metadata_log.errors import CorruptBatch, DecodeError, DirectoryError, IncompleteBatch
+from metadata_log.log import snapshot_writer
+from metadata_log.log.epochs import EpochHistory
+from metadata_log.log.log import MetadataLog
+from metadata_log.log.log_dir import format_directory, parse_meta_properties
+from metadata_log.log.quorum_state_file import parse_quorum_state
+from metadata_log.log.retention import Retention, clean
+from metadata_log.log.snapshot import (
+    encode_snapshot,
+    list_snapshots,
+    mark_snapshots_deleted,
+    read_snapshot,
+    snapshot_name,
+)
+from metadata_log.log.snapshot_receiver import SnapshotReceiver
+from metadata_log.log.snapshot_writer import SnapshotWriter
+from metadata_log.memory_disk import MemoryDisk
+from metadata_log.records.batch_builder import build_batch
+from metadata_log.records.metadata import UserScramCredentialRecord
+from metadata_log.types import OffsetAndEpoch
+
+SNAPSHOT = OffsetAndEpoch(epoch=3, offset=70)
+CONTENT = encode_snapshot([b"one", b"two"], epoch=3, timestamp_ms=5)
+
+
+def directory() -> MemoryDisk:
+    disk = MemoryDisk()
+    make_directory(disk, "d")
+    return disk
+
+
+# Snapshots
+
+
+def writer(disk: MemoryDisk, **changes: int) -> SnapshotWriter:
+    return SnapshotWriter(disk, "d", SNAPSHOT, timestamp_ms=1, last_contained_log_timestamp=0, **changes)
+
+
+def test_deleted_snapshots_stay_deleted_after_a_crash() -> None:
+    disk = directory()
+    writer(disk).freeze(2)
+    (deleted,) = mark_snapshots_deleted(disk, "d", [SNAPSHOT])
+    disk.crash()
+    assert [f"d/{name}" for name in disk.list("d")] == [deleted]
+    operations: list[str] = []
+    disk.on_operation = lambda operation, path: operations.append(operation)
+    assert mark_snapshots_deleted(disk, "d", []) == ()
+    assert operations == [], "nothing to flush"
+
+
+@pytest.mark.parametrize("ends", ["publish", "abandon"])
+def test_a_download_leaves_no_file_open(ends: str) -> None:
+    disk = directory()
+    arriving = SnapshotReceiver(disk, "d", SNAPSHOT)
+    arriving.append(CONTENT)
+    getattr(arriving, ends)()
+    assert disk._open == {}
+
+
+@pytest.mark.parametrize("ends", ["freeze", "abandon"])
+def test_a_written_snapshot_leaves_no_file_open(ends: str) -> None:
+    disk = directory()
+    made = writer(disk)
+    if ends == "freeze":
+        made.freeze(5)
+    made.abandon()
+    assert disk._open == {}
+    assert list_snapshots(disk, "d") == ((SNAPSHOT,) if ends == "freeze" else ())
+
+
+def test_bytes_behind_the_footer_of_a_download_are_refused() -> None:
+    arriving = SnapshotReceiver(directory(), "d", SNAPSHOT)
+    with pytest.raises(IncompleteBatch):
+        arriving.check_end()
+    arriving.append(CONTENT)
+    arriving.check_end()
+    arriving.append(b"x")
+    with pytest.raises(CorruptBatch):
+        arriving.check_end()
+
+
+def test_a_batch_of_a_snapshot_may_be_exactly_as_large_as_its_limit() -> None:
+    values = [b"x" * 20] * 3
+    size = len(build_batch(0, 3, 1, values))
+    for limit, counts in ((size, [3, 1]), (size - 1, [2, 2])):
+        disk = directory()
+        made = writer(disk, max_batch_bytes=limit)
+        for value in (*values, values[0]):
+            made.append([value], 1)
+        made.freeze(2)
+        found = read_snapshot(disk, f"d/{snapshot_name(SNAPSHOT)}")
+        assert [batch.record_count for batch in found if not batch.is_control] == counts
+
+
+def test_a_growing_snapshot_is_flushed_after_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshot_writer, "FSYNC_BYTES", 200)
+    disk = directory()
+    made = writer(disk)
+    flushed: list[int] = []
+    disk.on_operation = lambda operation, path: flushed.append(made.size_bytes) if operation == "fsync" else None
+    begin = made.size_bytes
+    for size in (199 - begin, 1, 199, 1, 200):
+        made._write(bytes(size))
+    assert flushed == [200, 400, 600]
+
+
+# Retention
+
+
+@pytest.mark.parametrize(
+    ("max_ms", "now_ms", "is_cleaned"), [(0, 100, False), (0, 101, True), (1, 101, False), (-1, 10**9, False)]
+)
+def test_a_snapshot_is_too_old_when_it_is_older_than_its_limit(max_ms: int, now_ms: int, is_cleaned: bool) -> None:
+    disk = MemoryDisk()
+    log = MetadataLog.open(disk, "d")
+    for offset in range(4):
+        log.append(build_batch(offset, 3, 100, [b"x"]))
+    log.flush()
+    for offset in (2, 4):
+        made = SnapshotWriter(
+            disk, "d", OffsetAndEpoch(epoch=3, offset=offset), timestamp_ms=100, last_contained_log_timestamp=100
+        )
+        made.freeze(100)
+    assert bool(clean(log, disk, Retention(max_bytes=-1, max_ms=max_ms), now_ms).snapshots) is is_cleaned
+
+
+# Epochs
+
+
+def test_an_earlier_epoch_replaces_all_later_entries_and_its_own() -> None:
+    def history(*pairs: tuple[int, int]) -> EpochHistory:
+        return EpochHistory(tuple(OffsetAndEpoch(epoch=epoch, offset=offset) for epoch, offset in pairs))
+
+    assert history((3, 0), (5, 4), (7, 10)).assign(5, 20) == history((3, 0), (5, 20))
+    assert history((3, 0), (5, 4), (7, 10)).assign(6, 10) == history((3, 0), (5, 4), (6, 10))
+    assert history((3, 0), (5, 4)).assign(6, 4) == history((3, 0), (6, 4))
+    assert history((3, 0), (5, 4)).assign(5, 4) == history((3, 0), (5, 4))
+    assert history((3, 0), (5, 4)).assign(5, 3) == history((3, 0), (5, 3))
+
+
+# Numbers
+
+
+@pytest.mark.parametrize(
+    ("node_id", "is_valid"), [(0, True), (1, True), (2**31 - 1, True), (-1, False), (2**31, False)]
+)
+def test_node_ids_of_meta_properties_begin_with_0(node_id: int, is_valid: bool) -> None:
+    text = f"version=1\ncluster.id=c\nnode.id={node_id}\n".encode()
+    if is_valid:
+        assert parse_meta_properties(text).node_id == node_id
+    else:
+        with pytest.raises(DirectoryError, match="is not a node id"):
+            parse_meta_properties(text)
+
+
+@pytest.mark.parametrize(("epoch", "is_valid"), [(0, True), (2**31 - 1, True), (2**31, False)])
+def test_epochs_of_quorum_state_end_at_the_largest_of_31_bits(epoch: int, is_valid: bool) -> None:
+    voted = '"votedId":-1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA"'
+    text = f'{{"leaderId":1,"leaderEpoch":{epoch},{voted},"data_version":1}}'.encode()
+    if is_valid:
+        assert parse_quorum_state(text).leader_epoch == epoch
+    else:
+        with pytest.raises(DecodeError, match="epochs end at"):
+            parse_quorum_state(text)
+
+
+@pytest.mark.parametrize(("release", "is_valid"), [("3.5-IV1", False), ("3.5-IV2", True), ("3.6-IV0", True)])
+def test_credentials_need_the_level_that_introduced_them(release: str, is_valid: bool) -> None:
+    credential = UserScramCredentialRecord(
+        name="alice", mechanism=1, salt=b"s", stored_key=b"k", server_key=b"v", iterations=4096
+    )
+
+    def format_it() -> bool:
+        return format_directory(
+            MemoryDisk(),
+            "/d",
+            node_id=1,
+            cluster_id="c",
+            rng=Random(1),
+            now_ms=5,
+            release=release,
+            credentials=[credential],
+        )
+
+    if is_valid:
+        assert format_it()
+    else:
+        with pytest.raises(DirectoryError, match="credentials need"):
+            format_it()
