@@ -3,24 +3,43 @@
 from __future__ import annotations
 
 import pytest
-from replica_net import CLUSTER_ID, Net
+from replica_net import CLUSTER_ID, Net, formatted_disk, voter_set
 from test_controller_quorum import alter, controller_of
 
+from kraft.broker import BrokerOptions, LifecycleState
+from kraft.controller.decision.authorizer import AuthorizerSettings, Denial
+from kraft.controller.decision.request_context import AdminSettings
 from kraft.quorum.effects import AppendDownload, BeginDownload, InstallSnapshot
+from kraft.quorum.events import BeginShutdown
 from kraft.quorum.messages import Fetch
 from kraft.quorum.values import ReplicaKey
-from kraft.replica import FlushDone, SnapshotOptions, StartFlush, Tick, host_controller, host_raw_log
+from kraft.replica import (
+    FlushDone,
+    SnapshotOptions,
+    StartFlush,
+    Tick,
+    WireReply,
+    host_controller,
+    host_raw_log,
+)
 from kraft.replica import effects as module
 from kraft.replica.activation import EARLY_PER_TURN
+from kraft.replica.hosts.broker_host import BrokerHost, host_broker
 from kraft.replica.interface.application import ApplicationFactory, ForSubmit, Proposal, Unit
-from kraft.replica.interface.events import WireGone
+from kraft.replica.interface.events import CommittedBatch, WireGone
+from kraft.replica.peer_replies import HeldReply
 from kraft.replica.rpc.rpc import Rpc
 from metadata_log.log.log import MetadataLog
 from metadata_log.log.retention import REMOVE_AFTER_MS, Retention
 from metadata_log.log.snapshot import encode_snapshot
-from metadata_log.types import OffsetAndEpoch
+from metadata_log.types import NEVER_MS, OffsetAndEpoch, Uuid
 from transport.protocol.errors import Error
-from transport.protocol.messages import DescribeClusterRequest, FetchResponse
+from transport.protocol.messages import (
+    DescribeClusterRequest,
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    FetchResponse,
+)
 
 RPC = Rpc(cluster_id=CLUSTER_ID, listener="CONTROLLER")
 
@@ -118,13 +137,12 @@ def test_a_leader_with_too_many_uncommitted_bytes_refuses_more_until_a_commit() 
 
 
 def test_a_leader_applies_its_own_records_without_reading_its_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    net = Net(1, application=host_controller, max_idle_interval_ms=0)
-    net.elect()
-
     def read(*arguments: object, **named: object) -> None:
         raise AssertionError((arguments, named))
 
     monkeypatch.setattr(MetadataLog, "read_batches", read)
+    net = Net(1, application=host_controller, max_idle_interval_ms=0)
+    net.elect()
     net.ask(1, alter(("interval.ms", 0, "1000"), name="one"))
     net.settle()
     assert (16, "one") in controller_of(net, 1).history.committed.configs.by_resource
@@ -199,8 +217,80 @@ def test_a_replica_goes_on_a_millisecond_after_it_has_installed_a_snapshot() -> 
     snapshot = OffsetAndEpoch(epoch=3, offset=70)
     content = encode_snapshot([], epoch=3, timestamp_ms=5)
     replica = net.replicas[1]
+    maker = replica._snapshots.maker
+    maker.note(CommittedBatch(0, 10, 2, 5, (b"",) * 10, 100))
+    replica._snapshots.begin(net.now_ms)
+    assert maker.deadline_ms == net.now_ms
     replica._effects.carry_out([BeginDownload(snapshot), AppendDownload(snapshot, content)], net.now_ms)
     replica._effects.carry_out([InstallSnapshot(snapshot)], net.now_ms)
     assert replica._commits.deadline_ms == net.now_ms + 1
+    assert maker.deadline_ms == NEVER_MS, "the snapshot that was being written is obsolete"
+    assert not [name for name in net.disks[1].list(replica.log.directory) if name.endswith(".part")]
     assert (replica.log.start_offset, replica.log.end_offset) == (70, 70)
     assert controller_of(net, 1).history.committed.end == snapshot
+
+
+# Beside the log
+
+
+def test_a_request_of_the_quorum_without_permission_is_refused_and_reported() -> None:
+    strict = AdminSettings(authorizer=AuthorizerSettings(frozenset(("User:admin",))))
+    net = Net(1, application=host_controller, admin=strict)
+    net.elect()
+    answer = net.ask(1, DescribeQuorumRequest())
+    assert isinstance(answer, DescribeQuorumResponse)
+    assert answer.error_code == Error.CLUSTER_AUTHORIZATION_FAILED
+    assert [node for node, trace in net.traces if isinstance(trace, Denial)] == [1]
+
+
+def test_an_inline_flush_is_done_with_its_step() -> None:
+    net = Net(1, inline_flush=True)
+    net.elect()
+    submitted = net.submit(1, b"value")
+    net.settle()
+    assert net.done[submitted].error is Error.NONE
+    net.kill(1)
+    net.start(1)
+    net.elect()
+    net.settle()
+    assert net.values_of(1) == [b"value"]
+
+
+def test_early_requests_wait_as_long_as_the_claim_goes_on() -> None:
+    net = HeldFlush(host_controller, max_idle_interval_ms=0)
+    net.request(1, DescribeClusterRequest())
+    net.settle()
+    activation = net.replicas[1]._activation
+    activation.take_early(net.now_ms)
+    assert (len(activation.early), activation.deadline_ms) == (1, NEVER_MS)
+
+
+def test_a_broker_begins_its_controlled_shutdown_with_that_of_its_node() -> None:
+    options = BrokerOptions(directories=(Uuid(b"d" * 16),))
+    net = Net(disks={101: formatted_disk(101)}, voters=voter_set(1), application=host_broker, broker=options)
+    host = net.replicas[101].application
+    assert isinstance(host, BrokerHost)
+    before = host.agent.lifecycle.state
+    net.step(101, BeginShutdown())
+    assert host.agent.lifecycle.state is not before
+    assert host.agent.lifecycle.state in {LifecycleState.SHUTTING_DOWN, LifecycleState.PENDING_CONTROLLED_SHUTDOWN}
+
+
+def test_a_reply_counts_as_judged_from_its_arrival_to_its_last_record() -> None:
+    net = Net(3, judged_per_turn=1)
+    leader = net.elect()
+    follower = next(node for node in net.replicas if node != leader)
+    replica = net.replicas[follower]
+    net.submit(leader, *[b"value"] * 20)
+    while not replica._replies.held:
+        assert net.once()
+    held = replica._replies.held[0]
+    assert isinstance(held, HeldReply)
+    assert held.taken > 0
+    request_id = held.event.request_id
+    assert (replica.is_judging(request_id), replica.is_judging(request_id + 1)) == (True, False)
+    fresh = HeldReply(WireReply(1, FetchResponse()), leader, held._begin)
+    assert (fresh.taken, fresh.has_begun) == (0, False)
+    net.advance(100)
+    assert not replica.is_judging(request_id)
+    assert len(net.values_of(follower)) == 20

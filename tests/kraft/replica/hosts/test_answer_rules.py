@@ -33,3 +33,22 @@ def test_a_confirmed_read_waits_until_the_application_has_applied_the_log_up_to_
     confirmations.confirm(ReadConfirmed((1,), 5))
     assert confirmations.take(4) == []
     assert confirmations.take(5) == [1]
+
+
+def test_each_submit_takes_the_room_of_one_answer() -> None:
+    deferred = Deferred()
+    held = [Held(at, at, ForSubmit(submit_id=at)) for at in range(4)]
+    for one in held:
+        deferred.hold(one)
+    assert deferred.release(9, 0) == []
+    assert deferred.release(9, 2) == held[:2]
+    assert deferred.release(9, 9) == held[2:]
+    abandoned = Abandoned()
+    for one in held:
+        deferred.hold(one)
+    abandoned.add(deferred.abandon(), 2)
+    assert abandoned.take(0) == []
+    assert abandoned.take(3) == [(held[0], True), (held[1], True), (held[2], False)]
+    assert abandoned
+    assert abandoned.take(3) == [(held[3], False)]
+    assert not abandoned

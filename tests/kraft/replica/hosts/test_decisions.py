@@ -140,7 +140,7 @@ def test_a_record_takes_a_step_and_more_for_many_partitions(record: Message, ste
     current = _UnderWay(work(record, NoOpRecord(), steps=2), process.controller, NOW_MS)
     assert current.advance(10, process.controller) == 10 - 2 - steps - 1
     assert current.is_done
-    assert current.taken == 4
+    assert (current.taken, current.since_ms) == (4, NOW_MS)
     assert [one.record for one in current.records] == [record, NoOpRecord()]
 
 

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from random import Random
 
 import pytest
 from broker_agents import new_agent, started
 from controller_sides import InProcess, incarnation, registration
-from replica_net import Net
+from replica_net import CLUSTER_ID, Net, options, voter_set
+from test_decisions import TOPIC, with_a_topic, work
 
+from kraft.controller import VersionedRecord, leftovers
 from kraft.controller.envelope import refuse_envelope
 from kraft.quorum.accumulator import BATCH_OVERHEAD, RECORD_OVERHEAD
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica import host_controller
-from kraft.replica.hosts import broker_host, controller_host
+from kraft.replica.hosts import broker_host, controller_host, state_machine_host
 from kraft.replica.hosts.broker_host import BrokerHost
 from kraft.replica.hosts.controller_host import ControllerHost
+from kraft.replica.hosts.decisions import NOTHING, STEPS_PER_TURN
 from kraft.replica.hosts.state_machine_host import StateMachineHost
 from kraft.replica.hosts.state_machine_log import (
+    AskIndex,
     Command,
     Forward,
     OpenSession,
@@ -25,12 +30,27 @@ from kraft.replica.hosts.state_machine_log import (
     encode,
     snapshot_values,
 )
-from kraft.replica.interface.application import Proposal, RefuseSubmit, Respond, host_silent_raw_log
+from kraft.replica.interface.application import (
+    Confirm,
+    Proposal,
+    RawLog,
+    RefuseSubmit,
+    Respond,
+    host_silent_raw_log,
+)
 from kraft.replica.interface.events import CommittedBatch, Submit, WireRequest
+from kraft.sim.state.fingerprints import FactsOf
+from kraft.sim.state.forking import forked
 from kraft.state_machine import Position, StateMachine
 from metadata_log.errors import CorruptBatch, MetadataLogError
 from metadata_log.records.frame import encode_record
-from metadata_log.records.metadata import FeatureLevelRecord, NoOpRecord
+from metadata_log.records.metadata import (
+    BeginTransactionRecord,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+    NoOpRecord,
+    RemoveTopicRecord,
+)
 from metadata_log.serde import Message, schema_of
 from metadata_log.types import OffsetAndEpoch
 from transport.protocol.apis import ApiKey
@@ -45,6 +65,7 @@ from transport.protocol.messages import (
     EnvelopeResponse,
     FetchRequest,
     FetchResponse,
+    IncrementalAlterConfigsRequest,
 )
 from transport.protocol.messages.describe_quorum import DescribeQuorumRequestPartitionData as PartitionData
 from transport.protocol.messages.describe_quorum import DescribeQuorumRequestTopicData as TopicData
@@ -266,3 +287,142 @@ def test_a_leading_state_machine_takes_entries_that_it_can_write(data: bytes, er
         assert len(action.units) == 1
     else:
         assert action == Respond(5, EnvelopeResponse(response_data=b"", error_code=error))
+
+
+# Work in portions
+
+
+@pytest.mark.parametrize("is_snapshot", [False, True])
+@pytest.mark.parametrize("is_broker", [False, True])
+def test_a_fork_in_the_middle_of_a_batch_applies_the_rest(
+    is_broker: bool, is_snapshot: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (broker_host, controller_host):
+        monkeypatch.setattr(module, "RECORDS_PER_TURN", 2)
+    if is_broker:
+        host: BrokerHost | ControllerHost = BrokerHost(new_agent())
+    else:
+        host = host_controller(options(1, voter_set(1)), CLUSTER_ID, (), Random(1))
+    contents = batch([FeatureLevelRecord(name="metadata.version", feature_level=level) for level in (7, 8, 9, 10, 11)])
+    if is_snapshot:
+        host.on_snapshot(contents.values, OffsetAndEpoch(epoch=1, offset=5))
+    else:
+        host.on_committed(contents)
+    host.apply_more()
+    assert host.is_applying
+    copy, facts_of = forked(host), FactsOf()
+    assert facts_of(copy) == facts_of(host)
+    for one in (host, copy):
+        while one.is_applying:
+            one.apply_more()
+    assert facts_of(copy) == facts_of(host)
+    assert dict(copy.finalized_features()[0]) == {"metadata.version": 11}
+
+
+def test_removed_topics_are_freed_a_portion_in_each_millisecond(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leftovers, "AT_ONCE", 10)
+    process = with_a_topic()
+    host = ControllerHost(process.controller)
+    host._decisions.decide(work(), process.controller, process.now_ms)
+    removal = RemoveTopicRecord(topic_id=TOPIC)
+    process.controller.on_appended((VersionedRecord(removal),), process.end)
+    assert host.deadline_ms() > process.now_ms
+    host.on_committed(batch([removal], process.end))
+    assert host.deadline_ms() == 0
+    now_ms, due = process.now_ms, []
+    while not due or due[-1] == now_ms + 1:
+        now_ms += 1
+        assert list(host.on_tick(now_ms)) == []
+        due.append(host.deadline_ms())
+    assert len(due) == 5, "49 partitions and their topic"
+
+
+def test_a_controller_with_a_decision_in_progress_begins_no_timed_work() -> None:
+    """The decision would not see what the timed work changes."""
+    process = InProcess()
+    host = ControllerHost(process.controller)
+    later_ms = process.controller.deadline_ms()
+    begun = host._decisions.decide(work(steps=9 * STEPS_PER_TURN), process.controller, process.now_ms)
+    assert begun is NOTHING
+    assert list(host.on_tick(later_ms)) == []
+    assert (host._decisions.is_busy, len(host._decisions._waiting)) == (True, 0)
+    assert host.deadline_ms() == later_ms + 1
+
+
+def test_a_request_waits_for_the_decision_in_progress() -> None:
+    process = InProcess()
+    host = ControllerHost(process.controller)
+    host._decisions.decide(work(steps=9 * STEPS_PER_TURN), process.controller, process.now_ms)
+    assert host.on_request(wire(IncrementalAlterConfigsRequest(), 1), LEADER, process.now_ms) is NOTHING
+    assert len(host._decisions._waiting) == 1
+
+
+def test_the_rules_of_an_authorizer_are_complete_once_a_controller_has_caught_up() -> None:
+    host = host_controller(options(1, voter_set(1)), CLUSTER_ID, (), Random(1))
+    assert not host.controller._is_loaded
+    host.on_caught_up()
+    assert host.controller._is_loaded
+
+
+def test_a_broker_makes_no_snapshot_within_a_transaction() -> None:
+    host = BrokerHost(new_agent())
+    host.on_committed(batch([NoOpRecord()]))
+    assert host.snapshot() is not None
+    host.on_committed(batch([BeginTransactionRecord(name="t")], 1))
+    assert host.snapshot() is None
+    host.on_committed(batch([EndTransactionRecord()], 2))
+    assert host.snapshot() is not None
+
+
+def test_a_raw_log_has_no_features() -> None:
+    host = RawLog(reads_batches=True)
+    assert (host.supported_features(), host.finalized_features()) == ((), ((), -1))
+
+
+# Entries of other nodes
+
+
+def forward(*entries: bytes) -> WireRequest:
+    return wire(EnvelopeRequest(request_data=encode(Forward(entries)), client_host_address=b""))
+
+
+def test_a_command_that_is_applied_already_is_not_proposed_again() -> None:
+    """Its sender repeats the command, as the first answer was lost."""
+    host = state_machine()
+    entries = (encode(OpenSession("client", "a", 60_000)), encode(Command(0, 1, 1, encode(5))))
+    host.on_leader(1, 0, 0)
+    host.on_committed(CommittedBatch(0, 2, 1, 5, entries, 100))
+    assert isinstance(host.machine, Count)
+    assert host.machine.total == 5
+    done = host.on_request(forward(entries[1]), LEADER, 0)
+    assert done == Respond(5, EnvelopeResponse(response_data=b"", error_code=Error.NONE))
+    again = host.on_request(forward(encode(Command(0, 2, 2, encode(5)))), LEADER, 0)
+    assert isinstance(again, Proposal)
+
+
+def test_a_state_machine_takes_so_many_entries_of_other_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_machine_host, "MAX_FORWARDED", 2)
+    host = state_machine()
+    host.on_leader(1, 0, 0)
+    entries = [encode(Command(1, number, 1, b"")) for number in range(1, 5)]
+    timed_out = Respond(5, EnvelopeResponse(response_data=b"", error_code=Error.REQUEST_TIMED_OUT))
+    assert host.on_request(forward(*entries[:3]), LEADER, 0) == timed_out
+    taken = host.on_request(forward(*entries[:2]), LEADER, 0)
+    assert isinstance(taken, Proposal)
+    assert host.on_request(forward(entries[3]), LEADER, 0) == timed_out
+
+
+def test_a_full_leader_refuses_entries_and_no_reads() -> None:
+    host = state_machine()
+    asks = wire(EnvelopeRequest(request_data=encode(AskIndex()), client_host_address=b""))
+    refused = {}
+    for is_leader in (False, True):
+        if is_leader:
+            host.on_leader(1, 0, 0)
+        refused[is_leader] = [host.on_full(asked, LEADER, 0) for asked in (forward(command(100)), asks)]
+    for answer in refused[False]:
+        assert isinstance(answer, Respond)
+        assert answer.response == EnvelopeResponse(response_data=b"", error_code=Error.NOT_LEADER_OR_FOLLOWER)
+    timed_out, confirms = refused[True]
+    assert timed_out == Respond(5, EnvelopeResponse(response_data=b"", error_code=Error.REQUEST_TIMED_OUT))
+    assert isinstance(confirms, Confirm)

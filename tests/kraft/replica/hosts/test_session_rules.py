@@ -65,3 +65,13 @@ def test_beyond_the_maximum_the_session_that_was_silent_for_longest_ends(
     assert [one.id for one in sessions.states()] == [first, third]
     assert sessions.known(second, 1) == Expired()
     assert (len(sessions), sessions.known(first, 9), sessions.known(third, 1)) == (2, None, None)
+
+
+def test_a_client_that_goes_on_may_change_the_time_to_live_of_its_session() -> None:
+    sessions, session = with_a_session()
+    assert sessions.open(OpenSession("client", "again", 3 * TTL_MS), 8).session == session
+    sessions.pass_time(3 * TTL_MS)
+    assert sessions.known(session, 1) is None
+    assert sessions.open(OpenSession("client", "again", TTL_MS), 9).session == session
+    sessions.pass_time(4 * TTL_MS + 1)
+    assert sessions.known(session, 1) == Expired()

@@ -6,16 +6,20 @@ import pytest
 from controller_sides import InProcess
 
 from kraft.controller.decision.result import ApiError
+from kraft.quorum.messages import FetchSnapshotReply
+from kraft.quorum.values import Endpoints, ListenerAddress
 from kraft.replica.hosts.controller_host import ControllerHost
 from kraft.replica.interface.application import OutboundRequest
 from kraft.replica.interface.events import SendWire, WireRequest
 from kraft.replica.outbound_requests import OutboundRequests
 from kraft.replica.peer_replies import records_of
-from kraft.replica.rpc import snapshot_rpc
+from kraft.replica.rpc import fetch_rpc, snapshot_rpc
 from kraft.replica.rpc.api_versions import describe_versions
 from kraft.replica.rpc.refusals import refuse_quorum_request
+from kraft.replica.rpc.rpc_parts import endpoint
 from metadata_log.errors import DecodeError
 from metadata_log.serde import Message, schema_of
+from metadata_log.types import OffsetAndEpoch, Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages import (
     AddRaftVoterRequest,
@@ -38,7 +42,13 @@ from transport.protocol.messages import (
     VoteRequest,
     VoteResponse,
 )
-from transport.protocol.messages.fetch import FetchableTopicResponse, FetchPartition, FetchTopic, PartitionData
+from transport.protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchTopic,
+    PartitionData,
+    SnapshotId,
+)
 from transport.protocol.messages.fetch_snapshot import (
     FetchSnapshotResponsePartitionSnapshot,
     FetchSnapshotResponseTopicSnapshot,
@@ -156,3 +166,44 @@ def test_requests_of_the_application_have_negative_ids_and_their_own_patience() 
     second = requests.send(OutboundRequest(asked, token=8, timeout_ms=0), (3, "n3", 9093), 500)
     assert second == SendWire(-2, 3, "n3", 9093, asked, 0, is_raft=False)
     assert (requests.take(-2), requests.take(-1)) == (8, 7)
+
+
+# Addresses and snapshots in answers
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "is_known"), [("h", 1, True), ("h", 65535, True), ("h", 0, False), ("", 9, False)]
+)
+def test_an_address_in_an_answer_needs_a_host_and_a_port(host: str, port: int, is_known: bool) -> None:
+    known = Endpoints((ListenerAddress("CONTROLLER", host, port),))
+    assert endpoint("CONTROLLER", host, port) == (known if is_known else Endpoints())
+
+
+@pytest.mark.parametrize("port", [-1, 65536, 2**31 - 1])
+def test_a_port_that_no_host_has_is_refused(port: int) -> None:
+    with pytest.raises(DecodeError, match=f"port {port}"):
+        endpoint("CONTROLLER", "h", port)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "offset", "found"),
+    [(-1, -1, None), (3, -1, (3, -1)), (-1, 7, (-1, 7)), (0, 0, (0, 0)), (3, 7, (3, 7))],
+)
+def test_half_a_snapshot_id_is_a_snapshot_id(epoch: int, offset: int, found: tuple[int, int] | None) -> None:
+    """The core refuses such an id, and reports its sender."""
+    part = PartitionData(
+        partition_index=0, high_watermark=0, records=b"", snapshot_id=SnapshotId(epoch=epoch, end_offset=offset)
+    )
+    topic = FetchableTopicResponse(topic_id=Uuid.METADATA_TOPIC, partitions=[part])
+    reply = fetch_rpc.reply_from_wire(FetchResponse(responses=[topic]), "CONTROLLER", None)
+    assert reply.snapshot == (None if found is None else OffsetAndEpoch(epoch=found[0], offset=found[1]))
+
+
+def test_an_answer_without_a_snapshot_has_its_id_at_zero() -> None:
+    asked = WireRequest(request_id=1, api_key=59, version=1, message=FetchSnapshotRequest(), listener="CONTROLLER")
+    answer = snapshot_rpc.reply_to_wire(asked, FetchSnapshotReply(epoch=3, error=Error.NOT_LEADER_OR_FOLLOWER))
+    assert isinstance(answer, FetchSnapshotResponse)
+    (part,) = answer.topics[0].partitions
+    assert (part.snapshot_id.epoch, part.snapshot_id.end_offset, part.error_code) == (0, 0, 6)
+    top = snapshot_rpc.reply_to_wire(asked, FetchSnapshotReply(epoch=3, top_error=Error.INVALID_REQUEST))
+    assert top == FetchSnapshotResponse(error_code=Error.INVALID_REQUEST)

@@ -7,9 +7,11 @@ import pytest
 from kraft.replica import applier as module
 from kraft.replica.applier import Applier
 from kraft.replica.interface.events import CommittedBatch
+from metadata_log.errors import CorruptBatch
 from metadata_log.log.log import MetadataLog
 from metadata_log.memory_disk import MemoryDisk
-from metadata_log.records.batch_builder import build_batch
+from metadata_log.records.batch_builder import build_batch, write_batch
+from metadata_log.records.record import Record
 
 
 def remembered(base_offset: int, count: int = 3) -> CommittedBatch:
@@ -88,3 +90,18 @@ def test_a_batch_is_read_so_many_records_in_a_turn(count: int, turns: int, monke
         taken += 1
     assert (taken, applier.next_offset, len(found[0].values)) == (turns, count, count)
     assert list(applier.advance(count)) == []
+
+
+def test_a_jump_forgets_what_a_leader_has_appended() -> None:
+    """A snapshot that another leader sends has taken the place of the records, and others follow it."""
+    applier = Applier(log_of(3, 3), 0)
+    applier.remember(remembered(3))
+    applier.begin_at(3)
+    assert [batch.values[0] for batch in applier.advance(6)] == [b"log"]
+
+
+def test_a_committed_record_without_a_value_cannot_be_applied() -> None:
+    log = log_of()
+    log.append(write_batch([Record(0, 5, 0, None, b"fine"), Record(1, 5, 0, None, None)], epoch=1))
+    with pytest.raises(CorruptBatch, match="the data record at offset 1 has no value"):
+        list(Applier(log, 0).advance(2))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from random import Random
+from struct import pack
 
 import pytest
 from replica_net import DIRECTORY, START_MS, Net, formatted_disk, options, voter_set
@@ -11,14 +12,18 @@ from replica_net import DIRECTORY, START_MS, Net, formatted_disk, options, voter
 from kraft.quorum.values import ElectionState, Endpoints, ListenerAddress, ReplicaKey, VersionRange
 from kraft.quorum.voters import QuorumChange, Voter, VoterSet
 from kraft.replica.storage.fetched import Follows, facts_of
+from kraft.replica.storage.quorum_records import changes_in
 from kraft.replica.storage.storage import Storage
+from metadata_log.errors import CorruptBatch, DirectoryError
 from metadata_log.log.log import MetadataLog
 from metadata_log.log.quorum_state_file import StoredElection, write_quorum_state
 from metadata_log.log.snapshot_writer import SnapshotWriter
 from metadata_log.memory_disk import MemoryDisk
-from metadata_log.records.batch_builder import build_batch, build_control_batch
+from metadata_log.records.batch import read_batch
+from metadata_log.records.batch_builder import build_batch, build_control_batch, write_batch
 from metadata_log.records.control import KRaftVersionRecord, LeaderChangeMessage
 from metadata_log.records.frame import encode_control
+from metadata_log.records.record import Record
 from metadata_log.serde import Message
 from metadata_log.serde.codec import finished
 from metadata_log.types import OffsetAndEpoch, Uuid
@@ -193,3 +198,71 @@ def test_one_voter_changes_at_a_time(before: tuple[int, ...], after: tuple[int, 
     data = control(5, 3, KRaftVersionRecord(kraft_version=1), voters(*after).to_record())
     found, problem = facts_of(data, Follows(5, 3, 3, 1, voters(*before)))
     assert (len(found), problem is None) == ((1, True) if fits else (0, False))
+
+
+def deltas(*offsets: int) -> bytes:
+    """A control batch of three offsets from 10 on, whose records have these offsets."""
+    kind, _, value = encode_control(KRaftVersionRecord(kraft_version=1))
+    made = [Record(offset, 5, 0, pack(">hh", 0, kind), value) for offset in offsets]
+    return write_batch(made, epoch=3, control=True)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "is_valid"), [((10, 11, 12), True), ((10, 10, 12), False), ((10, 12, 12), False), ((10, 11, 11), False)]
+)
+def test_control_records_have_offsets_one_after_the_other(offsets: tuple[int, ...], is_valid: bool) -> None:
+    batch = read_batch(deltas(*offsets))
+    if is_valid:
+        assert [change.offset for change in changes_in(batch)] == list(offsets)
+    else:
+        with pytest.raises(CorruptBatch, match="a control record has offset"):
+            list(changes_in(batch))
+
+
+# Snapshots beside a log
+
+
+def with_snapshot(disk: MemoryDisk, snapshot: OffsetAndEpoch) -> None:
+    SnapshotWriter(disk, PARTITION, snapshot, timestamp_ms=5, last_contained_log_timestamp=5).freeze(5)
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "is_of_log"),
+    [((9, 5), True), ((10, 6), True), ((12, 6), True), ((10, 5), False), ((9, 4), False)],
+)
+def test_a_snapshot_is_of_a_log_with_its_last_record_in_its_epoch(snapshot: tuple[int, int], is_of_log: bool) -> None:
+    """The epoch 6 begins at offset 9, which is the last record of a snapshot that ends at offset 10."""
+    disk = formatted_disk(1)
+    partition(disk)
+    write_quorum_state(disk, PARTITION, StoredElection(leader_epoch=6))
+    log = MetadataLog.open(disk, PARTITION)
+    log.append(build_batch(0, 5, 5, [b"x"] * 9))
+    log.append(leader_change(9, 6, 1))
+    log.append(build_batch(10, 6, 5, [b"x"] * 2))
+    log.close()
+    with_snapshot(disk, OffsetAndEpoch(epoch=snapshot[1], offset=snapshot[0]))
+    if is_of_log:
+        storage = opened(disk)
+        assert (storage.log.start_offset, storage.log.end_offset) == (0, 12)
+    else:
+        with pytest.raises(DirectoryError, match="is not one of this log"):
+            opened(disk)
+
+
+@pytest.mark.parametrize(
+    ("end_offset", "snapshot"), [(8, (10, 6)), (10, (10, 6)), (12, (10, 6)), (0, (10, 6)), (0, (5, 0))]
+)
+def test_a_snapshot_ahead_of_the_log_takes_its_place(end_offset: int, snapshot: tuple[int, int]) -> None:
+    """Ahead is a later epoch, or a later offset of the same epoch. A log that begins there already stays."""
+    disk = formatted_disk(1)
+    partition(disk)
+    write_quorum_state(disk, PARTITION, StoredElection(leader_epoch=6))
+    if end_offset:
+        log = MetadataLog.open(disk, PARTITION)
+        log.append(build_batch(0, 5, 5, [b"x"] * end_offset))
+        log.close()
+    with_snapshot(disk, OffsetAndEpoch(epoch=snapshot[1], offset=snapshot[0]))
+    for _ in range(2):
+        storage = opened(disk)
+        assert (storage.log.start_offset, storage.log.end_offset) == (snapshot[0], snapshot[0])
+        storage.close()
