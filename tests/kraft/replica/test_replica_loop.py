@@ -1,4 +1,4 @@
-"""One replica whose disk and peers the test plays: what leaves with a step, what waits, when the next step is due."""
+"""One replica, with a test in place of its disk and peers: what leaves with a step, what waits, what is due next."""
 
 from __future__ import annotations
 

@@ -8,12 +8,12 @@ import pytest
 
 from metadata_log.disk import make_directory
 from metadata_log.errors import CorruptBatch, DecodeError, DirectoryError, IncompleteBatch
-from metadata_log.log import snapshot_writer
+from metadata_log.log import snapshot_receiver, snapshot_writer
 from metadata_log.log.epochs import EpochHistory
 from metadata_log.log.log import MetadataLog
 from metadata_log.log.log_dir import format_directory, parse_meta_properties
 from metadata_log.log.quorum_state_file import parse_quorum_state
-from metadata_log.log.retention import Retention, clean
+from metadata_log.log.retention import Retention, clean, remove_files
 from metadata_log.log.snapshot import (
     encode_snapshot,
     list_snapshots,
@@ -24,6 +24,7 @@ from metadata_log.log.snapshot import (
 from metadata_log.log.snapshot_receiver import SnapshotReceiver
 from metadata_log.log.snapshot_writer import SnapshotWriter
 from metadata_log.memory_disk import MemoryDisk
+from metadata_log.records.batch import scan
 from metadata_log.records.batch_builder import build_batch
 from metadata_log.records.metadata import UserScramCredentialRecord
 from metadata_log.types import OffsetAndEpoch
@@ -196,3 +197,60 @@ def test_credentials_need_the_level_that_introduced_them(release: str, is_valid:
     else:
         with pytest.raises(DirectoryError, match="credentials need"):
             format_it()
+
+
+# Downloads
+
+
+def test_an_incomplete_batch_of_a_download_is_kept_up_to_twice_the_size_of_a_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(snapshot_receiver, "MAX_BATCH_BYTES", 100)
+    arriving = SnapshotReceiver(directory(), "d", SNAPSHOT)
+    arriving.append(CONTENT[:8] + (10**6).to_bytes(4, "big") + CONTENT[12:61])
+    arriving.append(bytes(200 - 61))
+    with pytest.raises(CorruptBatch, match="larger than any"):
+        arriving.append(b"x")
+
+
+def test_the_values_of_a_download_are_checked_and_its_control_records_are_not() -> None:
+    checked: list[bytes] = []
+    arriving = SnapshotReceiver(directory(), "d", SNAPSHOT, checked.extend)
+    for at in range(0, len(CONTENT), 7):
+        arriving.append(CONTENT[at : at + 7])
+    assert checked == [b"one", b"two"]
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 7, 50, 1000])
+def test_damage_of_a_download_is_named_by_its_position_in_the_file(piece_bytes: int) -> None:
+    second = list(scan(CONTENT))[1]
+    damaged = bytearray(CONTENT)
+    damaged[second.end_position - 1] ^= 1
+    arriving = SnapshotReceiver(directory(), "d", SNAPSHOT)
+
+    def receive() -> None:
+        for at in range(0, len(damaged), piece_bytes):
+            arriving.append(bytes(damaged[at : at + piece_bytes]))
+
+    with pytest.raises(CorruptBatch, match="CRC") as refused:
+        receive()
+    assert refused.value.position == second.position
+
+
+@pytest.mark.parametrize("content", [b"", CONTENT[list(scan(CONTENT))[1].position :]])
+def test_a_snapshot_without_a_header_is_damaged_at_its_beginning(content: bytes) -> None:
+    disk = directory()
+    disk.open("d/snapshot", create=True).append(content)
+    with pytest.raises(CorruptBatch) as refused:
+        list(read_snapshot(disk, "d/snapshot"))
+    assert refused.value.position == 0
+
+
+def test_removed_files_stay_removed_after_a_crash() -> None:
+    disk = directory()
+    for name in ("a", "b"):
+        disk.open(f"d/{name}", create=True).fsync()
+    disk.fsync_dir("d")
+    remove_files(disk, "d", ["d/a", "d/missing"])
+    disk.crash()
+    assert disk.list("d") == ["b"]

@@ -6,10 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from google_crc32c import value as crc32c
 
 from metadata_log.disk import File
 from metadata_log.errors import CorruptBatch, IncompleteBatch
 from metadata_log.log import log as log_module
+from metadata_log.log import recovery
+from metadata_log.log import segment as segment_module
 from metadata_log.log.log import MetadataLog
 from metadata_log.log.segment import Segment, next_sound_batch, scan_file, scan_headers
 from metadata_log.log.torn_write import SECTOR_BYTES, _has_hole
@@ -120,7 +123,8 @@ def test_the_newest_batches_stay_in_memory_up_to_a_limit_and_half_of_it_after_th
 
 
 def test_a_log_that_begins_anew_at_a_snapshot_has_nothing_of_the_former_one() -> None:
-    log = MetadataLog.open(MemoryDisk(), "d")
+    disk = MemoryDisk()
+    log = MetadataLog.open(disk, "d")
     for offset in range(10):
         log.append(build_batch(offset, 1, 5, [b"x"]))
     handle = log.flush_handle()
@@ -131,6 +135,8 @@ def test_a_log_that_begins_anew_at_a_snapshot_has_nothing_of_the_former_one() ->
     log.flush_done()
     assert log._retired == []
     assert (log.flushed_offset, log.end_offset) == (4, 5), "the flush was one of the former log"
+    log.close()
+    assert disk._open == {}
 
 
 def test_a_flush_that_another_thread_has_failed_meanwhile_fails() -> None:
@@ -228,3 +234,117 @@ def test_a_hole_ends_with_a_sector_and_has_at_least_the_front_of_a_batch(start: 
     content[start:zeros] = bytes(zeros - start)
     _, file = file_of(bytes(content))
     assert _has_hole(file, start, 3 * SECTOR_BYTES) is is_hole
+
+
+@pytest.mark.parametrize("chunk_bytes", [100, 130, 1 << 20])
+def test_a_sound_batch_is_found_in_any_piece_of_a_file(chunk_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment_module, "_CHUNK_BYTES", chunk_bytes)
+    batch = batches()[0]
+    for junk in range(1, 400, 7):
+        _, file = file_of(b"\2" * junk, batch)
+        found = next_sound_batch(file, 0, end=file.size())
+        assert found is not None
+        assert found.position == junk
+        assert next_sound_batch(file, 0, end=file.size() - 1) is None, "the batch ends behind the end"
+
+
+def test_a_batch_without_records_is_a_sound_batch() -> None:
+    """A cleaned log of Kafka may hold such a batch."""
+    empty = bytearray(batches()[0][:HEADER_BYTES])
+    empty[8:12] = (HEADER_BYTES - 12).to_bytes(4, "big")
+    empty[57:61] = bytes(4)
+    empty[17:21] = crc32c(bytes(empty[21:])).to_bytes(4, "big")
+    _, file = file_of(b"junk", bytes(empty))
+    found = next_sound_batch(file, 0, end=file.size())
+    assert found is not None
+    assert (found.position, found.record_count) == (4, 0)
+
+
+def test_a_batch_of_many_megabytes_is_a_sound_batch() -> None:
+    batch = build_batch(0, 1, 5, [bytes(9 << 20)])
+    _, file = file_of(b"junk", batch)
+    found = next_sound_batch(file, 0, end=file.size())
+    assert found is not None
+    assert (found.position, found.size_bytes) == (4, len(batch))
+
+
+# Ends and beginnings
+
+
+def test_a_truncation_at_the_end_of_a_log_makes_nothing_durable() -> None:
+    log = MetadataLog.open(MemoryDisk(), "d")
+    for offset in range(3):
+        log.append(build_batch(offset, 1, 5, [b"x"]))
+    assert log.truncate(3) == 3
+    assert (log.flushed_offset, log.end_offset) == (0, 3)
+    assert log.truncate(2) == 2
+    assert (log.flushed_offset, log.end_offset) == (2, 2)
+
+
+def test_a_segment_that_ends_where_the_log_begins_is_removed_and_closed() -> None:
+    disk = MemoryDisk()
+    log = MetadataLog.open(disk, "d", segment_bytes=200)
+    for offset in range(9):
+        log.append(build_batch(offset, 1, 5, [b"x" * 10]))
+    log.flush()
+    bases = [int(name[:20]) for name in disk.list("d") if name.endswith(".log")]
+    log.raise_start(bases[1] - 1)
+    assert sum(name.endswith(".log") for name in disk.list("d")) == len(bases)
+    log.raise_start(bases[1])
+    assert [int(name[:20]) for name in disk.list("d") if name.endswith(".log")] == bases[1:]
+    log.close()
+    assert disk._open == {}
+
+
+def test_a_log_far_from_offset_0_has_segments_of_the_usual_size() -> None:
+    disk = MemoryDisk()
+    log = MetadataLog.open(disk, "d")
+    log.reset_to(2**33)
+    for offset in range(2**33, 2**33 + 3):
+        log.append(build_batch(offset, 1, 5, [b"x"]))
+    assert sum(name.endswith(".log") for name in disk.list("d")) == 1
+
+
+def test_index_entries_are_counted_anew_behind_a_cut() -> None:
+    content = [build_batch(offset, 1, 5, [b"x" * 10]) for offset in range(7)]
+    size = len(content[0])
+    disk = MemoryDisk()
+    disk.mkdir("d")
+    segment = Segment.create(disk, "d", 0, index_interval_bytes=size)
+    parsed = list(scan_file(file_of(*content)[1]))
+    entries = []
+    for batch in parsed[:3]:
+        segment.append(batch.data, [batch])
+        entries.append(segment.index_entries[0])
+    segment.truncate(2)
+    for batch in parsed[2:6]:
+        segment.append(batch.data, [batch])
+        entries.append(segment.index_entries[0])
+    assert entries == [0, 0, 1, 0, 0, 1, 1]
+
+
+def test_a_segment_with_index_files_is_as_old_as_its_first_batch() -> None:
+    disk = MemoryDisk()
+    disk.mkdir("d")
+    written = Segment.create(disk, "d", 0, index_interval_bytes=0)
+    for batch in scan_file(file_of(*[build_batch(at, 1, 50 + at, [b"x"]) for at in range(3)])[1]):
+        written.append(batch.data, [batch])
+    written.write_indexes()
+    loaded = Segment.open(disk, "d", 0, index_interval_bytes=0)
+    loaded.load_indexes()
+    assert (loaded.first_timestamp, loaded.max_timestamp, loaded.end_offset) == (50, 52, 3)
+    assert loaded.size_bytes == written.size_bytes
+
+
+def test_a_recovery_pauses_after_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = MemoryDisk()
+    log = MetadataLog.open(disk, "d")
+    for offset in range(9):
+        log.append(build_batch(offset, 1, 5, [b"x" * 10]))
+    cost = log.size_bytes // 9 + recovery._BYTES_PER_BATCH
+    log.close()
+    pauses = []
+    for step_bytes in (2 * cost, 2 * cost + 1, 3 * cost + 1):
+        monkeypatch.setattr(recovery, "_BYTES_PER_STEP", step_bytes)
+        pauses.append(len(list(MetadataLog.opening(disk, "d"))))
+    assert pauses == [4 + 1, 3 + 1, 2 + 1], "and one before the indexes are written"

@@ -16,7 +16,7 @@ def new_calls() -> StateMachineCalls:
 
 
 def taken(calls: StateMachineCalls) -> list[tuple[int, int]]:
-    """The calls whose commands are sent next, with their numbers."""
+    """The calls of the commands that are sent next, and the numbers of the commands."""
     entries = [(sent.call_id, decode_entry(sent.entry)) for sent in calls.take()]
     return [(call_id, entry.sequence) for call_id, entry in entries if isinstance(entry, Command)]
 

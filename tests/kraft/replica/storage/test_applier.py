@@ -52,7 +52,7 @@ def test_a_former_leader_reads_what_another_leader_has_written() -> None:
     assert (batch.base_offset, batch.next_offset, batch.values) == (0, 3, (b"log",) * 3)
 
 
-def test_what_was_applied_from_the_log_is_not_applied_again_from_memory() -> None:
+def test_a_batch_applied_from_the_log_is_not_applied_again_from_memory() -> None:
     applier = Applier(log_of(3), 0)
     assert len(list(applier.advance(3))) == 1
     applier.remember(remembered(0))

@@ -201,7 +201,7 @@ def test_one_voter_changes_at_a_time(before: tuple[int, ...], after: tuple[int, 
 
 
 def deltas(*offsets: int) -> bytes:
-    """A control batch of three offsets from 10 on, whose records have these offsets."""
+    """A control batch of three offsets from 10 on, with records that name these offsets."""
     kind, _, value = encode_control(KRaftVersionRecord(kraft_version=1))
     made = [Record(offset, 5, 0, pack(">hh", 0, kind), value) for offset in offsets]
     return write_batch(made, epoch=3, control=True)

@@ -1,0 +1,258 @@
+"""Limits of one core: positions, deadlines, contacts and reports, each with the last value on either side."""
+
+from __future__ import annotations
+
+import pytest
+from one_core import START_MS, OneCore, at, endpoints, records_of_the_leader
+
+from kraft.quorum.accumulator import BatchAccumulator
+from kraft.quorum.effects import AbandonDownload, BeginDownload, CheckDownload, FlushLog, SendRequest
+from kraft.quorum.events import BeginShutdown, FailureCause, LogFlushed, Received, Replied, SnapshotChecked, Tick
+from kraft.quorum.log_view import LogView, Position
+from kraft.quorum.messages import (
+    BatchFacts,
+    DescribeQuorum,
+    Fetch,
+    FetchReply,
+    FetchSnapshot,
+    FetchSnapshotReply,
+    RemoveVoter,
+    Vote,
+)
+from kraft.quorum.peers import Peers
+from kraft.quorum.purgatory import ParkedFetch, Purgatory
+from kraft.quorum.states.leader import LeaderState, Progress
+from kraft.quorum.values import ElectionState, Endpoints, QuorumConfig, ReplicaKey
+from kraft.quorum.voters import VoterSet
+from metadata_log.log.epochs import EpochHistory
+from metadata_log.types import NEVER_MS, OffsetAndEpoch, Uuid
+from transport.protocol.errors import Error
+
+DEFAULTS = QuorumConfig()
+SNAPSHOT = at(200, 5)
+
+
+def leading() -> OneCore:
+    one = OneCore(election=ElectionState(epoch=5))
+    one.elect(1)
+    fetch_all(one, 1)
+    return one
+
+
+def fetch_all(one: OneCore, replica_id: int) -> None:
+    """Let a replica fetch from the end of the leader's log."""
+    epoch, end = one.core.epoch, one.core.log.end_offset
+    key = ReplicaKey(replica_id)
+    one.step(Received(1, Fetch(epoch=epoch, replica=key, offset=end, last_epoch=epoch, max_wait_ms=0)))
+
+
+# Positions
+
+
+@pytest.mark.parametrize(
+    ("diverging", "offset"),
+    [
+        (at(5, 0), 5),
+        (at(99, 0), 30),
+        (at(20, 3), 20),
+        (at(99, 3), 30),
+        (at(8, 2), 10),
+        (at(4, 1), 4),
+        (at(10, 1), 10),
+        (at(30, 1), 10),
+    ],
+)
+def test_a_log_is_cut_where_both_logs_still_have_the_epoch(diverging: OffsetAndEpoch, offset: int) -> None:
+    log = LogView(start_offset=0, end_offset=30, epochs=EpochHistory((at(0, 1), at(10, 3))))
+    assert log.truncation_point(diverging) == offset
+
+
+@pytest.mark.parametrize(("end_offset", "position"), [(0, Position.VALID), (1, Position.SNAPSHOT)])
+def test_an_empty_log_is_sent_to_a_snapshot_of_one_record(end_offset: int, position: Position) -> None:
+    """A formatted directory has a snapshot of none."""
+    log = LogView(start_offset=0, end_offset=30, epochs=EpochHistory((at(0, 1),)), snapshots=(at(end_offset, 1),))
+    assert log.check(0, 0).position is position
+
+
+@pytest.mark.parametrize(("epoch", "is_taken"), [(-1, False), (0, True), (5, True), (6, False)])
+def test_a_follower_takes_snapshots_up_to_its_epoch(epoch: int, is_taken: bool) -> None:
+    one = OneCore(log=(), end=0)
+    one.answer(records_of_the_leader(snapshot=at(200, epoch)))
+    assert one.all(BeginDownload) == ([BeginDownload(at(200, epoch))] if is_taken else [])
+
+
+# Requests of a follower
+
+
+def unflushed(**changes: object) -> OneCore:
+    """A replica that has fetched a batch, which is not on its disk yet."""
+    one = OneCore(**changes)
+    if one.core.state_name != "Follower":
+        one.answer(records_of_the_leader(), peer=one.asked().peer_id)
+    batch = BatchFacts(base_offset=100, next_offset=103, epoch=5, end_position=9)
+    request = one.asked(1)
+    effects = one.core.step(
+        Replied(request.request_id, 1, records_of_the_leader(batches=(batch,), data=b"3 records")), one.now_ms
+    )
+    assert [type(effect) for effect in effects if isinstance(effect, FlushLog | SendRequest)] == [FlushLog]
+    return one
+
+
+def test_an_observer_with_a_slow_disk_sends_no_fetch_before_its_flush() -> None:
+    """Its fetch timeout may end meanwhile: a Fetch acknowledges what is on the disk."""
+    one = unflushed(local=ReplicaKey(7), endpoints=endpoints(7))
+    now_ms = one.now_ms + 2 * DEFAULTS.fetch_timeout_ms
+    assert [one for one in one.core.step(Tick(), now_ms) if isinstance(one, SendRequest)] == []
+    sent = [one for one in one.core.step(LogFlushed(103, 5), now_ms) if isinstance(one, SendRequest)]
+    assert [type(request.message) for request in sent] == [Fetch]
+
+
+@pytest.mark.parametrize("is_voter", [True, False])
+def test_a_voter_that_shuts_down_fetches_no_more(is_voter: bool) -> None:
+    """It will not be there to vote; an observer follows the log as long as it can."""
+    changes = {} if is_voter else {"local": ReplicaKey(7), "endpoints": endpoints(7)}
+    one = OneCore(**changes)
+    one.answer(records_of_the_leader())
+    one.step(BeginShutdown())
+    asked = len(one.all(SendRequest))
+    one.answer(records_of_the_leader())
+    assert (len(one.all(SendRequest)) > asked) is not is_voter
+
+
+def downloaded() -> OneCore:
+    """A follower with all bytes of a snapshot, which its host checks."""
+    one = OneCore()
+    one.answer(records_of_the_leader(snapshot=SNAPSHOT))
+    one.answer(FetchSnapshotReply(epoch=5, leader_id=1, snapshot=SNAPSHOT, size=4, position=0, data=b"abcd"))
+    assert one.all(CheckDownload) == [CheckDownload(SNAPSHOT)]
+    return one
+
+
+def test_a_follower_asks_for_nothing_while_its_snapshot_is_checked() -> None:
+    one = downloaded()
+    asked = len(one.all(SendRequest))
+    one.advance(DEFAULTS.fetch_timeout_ms - 1)
+    assert len(one.all(SendRequest)) == asked
+    one.step(SnapshotChecked(SNAPSHOT, None, ()))
+    request = one.asked(1).message
+    assert len(one.all(SendRequest)) == asked + 1
+    assert isinstance(request, Fetch)
+    assert request.offset == 200
+
+
+def test_records_in_place_of_a_snapshot_end_the_download() -> None:
+    """The leader's own address is silent, and another address of the leader answers a Fetch."""
+    one = OneCore()
+    one.answer(records_of_the_leader(snapshot=SNAPSHOT))
+    assert isinstance(one.asked(1).message, FetchSnapshot)
+    one.fail(FailureCause.TIMEOUT, peer=1)
+    one.now_ms = START_MS + 1000
+    assert one.asked().peer_id == 3
+    one.answer(records_of_the_leader())
+    assert one.all(AbandonDownload) == [AbandonDownload()]
+    assert isinstance(one.asked(1).message, Fetch)
+
+
+def test_a_candidate_asks_a_voter_again_after_a_pause_if_the_voter_does_not_know_the_version() -> None:
+    one = OneCore(election=ElectionState(epoch=5))
+    while one.core.state_name != "Prospective":
+        one.advance(10)
+    for peer in (1, 3):
+        one.fail(FailureCause.UNSUPPORTED_VERSION, peer=peer)
+    assert (one.core.state_name, one.core.epoch) == ("Candidate", 6)
+    one.fail(FailureCause.UNSUPPORTED_VERSION, peer=1)
+    before = one.asked(1)
+    one.advance(DEFAULTS.retry_backoff_ms - 1)
+    assert one.asked(1) is before
+    one.advance(1)
+    again = one.asked(1)
+    assert again is not before
+    assert isinstance(again.message, Vote)
+    assert again.message.epoch == one.core.epoch
+
+
+# Requests of administrators
+
+
+def test_a_leader_that_shuts_down_changes_no_voters() -> None:
+    one = leading()
+    key = ReplicaKey(0, Uuid(b"d" * 16))
+    assert one.ask(RemoveVoter(key)).error is Error.UNSUPPORTED_VERSION, "0 is the id of a node"
+    assert one.ask(RemoveVoter(ReplicaKey(-1, Uuid(b"d" * 16)))).error is Error.INVALID_REQUEST
+    one.step(BeginShutdown())
+    assert one.ask(RemoveVoter(key)).error is Error.BROKER_NOT_AVAILABLE
+
+
+def test_an_observer_that_has_been_silent_for_long_is_not_described() -> None:
+    one = leading()
+    fetch_all(one, 9)
+    end_ms = one.now_ms + DEFAULTS.observer_timeout_ms
+    while one.now_ms < end_ms:
+        fetch_all(one, 1)
+        assert [known.key.id for known in one.ask(DescribeQuorum()).observers] == [9]
+        one.now_ms += DEFAULTS.fetch_timeout_ms // 2
+    one.now_ms = end_ms + 1
+    fetch_all(one, 1)
+    assert one.ask(DescribeQuorum()).observers == ()
+
+
+def test_contacts_of_a_removed_voter_do_not_count_any_more() -> None:
+    voters = VoterSet.parse("1@a:1,2@b:2,3@c:3,4@d:4,5@e:5")
+    leader = LeaderState(
+        epoch=1,
+        local=ReplicaKey(1),
+        endpoints=Endpoints(),
+        voters=voters,
+        epoch_start_offset=0,
+        accumulator=BatchAccumulator(next_offset=0, linger_ms=0, max_batch_bytes=1000),
+        progress={voter.id: Progress(voter.key) for voter in voters.voters},
+        observers={},
+        check_quorum_deadline_ms=0,
+        begin_deadline_ms=0,
+    )
+    assert not leader.note_contact(4)
+    leader.take_voters(voters.without(4))
+    assert not leader.note_contact(2), "of four voters the leader needs two others"
+    assert leader.note_contact(3)
+
+
+@pytest.mark.parametrize(("length", "cut"), [(499, False), (500, False), (501, True)])
+def test_a_report_of_a_fault_has_a_maximum_length(length: int, cut: bool) -> None:
+    one = OneCore()
+    one.core._quorum.report_peer_fault(3, "x" * length)
+    one.step(Tick())
+    assert one.suspicions == ["x" * 500 + "\N{HORIZONTAL ELLIPSIS}" if cut else "x" * length]
+
+
+# Small parts
+
+
+def test_the_next_deadline_of_parked_fetches_is_the_earliest() -> None:
+    purgatory = Purgatory()
+    fetch = Fetch(epoch=1, replica=ReplicaKey(-1), offset=5, last_epoch=1)
+    for request_id, deadline_ms in ((1, 300), (2, 100), (3, 200)):
+        purgatory.park(ParkedFetch(request_id, fetch, FetchReply(epoch=1, leader_id=1), deadline_ms))
+    due = []
+    while purgatory.deadline_ms < NEVER_MS:
+        due.append(purgatory.deadline_ms)
+        assert purgatory.take_expired(due[-1] - 1) == []
+        assert len(purgatory.take_expired(due[-1])) == 1
+    assert due == [100, 200, 300]
+
+
+def test_a_peer_without_a_request_is_ready_and_awaits_nothing() -> None:
+    peers = Peers(request_timeout_ms=2000, retry_backoff_ms=20)
+    assert (peers.ready_at_ms(1), peers.is_awaiting(1, 0), peers.is_any_awaiting(0)) == (0, False, False)
+    peers.sent(1, 100)
+    assert (peers.ready_at_ms(1), peers.is_awaiting(1, 2099), peers.is_awaiting(1, 2100)) == (2100, True, False)
+    peers.back_off(1, 200)
+    assert (peers.ready_at_ms(1), peers.is_awaiting(1, 201), peers.is_any_awaiting(201)) == (220, False, False)
+
+
+def test_an_accumulator_counts_the_bytes_that_wait() -> None:
+    accumulator = BatchAccumulator(next_offset=7, linger_ms=0, max_batch_bytes=1000)
+    assert accumulator.pending_bytes == 0
+    accumulator.append((b"value",), 5)
+    assert accumulator.pending_bytes > 5
+    accumulator.drain()
+    assert accumulator.pending_bytes == 0
