@@ -138,6 +138,7 @@ def test_a_follower_asks_for_nothing_while_its_snapshot_is_checked() -> None:
     assert len(one.all(SendRequest)) == asked + 1
     assert isinstance(request, Fetch)
     assert request.offset == 200
+    assert one.core.log.high_watermark == 200, "a snapshot holds committed records only"
 
 
 def test_records_in_place_of_a_snapshot_end_the_download() -> None:

@@ -122,6 +122,7 @@ def test_a_leader_with_too_many_uncommitted_bytes_refuses_more_until_a_commit() 
     for _ in range(3):
         submits.append(net.submit(1, bytes(600)))
         net.settle()
+    assert [end for end, _ in net.replicas[1]._proposals.backlog._batches] == [2, 3]
     assert [net.done[one].error if one in net.done else None for one in submits] == [
         None,
         None,
@@ -294,3 +295,11 @@ def test_a_reply_counts_as_judged_from_its_arrival_to_its_last_record() -> None:
     net.advance(100)
     assert not replica.is_judging(request_id)
     assert len(net.values_of(follower)) == 20
+
+
+def test_a_standby_knows_when_it_has_caught_up() -> None:
+    net = Net(3, application=host_controller)
+    assert [controller_of(net, node)._is_loaded for node in net.replicas] == [False, False, False]
+    net.elect()
+    net.advance(1000)
+    assert [controller_of(net, node)._is_loaded for node in net.replicas] == [True, True, True]

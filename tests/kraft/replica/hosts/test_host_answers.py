@@ -20,6 +20,7 @@ from kraft.replica.hosts import broker_host, controller_host, state_machine_host
 from kraft.replica.hosts.broker_host import BrokerHost
 from kraft.replica.hosts.controller_host import ControllerHost
 from kraft.replica.hosts.decisions import NOTHING, STEPS_PER_TURN
+from kraft.replica.hosts.state_machine_calls import SubmitCall
 from kraft.replica.hosts.state_machine_host import StateMachineHost
 from kraft.replica.hosts.state_machine_log import (
     AskIndex,
@@ -38,7 +39,7 @@ from kraft.replica.interface.application import (
     Respond,
     host_silent_raw_log,
 )
-from kraft.replica.interface.events import CommittedBatch, Submit, WireRequest
+from kraft.replica.interface.events import Call, CommittedBatch, Submit, WireRequest
 from kraft.sim.state.fingerprints import FactsOf
 from kraft.sim.state.forking import forked
 from kraft.state_machine import Position, StateMachine
@@ -309,7 +310,8 @@ def test_a_fork_in_the_middle_of_a_batch_applies_the_rest(
     else:
         host.on_committed(contents)
     host.apply_more()
-    assert host.is_applying
+    assert host._applying is not None
+    assert host._applying.count == 4
     copy, facts_of = forked(host), FactsOf()
     assert facts_of(copy) == facts_of(host)
     for one in (host, copy):
@@ -426,3 +428,19 @@ def test_a_full_leader_refuses_entries_and_no_reads() -> None:
     timed_out, confirms = refused[True]
     assert timed_out == Respond(5, EnvelopeResponse(response_data=b"", error_code=Error.REQUEST_TIMED_OUT))
     assert isinstance(confirms, Confirm)
+
+
+def test_a_command_that_the_leader_itself_has_proposed_is_not_proposed_again() -> None:
+    """A client has sent its command to two nodes; both answers wait for one entry of the log."""
+    host = state_machine()
+    host.on_leader(1, 0, 0)
+    host.on_committed(CommittedBatch(0, 1, 1, 5, (encode(OpenSession("client", "a", 60_000)),), 100))
+    host.on_call(Call(9, SubmitCall(encode(5), 0, 1)), 0)
+    (own,) = [action for action in host.on_tick(0) if isinstance(action, Proposal)]
+    (entry,) = own.units[0].values
+    again = host.on_request(forward(entry), LEADER, 0)
+    assert isinstance(again, Proposal)
+    assert again.units == ()
+    host.on_committed(CommittedBatch(1, 2, 1, 5, (entry,), 100))
+    answers = [action for action in host.on_tick(0) if isinstance(action, Respond)]
+    assert answers == [Respond(5, EnvelopeResponse(response_data=b"", error_code=Error.NONE))]

@@ -8,6 +8,7 @@ from kraft.replica.hosts import state_machine_calls as module
 from kraft.replica.hosts.sessions import Sessions
 from kraft.replica.hosts.state_machine_calls import OpenCall, StateMachineCalls, SubmitCall
 from kraft.replica.hosts.state_machine_log import Command, Opened, OpenSession, Result, decode_entry
+from kraft.replica.hosts.state_machine_reads import Reader, StateMachineReads
 from kraft.replica.interface.events import Returned
 
 
@@ -61,3 +62,26 @@ def test_a_cancelled_call_is_not_sent_and_does_not_return() -> None:
     calls.cancel(1)
     assert (calls.is_any_unsent, calls.take()) == (False, ())
     assert calls.applied(OpenSession("client", "node/1", 60_000), Opened(7, 0)) == ()
+
+
+def test_a_message_to_the_leader_has_so_many_bytes_of_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FORWARD_BYTES", 100)
+    calls, sessions = new_calls(), Sessions()
+    session = sessions.open(OpenSession("client", "a", 60_000), 3).session
+    for number in range(1, 6):
+        assert calls.begin(number, SubmitCall(bytes(60), session, number), sessions) is None
+    assert [len(taken(calls)) for _ in range(4)] == [2, 2, 1, 0]
+
+
+def test_a_cancelled_read_is_not_asked_for() -> None:
+    reads = StateMachineReads()
+    for call_id in (1, 2, 3):
+        reads.wait(call_id)
+    reads.cancel(2)
+    reads.cancel(9)
+    token = reads.ask_for_all()
+    assert not reads.is_any_waiting
+    assert reads.take_asked(token) == (Reader(1), Reader(3))
+    reads.wait(4)
+    reads.cancel(4)
+    assert not reads.is_any_waiting

@@ -187,7 +187,15 @@ def test_a_port_that_no_host_has_is_refused(port: int) -> None:
 
 @pytest.mark.parametrize(
     ("epoch", "offset", "found"),
-    [(-1, -1, None), (3, -1, (3, -1)), (-1, 7, (-1, 7)), (0, 0, (0, 0)), (3, 7, (3, 7))],
+    [
+        (-1, -1, None),
+        (3, -1, (3, -1)),
+        (0, -1, (0, -1)),
+        (-1, 0, (-1, 0)),
+        (-1, 7, (-1, 7)),
+        (0, 0, (0, 0)),
+        (3, 7, (3, 7)),
+    ],
 )
 def test_half_a_snapshot_id_is_a_snapshot_id(epoch: int, offset: int, found: tuple[int, int] | None) -> None:
     """The core refuses such an id, and reports its sender."""

@@ -9,6 +9,7 @@ from struct import pack
 import pytest
 from replica_net import DIRECTORY, START_MS, Net, formatted_disk, options, voter_set
 
+from kraft.quorum.effects import AppendBatch, AppendControl
 from kraft.quorum.values import ElectionState, Endpoints, ListenerAddress, ReplicaKey, VersionRange
 from kraft.quorum.voters import QuorumChange, Voter, VoterSet
 from kraft.replica.storage.fetched import Follows, facts_of
@@ -19,7 +20,7 @@ from metadata_log.log.log import MetadataLog
 from metadata_log.log.quorum_state_file import StoredElection, write_quorum_state
 from metadata_log.log.snapshot_writer import SnapshotWriter
 from metadata_log.memory_disk import MemoryDisk
-from metadata_log.records.batch import read_batch
+from metadata_log.records.batch import read_batch, scan
 from metadata_log.records.batch_builder import build_batch, build_control_batch, write_batch
 from metadata_log.records.control import KRaftVersionRecord, LeaderChangeMessage
 from metadata_log.records.frame import encode_control
@@ -266,3 +267,14 @@ def test_a_snapshot_ahead_of_the_log_takes_its_place(end_offset: int, snapshot: 
         storage = opened(disk)
         assert (storage.log.start_offset, storage.log.end_offset) == (snapshot[0], snapshot[0])
         storage.close()
+
+
+def test_an_append_returns_the_bytes_of_its_batch() -> None:
+    disk = formatted_disk(1)
+    partition(disk)
+    storage = opened(disk)
+    change = LeaderChangeMessage(version=0, leader_id=1)
+    sizes = [storage.append_control(AppendControl(0, 3, 5, (change,)))]
+    sizes.append(storage.append_batch(AppendBatch(1, 3, 5, (b"value", b"another"))))
+    assert [batch.size_bytes for batch in scan(storage.log.read(0, 10_000))] == sizes
+    assert sum(sizes) == storage.log.size_bytes
