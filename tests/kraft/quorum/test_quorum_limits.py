@@ -11,6 +11,7 @@ from kraft.quorum.events import BeginShutdown, FailureCause, LogFlushed, Receive
 from kraft.quorum.log_view import LogView, Position
 from kraft.quorum.messages import (
     BatchFacts,
+    BeginQuorumEpochReply,
     DescribeQuorum,
     Fetch,
     FetchReply,
@@ -257,3 +258,27 @@ def test_an_accumulator_counts_the_bytes_that_wait() -> None:
     assert accumulator.pending_bytes > 5
     accumulator.drain()
     assert accumulator.pending_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("offset", "last_epoch", "holds"),
+    [(10, 3, False), (20, 3, False), (21, 3, True), (30, 3, True), (31, 3, False), (25, 2, False)],
+)
+def test_the_quick_check_of_a_position_is_for_positions_within_the_last_epoch(
+    offset: int, last_epoch: int, holds: bool
+) -> None:
+    log = LogView(start_offset=20, end_offset=30, epochs=EpochHistory((at(20, 3),)), snapshots=(at(20, 3),))
+    assert log.holds(offset, last_epoch) is holds
+
+
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_a_leader_is_told_of_its_own_leadership_and_of_no_other(ahead: int) -> None:
+    """The answer of a voter that has lost its way names the right leader; one of a later epoch cannot."""
+    one = leading()
+    epoch = one.core.epoch
+    reply = BeginQuorumEpochReply(
+        epoch=epoch + ahead, leader_id=2, endpoints=endpoints(2), error=Error.NOT_LEADER_OR_FOLLOWER
+    )
+    one.answer(reply, peer=3)
+    assert (one.core.is_leader, one.core.epoch) == (True, epoch)
+    assert len(one.suspicions) == ahead

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from replica_net import CLUSTER_ID, Net, formatted_disk, voter_set
 from test_controller_quorum import alter, controller_of
@@ -10,7 +12,7 @@ from kraft.broker import BrokerOptions, LifecycleState
 from kraft.controller.decision.authorizer import AuthorizerSettings, Denial
 from kraft.controller.decision.request_context import AdminSettings
 from kraft.quorum.effects import AppendDownload, BeginDownload, InstallSnapshot
-from kraft.quorum.events import BeginShutdown
+from kraft.quorum.events import BeginShutdown, FailureCause
 from kraft.quorum.messages import Fetch
 from kraft.quorum.values import ReplicaKey
 from kraft.replica import (
@@ -19,14 +21,16 @@ from kraft.replica import (
     StartFlush,
     Tick,
     WireReply,
+    commits,
     host_controller,
     host_raw_log,
+    proposals,
 )
 from kraft.replica import effects as module
 from kraft.replica.activation import EARLY_PER_TURN
 from kraft.replica.hosts.broker_host import BrokerHost, host_broker
 from kraft.replica.interface.application import ApplicationFactory, ForSubmit, Proposal, Unit
-from kraft.replica.interface.events import CommittedBatch, WireGone
+from kraft.replica.interface.events import CommittedBatch, WireFailed, WireGone
 from kraft.replica.peer_replies import HeldReply
 from kraft.replica.rpc.rpc import Rpc
 from metadata_log.log.log import MetadataLog
@@ -303,3 +307,52 @@ def test_a_standby_knows_when_it_has_caught_up() -> None:
     net.elect()
     net.advance(1000)
     assert [controller_of(net, node)._is_loaded for node in net.replicas] == [True, True, True]
+
+
+# Portions
+
+
+def test_answers_after_a_commit_leave_some_in_each_millisecond(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proposals, "ANSWERS_PER_TURN", 2)
+    net = leading()
+    for at in range(5):
+        net.submit(1, b"%d" % at)
+    net.settle()
+    net.let_go()
+    answered = [len(net.done)]
+    for _ in range(3):
+        net.advance(1)
+        answered.append(len(net.done))
+    assert answered == [2, 4, 5, 5]
+
+
+def test_batches_are_applied_until_a_turn_has_so_many_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commits, "RECORDS_PER_TURN", 3)
+    net = leading()
+    for _ in range(5):
+        net.submit(1, b"one", b"two")
+        net.settle()
+    while net.held:
+        net.let_go()
+    applied = [len(net.committed[1])]
+    for _ in range(3):
+        net.advance(1)
+        applied.append(len(net.committed[1]))
+    assert applied[-1] == 5
+    assert {after - before for before, after in pairwise(applied)} <= {0, 1, 2}
+    assert 2 in {applied[0], *(after - before for before, after in pairwise(applied))}
+
+
+def test_a_failed_request_of_the_quorum_ends_once() -> None:
+    net = Net(3)
+    leader = net.elect()
+    node = next(node for node in net.replicas if node != leader)
+    replica = net.replicas[node]
+    ((request_id, peer_id),) = replica._effects.asked.items()
+    assert replica.core.awaits(peer_id, request_id)
+    net.step(node, WireFailed(request_id, FailureCause.TIMEOUT))
+    assert not replica.core.awaits(peer_id, request_id)
+    assert request_id not in replica._effects.asked
+    before = dict(replica._effects.asked)
+    net.step(node, WireFailed(request_id, FailureCause.TIMEOUT))
+    assert replica._effects.asked == before

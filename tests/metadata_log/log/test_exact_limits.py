@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import stat
+from pathlib import Path
 from random import Random
 
 import pytest
 
-from metadata_log.disk import make_directory
+from metadata_log.disk import OsDisk, make_directory
 from metadata_log.errors import CorruptBatch, DecodeError, DirectoryError, IncompleteBatch
 from metadata_log.log import snapshot_receiver, snapshot_writer
 from metadata_log.log.epochs import EpochHistory
 from metadata_log.log.log import MetadataLog
-from metadata_log.log.log_dir import format_directory, parse_meta_properties
+from metadata_log.log.log_dir import META_PROPERTIES, check_formatted, format_directory, parse_meta_properties
+from metadata_log.log.producer_snapshot import StoredProducer, decode_producer_snapshot, encode_producer_snapshot
 from metadata_log.log.quorum_state_file import parse_quorum_state
 from metadata_log.log.retention import Retention, clean, remove_files
 from metadata_log.log.snapshot import (
@@ -25,9 +28,19 @@ from metadata_log.log.snapshot_receiver import SnapshotReceiver
 from metadata_log.log.snapshot_writer import SnapshotWriter
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records.batch import scan
-from metadata_log.records.batch_builder import build_batch
+from metadata_log.records.batch_builder import build_batch, build_control_batch
+from metadata_log.records.control import (
+    KRaftVersionRecord,
+    LeaderChangeMessage,
+    SnapshotFooterRecord,
+    SnapshotHeaderRecord,
+    VotersRecord,
+    VotersRecordVoter,
+)
+from metadata_log.records.frame import encode_control
 from metadata_log.records.metadata import UserScramCredentialRecord
-from metadata_log.types import OffsetAndEpoch
+from metadata_log.serde import Message
+from metadata_log.types import OffsetAndEpoch, Uuid
 
 SNAPSHOT = OffsetAndEpoch(epoch=3, offset=70)
 CONTENT = encode_snapshot([b"one", b"two"], epoch=3, timestamp_ms=5)
@@ -254,3 +267,166 @@ def test_removed_files_stay_removed_after_a_crash() -> None:
     remove_files(disk, "d", ["d/a", "d/missing"])
     disk.crash()
     assert disk.list("d") == ["b"]
+
+
+def test_a_published_download_is_read_only(tmp_path: Path) -> None:
+    arriving = SnapshotReceiver(OsDisk(), str(tmp_path), SNAPSHOT)
+    arriving.append(CONTENT)
+    arriving.publish()
+    assert stat.S_IMODE((tmp_path / snapshot_name(SNAPSHOT)).stat().st_mode) & 0o222 == 0
+
+
+def test_a_download_replaces_an_unfinished_one() -> None:
+    disk = directory()
+    disk.open(f"d/{snapshot_name(SNAPSHOT)}.part", create=True).append(b"the rest of a killed process")
+    arriving = SnapshotReceiver(disk, "d", SNAPSHOT)
+    arriving.append(CONTENT)
+    arriving.check_end()
+    arriving.publish()
+    assert disk.read(f"d/{snapshot_name(SNAPSHOT)}") == CONTENT
+
+
+def test_a_download_is_flushed_after_exactly_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshot_receiver, "FSYNC_BYTES", 100)
+    disk = directory()
+    arriving = SnapshotReceiver(disk, "d", SNAPSHOT)
+    flushed: list[int] = []
+    disk.on_operation = lambda operation, path: flushed.append(arriving.size_bytes) if operation == "fsync" else None
+    begin = 0
+    for size in (99, 1, 99, 1):
+        arriving.append(CONTENT[begin : begin + size])
+        begin += size
+    assert flushed == [100, 200]
+
+
+def test_judged_bytes_are_not_judged_again() -> None:
+    checked: list[bytes] = []
+    arriving = SnapshotReceiver(directory(), "d", SNAPSHOT, checked.extend)
+    for at in range(0, len(CONTENT), 50):
+        piece = CONTENT[at : at + 50]
+        for _ in arriving.judging(piece):
+            pass
+        arriving.append(piece)
+    arriving.check_end()
+    assert checked == [b"one", b"two"]
+
+
+HEADER, VERSION, FOOTER = SnapshotHeaderRecord(), KRaftVersionRecord(kraft_version=1), SnapshotFooterRecord()
+ONE_VOTER = VotersRecord(voters=(VotersRecordVoter(voter_id=1),))
+
+
+def control(base_offset: int, *messages: Message) -> bytes:
+    encoded = [encode_control(message) for message in messages]
+    return build_control_batch(base_offset, 3, 5, [(kind, value) for kind, _, value in encoded])
+
+
+@pytest.mark.parametrize(
+    ("content", "is_valid"),
+    [
+        (control(0, HEADER) + control(1, FOOTER), True),
+        (control(0, HEADER, VERSION, ONE_VOTER) + control(3, FOOTER), True),
+        (control(0, HEADER, LeaderChangeMessage(leader_id=1)) + control(2, FOOTER), False),
+        (control(0, HEADER, VERSION, LeaderChangeMessage(leader_id=1)) + control(3, FOOTER), False),
+        (control(0, HEADER, HEADER) + control(2, FOOTER), False),
+        (control(0, HEADER) + control(1, VERSION) + control(2, FOOTER), False),
+        (control(0, HEADER) + control(1, FOOTER) + control(2, FOOTER), False),
+    ],
+    ids=["none", "voters", "a leader", "a leader last", "two headers", "a version later", "two footers"],
+)
+def test_control_records_of_a_download_have_their_places(content: bytes, is_valid: bool) -> None:
+    arriving = SnapshotReceiver(directory(), "d", SNAPSHOT)
+    if is_valid:
+        arriving.append(content)
+        arriving.check_end()
+    else:
+        with pytest.raises(CorruptBatch, match="out of place"):
+            arriving.append(content)
+
+
+@pytest.mark.parametrize(("most", "is_valid"), [(3, True), (2, False)])
+def test_a_batch_of_a_download_has_at_most_so_many_control_records(
+    most: int, is_valid: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot_receiver, "MAX_CONTROL_RECORDS", most)
+    arriving = SnapshotReceiver(directory(), "d", SNAPSHOT)
+    if is_valid:
+        arriving.append(control(0, HEADER, VERSION, ONE_VOTER))
+    else:
+        with pytest.raises(CorruptBatch, match="a batch of 3 control records"):
+            arriving.append(control(0, HEADER, VERSION, ONE_VOTER))
+
+
+def test_the_footer_is_the_last_record_of_a_snapshot() -> None:
+    disk = directory()
+    disk.open("d/good", create=True).append(control(0, HEADER) + control(1, FOOTER))
+    disk.open("d/bad", create=True).append(control(0, HEADER) + control(1, FOOTER, LeaderChangeMessage(leader_id=1)))
+    assert len(list(read_snapshot(disk, "d/good"))) == 2
+    with pytest.raises(CorruptBatch, match="without its footer"):
+        list(read_snapshot(disk, "d/bad"))
+
+
+def test_the_bytes_of_many_values_in_one_batch_are_counted_exactly() -> None:
+    """From the 64th record on, the distance to the first one takes two bytes."""
+    values = [b"x"] * 70
+    size = len(build_batch(0, 3, 1, values))
+    writer(directory(), max_batch_bytes=size).append(values, 1)
+    with pytest.raises(AssertionError, match="do not fit"):
+        writer(directory(), max_batch_bytes=size - 1).append(values, 1)
+
+
+# Directories
+
+
+@pytest.mark.parametrize(
+    ("version", "hint"), [(0, "Only version 1, of KRaft nodes"), (2, "Run the version that wrote it")]
+)
+def test_another_version_of_meta_properties_comes_with_its_remedy(version: int, hint: str) -> None:
+    with pytest.raises(DirectoryError) as refused:
+        parse_meta_properties(f"version={version}\ncluster.id=c\nnode.id=1\n".encode())
+    assert refused.value.hint is not None
+    assert hint in refused.value.hint
+
+
+def formatted(disk: MemoryDisk, path: str, seed: int) -> None:
+    format_directory(disk, path, node_id=1, cluster_id="c", rng=Random(seed), now_ms=5)
+
+
+def test_two_directories_with_one_id_are_copies() -> None:
+    disk = MemoryDisk()
+    for path, seed in (("/a", 1), ("/b", 2), ("/c", 1)):
+        formatted(disk, path, seed)
+    assert check_formatted(disk, ["/a", "/b", "/d"], node_id=1, cluster_id="c") == ["/a", "/b"]
+    with pytest.raises(DirectoryError, match="which /a has, too") as refused:
+        check_formatted(disk, ["/a", "/b", "/c"], node_id=1, cluster_id="c")
+    assert refused.value.where == f"/c/{META_PROPERTIES}"
+
+
+def test_the_first_voters_are_a_snapshot_of_no_record() -> None:
+    disk = MemoryDisk()
+    voters = VotersRecord(voters=(VotersRecordVoter(voter_id=1, voter_directory_id=Uuid(b"d" * 16)),))
+    format_directory(
+        disk, "/a", node_id=1, cluster_id="c", rng=Random(1), now_ms=5, dynamic=True, initial_voters=voters
+    )
+    assert list_snapshots(disk, "/a/__cluster_metadata-0") == (OffsetAndEpoch(epoch=0, offset=0),)
+    assert disk.exists("/a/__cluster_metadata-0/00000000000000000000-0000000000.checkpoint")
+
+
+# Producer snapshots
+
+
+def test_a_damaged_producer_snapshot_is_refused() -> None:
+    producers = (StoredProducer(7, 1, 2, 3, 4, 5, 6, -1), StoredProducer(8, 0, -1, -1, 0, 5, -1, 9))
+    content = encode_producer_snapshot(producers)
+    assert decode_producer_snapshot(content, "x") == producers
+    assert decode_producer_snapshot(encode_producer_snapshot(()), "x") == ()
+    flipped = content[:-1] + bytes([content[-1] ^ 1])
+    for damaged, what in (
+        (content[:9], "has only 9 bytes"),
+        (b"", "has only 0 bytes"),
+        (b"\0\2" + content[2:], "unknown version 2"),
+        (flipped, "does not match its checksum"),
+        (content[:-1], "does not match its checksum"),
+    ):
+        with pytest.raises(DecodeError, match=what) as refused:
+            decode_producer_snapshot(damaged, "x")
+        assert refused.value.where == "x"

@@ -14,7 +14,7 @@ from metadata_log.log import log as log_module
 from metadata_log.log import recovery
 from metadata_log.log import segment as segment_module
 from metadata_log.log.log import MetadataLog
-from metadata_log.log.segment import Segment, next_sound_batch, scan_file, scan_headers
+from metadata_log.log.segment import Segment, next_sound_batch, parse_file_name, scan_file, scan_headers
 from metadata_log.log.torn_write import SECTOR_BYTES, _has_hole
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records.batch import HEADER_BYTES
@@ -110,6 +110,24 @@ def test_a_batch_one_byte_behind_damage_is_found() -> None:
 def test_the_newest_batches_stay_in_memory_up_to_a_limit_and_half_of_it_after_that(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    content = [build_batch(offset, 1, 5, [b"x" * (10 + 37 * offset % 50)]) for offset in range(60)]
+    for limit in (11 * len(content[0]), 1001, 1500):
+        monkeypatch.setattr(log_module, "TAIL_BYTES", limit)
+        log = MetadataLog.open(MemoryDisk(), "d")
+        kept: list[bytes] = []
+        for offset, data in enumerate(content):
+            log.append(data)
+            kept.append(data)
+            if sum(map(len, kept)) > limit:
+                while sum(map(len, kept)) > limit // 2:
+                    del kept[0]
+            in_memory = [log.batch_in_memory(one) for one in range(offset + 1)]
+            assert [batch.data for batch in in_memory if batch is not None] == kept
+        assert log.batch_in_memory(0) is None
+        assert log.read(0, 1) == content[0]
+
+
+def test_a_log_of_equal_batches_keeps_exactly_as_many_as_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     size = len(build_batch(0, 1, 5, [b"x" * 10]))
     monkeypatch.setattr(log_module, "TAIL_BYTES", 10 * size)
     log = MetadataLog.open(MemoryDisk(), "d")
@@ -118,8 +136,6 @@ def test_the_newest_batches_stay_in_memory_up_to_a_limit_and_half_of_it_after_th
         log.append(build_batch(offset, 1, 5, [b"x" * 10]))
         in_memory.append(sum(log.batch_in_memory(one) is not None for one in range(offset + 1)))
     assert in_memory == [*range(1, 11), *range(5, 11), 5]
-    assert log.batch_in_memory(11) is None
-    assert log.read(11, 1) == build_batch(11, 1, 5, [b"x" * 10])
 
 
 def test_a_log_that_begins_anew_at_a_snapshot_has_nothing_of_the_former_one() -> None:
@@ -234,6 +250,8 @@ def test_a_hole_ends_with_a_sector_and_has_at_least_the_front_of_a_batch(start: 
     content[start:zeros] = bytes(zeros - start)
     _, file = file_of(bytes(content))
     assert _has_hole(file, start, 3 * SECTOR_BYTES) is is_hole
+    assert _has_hole(file, start, zeros) is is_hole
+    assert not _has_hole(file, start, zeros - 1) or zeros > SECTOR_BYTES
 
 
 @pytest.mark.parametrize("chunk_bytes", [100, 130, 1 << 20])
@@ -258,6 +276,9 @@ def test_a_batch_without_records_is_a_sound_batch() -> None:
     found = next_sound_batch(file, 0, end=file.size())
     assert found is not None
     assert (found.position, found.record_count) == (4, 0)
+    _, file = file_of(bytes(empty))
+    alone = next_sound_batch(file, 0, end=HEADER_BYTES)
+    assert alone is not None, "nothing is behind the header"
 
 
 def test_a_batch_of_many_megabytes_is_a_sound_batch() -> None:
@@ -348,3 +369,105 @@ def test_a_recovery_pauses_after_so_many_bytes(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(recovery, "_BYTES_PER_STEP", step_bytes)
         pauses.append(len(list(MetadataLog.opening(disk, "d"))))
     assert pauses == [4 + 1, 3 + 1, 2 + 1], "and one before the indexes are written"
+
+
+def test_a_header_at_the_edge_of_a_piece_is_examined_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment_module, "_CHUNK_BYTES", 100)
+    batch = batches()[0]
+    for edge in (95, 99, 101, 102, 107):
+        _, file = file_of(b"x" * edge, plausible(200), b"x" * 200, batch)
+        cost = 200 + len(batch)
+        assert next_sound_batch(file, 0, end=file.size(), budget=cost) is not None
+        assert next_sound_batch(file, 0, end=file.size(), budget=cost - 1) is None
+
+
+def test_headers_are_read_in_small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log of a gigabyte must not come into memory for its headers."""
+    _, file = file_of(*[build_batch(offset, 1, 5, [bytes(20_000)]) for offset in range(20)])
+    sizes = []
+    read = type(file).pread
+
+    def noted(self: Any, size: int, position: int) -> bytes:
+        sizes.append(size)
+        return read(self, size, position)
+
+    monkeypatch.setattr(type(file), "pread", noted)
+    assert len(list(scan_headers(file))) == 20
+    assert max(sizes) <= segment_module._LOOK_BYTES
+
+
+@pytest.mark.parametrize(
+    ("name", "base_offset"),
+    [
+        ("00000000000000000000.log", 0),
+        ("09223372036854775807.log", 2**63 - 1),
+        ("09223372036854775808.log", None),
+        ("18446744073709551615.log", None),
+        ("0000000000000000000.log", None),
+        ("0000000000000000000x.log", None),
+        ("00000000000000000000.index", None),
+    ],
+)
+def test_the_name_of_a_segment_is_an_offset(name: str, base_offset: int | None) -> None:
+    assert parse_file_name(name) == base_offset
+
+
+# Recovery
+
+
+def test_a_log_may_begin_with_epoch_0() -> None:
+    disk = MemoryDisk()
+    log = MetadataLog.open(disk, "d")
+    log.append(build_batch(0, 0, 5, [b"x"]))
+    log.close()
+    again = MetadataLog.open(disk, "d")
+    assert (again.end_offset, again.last_epoch) == (1, 0)
+
+
+def test_a_removed_index_stays_removed_after_a_crash() -> None:
+    disk = MemoryDisk()
+    log = MetadataLog.open(disk, "d")
+    log.append(build_batch(0, 1, 5, [b"x"]))
+    log.close()
+    orphan = "00000000000000000007.index"
+    disk.open(f"d/{orphan}", create=True).fsync()
+    disk.fsync_dir("d")
+    log = MetadataLog.open(disk, "d")
+    assert log.recovered == (f"removed d/{orphan}, an index without its segment",)
+    disk.crash()
+    assert orphan not in disk.list("d")
+
+
+def test_index_entries_are_counted_anew_after_a_recovery() -> None:
+    content = [build_batch(offset, 1, 5, [b"x" * 10]) for offset in range(6)]
+    disk = MemoryDisk()
+    disk.mkdir("d")
+    segment = Segment.create(disk, "d", 0, index_interval_bytes=len(content[0]))
+    parsed = list(scan_file(file_of(*content)[1]))
+    for batch in parsed[:2]:
+        segment.append(batch.data, [batch])
+    segment.end_recovery()
+    entries = []
+    for batch in parsed[2:]:
+        segment.append(batch.data, [batch])
+        entries.append(segment.index_entries[0])
+    assert entries == [0, 0, 1, 1]
+
+
+def test_a_start_after_a_failed_flush_reads_the_disk_and_not_the_page_cache() -> None:
+    """Only the process has ended: the page cache still holds what the disk has refused."""
+    disk = MemoryDisk()
+    log = MetadataLog.open(disk, "d")
+    log.append(build_batch(0, 1, 5, [b"durable"]))
+    log.flush()
+    log.append(build_batch(1, 1, 5, [b"refused"]))
+
+    def fail(operation: str, path: str) -> None:
+        if operation == "fsync":
+            raise OSError(5, "Input/output error", path)
+
+    disk.on_operation = fail
+    with pytest.raises(OSError, match="Input/output"):
+        log.flush()
+    disk.on_operation = None
+    assert MetadataLog.open(disk, "d").end_offset == 1

@@ -52,3 +52,13 @@ def test_each_submit_takes_the_room_of_one_answer() -> None:
     assert abandoned
     assert abandoned.take(3) == [(held[3], False)]
     assert not abandoned
+
+
+def test_reads_of_a_leadership_that_has_ended_are_not_confirmed_any_more() -> None:
+    confirmations = Confirmations()
+    for token in (1, 2):
+        confirmations.wait(token)
+    confirmations.confirm(ReadConfirmed((1,), 5))
+    assert confirmations.abandon() == [1, 2]
+    assert confirmations.take(9) == []
+    assert confirmations.abandon() == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from controller_sides import InProcess
 
-from kraft.controller import ControllerResult, VersionedRecord
+from kraft.controller import ControllerResult, VersionedRecord, leftovers
 from kraft.controller.decision.result import Steps
 from kraft.controller.replaying import PARTITIONS_PER_RECORD
 from kraft.replica.hosts import decisions as module
@@ -218,3 +218,20 @@ def test_a_controller_that_ends_refuses_what_waits_at_once() -> None:
     answers = turn(decisions, process, NOW_MS)
     assert [answer.request_id for answer in answers if isinstance(answer, Respond)] == [1, 2]
     assert (len(answers), decisions.has_answers, decisions.deadline_ms) == (2, False, NEVER_MS)
+
+
+@pytest.mark.parametrize("writes", [True, False])
+def test_the_image_of_a_decision_in_several_batches_is_freed_in_portions(
+    writes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its partitions may be in no other image by now."""
+    monkeypatch.setattr(leftovers, "AT_ONCE", 10)
+    monkeypatch.setattr(module, "RECORDS_PER_BATCH", 2)
+    process, decisions = with_a_topic(), Decisions()
+    asked = work(*(configs(3) if writes else ()), steps=STEPS_PER_TURN, is_atomic=False)
+    assert decisions.decide(asked, process.controller, NOW_MS) is NOTHING
+    now_ms = NOW_MS
+    while decisions.is_busy:
+        now_ms += 1
+        turn(decisions, process, now_ms)
+    assert process.controller.leftovers.is_due(0) is writes

@@ -33,6 +33,7 @@ from kraft.replica.hosts.state_machine_log import (
 )
 from kraft.replica.interface.application import (
     Confirm,
+    OutboundRequest,
     Proposal,
     RawLog,
     RefuseSubmit,
@@ -53,7 +54,7 @@ from metadata_log.records.metadata import (
     RemoveTopicRecord,
 )
 from metadata_log.serde import Message, schema_of
-from metadata_log.types import OffsetAndEpoch
+from metadata_log.types import NEVER_MS, OffsetAndEpoch
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.headers import decode_response, encode_request
@@ -444,3 +445,32 @@ def test_a_command_that_the_leader_itself_has_proposed_is_not_proposed_again() -
     host.on_committed(CommittedBatch(1, 2, 1, 5, (entry,), 100))
     answers = [action for action in host.on_tick(0) if isinstance(action, Respond)]
     assert answers == [Respond(5, EnvelopeResponse(response_data=b"", error_code=Error.NONE))]
+
+
+def test_a_raw_log_takes_values_only_while_it_leads() -> None:
+    host = RawLog(reads_batches=True)
+    refused = RefuseSubmit(3, Error.NOT_LEADER_OR_FOLLOWER)
+    assert host.on_submit(Submit(3, (b"value",))) == refused
+    host.on_leader(1, 0, 0)
+    assert isinstance(host.on_submit(Submit(3, (b"value",))), Proposal)
+    assert host.on_submit(Submit(3, ())) == RefuseSubmit(3, Error.INVALID_REQUEST)
+    host.on_lost_leadership()
+    assert host.on_submit(Submit(3, (b"value",))) == refused
+
+
+@pytest.mark.parametrize("error", [None, Error.NONE, Error.NOT_LEADER_OR_FOLLOWER])
+def test_a_follower_sends_its_entries_again_unless_the_leader_has_applied_them(error: Error | None) -> None:
+    """After an answer without an error the entries are in the log, and this node will come to them."""
+    host = state_machine()
+    host.on_call(Call(9, SubmitCall(encode(5), 0, 1)), 0)
+    (asked,) = host.on_tick(0)
+    assert isinstance(asked, OutboundRequest)
+    host.on_answer(asked.token, None if error is None else EnvelopeResponse(response_data=b"", error_code=error), 100)
+    if error is Error.NONE:
+        assert (host.deadline_ms(), host.on_tick(10_000)) == (NEVER_MS, ())
+    else:
+        assert host.deadline_ms() == 120
+        assert host.on_tick(119) == ()
+        (again,) = host.on_tick(120)
+        assert isinstance(again, OutboundRequest)
+        assert again.request == asked.request

@@ -215,3 +215,15 @@ def test_an_answer_without_a_snapshot_has_its_id_at_zero() -> None:
     assert (part.snapshot_id.epoch, part.snapshot_id.end_offset, part.error_code) == (0, 0, 6)
     top = snapshot_rpc.reply_to_wire(asked, FetchSnapshotReply(epoch=3, top_error=Error.INVALID_REQUEST))
     assert top == FetchSnapshotResponse(error_code=Error.INVALID_REQUEST)
+
+
+@pytest.mark.parametrize(
+    ("name", "software", "is_valid"),
+    [("c", "1", True), ("", "1", False), ("c", "", False), ("c", "1 2", False), ("a b", "1", False)],
+)
+def test_clients_have_names_and_versions_without_spaces(name: str, software: str, is_valid: bool) -> None:
+    """KIP-511. Versions of the request below 3 have no room for names."""
+    host = ControllerHost(InProcess().controller)
+    asked = ApiVersionsRequest(client_software_name=name, client_software_version=software)
+    assert describe_versions(host, asked, 3, 0).error_code == (0 if is_valid else Error.INVALID_REQUEST)
+    assert describe_versions(host, asked, 2, 0).error_code == 0

@@ -52,6 +52,10 @@ def test_a_snapshot_is_due_after_so_many_bytes() -> None:
     made.note(batch())
     made.note(batch(10))
     assert made.is_due(NOW_MS), "exactly so many"
+    made = maker(max_bytes=201, max_interval_ms=0)
+    made.note(batch())
+    made.note(batch(10))
+    assert not made.is_due(NOW_MS), "one too few"
 
 
 @pytest.mark.parametrize("interval_ms", [1, 500])
@@ -205,3 +209,16 @@ def test_obsolete_files_are_removed_after_a_time_for_their_readers() -> None:
     assert cleaner.deadline_ms == NOW_MS + REMOVE_AFTER_MS
     cleaner.wait(1, NOW_MS)
     assert cleaner.deadline_ms == NEVER_MS
+
+
+def test_another_download_takes_the_place_of_an_unfinished_one() -> None:
+    disk = MemoryDisk()
+    files = SnapshotFiles(disk, MetadataLog.open(disk, "d"))
+    for offset in (70, 80):
+        files.begin(OffsetAndEpoch(epoch=3, offset=offset), lambda values: None)
+    assert [name for name in disk.list("d") if "part" in name] == [
+        f"{snapshot_name(OffsetAndEpoch(epoch=3, offset=80))}.part"
+    ]
+    files.abandon()
+    files.abandon()
+    assert not [name for name in disk.list("d") if "part" in name]
