@@ -5,12 +5,32 @@ from __future__ import annotations
 import pytest
 from one_core import START_MS, OneCore, at, endpoints, records_of_the_leader
 
-from kraft.quorum.accumulator import BatchAccumulator
-from kraft.quorum.effects import AbandonDownload, BeginDownload, CheckDownload, FlushLog, SendRequest
-from kraft.quorum.events import BeginShutdown, FailureCause, LogFlushed, Received, Replied, SnapshotChecked, Tick
+from kraft.quorum.accumulator import BATCH_OVERHEAD, RECORD_OVERHEAD, BatchAccumulator
+from kraft.quorum.core import CoreStart
+from kraft.quorum.effects import (
+    AbandonDownload,
+    AppendControl,
+    BeginDownload,
+    CheckDownload,
+    FlushLog,
+    SendRequest,
+)
+from kraft.quorum.events import (
+    BeginShutdown,
+    FailureCause,
+    LogFlushed,
+    LogStartRaised,
+    Received,
+    Replied,
+    SnapshotChecked,
+    SnapshotTaken,
+    Tick,
+    UpgradeQuorum,
+)
 from kraft.quorum.log_view import LogView, Position
 from kraft.quorum.messages import (
     BatchFacts,
+    BeginQuorumEpoch,
     BeginQuorumEpochReply,
     DescribeQuorum,
     Fetch,
@@ -18,13 +38,15 @@ from kraft.quorum.messages import (
     FetchSnapshot,
     FetchSnapshotReply,
     RemoveVoter,
+    UpdateVoter,
     Vote,
+    VoteReply,
 )
 from kraft.quorum.peers import Peers
 from kraft.quorum.purgatory import ParkedFetch, Purgatory
-from kraft.quorum.states.leader import LeaderState, Progress
-from kraft.quorum.values import ElectionState, Endpoints, QuorumConfig, ReplicaKey
-from kraft.quorum.voters import VoterSet
+from kraft.quorum.states.leader import MAX_OBSERVERS, LeaderState, Progress
+from kraft.quorum.values import ElectionState, Endpoints, QuorumConfig, ReplicaKey, VersionRange
+from kraft.quorum.voters import QuorumChange, Voter, VoterSet
 from metadata_log.log.epochs import EpochHistory
 from metadata_log.types import NEVER_MS, OffsetAndEpoch, Uuid
 from transport.protocol.errors import Error
@@ -198,9 +220,8 @@ def test_an_observer_that_has_been_silent_for_long_is_not_described() -> None:
     assert one.ask(DescribeQuorum()).observers == ()
 
 
-def test_contacts_of_a_removed_voter_do_not_count_any_more() -> None:
-    voters = VoterSet.parse("1@a:1,2@b:2,3@c:3,4@d:4,5@e:5")
-    leader = LeaderState(
+def leader_state(voters: VoterSet) -> LeaderState:
+    return LeaderState(
         epoch=1,
         local=ReplicaKey(1),
         endpoints=Endpoints(),
@@ -212,6 +233,11 @@ def test_contacts_of_a_removed_voter_do_not_count_any_more() -> None:
         check_quorum_deadline_ms=0,
         begin_deadline_ms=0,
     )
+
+
+def test_contacts_of_a_removed_voter_do_not_count_any_more() -> None:
+    voters = VoterSet.parse("1@a:1,2@b:2,3@c:3,4@d:4,5@e:5")
+    leader = leader_state(voters)
     assert not leader.note_contact(4)
     leader.take_voters(voters.without(4))
     assert not leader.note_contact(2), "of four voters the leader needs two others"
@@ -282,3 +308,119 @@ def test_a_leader_is_told_of_its_own_leadership_and_of_no_other(ahead: int) -> N
     one.answer(reply, peer=3)
     assert (one.core.is_leader, one.core.epoch) == (True, epoch)
     assert len(one.suspicions) == ahead
+
+
+def test_silent_observers_are_removed_once_in_their_time() -> None:
+    leader = leader_state(VoterSet.parse("1@a:1,2@b:2,3@c:3"))
+    for node in range(100, 100 + MAX_OBSERVERS):
+        leader.observer_progress(ReplicaKey(node), 1000, 2000).fetched(0, 0, 1000)
+    for node, now_ms, count in ((50, 3000, MAX_OBSERVERS), (51, 4999, MAX_OBSERVERS), (52, 5000, 2)):
+        leader.observer_progress(ReplicaKey(node), now_ms, 2000).fetched(0, 0, now_ms)
+        assert len(leader.observers) == count
+        assert ReplicaKey(node) in leader.observers
+
+
+# Votes
+
+
+def test_a_voter_that_refuses_a_request_for_its_vote_is_asked_again_after_a_pause() -> None:
+    one = OneCore(election=ElectionState(epoch=6, voted=ReplicaKey(2)))
+    one.answer(VoteReply(epoch=6, error=Error.INVALID_VOTER_KEY), peer=1)
+    before = one.asked(1)
+    one.advance(DEFAULTS.retry_backoff_ms - 1)
+    assert one.asked(1) is before
+    one.advance(1)
+    assert one.asked(1) is not before
+
+
+@pytest.mark.parametrize(("candidate", "is_valid"), [(0, True), (3, True), (-1, False)])
+def test_a_candidate_may_have_the_id_0(candidate: int, is_valid: bool) -> None:
+    one = OneCore(election=ElectionState(epoch=5))
+    vote = Vote(epoch=6, candidate=ReplicaKey(candidate), voter=ReplicaKey(2), last=at(100, 5), pre_vote=False)
+    answer = one.ask(vote)
+    assert (answer.granted, answer.error) == (is_valid, Error.NONE if is_valid else Error.INVALID_REQUEST)
+
+
+def test_a_leader_that_hears_of_its_own_leadership_agrees() -> None:
+    one = leading()
+    begin = BeginQuorumEpoch(epoch=one.core.epoch, leader_id=2, voter=ReplicaKey(2), endpoints=endpoints(2))
+    assert one.ask(begin).error is Error.NONE
+    assert one.core.is_leader
+
+
+def test_a_report_of_a_voter_counts_for_check_quorum() -> None:
+    one = leading()
+    quorum_ms = DEFAULTS.fetch_timeout_ms * 3 // 2
+    one.advance(quorum_ms - 100)
+    known = Voter(ReplicaKey(1, Uuid(b"d" * 16)), endpoints(1), VersionRange(0, 1))
+    assert one.ask(UpdateVoter(epoch=one.core.epoch, voter=known)).error is Error.NONE
+    one.advance(quorum_ms - 1)
+    assert one.core.is_leader
+    one.advance(1)
+    assert not one.core.is_leader
+
+
+@pytest.mark.parametrize("is_leader", [True, False])
+@pytest.mark.parametrize("ahead", [-1, 0, 1])
+def test_the_level_of_the_quorum_is_raised_by_the_leader_of_the_epoch_alone(is_leader: bool, ahead: int) -> None:
+    """The leadership may have changed since the decision."""
+    one = OneCore(local=ReplicaKey(2, Uuid(b"d" * 16)), election=ElectionState(epoch=5))
+    if is_leader:
+        one.elect(1)
+        fetch_all(one, 1)
+    before = len(one.all(AppendControl))
+    one.step(UpgradeQuorum(one.core.epoch + ahead, 1))
+    assert len(one.all(AppendControl)) - before == (is_leader and ahead == 0)
+
+
+# The flushed end of a log
+
+
+@pytest.mark.parametrize(
+    ("end", "epochs", "snapshots", "expected"),
+    [
+        (10, (at(0, 1), at(5, 3)), (), at(10, 3)),
+        (6, (at(0, 1), at(5, 3)), (), at(6, 3)),
+        (5, (at(0, 1),), (), at(5, 1)),
+        (20, (), (at(10, 2), at(20, 3)), at(20, 3)),
+        (0, (), (), at(0, 0)),
+    ],
+)
+def test_a_candidate_reports_the_epoch_of_its_last_flushed_record(
+    end: int, epochs: tuple[OffsetAndEpoch, ...], snapshots: tuple[OffsetAndEpoch, ...], expected: OffsetAndEpoch
+) -> None:
+    start = 20 if snapshots else 0
+    log = LogView(start_offset=start, end_offset=end, epochs=EpochHistory(epochs), snapshots=snapshots)
+    log.appended(end + 5, 7)
+    assert log.flushed_end == expected
+    assert log.flushed(end + 5, 7)
+    assert log.flushed_end == at(end + 5, 7)
+
+
+@pytest.mark.parametrize(("missing", "fits"), [(0, True), (1, False)])
+def test_each_value_of_a_unit_takes_room_beside_its_bytes(missing: int, fits: bool) -> None:
+    limit = BATCH_OVERHEAD + 10 * (RECORD_OVERHEAD + 3) - missing
+    accumulator = BatchAccumulator(next_offset=7, linger_ms=0, max_batch_bytes=limit)
+    assert accumulator.append((b"xyz",) * 10, 5) == (7 if fits else None)
+
+
+def test_voter_sets_before_the_start_of_a_log_are_forgotten() -> None:
+    def voters(*ids: int) -> VoterSet:
+        return VoterSet.of(
+            Voter(ReplicaKey(one, Uuid(bytes(15) + bytes([one]))), endpoints(one), VersionRange(0, 1)) for one in ids
+        )
+
+    sets = [(-1, voters(1, 2)), (10, voters(1, 2, 3)), (20, voters(1, 2)), (60, voters(1, 2, 3))]
+    start = CoreStart(
+        election=ElectionState(epoch=5, leader_id=1),
+        log_start_offset=0,
+        log_end_offset=100,
+        epochs=EpochHistory((at(0, 5),)),
+        changes=(QuorumChange(-1, 1), *(QuorumChange(offset, one) for offset, one in sets)),
+    )
+    one = OneCore(local=ReplicaKey(2, Uuid(bytes(15) + b"\2")), voters=VoterSet(()), start=start)
+    one.answer(records_of_the_leader())
+    one.step(SnapshotTaken(at(50, 5)))
+    assert list(one.core.history.sets) == sets
+    one.step(LogStartRaised(50))
+    assert list(one.core.history.sets) == sets[2:]

@@ -227,7 +227,9 @@ def test_a_replica_goes_on_a_millisecond_after_it_has_installed_a_snapshot() -> 
     replica._snapshots.begin(net.now_ms)
     assert maker.deadline_ms == net.now_ms
     replica._effects.carry_out([BeginDownload(snapshot), AppendDownload(snapshot, content)], net.now_ms)
+    maker.note(CommittedBatch(10, 20, 2, 5, (b"",) * 10, 100))
     replica._effects.carry_out([InstallSnapshot(snapshot)], net.now_ms)
+    assert not maker.is_due(net.now_ms + 10**9), "everything is in the installed snapshot"
     assert replica._commits.deadline_ms == net.now_ms + 1
     assert maker.deadline_ms == NEVER_MS, "the snapshot that was being written is obsolete"
     assert not [name for name in net.disks[1].list(replica.log.directory) if name.endswith(".part")]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from kraft.quorum.effects import ReadConfirmed
 from kraft.replica.confirmations import Confirmations
 from kraft.replica.deferred import Abandoned, Deferred, Held
+from kraft.replica.interface.answer_weight import ITEMS_PER_ANSWER, MOST_TOLD, weight_of_answer, weight_of_refusal
 from kraft.replica.interface.application import ForSubmit
+from transport.protocol.messages import DeleteTopicsRequest
 
 
 def test_an_answer_waits_for_the_commit_of_the_last_record_of_its_proposal() -> None:
@@ -62,3 +64,12 @@ def test_reads_of_a_leadership_that_has_ended_are_not_confirmed_any_more() -> No
     assert confirmations.abandon() == [1, 2]
     assert confirmations.take(9) == []
     assert confirmations.abandon() == []
+
+
+def test_an_answer_weighs_one_and_more_for_many_items() -> None:
+    def request(count: int) -> DeleteTopicsRequest:
+        return DeleteTopicsRequest(topic_names=["t"] * count)
+
+    counts = (0, ITEMS_PER_ANSWER - 1, ITEMS_PER_ANSWER, 20 * ITEMS_PER_ANSWER)
+    assert [weight_of_refusal(request(count)) for count in counts] == [1, 1, 2, 21]
+    assert [weight_of_answer(request(count)) for count in counts] == [1, 1, 2, MOST_TOLD]

@@ -235,3 +235,15 @@ def test_the_image_of_a_decision_in_several_batches_is_freed_in_portions(
         now_ms += 1
         turn(decisions, process, now_ms)
     assert process.controller.leftovers.is_due(0) is writes
+
+
+def test_the_records_of_a_batch_are_replayed_before_the_batch_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RECORDS_PER_BATCH", 2)
+    process, decisions = InProcess(max_idle_interval_ms=0), Decisions()
+    assert decisions.decide(work(*configs(5), is_atomic=False), process.controller, NOW_MS) is NOTHING
+    written = next(decisions.turn(process.controller, NOW_MS + 1))
+    assert isinstance(written, Proposal)
+    (unit,) = written.units
+    ahead = decisions.take_ahead(unit)
+    assert ahead is not None
+    assert (ahead.count, decisions.take_ahead(unit)) == (2, None)

@@ -255,6 +255,7 @@ def test_entries_and_snapshots_of_state_machines_are_checked_before_they_are_tak
 
 def test_a_state_machine_has_no_features() -> None:
     host = state_machine()
+    assert host.applied_offset == 0
     assert (host.supported_features(), host.finalized_features()) == ((), ((), -1))
 
 
@@ -474,3 +475,28 @@ def test_a_follower_sends_its_entries_again_unless_the_leader_has_applied_them(e
         (again,) = host.on_tick(120)
         assert isinstance(again, OutboundRequest)
         assert again.request == asked.request
+
+
+def test_a_new_leader_proposes_what_it_has_asked_its_predecessor_for() -> None:
+    host = state_machine()
+    host.on_call(Call(9, SubmitCall(encode(5), 0, 1)), 0)
+    (asked,) = host.on_tick(0)
+    assert isinstance(asked, OutboundRequest)
+    host.on_leader(2, 0, 0)
+    (own,) = host.on_tick(0)
+    assert isinstance(own, Proposal)
+    assert [len(unit.values) for unit in own.units] == [1]
+    host.on_answer(asked.token, None, 10)
+    assert (host.on_tick(10_000), host.deadline_ms()) == ((), NEVER_MS), "an answer to the former role"
+
+
+def test_a_standby_sends_a_broker_with_a_question_about_the_quorum_to_the_leader() -> None:
+    net = Net(3, application=host_controller)
+    leader = net.elect()
+    topics = [TopicData(topic_name="__cluster_metadata", partitions=[PartitionData(partition_index=0)])]
+    question = encode_request(ApiKey.DESCRIBE_QUORUM, 2, 5, "client", DescribeQuorumRequest(topics=topics))
+    envelope = EnvelopeRequest(
+        request_data=question, request_principal=b"\0\0\5User\nANONYMOUS\0\0", client_host_address=b"\x7f\0\0\1"
+    )
+    standby = next(node for node in net.replicas if node != leader)
+    assert net.ask(standby, envelope) == refuse_envelope(Error.NOT_CONTROLLER)

@@ -7,7 +7,14 @@ import pytest
 from kraft.replica.hosts import state_machine_calls as module
 from kraft.replica.hosts.sessions import Sessions
 from kraft.replica.hosts.state_machine_calls import OpenCall, StateMachineCalls, SubmitCall
-from kraft.replica.hosts.state_machine_log import Command, Opened, OpenSession, Result, decode_entry
+from kraft.replica.hosts.state_machine_log import (
+    Command,
+    Opened,
+    OpenSession,
+    Result,
+    SessionState,
+    decode_entry,
+)
 from kraft.replica.hosts.state_machine_reads import Reader, StateMachineReads
 from kraft.replica.interface.events import Returned
 
@@ -85,3 +92,15 @@ def test_a_cancelled_read_is_not_asked_for() -> None:
     reads.wait(4)
     reads.cancel(4)
     assert not reads.is_any_waiting
+
+
+def test_a_snapshot_lets_all_entries_be_sent_again() -> None:
+    """The snapshot does not say which of them it holds the effects of, unless the session kept the result."""
+    calls = new_calls()
+    for call_id in (1, 2):
+        assert calls.begin(call_id, SubmitCall(b"x"), Sessions()) is None
+    with_a_session(calls)
+    assert taken(calls) == [(1, 1), (2, 2)]
+    sessions = Sessions(0, [SessionState(7, "node", 60_000, 0, 1, 1, {1: Result(b"r")})])
+    assert calls.restored(sessions) == (Returned(1, Result(b"r")),)
+    assert taken(calls) == [(2, 2)]

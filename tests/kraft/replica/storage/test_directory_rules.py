@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Generator
 from random import Random
 from struct import pack
 
 import pytest
 from replica_net import DIRECTORY, START_MS, Net, formatted_disk, options, voter_set
 
-from kraft.quorum.effects import AppendBatch, AppendControl
+from kraft.quorum.effects import AppendBatch, AppendControl, FlushLog
 from kraft.quorum.values import ElectionState, Endpoints, ListenerAddress, ReplicaKey, VersionRange
 from kraft.quorum.voters import QuorumChange, Voter, VoterSet
+from kraft.replica import Replica, host_controller
 from kraft.replica.storage.fetched import Follows, facts_of
 from kraft.replica.storage.quorum_records import changes_in
 from kraft.replica.storage.storage import Storage
@@ -188,6 +190,7 @@ def test_changes_of_voters_are_found_in_fetched_batches() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "fits"),
     [
+        ((1, 2), (0, 1, 2), True),
         ((1, 2), (1, 2, 3), True),
         ((1, 2), (1, 3), True),
         ((1, 2), (3, 4), False),
@@ -278,3 +281,54 @@ def test_an_append_returns_the_bytes_of_its_batch() -> None:
     sizes.append(storage.append_batch(AppendBatch(1, 3, 5, (b"value", b"another"))))
     assert [batch.size_bytes for batch in scan(storage.log.read(0, 10_000))] == sizes
     assert sum(sizes) == storage.log.size_bytes
+
+
+def test_a_voter_set_is_compared_with_the_one_in_the_batch_before() -> None:
+    data = control(5, 3, KRaftVersionRecord(kraft_version=1), voters(1, 2).to_record())
+    data += control(7, 3, voters(1, 2, 3).to_record())
+    found, problem = facts_of(data, Follows(5, 3, 3, 1))
+    assert (len(found), problem) == (2, None)
+    data += control(8, 3, voters(4, 5).to_record())
+    found, problem = facts_of(data, Follows(5, 3, 3, 1))
+    assert len(found) == 2
+    assert "has lost 3 voters at once, and got 2 others" in (problem or "")
+
+
+def test_a_replica_knows_whether_a_flush_is_under_way() -> None:
+    disk = formatted_disk(1)
+    partition(disk)
+    storage = opened(disk)
+    storage.append_batch(AppendBatch(0, 3, 5, (b"value",)))
+    assert storage.is_flushing is False
+    flush = storage.request_flush(FlushLog(1, 3))
+    assert flush is not None
+    assert storage.is_flushing is True
+    flush.run()
+    storage.flush_done(flush.ticket)
+    assert storage.is_flushing is False
+
+
+def test_a_start_that_is_interrupted_leaves_no_lock_and_no_open_file() -> None:
+    net = Net(1, application=host_controller, max_idle_interval_ms=0)
+    net.elect()
+    net.replicas[1].close()
+    disk = net.disks[1]
+
+    def opening() -> Generator[None, None, object]:
+        return Replica.opening(
+            options=options(1, net.voters, max_idle_interval_ms=0),
+            disk=disk,
+            rng=Random(1),
+            application=host_controller,
+            now_ms=net.now_ms,
+        )
+
+    steps = 0
+    while True:
+        start = opening()
+        if any(next(start, "done") == "done" for _ in range(steps)):
+            break
+        start.close()
+        assert disk._open == {}
+        steps += 1
+    assert steps >= 2
