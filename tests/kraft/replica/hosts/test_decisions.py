@@ -9,7 +9,16 @@ from kraft.controller import ControllerResult, VersionedRecord, leftovers
 from kraft.controller.decision.result import Steps
 from kraft.controller.replaying import PARTITIONS_PER_RECORD
 from kraft.replica.hosts import decisions as module
-from kraft.replica.hosts.decisions import NOTHING, STEPS_PER_TURN, Decisions, Work, _backlog, _UnderWay, _weight_of_all
+from kraft.replica.hosts.decisions import (
+    NOTHING,
+    STEPS_PER_DECISION,
+    STEPS_PER_TURN,
+    Decisions,
+    Work,
+    _backlog,
+    _UnderWay,
+    _weight_of_all,
+)
 from kraft.replica.interface.application import Action, ForRequest, Proposal, Respond
 from kraft.replica.interface.events import WireRequest
 from metadata_log.records.frame import encode_record
@@ -159,7 +168,7 @@ def test_a_divisible_result_is_written_in_batches_of_so_many_bytes(
     missing: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process, decisions = InProcess(max_idle_interval_ms=0), Decisions()
-    records = configs(9)
+    records = configs(10)
     sizes = {len(encode_record(record, 0)) for record in records}
     assert len(sizes) == 1
     monkeypatch.setattr(module, "BATCH_BYTES", 4 * sizes.pop() + missing)
@@ -167,8 +176,10 @@ def test_a_divisible_result_is_written_in_batches_of_so_many_bytes(
     written, now_ms = [], NOW_MS
     while decisions.is_busy:
         now_ms += 1
-        written += [len(unit.values) for one in turn(decisions, process, now_ms) for unit in one.units]
-    assert written == ([4, 4, 1] if not missing else [5, 4])
+        batches = [len(unit.values) for one in turn(decisions, process, now_ms) for unit in one.units]
+        assert len(batches) <= 1, "the next batch has a turn of its own"
+        written += batches
+    assert written == ([4, 4, 2] if not missing else [5, 5])
 
 
 def test_an_atomic_result_is_one_batch_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,3 +258,13 @@ def test_the_records_of_a_batch_are_replayed_before_the_batch_is_written(monkeyp
     ahead = decisions.take_ahead(unit)
     assert ahead is not None
     assert (ahead.count, decisions.take_ahead(unit)) == (2, None)
+
+
+@pytest.mark.parametrize(("missing", "is_done"), [(1, True), (0, False)])
+def test_a_decision_has_half_of_a_turn_beside_a_long_answer(missing: int, is_done: bool) -> None:
+    """Its beginning takes some steps, too."""
+    process, decisions = InProcess(max_idle_interval_ms=0), Decisions()
+    assert decisions.read(work(steps=9 * STEPS_PER_TURN, request_id=1), process.controller, NOW_MS) is None
+    decisions.wait(work(steps=STEPS_PER_TURN // 2 - STEPS_PER_DECISION - missing, request_id=2))
+    assert len(turn(decisions, process, NOW_MS + 1)) == is_done
+    assert (decisions.is_busy, decisions.has_answers) == (not is_done, True)

@@ -1,4 +1,4 @@
-"""What the hosts of applications take, refuse and apply: submits, fetches, envelopes, entries, levels of features."""
+"""What controllers, brokers and raw logs take, refuse and apply: submits, fetches, envelopes, levels of features."""
 
 from __future__ import annotations
 
@@ -10,41 +10,28 @@ from broker_agents import new_agent, started
 from controller_sides import InProcess, incarnation, registration
 from replica_net import CLUSTER_ID, Net, options, voter_set
 from test_decisions import TOPIC, with_a_topic, work
+from test_machine_host import LEADER, state_machine, wire
 
 from kraft.controller import VersionedRecord, leftovers
 from kraft.controller.envelope import refuse_envelope
-from kraft.quorum.accumulator import BATCH_OVERHEAD, RECORD_OVERHEAD
-from kraft.quorum.values import LeaderAndEpoch
+from kraft.controller.features.supported_features import SUPPORTED_FEATURES
 from kraft.replica import host_controller
-from kraft.replica.hosts import broker_host, controller_host, state_machine_host
+from kraft.replica.hosts import broker_host, controller_host
 from kraft.replica.hosts.broker_host import BrokerHost
 from kraft.replica.hosts.controller_host import ControllerHost
 from kraft.replica.hosts.decisions import NOTHING, STEPS_PER_TURN
-from kraft.replica.hosts.state_machine_calls import SubmitCall
 from kraft.replica.hosts.state_machine_host import StateMachineHost
-from kraft.replica.hosts.state_machine_log import (
-    AskIndex,
-    Command,
-    Forward,
-    OpenSession,
-    StateMachineSnapshot,
-    encode,
-    snapshot_values,
-)
 from kraft.replica.interface.application import (
-    Confirm,
-    OutboundRequest,
     Proposal,
     RawLog,
     RefuseSubmit,
     Respond,
     host_silent_raw_log,
 )
-from kraft.replica.interface.events import Call, CommittedBatch, Submit, WireRequest
+from kraft.replica.interface.events import CommittedBatch, Submit
 from kraft.sim.state.fingerprints import FactsOf
 from kraft.sim.state.forking import forked
-from kraft.state_machine import Position, StateMachine
-from metadata_log.errors import CorruptBatch, MetadataLogError
+from metadata_log.errors import MetadataLogError
 from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import (
     BeginTransactionRecord,
@@ -53,8 +40,8 @@ from metadata_log.records.metadata import (
     NoOpRecord,
     RemoveTopicRecord,
 )
-from metadata_log.serde import Message, schema_of
-from metadata_log.types import NEVER_MS, OffsetAndEpoch
+from metadata_log.serde import Message
+from metadata_log.types import OffsetAndEpoch
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.headers import decode_response, encode_request
@@ -71,42 +58,6 @@ from transport.protocol.messages import (
 )
 from transport.protocol.messages.describe_quorum import DescribeQuorumRequestPartitionData as PartitionData
 from transport.protocol.messages.describe_quorum import DescribeQuorumRequestTopicData as TopicData
-
-LEADER = LeaderAndEpoch(1, 1)
-MAX_ENTRY_BYTES = 200
-
-
-class Count(StateMachine[int, int]):
-    """A sum of numbers."""
-
-    def __init__(self) -> None:
-        self.total = 0
-
-    def apply(self, command: int, at: Position) -> int:
-        self.total += command
-        return self.total
-
-    def snapshot(self) -> bytes:
-        return b"%d" % self.total
-
-    def restore(self, data: bytes) -> None:
-        self.total = int(data)
-
-
-def state_machine() -> StateMachineHost:
-    return StateMachineHost(
-        Count,
-        client="c",
-        max_batch_bytes=MAX_ENTRY_BYTES + BATCH_OVERHEAD + RECORD_OVERHEAD,
-        retry_backoff_ms=20,
-        session_ttl_ms=1000,
-    )
-
-
-def wire(message: Message, version: int = 0) -> WireRequest:
-    api_key = schema_of(type(message)).api_key
-    assert api_key is not None
-    return WireRequest(request_id=5, api_key=api_key, version=version, message=message, listener="CONTROLLER")
 
 
 @pytest.mark.parametrize(
@@ -236,62 +187,6 @@ def test_a_broker_passes_requests_to_the_quorum_on_and_gets_the_answers_in_envel
     assert net.ask(1, unreadable) == refuse_envelope(Error.PRINCIPAL_DESERIALIZATION_FAILURE)
 
 
-# State machines
-
-
-GARBAGE = b"\xc1"
-
-
-def test_entries_and_snapshots_of_state_machines_are_checked_before_they_are_taken() -> None:
-    host = state_machine()
-    host.check([encode(OpenSession("c", "a", 1000)), encode(Command(1, 1, 1, b""))])
-    with pytest.raises(CorruptBatch):
-        host.check([encode(OpenSession("c", "a", 1000)), GARBAGE])
-    host.check([GARBAGE], in_snapshot=True)
-    host.check_snapshot(snapshot_values(StateMachineSnapshot(0, (), b"7")))
-    with pytest.raises(CorruptBatch):
-        host.check_snapshot([GARBAGE])
-
-
-def test_a_state_machine_has_no_features() -> None:
-    host = state_machine()
-    assert host.applied_offset == 0
-    assert (host.supported_features(), host.finalized_features()) == ((), ((), -1))
-
-
-def command(size: int) -> bytes:
-    """An entry of this size."""
-    entry = encode(Command(1, 1, 1, bytes(size - len(encode(Command(1, 1, 1, bytes(100)))) + 100)))
-    assert len(entry) == size
-    return entry
-
-
-@pytest.mark.parametrize(
-    ("data", "error"),
-    [
-        (GARBAGE, Error.INVALID_REQUEST),
-        (encode(Forward((GARBAGE,))), Error.INVALID_REQUEST),
-        (encode(Forward((command(MAX_ENTRY_BYTES + 1),))), Error.MESSAGE_TOO_LARGE),
-        (encode(Forward((command(MAX_ENTRY_BYTES),))), None),
-        (encode(Forward(())), Error.NONE),
-    ],
-    ids=["garbage", "an entry of garbage", "too large", "just small enough", "nothing"],
-)
-def test_a_leading_state_machine_takes_entries_that_it_can_write(data: bytes, error: Error | None) -> None:
-    host = state_machine()
-    asked = wire(EnvelopeRequest(request_data=data, client_host_address=b""))
-    refused = host.on_request(asked, LEADER, 0)
-    assert isinstance(refused, Respond)
-    assert refused.response == EnvelopeResponse(response_data=b"", error_code=Error.NOT_LEADER_OR_FOLLOWER)
-    host.on_leader(1, 0, 0)
-    action = host.on_request(asked, LEADER, 0)
-    if error is None:
-        assert isinstance(action, Proposal)
-        assert len(action.units) == 1
-    else:
-        assert action == Respond(5, EnvelopeResponse(response_data=b"", error_code=error))
-
-
 # Work in portions
 
 
@@ -383,71 +278,6 @@ def test_a_raw_log_has_no_features() -> None:
     assert (host.supported_features(), host.finalized_features()) == ((), ((), -1))
 
 
-# Entries of other nodes
-
-
-def forward(*entries: bytes) -> WireRequest:
-    return wire(EnvelopeRequest(request_data=encode(Forward(entries)), client_host_address=b""))
-
-
-def test_a_command_that_is_applied_already_is_not_proposed_again() -> None:
-    """Its sender repeats the command, as the first answer was lost."""
-    host = state_machine()
-    entries = (encode(OpenSession("client", "a", 60_000)), encode(Command(0, 1, 1, encode(5))))
-    host.on_leader(1, 0, 0)
-    host.on_committed(CommittedBatch(0, 2, 1, 5, entries, 100))
-    assert isinstance(host.machine, Count)
-    assert host.machine.total == 5
-    done = host.on_request(forward(entries[1]), LEADER, 0)
-    assert done == Respond(5, EnvelopeResponse(response_data=b"", error_code=Error.NONE))
-    again = host.on_request(forward(encode(Command(0, 2, 2, encode(5)))), LEADER, 0)
-    assert isinstance(again, Proposal)
-
-
-def test_a_state_machine_takes_so_many_entries_of_other_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state_machine_host, "MAX_FORWARDED", 2)
-    host = state_machine()
-    host.on_leader(1, 0, 0)
-    entries = [encode(Command(1, number, 1, b"")) for number in range(1, 5)]
-    timed_out = Respond(5, EnvelopeResponse(response_data=b"", error_code=Error.REQUEST_TIMED_OUT))
-    assert host.on_request(forward(*entries[:3]), LEADER, 0) == timed_out
-    taken = host.on_request(forward(*entries[:2]), LEADER, 0)
-    assert isinstance(taken, Proposal)
-    assert host.on_request(forward(entries[3]), LEADER, 0) == timed_out
-
-
-def test_a_full_leader_refuses_entries_and_no_reads() -> None:
-    host = state_machine()
-    asks = wire(EnvelopeRequest(request_data=encode(AskIndex()), client_host_address=b""))
-    refused = {}
-    for is_leader in (False, True):
-        if is_leader:
-            host.on_leader(1, 0, 0)
-        refused[is_leader] = [host.on_full(asked, LEADER, 0) for asked in (forward(command(100)), asks)]
-    for answer in refused[False]:
-        assert isinstance(answer, Respond)
-        assert answer.response == EnvelopeResponse(response_data=b"", error_code=Error.NOT_LEADER_OR_FOLLOWER)
-    timed_out, confirms = refused[True]
-    assert timed_out == Respond(5, EnvelopeResponse(response_data=b"", error_code=Error.REQUEST_TIMED_OUT))
-    assert isinstance(confirms, Confirm)
-
-
-def test_a_command_that_the_leader_itself_has_proposed_is_not_proposed_again() -> None:
-    """A client has sent its command to two nodes; both answers wait for one entry of the log."""
-    host = state_machine()
-    host.on_leader(1, 0, 0)
-    host.on_committed(CommittedBatch(0, 1, 1, 5, (encode(OpenSession("client", "a", 60_000)),), 100))
-    host.on_call(Call(9, SubmitCall(encode(5), 0, 1)), 0)
-    (own,) = [action for action in host.on_tick(0) if isinstance(action, Proposal)]
-    (entry,) = own.units[0].values
-    again = host.on_request(forward(entry), LEADER, 0)
-    assert isinstance(again, Proposal)
-    assert again.units == ()
-    host.on_committed(CommittedBatch(1, 2, 1, 5, (entry,), 100))
-    answers = [action for action in host.on_tick(0) if isinstance(action, Respond)]
-    assert answers == [Respond(5, EnvelopeResponse(response_data=b"", error_code=Error.NONE))]
-
-
 def test_a_raw_log_takes_values_only_while_it_leads() -> None:
     host = RawLog(reads_batches=True)
     refused = RefuseSubmit(3, Error.NOT_LEADER_OR_FOLLOWER)
@@ -457,37 +287,6 @@ def test_a_raw_log_takes_values_only_while_it_leads() -> None:
     assert host.on_submit(Submit(3, ())) == RefuseSubmit(3, Error.INVALID_REQUEST)
     host.on_lost_leadership()
     assert host.on_submit(Submit(3, (b"value",))) == refused
-
-
-@pytest.mark.parametrize("error", [None, Error.NONE, Error.NOT_LEADER_OR_FOLLOWER])
-def test_a_follower_sends_its_entries_again_unless_the_leader_has_applied_them(error: Error | None) -> None:
-    """After an answer without an error the entries are in the log, and this node will come to them."""
-    host = state_machine()
-    host.on_call(Call(9, SubmitCall(encode(5), 0, 1)), 0)
-    (asked,) = host.on_tick(0)
-    assert isinstance(asked, OutboundRequest)
-    host.on_answer(asked.token, None if error is None else EnvelopeResponse(response_data=b"", error_code=error), 100)
-    if error is Error.NONE:
-        assert (host.deadline_ms(), host.on_tick(10_000)) == (NEVER_MS, ())
-    else:
-        assert host.deadline_ms() == 120
-        assert host.on_tick(119) == ()
-        (again,) = host.on_tick(120)
-        assert isinstance(again, OutboundRequest)
-        assert again.request == asked.request
-
-
-def test_a_new_leader_proposes_what_it_has_asked_its_predecessor_for() -> None:
-    host = state_machine()
-    host.on_call(Call(9, SubmitCall(encode(5), 0, 1)), 0)
-    (asked,) = host.on_tick(0)
-    assert isinstance(asked, OutboundRequest)
-    host.on_leader(2, 0, 0)
-    (own,) = host.on_tick(0)
-    assert isinstance(own, Proposal)
-    assert [len(unit.values) for unit in own.units] == [1]
-    host.on_answer(asked.token, None, 10)
-    assert (host.on_tick(10_000), host.deadline_ms()) == ((), NEVER_MS), "an answer to the former role"
 
 
 def test_a_standby_sends_a_broker_with_a_question_about_the_quorum_to_the_leader() -> None:
@@ -500,3 +299,9 @@ def test_a_standby_sends_a_broker_with_a_question_about_the_quorum_to_the_leader
     )
     standby = next(node for node in net.replicas if node != leader)
     assert net.ask(standby, envelope) == refuse_envelope(Error.NOT_CONTROLLER)
+
+
+def test_a_broker_supports_the_features_of_its_software_and_is_due_with_its_agent() -> None:
+    host = BrokerHost(started())
+    assert host.supported_features() == SUPPORTED_FEATURES
+    assert host.deadline_ms() == host.agent.deadline_ms() > 1000

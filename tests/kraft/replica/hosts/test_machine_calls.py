@@ -78,6 +78,14 @@ def test_a_message_to_the_leader_has_so_many_bytes_of_entries(monkeypatch: pytes
     for number in range(1, 6):
         assert calls.begin(number, SubmitCall(bytes(60), session, number), sessions) is None
     assert [len(taken(calls)) for _ in range(4)] == [2, 2, 1, 0]
+    calls.send_all_again()
+    (first, *_) = calls.take()
+    calls.send_all_again()
+    monkeypatch.setattr(module, "FORWARD_BYTES", len(first.entry) + 1)
+    assert len(taken(calls)) == 2
+    calls.send_all_again()
+    monkeypatch.setattr(module, "FORWARD_BYTES", len(first.entry))
+    assert len(taken(calls)) == 1
 
 
 def test_a_cancelled_read_is_not_asked_for() -> None:

@@ -332,3 +332,12 @@ def test_a_start_that_is_interrupted_leaves_no_lock_and_no_open_file() -> None:
         assert disk._open == {}
         steps += 1
     assert steps >= 2
+
+
+def test_a_cut_splits_a_batch_only_within_the_log_and_between_its_edges() -> None:
+    disk = formatted_disk(1)
+    partition(disk)
+    storage = opened(disk)
+    for base_offset in (0, 3):
+        storage.append_batch(AppendBatch(base_offset, 3, 5, (b"value",) * 3))
+    assert [storage.splits_batch(offset) for offset in range(8)] == [False, True, True, False, True, True, False, False]
