@@ -21,8 +21,19 @@ from kraft.quorum.messages import (
     DescribeQuorum,
     Fetch,
     ProbeVersions,
+    RemoveVoter,
 )
-from kraft.quorum.values import ElectionState, QuorumConfig, ReplicaKey
+from kraft.quorum.states import (
+    CandidateState,
+    EpochState,
+    FollowerState,
+    ProspectiveState,
+    ResignedState,
+    Tally,
+    UnattachedState,
+    VotedState,
+)
+from kraft.quorum.values import ElectionState, Endpoints, QuorumConfig, ReplicaKey
 from kraft.quorum.voters import QuorumChange, VoterSet
 from metadata_log.log.epochs import EpochHistory
 from transport.protocol.errors import Error
@@ -210,3 +221,58 @@ def test_a_snapshot_of_epoch_0_may_replace_a_log_of_later_epochs() -> None:
     assert log.cut_for(at(50, 3)) == 30
     log.commit(10)
     assert log.cut_for(at(50, 0)) is None
+
+
+# The end of a leader that removes itself
+
+
+@pytest.mark.parametrize("times_out", [False, True])
+def test_a_leader_that_removes_itself_leads_until_exactly_that_record_is_committed(times_out: bool) -> None:
+    """Also when the administrator has been told that the change takes too long."""
+    one = leader_of(1, 2, 3)
+    core = one.core
+
+    def fetch_up_to(offset: int) -> None:
+        for node in (1, 3):
+            fetch = Fetch(epoch=core.epoch, replica=key(node), offset=offset, last_epoch=core.epoch, max_wait_ms=0)
+            one.step(Received(1, fetch))
+
+    assert core.append((b"value",), one.now_ms) is not None
+    one.step(Tick())
+    removal = core.log.end_offset
+    one.step(Received(78, RemoveVoter(key(2))))
+    assert core.history.voters_offset == removal
+    for _ in range(25 if times_out else 1):
+        one.now_ms += 100
+        fetch_up_to(removal)
+    assert core.log.high_watermark == removal
+    assert core.is_leader
+    answers = [effect.message.error for effect in one.all(SendReply) if effect.request_id == 78]
+    assert answers == ([Error.REQUEST_TIMED_OUT] if times_out else [])
+    fetch_up_to(removal + 1)
+    assert core.state_name == "Resigned"
+
+
+# Pauses
+
+TALLY = Tally((1, 2, 3), (2,))
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        UnattachedState(5, -1, 100),
+        VotedState(5, -1, ReplicaKey(3), 100),
+        ProspectiveState(5, -1, Endpoints(), None, TALLY, 100),
+        CandidateState(5, ReplicaKey(2), TALLY, 100),
+        FollowerState(5, 1, Endpoints(), None, 100),
+        ResignedState(5, ReplicaKey(2), Endpoints(), (1, 3), (), 100),
+    ],
+    ids=lambda state: state.name,
+)
+def test_a_pause_of_the_process_moves_an_earlier_deadline_and_no_later_one(state: EpochState) -> None:
+    assert state.deadline_ms() == 100
+    state.wait_at_least_until(50)
+    assert state.deadline_ms() == 100
+    state.wait_at_least_until(150)
+    assert state.deadline_ms() == 150

@@ -424,3 +424,32 @@ def test_voter_sets_before_the_start_of_a_log_are_forgotten() -> None:
     assert list(one.core.history.sets) == sets
     one.step(LogStartRaised(50))
     assert list(one.core.history.sets) == sets[2:]
+
+
+def test_a_voter_gets_the_directory_of_the_voter_set_that_is_in_force() -> None:
+    leader = leader_state(VoterSet.parse("1@a:1,2@b:2,3@c:3"))
+    known = ReplicaKey(2, Uuid(b"d" * 16))
+    leader.take_voters(leader.voters.with_voter(Voter(known, endpoints(2), VersionRange(0, 1))))
+    assert leader.progress[2].key == known
+    assert leader.voter_progress(ReplicaKey(2, Uuid(b"e" * 16))) is None
+    assert leader.voter_progress(known) is leader.progress[2]
+
+
+def test_a_damaged_snapshot_is_discarded_and_followed_by_a_pause() -> None:
+    one = downloaded()
+    asked = len(one.all(SendRequest))
+    one.step(SnapshotChecked(SNAPSHOT, "a byte is wrong", ()))
+    assert one.all(AbandonDownload) == [AbandonDownload()]
+    assert one.suspicions[-1].endswith("is damaged: a byte is wrong")
+    assert [request.peer_id for request in one.all(SendRequest)[asked:]] == [3], "another voter is asked meanwhile"
+    one.fail(FailureCause.TIMEOUT, peer=3)
+    one.advance(DEFAULTS.retry_backoff_ms)
+    assert isinstance(one.asked(1).message, Fetch)
+
+
+def test_a_forgotten_request_leaves_its_peer_ready() -> None:
+    peers = Peers(request_timeout_ms=2000, retry_backoff_ms=20)
+    request_id = peers.sent(1, 100)
+    peers.forget(1)
+    peers.forget(1)
+    assert (peers.is_ready(1, 100), peers.is_expected(1, request_id), peers.is_idle) == (True, False, True)

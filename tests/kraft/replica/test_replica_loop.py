@@ -10,7 +10,7 @@ from kraft.broker import BrokerOptions, LifecycleState
 from kraft.controller.decision.authorizer import AuthorizerSettings, Denial
 from kraft.controller.decision.request_context import AdminSettings
 from kraft.quorum.effects import AppendDownload, BeginDownload, InstallSnapshot
-from kraft.quorum.events import BeginShutdown, FailureCause
+from kraft.quorum.events import BeginShutdown, FailureCause, Resign
 from kraft.quorum.messages import Fetch
 from kraft.quorum.values import ReplicaKey
 from kraft.replica import (
@@ -354,3 +354,13 @@ def test_a_failed_request_of_the_quorum_ends_once() -> None:
     before = dict(replica._effects.asked)
     net.step(node, WireFailed(request_id, FailureCause.TIMEOUT))
     assert replica._effects.asked == before
+
+
+def test_a_replica_that_has_resigned_is_not_active() -> None:
+    net = leading()
+    replica = net.replicas[1]
+    assert replica.is_active
+    net.step(1, Resign(replica.core.epoch, "test"))
+    assert not replica.is_active
+    refused = net.submit(1, b"value")
+    assert net.done[refused].error is Error.NOT_LEADER_OR_FOLLOWER

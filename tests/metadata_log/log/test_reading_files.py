@@ -12,7 +12,7 @@ from metadata_log.log import segment as segment_module
 from metadata_log.log import snapshot_receiver
 from metadata_log.log.log import MetadataLog
 from metadata_log.log.quorum_state_file import parse_quorum_state
-from metadata_log.log.segment import next_sound_batch, scan_file, scan_headers
+from metadata_log.log.segment import Segment, next_sound_batch, scan_file, scan_headers
 from metadata_log.log.snapshot import encode_snapshot, read_snapshot
 from metadata_log.log.snapshot_receiver import SnapshotReceiver
 from metadata_log.memory_disk import MemoryDisk
@@ -157,3 +157,42 @@ def test_quorum_state_names_nodes_or_none(leader_id: int, voted_id: int, is_vali
     else:
         with pytest.raises(DecodeError, match="no node has an id below 0"):
             parse_quorum_state(text)
+
+
+def test_a_batch_larger_than_any_is_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment_module, "MOST_BATCH_BYTES", 1000)
+    file = directory().open("d/f", create=True)
+    file.append(build_batch(0, 1, 5, [bytes(800)]) + build_batch(1, 1, 5, [bytes(2000)]))
+    batches = scan_file(file, chunk_bytes=100)
+    assert next(batches).base_offset == 0
+    with pytest.raises(CorruptBatch, match="no batch has"):
+        next(batches)
+
+
+def test_a_segment_may_be_exactly_as_large_as_its_limit() -> None:
+    size = len(build_batch(0, 1, 5, [b"x"]))
+    for limit, counts in ((2 * size, [0, 2]), (2 * size - 1, [0, 1, 2, 3])):
+        disk = MemoryDisk()
+        log = MetadataLog.open(disk, "d", segment_bytes=limit)
+        for offset in range(4):
+            log.append(build_batch(offset, 1, 5, [b"x"]))
+        assert [int(name[:20]) for name in disk.list("d") if name.endswith(".log")] == counts
+
+
+def test_index_files_that_are_right_are_not_written_again() -> None:
+    disk = MemoryDisk()
+    log = MetadataLog.open(disk, "d")
+    log.append(build_batch(0, 1, 5, [b"x"]))
+    segment = log._segments[0]
+    segment.write_indexes()
+    operations: list[str] = []
+    disk.on_operation = lambda operation, path: operations.append(operation)
+    segment.write_indexes()
+    assert operations == []
+
+
+def test_a_missing_segment_cannot_be_opened() -> None:
+    disk = directory()
+    with pytest.raises(FileNotFoundError):
+        Segment.open(disk, "d", 7, index_interval_bytes=100)
+    assert disk.list("d") == []

@@ -6,7 +6,7 @@ import pytest
 
 from kraft.replica.hosts import state_machine_calls as module
 from kraft.replica.hosts.sessions import Sessions
-from kraft.replica.hosts.state_machine_calls import OpenCall, StateMachineCalls, SubmitCall
+from kraft.replica.hosts.state_machine_calls import MaybeApplied, OpenCall, StateMachineCalls, SubmitCall
 from kraft.replica.hosts.state_machine_log import (
     Command,
     Opened,
@@ -112,3 +112,15 @@ def test_a_snapshot_lets_all_entries_be_sent_again() -> None:
     sessions = Sessions(0, [SessionState(7, "node", 60_000, 0, 1, 1, {1: Result(b"r")})])
     assert calls.restored(sessions) == (Returned(1, Result(b"r")),)
     assert taken(calls) == [(2, 2)]
+
+
+def test_a_snapshot_without_the_own_session_leaves_open_whether_sent_commands_were_applied() -> None:
+    calls = new_calls()
+    for call_id in (1, 2):
+        assert calls.begin(call_id, SubmitCall(b"x"), Sessions()) is None
+    with_a_session(calls)
+    assert taken(calls) == [(1, 1), (2, 2)]
+    assert calls.begin(3, SubmitCall(b"x"), Sessions()) is None
+    assert calls.restored(Sessions()) == (Returned(1, MaybeApplied()), Returned(2, MaybeApplied()))
+    with_a_session(calls)
+    assert taken(calls) == [(3, 1)], "a command that was not sent goes into the next session"

@@ -9,7 +9,7 @@ from kraft.quorum.accumulator import BATCH_OVERHEAD, RECORD_OVERHEAD
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.hosts import state_machine_host
 from kraft.replica.hosts.state_machine_calls import SubmitCall
-from kraft.replica.hosts.state_machine_host import StateMachineHost, host_state_machine
+from kraft.replica.hosts.state_machine_host import ReadReady, StateMachineHost, host_state_machine
 from kraft.replica.hosts.state_machine_log import (
     AskIndex,
     Command,
@@ -26,7 +26,7 @@ from kraft.replica.interface.application import (
     Proposal,
     Respond,
 )
-from kraft.replica.interface.events import Call, CommittedBatch, WireRequest
+from kraft.replica.interface.events import Call, CommittedBatch, Returned, WireRequest
 from kraft.state_machine import Position, StateMachine
 from metadata_log.errors import CorruptBatch
 from metadata_log.serde import Message, schema_of
@@ -243,3 +243,37 @@ def test_a_question_that_comes_too_late_for_the_leadership_is_refused_once() -> 
     replica._actions.perform(Confirm(token), net.now_ms)
     assert host._actions == [Respond(77, EnvelopeResponse(response_data=b"", error_code=Error.NOT_LEADER_OR_FOLLOWER))]
     assert replica._commits.confirmations.abandon() == []
+
+
+def test_a_read_waits_until_its_offset_is_applied() -> None:
+    host = state_machine()
+    host._reads.learn(2, (9,))
+    host.on_committed(CommittedBatch(0, 1, 1, 5, (encode(OpenSession("client", "a", 60_000)),), 100))
+    assert [action for action in host.on_tick(0) if isinstance(action, Returned)] == []
+    host.on_committed(CommittedBatch(1, 2, 1, 5, (encode(OpenSession("client", "b", 60_000)),), 100))
+    assert [action for action in host.on_tick(0) if isinstance(action, Returned)] == [Returned(9, ReadReady())]
+
+
+def test_a_leader_that_leads_again_proposes_what_may_have_been_lost() -> None:
+    host = state_machine()
+    host.on_leader(1, 0, 0)
+    entry = encode(Command(1, 1, 1, b""))
+    assert isinstance(host.on_request(forward(entry), LEADER, 0), Proposal)
+    host.on_lost_leadership()
+    host.on_leader(3, 0, 0)
+    again = host.on_request(forward(entry), LEADER, 0)
+    assert isinstance(again, Proposal)
+    assert [unit.values for unit in again.units] == [(entry,)]
+
+
+def test_a_former_leader_asks_the_next_one() -> None:
+    host = state_machine()
+    host.on_call(Call(9, SubmitCall(encode(5), 0, 1)), 0)
+    (asked,) = host.on_tick(0)
+    host.on_leader(2, 0, 0)
+    host.on_lost_leadership()
+    (again,) = host.on_tick(0)
+    assert isinstance(asked, OutboundRequest)
+    assert isinstance(again, OutboundRequest)
+    assert again.request == asked.request
+    assert again.token != asked.token

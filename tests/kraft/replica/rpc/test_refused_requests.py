@@ -6,14 +6,14 @@ import pytest
 from controller_sides import InProcess
 
 from kraft.controller.decision.result import ApiError
-from kraft.quorum.messages import FetchSnapshotReply
+from kraft.quorum.messages import FetchSnapshotReply, VoteReply
 from kraft.quorum.values import Endpoints, ListenerAddress
 from kraft.replica.hosts.controller_host import ControllerHost
 from kraft.replica.interface.application import OutboundRequest
 from kraft.replica.interface.events import SendWire, WireRequest
 from kraft.replica.outbound_requests import OutboundRequests
 from kraft.replica.peer_replies import records_of
-from kraft.replica.rpc import fetch_rpc, snapshot_rpc
+from kraft.replica.rpc import election_rpc, fetch_rpc, snapshot_rpc
 from kraft.replica.rpc.api_versions import describe_versions
 from kraft.replica.rpc.refusals import refuse_quorum_request
 from kraft.replica.rpc.rpc_parts import endpoint
@@ -227,3 +227,9 @@ def test_clients_have_names_and_versions_without_spaces(name: str, software: str
     asked = ApiVersionsRequest(client_software_name=name, client_software_version=software)
     assert describe_versions(host, asked, 3, 0).error_code == (0 if is_valid else Error.INVALID_REQUEST)
     assert describe_versions(host, asked, 2, 0).error_code == 0
+
+
+def test_an_error_of_a_whole_vote_is_at_the_top_of_the_answer() -> None:
+    asked = WireRequest(request_id=1, api_key=52, version=2, message=VoteRequest(), listener="CONTROLLER")
+    reply = VoteReply(epoch=3, top_error=Error.INCONSISTENT_CLUSTER_ID)
+    assert election_rpc.reply_to_wire(asked, reply) == VoteResponse(error_code=Error.INCONSISTENT_CLUSTER_ID)

@@ -8,6 +8,7 @@ from random import Random
 from struct import pack
 
 import pytest
+from google_crc32c import value as crc32c
 from replica_net import DIRECTORY, START_MS, Net, formatted_disk, options, voter_set
 
 from kraft.quorum.effects import AppendBatch, AppendControl, FlushLog
@@ -341,3 +342,36 @@ def test_a_cut_splits_a_batch_only_within_the_log_and_between_its_edges() -> Non
     for base_offset in (0, 3):
         storage.append_batch(AppendBatch(base_offset, 3, 5, (b"value",) * 3))
     assert [storage.splits_batch(offset) for offset in range(8)] == [False, True, True, False, True, True, False, False]
+
+
+def test_a_control_record_behind_the_end_of_its_batch_is_refused() -> None:
+    data = bytearray(deltas(10, 11, 12))
+    data[23:27] = (1).to_bytes(4, "big")
+    data[17:21] = crc32c(bytes(data[21:])).to_bytes(4, "big")
+    batch = read_batch(bytes(data))
+    assert batch.next_offset == 12
+    with pytest.raises(CorruptBatch, match="a control record has offset 12"):
+        list(changes_in(batch))
+
+
+def test_a_read_for_a_peer_is_as_long_as_the_peer_asks() -> None:
+    disk = formatted_disk(1)
+    partition(disk)
+    storage = opened(disk)
+    (size,) = {storage.append_batch(AppendBatch(offset, 3, 5, (b"value",))) for offset in range(3)}
+    assert [len(storage.read(0, most)) // size for most in (1, size, 2 * size, 10**9)] == [1, 1, 2, 3]
+
+
+def test_each_flush_has_a_ticket_of_its_own() -> None:
+    disk = formatted_disk(1)
+    partition(disk)
+    storage = opened(disk)
+    tickets = []
+    for offset in range(3):
+        storage.append_batch(AppendBatch(offset, 3, 5, (b"value",)))
+        flush = storage.request_flush(FlushLog(offset + 1, 3))
+        assert flush is not None
+        flush.run()
+        storage.flush_done(flush.ticket)
+        tickets.append(flush.ticket)
+    assert tickets == [1, 2, 3]

@@ -19,7 +19,7 @@ from kraft.replica.storage.snapshots import (
 )
 from metadata_log.log.log import MetadataLog
 from metadata_log.log.retention import REMOVE_AFTER_MS
-from metadata_log.log.snapshot import list_snapshots, snapshot_name
+from metadata_log.log.snapshot import encode_snapshot, list_snapshots, snapshot_name
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.types import NEVER_MS, OffsetAndEpoch, Uuid
 
@@ -222,3 +222,14 @@ def test_another_download_takes_the_place_of_an_unfinished_one() -> None:
     files.abandon()
     files.abandon()
     assert not [name for name in disk.list("d") if "part" in name]
+
+
+def test_damage_of_a_download_is_told_with_the_piece_that_shows_it() -> None:
+    disk = MemoryDisk()
+    files = SnapshotFiles(disk, MetadataLog.open(disk, "d"))
+    files.begin(OffsetAndEpoch(epoch=3, offset=70), lambda values: None)
+    content = encode_snapshot([b"one"], epoch=3, timestamp_ms=5)
+    assert files.append(content[:70]) is None
+    problem = files.append(content[70:-1] + b"!")
+    assert problem is not None
+    assert "CRC" in problem
