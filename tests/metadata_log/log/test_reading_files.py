@@ -130,6 +130,7 @@ def test_an_empty_segment_is_not_followed_by_another() -> None:
     for _ in range(2):
         log.roll()
     assert sum(name.endswith(".log") for name in disk.list("d")) == 2
+    assert [segment.base_offset for segment in log._segments] == [0, 1]
 
 
 def test_damage_before_sound_batches_of_epoch_0_is_refused() -> None:

@@ -258,12 +258,21 @@ def test_a_hole_ends_with_a_sector_and_has_at_least_the_front_of_a_batch(start: 
 def test_a_sound_batch_is_found_in_any_piece_of_a_file(chunk_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segment_module, "_CHUNK_BYTES", chunk_bytes)
     batch = batches()[0]
+    sizes = []
+    read = type(file_of()[1]).pread
+
+    def noted(self: Any, size: int, position: int) -> bytes:
+        sizes.append(size)
+        return read(self, size, position)
+
+    monkeypatch.setattr(type(file_of()[1]), "pread", noted)
     for junk in range(1, 400, 7):
         _, file = file_of(b"\2" * junk, batch)
         found = next_sound_batch(file, 0, end=file.size())
         assert found is not None
         assert found.position == junk
         assert next_sound_batch(file, 0, end=file.size() - 1) is None, "the batch ends behind the end"
+    assert max(sizes) <= chunk_bytes + HEADER_BYTES
 
 
 def test_a_batch_without_records_is_a_sound_batch() -> None:
