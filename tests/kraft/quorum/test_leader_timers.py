@@ -27,6 +27,7 @@ from kraft.quorum.states import (
     CandidateState,
     EpochState,
     FollowerState,
+    LeaderState,
     ProspectiveState,
     ResignedState,
     Tally,
@@ -276,3 +277,11 @@ def test_a_pause_of_the_process_moves_an_earlier_deadline_and_no_later_one(state
     assert state.deadline_ms() == 100
     state.wait_at_least_until(150)
     assert state.deadline_ms() == 150
+
+
+def test_a_leader_of_a_quorum_with_the_shortest_timeouts_announces_itself_each_millisecond() -> None:
+    one = OneCore(election=ElectionState(epoch=5), config=QuorumConfig(append_linger_ms=0, fetch_timeout_ms=2))
+    one.elect(1)
+    leader = one.core._quorum.state
+    assert isinstance(leader, LeaderState)
+    assert leader.begin_deadline_ms == one.now_ms + 1

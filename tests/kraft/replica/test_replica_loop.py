@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.msgpack import decode, encode
 from replica_net import CLUSTER_ID, Net, formatted_disk, voter_set
 from test_controller_quorum import alter, controller_of
 
@@ -27,10 +28,14 @@ from kraft.replica import (
 from kraft.replica import effects as module
 from kraft.replica.activation import EARLY_PER_TURN
 from kraft.replica.hosts.broker_host import BrokerHost, host_broker
-from kraft.replica.interface.application import ApplicationFactory, ForSubmit, Proposal, Unit
+from kraft.replica.hosts.state_machine_calls import SubmitCall
+from kraft.replica.hosts.state_machine_host import ReadReady, StateMachineHost, host_state_machine
+from kraft.replica.hosts.state_machine_reads import Reader
+from kraft.replica.interface.application import ApplicationFactory, Confirm, ForSubmit, Proposal, Unit
 from kraft.replica.interface.events import CommittedBatch, WireFailed, WireGone
 from kraft.replica.peer_replies import HeldReply
 from kraft.replica.rpc.rpc import Rpc
+from kraft.state_machine import Position, StateMachine
 from metadata_log.log.log import MetadataLog
 from metadata_log.log.retention import REMOVE_AFTER_MS, Retention
 from metadata_log.log.snapshot import encode_snapshot
@@ -364,3 +369,40 @@ def test_a_replica_that_has_resigned_is_not_active() -> None:
     assert not replica.is_active
     refused = net.submit(1, b"value")
     assert net.done[refused].error is Error.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_confirmed_read_waits_for_the_records_before_it() -> None:
+    """The commit is known, and the application applies the record in a Tick of its own."""
+    net = leading(host_state_machine(Count))
+    net.call(1, SubmitCall(encode(5), 0, 1))
+    net.settle()
+    (flush,) = net.held
+    net.held.clear()
+    flush.run()
+    net.step(1, FlushDone(flush.ticket))
+    replica = net.replicas[1]
+    host = replica.application
+    assert isinstance(host, StateMachineHost)
+    assert replica.status().applied_offset < replica.core.log.high_watermark
+    replica._actions.perform(Confirm(host._reads.ask_for(Reader(99))), net.now_ms)
+    assert 99 not in net.returned
+    net.settle()
+    assert replica.status().applied_offset == replica.core.log.high_watermark
+    assert net.returned[99] == ReadReady()
+
+
+class Count(StateMachine[int, int]):
+    """A sum of numbers."""
+
+    def __init__(self) -> None:
+        self.total = 0
+
+    def apply(self, command: int, at: Position) -> int:
+        self.total += command
+        return self.total
+
+    def snapshot(self) -> bytes:
+        return encode(self.total)
+
+    def restore(self, data: bytes) -> None:
+        self.total = decode(data, type=int)

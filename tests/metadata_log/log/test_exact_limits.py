@@ -7,6 +7,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from google_crc32c import value as crc32c
 
 from metadata_log.disk import OsDisk, make_directory
 from metadata_log.errors import CorruptBatch, DecodeError, DirectoryError, IncompleteBatch
@@ -430,3 +431,30 @@ def test_a_damaged_producer_snapshot_is_refused() -> None:
         with pytest.raises(DecodeError, match=what) as refused:
             decode_producer_snapshot(damaged, "x")
         assert refused.value.where == "x"
+
+
+def test_a_log_that_begins_at_its_newest_snapshot_has_nothing_to_clean() -> None:
+    disk = MemoryDisk()
+    log = MetadataLog.open(disk, "d")
+    for offset in range(8):
+        log.append(build_batch(offset, 3, 100, [b"x"]))
+    log.flush()
+    for offset in (2, 8):
+        made = SnapshotWriter(
+            disk, "d", OffsetAndEpoch(epoch=3, offset=offset), timestamp_ms=100, last_contained_log_timestamp=100
+        )
+        made.freeze(100)
+    log.raise_start(8)
+    operations: list[str] = []
+    disk.on_operation = lambda operation, path: operations.append(operation)
+    assert clean(log, disk, Retention(max_bytes=1), 10**9).snapshots == ()
+    assert "rename" not in operations, "the start removes older snapshots"
+
+
+def test_a_control_batch_of_a_transaction_is_in_no_snapshot() -> None:
+    transactional = bytearray(control(0, HEADER))
+    transactional[22] |= 0x10
+    transactional[17:21] = crc32c(bytes(transactional[21:])).to_bytes(4, "big")
+    arriving = SnapshotReceiver(directory(), "d", SNAPSHOT)
+    with pytest.raises(CorruptBatch):
+        arriving.append(bytes(transactional))
