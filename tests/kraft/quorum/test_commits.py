@@ -16,6 +16,7 @@ from kraft.quorum.messages import (
     EndQuorumEpoch,
     EndQuorumEpochReply,
     Fetch,
+    FetchReply,
     FetchSnapshotReply,
     ProbeVersions,
     ProbeVersionsReply,
@@ -84,6 +85,7 @@ def test_a_commit_is_told_to_waiting_fetches_after_a_delay_if_one_is_set() -> No
     one.step(Tick())
     answer = answer_to(one, 60)
     assert isinstance(answer, SendReply)
+    assert isinstance(answer.message, FetchReply)
     assert answer.message.high_watermark == end
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from one_core import START_MS, OneCore, at, endpoints, records_of_the_leader
 
@@ -107,7 +109,7 @@ def test_a_follower_takes_snapshots_up_to_its_epoch(epoch: int, is_taken: bool) 
 # Requests of a follower
 
 
-def unflushed(**changes: object) -> OneCore:
+def unflushed(**changes: Any) -> OneCore:
     """A replica that has fetched a batch, which is not on its disk yet."""
     one = OneCore(**changes)
     if one.core.state_name != "Follower":
@@ -133,7 +135,7 @@ def test_an_observer_with_a_slow_disk_sends_no_fetch_before_its_flush() -> None:
 @pytest.mark.parametrize("is_voter", [True, False])
 def test_a_voter_that_shuts_down_fetches_no_more(is_voter: bool) -> None:
     """It will not be there to vote; an observer follows the log as long as it can."""
-    changes = {} if is_voter else {"local": ReplicaKey(7), "endpoints": endpoints(7)}
+    changes: dict[str, Any] = {} if is_voter else {"local": ReplicaKey(7), "endpoints": endpoints(7)}
     one = OneCore(**changes)
     one.answer(records_of_the_leader())
     one.step(BeginShutdown())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec.msgpack import decode, encode
 from replica_net import CLUSTER_ID, Net, formatted_disk, voter_set
@@ -54,7 +56,7 @@ RPC = Rpc(cluster_id=CLUSTER_ID, listener="CONTROLLER")
 class HeldFlush(Net):
     """One node, which leads. Each flush waits until the test lets it go."""
 
-    def __init__(self, application: ApplicationFactory = host_raw_log, **changes: object) -> None:
+    def __init__(self, application: ApplicationFactory = host_raw_log, **changes: Any) -> None:
         self.held: list[StartFlush] = []
         super().__init__(1, application=application, **changes)
 
@@ -69,7 +71,7 @@ class HeldFlush(Net):
         self.settle()
 
 
-def leading(application: ApplicationFactory = host_raw_log, **changes: object) -> HeldFlush:
+def leading(application: ApplicationFactory = host_raw_log, **changes: Any) -> HeldFlush:
     """A leader with a commit of its epoch."""
     net = HeldFlush(application, **changes)
     net.settle()

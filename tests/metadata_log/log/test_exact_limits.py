@@ -56,8 +56,10 @@ def directory() -> MemoryDisk:
 # Snapshots
 
 
-def writer(disk: MemoryDisk, **changes: int) -> SnapshotWriter:
-    return SnapshotWriter(disk, "d", SNAPSHOT, timestamp_ms=1, last_contained_log_timestamp=0, **changes)
+def writer(disk: MemoryDisk, max_batch_bytes: int = 10_000) -> SnapshotWriter:
+    return SnapshotWriter(
+        disk, "d", SNAPSHOT, timestamp_ms=1, last_contained_log_timestamp=0, max_batch_bytes=max_batch_bytes
+    )
 
 
 def test_deleted_snapshots_stay_deleted_after_a_crash() -> None:

@@ -66,8 +66,7 @@ def work(*records: Message, steps: int = 0, is_atomic: bool = True, request_id: 
     """A decision that takes some steps before its records are known."""
 
     def begin(*_: object) -> Steps:
-        for _ in range(steps):
-            yield None
+        yield from [None] * steps
         made = tuple(VersionedRecord(record) for record in records)
         return ControllerResult(made, None if request_id is None else ANSWER, is_atomic=is_atomic)
 
@@ -111,7 +110,8 @@ def test_a_long_answer_goes_on_a_millisecond_after_each_turn_until_it_is_done() 
     process, decisions = InProcess(max_idle_interval_ms=0), Decisions()
     assert decisions.read(work(steps=2 * STEPS_PER_TURN), process.controller, NOW_MS) is None
     assert (decisions.has_answers, decisions.is_busy, decisions.deadline_ms) == (True, False, NOW_MS + 1)
-    now_ms, answers = NOW_MS, []
+    now_ms = NOW_MS
+    answers: list[Action] = []
     while not answers:
         now_ms += 1
         assert decisions.deadline_ms == now_ms
@@ -173,10 +173,12 @@ def test_a_divisible_result_is_written_in_batches_of_so_many_bytes(
     assert len(sizes) == 1
     monkeypatch.setattr(module, "BATCH_BYTES", 4 * sizes.pop() + missing)
     assert decisions.decide(work(*records, is_atomic=False), process.controller, NOW_MS) is NOTHING
-    written, now_ms = [], NOW_MS
+    written: list[int] = []
+    now_ms = NOW_MS
     while decisions.is_busy:
         now_ms += 1
-        batches = [len(unit.values) for one in turn(decisions, process, now_ms) for unit in one.units]
+        proposals = [one for one in turn(decisions, process, now_ms) if isinstance(one, Proposal)]
+        batches = [len(unit.values) for one in proposals for unit in one.units]
         assert len(batches) <= 1, "the next batch has a turn of its own"
         written += batches
     assert written == ([4, 4, 2] if not missing else [5, 5])

@@ -228,7 +228,8 @@ def test_removed_topics_are_freed_a_portion_in_each_millisecond(monkeypatch: pyt
     assert host.deadline_ms() > process.now_ms
     host.on_committed(batch([removal], process.end))
     assert host.deadline_ms() == 0
-    now_ms, due = process.now_ms, []
+    now_ms = process.now_ms
+    due: list[int] = []
     while not due or due[-1] == now_ms + 1:
         now_ms += 1
         assert list(host.on_tick(now_ms)) == []

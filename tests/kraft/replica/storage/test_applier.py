@@ -83,7 +83,8 @@ def test_a_batch_that_is_half_read_is_not_completed_after_a_jump(jumps: str, mon
 @pytest.mark.parametrize(("count", "turns"), [(3, 1), (4, 1), (5, 2), (8, 2), (9, 3)])
 def test_a_batch_is_read_so_many_records_in_a_turn(count: int, turns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "RECORDS_PER_TURN", 4)
-    applier, found, taken = Applier(log_of(count), 0), [], 0
+    applier, taken = Applier(log_of(count), 0), 0
+    found: list[CommittedBatch] = []
     while not found:
         assert applier.next_offset == 0
         found = list(applier.advance(count))

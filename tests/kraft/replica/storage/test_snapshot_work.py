@@ -27,11 +27,14 @@ NOW_MS = 1_000_000
 EVERY_MS = 500
 
 
-def maker(disk: MemoryDisk | None = None, **options: int) -> SnapshotMaker:
+def maker(
+    disk: MemoryDisk | None = None, *, max_bytes: int = 20 << 20, max_interval_ms: int = 3_600_000
+) -> SnapshotMaker:
     disk = MemoryDisk() if disk is None else disk
     if not disk.exists("d"):
         disk.mkdir("d")
-    return SnapshotMaker(disk, "d", SnapshotOptions(**options), NOW_MS)
+    options = SnapshotOptions(max_bytes=max_bytes, max_interval_ms=max_interval_ms)
+    return SnapshotMaker(disk, "d", options, NOW_MS)
 
 
 def batch(base_offset: int = 0, count: int = 10, size_bytes: int = 100) -> CommittedBatch:
