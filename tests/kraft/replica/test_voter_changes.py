@@ -321,7 +321,7 @@ def update_error(net: Net, request: UpdateFeaturesRequest) -> Error:
     return Error(answer.error_code)
 
 
-def test_a_leader_that_resigns_when_it_raises_kraft_version_says_so() -> None:
+def test_a_leader_that_resigns_when_it_raises_kraft_version_names_no_success() -> None:
     """Its time without a majority was over, and no Tick had come since."""
     net = Net(3, application=host_controller)
     leader = net.elect()

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from msgspec.msgpack import decode, encode
 from replica_net import CLUSTER_ID, Net, formatted_disk, voter_set
-from test_controller_quorum import alter, controller_of
 
 from kraft.broker import BrokerOptions, LifecycleState
+from kraft.controller import QuorumController
 from kraft.controller.decision.authorizer import AuthorizerSettings, Denial
 from kraft.controller.decision.request_context import AdminSettings
 from kraft.quorum.effects import AppendDownload, BeginDownload, InstallSnapshot
@@ -30,6 +30,7 @@ from kraft.replica import (
 from kraft.replica import effects as module
 from kraft.replica.activation import EARLY_PER_TURN
 from kraft.replica.hosts.broker_host import BrokerHost, host_broker
+from kraft.replica.hosts.controller_host import ControllerHost
 from kraft.replica.hosts.state_machine_calls import SubmitCall
 from kraft.replica.hosts.state_machine_host import ReadReady, StateMachineHost, host_state_machine
 from kraft.replica.hosts.state_machine_reads import Reader
@@ -48,9 +49,24 @@ from transport.protocol.messages import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
     FetchResponse,
+    IncrementalAlterConfigsRequest,
 )
+from transport.protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource
 
 RPC = Rpc(cluster_id=CLUSTER_ID, listener="CONTROLLER")
+
+
+def controller_of(net: Net, node: int) -> QuorumController:
+    hosted = net.replicas[node].application
+    assert isinstance(hosted, ControllerHost)
+    return hosted.controller
+
+
+def alter(value: str, name: str) -> IncrementalAlterConfigsRequest:
+    """Set the interval of a subscription of clients to metrics."""
+    config = AlterableConfig(name="interval.ms", config_operation=0, value=value)
+    resource = AlterConfigsResource(resource_type=16, resource_name=name, configs=[config])
+    return IncrementalAlterConfigsRequest(resources=[resource])
 
 
 class HeldFlush(Net):
@@ -153,7 +169,7 @@ def test_a_leader_applies_its_own_records_without_reading_its_log(monkeypatch: p
     monkeypatch.setattr(MetadataLog, "read_batches", read)
     net = Net(1, application=host_controller, max_idle_interval_ms=0)
     net.elect()
-    net.ask(1, alter(("interval.ms", 0, "1000"), name="one"))
+    net.ask(1, alter("1000", "one"))
     net.settle()
     assert (16, "one") in controller_of(net, 1).history.committed.configs.by_resource
     assert net.replicas[1].status().applied_offset == net.replicas[1].log.end_offset
@@ -209,7 +225,7 @@ def test_files_below_the_newest_snapshot_are_removed_in_rounds() -> None:
     net = Net(1, application=host_controller, snapshots=snapshots, segment_bytes=300, max_idle_interval_ms=0)
     net.elect()
     for number in range(20):
-        net.ask(1, alter(("interval.ms", 0, str(1000 + number)), name=f"s{number}"))
+        net.ask(1, alter(str(1000 + number), f"s{number}"))
     net.advance(50)
     log = net.replicas[1].log
     assert log.start_offset == 0
