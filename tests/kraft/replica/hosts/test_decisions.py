@@ -270,3 +270,14 @@ def test_a_decision_has_half_of_a_turn_beside_a_long_answer(missing: int, is_don
     decisions.wait(work(steps=STEPS_PER_TURN // 2 - STEPS_PER_DECISION - missing, request_id=2))
     assert len(turn(decisions, process, NOW_MS + 1)) == is_done
     assert (decisions.is_busy, decisions.has_answers) == (not is_done, True)
+
+
+def test_a_controller_that_ends_refuses_some_requests_in_each_turn() -> None:
+    process, decisions = InProcess(max_idle_interval_ms=0), Decisions()
+    most = STEPS_PER_TURN // STEPS_PER_DECISION
+    for request_id in range(most + 50):
+        decisions.wait(work(request_id=request_id))
+    decisions.abandon()
+    answered = [len(turn(decisions, process, NOW_MS + at)) for at in range(3)]
+    assert most // 2 <= answered[0] <= most
+    assert sum(answered) == most + 50

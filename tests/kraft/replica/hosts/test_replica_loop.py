@@ -13,7 +13,7 @@ from kraft.controller import QuorumController
 from kraft.controller.decision.authorizer import AuthorizerSettings, Denial
 from kraft.controller.decision.request_context import AdminSettings
 from kraft.quorum.effects import AppendDownload, BeginDownload, InstallSnapshot
-from kraft.quorum.events import BeginShutdown, FailureCause, Resign
+from kraft.quorum.events import BeginShutdown, FailureCause, Resign, SnapshotChecked
 from kraft.quorum.messages import Fetch
 from kraft.quorum.values import ReplicaKey
 from kraft.replica import (
@@ -29,6 +29,7 @@ from kraft.replica import (
 )
 from kraft.replica import effects as module
 from kraft.replica.activation import EARLY_PER_TURN
+from kraft.replica.hosts import state_machine_host
 from kraft.replica.hosts.broker_host import BrokerHost, host_broker
 from kraft.replica.hosts.controller_host import ControllerHost
 from kraft.replica.hosts.state_machine_calls import SubmitCall
@@ -42,6 +43,7 @@ from kraft.state_machine import Position, StateMachine
 from metadata_log.log.log import MetadataLog
 from metadata_log.log.retention import REMOVE_AFTER_MS, Retention
 from metadata_log.log.snapshot import encode_snapshot
+from metadata_log.records.batch_builder import build_batch
 from metadata_log.types import NEVER_MS, OffsetAndEpoch, Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages import (
@@ -189,9 +191,17 @@ def fetch(net: Net, replica_id: int, max_bytes: int = 1000) -> int:
     return request_id
 
 
-def test_fetches_that_waited_together_get_records_up_to_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+RECORD_BYTES = len(build_batch(1, 1, 5, [b"value"]))
+
+
+@pytest.mark.parametrize(
+    ("most_bytes", "served"), [(1, 1), (RECORD_BYTES, 1), (RECORD_BYTES + 1, 2), (10 * RECORD_BYTES, 3)]
+)
+def test_fetches_that_waited_together_get_records_up_to_so_many_bytes(
+    most_bytes: int, served: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The others fetch again at once, each with a turn of its own."""
-    monkeypatch.setattr(module, "SERVED_AT_ONCE_BYTES", 1)
+    monkeypatch.setattr(module, "SERVED_AT_ONCE_BYTES", most_bytes)
     net = leading()
     asked = [fetch(net, replica_id) for replica_id in (50, 51, 52)]
     net.submit(1, b"value")
@@ -202,8 +212,7 @@ def test_fetches_that_waited_together_get_records_up_to_so_many_bytes(monkeypatc
         assert isinstance(answer, FetchResponse)
         ((part,),) = (topic.partitions for topic in answer.responses)
         sizes.append(len(part.records or b""))
-    assert sizes[0] > 0
-    assert sizes[1:] == [0, 0]
+    assert sizes == [RECORD_BYTES] * served + [0] * (3 - served)
 
 
 def test_a_fetch_of_a_closed_connection_is_forgotten() -> None:
@@ -424,3 +433,31 @@ class Count(StateMachine[int, int]):
 
     def restore(self, data: bytes) -> None:
         self.total = decode(data, type=int)
+
+
+def test_a_batch_of_many_commands_is_applied_in_turns_a_millisecond_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_machine_host, "COMMANDS_PER_TURN", 2)
+    net = leading(host_state_machine(Count))
+    for number in range(1, 6):
+        net.call(1, SubmitCall(encode(5), 0, number))
+    net.settle()
+    net.let_go()
+    replica = net.replicas[1]
+    turns = 0
+    while replica.application.is_applying:
+        assert replica._commits.deadline_ms == net.now_ms + 1
+        net.advance(1)
+        turns += 1
+    assert turns == 2
+    assert replica.status().applied_offset == replica.core.log.high_watermark
+
+
+def test_damage_of_a_piece_is_told_to_the_core_in_the_same_step() -> None:
+    net = Net(3, application=host_controller)
+    effects = net.replicas[1]._effects
+    snapshot = OffsetAndEpoch(epoch=3, offset=70)
+    content = encode_snapshot([], epoch=3, timestamp_ms=5)
+    effects.carry_out([BeginDownload(snapshot), AppendDownload(snapshot, content[:-1] + b"!")], net.now_ms)
+    (told,) = effects.outbox.follow_ups
+    assert isinstance(told, SnapshotChecked)
+    assert (told.snapshot, told.problem is not None) == (snapshot, True)

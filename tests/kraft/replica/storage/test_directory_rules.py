@@ -14,7 +14,7 @@ from replica_net import DIRECTORY, START_MS, Net, formatted_disk, options, voter
 from kraft.quorum.effects import AppendBatch, AppendControl, FlushLog
 from kraft.quorum.values import ElectionState, Endpoints, ListenerAddress, ReplicaKey, VersionRange
 from kraft.quorum.voters import QuorumChange, Voter, VoterSet
-from kraft.replica import Replica, host_controller
+from kraft.replica import ControllerHost, Replica, host_controller
 from kraft.replica.storage.fetched import Follows, facts_of
 from kraft.replica.storage.quorum_records import changes_in
 from kraft.replica.storage.storage import Storage
@@ -375,3 +375,23 @@ def test_each_flush_has_a_ticket_of_its_own() -> None:
         storage.flush_done(flush.ticket)
         tickets.append(flush.ticket)
     assert tickets == [1, 2, 3]
+
+
+def test_a_start_loads_a_snapshot_of_one_record() -> None:
+    """The snapshot of a formatted directory covers none, and is not loaded."""
+    disk = formatted_disk(1)
+    partition(disk)
+    write_quorum_state(disk, PARTITION, StoredElection(leader_epoch=3))
+    with_snapshot(disk, OffsetAndEpoch(epoch=3, offset=1))
+    net = Net(disks={1: disk}, voters=voter_set(3), application=host_controller)
+    hosted = net.replicas[1].application
+    assert isinstance(hosted, ControllerHost)
+    assert hosted.controller.history.committed.end == OffsetAndEpoch(epoch=3, offset=1)
+
+
+def test_an_abandoned_replica_lets_another_start_in_its_directory() -> None:
+    net = Net(1)
+    net.elect()
+    net.replicas[1].abandon()
+    net.start(1)
+    assert net.elect() == 1

@@ -59,6 +59,10 @@ def test_a_snapshot_is_due_after_so_many_bytes() -> None:
     made.note(batch())
     made.note(batch(10))
     assert not made.is_due(NOW_MS), "one too few"
+    made.restart(NOW_MS)
+    made.note(batch())
+    made.note(batch(10))
+    assert not made.is_due(NOW_MS), "one too few again"
 
 
 @pytest.mark.parametrize("interval_ms", [1, 500])
@@ -236,3 +240,15 @@ def test_damage_of_a_download_is_told_with_the_piece_that_shows_it() -> None:
     problem = files.append(content[70:-1] + b"!")
     assert problem is not None
     assert "CRC" in problem
+
+
+def test_an_installed_download_is_not_under_way_any_more() -> None:
+    disk = MemoryDisk()
+    files = SnapshotFiles(disk, MetadataLog.open(disk, "d"))
+    snapshot = OffsetAndEpoch(epoch=3, offset=70)
+    files.begin(snapshot, lambda values: None)
+    assert files.append(encode_snapshot([b"one"], epoch=3, timestamp_ms=5)) is None
+    assert files.judging(b"x")[0] is not None
+    assert files.install(snapshot) == ()
+    assert files.ids() == (snapshot,)
+    assert files.judging(b"x")[0] is None
