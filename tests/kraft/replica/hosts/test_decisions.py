@@ -281,3 +281,12 @@ def test_a_controller_that_ends_refuses_some_requests_in_each_turn() -> None:
     answered = [len(turn(decisions, process, NOW_MS + at)) for at in range(3)]
     assert most // 2 <= answered[0] <= most
     assert sum(answered) == most + 50
+
+
+def test_the_last_step_of_a_turn_begins_the_next_decision() -> None:
+    process, decisions = InProcess(max_idle_interval_ms=0), Decisions()
+    decisions.wait(work(steps=STEPS_PER_TURN - STEPS_PER_DECISION - 1, request_id=1))
+    decisions.wait(work(request_id=2))
+    assert len(turn(decisions, process, NOW_MS)) == 1
+    assert (len(decisions._waiting), decisions.is_busy) == (0, True)
+    assert len(turn(decisions, process, NOW_MS + 1)) == 1

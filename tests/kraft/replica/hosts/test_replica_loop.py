@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from msgspec.msgpack import decode, encode
 from replica_net import CLUSTER_ID, Net, formatted_disk, voter_set
+from test_decisions import work
 
 from kraft.broker import BrokerOptions, LifecycleState
 from kraft.controller import QuorumController
@@ -32,6 +33,7 @@ from kraft.replica.activation import EARLY_PER_TURN
 from kraft.replica.hosts import state_machine_host
 from kraft.replica.hosts.broker_host import BrokerHost, host_broker
 from kraft.replica.hosts.controller_host import ControllerHost
+from kraft.replica.hosts.decisions import STEPS_PER_TURN
 from kraft.replica.hosts.state_machine_calls import SubmitCall
 from kraft.replica.hosts.state_machine_host import ReadReady, StateMachineHost, host_state_machine
 from kraft.replica.hosts.state_machine_reads import Reader
@@ -461,3 +463,20 @@ def test_damage_of_a_piece_is_told_to_the_core_in_the_same_step() -> None:
     (told,) = effects.outbox.follow_ups
     assert isinstance(told, SnapshotChecked)
     assert (told.snapshot, told.problem is not None) == (snapshot, True)
+
+
+def test_a_denial_of_a_request_that_has_waited_is_reported_with_its_decision() -> None:
+    strict = AdminSettings(authorizer=AuthorizerSettings(frozenset(("User:admin",))))
+    net = Net(1, application=host_controller, admin=strict, max_idle_interval_ms=0)
+    net.elect()
+    net.advance(10)
+    hosted = net.replicas[1].application
+    assert isinstance(hosted, ControllerHost)
+    hosted._decisions.decide(work(steps=2 * STEPS_PER_TURN), hosted.controller, net.now_ms)
+    asked = net.request(1, alter("1000", "one"))
+    net.queue.popleft()()
+    assert (asked in net.answers, sum(isinstance(trace, Denial) for _, trace in net.traces)) == (False, 0)
+    hosted._decisions._current = None
+    hosted._decisions.deadline_ms = net.now_ms
+    net.advance(10)
+    assert (asked in net.answers, sum(isinstance(trace, Denial) for _, trace in net.traces)) == (True, 1)

@@ -17,6 +17,7 @@ from kraft.replica.storage.snapshots import (
     SnapshotFiles,
     SnapshotMaker,
 )
+from metadata_log.disk import File
 from metadata_log.log.log import MetadataLog
 from metadata_log.log.retention import REMOVE_AFTER_MS
 from metadata_log.log.snapshot import encode_snapshot, list_snapshots, snapshot_name
@@ -252,3 +253,24 @@ def test_an_installed_download_is_not_under_way_any_more() -> None:
     assert files.install(snapshot) == ()
     assert files.ids() == (snapshot,)
     assert files.judging(b"x")[0] is None
+
+
+def test_a_served_snapshot_is_opened_for_reading_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its file is read-only, and no node but root may open such a file for writing."""
+    disk = MemoryDisk()
+    made = maker(disk)
+    made.note(batch())
+    made.begin(lambda: iter((b"value",)), VoterHistory(VoterSet(())), NOW_MS)
+    snapshot = made.write_some(NOW_MS, 10)
+    assert snapshot is not None
+    files = SnapshotFiles(disk, MetadataLog.open(disk, "d"))
+    opened: list[dict[str, bool]] = []
+    open_file = MemoryDisk.open
+
+    def noted(self: MemoryDisk, path: str, **how: bool) -> File:
+        opened.append(how)
+        return open_file(self, path, **how)
+
+    monkeypatch.setattr(MemoryDisk, "open", noted)
+    files.piece(snapshot, 0, 10)
+    assert opened == [{"writable": False}]
