@@ -29,8 +29,12 @@ from kraft.sim.search.seed_search import SeedSearch
 
 TESTS: Final = {
     "kraft.quorum": ("tests/kraft/quorum", "tests/kraft/replica", "tests/kraft/node/test_paused_node.py"),
-    "metadata_log.log": ("tests/metadata_log/log", "tests/kraft/replica/test_replica_crash.py"),
-    "kraft.replica": ("tests/kraft/replica",),
+    "metadata_log.log": (
+        "tests/metadata_log/log",
+        "tests/kraft/broker/log",
+        "tests/kraft/replica/test_replica_crash.py",
+    ),
+    "kraft.replica": ("tests/kraft/replica", "tests/kraft/controller/test_controller_authorizer.py"),
 }
 """The tests nearest to a package."""
 SEEDS: Final = {

@@ -133,7 +133,7 @@ def clock_of_the_log_may_go_back(code: Patches) -> None:
 
 @survivor(
     Scope.REPLICA,
-    killed_by=None,
+    killed_by="tests/kraft/quorum/test_leader_contact.py::test_a_fetch_timeout_ends_by_the_clock_of_the_follower",
     because=(
         "60 seeds with the faults of `clocks` did not find the bug. A response without records follows soon, and "
         "restarts the timeout from the follower's own clock."

@@ -49,3 +49,12 @@ def test_a_replica_that_has_voted_and_is_replaced_has_a_rival_until_it_votes_aga
     assert joining.rival == directory(6)
     joining.take_committed(sets(directory(7), directory(6), directory(7)), 100)
     assert joining.rival is None
+
+
+def test_a_set_that_was_examined_before_a_request_shows_no_removal_by_that_request() -> None:
+    joining = Joining(directory(7))
+    joining.take_committed(sets(directory(6), None), 100)
+    joining.removes(directory(6))
+    joining.take_committed(sets(directory(6), None), 100)
+    joining.take_committed(sets(directory(6), None, directory(6)), 100)
+    assert joining.rival is None

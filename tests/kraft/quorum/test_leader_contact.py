@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 from one_core import START_MS, OneCore, at, endpoints, records_of_the_leader
 
 from kraft.quorum.effects import SendRequest
 from kraft.quorum.events import FailureCause, Replied, RequestFailed, Tick
 from kraft.quorum.messages import BatchFacts, FetchReply, Vote, VoteReply
 from kraft.quorum.values import ListenerAddress, QuorumConfig, ReplicaKey
+from kraft.replica.storage.fetched import facts_of
+from metadata_log.records.batch_builder import build_batch
 from transport.protocol.errors import Error
 
 NOT_ME = FetchReply(epoch=5, leader_id=1, endpoints=endpoints(1), error=Error.NOT_LEADER_OR_FOLLOWER)
@@ -92,3 +95,19 @@ def test_a_late_answer_of_a_bootstrap_server_is_dropped_once_the_leader_is_asked
     one.step(Replied(late.request_id, -2, records))
     assert one.core.log.end_offset == 103
     assert one.suspicions == []
+
+
+@pytest.mark.parametrize("ahead_ms", [-3_600_000, 0, 3_600_000])
+def test_a_fetch_timeout_ends_by_the_clock_of_the_follower(ahead_ms: int) -> None:
+    """The records have timestamps of the leader's clock, which may be an hour wrong."""
+    one = OneCore()
+    one.now_ms += 1000
+    data = build_batch(100, 5, one.now_ms + ahead_ms, [b"value"])
+    batches, problem = facts_of(data)
+    assert problem is None
+    one.answer(records_of_the_leader(batches=batches, data=data))
+    assert one.core.log.end_offset == 101
+    one.advance(QuorumConfig().fetch_timeout_ms - 1)
+    assert one.core.state_name == "Follower"
+    one.advance(1)
+    assert one.core.state_name == "Prospective"

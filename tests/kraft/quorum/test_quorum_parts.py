@@ -296,6 +296,12 @@ def test_successors_wait_by_rank(count: int, delays: list[int]) -> None:
     assert ranked_backoff_ms(ranking, ReplicaKey(99), 1000) == 1000
 
 
+def test_a_voter_that_is_not_ranked_waits_for_the_maximum() -> None:
+    ranking = tuple(ReplicaKey(node_id) for node_id in (1, 2, 3))
+    assert ranked_backoff_ms(ranking, ReplicaKey(99), 1001) == 1001
+    assert ranked_backoff_ms(ranking, ReplicaKey(3), 1001) == 500
+
+
 def test_without_a_ranking_no_successor_waits() -> None:
     assert ranked_backoff_ms((), ReplicaKey(1), 1000) == 0
 

@@ -321,6 +321,23 @@ def update_error(net: Net, request: UpdateFeaturesRequest) -> Error:
     return Error(answer.error_code)
 
 
+def test_a_leader_that_resigns_when_it_raises_kraft_version_names_no_success() -> None:
+    """Its time without a majority was over, and no Tick had come since."""
+    net = Net(3, application=host_controller)
+    leader = net.elect()
+    net.until(lambda: net.replicas[leader].is_active)
+    net.advance(4000)
+    net.cut |= {1, 2, 3} - {leader}
+    net.advance(1000)
+    net.now_ms += 10_000
+    asked = net.request(leader, raise_kraft_version())
+    net.queue.popleft()()
+    assert not net.replicas[leader].core.is_leader
+    answer = net.answers[asked]
+    assert isinstance(answer, UpdateFeaturesResponse)
+    assert answer.error_code == Error.NOT_CONTROLLER
+
+
 def test_kraft_version_is_raised_once_every_voter_reported_its_directory() -> None:
     net = Net(3, application=host_controller)
     leader = net.elect()

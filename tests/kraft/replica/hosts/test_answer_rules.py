@@ -5,7 +5,9 @@ from __future__ import annotations
 from kraft.quorum.effects import ReadConfirmed
 from kraft.replica.confirmations import Confirmations
 from kraft.replica.deferred import Abandoned, Deferred, Held
+from kraft.replica.interface.answer_weight import ITEMS_PER_ANSWER, MOST_TOLD, weight_of_answer, weight_of_refusal
 from kraft.replica.interface.application import ForSubmit
+from transport.protocol.messages import DeleteTopicsRequest
 
 
 def test_an_answer_waits_for_the_commit_of_the_last_record_of_its_proposal() -> None:
@@ -33,3 +35,41 @@ def test_a_confirmed_read_waits_until_the_application_has_applied_the_log_up_to_
     confirmations.confirm(ReadConfirmed((1,), 5))
     assert confirmations.take(4) == []
     assert confirmations.take(5) == [1]
+
+
+def test_each_submit_takes_the_room_of_one_answer() -> None:
+    deferred = Deferred()
+    held = [Held(at, at, ForSubmit(submit_id=at)) for at in range(4)]
+    for one in held:
+        deferred.hold(one)
+    assert deferred.release(9, 0) == []
+    assert deferred.release(9, 2) == held[:2]
+    assert deferred.release(9, 9) == held[2:]
+    abandoned = Abandoned()
+    for one in held:
+        deferred.hold(one)
+    abandoned.add(deferred.abandon(), 2)
+    assert abandoned.take(0) == []
+    assert abandoned.take(3) == [(held[0], True), (held[1], True), (held[2], False)]
+    assert abandoned
+    assert abandoned.take(3) == [(held[3], False)]
+    assert not abandoned
+
+
+def test_reads_of_a_leadership_that_has_ended_are_not_confirmed_any_more() -> None:
+    confirmations = Confirmations()
+    for token in (1, 2):
+        confirmations.wait(token)
+    confirmations.confirm(ReadConfirmed((1,), 5))
+    assert confirmations.abandon() == [1, 2]
+    assert confirmations.take(9) == []
+    assert confirmations.abandon() == []
+
+
+def test_an_answer_weighs_one_and_more_for_many_items() -> None:
+    def request(count: int) -> DeleteTopicsRequest:
+        return DeleteTopicsRequest(topic_names=["t"] * count)
+
+    counts = (0, ITEMS_PER_ANSWER - 1, ITEMS_PER_ANSWER, 20 * ITEMS_PER_ANSWER)
+    assert [weight_of_refusal(request(count)) for count in counts] == [1, 1, 2, 21]
+    assert [weight_of_answer(request(count)) for count in counts] == [1, 1, 2, MOST_TOLD]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from kraft.replica.hosts import sessions as module
 from kraft.replica.hosts.sessions import Sessions
 from kraft.replica.hosts.state_machine_log import Command, Expired, OpenSession, Result, Superseded
 
@@ -45,3 +48,30 @@ def test_a_command_beyond_the_window_of_its_session_is_not_applied() -> None:
     sessions, session = with_a_session()
     assert sessions.admit(Command(session, 4096, 0, b"")) == Superseded()
     assert sessions.admit(Command(session, 4096, 1, b"")) is None
+
+
+@pytest.mark.parametrize("use", ["command", "open"])
+def test_beyond_the_maximum_the_session_that_was_silent_for_longest_ends(
+    use: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_SESSIONS", 2)
+    sessions = Sessions()
+    first, second = (sessions.open(OpenSession(client, "1", TTL_MS), at).session for at, client in ((1, "a"), (2, "b")))
+    if use == "command":
+        assert sessions.admit(Command(first, 1, 0, b"")) is None
+    else:
+        assert sessions.open(OpenSession("a", "2", TTL_MS), 3).session == first
+    third = sessions.open(OpenSession("c", "1", TTL_MS), 4).session
+    assert [one.id for one in sessions.states()] == [first, third]
+    assert sessions.known(second, 1) == Expired()
+    assert (len(sessions), sessions.known(first, 9), sessions.known(third, 1)) == (2, None, None)
+
+
+def test_a_client_that_goes_on_may_change_the_time_to_live_of_its_session() -> None:
+    sessions, session = with_a_session()
+    assert sessions.open(OpenSession("client", "again", 3 * TTL_MS), 8).session == session
+    sessions.pass_time(3 * TTL_MS)
+    assert sessions.known(session, 1) is None
+    assert sessions.open(OpenSession("client", "again", TTL_MS), 9).session == session
+    sessions.pass_time(4 * TTL_MS + 1)
+    assert sessions.known(session, 1) == Expired()

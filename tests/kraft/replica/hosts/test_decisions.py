@@ -1,0 +1,292 @@
+"""The decisions of a controller, a turn at a time: how much one turn does, and when the next one is due."""
+
+from __future__ import annotations
+
+import pytest
+from controller_sides import InProcess
+
+from kraft.controller import ControllerResult, VersionedRecord, leftovers
+from kraft.controller.decision.result import Steps
+from kraft.controller.replaying import PARTITIONS_PER_RECORD
+from kraft.replica.hosts import decisions as module
+from kraft.replica.hosts.decisions import (
+    NOTHING,
+    STEPS_PER_DECISION,
+    STEPS_PER_TURN,
+    Decisions,
+    Work,
+    _backlog,
+    _UnderWay,
+    _weight_of_all,
+)
+from kraft.replica.interface.application import Action, ForRequest, Proposal, Respond
+from kraft.replica.interface.events import WireRequest
+from metadata_log.records.frame import encode_record
+from metadata_log.records.metadata import (
+    ClearElrRecord,
+    ConfigRecord,
+    NoOpRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from metadata_log.serde import Message
+from metadata_log.types import NEVER_MS, Uuid
+from transport.protocol.apis import ApiKey
+from transport.protocol.messages import DescribeClusterRequest, DescribeClusterResponse
+
+TOPIC = Uuid(bytes(15) + b"\7")
+PARTITIONS = 3 * PARTITIONS_PER_RECORD + 1
+ANSWER = DescribeClusterResponse(cluster_id="the answer")
+NOW_MS = 1_000_000
+
+
+def with_a_topic() -> InProcess:
+    """A controller that knows one topic with some partitions."""
+    process = InProcess(max_idle_interval_ms=0)
+    partitions = [
+        PartitionRecord(
+            partition_id=number, topic_id=TOPIC, replicas=(1,), isr=(1,), leader=1, directories=(Uuid.ZERO,)
+        )
+        for number in range(PARTITIONS)
+    ]
+    topic = VersionedRecord(TopicRecord(name="t", topic_id=TOPIC), 0)
+    process._append(ControllerResult((topic, *(VersionedRecord(one, 1) for one in partitions))))
+    return process
+
+
+def request(request_id: int) -> WireRequest:
+    asked = DescribeClusterRequest()
+    return WireRequest(
+        request_id=request_id, api_key=ApiKey.DESCRIBE_CLUSTER, version=0, message=asked, listener="CONTROLLER"
+    )
+
+
+def work(*records: Message, steps: int = 0, is_atomic: bool = True, request_id: int | None = 1) -> Work:
+    """A decision that takes some steps before its records are known."""
+
+    def begin(*_: object) -> Steps:
+        yield from [None] * steps
+        made = tuple(VersionedRecord(record) for record in records)
+        return ControllerResult(made, None if request_id is None else ANSWER, is_atomic=is_atomic)
+
+    return Work(begin, None if request_id is None else request(request_id))
+
+
+def configs(count: int) -> list[ConfigRecord]:
+    return [ConfigRecord(resource_type=2, resource_name="t", name=f"n{at}", value="x" * 100) for at in range(count)]
+
+
+def turn(decisions: Decisions, process: InProcess, now_ms: int, *, commits: bool = True) -> list[Action]:
+    """One turn; what it proposes is appended at once, and also committed unless that is told otherwise."""
+    taken = []
+    for action in decisions.turn(process.controller, now_ms):
+        taken.append(action)
+        for unit in action.units if isinstance(action, Proposal) else ():
+            process.controller.on_appended(unit.records, process.end, decisions.take_ahead(unit))
+            process.end += len(unit.records)
+            if commits:
+                process.controller.on_committed(process.end)
+    return taken
+
+
+# Turns
+
+
+def test_a_decision_goes_on_a_millisecond_after_each_turn_until_it_is_done() -> None:
+    process, decisions = InProcess(max_idle_interval_ms=0), Decisions()
+    asked = work(steps=2 * STEPS_PER_TURN + 1)
+    assert decisions.decide(asked, process.controller, NOW_MS) is NOTHING
+    assert (decisions.is_busy, decisions.deadline_ms) == (True, NOW_MS + 1)
+    assert turn(decisions, process, NOW_MS + 1) == []
+    assert (decisions.is_busy, decisions.deadline_ms) == (True, NOW_MS + 2)
+    (done,) = turn(decisions, process, NOW_MS + 2)
+    assert isinstance(done, Proposal)
+    assert done.waiting == ForRequest(1, DescribeClusterRequest(), ANSWER)
+    assert (decisions.is_busy, decisions.deadline_ms) == (False, NEVER_MS)
+
+
+def test_a_long_answer_goes_on_a_millisecond_after_each_turn_until_it_is_done() -> None:
+    process, decisions = InProcess(max_idle_interval_ms=0), Decisions()
+    assert decisions.read(work(steps=2 * STEPS_PER_TURN), process.controller, NOW_MS) is None
+    assert (decisions.has_answers, decisions.is_busy, decisions.deadline_ms) == (True, False, NOW_MS + 1)
+    now_ms = NOW_MS
+    answers: list[Action] = []
+    while not answers:
+        now_ms += 1
+        assert decisions.deadline_ms == now_ms
+        answers = turn(decisions, process, now_ms)
+    assert answers == [Respond(1, ANSWER)]
+    assert now_ms == NOW_MS + 3, "half of each turn is left for decisions"
+    assert (decisions.has_answers, decisions.deadline_ms) == (False, NEVER_MS)
+
+
+def test_decisions_and_long_answers_that_wait_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_WAITING", 2)
+    process, decisions = InProcess(max_idle_interval_ms=0), Decisions()
+    assert decisions.read(work(steps=2 * STEPS_PER_TURN), process.controller, NOW_MS) is None
+    assert not decisions.is_full
+    decisions.wait(work())
+    assert decisions.is_full
+
+
+# Steps
+
+
+@pytest.mark.parametrize(
+    ("record", "steps"),
+    [
+        (NoOpRecord(), 1),
+        (RemoveTopicRecord(topic_id=TOPIC), 1 + 3),
+        (RemoveTopicRecord(topic_id=Uuid(bytes(15) + b"\x08")), 1),
+        (ClearElrRecord(topic_name=""), 1 + 3),
+        (ClearElrRecord(topic_name="t"), 1),
+    ],
+    ids=["any", "of a removed topic", "of a topic that is not known", "about all topics", "about one topic"],
+)
+def test_a_record_takes_a_step_and_more_for_many_partitions(record: Message, steps: int) -> None:
+    process = with_a_topic()
+    current = _UnderWay(work(record, NoOpRecord(), steps=2), process.controller, NOW_MS)
+    assert current.advance(10, process.controller) == 10 - 2 - steps - 1
+    assert current.is_done
+    assert (current.taken, current.since_ms) == (4, NOW_MS)
+    assert [one.record for one in current.records] == [record, NoOpRecord()]
+
+
+def test_a_record_about_all_of_very_many_topics_takes_a_whole_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = with_a_topic()
+    assert _weight_of_all(process.controller) == PARTITIONS // PARTITIONS_PER_RECORD
+    monkeypatch.setattr(module, "STEPS_PER_TURN", 1)
+    assert _weight_of_all(process.controller) == 1
+
+
+# Batches
+
+
+@pytest.mark.parametrize("missing", [0, 1], ids=["just enough bytes", "a byte too few"])
+def test_a_divisible_result_is_written_in_batches_of_so_many_bytes(
+    missing: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process, decisions = InProcess(max_idle_interval_ms=0), Decisions()
+    records = configs(10)
+    sizes = {len(encode_record(record, 0)) for record in records}
+    assert len(sizes) == 1
+    monkeypatch.setattr(module, "BATCH_BYTES", 4 * sizes.pop() + missing)
+    assert decisions.decide(work(*records, is_atomic=False), process.controller, NOW_MS) is NOTHING
+    written: list[int] = []
+    now_ms = NOW_MS
+    while decisions.is_busy:
+        now_ms += 1
+        proposals = [one for one in turn(decisions, process, now_ms) if isinstance(one, Proposal)]
+        batches = [len(unit.values) for one in proposals for unit in one.units]
+        assert len(batches) <= 1, "the next batch has a turn of its own"
+        written += batches
+    assert written == ([4, 4, 2] if not missing else [5, 5])
+
+
+def test_an_atomic_result_is_one_batch_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BATCH_BYTES", 1)
+    monkeypatch.setattr(module, "RECORDS_PER_BATCH", 1)
+    process, decisions = InProcess(max_idle_interval_ms=0), Decisions()
+    done = decisions.decide(work(*configs(3)), process.controller, NOW_MS)
+    assert isinstance(done, Proposal)
+    assert [len(unit.values) for unit in done.units] == [3]
+
+
+def test_a_decision_with_too_many_uncommitted_records_waits_for_a_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RECORDS_PER_BATCH", 2)
+    monkeypatch.setattr(module, "UNCOMMITTED_RECORDS", 2)
+    process, decisions = InProcess(max_idle_interval_ms=0), Decisions()
+    assert decisions.decide(work(*configs(3), is_atomic=False), process.controller, NOW_MS) is NOTHING
+    (first,) = turn(decisions, process, NOW_MS + 1, commits=False)
+    assert isinstance(first, Proposal)
+    assert (len(first.units[0].values), _backlog(process.controller)) == (2, 2)
+    assert decisions.deadline_ms == NOW_MS + 11
+    assert turn(decisions, process, NOW_MS + 11, commits=False) == []
+    assert decisions.deadline_ms == NOW_MS + 21
+    process.controller.on_committed(process.end)
+    second, answer = turn(decisions, process, NOW_MS + 21)
+    assert isinstance(second, Proposal)
+    assert isinstance(answer, Proposal)
+    assert [len(unit.values) for unit in second.units] == [1]
+    assert (answer.units, answer.waiting) == ((), ForRequest(1, DescribeClusterRequest(), ANSWER))
+    assert decisions.deadline_ms == NEVER_MS
+
+
+def test_the_answer_of_a_decision_without_a_request_is_none() -> None:
+    process, decisions = InProcess(max_idle_interval_ms=0), Decisions()
+    done = decisions.decide(work(NoOpRecord(), request_id=None), process.controller, NOW_MS)
+    assert isinstance(done, Proposal)
+    assert (len(done.units), done.waiting) == (1, None)
+
+
+def test_a_controller_that_ends_refuses_what_waits_at_once() -> None:
+    """The decision in progress has no answer yet either; a decision of the controller itself is dropped."""
+    process, decisions = InProcess(max_idle_interval_ms=0), Decisions()
+    decisions.decide(work(steps=2 * STEPS_PER_TURN, request_id=1), process.controller, NOW_MS)
+    decisions.wait(work(request_id=None))
+    decisions.decide(work(request_id=2), process.controller, NOW_MS)
+    decisions.abandon()
+    assert (decisions.is_busy, decisions.has_answers, decisions.deadline_ms) == (False, True, 0)
+    answers = turn(decisions, process, NOW_MS)
+    assert [answer.request_id for answer in answers if isinstance(answer, Respond)] == [1, 2]
+    assert (len(answers), decisions.has_answers, decisions.deadline_ms) == (2, False, NEVER_MS)
+
+
+@pytest.mark.parametrize("writes", [True, False])
+def test_the_image_of_a_decision_in_several_batches_is_freed_in_portions(
+    writes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its partitions may be in no other image by now."""
+    monkeypatch.setattr(leftovers, "AT_ONCE", 10)
+    monkeypatch.setattr(module, "RECORDS_PER_BATCH", 2)
+    process, decisions = with_a_topic(), Decisions()
+    asked = work(*(configs(3) if writes else ()), steps=STEPS_PER_TURN, is_atomic=False)
+    assert decisions.decide(asked, process.controller, NOW_MS) is NOTHING
+    now_ms = NOW_MS
+    while decisions.is_busy:
+        now_ms += 1
+        turn(decisions, process, now_ms)
+    assert process.controller.leftovers.is_due(0) is writes
+
+
+def test_the_records_of_a_batch_are_replayed_before_the_batch_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RECORDS_PER_BATCH", 2)
+    process, decisions = InProcess(max_idle_interval_ms=0), Decisions()
+    assert decisions.decide(work(*configs(5), is_atomic=False), process.controller, NOW_MS) is NOTHING
+    written = next(decisions.turn(process.controller, NOW_MS + 1))
+    assert isinstance(written, Proposal)
+    (unit,) = written.units
+    ahead = decisions.take_ahead(unit)
+    assert ahead is not None
+    assert (ahead.count, decisions.take_ahead(unit)) == (2, None)
+
+
+@pytest.mark.parametrize(("missing", "is_done"), [(1, True), (0, False)])
+def test_a_decision_has_half_of_a_turn_beside_a_long_answer(missing: int, is_done: bool) -> None:
+    """Its beginning takes some steps, too."""
+    process, decisions = InProcess(max_idle_interval_ms=0), Decisions()
+    assert decisions.read(work(steps=9 * STEPS_PER_TURN, request_id=1), process.controller, NOW_MS) is None
+    decisions.wait(work(steps=STEPS_PER_TURN // 2 - STEPS_PER_DECISION - missing, request_id=2))
+    assert len(turn(decisions, process, NOW_MS + 1)) == is_done
+    assert (decisions.is_busy, decisions.has_answers) == (not is_done, True)
+
+
+def test_a_controller_that_ends_refuses_some_requests_in_each_turn() -> None:
+    process, decisions = InProcess(max_idle_interval_ms=0), Decisions()
+    most = STEPS_PER_TURN // STEPS_PER_DECISION
+    for request_id in range(most + 50):
+        decisions.wait(work(request_id=request_id))
+    decisions.abandon()
+    answered = [len(turn(decisions, process, NOW_MS + at)) for at in range(3)]
+    assert most // 2 <= answered[0] <= most
+    assert sum(answered) == most + 50
+
+
+def test_the_last_step_of_a_turn_begins_the_next_decision() -> None:
+    process, decisions = InProcess(max_idle_interval_ms=0), Decisions()
+    decisions.wait(work(steps=STEPS_PER_TURN - STEPS_PER_DECISION - 1, request_id=1))
+    decisions.wait(work(request_id=2))
+    assert len(turn(decisions, process, NOW_MS)) == 1
+    assert (len(decisions._waiting), decisions.is_busy) == (0, True)
+    assert len(turn(decisions, process, NOW_MS + 1)) == 1

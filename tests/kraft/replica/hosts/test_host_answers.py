@@ -1,0 +1,308 @@
+"""What controllers, brokers and raw logs take, refuse and apply: submits, fetches, envelopes, levels of features."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+import pytest
+from broker_agents import new_agent, started
+from controller_sides import InProcess, incarnation, registration
+from replica_net import CLUSTER_ID, Net, options, voter_set
+from test_decisions import TOPIC, with_a_topic, work
+from test_machine_host import LEADER, state_machine, wire
+
+from kraft.controller import VersionedRecord, leftovers
+from kraft.controller.envelope import refuse_envelope
+from kraft.controller.features.supported_features import SUPPORTED_FEATURES
+from kraft.replica import host_controller
+from kraft.replica.hosts import broker_host, controller_host
+from kraft.replica.hosts.broker_host import BrokerHost
+from kraft.replica.hosts.controller_host import ControllerHost
+from kraft.replica.hosts.decisions import NOTHING, STEPS_PER_TURN
+from kraft.replica.hosts.state_machine_host import StateMachineHost
+from kraft.replica.interface.application import (
+    Proposal,
+    RawLog,
+    RefuseSubmit,
+    Respond,
+    host_silent_raw_log,
+)
+from kraft.replica.interface.events import CommittedBatch, Submit
+from kraft.sim.state.fingerprints import FactsOf
+from kraft.sim.state.forking import forked
+from metadata_log.errors import MetadataLogError
+from metadata_log.records.frame import encode_record
+from metadata_log.records.metadata import (
+    BeginTransactionRecord,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+    NoOpRecord,
+    RemoveTopicRecord,
+)
+from metadata_log.serde import Message
+from metadata_log.types import OffsetAndEpoch
+from transport.protocol.apis import ApiKey
+from transport.protocol.errors import Error
+from transport.protocol.headers import decode_response, encode_request
+from transport.protocol.messages import (
+    BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    EnvelopeRequest,
+    EnvelopeResponse,
+    FetchRequest,
+    FetchResponse,
+    IncrementalAlterConfigsRequest,
+)
+from transport.protocol.messages.describe_quorum import DescribeQuorumRequestPartitionData as PartitionData
+from transport.protocol.messages.describe_quorum import DescribeQuorumRequestTopicData as TopicData
+
+
+@pytest.mark.parametrize(
+    "host",
+    [ControllerHost(InProcess().controller), BrokerHost(new_agent()), state_machine()],
+    ids=["controller", "broker", "state machine"],
+)
+def test_only_a_raw_log_takes_values_of_its_host(host: ControllerHost | BrokerHost | StateMachineHost) -> None:
+    assert host.on_submit(Submit(3, (b"value",))) == RefuseSubmit(3, Error.INVALID_REQUEST)
+
+
+def test_a_silent_raw_log_gets_no_batches() -> None:
+    """Its host reads the log of the replica itself."""
+    net = Net(1, application=host_silent_raw_log)
+    submitted = net.submit(net.elect(), b"value")
+    net.settle()
+    assert net.done[submitted].error is Error.NONE
+    assert net.committed[1] == []
+    assert net.replicas[1].status().applied_offset == net.replicas[1].log.end_offset
+
+
+# Brokers
+
+
+def batch(records: Sequence[Message], base_offset: int = 0) -> CommittedBatch:
+    values = tuple(encode_record(record, 0) for record in records)
+    return CommittedBatch(base_offset, base_offset + len(values), 1, 0, values, sum(map(len, values)))
+
+
+def test_a_broker_answers_the_fetch_of_another_broker() -> None:
+    answer = BrokerHost(started()).on_request(wire(FetchRequest(), 17), LEADER, 1000)
+    assert isinstance(answer, Respond)
+    assert answer.request_id == 5
+    assert isinstance(answer.response, FetchResponse)
+
+
+@pytest.mark.parametrize(("level", "is_supported"), [(7, True), (30, True), (31, False)])
+def test_a_broker_ends_at_a_level_that_its_software_does_not_support(level: int, is_supported: bool) -> None:
+    host = BrokerHost(new_agent())
+    changed = batch([FeatureLevelRecord(name="metadata.version", feature_level=level)])
+    if is_supported:
+        host.on_committed(changed)
+        assert not host.is_applying
+    else:
+        with pytest.raises(MetadataLogError, match=r"metadata\.version 31"):
+            host.on_committed(changed)
+
+
+@pytest.mark.parametrize(("count", "turns"), [(3, 1), (4, 2), (7, 2), (8, 3)])
+@pytest.mark.parametrize("is_snapshot", [False, True])
+def test_a_broker_applies_so_many_records_in_a_turn(
+    is_snapshot: bool, count: int, turns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker_host, "RECORDS_PER_TURN", 4)
+    host = BrokerHost(new_agent())
+    contents = batch([NoOpRecord()] * count)
+    if is_snapshot:
+        host.on_snapshot(contents.values, OffsetAndEpoch(epoch=1, offset=count))
+    else:
+        host.on_committed(contents)
+    taken = 1
+    while host.is_applying:
+        host.apply_more()
+        taken += 1
+    assert taken == turns
+    assert host.agent.image.end.offset == count
+
+
+@pytest.mark.parametrize(("count", "turns"), [(3, 1), (4, 2), (7, 2), (8, 3)])
+@pytest.mark.parametrize("is_snapshot", [False, True])
+def test_a_standby_applies_so_many_records_in_a_turn(
+    is_snapshot: bool, count: int, turns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller_host, "RECORDS_PER_TURN", 4)
+    process = InProcess()
+    process.controller.renounce()
+    host, begin = ControllerHost(process.controller), 0 if is_snapshot else process.end
+    contents = batch([NoOpRecord()] * count, begin)
+    if is_snapshot:
+        host.on_snapshot(contents.values, OffsetAndEpoch(epoch=1, offset=count))
+    else:
+        host.on_committed(contents)
+    taken = 1
+    while host.is_applying:
+        host.apply_more()
+        taken += 1
+    assert taken == turns
+    assert process.controller.history.committed.end.offset == begin + count
+
+
+# Controllers
+
+
+def test_a_heartbeat_that_a_full_controller_refuses_keeps_the_session_of_its_broker() -> None:
+    """The broker is alive; a controller with too much to do must not fence it for that."""
+    process = InProcess(max_idle_interval_ms=0)
+    host = ControllerHost(process.controller)
+    process.ask(registration(101), 4)
+    epoch = process.end - 1
+    sessions = process.controller._sessions
+    heartbeat = BrokerHeartbeatRequest(broker_id=101, broker_epoch=epoch, want_fence=False)
+    later_ms = process.now_ms + 8000
+    assert not sessions.is_valid(101, epoch, later_ms + 8000)
+    answer = host.on_full(wire(heartbeat), LEADER, later_ms)
+    assert isinstance(answer, Respond)
+    assert isinstance(answer.response, BrokerHeartbeatResponse)
+    assert answer.response.error_code == Error.REQUEST_TIMED_OUT
+    assert sessions.is_valid(101, epoch, later_ms + 8000)
+    assert incarnation(101) == process.controller.history.committed.brokers.by_id[101].incarnation_id
+
+
+def test_a_broker_passes_requests_to_the_quorum_on_and_gets_the_answers_in_envelopes() -> None:
+    net = Net(1, application=host_controller)
+    net.elect()
+    topics = [TopicData(topic_name="__cluster_metadata", partitions=[PartitionData(partition_index=0)])]
+    question = encode_request(ApiKey.DESCRIBE_QUORUM, 2, 5, "client", DescribeQuorumRequest(topics=topics))
+    anonymous = b"\0\0\5User\nANONYMOUS\0\0"
+    envelope = EnvelopeRequest(request_data=question, request_principal=anonymous, client_host_address=b"\x7f\0\0\1")
+    answer = net.ask(1, envelope)
+    assert isinstance(answer, EnvelopeResponse)
+    assert answer.error_code == Error.NONE
+    assert answer.response_data is not None
+    described = decode_response(ApiKey.DESCRIBE_QUORUM, 2, answer.response_data)[1]
+    assert isinstance(described, DescribeQuorumResponse)
+    assert [part.leader_id for topic in described.topics for part in topic.partitions] == [1]
+    unreadable = EnvelopeRequest(request_data=question, request_principal=b"", client_host_address=b"\x7f\0\0\1")
+    assert net.ask(1, unreadable) == refuse_envelope(Error.PRINCIPAL_DESERIALIZATION_FAILURE)
+
+
+# Work in portions
+
+
+@pytest.mark.parametrize("is_snapshot", [False, True])
+@pytest.mark.parametrize("is_broker", [False, True])
+def test_a_fork_in_the_middle_of_a_batch_applies_the_rest(
+    is_broker: bool, is_snapshot: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (broker_host, controller_host):
+        monkeypatch.setattr(module, "RECORDS_PER_TURN", 2)
+    if is_broker:
+        host: BrokerHost | ControllerHost = BrokerHost(new_agent())
+    else:
+        host = host_controller(options(1, voter_set(1)), CLUSTER_ID, (), Random(1))
+    contents = batch([FeatureLevelRecord(name="metadata.version", feature_level=level) for level in (7, 8, 9, 10, 11)])
+    if is_snapshot:
+        host.on_snapshot(contents.values, OffsetAndEpoch(epoch=1, offset=5))
+    else:
+        host.on_committed(contents)
+    host.apply_more()
+    assert host._applying is not None
+    assert host._applying.count == 4
+    copy, facts_of = forked(host), FactsOf()
+    assert facts_of(copy) == facts_of(host)
+    for one in (host, copy):
+        while one.is_applying:
+            one.apply_more()
+    assert facts_of(copy) == facts_of(host)
+    assert dict(copy.finalized_features()[0]) == {"metadata.version": 11}
+
+
+def test_removed_topics_are_freed_a_portion_in_each_millisecond(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leftovers, "AT_ONCE", 10)
+    process = with_a_topic()
+    host = ControllerHost(process.controller)
+    host._decisions.decide(work(), process.controller, process.now_ms)
+    removal = RemoveTopicRecord(topic_id=TOPIC)
+    process.controller.on_appended((VersionedRecord(removal),), process.end)
+    assert host.deadline_ms() > process.now_ms
+    host.on_committed(batch([removal], process.end))
+    assert host.deadline_ms() == 0
+    now_ms = process.now_ms
+    due: list[int] = []
+    while not due or due[-1] == now_ms + 1:
+        now_ms += 1
+        assert list(host.on_tick(now_ms)) == []
+        due.append(host.deadline_ms())
+    assert len(due) == 5, "49 partitions and their topic"
+
+
+def test_a_controller_with_a_decision_in_progress_begins_no_timed_work() -> None:
+    """The decision would not see what the timed work changes."""
+    process = InProcess()
+    host = ControllerHost(process.controller)
+    later_ms = process.controller.deadline_ms()
+    begun = host._decisions.decide(work(steps=9 * STEPS_PER_TURN), process.controller, process.now_ms)
+    assert begun is NOTHING
+    assert list(host.on_tick(later_ms)) == []
+    assert (host._decisions.is_busy, len(host._decisions._waiting)) == (True, 0)
+    assert host.deadline_ms() == later_ms + 1
+
+
+def test_a_request_waits_for_the_decision_in_progress() -> None:
+    process = InProcess()
+    host = ControllerHost(process.controller)
+    host._decisions.decide(work(steps=9 * STEPS_PER_TURN), process.controller, process.now_ms)
+    assert host.on_request(wire(IncrementalAlterConfigsRequest(), 1), LEADER, process.now_ms) is NOTHING
+    assert len(host._decisions._waiting) == 1
+
+
+def test_the_rules_of_an_authorizer_are_complete_once_a_controller_has_caught_up() -> None:
+    host = host_controller(options(1, voter_set(1)), CLUSTER_ID, (), Random(1))
+    assert not host.controller._is_loaded
+    host.on_caught_up()
+    assert host.controller._is_loaded
+
+
+def test_a_broker_makes_no_snapshot_within_a_transaction() -> None:
+    host = BrokerHost(new_agent())
+    host.on_committed(batch([NoOpRecord()]))
+    assert host.snapshot() is not None
+    host.on_committed(batch([BeginTransactionRecord(name="t")], 1))
+    assert host.snapshot() is None
+    host.on_committed(batch([EndTransactionRecord()], 2))
+    assert host.snapshot() is not None
+
+
+def test_a_raw_log_has_no_features() -> None:
+    host = RawLog(reads_batches=True)
+    assert (host.supported_features(), host.finalized_features()) == ((), ((), -1))
+
+
+def test_a_raw_log_takes_values_only_while_it_leads() -> None:
+    host = RawLog(reads_batches=True)
+    refused = RefuseSubmit(3, Error.NOT_LEADER_OR_FOLLOWER)
+    assert host.on_submit(Submit(3, (b"value",))) == refused
+    host.on_leader(1, 0, 0)
+    assert isinstance(host.on_submit(Submit(3, (b"value",))), Proposal)
+    assert host.on_submit(Submit(3, ())) == RefuseSubmit(3, Error.INVALID_REQUEST)
+    host.on_lost_leadership()
+    assert host.on_submit(Submit(3, (b"value",))) == refused
+
+
+def test_a_standby_sends_a_broker_with_a_question_about_the_quorum_to_the_leader() -> None:
+    net = Net(3, application=host_controller)
+    leader = net.elect()
+    topics = [TopicData(topic_name="__cluster_metadata", partitions=[PartitionData(partition_index=0)])]
+    question = encode_request(ApiKey.DESCRIBE_QUORUM, 2, 5, "client", DescribeQuorumRequest(topics=topics))
+    envelope = EnvelopeRequest(
+        request_data=question, request_principal=b"\0\0\5User\nANONYMOUS\0\0", client_host_address=b"\x7f\0\0\1"
+    )
+    standby = next(node for node in net.replicas if node != leader)
+    assert net.ask(standby, envelope) == refuse_envelope(Error.NOT_CONTROLLER)
+
+
+def test_a_broker_supports_the_features_of_its_software_and_is_due_with_its_agent() -> None:
+    host = BrokerHost(started())
+    assert host.supported_features() == SUPPORTED_FEATURES
+    assert host.deadline_ms() == host.agent.deadline_ms() > 1000

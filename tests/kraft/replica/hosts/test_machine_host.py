@@ -1,0 +1,279 @@
+"""A state machine as the application of a replica: entries that it takes and proposes, answers that it waits for."""
+
+from __future__ import annotations
+
+import pytest
+from replica_net import Net
+
+from kraft.quorum.accumulator import BATCH_OVERHEAD, RECORD_OVERHEAD
+from kraft.quorum.values import LeaderAndEpoch
+from kraft.replica.hosts import state_machine_host
+from kraft.replica.hosts.state_machine_calls import SubmitCall
+from kraft.replica.hosts.state_machine_host import ReadReady, StateMachineHost, host_state_machine
+from kraft.replica.hosts.state_machine_log import (
+    AskIndex,
+    Command,
+    Forward,
+    OpenSession,
+    StateMachineSnapshot,
+    encode,
+    snapshot_values,
+)
+from kraft.replica.hosts.state_machine_reads import Reader
+from kraft.replica.interface.application import (
+    Confirm,
+    OutboundRequest,
+    Proposal,
+    Respond,
+)
+from kraft.replica.interface.events import Call, CommittedBatch, Returned, WireRequest
+from kraft.state_machine import Position, StateMachine
+from metadata_log.errors import CorruptBatch
+from metadata_log.serde import Message, schema_of
+from metadata_log.types import NEVER_MS
+from transport.protocol.errors import Error
+from transport.protocol.messages import (
+    EnvelopeRequest,
+    EnvelopeResponse,
+)
+
+LEADER = LeaderAndEpoch(1, 1)
+MAX_ENTRY_BYTES = 200
+
+
+class Count(StateMachine[int, int]):
+    """A sum of numbers."""
+
+    def __init__(self) -> None:
+        self.total = 0
+
+    def apply(self, command: int, at: Position) -> int:
+        self.total += command
+        return self.total
+
+    def snapshot(self) -> bytes:
+        return b"%d" % self.total
+
+    def restore(self, data: bytes) -> None:
+        self.total = int(data)
+
+
+def state_machine() -> StateMachineHost:
+    return StateMachineHost(
+        Count,
+        client="c",
+        max_batch_bytes=MAX_ENTRY_BYTES + BATCH_OVERHEAD + RECORD_OVERHEAD,
+        retry_backoff_ms=20,
+        session_ttl_ms=1000,
+    )
+
+
+def wire(message: Message, version: int = 0) -> WireRequest:
+    api_key = schema_of(type(message)).api_key
+    assert api_key is not None
+    return WireRequest(request_id=5, api_key=api_key, version=version, message=message, listener="CONTROLLER")
+
+
+# State machines
+
+
+GARBAGE = b"\xc1"
+
+
+def test_entries_and_snapshots_of_state_machines_are_checked_before_they_are_taken() -> None:
+    host = state_machine()
+    host.check([encode(OpenSession("c", "a", 1000)), encode(Command(1, 1, 1, b""))])
+    with pytest.raises(CorruptBatch):
+        host.check([encode(OpenSession("c", "a", 1000)), GARBAGE])
+    host.check([GARBAGE], in_snapshot=True)
+    host.check_snapshot(snapshot_values(StateMachineSnapshot(0, (), b"7")))
+    with pytest.raises(CorruptBatch):
+        host.check_snapshot([GARBAGE])
+
+
+def test_a_state_machine_has_no_features() -> None:
+    host = state_machine()
+    assert host.applied_offset == 0
+    assert (host.supported_features(), host.finalized_features()) == ((), ((), -1))
+
+
+def command(size: int) -> bytes:
+    """An entry of this size."""
+    entry = encode(Command(1, 1, 1, bytes(size - len(encode(Command(1, 1, 1, bytes(100)))) + 100)))
+    assert len(entry) == size
+    return entry
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        (GARBAGE, Error.INVALID_REQUEST),
+        (encode(Forward((GARBAGE,))), Error.INVALID_REQUEST),
+        (encode(Forward((command(MAX_ENTRY_BYTES + 1),))), Error.MESSAGE_TOO_LARGE),
+        (encode(Forward((command(MAX_ENTRY_BYTES),))), None),
+        (encode(Forward(())), Error.NONE),
+    ],
+    ids=["garbage", "an entry of garbage", "too large", "just small enough", "nothing"],
+)
+def test_a_leading_state_machine_takes_entries_that_it_can_write(data: bytes, error: Error | None) -> None:
+    host = state_machine()
+    asked = wire(EnvelopeRequest(request_data=data, client_host_address=b""))
+    refused = host.on_request(asked, LEADER, 0)
+    assert isinstance(refused, Respond)
+    assert refused.response == EnvelopeResponse(response_data=b"", error_code=Error.NOT_LEADER_OR_FOLLOWER)
+    host.on_leader(1, 0, 0)
+    action = host.on_request(asked, LEADER, 0)
+    if error is None:
+        assert isinstance(action, Proposal)
+        assert len(action.units) == 1
+    else:
+        assert action == Respond(5, EnvelopeResponse(response_data=b"", error_code=error))
+
+
+# Entries of other nodes
+
+
+def forward(*entries: bytes) -> WireRequest:
+    return wire(EnvelopeRequest(request_data=encode(Forward(entries)), client_host_address=b""))
+
+
+def test_a_command_that_is_applied_already_is_not_proposed_again() -> None:
+    """Its sender repeats the command, as the first answer was lost."""
+    host = state_machine()
+    entries = (encode(OpenSession("client", "a", 60_000)), encode(Command(0, 1, 1, encode(5))))
+    host.on_leader(1, 0, 0)
+    host.on_committed(CommittedBatch(0, 2, 1, 5, entries, 100))
+    assert isinstance(host.machine, Count)
+    assert host.machine.total == 5
+    done = host.on_request(forward(entries[1]), LEADER, 0)
+    assert done == Respond(5, EnvelopeResponse(response_data=b"", error_code=Error.NONE))
+    again = host.on_request(forward(encode(Command(0, 2, 2, encode(5)))), LEADER, 0)
+    assert isinstance(again, Proposal)
+
+
+def test_a_state_machine_takes_so_many_entries_of_other_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_machine_host, "MAX_FORWARDED", 2)
+    host = state_machine()
+    host.on_leader(1, 0, 0)
+    entries = [encode(Command(1, number, 1, b"")) for number in range(1, 5)]
+    timed_out = Respond(5, EnvelopeResponse(response_data=b"", error_code=Error.REQUEST_TIMED_OUT))
+    assert host.on_request(forward(*entries[:3]), LEADER, 0) == timed_out
+    taken = host.on_request(forward(*entries[:2]), LEADER, 0)
+    assert isinstance(taken, Proposal)
+    assert host.on_request(forward(entries[3]), LEADER, 0) == timed_out
+
+
+def test_a_full_leader_refuses_entries_and_no_reads() -> None:
+    host = state_machine()
+    asks = wire(EnvelopeRequest(request_data=encode(AskIndex()), client_host_address=b""))
+    refused = {}
+    for is_leader in (False, True):
+        if is_leader:
+            host.on_leader(1, 0, 0)
+        refused[is_leader] = [host.on_full(asked, LEADER, 0) for asked in (forward(command(100)), asks)]
+    for answer in refused[False]:
+        assert isinstance(answer, Respond)
+        assert answer.response == EnvelopeResponse(response_data=b"", error_code=Error.NOT_LEADER_OR_FOLLOWER)
+    timed_out, confirms = refused[True]
+    assert timed_out == Respond(5, EnvelopeResponse(response_data=b"", error_code=Error.REQUEST_TIMED_OUT))
+    assert isinstance(confirms, Confirm)
+
+
+def test_a_command_that_the_leader_itself_has_proposed_is_not_proposed_again() -> None:
+    """A client has sent its command to two nodes; both answers wait for one entry of the log."""
+    host = state_machine()
+    host.on_leader(1, 0, 0)
+    host.on_committed(CommittedBatch(0, 1, 1, 5, (encode(OpenSession("client", "a", 60_000)),), 100))
+    host.on_call(Call(9, SubmitCall(encode(5), 0, 1)), 0)
+    (own,) = [action for action in host.on_tick(0) if isinstance(action, Proposal)]
+    (entry,) = own.units[0].values
+    again = host.on_request(forward(entry), LEADER, 0)
+    assert isinstance(again, Proposal)
+    assert again.units == ()
+    host.on_committed(CommittedBatch(1, 2, 1, 5, (entry,), 100))
+    answers = [action for action in host.on_tick(0) if isinstance(action, Respond)]
+    assert answers == [Respond(5, EnvelopeResponse(response_data=b"", error_code=Error.NONE))]
+
+
+@pytest.mark.parametrize("error", [None, Error.NONE, Error.NOT_LEADER_OR_FOLLOWER])
+def test_a_follower_sends_its_entries_again_unless_the_leader_has_applied_them(error: Error | None) -> None:
+    """After an answer without an error the entries are in the log, and this node will come to them."""
+    host = state_machine()
+    host.on_call(Call(9, SubmitCall(encode(5), 0, 1)), 0)
+    (asked,) = host.on_tick(0)
+    assert isinstance(asked, OutboundRequest)
+    host.on_answer(asked.token, None if error is None else EnvelopeResponse(response_data=b"", error_code=error), 100)
+    if error is Error.NONE:
+        assert (host.deadline_ms(), host.on_tick(10_000)) == (NEVER_MS, ())
+    else:
+        assert host.deadline_ms() == 120
+        assert host.on_tick(119) == ()
+        (again,) = host.on_tick(120)
+        assert isinstance(again, OutboundRequest)
+        assert again.request == asked.request
+
+
+def test_a_new_leader_proposes_what_it_has_asked_its_predecessor_for() -> None:
+    host = state_machine()
+    host.on_call(Call(9, SubmitCall(encode(5), 0, 1)), 0)
+    (asked,) = host.on_tick(0)
+    assert isinstance(asked, OutboundRequest)
+    host.on_leader(2, 0, 0)
+    (own,) = host.on_tick(0)
+    assert isinstance(own, Proposal)
+    assert [len(unit.values) for unit in own.units] == [1]
+    host.on_answer(asked.token, None, 10)
+    assert (host.on_tick(10_000), host.deadline_ms()) == ((), NEVER_MS), "an answer to the former role"
+
+
+def test_a_state_machine_may_stop_at_any_time() -> None:
+    host = state_machine()
+    host.on_call(Call(9, SubmitCall(encode(5), 0, 1)), 0)
+    assert host.may_stop
+
+
+def test_a_question_that_comes_too_late_for_the_leadership_is_refused_once() -> None:
+    net = Net(3, application=host_state_machine(Count))
+    leader = net.elect()
+    node = next(node for node in net.replicas if node != leader)
+    replica = net.replicas[node]
+    host = replica.application
+    assert isinstance(host, StateMachineHost)
+    token = host._reads.ask_for(Reader(77, is_remote=True))
+    replica._actions.perform(Confirm(token), net.now_ms)
+    assert host._actions == [Respond(77, EnvelopeResponse(response_data=b"", error_code=Error.NOT_LEADER_OR_FOLLOWER))]
+    assert replica._commits.confirmations.abandon() == []
+
+
+def test_a_read_waits_until_its_offset_is_applied() -> None:
+    host = state_machine()
+    host._reads.learn(2, (9,))
+    host.on_committed(CommittedBatch(0, 1, 1, 5, (encode(OpenSession("client", "a", 60_000)),), 100))
+    assert [action for action in host.on_tick(0) if isinstance(action, Returned)] == []
+    host.on_committed(CommittedBatch(1, 2, 1, 5, (encode(OpenSession("client", "b", 60_000)),), 100))
+    assert [action for action in host.on_tick(0) if isinstance(action, Returned)] == [Returned(9, ReadReady())]
+
+
+def test_a_leader_that_leads_again_proposes_what_may_have_been_lost() -> None:
+    host = state_machine()
+    host.on_leader(1, 0, 0)
+    entry = encode(Command(1, 1, 1, b""))
+    assert isinstance(host.on_request(forward(entry), LEADER, 0), Proposal)
+    host.on_lost_leadership()
+    host.on_leader(3, 0, 0)
+    again = host.on_request(forward(entry), LEADER, 0)
+    assert isinstance(again, Proposal)
+    assert [unit.values for unit in again.units] == [(entry,)]
+
+
+def test_a_former_leader_asks_the_next_one() -> None:
+    host = state_machine()
+    host.on_call(Call(9, SubmitCall(encode(5), 0, 1)), 0)
+    (asked,) = host.on_tick(0)
+    host.on_leader(2, 0, 0)
+    host.on_lost_leadership()
+    (again,) = host.on_tick(0)
+    assert isinstance(asked, OutboundRequest)
+    assert isinstance(again, OutboundRequest)
+    assert again.request == asked.request
+    assert again.token != asked.token

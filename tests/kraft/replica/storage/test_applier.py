@@ -1,0 +1,108 @@
+"""Committed batches on their way to the application: from the memory of a leader, or from the log, each once."""
+
+from __future__ import annotations
+
+import pytest
+
+from kraft.replica import applier as module
+from kraft.replica.applier import Applier
+from kraft.replica.interface.events import CommittedBatch
+from metadata_log.errors import CorruptBatch
+from metadata_log.log.log import MetadataLog
+from metadata_log.memory_disk import MemoryDisk
+from metadata_log.records.batch_builder import build_batch, write_batch
+from metadata_log.records.record import Record
+
+
+def remembered(base_offset: int, count: int = 3) -> CommittedBatch:
+    return CommittedBatch(base_offset, base_offset + count, 1, 5, (b"memory",) * count, 100)
+
+
+def log_of(*counts: int) -> MetadataLog:
+    """A log with batches of so many records."""
+    log = MetadataLog.open(MemoryDisk(), "d")
+    for count in counts:
+        log.append(build_batch(log.end_offset, 1, 5, [b"log"] * count))
+    return log
+
+
+def test_a_leader_applies_what_it_has_appended_without_reading_it() -> None:
+    applier = Applier(log_of(), 0)
+    for base_offset in (0, 3, 6):
+        applier.remember(remembered(base_offset))
+    assert list(applier.advance(2)) == [], "no part of a batch"
+    assert list(applier.advance(6)) == [remembered(0), remembered(3)]
+    assert applier.next_offset == 6
+    assert list(applier.advance(9)) == [remembered(6)]
+
+
+def test_batches_from_before_the_leadership_are_read_first() -> None:
+    applier = Applier(log_of(3, 3), 0)
+    applier.remember(remembered(3))
+    applier.remember(remembered(6))
+    assert [batch.values[0] for batch in applier.advance(3)] == [b"log"]
+    assert list(applier.advance(9)) == [remembered(3), remembered(6)]
+
+
+def test_a_former_leader_reads_what_another_leader_has_written() -> None:
+    applier = Applier(log_of(3), 0)
+    applier.remember(remembered(0))
+    applier.forget()
+    (batch,) = applier.advance(3)
+    assert (batch.base_offset, batch.next_offset, batch.values) == (0, 3, (b"log",) * 3)
+
+
+def test_a_batch_applied_from_the_log_is_not_applied_again_from_memory() -> None:
+    applier = Applier(log_of(3), 0)
+    assert len(list(applier.advance(3))) == 1
+    applier.remember(remembered(0))
+    applier.remember(remembered(3))
+    assert list(applier.advance(6)) == [remembered(3)]
+
+
+def test_an_application_that_reads_no_batches_keeps_none_in_memory() -> None:
+    applier = Applier(log_of(), 0)
+    applier.remember(remembered(0))
+    applier.skip(3)
+    assert (applier.next_offset, len(applier._remembered)) == (3, 0)
+    applier.skip(2)
+    assert applier.next_offset == 3
+
+
+@pytest.mark.parametrize("jumps", ["skip", "begin_at"])
+def test_a_batch_that_is_half_read_is_not_completed_after_a_jump(jumps: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A snapshot takes the place of all records before its end, that batch included."""
+    monkeypatch.setattr(module, "RECORDS_PER_TURN", 4)
+    applier = Applier(log_of(10, 2), 0)
+    assert list(applier.advance(12)) == []
+    getattr(applier, jumps)(10)
+    (batch,) = applier.advance(12)
+    assert (batch.base_offset, batch.next_offset) == (10, 12)
+
+
+@pytest.mark.parametrize(("count", "turns"), [(3, 1), (4, 1), (5, 2), (8, 2), (9, 3)])
+def test_a_batch_is_read_so_many_records_in_a_turn(count: int, turns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RECORDS_PER_TURN", 4)
+    applier, taken = Applier(log_of(count), 0), 0
+    found: list[CommittedBatch] = []
+    while not found:
+        assert applier.next_offset == 0
+        found = list(applier.advance(count))
+        taken += 1
+    assert (taken, applier.next_offset, len(found[0].values)) == (turns, count, count)
+    assert list(applier.advance(count)) == []
+
+
+def test_a_jump_forgets_what_a_leader_has_appended() -> None:
+    """A snapshot that another leader sends has taken the place of the records, and others follow it."""
+    applier = Applier(log_of(3, 3), 0)
+    applier.remember(remembered(3))
+    applier.begin_at(3)
+    assert [batch.values[0] for batch in applier.advance(6)] == [b"log"]
+
+
+def test_a_committed_record_without_a_value_cannot_be_applied() -> None:
+    log = log_of()
+    log.append(write_batch([Record(0, 5, 0, None, b"fine"), Record(1, 5, 0, None, None)], epoch=1))
+    with pytest.raises(CorruptBatch, match="the data record at offset 1 has no value"):
+        list(Applier(log, 0).advance(2))
