@@ -138,9 +138,8 @@ class BrokerHost:
         assert self._applying is not None, "nothing is being applied"
         features = self.agent.image.features
         if self._applying.go_on(self.agent):
-            is_batch = isinstance(self._applying.replay, BatchReplay)
             self._applying = None
-            if is_batch and self.agent.image.features is not features:
+            if self.agent.image.features is not features:
                 check_supported(self.agent.image.features)
         return ()
 

@@ -95,15 +95,25 @@ def test_a_broker_answers_the_fetch_of_another_broker() -> None:
 
 
 @pytest.mark.parametrize(("level", "is_supported"), [(7, True), (30, True), (31, False)])
-def test_a_broker_ends_at_a_level_that_its_software_does_not_support(level: int, is_supported: bool) -> None:
+@pytest.mark.parametrize("is_snapshot", [False, True])
+def test_a_broker_ends_at_a_level_that_its_software_does_not_support(
+    is_snapshot: bool, level: int, is_supported: bool
+) -> None:
     host = BrokerHost(new_agent())
     changed = batch([FeatureLevelRecord(name="metadata.version", feature_level=level)])
+
+    def apply() -> None:
+        if is_snapshot:
+            host.on_snapshot(changed.values, OffsetAndEpoch(epoch=1, offset=1))
+        else:
+            host.on_committed(changed)
+
     if is_supported:
-        host.on_committed(changed)
+        apply()
         assert not host.is_applying
     else:
         with pytest.raises(MetadataLogError, match=r"metadata\.version 31"):
-            host.on_committed(changed)
+            apply()
 
 
 @pytest.mark.parametrize(("count", "turns"), [(3, 1), (4, 2), (7, 2), (8, 3)])
