@@ -1,55 +1,17 @@
-"""The form of a request to a broker, and of what the broker does with it."""
+"""What a broker does with a request that its metadata answers, or that it forwards."""
 
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Protocol
 
 from msgspec import Struct
 
 from metadata_log.serde import Message
-from transport.protocol.inbound import Principal
 
 ITEMS_PER_STEP = 64
 """How many entries of an answer one step makes: some hundred microseconds."""
 Answering = Generator[None, None, Message]
 """An answer in steps of less than a millisecond, so that an answer about a million partitions delays no heartbeat."""
-
-
-class Asked(Protocol):
-    """A request of a client or of another broker (`kraft.replica.interface.events.WireRequest`)."""
-
-    @property
-    def request_id(self) -> int:
-        """The number that names the request in its answer."""
-
-    @property
-    def api_key(self) -> int:
-        """Kafka's key of the API."""
-
-    @property
-    def version(self) -> int:
-        """The version of the request, and of its answer."""
-
-    @property
-    def message(self) -> Message:
-        """The decoded body."""
-
-    @property
-    def listener(self) -> str:
-        """The name of the listener that received the request."""
-
-    @property
-    def client_id(self) -> str | None:
-        """The name that the client gives itself."""
-
-    @property
-    def peer(self) -> str:
-        """The peer's address, as `host:port`."""
-
-    @property
-    def principal(self) -> Principal:
-        """The identity of the peer."""
 
 
 class Answer(Struct, frozen=True, gc=False):

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from kraft.broker.metadata.asked import Answer, Answering, Asked, Close, ToController
+from kraft.broker.asked import Asked
+from kraft.broker.metadata.asked import Answer, Answering, Close, ToController
 from kraft.broker.metadata.auto_creation import AutoCreation
 from kraft.broker.metadata.brokers import describe_cluster
 from kraft.broker.metadata.configs import describe_client_quotas, list_config_resources, refuse_client_quotas

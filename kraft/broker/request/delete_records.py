@@ -8,11 +8,12 @@ from typing import Final
 
 from msgspec import Struct
 
+from kraft.broker.asked import Asked
 from kraft.broker.log.outcomes import Refused
 from kraft.broker.replica.manager import ReplicaManager
 from kraft.broker.replicas import PartitionKey
 from kraft.broker.request.lookup import INTERNAL_TOPICS, hosted, is_known
-from kraft.broker.request.outcomes import Answer, Incoming, Rights
+from kraft.broker.request.outcomes import Answer, Rights
 from kraft.broker.request.produce import ADMIN_CLIENT
 from kraft.controller.decision.authorizer import AclOperation, AclResource
 from metadata_log.image import MetadataImage
@@ -42,7 +43,7 @@ class DeleteEntry(Struct):
 class WaitingDelete(Struct):
     """A request that waits until the followers have raised their log starts."""
 
-    request: Incoming
+    request: Asked
     entries: list[DeleteEntry]
 
     @property
@@ -58,7 +59,7 @@ class DeleteRecordsHandler:
         self._manager = manager
         self._rights = rights
 
-    def begin(self, request: Incoming, image: MetadataImage) -> Answer | WaitingDelete:
+    def begin(self, request: Asked, image: MetadataImage) -> Answer | WaitingDelete:
         """Raise the log starts; the result is the answer, or the request if it waits for followers."""
         message = request.message
         assert isinstance(message, DeleteRecordsRequest), message
@@ -72,7 +73,7 @@ class DeleteRecordsHandler:
         waiting = WaitingDelete(request, list(entries.values()))
         return waiting if waiting.keys and not self.is_complete(waiting, image) else self.end(waiting)
 
-    def _delete(self, request: Incoming, entry: DeleteEntry, offset: int, image: MetadataImage) -> None:
+    def _delete(self, request: Asked, entry: DeleteEntry, offset: int, image: MetadataImage) -> None:
         if not self._rights(request, AclOperation.DELETE, AclResource.TOPIC, entry.topic):
             entry.error = Error.TOPIC_AUTHORIZATION_FAILED
         elif not is_known(image, entry.key):

@@ -4,10 +4,11 @@
 
 from __future__ import annotations
 
+from kraft.broker.asked import Asked
 from kraft.broker.replica.hosted_partition import HostedPartition
 from kraft.broker.replica.manager import ReplicaManager
 from kraft.broker.request.lookup import hosted
-from kraft.broker.request.outcomes import Answer, Incoming, Rights
+from kraft.broker.request.outcomes import Answer, Rights
 from kraft.controller.decision.authorizer import CLUSTER_NAME, AclOperation, AclResource
 from metadata_log.image import MetadataImage
 from metadata_log.types import Uuid
@@ -23,7 +24,7 @@ class DescribeHandler:
         self._manager = manager
         self._rights = rights
 
-    def producers(self, request: Incoming, image: MetadataImage) -> Answer:
+    def producers(self, request: Asked, image: MetadataImage) -> Answer:
         """The active producers of partitions; every replica knows them, not only the leader."""
         message = request.message
         assert isinstance(message, producers.DescribeProducersRequest), message
@@ -44,7 +45,7 @@ class DescribeHandler:
             topics.append(producers.TopicResponse(name=topic.name, partitions=parts))
         return Answer(request.request_id, producers.DescribeProducersResponse(topics=topics))
 
-    def log_dirs(self, request: Incoming) -> Answer:
+    def log_dirs(self, request: Asked) -> Answer:
         """The log directories with the sizes of their partitions; partitions that are not here are left out."""
         message = request.message
         assert isinstance(message, log_dirs.DescribeLogDirsRequest), message

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from kraft.broker.asked import Asked
 from kraft.broker.replica.manager import ReplicaManager
 from kraft.broker.request.lookup import hosted
-from kraft.broker.request.outcomes import Answer, Incoming, Rights
+from kraft.broker.request.outcomes import Answer, Rights
 from kraft.controller.decision.authorizer import CLUSTER_NAME, AclOperation, AclResource
 from metadata_log.image import MetadataImage
 from metadata_log.types import Uuid
@@ -32,7 +33,7 @@ class EpochEndHandler:
         self._manager = manager
         self._rights = rights
 
-    def answer(self, request: Incoming, image: MetadataImage) -> Answer:
+    def answer(self, request: Asked, image: MetadataImage) -> Answer:
         """The ends of the epochs of a request."""
         message = request.message
         assert isinstance(message, OffsetForLeaderEpochRequest), message

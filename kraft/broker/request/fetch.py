@@ -10,12 +10,13 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from kraft.broker.asked import Asked
 from kraft.broker.replica.hosted_partition import HostedPartition
 from kraft.broker.replica.manager import ReplicaManager
 from kraft.broker.replicas import PartitionKey
 from kraft.broker.request.lookup import NO_EPOCH, current_leader, hosted, is_known
 from kraft.broker.request.nearest import preferred_replica
-from kraft.broker.request.outcomes import Answer, Incoming, Outcome, Rights
+from kraft.broker.request.outcomes import Answer, Outcome, Rights
 from kraft.broker.request.reading import FetchParams, Isolation, bound_of, divergence, failed, read, readable_bytes
 from kraft.broker.request.sessions import (
     NO_DIVERGENCE,
@@ -54,7 +55,7 @@ class Target(Struct, frozen=True, gc=False):
 class WaitingFetch(Struct):
     """A Fetch that waits for data."""
 
-    request: Incoming
+    request: Asked
     params: FetchParams
     context: FetchContext
     targets: tuple[Target, ...]
@@ -76,7 +77,7 @@ class FetchHandler:
         self._rights = rights
         self.sessions = FetchSessions(settings.session_slots, settings.session_eviction_ms, draw_id)
 
-    def begin(self, request: Incoming, image: MetadataImage, now_ms: int) -> Outcome | WaitingFetch:
+    def begin(self, request: Asked, image: MetadataImage, now_ms: int) -> Outcome | WaitingFetch:
         """Read for a request; the result is the answer, or the request if it waits for data."""
         message = request.message
         assert isinstance(message, messages.FetchRequest), message
@@ -112,7 +113,7 @@ class FetchHandler:
         )
 
     def _targets(
-        self, request: Incoming, params: FetchParams, context: FetchContext, image: MetadataImage
+        self, request: Asked, params: FetchParams, context: FetchContext, image: MetadataImage
     ) -> tuple[list[Target], dict[FetchKey, messages.PartitionData]]:
         """The partitions to read, and the errors of those that are unknown or not allowed."""
         may_all = params.is_follower and self._rights(
@@ -280,7 +281,7 @@ class FetchHandler:
 
     def _dressed(
         self,
-        request: Incoming,
+        request: Asked,
         key: PartitionKey,
         data: messages.PartitionData,
         image: MetadataImage,

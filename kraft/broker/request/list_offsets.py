@@ -9,10 +9,11 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from kraft.broker.asked import Asked
 from kraft.broker.replica.hosted_partition import HostedPartition
 from kraft.broker.replica.manager import ReplicaManager
 from kraft.broker.request.lookup import hosted
-from kraft.broker.request.outcomes import Answer, Incoming, Rights
+from kraft.broker.request.outcomes import Answer, Rights
 from kraft.controller.decision.authorizer import AclOperation, AclResource
 from metadata_log.errors import MetadataLogError
 from metadata_log.image import MetadataImage
@@ -56,7 +57,7 @@ class ListOffsetsHandler:
         self._manager = manager
         self._rights = rights
 
-    def answer(self, request: Incoming, image: MetadataImage) -> Answer:
+    def answer(self, request: Asked, image: MetadataImage) -> Answer:
         """The offsets of the partitions of a request."""
         message = request.message
         assert isinstance(message, ListOffsetsRequest), message
@@ -66,7 +67,7 @@ class ListOffsetsHandler:
         )
 
     def _topic(
-        self, request: Incoming, message: ListOffsetsRequest, topic: ListOffsetsTopic, image: MetadataImage
+        self, request: Asked, message: ListOffsetsRequest, topic: ListOffsetsTopic, image: MetadataImage
     ) -> ListOffsetsTopicResponse:
         count = Counter(part.partition_index for part in topic.partitions)
         may = self._rights(request, AclOperation.DESCRIBE, AclResource.TOPIC, topic.name)
@@ -87,7 +88,7 @@ class ListOffsetsHandler:
 
     def _partition(
         self,
-        request: Incoming,
+        request: Asked,
         message: ListOffsetsRequest,
         topic_id: Uuid,
         part: ListOffsetsPartition,

@@ -8,12 +8,13 @@ from typing import Final
 
 from msgspec import Struct
 
+from kraft.broker.asked import Asked
 from kraft.broker.log.outcomes import Refused
 from kraft.broker.replica.manager import ReplicaManager
 from kraft.broker.replicas import PartitionKey
 from kraft.broker.request.batch_check import FirstBatch, first_batch, only_batch
 from kraft.broker.request.lookup import INTERNAL_TOPICS, current_leader, hosted, is_known
-from kraft.broker.request.outcomes import Answer, Close, Incoming, Outcome, Rights
+from kraft.broker.request.outcomes import Answer, Close, Outcome, Rights
 from kraft.controller.decision.authorizer import AclOperation, AclResource
 from metadata_log.image import MetadataImage
 from metadata_log.types import Uuid
@@ -60,7 +61,7 @@ class Entry(Struct):
 class WaitingProduce(Struct):
     """A request with acks=all that waits for its followers."""
 
-    request: Incoming
+    request: Asked
     entries: list[Entry]
 
     @property
@@ -76,7 +77,7 @@ class ProduceHandler:
         self._manager = manager
         self._rights = rights
 
-    def begin(self, request: Incoming, image: MetadataImage, now_ms: int) -> Outcome | WaitingProduce | None:
+    def begin(self, request: Asked, image: MetadataImage, now_ms: int) -> Outcome | WaitingProduce | None:
         """Append the batches of a request.
 
         Returns:
@@ -101,9 +102,7 @@ class ProduceHandler:
             return waiting
         return self._finish(request, entries, image)
 
-    def _is_foreign_transaction(
-        self, request: Incoming, message: messages.ProduceRequest, entries: list[Entry]
-    ) -> bool:
+    def _is_foreign_transaction(self, request: Asked, message: messages.ProduceRequest, entries: list[Entry]) -> bool:
         """Whether the request has records of a transaction, and no transactional id that the client may use."""
         batches = (first_batch(each.records or b"") for each in entries)
         if not any(isinstance(batch, FirstBatch) and batch.is_transactional for batch in batches):
@@ -111,7 +110,7 @@ class ProduceHandler:
         name = message.transactional_id
         return name is None or not self._rights(request, AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, name)
 
-    def _is_ready(self, request: Incoming, entry: Entry, image: MetadataImage) -> bool:
+    def _is_ready(self, request: Asked, entry: Entry, image: MetadataImage) -> bool:
         """Whether an entry names a partition and has one batch; otherwise the entry ends with its error."""
         topic_id = entry.topic_id
         if request.version >= TOPIC_IDS_SINCE:
@@ -159,7 +158,7 @@ class ProduceHandler:
         return producer is not None and producer.open_offset is not None
 
     def _append(
-        self, request: Incoming, entry: Entry, batch: FirstBatch, acks: int, image: MetadataImage, now_ms: int
+        self, request: Asked, entry: Entry, batch: FirstBatch, acks: int, image: MetadataImage, now_ms: int
     ) -> None:
         if entry.topic in INTERNAL_TOPICS and request.client_id != ADMIN_CLIENT:
             entry.refuse(Error.INVALID_TOPIC_EXCEPTION, f"{entry.topic} is an internal topic")
@@ -205,7 +204,7 @@ class ProduceHandler:
                 entry.refuse(Error.REQUEST_TIMED_OUT)
         return self._finish(waiting.request, waiting.entries, image)
 
-    def _finish(self, request: Incoming, entries: list[Entry], image: MetadataImage) -> Outcome | None:
+    def _finish(self, request: Asked, entries: list[Entry], image: MetadataImage) -> Outcome | None:
         message = request.message
         assert isinstance(message, messages.ProduceRequest), message
         if message.acks == 0:

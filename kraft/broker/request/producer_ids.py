@@ -10,7 +10,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.broker.request.outcomes import Answer, Incoming, Rights
+from kraft.broker.asked import Asked
+from kraft.broker.request.outcomes import Answer, Rights
 from kraft.controller.decision.authorizer import CLUSTER_NAME, AclOperation, AclResource
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
@@ -98,7 +99,7 @@ class InitProducerIdHandler:
         self._ids = ids
         self._rights = rights
 
-    def begin(self, request: Incoming, image: MetadataImage) -> Answer | None:
+    def begin(self, request: Asked, image: MetadataImage) -> Answer | None:
         """The answer; None if the request waits for a block of ids."""
         message = request.message
         assert isinstance(message, InitProducerIdRequest), message
@@ -110,7 +111,7 @@ class InitProducerIdHandler:
             return None
         return Answer(request.request_id, InitProducerIdResponse(producer_id=found, producer_epoch=0))
 
-    def _refusal(self, request: Incoming, message: InitProducerIdRequest, image: MetadataImage) -> Error:
+    def _refusal(self, request: Asked, message: InitProducerIdRequest, image: MetadataImage) -> Error:
         if message.transactional_id is not None:
             if not self._rights(request, AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, message.transactional_id):
                 return Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -124,7 +125,7 @@ class InitProducerIdHandler:
         return Error.INVALID_REQUEST if is_half else Error.NONE
 
 
-def refused(request: Incoming, error: Error) -> Answer:
+def refused(request: Asked, error: Error) -> Answer:
     """The answer with an error."""
     return Answer(
         request.request_id,

@@ -9,13 +9,14 @@ from itertools import islice
 from random import Random
 from typing import Final
 
+from kraft.broker.asked import Asked
 from kraft.broker.replica.manager import ReplicaManager
 from kraft.broker.request.delete_records import DeleteRecordsHandler, WaitingDelete
 from kraft.broker.request.describe import DescribeHandler
 from kraft.broker.request.epoch_ends import EpochEndHandler
 from kraft.broker.request.fetch import FetchHandler, WaitingFetch
 from kraft.broker.request.list_offsets import ListOffsetsHandler
-from kraft.broker.request.outcomes import Incoming, Outcome, Rights, every_right
+from kraft.broker.request.outcomes import Outcome, Rights, every_right
 from kraft.broker.request.produce import ProduceHandler, WaitingProduce
 from kraft.broker.request.producer_ids import InitProducerIdHandler, ProducerIds, refused
 from kraft.broker.request.purgatory import Purgatory
@@ -68,21 +69,21 @@ class DataRequests:
         """The waiting requests with a change that `poll` has not looked at yet."""
         self._ids = ProducerIds(settings.broker_id)
         self._init = InitProducerIdHandler(self._ids, rights)
-        self._unnumbered = Purgatory[Incoming]()
+        self._unnumbered = Purgatory[Asked]()
         """The InitProducerId requests that wait for a block of ids."""
         offsets, epochs, describe = (
             ListOffsetsHandler(manager, rights),
             EpochEndHandler(manager, rights),
             DescribeHandler(manager, rights),
         )
-        self._at_once: dict[int, Callable[[Incoming, MetadataImage], Outcome]] = {
+        self._at_once: dict[int, Callable[[Asked, MetadataImage], Outcome]] = {
             ApiKey.LIST_OFFSETS: offsets.answer,
             ApiKey.OFFSET_FOR_LEADER_EPOCH: epochs.answer,
             ApiKey.DESCRIBE_PRODUCERS: describe.producers,
             ApiKey.DESCRIBE_LOG_DIRS: lambda request, _: describe.log_dirs(request),
         }
 
-    def on_request(self, request: Incoming, image: MetadataImage, now_ms: int) -> Outcome | None:
+    def on_request(self, request: Asked, image: MetadataImage, now_ms: int) -> Outcome | None:
         """Handle a request of one of `DATA_APIS`.
 
         Args:
@@ -116,9 +117,7 @@ class DataRequests:
     def _is_full(self) -> bool:
         return self.waiting >= self._settings.most_waiting
 
-    def _parked(
-        self, request: Incoming, result: Outcome | Waiting | None, timeout_ms: int, now_ms: int
-    ) -> Outcome | None:
+    def _parked(self, request: Asked, result: Outcome | Waiting | None, timeout_ms: int, now_ms: int) -> Outcome | None:
         if not isinstance(result, WaitingProduce | WaitingFetch | WaitingDelete):
             return result
         if self._is_full:

@@ -9,7 +9,8 @@ from typing import Final, Protocol
 from msgspec import Struct
 
 from kraft.broker import BrokerAgent, BrokerListener, BrokerSettings
-from kraft.broker.metadata.asked import Answer, Asked, Close, NoAnswer, ToController
+from kraft.broker.asked import Asked
+from kraft.broker.metadata.asked import Answer, Close, NoAnswer, ToController
 from kraft.broker.settings import PLAINTEXT
 from kraft.controller.decision.authorizer import Denial
 from kraft.controller.decision.result import ApiError

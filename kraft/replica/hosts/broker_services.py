@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from kraft.broker.agent import BrokerAgent
-from kraft.broker.metadata.asked import Answer, Asked, Close, NoAnswer, ToController
+from kraft.broker.asked import Asked
+from kraft.broker.metadata.asked import Answer, Close, NoAnswer, ToController
 from kraft.broker.metadata.requests import MetadataRequests
 from kraft.broker.request.outcomes import Answer as DataAnswer
 from kraft.broker.request.outcomes import Close as DataClose

@@ -6,7 +6,7 @@ from typing import Any
 
 from request_brokers import Brokers, NewTopic, batch, epoch_of, fetch, only_partition, produce, topic_id
 
-from kraft.broker.request.outcomes import Incoming
+from kraft.broker.asked import Asked
 from kraft.controller.decision.authorizer import AclOperation, AclResource
 from transport.protocol.errors import Error
 from transport.protocol.messages.delete_records import (
@@ -32,7 +32,7 @@ DENIED = Error.TOPIC_AUTHORIZATION_FAILED
 def brokers_with(*allowed: tuple[AclOperation, AclResource, str]) -> Brokers:
     """Brokers with the topics `open` and `secret`, where a client may do only what is listed."""
 
-    def may(request: Incoming, operation: AclOperation, resource: AclResource, name: str) -> bool:
+    def may(request: Asked, operation: AclOperation, resource: AclResource, name: str) -> bool:
         return (operation, resource, name) in allowed
 
     return Brokers([NewTopic("open", OPEN[0], ((101,),)), NewTopic("secret", SECRET[0], ((101,),))], rights=may)
