@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import trio
 from conversation import LISTENER, Node
 from msgspec.structs import replace
 
+from metadata_log.serde import Message
 from transport import TcpTransport
 from transport.memory_sockets import MemoryStreams
 from transport.protocol.apis import ApiKey
@@ -21,7 +23,7 @@ from transport.protocol.messages import MetadataRequest, MetadataResponse, Produ
 from transport.protocol.server_connection import ServerConnection
 from transport.wire import WireTransport
 
-OPTIONS = {"served": AT_BROKERS, "limits": broker_request_limit, "opens_later": True}
+OPTIONS: dict[str, Any] = {"served": AT_BROKERS, "limits": broker_request_limit, "opens_later": True}
 Make = Callable[[], WireTransport]
 MAKES: dict[str, Make] = {
     "epoll": lambda: TcpTransport(use_epoll=True, **OPTIONS),
@@ -53,7 +55,7 @@ async def test_a_port_that_never_opened_is_free_after_the_end(make: str):
         again.bind((endpoint.host, endpoint.port))
 
 
-def frame(key: ApiKey, version: int, number: int, message: object) -> bytes:
+def frame(key: ApiKey, version: int, number: int, message: Message) -> bytes:
     content = encode_request(key, version, number, "raw", message, apis=AT_BROKERS)
     return len(content).to_bytes(4, "big") + content
 

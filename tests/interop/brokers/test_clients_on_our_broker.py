@@ -73,8 +73,13 @@ def test_librdkafka_produces_with_each_acks_and_consumes(brokers: OurBrokers, ac
         }
     )
     failures: list[object] = []
+
+    def delivered(bad: object, _: object) -> None:
+        if bad is not None:
+            failures.append(bad)
+
     for number in range(MESSAGES):
-        producer.produce(topic, f"v{number}", partition=0, on_delivery=lambda bad, _: bad and failures.append(bad))
+        producer.produce(topic, f"v{number}", partition=0, on_delivery=delivered)
     assert producer.flush(SECONDS) == 0
     assert failures == []
     # Without a coordinator a commit at the end would wait for the session timeout.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -84,7 +85,7 @@ async def test_the_registration_of_a_vanished_controller_blocks_no_upgrade_any_m
 @pytest.mark.parametrize(("ago_ms", "is_refused"), [(FETCHED_MS - 1, True), (FETCHED_MS, False)])
 def test_a_controller_that_fetched_lately_is_no_ghost(ago_ms: int, is_refused: bool) -> None:
     now_ms = 1_800_000_000_000
-    common = {"directory_id": Uuid.ZERO, "log_end_offset": 5, "last_caught_up_ms": now_ms}
+    common: dict[str, Any] = {"directory_id": Uuid.ZERO, "log_end_offset": 5, "last_caught_up_ms": now_ms}
     quorum = QuorumDescription(
         leader_id=1,
         leader_epoch=1,

@@ -47,7 +47,7 @@ def test_the_log_gives_the_codes_and_offsets_of_a_broker() -> None:
     """Order matters: the requests of one topic are replayed against one log, so that offsets and producers follow."""
     logs: dict[tuple[str, int], PartitionLog] = {}
     codes: list[int] = []
-    wrong = []
+    wrong: list[tuple[Any, ...]] = []
     for probe in json_lines("partitions", "expected/produce_probes.jsonl"):
         unanswered = [{"partitionResponses": [UNANSWERED]}] if probe["acks"] == 0 else []
         for topic, answers in zip(probe["topics"], probe["responses"] or unanswered, strict=False):

@@ -61,7 +61,7 @@ def asked(message: Message, version: int, api_key: int, request_id: int = 1) -> 
 
 
 def new_requests(**settings: Any) -> MetadataRequests:
-    known = {"broker_id": 101, "cluster_id": CLUSTER_ID, "auto_create_topics": False} | settings
+    known: dict[str, Any] = {"broker_id": 101, "cluster_id": CLUSTER_ID, "auto_create_topics": False} | settings
     return MetadataRequests(MetadataSettings(**known), Random(7))
 
 

@@ -8,6 +8,7 @@ import pytest
 from broker_requests import answer_to, asked, exchange, image_at, new_requests, probes
 from msgspec.structs import replace
 
+from kraft.broker.metadata.asked import Answer
 from metadata_log.serde import Message, decode, encode
 from metadata_log.types import Uuid
 from transport.protocol.apis import ApiKey
@@ -92,13 +93,15 @@ def test_an_answer_about_more_topics_than_a_turn_has_room_for_takes_turns():
     assert requests.on_request(long, image, 0) is None
     assert requests.deadline_ms() == 0
     assert requests.on_request(one_turn, image, 0) is not None, "a short answer does not wait for a long one"
-    turns, answers = 0, []
+    turns, answers = 1, list(requests.poll(0))
     while not answers:
         turns += 1
         answers = list(requests.poll(0))
     assert turns > 1
-    assert isinstance(answers[0].message, DescribeConfigsResponse)
-    assert len(answers[0].message.results) == 500
+    answer = answers[0]
+    assert isinstance(answer, Answer)
+    assert isinstance(answer.message, DescribeConfigsResponse)
+    assert len(answer.message.results) == 500
 
 
 def topic_partitions(names: list[str], **fields: Any) -> DescribeTopicPartitionsResponse:

@@ -58,9 +58,11 @@ class Broker:
 
 
 def asked(message: Message, version: int, request_id: int = 1) -> WireRequest:
+    api_key = message.__schema__.api_key
+    assert api_key is not None
     return WireRequest(
         request_id=request_id,
-        api_key=int(message.__schema__.api_key),
+        api_key=api_key,
         version=version,
         message=message,
         listener="PLAINTEXT",

@@ -305,9 +305,15 @@ async def test_a_voter_that_finds_no_other_voter_is_never_ready(tmp_path: Path) 
     """Wedge 5: a cold start with addresses that lead nowhere. Its port is bound, as in Strimzi's issue 12760."""
     port, *nowhere = free_ports(3)
     voters = f"1@127.0.0.1:{port},2@127.0.0.1:{nowhere[0]},3@127.0.0.1:{nowhere[1]}"
-    more = {"controller_quorum_election_timeout_ms": "100", "controller_quorum_fetch_timeout_ms": "200"}
-    overrides = {"listeners": f"CONTROLLER://127.0.0.1:{port}", "controller_quorum_voters": voters}
-    async with monitored(tmp_path, OsDisk(), **more, **overrides) as (_, metrics):
+    node = monitored(
+        tmp_path,
+        OsDisk(),
+        listeners=f"CONTROLLER://127.0.0.1:{port}",
+        controller_quorum_voters=voters,
+        controller_quorum_election_timeout_ms="100",
+        controller_quorum_fetch_timeout_ms="200",
+    )
+    async with node as (_, metrics):
         with trio.fail_after(20):
             for _ in count():
                 if 'reason="no-majority-reachable"' in (await asked(metrics, "/metrics")).body:
