@@ -103,7 +103,7 @@ class Owner(Protocol):
     def finish(self, outcome: Reply | Failed) -> None:
         """Report the outcome of a request; to be called from the transport's own tasks only."""
 
-    def finish_later(self, outcome: Failed) -> None:
+    def finish_later(self, outcome: Reply | Failed) -> None:
         """As `finish`, for a call from inside a method of the user."""
 
     def batch_delivered(self) -> bool:

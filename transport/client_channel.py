@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -15,6 +15,7 @@ from transport.channels import Connector, Owner, Socket
 from transport.interface import Cause, Endpoint, Failed
 from transport.protocol.apis import Api
 from transport.protocol.client_connection import ClientConnection
+from transport.protocol.limits import Limit
 from transport.protocol.sasl.client import SaslLogin
 from transport.sasl import RENEW_AT, client_of
 from transport.traffic import Traffic
@@ -38,6 +39,7 @@ class ClientOptions(Struct, frozen=True, kw_only=True):
 
     software: tuple[str, str]
     apis: Mapping[int, Api]
+    answer_limits: Callable[[int], Limit]
     max_frame_bytes: int
     backoff_ms: int
     """Kafka's `reconnect.backoff.ms` of a raft client."""
@@ -96,6 +98,8 @@ class ClientChannel:
         if released:
             self._traffic.sent_bytes += len(released)
             opened.socket.write(released)
+            for outcome in opened.connection.take_unanswered():
+                self._owner.finish_later(outcome)
 
     def keep_connected(self, client_id: str) -> None:
         """Connect if there is no connection, so that the next request does not wait for one."""
@@ -114,6 +118,7 @@ class ClientChannel:
         connection = ClientConnection(
             software=options.software,
             apis=options.apis,
+            answer_limits=options.answer_limits,
             max_frame_bytes=options.max_frame_bytes,
             sasl=client_of(options.login, client_id),
         )

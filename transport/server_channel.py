@@ -33,11 +33,13 @@ class ServerChannel:
 
     __slots__ = (
         "_deliver",
+        "_is_muted",
         "_is_refusing",
         "_listener",
         "_logins",
         "_mark",
         "_marked_at",
+        "_muted_until",
         "_paused",
         "_received",
         "_serving",
@@ -104,6 +106,9 @@ class ServerChannel:
         """Counts this connection until the peer has logged in."""
         self._is_refusing = False
         """Whether the refusal of a login waits for its delay."""
+        self._is_muted = False
+        """Whether nothing is read from the connection because the client is above a quota."""
+        self._muted_until = 0.0
 
     def on_connected(self) -> None:
         """Nothing to do: an accepted connection is connected from the start; one with TLS now has its principal."""
@@ -168,8 +173,8 @@ class ServerChannel:
 
     @property
     def _is_full(self) -> bool:
-        """Whether serving waits: for the peer to read, or for this node to answer."""
-        return self.connection.unanswered >= MAX_UNANSWERED or self._socket.unsent >= MAX_UNSENT_BYTES
+        """Whether serving waits: for the peer to read, for this node to answer, or for the end of a mute."""
+        return self._is_muted or self.connection.unanswered >= MAX_UNANSWERED or self._socket.unsent >= MAX_UNSENT_BYTES
 
     def _write(self, data: bytes) -> None:
         self._written += len(data)
@@ -177,9 +182,13 @@ class ServerChannel:
         self._socket.write(data)
 
     def answer(self, request: Request, message: Message) -> None:
-        """Send an answer, or keep the answer until those before it are sent."""
+        """Send an answer, or keep the answer until those before it are sent.
+
+        An answer with a throttle time mutes the connection for that time, from now on (KIP-219).
+        """
         if self.closed:
             return
+        self._mute(getattr(message, "throttle_time_ms", 0))
         connection = self.connection
         if connection.may_be_long(request):
             steps = connection.answer_in_steps(request, message)
@@ -223,10 +232,31 @@ class ServerChannel:
         if self._paused or socket.unsent or self.received_charged:
             self.settle()
 
-    def leave_unanswered(self, request: Request) -> None:
-        """Finish a request that has no answer."""
+    def leave_unanswered(self, request: Request, mute_ms: int = 0) -> None:
+        """Finish a request that has no answer; nothing more is read for `mute_ms` milliseconds."""
         if not self.closed:
+            self._mute(mute_ms)
             self._send(self.connection.leave_unanswered(request))
+            self.settle()
+
+    def _mute(self, mute_ms: int) -> None:
+        """Read nothing and deliver nothing for a time (Kafka: `RequestChannel.startThrottling`)."""
+        if mute_ms <= 0:
+            return
+        self._muted_until = max(self._muted_until, self.now() + mute_ms / 1000)
+        if not self._is_muted:
+            self._is_muted = True
+            self._serving.later(self._unmute, mute_ms / 1000)
+        self.settle()
+
+    def _unmute(self) -> None:
+        if self.closed:
+            return
+        left = self._muted_until - self.now()
+        if left > 0:
+            self._serving.later(self._unmute, left)
+        else:
+            self._is_muted = False
             self.settle()
 
     def drop(self, request: Request) -> None:
@@ -329,7 +359,8 @@ class ServerChannel:
         unsent, connection = self._socket.unsent, self.connection
         if self.unsent_charged:
             self.settle()
-        if not unsent and (connection.unanswered or connection.waiting or not connection.frames.held):
+        is_waiting = self._is_muted or connection.unanswered or connection.waiting or not connection.frames.held
+        if not unsent and is_waiting:
             self._marked_at = now
             self._mark = (self._received, self._written - unsent)
             return False

@@ -60,6 +60,8 @@ class ServingLimits(Struct, frozen=True, kw_only=True):
 
     max_frame_bytes: int = MAX_FRAME_BYTES
     """Kafka's `socket.request.max.bytes`."""
+    largest_request_bytes: int = LARGEST_REQUEST_BYTES
+    """The most bytes that the limit of any API allows."""
     max_idle_s: float = 600.0
     """Kafka's `connections.max.idle.ms`."""
     max_connections: int = MAX_CONNECTIONS
@@ -161,10 +163,11 @@ class Serving:
         self._will_continue = False
         self._will_unblock = False
         self._is_watching = False
-        frame = min(limits.max_frame_bytes, LARGEST_REQUEST_BYTES)
-        received = limits.received_bytes or max(BUDGET_BYTES, 2 * frame)
+        frame = min(limits.max_frame_bytes, limits.largest_request_bytes)
+        self.received_bytes = limits.received_bytes or max(BUDGET_BYTES, 2 * frame)
+        """The bound of received bytes."""
         # Separate bounds: the memory of unknown peers never delays the voters' own requests.
-        self._received = {trusted: Shares(received, frame) for trusted in (False, True)}
+        self._received = {trusted: Shares(self.received_bytes, frame) for trusted in (False, True)}
         self._unsent = {trusted: Shares(limits.unsent_bytes) for trusted in (False, True)}
         self._all = (*self._received.values(), *self._unsent.values())
 

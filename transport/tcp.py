@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import select
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypedDict, Unpack
 
 from transport.channels import Owner, Sockets
@@ -22,8 +22,12 @@ class WireOptions(TypedDict, total=False):
     sasl: Sasl
     served: Mapping[int, Api]
     limits: Callable[[int], Limit]
+    requested: Mapping[int, Api]
+    answer_limits: Callable[[int], Limit]
     opens_later: bool
+    for_clients: Collection[str]
     max_frame_bytes: int
+    largest_request_bytes: int
     max_idle_ms: int
     max_connections: int
     max_connections_per_ip: int

@@ -22,10 +22,18 @@ from transport.client_channel import ClientChannel, ClientOptions
 from transport.handshakes import Handshakes
 from transport.interface import Cause, Endpoint, Failed, Inbound, Listener, Reply, Request, no_more
 from transport.protocol.apis import APIS, Api
-from transport.protocol.limits import MAX_FRAME_BYTES, Limit, request_limit
+from transport.protocol.limits import MAX_FRAME_BYTES, Limit, answer_limit, request_limit
 from transport.sasl import NO_SASL, Sasl, server_of, wall_clock_ms
 from transport.server_channel import ServerChannel
-from transport.serving import BUDGET_BYTES, INT_MAX, MAX_CONNECTIONS, Serving, ServingLimits, address_of
+from transport.serving import (
+    BUDGET_BYTES,
+    INT_MAX,
+    LARGEST_REQUEST_BYTES,
+    MAX_CONNECTIONS,
+    Serving,
+    ServingLimits,
+    address_of,
+)
 from transport.timer import Timer
 from transport.tls import Fault, Tls
 from transport.tls_stage import TlsConnector, TlsServing
@@ -51,7 +59,14 @@ class WireTransport:
         tls: TLS of the listeners and of the connections to peers; by default every connection is in the clear.
         sasl: The logins of peers at the listeners, and of this side at its peers; by default there are none.
         served: The APIs that peers may request, by key. A request for another API closes its connection, as in Kafka.
+        limits: The most bytes and values of a request, by API key.
+        requested: The APIs that this side requests of peers, by key, ApiVersions among them.
+        answer_limits: The most bytes and values of an answer, by API key.
+        opens_later: Whether the listeners accept no connection before `open_listeners`.
+        for_clients: The names of the listeners to which `served`, `limits` and `opens_later` apply; the other listeners
+            are those of a controller. Empty for all listeners.
         max_frame_bytes: Kafka's `socket.request.max.bytes`: the most bytes of one frame.
+        largest_request_bytes: The most bytes that any of the `limits` allows.
         max_idle_ms: Kafka's `connections.max.idle.ms`: an idle connection is closed after these milliseconds.
         max_connections: Kafka's `max.connections`: the most connections of peers.
         max_connections_per_ip: Kafka's `max.connections.per.ip`: the most connections of one address.
@@ -73,8 +88,12 @@ class WireTransport:
         sasl: Sasl = NO_SASL,
         served: Mapping[int, Api] = APIS,
         limits: Callable[[int], Limit] = request_limit,
+        requested: Mapping[int, Api] = APIS,
+        answer_limits: Callable[[int], Limit] = answer_limit,
         opens_later: bool = False,
+        for_clients: Collection[str] = (),
         max_frame_bytes: int = MAX_FRAME_BYTES,
+        largest_request_bytes: int = LARGEST_REQUEST_BYTES,
         max_idle_ms: int = 600_000,
         max_connections: int = MAX_CONNECTIONS,
         max_connections_per_ip: int = INT_MAX,
@@ -90,6 +109,7 @@ class WireTransport:
         self._wanted = tuple(listeners)
         self._served = served
         self._limits = limits
+        self._for_clients = frozenset(for_clients)
         self.sasl = sasl
         """The logins of this transport."""
         self._max_idle_s = max_idle_ms / 1000
@@ -97,7 +117,8 @@ class WireTransport:
         """What has passed through the connections to peers."""
         self._options = ClientOptions(
             software=(SOFTWARE_NAME, importlib.metadata.version(SOFTWARE_NAME)),
-            apis=APIS,
+            apis=requested,
+            answer_limits=answer_limits,
             max_frame_bytes=max_frame_bytes,
             backoff_ms=backoff_ms,
             backoff_max_ms=backoff_max_ms,
@@ -110,6 +131,7 @@ class WireTransport:
         self.serving = Serving(
             ServingLimits(
                 max_frame_bytes=max_frame_bytes,
+                largest_request_bytes=largest_request_bytes,
                 max_idle_s=max_idle_ms / 1000,
                 max_connections=max_connections,
                 max_per_ip=max_connections_per_ip,
@@ -198,10 +220,13 @@ class WireTransport:
         Raises:
             OSError: The address is unknown or in use; the text names the address.
         """
-        sockets = self._late_sockets
+        sockets = self._late_sockets if self._is_for_clients(listener.name) else None
         endpoint = self._sockets.listen(listener) if sockets is None else sockets.listen_later(listener)
         self.endpoints[listener.name] = endpoint
         return endpoint
+
+    def _is_for_clients(self, listener: str) -> bool:
+        return not self._for_clients or listener in self._for_clients
 
     def open_listeners(self) -> None:
         """Accept connections from now on, with the option `opens_later`; until then the system refuses them."""
@@ -291,11 +316,14 @@ class WireTransport:
         assert isinstance(channel, ServerChannel), channel
         channel.answer(request, message)
 
-    def leave_unanswered(self, request: Request) -> None:
-        """Finish a request without an answer, such as Produce with acks=0; its connection goes on."""
+    def leave_unanswered(self, request: Request, mute_ms: int = 0) -> None:
+        """Finish a request without an answer, such as Produce with acks=0; its connection goes on.
+
+        Nothing more is read from the connection for `mute_ms` milliseconds.
+        """
         channel = request.handle
         assert isinstance(channel, ServerChannel), channel
-        channel.leave_unanswered(request)
+        channel.leave_unanswered(request, mute_ms)
 
     def drop(self, request: Request) -> None:
         """Close the connection of this request without an answer."""
@@ -354,8 +382,8 @@ class WireTransport:
             now=self.now,
             listener=listener.name,
             peer=peer,
-            served=self._served,
-            limits=self._limits,
+            served=self._served if self._is_for_clients(listener.name) else APIS,
+            limits=self._limits if self._is_for_clients(listener.name) else request_limit,
             sasl=server_of(self.sasl, listener.name, self.now_ms),
         )
         self.serving.enter(channel)
@@ -376,7 +404,7 @@ class WireTransport:
         if self._outstanding.pop(outcome.token, None) is not None:
             self._deliver(outcome)
 
-    def finish_later(self, outcome: Failed) -> None:
+    def finish_later(self, outcome: Reply | Failed) -> None:
         """As `finish`, for a call from inside a method of the user."""
         self.later(partial(self.finish, outcome))
 

@@ -21,7 +21,13 @@ from transport.addresses import clearer, refuse_itself
 from transport.protocol.apis import APIS, ApiKey
 from transport.protocol.frames import FrameReader
 from transport.protocol.headers import encode_request, encode_response
-from transport.protocol.messages import AlterPartitionRequest, EnvelopeRequest, EnvelopeResponse, VoteResponse
+from transport.protocol.messages import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    EnvelopeRequest,
+    EnvelopeResponse,
+    VoteResponse,
+)
 from transport.protocol.messages.alter_partition import AlterPartitionRequestPartitionData as PartitionData
 from transport.protocol.messages.alter_partition import AlterPartitionRequestTopicData as TopicData
 from transport.protocol.messages.alter_partition import BrokerState
@@ -618,3 +624,17 @@ def no_free_descriptors() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         for filler in fillers:
             filler.close()
+
+
+async def test_an_answer_with_a_throttle_time_mutes_its_connection(new_node: NewNode):
+    node = new_node()
+    async with serving(node) as endpoint, await connect(endpoint) as stream:
+        ask = framed(encode_request(ApiKey.ALTER_PARTITION, 2, 1, "raw", AlterPartitionRequest()))
+        await stream.send_all(ask)
+        await node.until(lambda: len(node.requests) == 1)
+        node.transport.answer(node.requests.pop(), AlterPartitionResponse(throttle_time_ms=200))
+        assert len(await read_frames(stream, 1)) == 1
+        began = trio.current_time()
+        await stream.send_all(ask)
+        await node.until(lambda: len(node.requests) == 1)
+        assert trio.current_time() - began >= 0.15

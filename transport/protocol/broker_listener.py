@@ -11,7 +11,7 @@ from msgspec import structs
 from metadata_log.serde import Versions
 from transport.protocol.apis import Api, ApiKey
 from transport.protocol.broker_apis import ALL_APIS
-from transport.protocol.limits import ADMIN, Limit, request_limit
+from transport.protocol.limits import ADMIN, MAX_FRAME_BYTES, Limit, answer_limit, request_limit
 
 _STABLE: Final = {ApiKey.INIT_PRODUCER_ID: Versions(0, 5)}
 """The served versions of an API with a highest version that is unstable in 4.3.1."""
@@ -25,12 +25,23 @@ AT_BROKERS: Final[Mapping[int, Api]] = MappingProxyType(
     }
 )
 """Each API that a client may send to a broker, by key, with the versions that a broker answers."""
-PRODUCE_REQUESTS: Final = Limit(16 << 20, 120_000)
-"""A Produce request: a batch has at most a megabyte by default (`message.max.bytes`)."""
+MOST_BYTES: Final = 2**31 - 1
+"""The largest length that a frame can announce: `socket.request.max.bytes` is the bound."""
+PRODUCE_REQUESTS: Final = Limit(MOST_BYTES, 120_000)
+"""A Produce request may be as large as `socket.request.max.bytes` allows, as with Kafka: records are not decoded here.
+20,000 partitions have 120,000 values.
+"""
+MARKERS: Final = Limit(16 << 20, 1_000_000)
+"""WriteTxnMarkers: a transaction coordinator puts the markers of all its transactions for one broker in a request."""
+FETCH_ANSWERS: Final = Limit(MAX_FRAME_BYTES, 4_000_000)
+"""A leader answers the first Fetch of a follower with every partition that the follower asks for. A partition has up to
+17 values, and 200,000 partitions are the most that Kafka expects of a broker.
+"""
 _REQUESTS: Final = {
     ApiKey.PRODUCE: PRODUCE_REQUESTS,
     # Unlike a voter, a consumer or a follower names as many partitions as it reads.
     ApiKey.FETCH: Limit(ADMIN.size, 1_000_000),
+    ApiKey.WRITE_TXN_MARKERS: MARKERS,
 }
 
 
@@ -42,3 +53,8 @@ def advertised(key: ApiKey) -> Versions:
 def broker_request_limit(api_key: int) -> Limit:
     """The limit of an API's requests at the listener of a broker."""
     return _REQUESTS.get(ApiKey(api_key)) or request_limit(api_key)
+
+
+def broker_answer_limit(api_key: int) -> Limit:
+    """The limit of an API's answers to a broker, which asks controllers and other brokers."""
+    return FETCH_ANSWERS if api_key == ApiKey.FETCH else answer_limit(api_key)

@@ -6,7 +6,7 @@ Kafka: `NetworkClient`.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -17,9 +17,15 @@ from metadata_log.serde.codec import UNCOUNTED_BYTES
 from transport.protocol.apis import APIS, Api, ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.frames import FrameReader, with_length
-from transport.protocol.headers import decode_response, decode_response_body, encode_request
+from transport.protocol.headers import (
+    ResponseShape,
+    decode_response,
+    decode_response_body,
+    encode_request,
+    response_shape,
+)
 from transport.protocol.inbound import Cause, Failed, Reply
-from transport.protocol.limits import MAX_FRAME_BYTES, SASL, answer_limit
+from transport.protocol.limits import MAX_FRAME_BYTES, SASL, Limit, answer_limit
 from transport.protocol.login import ClientLogin, LoginRefused
 from transport.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 
@@ -71,6 +77,7 @@ class ClientConnection:
         *,
         software: tuple[str, str],
         apis: Mapping[int, Api] = APIS,
+        answer_limits: Callable[[int], Limit] = answer_limit,
         max_frame_bytes: int = MAX_FRAME_BYTES,
         sasl: ClientLogin | None = None,
     ) -> None:
@@ -88,10 +95,14 @@ class ClientConnection:
         self._software = software
         self._client_id = ""
         self._apis = apis
+        self._answer_limits = answer_limits
+        self._shapes: dict[tuple[int, int], ResponseShape] = {}
+        """How answers are read, by key and version."""
         self._versions: dict[int, int] = {}
         self._next_correlation_id = 0
         self._waiting: deque[_Waiting] = deque()
         self._in_flight: deque[_InFlight] = deque()
+        self._unanswered: list[Reply] = []
 
     def _allowed(self, before: int, start: int) -> tuple[int, str]:
         """The most bytes of the answer that follows `before` others; answers come in the order of requests."""
@@ -100,7 +111,7 @@ class ClientConnection:
                 return SASL.size, " during the login"
             return UNCOUNTED_BYTES, ", as no request is outstanding"
         api_key = self._in_flight[before].api_key
-        return answer_limit(api_key).size, f" for {self._apis[api_key].name} answers"
+        return self._answer_limits(api_key).size, f" for {self._apis[api_key].name} answers"
 
     @property
     def unanswered(self) -> int:
@@ -152,15 +163,27 @@ class ClientConnection:
         assert api_key is not None, type(message)
         version = self._versions.get(api_key)
         if version is None:
-            raise EncodeError(f"the peer has no version of {self._apis[api_key].name} that is known here")
+            api = self._apis.get(api_key)
+            name = ApiKey(api_key).name if api is None else api.name
+            raise EncodeError(f"the peer has no version of {name} that is known here")
         return self._encode(token, self._apis[api_key], version, message, client_id)
 
     def _encode(self, token: int, api: Api, version: int, message: Message, client_id: str) -> bytes:
         correlation_id = self._next_correlation_id
-        frame = encode_request(api.key, version, correlation_id, client_id, message)
+        # The headers of the controller's APIs are cached.
+        apis = APIS if api.key in APIS else self._apis
+        frame = encode_request(api.key, version, correlation_id, client_id, message, apis=apis)
         self._next_correlation_id = (correlation_id + 1) & _MAX_CORRELATION_ID
-        self._in_flight.append(_InFlight(correlation_id, token, api.key, version))
+        if api.key == ApiKey.PRODUCE and getattr(message, "acks", None) == 0:
+            self._unanswered.append(Reply(token, api.response()))
+        else:
+            self._in_flight.append(_InFlight(correlation_id, token, api.key, version))
         return with_length(frame)
+
+    def take_unanswered(self) -> list[Reply]:
+        """Take the outcomes of sent requests that the peer does not answer: Produce with acks=0. They hold no facts."""
+        taken, self._unanswered = self._unanswered, []
+        return taken
 
     def feed(self, data: bytes) -> tuple[list[Reply | Failed], bytes]:
         """Take bytes in: the outcomes of requests, and bytes to send at once."""
@@ -214,7 +237,11 @@ class ClientConnection:
 
     def _read_answer(self, frame: bytes) -> Reply:
         asked = self._take(frame)
-        message = decode_response_body(asked.api_key, asked.version, frame)
+        named = asked.api_key, asked.version
+        shape = self._shapes.get(named)
+        if shape is None:
+            shape = self._shapes[named] = response_shape(*named, apis=self._apis, limits=self._answer_limits)
+        message = decode_response_body(shape, frame)
         self._in_flight.popleft()
         self.has_answered = True
         return Reply(asked.token, message)
@@ -250,6 +277,7 @@ class ClientConnection:
                 released.append(self.send(waiting.token, waiting.message, waiting.client_id))
             except EncodeError as bad:
                 outcomes.append(Failed(waiting.token, Cause.UNSUPPORTED_VERSION, str(bad)))
+        outcomes.extend(self.take_unanswered())
         return b"".join(released)
 
     def lost(self, cause: Cause, detail: str) -> list[Failed]:

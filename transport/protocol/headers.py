@@ -7,17 +7,17 @@ of the controller.
 from __future__ import annotations
 
 import struct
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from functools import lru_cache
 from typing import Final
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from metadata_log.errors import DecodeError, EncodeError, LimitExceeded, UnsupportedVersion
 from metadata_log.serde.codec import decode_from_within, decode_within, encode, encode_in_steps
 from metadata_log.serde.fields import Message
 from transport.protocol.apis import APIS, Api, ApiKey
-from transport.protocol.limits import HEADER_VALUES, answer_limit, request_limit
+from transport.protocol.limits import HEADER_VALUES, Limit, answer_limit, request_limit
 from transport.protocol.messages.header import RequestHeader, ResponseHeader
 
 _REQUEST_START: Final = struct.Struct(">hhi")
@@ -48,7 +48,8 @@ def encode_request(
     if apis is APIS:
         before, behind = _around_own_correlation_id(api_key, version, client_id)
     else:
-        before, behind = _around_correlation_id(api_key, version, client_id, apis)
+        header_version = api_of(api_key, version, apis=apis).request_header_version(version)
+        before, behind = _around_correlation_id(api_key, version, client_id, header_version)
     try:
         head = before + _CORRELATION_ID.pack(correlation_id) + behind
     except struct.error as bad:
@@ -58,14 +59,14 @@ def encode_request(
 
 @lru_cache(maxsize=256)
 def _around_own_correlation_id(api_key: int, version: int, client_id: str | None) -> tuple[bytes, bytes]:
-    return _around_correlation_id(api_key, version, client_id, APIS)
+    return _around_correlation_id(api_key, version, client_id, api_of(api_key, version).request_header_version(version))
 
 
+@lru_cache(maxsize=256)
 def _around_correlation_id(
-    api_key: int, version: int, client_id: str | None, apis: Mapping[int, Api]
+    api_key: int, version: int, client_id: str | None, header_version: int
 ) -> tuple[bytes, bytes]:
     """The bytes of a request header around its correlation id, the only field that differs between requests."""
-    header_version = api_of(api_key, version, apis=apis).request_header_version(version)
     header = encode(RequestHeader(api_key, version, 0, client_id), header_version)
     return header[:_BEFORE_CORRELATION_ID], header[_REQUEST_START.size :]
 
@@ -102,10 +103,26 @@ def decode_request(
 
 
 @lru_cache(maxsize=1024)
-def _response_of(api_key: int, version: int) -> tuple[type[Message], int, int]:
-    """The type of a response, the version of its header, and the most values in its body."""
-    api = api_of(api_key, version)
-    return api.response, api.response_header_version(version), answer_limit(api_key).values
+def _response_header_version(api_key: int, version: int) -> int:
+    """The version of the header of a controller's response."""
+    return api_of(api_key, version).response_header_version(version)
+
+
+class ResponseShape(Struct, frozen=True, gc=False):
+    """How the response of an API in one version is read: its type, its header's version, and the most values."""
+
+    api: Api
+    version: int
+    header_version: int
+    values: int
+
+
+def response_shape(
+    api_key: int, version: int, *, apis: Mapping[int, Api] = APIS, limits: Callable[[int], Limit] = answer_limit
+) -> ResponseShape:
+    """The shape of a response; raises `UnsupportedVersion` for an unknown key or version."""
+    api = api_of(api_key, version, apis=apis)
+    return ResponseShape(api, version, api.response_header_version(version), limits(api_key).values)
 
 
 class _LastResponse:
@@ -127,7 +144,7 @@ def encode_response(
 ) -> bytes:
     """The frame of a response; raises `EncodeError`, or `UnsupportedVersion` for an unknown key or version."""
     if apis is APIS:
-        header_version = _response_of(api_key, version)[1]
+        header_version = _response_header_version(api_key, version)
     else:
         header_version = api_of(api_key, version, apis=apis).response_header_version(version)
     if version == 0 and api_key == ApiKey.ELECT_LEADERS:
@@ -180,9 +197,9 @@ def decode_response(
     return header, decode_within(apis[api_key].response, version, frame, position, values, where)
 
 
-def decode_response_body(api_key: int, version: int, frame: bytes) -> Message:
+def decode_response_body(shape: ResponseShape, frame: bytes) -> Message:
     """The body alone, in half the time. The frame holds a whole correlation id; raises as `decode_response`."""
-    response, header_version, values = _response_of(api_key, version)
-    if header_version and not frame.startswith(b"\x00", _CORRELATION_ID.size):  # the header has tagged fields
-        return decode_response(api_key, version, frame)[1]
-    return decode_within(response, version, frame, _CORRELATION_ID.size + header_version, values)
+    position = _CORRELATION_ID.size + shape.header_version
+    if shape.header_version and not frame.startswith(b"\x00", _CORRELATION_ID.size):  # the header has tagged fields
+        position = decode_from_within(ResponseHeader, shape.header_version, frame, 0, HEADER_VALUES)[1]
+    return decode_within(shape.api.response, shape.version, frame, position, shape.values)
