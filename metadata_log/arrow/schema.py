@@ -13,7 +13,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from metadata_log.history.views import VIEWS, ColumnType
+from metadata_log.history.views import VIEWS, Column, ColumnType, View
 from metadata_log.records.frame import CONTROL_RECORDS, RECORD_TYPES
 from metadata_log.serde.fields import ArrayOf, Field, FieldType, Kind, Message, layout_of
 
@@ -109,7 +109,7 @@ def _fields(view: str) -> tuple[pa.Field, ...]:
     if view == RECORDS:
         return _RAW
     if view in VIEWS:
-        return tuple(pa.field(column.name, COLUMN_TYPES[column.type]) for column in VIEWS[view].columns)
+        return tuple(_field_of(VIEWS[view], column) for column in VIEWS[view].columns)
     if view not in RECORD_CLASSES:
         names = ", ".join((RECORDS, *RECORD_CLASSES, *VIEWS))
         raise ValueError(f"there is no view {view!r}; there are {names}")
@@ -121,6 +121,19 @@ def _fields(view: str) -> tuple[pa.Field, ...]:
         pa.field("undecoded", pa.binary()),
         _DAMAGE,
     )
+
+
+COMMENT: Final = b"comment"
+"""The key of a column's description in the metadata of its field."""
+
+
+def _field_of(view: View, column: Column) -> pa.Field:
+    """The field of a column, with the column's description: part of the key or not, null or not, and its meaning."""
+    is_key = bool(view.key) and column.name in ("cluster", *view.key)
+    facts = ", ".join([*(["key"] if is_key else []), *([] if column.nullable else ["not null"])])
+    comment = f"{facts}: {column.doc}" if facts and column.doc else facts or column.doc
+    described = {COMMENT: comment.encode()} if comment else None
+    return pa.field(column.name, COLUMN_TYPES[column.type], nullable=column.nullable, metadata=described)
 
 
 @cache

@@ -104,6 +104,12 @@ def rows_reader(view: str, found: Iterable[tuple[Any, ...]]) -> pa.RecordBatchRe
     return pa.RecordBatchReader.from_batches(schema, batches)
 
 
+def batch_of(some: list[tuple[Any, ...]], view: str, columns: Sequence[str]) -> pa.RecordBatch:
+    """Rows of a view, at least one, as a batch of some of its columns."""
+    names = VIEWS[view].names
+    return _batch(some, [names.index(name) for name in columns], schema_of(view, columns))
+
+
 def _batch(some: list[tuple[Any, ...]], places: Iterable[int], schema: pa.Schema) -> pa.RecordBatch:
     turned = list(zip(*some, strict=True))
     arrays = [_array(turned[place], field.type) for place, field in zip(places, schema, strict=True)]

@@ -259,7 +259,7 @@ def open_directory(
             where=directory,
             hint="Run `kraft format -c CONFIG --cluster-id ID` first.",
         )
-    lock = _take_lock(disk, directory)
+    lock = take_lock(disk, directory)
     try:
         meta = _checked_meta(disk, directory, node_id, cluster_id)
         directory_id = meta.directory_id
@@ -278,7 +278,12 @@ def open_directory(
     return opened
 
 
-def _take_lock(disk: Disk, directory: str) -> Lock:
+def take_lock(disk: Disk, directory: str) -> Lock:
+    """Take the lock of a log directory (Kafka: `LogManager.lockLogDirs`).
+
+    Raises:
+        DirectoryError: Another process holds the lock.
+    """
     try:
         return disk.lock(f"{directory}/{LOCK_FILE}")
     except BlockingIOError as held:

@@ -8,7 +8,15 @@ from typing import Final
 from metadata_log.disk import Disk, File
 from metadata_log.errors import CorruptBatch, IncompleteBatch, UnsupportedVersion
 from metadata_log.java_text import whole_number
-from metadata_log.log.indexes import NO_TIMESTAMP, OffsetIndex, TimeIndex, parse_offset_index, parse_time_index
+from metadata_log.log.indexes import (
+    NO_TIMESTAMP,
+    OFFSET_ENTRY_BYTES,
+    TIME_ENTRY_BYTES,
+    OffsetIndex,
+    TimeIndex,
+    parse_offset_index,
+    parse_time_index,
+)
 from metadata_log.records.batch import HEADER_BYTES, RecordBatch, read_batch, read_header, scan
 from metadata_log.records.record import Record, records
 from metadata_log.types import NO_OFFSET
@@ -209,6 +217,22 @@ class Segment:
         """The number of entries in the offset index and in the time index."""
         return len(self._offsets.offsets), len(self._times.offsets)
 
+    @property
+    def closed_index_bytes(self) -> tuple[int, int]:
+        """The sizes that the offset index and the time index have once the segment is closed, in bytes."""
+        times = len(self._times.offsets) + (self._max_timestamp > self._times.last_timestamp)
+        return len(self._offsets.offsets) * OFFSET_ENTRY_BYTES, times * TIME_ENTRY_BYTES
+
+    def closed_indexes(self) -> tuple[bytes, bytes]:
+        """The content that the offset index and the time index have once the segment is closed."""
+        times = self._times.copy()
+        times.maybe_append(self._max_timestamp, self._max_timestamp_offset)
+        return self._offsets.encode(), times.encode()
+
+    def scan_from(self, offset: int) -> Iterator[RecordBatch]:
+        """The batches from the index entry before `offset` on, with their CRC checked."""
+        yield from scan_file(self.file, self._offsets.position_before(offset), end=self.size_bytes)
+
     def note(self, batch: RecordBatch) -> None:
         """Add the next existing batch of the file to the indexes."""
         last_offset = batch.base_offset + batch.last_offset_delta
@@ -328,6 +352,12 @@ class Segment:
             path = f"{self._directory}/{file_name(self.base_offset, suffix)}"
             if self._disk.exists(path):
                 self._disk.remove(path)
+
+    def relocate(self, directory: str) -> None:
+        """The partition directory has another name: open the file there. Raises `OSError`."""
+        self.file.close()
+        self._directory = directory
+        self.file = self._disk.open(f"{directory}/{file_name(self.base_offset)}")
 
     def mark_deleted(self) -> tuple[str, ...]:
         """Rename the segment's files, durably, so that they are no part of the log; returns the new paths.

@@ -19,6 +19,7 @@ from metadata_log.log.log_dir import (
     PARTITION_METADATA,
     parse_partition_metadata,
 )
+from metadata_log.log.partition_names import parse_partition_name
 from metadata_log.log.segment import INDEX_SUFFIXES, file_name, parse_file_name, scan_headers
 from metadata_log.log.snapshot import list_snapshots, parse_snapshot_name, snapshot_name
 from metadata_log.reading.damage import Damage
@@ -61,6 +62,18 @@ def is_of_a_topic(disk: Disk, path: str) -> bool:
         return parse_partition_metadata(disk.read(metadata), where=metadata) != Uuid.METADATA_TOPIC
     except MetadataLogError:
         return False
+
+
+def of_topics(disk: Disk, path: str) -> list[str]:
+    """The partition directories of topics in a log directory; the path itself if it is one, or a file in one."""
+    if is_of_a_topic(disk, path):
+        return [path]
+    try:
+        names = disk.list(path)
+    except NotADirectoryError:
+        return []
+    inner = [f"{path.rstrip('/')}/{name}" for name in names if parse_partition_name(name) is not None]
+    return [each for each in inner if is_of_a_topic(disk, each)]
 
 
 def has_log(disk: Disk, directory: str) -> bool:

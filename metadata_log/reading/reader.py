@@ -22,7 +22,13 @@ _RESYNC_BUDGET: Final = 256 << 20
 """How many bytes may at least be read to find a valid batch behind damage."""
 
 
-def read_file(disk: Disk, path: str, *, on_damage: OnDamage = OnDamage.SKIP) -> Iterator[RecordBatch | Damage]:
+def read_file(
+    disk: Disk,
+    path: str,
+    *,
+    on_damage: OnDamage = OnDamage.SKIP,
+    behind: tuple[int, int | None, int] = (0, None, 0),
+) -> Iterator[RecordBatch | Damage]:
     """The batches of a segment or snapshot and the damage between them, in order of position.
 
     Args:
@@ -30,6 +36,8 @@ def read_file(disk: Disk, path: str, *, on_damage: OnDamage = OnDamage.SKIP) -> 
         path: The segment or snapshot.
         on_damage: The reaction to damage. `SKIP` continues at the next batch with a valid CRC. Batches in a wrong order
             are damage too.
+        behind: Where reading begins: the position of a batch in bytes, its offset (None if unknown) and the epoch of
+            the batch before.
 
     Returns:
         Batches and damage, as Kafka's `DumpLogSegments` finds them.
@@ -40,8 +48,9 @@ def read_file(disk: Disk, path: str, *, on_damage: OnDamage = OnDamage.SKIP) -> 
     """
     file = disk.open(path, writable=False)
     try:
-        base = parse_file_name(path.rpartition("/")[2])
-        found = read_range(file, expected=base, may_grow=may_grow(disk, path))
+        start, expected, epoch = behind
+        base = parse_file_name(path.rpartition("/")[2]) if expected is None else expected
+        found = read_range(file, start, expected=base, epoch=epoch, may_grow=may_grow(disk, path))
         for item in framed(found, path) if path.endswith(SNAPSHOT_SUFFIX) else found:
             last = isinstance(item, Damage) and stops(item, on_damage)
             yield item

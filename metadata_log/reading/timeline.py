@@ -23,6 +23,7 @@ from metadata_log.reading.damage import Damage, OnDamage, stops
 from metadata_log.reading.entries import Entry, read_entries
 from metadata_log.reading.file_kinds import FileKind, kind_of
 from metadata_log.reading.missing import check_topic, holes, missing_end, segments_in
+from metadata_log.reading.place import Place
 from metadata_log.reading.reader import read_file
 from metadata_log.records.batch import RecordBatch
 from metadata_log.types import OffsetAndEpoch
@@ -165,6 +166,35 @@ def read_timeline(
         raise MetadataLogError("this is neither a directory, nor a segment, nor a snapshot of a log", where=path)
 
 
+def place_of(item: Base | TimelineBatch) -> Place:
+    """The place behind an item."""
+    if isinstance(item, Base):
+        return Place(item.end.offset, item.end.epoch)
+    batch, segment = item.batch, parse_file_name(item.path.rpartition("/")[2])
+    return Place(item.end_offset, batch.epoch, batch.crc, segment, batch.position, batch.end_position)
+
+
+def continue_timeline(
+    disk: Disk, directory: str, place: Place, *, on_damage: OnDamage = OnDamage.STRICT
+) -> Iterator[Base | TimelineBatch | Damage]:
+    """The history of a partition directory behind a place, as the second half of `read_timeline`.
+
+    Args:
+        disk: The disk.
+        directory: The partition directory.
+        place: A place in this log; the caller knows that the log holds the batch of the place.
+        on_damage: The reaction to damage and gaps.
+
+    Returns:
+        Bases, batches and damage, in order.
+
+    Raises:
+        MetadataLogError: The directory is that of a topic.
+        DamagedFile: The log is damaged or has a gap, and the mode is strict.
+    """
+    return _Walk(disk, END, on_damage).behind(directory, place)
+
+
 def _is_directory(disk: Disk, path: str) -> bool:
     if not disk.exists(path):
         raise FileNotFoundError(path)
@@ -192,6 +222,8 @@ class _Walk:
         """The directory to search for a snapshot behind damage, if wanted."""
         self._next_base: OffsetAndEpoch | None = None
         """The snapshot to continue with behind damage."""
+        self._resumed: tuple[str, Place] | None = None
+        """The segment that was read up to a place before, and that place."""
 
     def base(self, path: str, end: OffsetAndEpoch) -> Base:
         """A snapshot as the beginning. Its file is open from now on, so that the node may remove it."""
@@ -248,6 +280,19 @@ class _Walk:
             yield from self._end(directory, segments, snapshots)
         if from_base == "latest":
             yield from self._tell(below)
+
+    def behind(self, directory: str, place: Place) -> Iterator[Base | TimelineBatch | Damage]:
+        """The log behind a place."""
+        check_topic(self._disk, directory)
+        segments = segments_in(self._disk, directory)
+        snapshots = list_snapshots(self._disk, directory)
+        self._directory = directory
+        self._position = self._log_end = place.offset
+        if place.segment is not None:
+            self._resumed = f"{directory}/{file_name(place.segment)}", place
+        yield from self._log(directory, segments, "earliest")
+        if not self._over:
+            yield from self._end(directory, segments, snapshots)
 
     def _tell(self, damages: Iterable[Damage]) -> Generator[Damage, None, bool]:
         """Report damage; returns whether reading ends."""
@@ -378,7 +423,9 @@ class _Walk:
         until, on_damage = self._until, self._on_damage
         last_offset = until.offset
         # This method judges damage itself: damage below the base snapshot is irrelevant.
-        for found in read_file(self._disk, path, on_damage=OnDamage.SKIP):
+        resumed = self._resumed[1] if self._resumed is not None and self._resumed[0] == path else None
+        behind = (0, None, 0) if resumed is None else (resumed.end_position, resumed.offset, resumed.epoch)
+        for found in read_file(self._disk, path, on_damage=OnDamage.SKIP, behind=behind):
             if isinstance(found, Damage):
                 if found.offset is not None and found.offset < self._base_end:
                     continue

@@ -223,6 +223,44 @@ def rebuild_batch(batch: RecordBatch, contents: Iterable[Record]) -> bytes:
     ).data
 
 
+def retained_batch(
+    batch: RecordBatch, bodies: Sequence[bytes], *, timestamps: tuple[int, int], has_delete_horizon: bool
+) -> bytes:
+    """Encode a batch again with fewer records, as the log cleaner does (Kafka: `MemoryRecords.filterTo`).
+
+    Offsets, producer, sequence number, epoch and codec are those of the batch. Without compression the bytes equal
+    Kafka's. Attribute bits without a meaning are cleared.
+
+    Args:
+        batch: The batch of which some records are kept.
+        bodies: The kept records, encoded with their distances from the base timestamp and the base offset. Without any
+            record the batch is an empty one, which keeps the producer's sequence number and the last offset.
+        timestamps: The base timestamp and the largest time of a kept record, in ms since 1970.
+        has_delete_horizon: Whether the base timestamp is the delete horizon.
+
+    Returns:
+        The encoded batch.
+
+    Raises:
+        UnsupportedVersion: The compression codec is undefined.
+    """
+    attributes = batch.attributes & (LOG_APPEND_TIME | TRANSACTIONAL | CONTROL)
+    body = b""
+    if bodies:
+        attributes |= batch.compression | (DELETE_HORIZON if has_delete_horizon else 0)
+        body = deflate(batch.compression, b"".join(bodies))
+    return _assemble(
+        batch.base_offset,
+        batch.epoch,
+        attributes,
+        batch.last_offset_delta,
+        timestamps,
+        (batch.producer_id, batch.producer_epoch, batch.base_sequence),
+        len(bodies),
+        body,
+    ).data
+
+
 def with_checksum(batch: bytes) -> bytes:
     """A batch with the correct checksum of its bytes, even if these are not valid; for tools that forge batches."""
     return batch[:_CRC_AT] + _CRC.pack(crc32c(batch[CHECKED_AT:])) + batch[CHECKED_AT:]

@@ -11,7 +11,7 @@ from typing import Final
 from msgspec import Struct
 
 from metadata_log.compression import BadCompression, inflate
-from metadata_log.errors import CorruptBatch
+from metadata_log.errors import CorruptBatch, UnsupportedVersion
 from metadata_log.records.batch import COMPRESSION_MASK, HEADER_BYTES, RecordBatch
 
 MAX_INFLATED_BYTES: Final = 1 << 26
@@ -215,3 +215,80 @@ def records(batch: RecordBatch, *, where: str | None = None) -> Iterator[Record]
         where=where,
         position=batch.position + (0 if batch.is_compressed else HEADER_BYTES + start),
     )
+
+
+class RecordTimes(Struct, frozen=True, gc=False):
+    """The times of the records of a batch, in ms after the base timestamp."""
+
+    least: int
+    most: int
+
+
+def consecutive_times(batch: RecordBatch, *, needs_keys: bool = False) -> RecordTimes | None:
+    """The times in a batch with records at consecutive offsets, in half the time that `records` takes.
+
+    Args:
+        batch: The batch, with its bytes.
+        needs_keys: Whether each record has to have a key.
+
+    Returns:
+        The times; None where the records are damaged, empty, not consecutive, without a key that they need, or encoded
+        as no client does. Then `records` says what is wrong.
+    """
+    try:
+        data = _record_bytes(batch, None)
+        least, most = _consecutive_times(data, batch.record_count, needs_keys)
+    except (CorruptBatch, UnsupportedVersion, IndexError, ValueError):
+        return None
+    return RecordTimes(least, most)
+
+
+def _consecutive_times(data: bytes, count: int, needs_keys: bool) -> tuple[int, int]:
+    """The least and the largest time delta; raises `IndexError` or `ValueError`."""
+    position, past = 0, None
+    times: list[int] = []
+    for index in range(count):
+        byte = data[position]
+        if byte < 0x80:
+            position += 1
+        elif (second := data[position + 1]) < 0x80:
+            byte, position = byte & 0x7F | second << 7, position + 2
+        else:
+            size, position = _varint_at(data, position)
+            byte = size << 1 if size >= 0 else 1
+        if byte & 1:
+            raise ValueError("a record has a negative size")
+        end = position + (byte >> 1)
+        byte = data[position + 1]  # behind the attributes
+        if byte < 0x80:
+            delta_ms, position = (byte >> 1) ^ -(byte & 1), position + 2
+        else:
+            delta_ms, position = _varint_at(data, position + 1, 10)
+        if delta_ms != past:
+            past = delta_ms
+            times.append(delta_ms)
+        byte = data[position]
+        if byte < 0x80:
+            delta, position = (byte >> 1) ^ -(byte & 1), position + 1
+        else:
+            delta, position = _varint_at(data, position)
+        if delta != index:
+            raise ValueError("the offsets are not consecutive")
+        byte = data[position]
+        if byte & 1 and needs_keys:
+            raise ValueError("a record has no key")
+        position = position + 1 if byte == 1 else _skip(data, position)
+        byte = data[position]
+        position = position + 1 + (byte >> 1) if byte < 0x80 and not byte & 1 else _skip(data, position)
+        position = position + 1 if data[position] == 0 else _headers_at(data, position)[1]
+        if position != end:
+            raise ValueError("the content of a record has another size than the record")
+    if position != len(data):
+        raise ValueError("bytes follow the last record")
+    return min(times), max(times)
+
+
+def _skip(data: bytes, position: int) -> int:
+    """The position behind nullable bytes."""
+    size, position = _varint_at(data, position)
+    return position + max(0, size)

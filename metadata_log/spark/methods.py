@@ -76,5 +76,15 @@ def views(spark: SparkSession, *paths: str) -> Views:
 
     if not paths:
         raise OptionError("no path is given: views(spark, path, …) takes directories, files and globs")
-    spark.dataSource.register(KraftDataSource)
+    if not _is_registered(spark):
+        spark.dataSource.register(KraftDataSource)
     return Views(spark, paths)
+
+
+def _is_registered(spark: SparkSession) -> bool:
+    """Whether the session knows the source: Spark warns about a source that replaces another one.
+
+    A session of Spark Connect cannot tell; its server gives no such warning.
+    """
+    session = getattr(spark, "_jsparkSession", None)
+    return session is not None and bool(session.sessionState().dataSourceManager().dataSourceExists("kraft"))

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType, VariantType, VariantVal
 
-from metadata_log.arrow.schema import PAYLOAD, RECORD_CLASSES, RECORDS, schema_of
+from metadata_log.arrow.schema import COMMENT, PAYLOAD, RECORD_CLASSES, RECORDS, schema_of
 from metadata_log.history.views import VIEWS
 from metadata_log.reading.damage import Damage
 from metadata_log.spark.directories import Directory
@@ -43,11 +43,20 @@ def spark_schema(options: Options) -> StructType:
     view = find_view(options.view)
     if options.payload is not None and view != RECORDS:
         raise OptionError(f"payload is for the view {RECORDS}: {view} has typed columns")
-    schema = from_arrow_schema(schema_of(view))
-    if options.payload is None:
-        return schema
-    kind = VariantType() if options.payload == "variant" else StringType()
-    return StructType([*schema.fields, StructField(PAYLOAD, kind)])
+    arrow = schema_of(view)
+    fields = [
+        StructField(field.name, field.dataType, field.nullable, _described(given))
+        for field, given in zip(from_arrow_schema(arrow).fields, arrow, strict=True)
+    ]
+    if options.payload is not None:
+        fields.append(StructField(PAYLOAD, VariantType() if options.payload == "variant" else StringType()))
+    return StructType(fields)
+
+
+def _described(field: pa.Field) -> dict[str, str] | None:
+    """The description of a column where Spark's catalog expects the description: `DESCRIBE` shows it."""
+    comment = (field.metadata or {}).get(COMMENT)
+    return None if comment is None else {"comment": comment.decode()}
 
 
 class Projection:

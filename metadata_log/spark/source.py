@@ -7,11 +7,13 @@ rest.
 from __future__ import annotations
 
 from collections.abc import MutableMapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyspark.sql.datasource import DataSource
 
-from metadata_log.spark.options import parse_options
+from metadata_log.spark.errors import SourceError
+from metadata_log.spark.options import Options, parse_options
+from metadata_log.spark.tables import is_table, options_of_table, with_options
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
@@ -19,19 +21,18 @@ if TYPE_CHECKING:
 
 
 class KraftDataSource(DataSource):
-    """The data source behind `spark.read.format("kraft").option("view", …).load(paths)`.
+    """The data source behind `spark.read.format("kraft").option("view", …).load(paths)` and `… USING kraft`.
 
     Spark creates the object. docs/reference/metadata_log.spark.md lists the options with units and defaults.
 
     Args:
-        options: The options of the reader by name, in any case.
-
-    Raises:
-        OptionError: An option or its value is unknown, no path is given, or two options exclude each other.
+        options: The options of the reader by name, in any case; for a table also Spark's own keys. An `OptionError`
+            for them is raised when Spark asks for the schema or for a reader: an option or its value is unknown, no
+            path is given, or two options exclude each other.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
-        self._options = parse_options(options)
+        self._given = dict(options)
 
     @classmethod
     def name(cls) -> str:
@@ -39,19 +40,43 @@ class KraftDataSource(DataSource):
         return "kraft"
 
     def schema(self) -> StructType:
-        """The columns of the view."""
+        """The columns of the view. The columns of a new table carry the table's options."""
         from metadata_log.spark.rows import spark_schema
 
-        return spark_schema(self._options)
+        if not is_table(self._given):
+            return spark_schema(parse_options(self._given))
+        chosen = options_of_table(self._given)
+        return with_options(spark_schema(parse_options(chosen)), chosen)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of these columns, with filters pushed down if that is enabled."""
         from metadata_log.spark.scan import FilteringReader, KraftReader
 
-        return (FilteringReader if self._options.push_filters else KraftReader)(self._options, schema)
+        options = self._options(schema)
+        return (FilteringReader if options.push_filters else KraftReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (as Spark calls it)
         """A stream reader of these columns."""
         from metadata_log.spark.stream import KraftStreamReader
 
-        return KraftStreamReader(self._options, schema)
+        return KraftStreamReader(self._options(schema), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
+        """Refused."""
+        _refuse_writing()
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: N802 (as Spark calls it)
+        """Refused."""
+        _refuse_writing()
+
+    def _options(self, schema: StructType) -> Options:
+        """The options of a query: those of the table, if the columns are of a table, and the given ones above them."""
+        from metadata_log.spark.tables import stored_options
+
+        stored: dict[str, Any] = stored_options(schema)
+        given = {name.lower(): value for name, value in self._given.items()}
+        return parse_options(stored | given)
+
+
+def _refuse_writing() -> NoReturn:
+    raise SourceError("the source kraft only reads: Kafka's controllers alone write metadata logs")

@@ -8,14 +8,54 @@ from __future__ import annotations
 
 import errno
 import glob
+import re
 from collections.abc import Mapping
 from hashlib import sha256
 from tempfile import TemporaryDirectory
 from typing import Any, Final, NoReturn
 
+from msgspec import Struct
+
 from metadata_log.disk import Disk, File, OsDisk
+from metadata_log.spark.errors import SourceError
 
 _MAGIC: Final = frozenset("*?[")
+
+
+class _Store(Struct, frozen=True):
+    """A kind of storage: its name, and what reads it from Python."""
+
+    what: str
+    package: str | None = None
+    hint: str = ""
+
+
+_DATABRICKS: Final = _Store(
+    "the Databricks File System",
+    hint="On a Databricks cluster the same files are below /dbfs: dbfs:/fleet/* is /dbfs/fleet/*. Or use a volume,"
+    " /Volumes/….",
+)
+_STORES: Final = {
+    "s3": _Store("Amazon S3", "s3fs"),
+    "s3a": _Store("Amazon S3, in the words of Hadoop", "s3fs"),
+    "s3n": _Store(
+        "Amazon S3, in the words of an old Hadoop", hint="Write s3:// instead; `pip install s3fs` reads that."
+    ),
+    "gs": _Store("Google Cloud Storage", "gcsfs"),
+    "gcs": _Store("Google Cloud Storage", "gcsfs"),
+    "abfs": _Store("Azure Data Lake Storage", "adlfs"),
+    "abfss": _Store("Azure Data Lake Storage", "adlfs"),
+    "wasb": _Store("Azure Blob Storage", hint="Write abfss:// instead; `pip install adlfs` reads that."),
+    "wasbs": _Store("Azure Blob Storage", hint="Write abfss:// instead; `pip install adlfs` reads that."),
+    "hdfs": _Store(
+        "a Hadoop file system",
+        hint="pyarrow reads it with libhdfs of an installed Hadoop: set HADOOP_HOME, JAVA_HOME, and CLASSPATH as"
+        " `hadoop classpath --glob` prints it. Or mount it.",
+    ),
+    "dbfs": _DATABRICKS,
+}
+"""The kinds of storage by the protocol of their paths."""
+_PROTOCOL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 
 
 class RemoteFile:
@@ -142,8 +182,14 @@ def _refuse(path: str) -> NoReturn:
 
 
 def is_remote(path: str) -> bool:
-    """Whether a path needs fsspec."""
-    return "://" in path and not path.startswith("file://")
+    """Whether a path is not of this machine's disk: `s3://bucket/fleet`, and also `dbfs:/fleet` with its one slash."""
+    return _protocol(path) in _STORES or ("://" in path and not path.startswith("file://"))
+
+
+def _protocol(path: str) -> str:
+    """The protocol of a path in lower case; empty without one."""
+    found = _PROTOCOL.match(path)
+    return "" if found is None else found[1].lower()
 
 
 def local_path(path: str) -> str:
@@ -155,15 +201,36 @@ def local_path(path: str) -> str:
 
 
 def disk_at(path: str, storage_options: Mapping[str, Any] | None = None) -> Disk:
-    """The disk of a path; raises `ImportError` if fsspec, or its support of the protocol, is not installed."""
+    """The disk of a path; raises `SourceError` if no package that reads such a path is installed."""
     return _remote(path, storage_options) if is_remote(path) else OsDisk()
 
 
 def _remote(path: str, storage_options: Mapping[str, Any] | None) -> RemoteDisk:
     from fsspec.core import url_to_fs
 
-    file_system, _ = url_to_fs(path, **(storage_options or {}))
+    protocol = _protocol(path)
+    if "://" not in path or _STORES.get(protocol) is _DATABRICKS:
+        raise _unreadable(path, protocol, "the source reads no such path")
+    try:
+        file_system, _ = url_to_fs(path, **(storage_options or {}))
+    except ImportError as missing:
+        raise _unreadable(path, protocol, "a Python package for it is missing") from missing
+    except ValueError as unknown:
+        raise _unreadable(path, protocol, str(unknown)) from unknown
+    except OSError as failed:
+        # libhdfs is loaded when the file system is made.
+        raise _unreadable(path, protocol, str(failed).strip().partition("\n")[0]) from failed
     return RemoteDisk(file_system)
+
+
+def _unreadable(path: str, protocol: str, why: str) -> SourceError:
+    """The error for a path that nothing here reads: what kind of path it is, and what would read it."""
+    store = _STORES.get(protocol)
+    if store is None:
+        hint = "The path is a URL for fsspec: https://filesystem-spec.readthedocs.io/ lists what fsspec reads."
+        return SourceError(f"{path} cannot be read: {why}", hint=hint)
+    hint = store.hint if store.package is None else f"`pip install {store.package}` where Spark's Python runs."
+    return SourceError(f"{path} is a path of {store.what}: {why}", hint=hint)
 
 
 def has_magic(path: str) -> bool:

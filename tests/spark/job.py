@@ -53,6 +53,12 @@ def follow(spark: SparkSession, settings: dict[str, Any]) -> dict[str, Any]:
     return {"rows": sorted([row["cluster"], row["offset"], row["epoch"], row["damage"]] for row in rows)}
 
 
+def sql(spark: SparkSession, settings: dict[str, Any]) -> dict[str, Any]:
+    """The rows of the last of some statements."""
+    rows = [spark.sql(statement).collect() for statement in settings["statements"]]
+    return {"rows": [list(row) for row in rows[-1]]}
+
+
 def main() -> None:
     settings = json.loads(sys.argv[1])
     prepare_environment(Path(settings["root"]))
@@ -62,7 +68,7 @@ def main() -> None:
             spark.sparkContext.addPyFile(path)
         if settings.get("register", True):
             spark.dataSource.register(KraftDataSource)
-        print(json.dumps({"read": read, "follow": follow}[settings["do"]](spark, settings)), flush=True)
+        print(json.dumps({"read": read, "follow": follow, "sql": sql}[settings["do"]](spark, settings)), flush=True)
     finally:
         spark.stop()
 

@@ -79,6 +79,19 @@ def test_the_program_of_the_documentation(tmp_path: Path) -> None:
     assert "broker 103 was fenced: its session timed out; 101 leads" in said
 
 
+def test_a_table_survives_a_restart_of_the_catalog(fleet: Path, tmp_path: Path) -> None:
+    """The catalog is a metastore of Hive on Derby: the second session knows the paths from it alone."""
+    meta = f"jdbc:derby:;databaseName={tmp_path}/metastore;create=true"
+    conf = {"spark.sql.catalogImplementation": "hive", "spark.hadoop.javax.jdo.option.ConnectionURL": meta}
+    conf["spark.driver.extraJavaOptions"] = f"-Dderby.system.home={tmp_path}"
+    settings = {"do": "sql", "master": "local[1]", "root": str(tmp_path), "conf": conf}
+    make = f"create table topics using kraft options (view 'topic_history') location '{fleet}/*'"
+    count = "select cluster, count(*) from topics group by cluster order by cluster"
+    wanted = [[cluster, records] for cluster, records in sorted(RECORDS.items())]
+    assert run_job({**settings, "statements": [make, count]})["rows"] == wanted
+    assert run_job({**settings, "statements": [count]})["rows"] == wanted
+
+
 @contextmanager
 def spark_class(name: str, *arguments: str, log: Path) -> Iterator[Process]:
     """A process of Spark while the block lasts."""

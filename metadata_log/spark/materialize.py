@@ -1,0 +1,268 @@
+"""The tables of a fleet: the logs of many clusters, each brought up to date by `metadata_log.tables`.
+
+The clusters are divided over processes of this machine, or over the tasks of a Spark session: many small clusters share
+a task. Each cluster commits by itself, so a task or a driver that dies loses the work of unfinished clusters only.
+"""
+
+from __future__ import annotations
+
+import heapq
+import io
+import os
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from datetime import UTC, datetime
+from importlib.metadata import version
+from multiprocessing import get_context
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from msgspec import Struct
+from msgspec.structs import asdict, replace
+
+from metadata_log.disk import Disk, OsDisk, file_bytes, make_directory
+from metadata_log.errors import MetadataLogError
+from metadata_log.gc_pause import gc_paused
+from metadata_log.history.views import DERIVED_VIEWS, HISTORY_VIEWS, VIEWS
+from metadata_log.log.segment import parse_file_name
+from metadata_log.spark.directories import Copies, Directory, choose_copies, find_directories
+from metadata_log.spark.errors import OptionError
+from metadata_log.spark.log_index import index_log
+from metadata_log.spark.options import nearest
+from metadata_log.spark.storage import disk_at, is_remote, local_path
+from metadata_log.tables.cluster import Gate, Job, Outcome, Status, materialize_cluster
+from metadata_log.tables.files import partition_value
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MOST_TASKS: Final = 400
+"""The most tasks of a run in Spark."""
+DEFAULT_VIEWS: Final = (*HISTORY_VIEWS, *DERIVED_VIEWS)
+"""The views of tables: all but the states, which the open rows of the histories hold."""
+RUNS: Final = "runs"
+"""The table of runs: a row for each run and cluster."""
+_RUN_SCHEMA: Final = pa.schema(
+    [
+        pa.field("run", pa.string()),
+        pa.field("started", pa.timestamp("ms", tz="UTC")),
+        pa.field("ended", pa.timestamp("ms", tz="UTC")),
+        pa.field("version", pa.string()),
+        pa.field("gate", pa.string()),
+        pa.field("cluster", pa.string()),
+        pa.field("directory", pa.string()),
+        pa.field("status", pa.string()),
+        pa.field("steps", pa.int32()),
+        pa.field("taken_back", pa.int32()),
+        pa.field("from_offset", pa.int64()),
+        pa.field("to_offset", pa.int64()),
+        pa.field("records", pa.int64()),
+        pa.field("closed_rows", pa.int64()),
+        pa.field("open_rows", pa.int64()),
+        pa.field("damage", pa.string()),
+        pa.field("text", pa.string()),
+    ]
+)
+
+
+class Fleet(Struct, frozen=True):
+    """The logs of a run, and what cannot be read."""
+
+    directories: list[Directory]
+    failed: list[Outcome]
+    storage: dict[str, Any] = {}
+
+
+class Run(Struct, frozen=True, kw_only=True):
+    """What a run did."""
+
+    id: str
+    outcomes: list[Outcome]
+    gate: Gate
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether no cluster failed, and no damage stopped a cluster."""
+        stopped = self.gate is Gate.FAIL and any(outcome.damage is not None for outcome in self.outcomes)
+        return not stopped and all(outcome.status is not Status.FAILED for outcome in self.outcomes)
+
+
+def new_run_id(now: datetime) -> str:
+    """An id that sorts by time, such as `20261124T030000Z-5f1c`."""
+    return f"{now.astimezone(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
+
+
+def make_job(
+    out: str,
+    *,
+    run: str,
+    views: Sequence[str] = (),
+    gate: Gate = Gate.FAIL,
+    rebuild: bool = False,
+    show_secrets: bool = False,
+    session_timeout_ms: int | None = None,
+) -> Job:
+    """What a run shall do with each cluster; raises `OptionError` for an unknown view and for tables elsewhere."""
+    if unknown := [view for view in views if view not in VIEWS]:
+        raise OptionError(f"there is no view {unknown[0]!r} with a history{nearest(unknown[0], tuple(VIEWS))}")
+    if is_remote(out):
+        raise OptionError(
+            f"tables are written to a directory of this machine or a mounted one, not to {out}: a commit needs an"
+            " atomic rename"
+        )
+    return Job(
+        root=os.path.abspath(local_path(out)),
+        run=run,
+        version=version("trio-kraft"),
+        views=tuple(views or DEFAULT_VIEWS),
+        gate=gate,
+        rebuild=rebuild,
+        show_secrets=show_secrets,
+        session_timeout_ms=session_timeout_ms,
+    )
+
+
+def find_fleet(paths: Sequence[str], storage: dict[str, Any], clusters: Sequence[str] = ()) -> Fleet:
+    """The logs at some paths and globs, one of each cluster; raises `SourceError` if there is none."""
+    found = find_directories(paths, storage)
+    copies: Copies = choose_copies(found, lambda each: index_log(disk_at(each.path, storage), each.path))
+    failed = [_failed(bad.cluster, bad.path, str(damage)) for bad, damage in copies.problems]
+    whole = [one for one in copies.chosen if not one.is_file]
+    alone = "a single file is no log: give its directory"
+    failed += [_failed(one.cluster, one.path, alone) for one in copies.chosen if one.is_file]
+    known = {one.cluster for one in whole} | {one.cluster for one in failed}
+    for name in clusters:
+        if name not in known:
+            raise OptionError(f"there is no cluster {name!r} at these paths{nearest(name, tuple(known))}")
+    if clusters:
+        whole = [one for one in whole if one.cluster in clusters]
+        failed = [one for one in failed if one.cluster in clusters]
+    return Fleet(whole, failed, storage)
+
+
+def run_here(fleet: Fleet, job: Job, *, processes: int = 1, on_outcome: Callable[[Outcome], None] | None = None) -> Run:
+    """Bring the tables of a fleet up to date, in processes of this machine.
+
+    Args:
+        fleet: The logs.
+        job: What to do.
+        processes: How many processes work at a time; 1 for this one alone.
+        on_outcome: Called after each cluster.
+
+    Returns:
+        What was done; the table of runs has it too.
+
+    Raises:
+        OSError: The table of runs could not be written.
+    """
+    started = datetime.now(UTC)
+    outcomes = list(fleet.failed)
+    for outcome in _outcomes(fleet, job, processes):
+        outcomes.append(outcome)
+        if on_outcome is not None:
+            on_outcome(outcome)
+    return finish_run(job, outcomes, started)
+
+
+def run_in_spark(spark: SparkSession, fleet: Fleet, job: Job) -> Run:
+    """The same in the tasks of a Spark session; every worker must see the logs and the directory of the tables."""
+    started = datetime.now(UTC)
+    here = [one if is_remote(one.path) else replace(one, path=os.path.abspath(one.path)) for one in fleet.directories]
+    groups = pack(replace(fleet, directories=here), MOST_TASKS)
+    outcomes = list(fleet.failed)
+    if groups:
+        storage = fleet.storage
+        tasks = spark.sparkContext.parallelize(groups, len(groups))
+        outcomes += tasks.flatMap(lambda group: [materialize_one(one, storage, job) for one in group]).collect()
+    return finish_run(job, outcomes, started)
+
+
+def finish_run(job: Job, outcomes: Sequence[Outcome], started: datetime) -> Run:
+    """Write the rows of the table of runs."""
+    ordered = sorted(outcomes, key=lambda outcome: (outcome.cluster, outcome.directory))
+    write_run(OsDisk(), job, ordered, started, datetime.now(UTC))
+    return Run(id=job.run, outcomes=ordered, gate=job.gate)
+
+
+def _outcomes(fleet: Fleet, job: Job, processes: int) -> Iterator[Outcome]:
+    if processes == 1 or len(fleet.directories) < 2:
+        for directory in fleet.directories:
+            yield materialize_one(directory, fleet.storage, job)
+        return
+    workers = min(processes, len(fleet.directories))
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        try:
+            waiting = [pool.submit(materialize_one, one, fleet.storage, job) for one in fleet.directories]
+            for done in as_completed(waiting):
+                yield done.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def materialize_one(directory: Directory, storage: dict[str, Any], job: Job) -> Outcome:
+    """Bring the tables of one cluster up to date; a failure is an outcome."""
+    try:
+        with gc_paused():
+            return materialize_cluster(
+                disk_at(directory.path, storage), directory.path, directory.cluster, OsDisk(), job
+            )
+    except (MetadataLogError, OSError) as bad:
+        hint = getattr(bad, "hint", None)
+        return _failed(directory.cluster, directory.path, f"{bad}. {hint}" if hint else str(bad))
+
+
+def _failed(cluster: str, directory: str, text: str) -> Outcome:
+    return Outcome(cluster=cluster, directory=directory, status=Status.FAILED, text=text)
+
+
+def pack(fleet: Fleet, most: int) -> list[list[Directory]]:
+    """The logs in at most `most` groups of about the same size; the largest first."""
+    sized = sorted(
+        ((_size(one, fleet.storage), one) for one in fleet.directories), key=lambda each: (-each[0], each[1].path)
+    )
+    groups: list[list[Directory]] = [[] for _ in range(min(most, len(sized)))]
+    loads = [(0, number) for number in range(len(groups))]
+    for size, directory in sized:
+        load, number = loads[0]
+        groups[number].append(directory)
+        heapq.heapreplace(loads, (load + size + _EACH, number))
+    return groups
+
+
+_EACH: Final = 1 << 20
+"""What a cluster costs besides its bytes: its checkpoint and its files."""
+
+
+def _size(directory: Directory, storage: dict[str, Any]) -> int:
+    """The bytes of a log's last segment, where tonight's records are; 0 if that needs a request to a store."""
+    if is_remote(directory.path):
+        return 0
+    disk = disk_at(directory.path, storage)
+    names = [name for name in disk.list(directory.path) if parse_file_name(name) is not None]
+    return file_bytes(disk, f"{directory.path}/{names[-1]}") if names else 0
+
+
+def write_run(disk: Disk, job: Job, outcomes: Sequence[Outcome], started: datetime, ended: datetime) -> None:
+    """Add the rows of a run to the table of runs, as one file."""
+    told = {"run": job.run, "started": started, "ended": ended, "version": job.version, "gate": str(job.gate)}
+    rows = [{**told, **asdict(outcome), "status": str(outcome.status)} for outcome in outcomes]
+    table = pa.Table.from_pylist(rows, schema=_RUN_SCHEMA)
+    content = io.BytesIO()
+    pq.write_table(table, content)
+    folder = f"{job.root}/{RUNS}/date={started:%Y-%m-%d}"
+    make_directory(disk, folder)
+    name = f"{started:%H%M%S}-{partition_value(job.run)}.parquet"
+    hidden = f"{folder}/.{name}.part"
+    if disk.exists(hidden):
+        disk.remove(hidden)
+    file = disk.open(hidden, create=True)
+    try:
+        file.append(content.getvalue())
+        file.fsync()
+    finally:
+        file.close()
+    disk.rename(hidden, f"{folder}/{name}")
+    disk.fsync_dir(folder)

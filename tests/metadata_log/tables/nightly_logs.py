@@ -1,0 +1,135 @@
+"""A real metadata log as a backup shows it night by night: cut into days and segments, with tails that were rewritten
+after an election, segments that arrive late, and segments that retention has deleted.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import cache
+from itertools import pairwise
+from random import Random
+
+from msgspec import Struct
+from real_data import archive
+
+from metadata_log.log.segment import file_name
+from metadata_log.memory_disk import MemoryDisk
+from metadata_log.records.batch import scan
+from metadata_log.records.batch_builder import build_batch
+from metadata_log.records.frame import encode_record
+from metadata_log.records.metadata import NoOpRecord, TopicRecord
+from metadata_log.types import Uuid
+
+DIRECTORY = "/log/__cluster_metadata-0"
+_EPOCH_AT = 12
+LOGS = {
+    "failover": ("clusters", "failover/nodes/b101"),
+    "static3": ("static3", "nodes/c1"),
+    "dynamic3": ("clusters", "dynamic3/nodes/b101"),
+    "old39": ("clusters", "old39/nodes/b101"),
+}
+"""Nodes of the real clusters that have kept the log from its first record on."""
+
+
+class Piece(Struct, frozen=True):
+    """One batch: its bytes and its offsets."""
+
+    data: bytes
+    base: int
+    end: int
+    epoch: int
+
+    def raised(self, by: int) -> Piece:
+        """The batch in a later epoch, which the CRC does not cover."""
+        epoch = self.epoch + by
+        changed = self.data[:_EPOCH_AT] + struct.pack(">i", epoch) + self.data[_EPOCH_AT + 4 :]
+        return Piece(changed, self.base, self.end, epoch)
+
+
+@cache
+def pieces(cluster: str) -> tuple[Piece, ...]:
+    """The batches of a real log."""
+    name, path = LOGS[cluster]
+    prefix = f"{path}/__cluster_metadata-0/"
+    files = {key: data for key, data in archive(name).items() if key.startswith(prefix) and key.endswith(".log")}
+    return tuple(
+        Piece(data[one.position : one.end_position], one.base_offset, one.next_offset, one.epoch)
+        for _, data in sorted(files.items())
+        for one in scan(data)
+    )
+
+
+class Night(Struct, frozen=True):
+    """The files of one night by name, and what is true of them."""
+
+    files: dict[str, bytes]
+    was_rewritten: bool
+    is_late: bool
+
+    def disk(self) -> MemoryDisk:
+        """A disk with these files."""
+        disk = MemoryDisk()
+        disk.mkdir("/log")
+        disk.mkdir(DIRECTORY)
+        for name, content in self.files.items():
+            file = disk.open(f"{DIRECTORY}/{name}", create=True)
+            file.append(content)
+            file.close()
+        return disk
+
+
+def nights(rng: Random, cluster: str, days: int) -> tuple[list[Night], Night]:
+    """The nights of a log, and its whole at the end."""
+    log = pieces(cluster)
+    cuts = [*sorted(rng.sample(range(1, len(log)), days - 1)), len(log)]
+    rewritten = {day for day in range(days - 1) if rng.random() < 0.35}
+    rises = [cuts[day] for day in rewritten]
+    log = tuple(piece.raised(sum(at >= rise for rise in rises)) for at, piece in enumerate(log))
+    starts = {0, *rng.sample(range(len(log)), min(len(log), rng.randint(1, 3 * days)))}
+    found = []
+    before = 0
+    """The batches that the nights before could read."""
+    for day, cut in enumerate(cuts):
+        files = _segments(log[:cut], starts, _lost_tail(rng, log, cut) if day in rewritten else b"")
+        late = [name for name in files if day < days - 1 and before < _index(log, name) < cut]
+        is_late = bool(late) and rng.random() < 0.4
+        missing = rng.choice(late) if is_late else ""
+        files.pop(missing, None)
+        if day and rng.random() < 0.5:
+            # Retention deletes whole segments that the night before has seen, and that was not rewritten.
+            ends = sorted(files)
+            gone = [name for name, following in pairwise(ends) if _index(log, following) <= before]
+            for name in gone if day - 1 not in rewritten else ():
+                del files[name]
+        found.append(Night(files, day in rewritten, is_late))
+        before = _index(log, missing) if is_late else cut
+    return found, Night(_segments(log, starts, b""), False, False)
+
+
+def _segments(log: tuple[Piece, ...], starts: set[int], tail: bytes) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    name = ""
+    for at, piece in enumerate(log):
+        if at in starts:
+            name = file_name(piece.base)
+        found[name] = found.get(name, b"") + piece.data
+    found[name] += tail
+    return found
+
+
+def _index(log: tuple[Piece, ...], name: str) -> int:
+    base = int(name.partition(".")[0])
+    return next(at for at, piece in enumerate(log) if piece.base == base)
+
+
+def _lost_tail(rng: Random, log: tuple[Piece, ...], cut: int) -> bytes:
+    """Batches that a leader wrote and never committed."""
+    offset, epoch = log[cut - 1].end, log[cut - 1].epoch
+    (last,) = scan(log[cut - 1].data)
+    found = b""
+    for number in range(rng.randint(1, 3)):
+        topic = TopicRecord(name=f"lost-{offset}", topic_id=Uuid(rng.getrandbits(128).to_bytes(16, "big")))
+        values = [encode_record(topic, 0), encode_record(NoOpRecord(), 0)]
+        found += build_batch(offset, epoch, last.max_timestamp + 500 * (number + 1), values)
+        offset += len(values)
+    return found

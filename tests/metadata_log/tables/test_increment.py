@@ -1,0 +1,131 @@
+"""A history that grows night by night has the rows of one that is read as a whole."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+import pytest
+from msgspec import Struct
+from nightly_logs import DIRECTORY, LOGS, Night, nights
+
+from metadata_log.disk import Disk
+from metadata_log.history import VIEWS, Options
+from metadata_log.history.cluster import Cluster
+from metadata_log.history.engine import HistoryPass
+from metadata_log.history.saved_pass import STATE, WIRING, SavedPassError, _parts_of, restore_pass, save_pass
+from metadata_log.reading.damage import OnDamage
+from metadata_log.reading.place import Standing
+from metadata_log.tables.increment import BadItem, Checkpoint, Step, TableRow, read_log, standing_checkpoint
+
+CLUSTER = "c"
+
+
+class Tables(Struct):
+    """The tables after some nights: the closed rows of each step, the open rows, and the checkpoints."""
+
+    closed: list[list[TableRow]]
+    open: list[TableRow]
+    checkpoints: list[Checkpoint]
+
+    @property
+    def rows(self) -> Counter[str]:
+        """All rows, without what says how they came about."""
+        every = [row for step in self.closed for row in step] + self.open
+        return Counter(f"{row.view} {row.values}" for row in every)
+
+
+def a_night(tables: Tables, disk: Disk, *, on_damage: OnDamage = OnDamage.STRICT, settle: bool = False) -> Step | None:
+    """One run over the present files; None where the log is behind the tables."""
+    standing, kept, before = standing_checkpoint(disk, DIRECTORY, tables.checkpoints)
+    if standing is Standing.BEHIND:
+        return None
+    bad: BadItem | None = None
+    while True:
+        step = Step(
+            read_log(disk, DIRECTORY),
+            before,
+            cluster=CLUSTER,
+            views=VIEWS,
+            options=Options(show_secrets=True),
+            on_damage=on_damage,
+            settle=settle,
+            in_front_of=bad,
+        )
+        try:
+            found = list(step.rows())
+        except BadItem as met:
+            assert bad is None
+            bad = met
+        else:
+            break
+    tables.closed[kept:] = [[row for row in found if not row.is_open]]
+    tables.open = [row for row in found if row.is_open]
+    tables.checkpoints[kept:] = [step.after]
+    return step
+
+
+def empty() -> Tables:
+    return Tables([], [], [])
+
+
+def full(night: Night) -> Tables:
+    tables = empty()
+    a_night(tables, night.disk())
+    return tables
+
+
+def check_nights(seed: int, cluster: str, days: int) -> Counter[str]:
+    print(f"seed {seed}")
+    found, whole = nights(Random(seed), cluster, days)
+    tables = empty()
+    for night in found:
+        step = a_night(tables, night.disk())
+        assert step is None or night.is_late or step.damage is None
+    wanted = full(whole)
+    assert sum((tables.rows - wanted.rows).values()) == sum((wanted.rows - tables.rows).values()) == 0
+    assert wanted.closed[0]
+    assert wanted.open
+    return Counter({"rewritten": sum(n.was_rewritten for n in found), "late": sum(n.is_late for n in found)})
+
+
+@pytest.mark.parametrize(("cluster", "days"), [("dynamic3", 5), ("old39", 5), ("failover", 2)])
+def test_nights_together_give_the_rows_of_the_whole_log(cluster: str, days: int) -> None:
+    check_nights(Random().randrange(2**32), cluster, days)
+
+
+@pytest.mark.soak
+def test_a_thousand_random_cuts_give_the_rows_of_the_whole_log() -> None:
+    first = Random().randrange(2**32)
+    kinds: Counter[str] = Counter()
+    for seed in range(first, first + 1_000):
+        kinds += check_nights(seed, Random(seed).choice(sorted(LOGS)), Random(seed).randint(2, 6))
+    assert min(kinds["rewritten"], kinds["late"]) > 100
+
+
+def test_every_attribute_of_a_family_is_saved_or_follows_from_the_options() -> None:
+    """An attribute that a family gains must be entered in one of the two tables."""
+    story = HistoryPass(CLUSTER, frozenset(VIEWS), Options())
+    parts = list(_parts_of(story))
+    assert {type(part) for part in parts} == set(STATE)
+    for part in parts:
+        slots = getattr(type(part), "__slots__", ())
+        names = {*slots, *vars(part)} if hasattr(part, "__dict__") else set(slots)
+        assert names == {*STATE[type(part)], *WIRING.get(type(part), ())}, type(part)
+
+
+def test_a_saved_pass_of_other_views_or_another_version_is_refused() -> None:
+    options = Options()
+    data = save_pass(HistoryPass(CLUSTER, frozenset(VIEWS), options), cluster=CLUSTER, views=VIEWS, options=options)
+    restored = restore_pass(data, cluster=CLUSTER, views=VIEWS, options=options)
+    assert isinstance(restored._cluster, Cluster)
+    with pytest.raises(SavedPassError, match="with another cluster, views or options"):
+        restore_pass(data, cluster="d", views=VIEWS, options=options)
+    with pytest.raises(SavedPassError, match="with another cluster, views or options"):
+        restore_pass(data, cluster=CLUSTER, views=["churn"], options=options)
+    with pytest.raises(SavedPassError, match="this is no saved pass"):
+        restore_pass(b"\x93nothing", cluster=CLUSTER, views=VIEWS, options=options)
+    renamed = data.replace(b"metadata_log.image.acls:AclsImage", b"metadata_log.image.acls:AclsOther")
+    assert renamed != data
+    with pytest.raises(SavedPassError, match="a pass keeps no"):
+        restore_pass(renamed, cluster=CLUSTER, views=VIEWS, options=options)

@@ -1,0 +1,178 @@
+"""`kraft fleet materialize`: in this process, in other processes, in Spark, and what the command says."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import pyarrow.dataset as ds
+import pytest
+from eventually import eventually
+from fleets import random_log, write_log, write_meta
+from pyspark.sql import SparkSession
+
+from kraft.cli.main import main
+from metadata_log.log.segment import file_name
+from metadata_log.spark.directories import Directory
+from metadata_log.spark.materialize import Fleet, find_fleet, make_job, pack, run_here, run_in_spark
+from metadata_log.tables.cluster import Gate, Status
+
+ROOT = Path(__file__).parent.parent.parent
+VIEWS = ("config_history", "partition_history", "retention")
+
+
+def kraft(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    """Run the command in this process."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        main(("fleet", "materialize", *words))
+    assert isinstance(ended.value.code, int)
+    return ended.value.code, *capsys.readouterr()
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Path:
+    """Two clusters with random logs."""
+    seed = Random().randrange(2**32)
+    print(f"seed {seed}")
+    for name in ("a", "b"):
+        partition = tmp_path / "fleet" / name / "__cluster_metadata-0"
+        partition.mkdir(parents=True)
+        write_meta(partition.parent, f"cluster-{name}")
+        (partition / file_name(0)).write_bytes(random_log(Random(f"{seed} {name}"), 30))
+    return tmp_path / "fleet"
+
+
+def rows_of(path: Path, view: str) -> Counter[str]:
+    table = ds.dataset(path / view, format="parquet", partitioning="hive").to_table()
+    names = sorted(name for name in table.schema.names if not name.startswith("lineage_") and name != "date")
+    return Counter(str(row) for row in table.select(names).to_pylist())
+
+
+def test_tables_are_the_same_from_one_process_two_processes_and_spark(
+    spark: SparkSession, fleet: Path, tmp_path: Path
+) -> None:
+    """Spark also reads the tables, as any reader of Parquet with partitions of Hive."""
+    found = find_fleet([f"{fleet}/*"], {})
+    outs = {name: tmp_path / name for name in ("one", "two", "spark")}
+    jobs = {name: make_job(str(out), run=name, views=VIEWS) for name, out in outs.items()}
+    runs = [
+        run_here(found, jobs["one"]),
+        run_here(found, jobs["two"], processes=2),
+        run_in_spark(spark, found, jobs["spark"]),
+    ]
+    for run in runs:
+        assert [(one.cluster, one.status) for one in run.outcomes] == [
+            ("cluster-a", Status.NEW),
+            ("cluster-b", Status.NEW),
+        ]
+    for view in VIEWS:
+        assert rows_of(outs["one"], view) == rows_of(outs["two"], view) == rows_of(outs["spark"], view)
+    table = spark.read.parquet(str(outs["spark"] / "partition_history"))
+    assert dict(table.dtypes)["date"] == "date"
+    assert table.count() == sum(rows_of(outs["one"], "partition_history").values()) > 50
+
+
+def test_the_command_tells_what_is_new_and_that_nothing_is(
+    fleet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = (f"{fleet}/*", "--out", str(tmp_path / "out"), "--view", "config_history", "--jobs", "1")
+    code, out, err = kraft(capsys, *given, "--run-id", "one")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[0].split("  ")[0] == "cluster"
+    assert "run one: 2 clusters (2 new), " in out
+    code, out, _ = kraft(capsys, *given, "--json", "--run-id", "two")
+    assert code == 0
+    told = [json.loads(line) for line in out.splitlines()]
+    assert [(one["cluster"], one["status"], one["run"]) for one in told] == [
+        ("cluster-a", "nothing new", "two"),
+        ("cluster-b", "nothing new", "two"),
+    ]
+    runs = ds.dataset(tmp_path / "out" / "runs", format="parquet", partitioning="hive").to_table().to_pylist()
+    assert Counter((row["run"], row["status"]) for row in runs) == {("one", "new"): 2, ("two", "nothing new"): 2}
+
+
+def test_a_gap_ends_the_command_with_an_error_or_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_log(tmp_path / "fleet" / "a", [1], cluster="a")
+    write_log(tmp_path / "fleet" / "a", [1], base=4)
+    write_log(tmp_path / "fleet" / "b", [1], cluster="b")
+    given = (f"{tmp_path}/fleet/*", "--view", "topic_history", "--view", "retention", "--jobs", "1")
+    code, out, err = kraft(capsys, *given, "--out", str(tmp_path / "fails"))
+    assert (code, "2 clusters (2 new), 4 records" in out) == (1, True)
+    assert "kraft: error: the log goes on at offset 4" in err
+    assert "(cluster a)" in err
+    code, _, err = kraft(capsys, *given, "--out", str(tmp_path / "warns"), "--gate", "warn")
+    assert (code, "kraft: warning: the log goes on at offset 4" in err) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--view", "leader_historie"], 1, "there is no view 'leader_historie' with a history; did you mean leader_hi"),
+        (["--option", "cluster=c"], 1, "there is no cluster 'c' at these paths"),
+        (["--option", "mode=PERMISSIVE"], 2, "One of cluster, storageOptions, showSecrets, sessionTimeoutMs."),
+        (["--jobs", "2", "--master", "local[1]"], 2, "exclude each other"),
+        (["--out", "s3://bucket/tables"], 1, "a commit needs an atomic rename"),
+    ],
+)
+def test_the_command_refuses_what_it_cannot_do(
+    words: list[str], code: int, said: str, fleet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = words if "--out" in words else [*words, "--out", str(tmp_path / "out")]
+    ended, out, err = kraft(capsys, f"{fleet}/*", *given)
+    assert (ended, out) == (code, "")
+    assert said in err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_and_a_directory_without_a_log_are_failures_of_their_own(fleet: Path, tmp_path: Path) -> None:
+    (fleet / "c").mkdir()
+    found = find_fleet([f"{fleet}/*", f"{fleet}/a/__cluster_metadata-0/{file_name(0)}"], {})
+    assert [one.cluster for one in found.directories] == ["cluster-a", "cluster-b"]
+    run = run_here(found, make_job(str(tmp_path / "out"), run="r", views=("churn",), gate=Gate.WARN))
+    assert Counter(one.status for one in run.outcomes) == {Status.NEW: 2, Status.FAILED: 1}
+    assert not run.is_sound
+
+
+def test_many_clusters_share_a_task(tmp_path: Path) -> None:
+    """The largest log is alone; no task has much more than another."""
+    partition = write_log(tmp_path / "large", [1])
+    (partition / file_name(0)).write_bytes(bytes(50 << 20))
+    small = write_log(tmp_path / "small", [1])
+    fleet = Fleet([Directory(str(small), f"c{number}") for number in range(1_000)], [])
+    fleet.directories.append(Directory(str(partition), "large"))
+    groups = pack(fleet, 40)
+    assert len(groups) == 40
+    assert sum(map(len, groups)) == 1_001
+    assert [len(group) for group in groups if group[0].cluster == "large"] == [1]
+    assert max(map(len, groups)) - min(len(group) for group in groups if group[0].cluster != "large") <= 1
+
+
+@pytest.mark.soak
+def test_processes_that_are_killed_lose_no_row_and_double_none(fleet: Path, tmp_path: Path) -> None:
+    """`kill -9` of a process once so many files are there; the last run is not killed."""
+    out, wanted = tmp_path / "killed", tmp_path / "whole"
+    command = [sys.executable, "-m", "kraft", "fleet", "materialize", f"{fleet}/*", "--jobs", "1", "--out", str(out)]
+    killed = 0
+    for files in range(1, 60, 6):
+        process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.DEVNULL)
+
+        def has_gone_far(process: subprocess.Popen[bytes] = process, files: int = files) -> bool:
+            return process.poll() is not None or sum(path.is_file() for path in out.rglob("*")) >= files
+
+        eventually(has_gone_far, f"{files} files, or the end of the process")
+        killed += process.poll() is None
+        process.kill()
+        process.wait()
+    assert killed > 2
+    found = find_fleet([f"{fleet}/*"], {})
+    assert run_here(found, make_job(str(out), run="last")).is_sound
+    assert run_here(found, make_job(str(wanted), run="only")).is_sound
+    for view in (path.name for path in wanted.iterdir() if path.name not in ("_kraft", "runs")):
+        assert rows_of(out, view) == rows_of(wanted, view)
+    assert not list(out.rglob(".*.part"))
