@@ -121,6 +121,13 @@ def test_a_voter_repeats_a_report_that_the_leader_has_not_taken(reply: UpdateVot
     assert isinstance(one.asked(1).message, Fetch if counts else UpdateVoter)
 
 
+def test_a_taken_report_begins_the_fetch_timeout_again() -> None:
+    one = reporting()
+    one.now_ms += 7
+    one.answer(UpdateVoterReply(epoch=5, leader_id=1), peer=1)
+    assert one.core._quorum.state.deadline_ms() == one.now_ms + DEFAULTS.fetch_timeout_ms
+
+
 def test_a_follower_reports_once_to_a_leader_that_does_not_know_reports() -> None:
     """The connection fails for want of a version: the follower asks another voter meanwhile, and then its leader."""
     one = reporting()
