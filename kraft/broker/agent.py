@@ -335,7 +335,7 @@ class BrokerAgent:
         broker = self.image.brokers.by_id.get(broker_id)
         if broker is None:
             return None
-        name = self.settings.listeners[0].name
+        name = self.settings.options.inter_broker_listener or self.settings.listeners[0].name
         return next(((broker_id, one.host, one.port) for one in broker.endpoints if one.name == name), None)
 
     def on_answer(self, channel: int, response: Message | None, now_ms: int) -> None:

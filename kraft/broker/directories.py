@@ -67,6 +67,12 @@ class Directories:
         if is_told:
             self._to_tell[key] = None
 
+    def move(self, key: PartitionKey, directory: Uuid) -> None:
+        """A replica is about to move to another directory of this broker: the controller learns of that."""
+        if directory in self.online:
+            self._put(key, directory)
+            self._to_tell[key] = None
+
     def _put(self, key: PartitionKey, directory: Uuid) -> None:
         before = self._placed.get(key)
         if before is not None:

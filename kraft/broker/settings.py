@@ -37,6 +37,8 @@ class BrokerOptions(Struct, frozen=True, kw_only=True):
     initial_registration_timeout_ms: int = 60_000
     replica_lag_time_max_ms: int = 30_000
     fetch_interval_ms: int = 500
+    inter_broker_listener: str = ""
+    """The listener at which this broker reaches others; empty for the first one."""
     controlled_shutdown: bool = True
     auto_create_topics: bool = True
     request_timeout_ms: int = 30_000
@@ -47,7 +49,7 @@ class BrokerOptions(Struct, frozen=True, kw_only=True):
 class BrokerSettings(Struct, frozen=True, kw_only=True):
     """`BrokerOptions` and the incarnation id, which is random for each start.
 
-    Other brokers are reached at their listener with the name of the first of `listeners`.
+    Other brokers are reached at their listener that has the name of `BrokerOptions.inter_broker_listener`.
     """
 
     broker_id: int

@@ -12,6 +12,8 @@ from typing import Final
 _TOOLS: Final = {
     "acls": "acls",
     "configs": "configs",
+    "console-consumer": "consume",
+    "console-producer": "produce",
     "dump-log": "dump",
     "features": "features",
     "leader-election": "elect",
@@ -24,13 +26,16 @@ _TOOLS: Final = {
 }
 """The names of Kafka's tools, without kafka- and .sh, and this program's commands."""
 _NAMES_OF_SERVERS: Final = {"--bootstrap-server": "--bootstrap-controller"}
+_TO_BROKERS: Final = frozenset(("consume", "produce"))
+"""Commands that take the address of a broker, as Kafka's tools do."""
 _OPTIONS_WITH_VALUES: Final = """
 --add-config --allow-host --allow-principal --assignment --bootstrap-controller --bootstrap-server --broker
---broker-list --broker-logger --client --client-metrics --command-config --config --controller-directory-id
---controller-id --delete-config --deny-host --deny-principal --directory --directory-id --election-type --entity-name
---entity-type --feature --files --group --host --ip --metadata --operation --partition --partitions --principal
---reassignment-json-file --release-version --replica-assignment --replication-factor --resource-pattern-type
---snapshot --timeout --topic --topic-partition --topics-to-move-json-file --transactional-id --type --user
+--broker-list --broker-logger --client --client-metrics --command-config --config --consumer-config --consumer.config
+--controller-directory-id --controller-id --delete-config --deny-host --deny-principal --directory --directory-id
+--election-type --entity-name --entity-type --feature --files --group --host --ip --metadata --offset --operation
+--partition --partitions --principal --producer-config --producer.config --reassignment-json-file --release-version
+--replica-assignment --replication-factor --resource-pattern-type --snapshot --timeout --topic --topic-partition
+--topics-to-move-json-file --transactional-id --type --user
 """
 _WITH_VALUE: Final = frozenset(_OPTIONS_WITH_VALUES.split())
 """Options with a value in the next word."""
@@ -102,7 +107,9 @@ def translate_command(words: Sequence[str]) -> list[str] | None:
     if command == "storage":
         command = line.action(("format", "random-uuid")) or "format"
     ours = [command, *_TRANSLATIONS.get(command, _unchanged)(line)]
-    ours = [_NAMES_OF_SERVERS.get(word, word) for word in [*ours, *line.rest()]]
+    ours += line.rest()
+    if command not in _TO_BROKERS:
+        ours = [_NAMES_OF_SERVERS.get(word, word) for word in ours]
     if sorted(ours) != sorted(word for part in _parts(typed) for word in part):
         return ours
     # With equal words, order matters only if options precede the command that they belong to.
@@ -264,13 +271,26 @@ def _shell(line: _Line) -> list[str]:
     return line.values("--directory", "--snapshot", "-d", "-s")
 
 
+def _records(line: _Line) -> list[str]:
+    translated = line.values("--topic")
+    if line.flag("--from-beginning"):
+        translated += ["--from", "beginning"]
+    for offset in line.values("--offset"):
+        translated += ["--from", {"earliest": "beginning", "latest": "end"}.get(offset, offset)]
+    for path in line.values("--producer.config", "--consumer.config", "--producer-config", "--consumer-config"):
+        translated += ["--command-config", path]
+    return translated
+
+
 _TRANSLATIONS: Final[dict[str, Callable[[_Line], list[str]]]] = {
     "acls": _acls,
     "brokers": lambda line: _by_flag(line, "list", "describe", "unregister"),
     "configs": _configs,
+    "consume": _records,
     "dump": _dump,
     "elect": _elect,
     "features": _features,
+    "produce": _records,
     "quorum": _quorum,
     "reassign": _reassign,
     "shell": _shell,

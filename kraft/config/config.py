@@ -9,13 +9,14 @@ from msgspec import Struct
 
 from kraft.config.addresses import ListenerSpec, QuorumVoter, parse_connection_limit, parse_host_port
 from kraft.config.authorizer_settings import read_has_authorizer, read_super_users
-from kraft.config.checks import check_queued_bytes, check_topic_settings
+from kraft.config.checks import check_background_settings, check_queued_bytes, check_topic_settings
 from kraft.config.described import DescribedSetting, Secret
 from kraft.config.keys import NUMBERS, TEXTS
 from kraft.config.listener_settings import (
     fallback_host,
     read_advertised_listeners,
     read_controller_listener_names,
+    read_inter_broker_listener,
     read_listeners,
     read_node_sasl,
     read_node_tls,
@@ -27,7 +28,6 @@ from kraft.config.node_settings import (
     CONTROLLER,
     read_log_dirs,
     read_node_id,
-    read_role,
     read_roles,
     read_voters,
 )
@@ -43,8 +43,9 @@ class Config(Struct, frozen=True, kw_only=True):
     """The settings of one node, by default Kafka's (Kafka: `KafkaConfig`). Times are milliseconds, sizes bytes.
 
     Each field holds the setting that `docs/configuration.md` describes. `listeners` and `advertised_listeners` are in
-    the order of `controller_listener_names`. A broker has no controller listeners; its listeners are in the order of
-    the file. An advertised listener with an empty host has the host name of the machine.
+    the order of `controller_listener_names`. A broker alone has no controller listeners; its listeners are in the order
+    of the file, with both roles behind those of the controller. An advertised listener with an empty host has the host
+    name of the machine.
     """
 
     node_id: int
@@ -110,6 +111,8 @@ class Config(Struct, frozen=True, kw_only=True):
     file_delete_delay_ms: int = NUMBERS["log.segment.delete.delay.ms"].default
     client_fetch_max_bytes: int = NUMBERS["fetch.max.bytes"].default
     fetch_session_slots: int = NUMBERS["max.incremental.fetch.session.cache.slots"].default
+    inter_broker_listener: str = ""
+    """The listener at which brokers reach each other; empty for a node that is no broker."""
     controlled_shutdown: bool = True
     auto_create_topics: bool = True
     forwarding_timeout_ms: int = NUMBERS["request.timeout.ms"].default
@@ -168,12 +171,22 @@ class Config(Struct, frozen=True, kw_only=True):
             ConfigError: A setting is missing or invalid; the text names source, line, key, value and allowed values.
         """
         reader = SettingsReader.of(text, source, overrides)
-        return _config(reader, (read_role(reader),))
+        return _config(reader, read_roles(reader))
 
     @property
     def is_broker(self) -> bool:
-        """Whether this node is a broker, and not a controller."""
+        """Whether this node is a broker, perhaps with the role of a controller, too."""
         return BROKER in self.process_roles
+
+    @property
+    def is_controller(self) -> bool:
+        """Whether this node is a controller, perhaps with the role of a broker, too."""
+        return CONTROLLER in self.process_roles
+
+    @property
+    def client_listeners(self) -> frozenset[str]:
+        """The names of the listeners for clients, which only a broker has."""
+        return frozenset(one.name for one in self.listeners if one.name not in self.controller_listener_names)
 
     @property
     def directories(self) -> tuple[str, ...]:
@@ -182,9 +195,7 @@ class Config(Struct, frozen=True, kw_only=True):
 
 
 class FormatConfig(Struct, frozen=True, kw_only=True):
-    """The settings of `kraft format`. Formatting refuses what a node refuses, except a node of both roles, which Apache
-    Kafka supports.
-    """
+    """The settings of `kraft format`, which refuses what a node refuses."""
 
     node_id: int
     process_roles: tuple[str, ...]
@@ -239,6 +250,7 @@ def _config(reader: SettingsReader, roles: tuple[str, ...]) -> Config:
     listeners = read_listeners(reader, names, roles)
     log_dirs = read_log_dirs(reader)
     check_topic_settings(reader)
+    check_background_settings(reader)
     check_queued_bytes(reader)
     return Config(
         node_id=node_id,
@@ -249,6 +261,7 @@ def _config(reader: SettingsReader, roles: tuple[str, ...]) -> Config:
         listeners=listeners,
         controller_listener_names=names,
         advertised_listeners=read_advertised_listeners(reader, listeners, fallback_host(voters, node_id)),
+        inter_broker_listener=read_inter_broker_listener(reader, listeners, names, roles),
         tls=read_node_tls(reader, listeners, names),
         sasl=read_node_sasl(reader, listeners, names),
         controlled_shutdown=reader.flag("controlled.shutdown.enable"),

@@ -39,7 +39,7 @@ class Text(Struct, frozen=True, kw_only=True):
 STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 TEXTS: Final[dict[str, Text]] = {
-    "process.roles": Text(default="", allowed="controller, or broker", doc="The role of the node: one of the two."),
+    "process.roles": Text(default="", allowed="controller, broker, or both by a comma", doc="The roles of the node."),
     "node.id": Text(default="", allowed=f"a whole number from 0 to {INT_MAX}", doc="The id of this node."),
     "controller.listener.names": Text(
         default="",
@@ -55,6 +55,17 @@ TEXTS: Final[dict[str, Text]] = {
         default="",
         allowed="NAME://host:port, separated by commas",
         doc="The addresses of the listeners for other nodes, where they differ.",
+    ),
+    "inter.broker.listener.name": Text(
+        default="",
+        allowed="a name from listeners",
+        doc="The listener at which brokers reach each other; without it the one that has the name of"
+        " security.inter.broker.protocol.",
+    ),
+    "security.inter.broker.protocol": Text(
+        default="PLAINTEXT",
+        allowed="PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL, as the controllers have",
+        doc="The name of the listener at which brokers reach each other.",
     ),
     "listener.security.protocol.map": Text(
         default="",

@@ -65,23 +65,46 @@ def read_listeners(
                 f"{name} is not in controller.listener.names ({', '.join(controllers)})",
                 hint="A node that is only a controller has only controller listeners.",
             )
-    if BROKER in roles:
-        _check_between_brokers(reader)
+    if BROKER in roles and all(name in controllers for name in bound):
+        raise reader.bad(
+            key,
+            f"each of them is in controller.listener.names ({', '.join(controllers)})",
+            hint=f"A broker has a listener for clients, too: add {_PLAINTEXT}://host:port.",
+        )
     protocols = _protocols(reader, tuple(bound), controllers)
     own = (*(name for name in controllers if name in bound), *(name for name in bound if name not in controllers))
     return tuple(ListenerSpec(name, bound[name].host, bound[name].port, protocols[name]) for name in own)
 
 
-def _check_between_brokers(reader: SettingsReader) -> None:
-    """Refuse any security protocol between brokers except PLAINTEXT."""
-    key = "security.inter.broker.protocol"
-    setting = reader.settings.get(key)
-    if setting is not None and setting.value.upper() != _PLAINTEXT:
+def read_inter_broker_listener(
+    reader: SettingsReader, listeners: tuple[ListenerSpec, ...], controllers: tuple[str, ...], roles: tuple[str, ...]
+) -> str:
+    """The listener at which brokers reach each other; empty for a node that is no broker.
+
+    As in Kafka (`KafkaConfig.getInterBrokerListenerNameAndSecurityProtocol`) a setting names the listener, or the
+    listener is named after the security protocol between brokers. Without both settings and without a listener
+    PLAINTEXT, the listener is the first one, where Kafka refuses to start.
+    """
+    if BROKER not in roles:
+        return ""
+    by_name, by_protocol = "inter.broker.listener.name", "security.inter.broker.protocol"
+    own = {one.name: one for one in listeners if one.name not in controllers}
+    key = by_name if by_name in reader.settings else by_protocol
+    wanted = (reader.text(key) or _PLAINTEXT).upper()
+    if by_name in reader.settings and by_protocol in reader.settings:
+        raise reader.bad(by_name, f"{by_protocol} is set, too", hint="Set one of the two.")
+    if key not in reader.settings:
+        return wanted if wanted in own else next(iter(own), wanted)
+    if wanted not in own:
+        raise reader.bad(key, f"there is no listener {wanted}", hint=f"The listeners are {', '.join(own)}.")
+    of_controllers = _protocols(reader, tuple(one.name for one in listeners), controllers)[controllers[0]]
+    if own[wanted].protocol != of_controllers:
         raise reader.bad(
             key,
-            "only PLAINTEXT is supported so far",
-            hint="A broker of this software has no data that brokers exchange.",
+            f"listener {wanted} has {own[wanted].protocol}, and the controllers have {of_controllers}",
+            hint="A broker of this software reaches brokers and controllers with one security protocol so far.",
         )
+    return wanted
 
 
 def read_node_tls(

@@ -27,18 +27,6 @@ def read_roles(reader: SettingsReader) -> tuple[str, ...]:
     return roles
 
 
-def read_role(reader: SettingsReader) -> str:
-    """The only role of a node that is started."""
-    roles = read_roles(reader)
-    if len(roles) > 1:
-        raise reader.bad(
-            "process.roles",
-            "a node with both roles is not supported yet: this node is a controller or a broker",
-            hint="Use process.roles=controller here, and a configuration of its own for the broker.",
-        )
-    return roles[0]
-
-
 def read_node_id(reader: SettingsReader) -> int:
     """The id of the node, from 0."""
     if not reader.text("node.id"):

@@ -126,13 +126,18 @@ class LocalCluster:
         return ",".join(str(node.endpoint) for node in self.controllers)
 
     @property
+    def bootstrap_servers(self) -> str:
+        """The value for `--bootstrap-server`; empty without brokers."""
+        return ",".join(str(node.endpoint) for node in self.brokers)
+
+    @property
     def controllers(self) -> tuple[NodeProcess, ...]:
         """The voters."""
         return tuple(node for node in self.nodes if node.role == CONTROLLER)
 
     @property
     def brokers(self) -> tuple[NodeProcess, ...]:
-        """The broker agents."""
+        """The brokers."""
         return tuple(node for node in self.nodes if node.role == BROKER)
 
     def node(self, node_id: int) -> NodeProcess:

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
 from kraft.broker import BrokerOptions
 from kraft.config import Config
-from kraft.replica.hosts.broker_host import BrokerHost
+from kraft.replica.hosts.combined_host import broker_of
 from kraft.replica.replica import Replica
 from metadata_log.disk import Disk
 from metadata_log.errors import DirectoryError
 from metadata_log.log.clean_shutdown import CLEAN_SHUTDOWN_FILE, UNCLEAN, take_clean_shutdown, write_clean_shutdown
-from metadata_log.log.log_dir import read_meta_properties
+from metadata_log.log.log_dir import read_meta_properties, take_lock
 from metadata_log.types import Uuid
+
+
+@contextmanager
+def locked_directories(config: Config, disk: Disk) -> Iterator[None]:
+    """Hold the locks of a broker's log directories besides that of the metadata log, which has a lock of its own.
+
+    Raises:
+        DirectoryError: Another process uses one of the directories.
+    """
+    with ExitStack() as held:
+        for path in config.log_dirs if config.is_broker else ():
+            if path != config.metadata_log_dir and disk.exists(path):
+                held.callback(take_lock(disk, path).release)
+        yield
 
 
 def broker_options(config: Config, disk: Disk) -> BrokerOptions:
@@ -27,6 +44,7 @@ def broker_options(config: Config, disk: Disk) -> BrokerOptions:
         initial_registration_timeout_ms=config.initial_registration_timeout_ms,
         replica_lag_time_max_ms=config.replica_lag_time_max_ms,
         fetch_interval_ms=config.replica_fetch_wait_max_ms,
+        inter_broker_listener=config.inter_broker_listener,
         controlled_shutdown=config.controlled_shutdown,
         auto_create_topics=config.auto_create_topics,
         request_timeout_ms=config.forwarding_timeout_ms,
@@ -36,18 +54,19 @@ def broker_options(config: Config, disk: Disk) -> BrokerOptions:
 
 def close_data(replica: Replica) -> None:
     """Close the logs of a broker with data, while the node still locks its directory."""
-    if isinstance(replica.application, BrokerHost):
-        replica.application.close_data()
+    broker = broker_of(replica.application)
+    if broker is not None:
+        broker.close_data()
 
 
 def leave_cleanly(replica: Replica, config: Config, disk: Disk) -> None:
     """If the node was a registered broker without data, record its clean shutdown for the next start."""
-    application = replica.application
-    if not isinstance(application, BrokerHost) or application.has_data:
+    broker = broker_of(replica.application)
+    if broker is None or broker.has_data:
         return
-    if application.agent.lifecycle.epoch != UNCLEAN:
+    if broker.agent.lifecycle.epoch != UNCLEAN:
         for path in config.log_dirs:
-            write_clean_shutdown(disk, path, application.agent.lifecycle.epoch)
+            write_clean_shutdown(disk, path, broker.agent.lifecycle.epoch)
 
 
 def _directory_id(disk: Disk, path: str) -> Uuid:

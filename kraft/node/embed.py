@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from random import Random, SystemRandom
@@ -20,13 +20,11 @@ from kraft.replica.hosts.state_machine_host import host_state_machine
 from kraft.replica.interface.application import ApplicationFactory, host_silent_raw_log
 from kraft.security.contexts import LoadedTls, load_tls
 from kraft.state_machine import C, R, StateMachine
-from metadata_log.disk import Disk, OsDisk
+from metadata_log.disk import DirectoryDisk, OsDisk
 from transport.descriptors import connections_allowed
 from transport.interface import Transport
-from transport.protocol.apis import APIS, Api
-from transport.protocol.limits import Limit, request_limit
 from transport.serving import INT_MAX, MAX_CONNECTIONS
-from transport.tcp import TcpTransport
+from transport.tcp import TcpTransport, WireOptions
 
 if TYPE_CHECKING:
     from kraft.node.stores import StoreKeeper
@@ -38,7 +36,7 @@ def open_node(
     *,
     state_machine: Callable[[], StateMachine[C, R]],
     transport: Transport | None = None,
-    disk: Disk | None = None,
+    disk: DirectoryDisk | None = None,
     rng: Random | None = None,
     clock: NodeClock | None = None,
     inline_flush: bool = False,
@@ -50,7 +48,7 @@ def open_node(
     config: Config,
     *,
     transport: Transport | None = None,
-    disk: Disk | None = None,
+    disk: DirectoryDisk | None = None,
     rng: Random | None = None,
     clock: NodeClock | None = None,
     application: ApplicationFactory = host_silent_raw_log,
@@ -63,7 +61,7 @@ def open_node(
     *,
     state_machine: Callable[[], StateMachine[Any, Any]] | None = None,
     transport: Transport | None = None,
-    disk: Disk | None = None,
+    disk: DirectoryDisk | None = None,
     rng: Random | None = None,
     clock: NodeClock | None = None,
     application: ApplicationFactory = host_silent_raw_log,
@@ -146,14 +144,7 @@ def tcp_transport(
     without them only the users of the configuration log in. With `serves_clients` the listeners are those of a broker
     for clients: they have the brokers' APIs, and open once the broker is unfenced. Raises `ConfigError` for bad stores.
     """
-    served: Mapping[int, Api] = APIS
-    limits: Callable[[int], Limit] = request_limit
-    if serves_clients:
-        # Loaded here, because a controller needs none of the brokers' messages.
-        from transport.protocol.broker_listener import AT_BROKERS, broker_request_limit
-
-        served, limits = AT_BROKERS, broker_request_limit
-    return TcpTransport(
+    options = WireOptions(
         sasl=(NodeUsers(config) if users is None else users).sasl,
         tls=(load_tls(config) if tls is None else tls).tls,
         max_frame_bytes=config.request_max_bytes,
@@ -165,8 +156,19 @@ def tcp_transport(
         max_connections_per_ip=config.max_connections_per_ip,
         max_connections_per_ip_overrides=dict(config.max_connections_per_ip_overrides),
         max_received_bytes=max(config.queued_max_request_bytes, 0),
-        patience_ms=patience_ms,
-        served=served,
-        limits=limits,
-        opens_later=serves_clients,
     )
+    if serves_clients:
+        # Loaded here, because a controller needs none of the brokers' messages.
+        from transport.protocol.broker_apis import ALL_APIS
+        from transport.protocol.broker_listener import AT_BROKERS, broker_answer_limit, broker_request_limit
+
+        options |= WireOptions(
+            served=AT_BROKERS,
+            limits=broker_request_limit,
+            requested=ALL_APIS,
+            answer_limits=broker_answer_limit,
+            largest_request_bytes=config.request_max_bytes,
+            opens_later=True,
+            for_clients=config.client_listeners,
+        )
+    return TcpTransport(patience_ms=patience_ms, **options)

@@ -82,12 +82,12 @@ class Inbound:
                 message = self.loggers.answer(request, message)
             self._transport.answer(request, message)
 
-    def leave_unanswered(self, request_id: int) -> None:
-        """Finish a request that has no answer, if its connection is still open."""
+    def leave_unanswered(self, request_id: int, mute_ms: int) -> None:
+        """Finish a request that has no answer, if its connection is still open, and mute the connection."""
         request = self.unanswered.pop(request_id, None)
         if request is not None:
             assert isinstance(self._transport, WireTransport), "only this transport has requests without an answer"
-            self._transport.leave_unanswered(request)
+            self._transport.leave_unanswered(request, mute_ms)
 
     def drop(self, request_id: int, why: str) -> None:
         """Close the connection of a request, if it is still open."""

@@ -1,20 +1,19 @@
-"""Shows and changes the log levels of a served controller by request (Kafka: `RuntimeLoggerManager`, KIP-412).
+"""Shows and changes the log levels of a served node by request (Kafka: `RuntimeLoggerManager`, KIP-412).
 
 Such a request is about one process, so that the shell answers it: nothing enters the metadata log, and a controller
-without a leader answers, too. The controller below judges the permissions.
+without a leader answers, too. The controller or broker below judges the permissions.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import Final, Protocol
 
 from msgspec import structs
 
-from kraft.controller import QuorumController
-from kraft.controller.decision.authorizer import AclOperation
+from kraft.controller.decision.authorizer import AclOperation, Denial
 from kraft.controller.decision.caller import Caller, host_of_peer
 from kraft.controller.decision.result import ApiError
 from kraft.node.logging import NodeLog
@@ -62,21 +61,41 @@ def _level_name(number: int) -> str:
     return next((name for name, own in reversed(LEVELS.items()) if own <= number), "TRACE")
 
 
-class LoggerRequests:
-    """Answers for the resources of type BROKER_LOGGER in requests to a controller.
+class Judge(Protocol):
+    """What judges the rights of a caller: the controller or the broker of the node."""
 
-    The controller answers the other resources of the same request. Its answer passes through `answer`.
+    def may(self, operation: AclOperation, caller: Caller) -> bool:
+        """Whether a caller may perform an operation on the cluster."""
+
+    def take_denials(self) -> Sequence[Denial]:
+        """The denials since the last call."""
+
+
+class LoggerRequests:
+    """Answers for the resources of type BROKER_LOGGER in requests to a controller or a broker.
+
+    The node below answers the other resources of the same request. Its answer passes through `answer`.
+
+    Args:
+        node_id: This node.
+        judge: What judges the rights of callers.
+        log: The log of the node.
+        needed: The operation on the cluster that a change needs: as in Kafka, CLUSTER_ACTION at a controller, where
+            ALTER_CONFIGS is not enough, and ALTER_CONFIGS at a broker.
     """
 
-    def __init__(self, node_id: int, controller: QuorumController, log: NodeLog) -> None:
+    def __init__(
+        self, node_id: int, judge: Judge, log: NodeLog, needed: AclOperation = AclOperation.CLUSTER_ACTION
+    ) -> None:
         self._node_id = node_id
-        self._controller = controller
+        self._judge = judge
         self._log = log
+        self._needed = needed
 
     def rest_of(self, message: Message) -> Message:
-        """A request to change configurations without its loggers, for the controller.
+        """A request to change configurations without its loggers, for the controller or broker.
 
-        A controller that does not lead refuses any other change, and answers an empty request.
+        A controller that does not lead refuses any other change, and answers an empty request. So does a broker.
         """
         if not isinstance(message, IncrementalAlterConfigsRequest) or not any(_of_loggers(message)):
             return message
@@ -84,7 +103,7 @@ class LoggerRequests:
         return structs.replace(message, resources=others)
 
     def answer(self, request: Request, response: Message) -> Message:
-        """The response of the controller, completed; changes the levels that the request names."""
+        """The response of the node, completed; changes the levels that the request names."""
         match request.message, response:
             case IncrementalAlterConfigsRequest() as asked, IncrementalAlterConfigsResponse():
                 if not any(_of_loggers(asked)):
@@ -122,11 +141,10 @@ class LoggerRequests:
         )
 
     def _check_permission(self, request: Request) -> None:
-        """As in Kafka's controllers, CLUSTER_ACTION is required, and ALTER_CONFIGS is not enough."""
         asked_by, host = request.principal, host_of_peer(request.peer)
         caller = Caller(asked_by.type, asked_by.name, asked_by.is_token, host, request.listener)
-        is_allowed = self._controller.may(AclOperation.CLUSTER_ACTION, caller)
-        for denial in self._controller.take_denials():
+        is_allowed = self._judge.may(self._needed, caller)
+        for denial in self._judge.take_denials():
             self._log.trace(denial)
         if not is_allowed:
             raise ApiError(Error.CLUSTER_AUTHORIZATION_FAILED, Error.CLUSTER_AUTHORIZATION_FAILED.message)

@@ -10,7 +10,7 @@ from kraft.node.logging import NodeLog
 from kraft.quorum.core import RaftCore
 from kraft.replica.interface.events import Trace
 from kraft.replica.replica import Replica
-from metadata_log.disk import Disk
+from metadata_log.disk import DirectoryDisk
 from transport.interface import Endpoint, Transport
 
 
@@ -53,7 +53,7 @@ class NodeMonitor(Protocol):
     def meter(self) -> NodeMeter:
         """Takes what the node counts while it runs."""
 
-    def measured(self, disk: Disk) -> Disk:
+    def measured(self, disk: DirectoryDisk) -> DirectoryDisk:
         """The same disk with measured fsyncs."""
 
     async def run(self, log: NodeLog, task_status: trio.TaskStatus[Endpoint] = trio.TASK_STATUS_IGNORED) -> None:

@@ -44,8 +44,10 @@ from kraft.replica.interface.events import (
 )
 from kraft.replica.interface.status import ReplicaStatus
 from kraft.replica.replica import Replica
+from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, NO_NODE
 from transport.interface import Endpoint, Transport
+from transport.protocol.messages.fetch import FetchRequest
 
 SHUTDOWN_BUDGET_MS: Final = 5000
 """How long a graceful shutdown may take."""
@@ -104,6 +106,7 @@ class Node:
         self._node_id = parts.replica.options.node_id
         self._raft_client_id = f"raft-client-{self._node_id}"
         self._client_id = str(self._node_id)
+        self._fetcher_client_id = f"broker-{self._node_id}-fetcher-0"
         """As in Kafka's channel from a node to the active controller, which also has a connection of its own."""
         self._appends = Appends(parts.inbox, limit=OUTSTANDING_APPEND_BYTES)
         self._changed = trio.lowlevel.ParkingLot()
@@ -403,13 +406,17 @@ class Node:
             [Endpoint(at.host, at.port) for at in addresses if at is not None], self._raft_client_id
         )
 
+    def _name_for(self, message: Message) -> str:
+        """The client id for a request of the application. A Fetch waits at a broker, and has its own connection."""
+        return self._fetcher_client_id if isinstance(message, FetchRequest) else self._client_id
+
     def _carry_out(self, outputs: Sequence[Output]) -> None:
         for output in outputs:
             match output:
                 case Answer():
                     self._inbound.answer(output.request_id, output.message)
                 case LeaveUnanswered():
-                    self._inbound.leave_unanswered(output.request_id)
+                    self._inbound.leave_unanswered(output.request_id, output.mute_ms)
                 case SubmitDone():
                     self._appends.finish(output.submit_id, output)
                 case SendWire():
@@ -418,7 +425,7 @@ class Node:
                         output.request_id,
                         output.message,
                         timeout_ms=output.timeout_ms,
-                        client_id=self._raft_client_id if output.is_raft else self._client_id,
+                        client_id=self._raft_client_id if output.is_raft else self._name_for(output.message),
                     )
                 case Trace():
                     self._log.trace(output.effect)

@@ -45,6 +45,11 @@ def replica_options(
 ) -> ReplicaOptions:
     """The options of the replica; `bound` holds the listeners' bound addresses, `own_name` is the machine's name."""
     listener = config.controller_listener_names[0]
+    reached = tuple(
+        ListenerAddress(one.name, one.host or own_name, one.port or at.port)
+        for one, at in zip(config.advertised_listeners or config.listeners, bound, strict=True)
+    )
+    is_both = config.is_broker and config.is_controller
     return ReplicaOptions(
         directory=config.metadata_log_dir,
         node_id=config.node_id,
@@ -53,10 +58,10 @@ def replica_options(
             for voter in config.voters
         ),
         endpoints=Endpoints(
-            tuple(
-                ListenerAddress(one.name, one.host or own_name, one.port or at.port)
-                for one, at in zip(config.advertised_listeners or config.listeners, bound, strict=True)
-            )
+            tuple(one for one in reached if not is_both or one.name in config.controller_listener_names)
+        ),
+        client_endpoints=(
+            Endpoints(tuple(one for one in reached if one.name in config.client_listeners)) if is_both else None
         ),
         bootstrap=tuple(ListenerAddress(listener, host, port) for host, port in config.bootstrap_servers),
         listener=listener,
@@ -71,7 +76,7 @@ def replica_options(
             fetch_max_bytes=config.fetch_max_bytes,
             fetch_snapshot_max_bytes=config.fetch_snapshot_max_bytes,
             max_batch_bytes=config.max_batch_bytes,
-            auto_join=config.auto_join and not config.is_broker,
+            auto_join=config.auto_join and config.is_controller,
             high_watermark_propagation_delay_ms=COMMIT_NEWS_DELAY_MS,
         ),
         segment_bytes=config.segment_bytes,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from random import Random
@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 import trio
 
 from kraft.config import Config
+from kraft.controller.decision.authorizer import AclOperation
 from kraft.node.background import Flusher
-from kraft.node.broker import broker_options, close_data, leave_cleanly
-from kraft.node.broker_node import BrokerNode
+from kraft.node.broker import broker_options, close_data, leave_cleanly, locked_directories
+from kraft.node.broker_node import BrokerNode, CombinedNode
 from kraft.node.clock import NodeClock
 from kraft.node.errors import NodeError
 from kraft.node.inbound import Inbound
@@ -28,12 +29,14 @@ from kraft.node.state_machine_node import StateMachineNode
 from kraft.node.turns import start_in_turns
 from kraft.node.users import NodeUsers
 from kraft.replica.hosts.broker_host import BrokerHost, host_broker
+from kraft.replica.hosts.combined_host import CombinedHost, host_combined
 from kraft.replica.hosts.controller_host import ControllerHost, host_controller
 from kraft.replica.hosts.state_machine_host import StateMachineHost
-from kraft.replica.interface.application import ApplicationFactory
+from kraft.replica.interface.application import Application, ApplicationFactory, RawLog
 from kraft.replica.interface.events import Input
 from kraft.replica.replica import Replica
-from metadata_log.disk import Disk
+from metadata_log.disk import DirectoryDisk
+from metadata_log.image import MetadataImage
 from transport.addresses import name_of_this_machine
 from transport.interface import Transport
 from transport.tcp import TcpTransport
@@ -50,7 +53,7 @@ async def run_node(
     config: Config,
     *,
     transport: Transport,
-    disk: Disk,
+    disk: DirectoryDisk,
     rng: Random,
     clock: NodeClock | None = None,
     application: ApplicationFactory | None = None,
@@ -67,8 +70,8 @@ async def run_node(
     directory, a damaged log), `AssertionError` (a broken invariant), `NodeError` (python -O). `inline_flush` flushes
     without a thread, for memory disks. `users` get the metadata of the node, for the logins of `transport`; `stores`
     keep the certificates of `transport`. The default `application` is the controller or broker of the configuration.
-    `monitor` serves metrics and health on a listener of its own. With `serves_loggers` requests to a controller show
-    and change the log levels of the whole process.
+    `monitor` serves metrics and health on a listener of its own. With `serves_loggers` requests to a controller
+    or broker show and change the log levels of the whole process.
     """
     if not __debug__:
         raise NodeError("a node does not run under python -O: its assertions keep a bug from corrupting the log")
@@ -78,7 +81,7 @@ async def run_node(
     inbox: Inbox[Input] = Inbox()
     flusher = Flusher(inbox.events, transport.wake)
     inbound = Inbound(inbox, transport, log, limit=UNANSWERED_REQUESTS)
-    with one_cause():
+    with one_cause(), locked_directories(config, disk):
         async with trio.open_nursery() as network:
             if users is not None:
                 await network.start(users.keep_reading)
@@ -97,13 +100,13 @@ async def run_node(
                 options=options,
                 disk=disk,
                 rng=rng,
-                application=application or (host_broker if config.is_broker else host_controller),
+                application=application or _default_application(config),
                 now_ms=clock.now_ms(),
             )
             replica, outputs = await start_in_turns(opening, log)
-            image = replica.application.committed_image if isinstance(replica.application, ControllerHost) else None
-            if serves_loggers and isinstance(replica.application, ControllerHost):
-                inbound.loggers = LoggerRequests(config.node_id, replica.application.controller, log)
+            image = _committed_image(replica.application)
+            if serves_loggers:
+                inbound.loggers = _logger_requests(config, replica.application, log)
             if users is not None and image is not None:
                 users.image = image
             if stores is not None and isinstance(transport, WireTransport):
@@ -122,8 +125,7 @@ async def run_node(
                 meter=None if monitor is None else monitor.meter,
             )
             hosts_machine = isinstance(replica.application, StateMachineHost)
-            serves = BrokerNode if isinstance(replica.application, BrokerHost) else Node
-            node: Node = StateMachineNode(parts) if hosts_machine else serves(parts)
+            node: Node = StateMachineNode(parts) if hosts_machine else _shell_of(replica)(parts)
             if monitor is not None:
                 monitor.attach(node, replica, transport)
             with _closing(replica, log):
@@ -132,6 +134,40 @@ async def run_node(
             leave_cleanly(replica, config, disk)
             network.cancel_scope.cancel()
     log.write("stopped", {})
+
+
+def _committed_image(application: Application) -> Callable[[], MetadataImage] | None:
+    """What returns the committed metadata of a node; None for a node without an image."""
+    match application:
+        case CombinedHost():
+            return application.controller.committed_image
+        case ControllerHost() | BrokerHost():
+            return application.committed_image
+        case _:
+            return None
+
+
+def _default_application(config: Config) -> ApplicationFactory:
+    if not config.is_broker:
+        return host_controller
+    return host_combined(host_broker) if config.is_controller else host_broker
+
+
+def _shell_of(replica: Replica) -> type[Node]:
+    if isinstance(replica.application, CombinedHost):
+        return CombinedNode
+    return BrokerNode if isinstance(replica.application, BrokerHost) else Node
+
+
+def _logger_requests(config: Config, application: Application | RawLog, log: NodeLog) -> LoggerRequests | None:
+    """The requests about loggers at a controller, or at a broker that serves clients; None at any other node."""
+    match application:
+        case ControllerHost(controller=controller):
+            return LoggerRequests(config.node_id, controller, log)
+        case BrokerHost(clients=judge) if judge is not None:
+            return LoggerRequests(config.node_id, judge, log, AclOperation.ALTER_CONFIGS)
+        case _:
+            return None
 
 
 async def _own_name(log: NodeLog) -> str:
@@ -145,8 +181,9 @@ def _warn_of_exposure(config: Config, log: NodeLog) -> None:
     """Log a warning at the start of a controller without an authorizer that other hosts can reach."""
     authenticated = {name for name, tls in config.tls.listeners if tls.client_auth == "required"}
     authenticated |= config.sasl.listeners.keys()
+    authenticated |= config.client_listeners
     exposed = [one for one in config.listeners if not one.is_loopback and one.name not in authenticated]
-    if exposed and not config.is_broker and not config.has_authorizer:
+    if exposed and config.is_controller and not config.has_authorizer:
         facts: dict[str, object] = {
             "listeners": ",".join(map(str, exposed)),
             "why": repr("without authorizer.class.name each host that reaches a listener can change the cluster"),

@@ -5,23 +5,28 @@ from __future__ import annotations
 from typing import Final
 
 from kraft.broker.replica import DataSettings
+from kraft.broker.replica.settings import cleaner_settings
 from kraft.broker.request.settings import RequestSettings
 from kraft.config import Config, ConfigError
+from kraft.replica.hosts.combined_host import host_combined
 from kraft.replica.hosts.serving_broker import ServingOptions, host_serving_broker
 from kraft.replica.interface.application import ApplicationFactory
 from metadata_log.disk import DirectoryDisk
 
+VERIFICATION: Final = "transaction.partition.verification.enable"
 RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+
+
+def node_with_data(config: Config, disk: DirectoryDisk) -> ApplicationFactory:
+    """The factory of a broker with data, with the role of a controller if the configuration has both."""
+    broker = broker_with_data(config, disk)
+    return host_combined(broker) if config.is_controller else broker
 
 
 def broker_with_data(config: Config, disk: DirectoryDisk) -> ApplicationFactory:
     """The factory of a broker that holds data and serves clients; raises `ConfigError` for what it cannot enforce."""
-    if config.has_authorizer:
-        raise ConfigError(
-            "authorizer.class.name is set, and a broker of this software does not check the rights of its clients yet",
-            hint="Remove authorizer.class.name here. The controllers check the requests that the broker forwards.",
-        )
     static = {one.name: one.value for one in config.described if one.is_set and one.value is not None}
+    move_rate = static.get("replica.alter.log.dirs.io.max.bytes.per.second")
     return host_serving_broker(
         disk,
         ServingOptions(
@@ -40,12 +45,19 @@ def broker_with_data(config: Config, disk: DirectoryDisk) -> ApplicationFactory:
                 offset_checkpoint_ms=config.offset_checkpoint_ms,
                 retention_check_ms=config.retention_check_ms,
                 file_delete_delay_ms=config.file_delete_delay_ms,
+                has_cleaner=static.get("log.cleaner.enable", "true").strip().lower() != "false",
+                cleaner=cleaner_settings(static),
+                move_bytes_per_second=None if move_rate is None else int(move_rate),
+                cleaner_backoff_ms=int(static.get("log.cleaner.backoff.ms", 15_000)),
+                producer_expiry_check_ms=int(static.get("producer.id.expiration.check.interval.ms", 600_000)),
             ),
             requests=RequestSettings(
                 broker_id=config.node_id,
                 fetch_max_bytes=config.client_fetch_max_bytes,
                 session_slots=config.fetch_session_slots,
                 prefers_rack_of_client=_prefers_rack(static.get("replica.selector.class")),
+                inter_broker_listener=config.inter_broker_listener,
+                verifies_transactions=static.get(VERIFICATION, "true").lower() != "false",
                 request_timeout_ms=config.forwarding_timeout_ms,
             ),
         ),

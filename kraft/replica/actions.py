@@ -66,7 +66,7 @@ class Actions:
             case Returned() | Noted():
                 self._outbox.outputs.append(action)
             case Silent():
-                self._outbox.outputs.append(LeaveUnanswered(action.request_id))
+                self._outbox.outputs.append(LeaveUnanswered(action.request_id, action.mute_ms))
             case Refuse():
                 self._outbox.outputs.append(Drop(action.request_id, action.why))
             case Parked():

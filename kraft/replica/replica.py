@@ -26,7 +26,7 @@ from kraft.replica.actions import Actions
 from kraft.replica.activation import Activation
 from kraft.replica.commits import Commits
 from kraft.replica.effects import Effects
-from kraft.replica.interface.application import Application, ApplicationFactory
+from kraft.replica.interface.application import Application, ApplicationFactory, SplitApplication
 from kraft.replica.interface.events import (
     Answer,
     Call,
@@ -82,6 +82,9 @@ class Replica:
         self.application = application
         self._storage = storage
         self._quorum_apis = quorum_apis(application)
+        split = application if isinstance(application, SplitApplication) else None
+        self._clients = None if split is None else split.clients
+        self._client_listeners = frozenset[str]() if split is None else split.client_listeners
         rpc = Rpc(
             cluster_id=storage.cluster_id,
             listener=options.listener,
@@ -237,6 +240,8 @@ class Replica:
         Raises `MetadataLogError` or `OSError` if the disk or the log fails; the replica must not be used then.
         """
         match event:
+            case WireRequest() if self._client_listeners and event.listener in self._client_listeners:
+                self._on_client_request(event, now_ms)
             case WireRequest() if event.api_key in self._quorum_apis:
                 denial = self.application.denial(event)
                 if denial is not None:
@@ -332,6 +337,25 @@ class Replica:
             self._outbox.outputs.append(Answer(request.request_id, refusal))
         else:
             self._outbox.outputs.append(Drop(request.request_id, f"this node does not serve API {key}"))
+
+    def _on_client_request(self, request: WireRequest, now_ms: int) -> None:
+        """A request at a listener of the part that serves clients; the quorum has no part in it."""
+        part, key = self._clients, request.api_key
+        assert part is not None, request.listener
+        if key == ApiKey.API_VERSIONS:
+            message = request.message
+            assert isinstance(message, ApiVersionsRequest), message
+            versions = describe_versions(part, message, request.version, self.core.history.kraft_version)
+            self._outbox.outputs.append(Answer(request.request_id, versions))
+        elif key in part.apis:
+            if now_ms >= self._commits.deadline_ms:
+                self._commits.apply(now_ms)
+            self._actions.perform(part.on_request(request, self.core.leader, now_ms), now_ms)
+            self._report_denials()
+        elif (refusal := refuse_login(request.message)) is not None:
+            self._outbox.outputs.append(Answer(request.request_id, refusal))
+        else:
+            self._outbox.outputs.append(Drop(request.request_id, f"this listener does not serve API {key}"))
 
     def _ask_application(self, request: WireRequest, now_ms: int) -> None:
         if now_ms >= self._commits.deadline_ms:

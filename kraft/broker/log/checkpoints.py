@@ -16,6 +16,8 @@ HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 """The high watermark of each partition."""
 LOG_STARTS: Final = "log-start-offset-checkpoint"
 """The log start of each partition with a first segment that begins before the log start."""
+CLEANED: Final = "cleaner-offset-checkpoint"
+"""The offset up to which the cleaner has looked at each compacted partition."""
 
 _VERSION: Final = "0"
 _ENTRY: Final = re.compile(r"(\S+)\s+(\d{1,10})\s+(-?\d{1,19})\s*", re.ASCII)

@@ -202,6 +202,11 @@ class DataSegment:
         self.batches.truncate(offset)
         self.aborted = [each for each in self.aborted if each.last_offset < offset]
 
+    def relocate(self, directory: str) -> None:
+        """The partition directory has another name; raises `OSError`."""
+        self._directory = directory
+        self.batches.relocate(directory)
+
     def mark_deleted(self) -> tuple[str, ...]:
         """Rename the files with `.deleted`, durably, and close the segment; returns the new paths for later removal."""
         self.batches.file.close()

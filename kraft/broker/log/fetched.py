@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from metadata_log.errors import CorruptBatch
 from metadata_log.records.batch import RecordBatch, scan
 
 
@@ -21,6 +22,35 @@ def whole_batches(data: bytes, where: str) -> Iterator[RecordBatch]:
             break
         position += size
     yield from scan(data[:position], where=where)
+
+
+def batches_that_follow(data: bytes, end_offset: int, leader_epoch: int, where: str) -> list[RecordBatch]:
+    """The whole batches of fetched bytes up to the first of a later epoch than the leader's.
+
+    Args:
+        data: What was fetched.
+        end_offset: The end of the log: the first batch begins there, or behind a hole.
+        leader_epoch: The epoch of the leader.
+        where: The partition directory, for errors.
+
+    Raises:
+        CorruptBatch: A batch is damaged, or begins before the end of the log.
+    """
+    batches: list[RecordBatch] = []
+    for batch in whole_batches(data, where):
+        if batch.epoch > leader_epoch:
+            break
+        if batch.base_offset < end_offset or batch.last_offset_delta < 0:
+            raise CorruptBatch(
+                f"a fetched batch begins at offset {batch.base_offset}, where the log ends at {end_offset}",
+                where=where,
+                position=batch.position,
+                field="order",
+                hint="The replica truncates its log to the end that the leader gives for its last epoch.",
+            )
+        end_offset = batch.next_offset
+        batches.append(batch)
+    return batches
 
 
 def parts_that_fit(batches: Sequence[RecordBatch], most_bytes: int) -> Iterator[list[RecordBatch]]:

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 
-from kraft.broker.log.checkpoints import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, read_offsets, write_offsets
+from kraft.broker.log.checkpoints import (
+    CLEANED,
+    HIGH_WATERMARKS,
+    LOG_STARTS,
+    RECOVERY_POINTS,
+    read_offsets,
+    write_offsets,
+)
 from kraft.broker.log.options import LogOptions
 from kraft.broker.log.partition_log import PartitionLog
 from metadata_log.disk import Disk, make_directory
 from metadata_log.errors import MetadataLogError
 from metadata_log.log.clean_shutdown import CLEAN_SHUTDOWN_FILE, take_clean_shutdown, write_clean_shutdown
 from metadata_log.log.log_dir import PARTITION_DIRECTORY
-from metadata_log.log.partition_names import PartitionName, parse_partition_name
+from metadata_log.log.partition_names import FUTURE, PartitionName, parse_partition_name
 from metadata_log.serde.codec import finished
 
 OptionsOf = Callable[[PartitionName], LogOptions]
@@ -28,6 +35,8 @@ class LogDirectory:
     def __init__(self, disk: Disk, path: str) -> None:
         self.path = path
         self.logs: dict[PartitionName, PartitionLog] = {}
+        self.futures: dict[PartitionName, PartitionLog] = {}
+        """The copies that move here from another log directory."""
         self.failed: dict[PartitionName, MetadataLogError] = {}
         """The partitions with files that cannot be read, with the reason."""
         self.findings: list[str] = []
@@ -49,7 +58,7 @@ class LogDirectory:
             now_ms: The time in ms since 1970.
 
         Returns:
-            The logs; directories of deleted, stray and moving partitions are left alone.
+            The logs; directories of deleted and stray partitions are left alone.
 
         Raises:
             OSError: The disk failed.
@@ -68,15 +77,16 @@ class LogDirectory:
         made = cls(disk, path)
         make_directory(disk, path)
         made.is_clean = disk.exists(f"{path}/{CLEAN_SHUTDOWN_FILE}") if is_clean is None else is_clean
-        recovery_points, starts, watermarks = (
-            made._read(name) for name in (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS)
+        recovery_points, starts, watermarks, cleaned = (
+            made._read(name) for name in (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANED)
         )
         for directory in disk.list(path):
             name = parse_partition_name(directory)
-            if name is None or name.suffix or directory == PARTITION_DIRECTORY:
+            if name is None or name.suffix not in {"", FUTURE} or directory == PARTITION_DIRECTORY:
                 continue
+            is_copy, name = name.suffix == FUTURE, PartitionName(name.topic, name.number)
             try:
-                made.logs[name] = yield from PartitionLog.opening(
+                log = yield from PartitionLog.opening(
                     disk,
                     f"{path}/{directory}",
                     options_of(name),
@@ -87,7 +97,13 @@ class LogDirectory:
                     is_clean=made.is_clean,
                 )
             except MetadataLogError as bad:
-                made.failed[name] = bad
+                if is_copy:
+                    made.findings.append(f"left the copy in {directory} alone: {bad}")
+                else:
+                    made.failed[name] = bad
+            else:
+                log.cleaned_offset = cleaned.get(name)
+                (made.futures if is_copy else made.logs)[name] = log
             yield None
         take_clean_shutdown(disk, [path])
         return made
@@ -104,23 +120,40 @@ class LogDirectory:
         self.logs[name] = log
         return log
 
+    @property
+    def _all(self) -> dict[PartitionName, PartitionLog]:
+        """The logs, and the copies of logs in other directories."""
+        return {**self.futures, **self.logs}
+
+    def high_watermarks(self) -> dict[PartitionName, int]:
+        """The high watermark of each log."""
+        return {name: log.high_watermark for name, log in self._all.items()}
+
     def write_recovery_points(self) -> None:
         """Write what is on disk of each log, for the next start; raises `OSError`."""
-        points = {name: log.recovery_point for name, log in self.logs.items()}
+        points = {name: log.recovery_point for name, log in self._all.items()}
         write_offsets(self._disk, self.path, RECOVERY_POINTS, points)
 
     def write_high_watermarks(self) -> None:
         """Write the high watermark of each log; raises `OSError`."""
-        write_offsets(
-            self._disk, self.path, HIGH_WATERMARKS, {name: log.high_watermark for name, log in self.logs.items()}
-        )
+        write_offsets(self._disk, self.path, HIGH_WATERMARKS, self.high_watermarks())
 
     def write_log_starts(self) -> None:
         """Write the log starts that no segment begins with; raises `OSError`."""
         starts = {
-            name: log.start_offset for name, log in self.logs.items() if log.start_offset > log.segments[0].base_offset
+            name: log.start_offset for name, log in self._all.items() if log.start_offset > log.segments[0].base_offset
         }
         write_offsets(self._disk, self.path, LOG_STARTS, starts)
+
+    def cleaned_offsets(self) -> dict[PartitionName, int]:
+        """The offset up to which each log was cleaned; without the logs that no cleaner has looked at."""
+        return {name: log.cleaned_offset for name, log in self.logs.items() if log.cleaned_offset is not None}
+
+    def write_cleaned_offsets(self) -> None:
+        """Write how far each log was cleaned; no file without such a log. Raises `OSError`."""
+        offsets = self.cleaned_offsets()
+        if offsets or self._disk.exists(f"{self.path}/{CLEANED}"):
+            write_offsets(self._disk, self.path, CLEANED, offsets)
 
     def close(self, *, broker_epoch: int) -> None:
         """Close all logs, write the checkpoint files, and prove the clean shutdown.
@@ -131,10 +164,11 @@ class LogDirectory:
         Raises:
             OSError: The disk failed. Then the shutdown is not clean.
         """
-        for log in self.logs.values():
+        for log in (*self.logs.values(), *self.futures.values()):
             log.close()
         self.write_recovery_points()
         self.write_log_starts()
         self.write_high_watermarks()
+        self.write_cleaned_offsets()
         if not self.failed:
             write_clean_shutdown(self._disk, self.path, broker_epoch)

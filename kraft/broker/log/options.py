@@ -43,3 +43,11 @@ class LogOptions(Struct, frozen=True, kw_only=True):
     """`retention.bytes`; negative for no limit."""
     retention_ms: int = 7 * _DAY_MS
     """`retention.ms`; negative for no limit."""
+    min_dirty_ratio: float = 0.5
+    """`min.cleanable.dirty.ratio`: a log with a larger share of dirty bytes is cleaned."""
+    min_compaction_lag_ms: int = 0
+    """`min.compaction.lag.ms`: no segment with a younger record is cleaned."""
+    max_compaction_lag_ms: int = 2**63 - 1
+    """`max.compaction.lag.ms`: a log with an older dirty record is cleaned, whatever its share."""
+    delete_retention_ms: int = _DAY_MS
+    """`delete.retention.ms`: how long tombstones and transaction markers stay after their first cleaning."""

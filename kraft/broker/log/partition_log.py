@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 
 from kraft.broker.log.data_segment import DataSegment, fsync_file
-from kraft.broker.log.fetched import parts_that_fit, whole_batches
+from kraft.broker.log.fetched import batches_that_follow, parts_that_fit
 from kraft.broker.log.loading import LoadedLog, loading, rebuild_producers
 from kraft.broker.log.options import LogOptions
 from kraft.broker.log.outcomes import NOTHING, Appended, Refused
-from kraft.broker.log.producers import AppendedBatch
-from kraft.broker.log.transaction_index import AbortedTransaction
-from kraft.broker.log.validation import batches_of_client, prepare
+from kraft.broker.log.swap import swap_in
+from kraft.broker.log.transaction_index import AbortedTransaction, aborted_within
+from kraft.broker.log.validation import check_producers, prepare_all
 from metadata_log.disk import Disk
-from metadata_log.errors import CorruptBatch
 from metadata_log.log.epochs import EpochHistory, write_epochs
 from metadata_log.log.fsync_failure import FsyncFailure
 from metadata_log.log.indexes import NO_TIMESTAMP
@@ -49,6 +48,10 @@ class PartitionLog:
         self.doomed = loaded.marked
         """Files with the suffix `.deleted`; the owner removes them after `file.delete.delay.ms`."""
         self.high_watermark = self.start_offset
+        self.cleaned_offset: int | None = None
+        """The cleaner has looked at every record before this offset; None before the first cleaning."""
+        self.cuts = 0
+        """How often the log was truncated or has lost segments: a cleaning that runs meanwhile ends."""
         self._disk = disk
         self._segments = loaded.segments
         self._failure = FsyncFailure()
@@ -166,17 +169,11 @@ class PartitionLog:
         Raises:
             OSError: The disk failed.
         """
-        sent = batches_of_client(data, self.options)
-        if isinstance(sent, Refused):
-            return sent
-        placed: list[RecordBatch] = []
-        offset = self.end_offset
-        for batch in sent:
-            made = prepare(batch, offset=offset, epoch=epoch, options=self.options, now_ms=now_ms, is_client=is_client)
-            if isinstance(made, Refused):
-                return made
-            placed.append(made)
-            offset = made.next_offset
+        placed = prepare_all(
+            data, offset=self.end_offset, epoch=epoch, options=self.options, now_ms=now_ms, is_client=is_client
+        )
+        if isinstance(placed, Refused):
+            return placed
         if not placed:
             return NOTHING
         size = sum(batch.size_bytes for batch in placed)
@@ -185,7 +182,7 @@ class PartitionLog:
             text = f"the batches have {size} bytes; segment.bytes allows {self.options.segment_bytes}"
             return Refused(Error.RECORD_LIST_TOO_LARGE, text)
         self._roll_for(placed, size, now_ms)
-        known = self._check_producers(placed) if is_client else None
+        known = check_producers(self.producers.states, placed) if is_client else None
         if isinstance(known, Refused):
             return known
         if known is not None:
@@ -209,21 +206,7 @@ class PartitionLog:
             CorruptBatch: A batch is damaged, or begins before the end of the log. Nothing was written.
             OSError: The disk failed.
         """
-        batches: list[RecordBatch] = []
-        end_offset = self.end_offset
-        for batch in whole_batches(data, self.directory):
-            if batch.epoch > leader_epoch:
-                break
-            if batch.base_offset < end_offset or batch.last_offset_delta < 0:
-                raise CorruptBatch(
-                    f"a fetched batch begins at offset {batch.base_offset}, where the log ends at {end_offset}",
-                    where=self.directory,
-                    position=batch.position,
-                    field="order",
-                    hint="The replica truncates its log to the end that the leader gives for its last epoch.",
-                )
-            end_offset = batch.next_offset
-            batches.append(batch)
+        batches = batches_that_follow(data, self.end_offset, leader_epoch, self.directory)
         if not batches:
             return NOTHING
         for part in parts_that_fit(batches, self.options.segment_bytes):
@@ -247,24 +230,6 @@ class PartitionLog:
     def assign_epoch(self, epoch: int) -> None:
         """Begin an epoch at the end of the log, as a new leader does (`assignEpochStartOffset`); raises `OSError`."""
         self._set_epochs(self.epochs.assign(epoch, self.end_offset))
-
-    def _check_producers(self, batches: Sequence[RecordBatch]) -> AppendedBatch | Refused | None:
-        """The batch that the log holds already, or why a batch may not follow; None if the batches may be written."""
-        states = self.producers.states
-        if len(batches) > 1:
-            states = states.copy()
-        for batch in batches:
-            if batch.producer_id < 0:
-                continue
-            known = states.duplicate_of(batch)
-            if known is not None:
-                return known
-            refusal = states.check(batch)
-            if refusal is not None:
-                return Refused(refusal.error, refusal.text)
-            if len(batches) > 1:
-                states.note(batch, None)
-        return None
 
     def _write(self, batches: Sequence[RecordBatch]) -> None:
         self._failure.check()
@@ -389,14 +354,8 @@ class PartitionLog:
             offset: The first offset of the range.
             end_offset: The offset behind the range.
         """
-        found: list[AbortedTransaction] = []
-        for segment in self._segments[self._floor(offset) :]:
-            for each in segment.aborted:
-                if each.last_offset >= offset and each.first_offset < end_offset:
-                    found.append(each)
-                if each.last_stable_offset >= end_offset:
-                    return found
-        return found
+        held = (segment.aborted for segment in self._segments[self._floor(offset) :])
+        return aborted_within(held, offset, end_offset)
 
     # ------------------------------------------------------------------------------------- watermark, start and end
 
@@ -424,6 +383,7 @@ class PartitionLog:
             self.reset(offset, now_ms=now_ms)
             return
         self._failure.check()
+        self._cut(offset)
         while self._segments[-1].base_offset > offset:
             self.doomed += self._segments.pop().mark_deleted()
         self._segments[-1].truncate(offset)
@@ -436,11 +396,20 @@ class PartitionLog:
         finished(
             rebuild_producers(self.producers, segments, self.start_offset, offset, trusts_absence=False, now_ms=now_ms)
         )
+        # The replay has ended transactions that the high watermark passed long ago.
+        self.producers.states.pass_high_watermark(self.high_watermark)
         self._unsynced_snapshots.update(self.producers.snapshots)
+
+    def _cut(self, end_offset: int) -> None:
+        """The log ends here: what follows is new for the cleaner (`LogCleanerManager.maybeTruncateCheckpoint`)."""
+        self.cuts += 1
+        if self.cleaned_offset is not None:
+            self.cleaned_offset = min(self.cleaned_offset, end_offset)
 
     def reset(self, offset: int, *, now_ms: int) -> None:
         """Remove all records and begin anew at an offset (`truncateFullyAndStartAt`); raises `OSError`."""
         self._failure.check()
+        self._cut(offset)
         while self._segments:
             self.doomed += self._segments.pop().mark_deleted()
         self._segments.append(self._new_segment(offset, now_ms))
@@ -469,11 +438,40 @@ class PartitionLog:
         """
         if count == len(self._segments):
             self.roll(now_ms)
+        self.cuts += 1
         gone, self._segments = self._segments[:count], self._segments[count:]
         for segment in gone:
             self.doomed += segment.mark_deleted()
             self.producers.remove_snapshot(segment.base_offset)
         self.raise_start(self._segments[0].base_offset)
+
+    def replace_segments(self, old: Sequence[DataSegment]) -> None:
+        """Put the segment that a cleaner wrote in the place of others (`UnifiedLog.replaceSegments`).
+
+        The files of the new one have the base offset of the first of the old ones, and the suffix `.cleaned`, and are
+        on disk. After a crash the next start finds either the old segments, or the new one. Raises `OSError`.
+        """
+        at = self._segments.index(old[0])
+        doomed, made = swap_in(self._disk, self.directory, old, self.options.index_interval_bytes)
+        self.doomed += doomed
+        self._segments[at : at + len(old)] = [made]
+        for each in old[1:]:
+            self.producers.remove_snapshot(each.base_offset)
+
+    def succeed(self, former: PartitionLog) -> None:
+        """Take over what batches do not say from the log of which this one is a whole copy; raises `OSError`."""
+        self.raise_high_watermark(former.high_watermark)
+        self.raise_start(former.start_offset)
+        self._set_epochs(former.epochs)
+        self.producers.states = former.producers.states.copy()
+        self.cleaned_offset = former.cleaned_offset
+
+    def relocate(self, directory: str) -> None:
+        """The partition directory was renamed; raises `OSError`."""
+        self.directory = directory
+        self.producers.relocate(directory)
+        for segment in self._segments:
+            segment.relocate(directory)
 
     def close(self) -> None:
         """Flush and close the log as a clean shutdown does: index files and a snapshot at the end are on disk.

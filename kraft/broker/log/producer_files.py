@@ -37,6 +37,14 @@ class ProducerStateManager:
         """The path of the snapshot at an offset."""
         return f"{self._directory}/{file_name(offset, SUFFIX)}"
 
+    def expire(self, now_ms: int) -> None:
+        """Forget the producers that wrote nothing for `producer.id.expiration.ms` (`removeExpiredProducers`)."""
+        self.states.expire(now_ms, self._expiration_ms)
+
+    def relocate(self, directory: str) -> None:
+        """The partition directory has another name."""
+        self._directory = directory
+
     def note(self, batch: RecordBatch) -> EndedTransaction | None:
         """Go on behind a batch; returns the transaction that the batch ends. The caller calls `states.end` with it.
 

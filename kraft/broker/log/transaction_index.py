@@ -66,3 +66,23 @@ def decode_transactions(content: bytes, *, base_offset: int, where: str) -> list
             raise DecodeError(what, where=where, position=at, hint=hint)
         found.append(entry)
     return found
+
+
+def aborted_within(
+    segments: Iterable[Iterable[AbortedTransaction]], offset: int, end_offset: int
+) -> list[AbortedTransaction]:
+    """The aborted transactions with records in a range of offsets (`LocalLog.collectAbortedTransactions`).
+
+    Args:
+        segments: The entries of each segment, from the one that holds `offset` on.
+        offset: The first offset of the range.
+        end_offset: The offset behind the range.
+    """
+    found: list[AbortedTransaction] = []
+    for entries in segments:
+        for each in entries:
+            if each.last_offset >= offset and each.first_offset < end_offset:
+                found.append(each)
+            if each.last_stable_offset >= end_offset:
+                return found
+    return found

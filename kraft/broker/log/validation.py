@@ -7,6 +7,7 @@ if a time in the header changes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from struct import Struct as Layout
 from typing import Final
 
@@ -14,6 +15,7 @@ from msgspec import structs
 
 from kraft.broker.log.options import LogOptions
 from kraft.broker.log.outcomes import RecordRefusal, Refused
+from kraft.broker.log.producers import AppendedBatch, ProducerStates
 from metadata_log.compression import Compression
 from metadata_log.errors import CorruptBatch, IncompleteBatch, UnsupportedVersion
 from metadata_log.records.batch import (
@@ -25,7 +27,7 @@ from metadata_log.records.batch import (
     scan,
 )
 from metadata_log.records.batch_builder import with_checksum, write_batch
-from metadata_log.records.record import Record, records
+from metadata_log.records.record import Record, RecordTimes, consecutive_times, records
 from transport.protocol.errors import Error
 
 _FRONT: Final = Layout(">qii")
@@ -80,7 +82,32 @@ def prepare(
     if wrong is not None:
         return wrong
     if batch.is_control:
-        return place(batch, offset=offset, epoch=epoch)
+        time = now_ms if options.is_log_append_time else None
+        return place(batch, offset=offset, epoch=epoch, append_time_ms=time)
+    target = batch.attributes & COMPRESSION_MASK if options.compression is None else options.compression
+    if target == batch.attributes & COMPRESSION_MASK and not batch.is_log_append_time:
+        times = consecutive_times(batch, needs_keys=options.is_compacted)
+        if times is not None and _are_accepted(batch.base_timestamp, times, options, now_ms):
+            if options.is_log_append_time:
+                return place(batch, offset=offset, epoch=epoch, append_time_ms=now_ms)
+            return place(batch, offset=offset, epoch=epoch, max_timestamp=batch.base_timestamp + times.most)
+    return _prepare_by_record(batch, offset, epoch, target, options, now_ms)
+
+
+def _are_accepted(base_timestamp: int, times: RecordTimes, options: LogOptions, now_ms: int) -> bool:
+    """Whether no record of a batch has a time that is refused, and none has no time."""
+    least, most = base_timestamp + times.least, base_timestamp + times.most
+    return options.is_log_append_time or (
+        least > _NO_TIMESTAMP
+        and now_ms - least <= options.timestamp_before_max_ms
+        and most - now_ms <= options.timestamp_after_max_ms
+    )
+
+
+def _prepare_by_record(
+    batch: RecordBatch, offset: int, epoch: int, target: int, options: LogOptions, now_ms: int
+) -> RecordBatch | Refused:
+    """As `prepare`, with an object for each record: to refuse single records, and to encode them again."""
     try:
         contents = list(records(batch))
     except (CorruptBatch, UnsupportedVersion) as bad:
@@ -89,7 +116,6 @@ def prepare(
     refused = _record_refusal(batch, contents, options, now_ms)
     if refused is not None:
         return refused
-    target = batch.attributes & COMPRESSION_MASK if options.compression is None else options.compression
     in_order = all(record.offset == batch.base_offset + index for index, record in enumerate(contents))
     if target != batch.attributes & COMPRESSION_MASK or not in_order:
         return _encode_again(batch, contents, offset, epoch, Compression(target), options, now_ms)
@@ -97,6 +123,41 @@ def prepare(
         return place(batch, offset=offset, epoch=epoch, append_time_ms=now_ms)
     newest = max(record.timestamp for record in contents) if not batch.is_log_append_time else _newest(batch, contents)
     return place(batch, offset=offset, epoch=epoch, max_timestamp=newest)
+
+
+def prepare_all(
+    data: bytes, *, offset: int, epoch: int, options: LogOptions, now_ms: int, is_client: bool
+) -> list[RecordBatch] | Refused:
+    """The batches of a request as the log stores them from an offset on, or why one is refused; see `prepare`."""
+    sent = batches_of_client(data, options)
+    if isinstance(sent, Refused):
+        return sent
+    placed: list[RecordBatch] = []
+    for batch in sent:
+        made = prepare(batch, offset=offset, epoch=epoch, options=options, now_ms=now_ms, is_client=is_client)
+        if isinstance(made, Refused):
+            return made
+        placed.append(made)
+        offset = made.next_offset
+    return placed
+
+
+def check_producers(states: ProducerStates, batches: Sequence[RecordBatch]) -> AppendedBatch | Refused | None:
+    """The batch that the log holds already, or why a batch may not follow; None if the batches may be written."""
+    if len(batches) > 1:
+        states = states.copy()
+    for batch in batches:
+        if batch.producer_id < 0:
+            continue
+        known = states.duplicate_of(batch)
+        if known is not None:
+            return known
+        refusal = states.check(batch)
+        if refusal is not None:
+            return Refused(refusal.error, refusal.text)
+        if len(batches) > 1:
+            states.note(batch, None)
+    return None
 
 
 def place(

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from kraft.broker.asked import Asked
-from kraft.broker.metadata.asked import ToController
+from kraft.broker.asked import Asked, ToController
 from kraft.broker.metadata.forwarding import envelope_of
 from metadata_log.serde import Message
 from transport.protocol.apis import APIS, ApiKey

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Final
 
-from kraft.controller.decision.authorizer import OF_A_CLUSTER
+from kraft.broker.rights import Permissions
 from metadata_log.image import Broker, MetadataImage
 from metadata_log.image.persistent_map import in_key_order
 from metadata_log.records.metadata import BrokerEndpoint
@@ -19,8 +19,6 @@ from transport.protocol.messages.describe_cluster import (
 
 NOT_ASKED: Final = -(2**31)
 """The permitted operations of a caller that has not asked for them."""
-ALL_OF_A_CLUSTER: Final = sum(1 << operation for operation in OF_A_CLUSTER)
-"""Every operation on a cluster: without an authorizer a caller may do all of them."""
 _BROKERS: Final = 1
 _MISMATCH: Final = "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
 
@@ -57,8 +55,12 @@ def describe_cluster(
     listener: str,
     cluster_id: str,
     rng: Random,
+    permissions: Permissions,
 ) -> DescribeClusterResponse:
-    """The brokers at the listener of the request (Kafka: `KafkaApis.handleDescribeCluster`, KIP-700)."""
+    """The brokers at the listener of the request (Kafka: `KafkaApis.handleDescribeCluster`, KIP-700).
+
+    Every client may ask; what the client may do on the cluster is in the answer on request.
+    """
     if request.endpoint_type != _BROKERS:
         error = Error.MISMATCHED_ENDPOINT_TYPE if version >= 1 else Error.INVALID_REQUEST
         return DescribeClusterResponse(error_code=error, error_message=_MISMATCH)
@@ -74,6 +76,6 @@ def describe_cluster(
             for broker, at in found
         ],
         cluster_authorized_operations=(
-            ALL_OF_A_CLUSTER if request.include_cluster_authorized_operations else NOT_ASKED
+            permissions.on_cluster() if request.include_cluster_authorized_operations else NOT_ASKED
         ),
     )

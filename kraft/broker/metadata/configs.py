@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Final
 
-from kraft.broker.metadata.asked import ITEMS_PER_STEP
+from kraft.broker.metadata.answering import ITEMS_PER_STEP
 from kraft.broker.metadata.brokers import reachable
 from kraft.controller.configs.quotas import CLIENT_ID, IP, USER
 from kraft.controller.decision.result import ApiError

@@ -1,30 +1,97 @@
-"""The answer to a search for a coordinator, while this software has none (Kafka: `KafkaApis.handleFindCoordinator`)."""
+"""The answer to a search for a coordinator (Kafka: `KafkaApis.handleFindCoordinator`).
+
+This software coordinates nothing yet. In a cluster with brokers of Kafka those coordinate, and are found here.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
+from kraft.broker.coordinators import GROUP, SHARE, TRANSACTION, coordinator_of
+from kraft.broker.rights import Permissions
+from kraft.controller.decision.authorizer import AclOperation, AclResource
+from kraft.controller.decision.result import ApiError
+from metadata_log.image import MetadataImage
 from metadata_log.types import NO_NODE
 from transport.protocol.errors import Error
 from transport.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 BATCHED_SINCE: Final = 4
 """The first version with several keys in a request."""
+SHARES_SINCE: Final = 6
+"""The first version with coordinators of share groups."""
+_NO_ERROR: Final = "NONE"
+"""Kafka names the error of an answer without one, in the versions for one key."""
 
 
-def find_coordinator(request: FindCoordinatorRequest, version: int) -> FindCoordinatorResponse:
-    """COORDINATOR_NOT_AVAILABLE for each key, as from a broker of Kafka before the coordinator's topic exists.
+def find_coordinator(
+    image: MetadataImage,
+    request: FindCoordinatorRequest,
+    *,
+    version: int,
+    listener: str,
+    broker_id: int,
+    permissions: Permissions,
+) -> FindCoordinatorResponse:
+    """The leader of the partition of the coordinators' topic that each key belongs to.
 
-    A client asks again until its own deadline, and names that error then.
+    COORDINATOR_NOT_AVAILABLE while the topic does not exist, while the partition of the key has no leader, and if this
+    broker leads that partition. A client asks again until its own deadline, and names that error then. A client without
+    the right to describe the group or the transactional id has the error for that instead.
+
+    Args:
+        image: The metadata.
+        request: The request.
+        version: Its version.
+        listener: The listener of the request: addresses of brokers are those of this listener.
+        broker_id: This broker.
+        permissions: The rights of the client.
+
+    Raises:
+        ApiError: A client without the right to act for the cluster looks for the coordinator of a share group.
     """
-    error = Error.COORDINATOR_NOT_AVAILABLE
+
+    def find(key: str) -> Coordinator:
+        error = _refusal(request.key_type, key, version, permissions)
+        found = coordinator_of(image, request.key_type, key, listener) if error is Error.NONE else None
+        if found is None or found[0].id == broker_id:
+            return _absent(key, Error.COORDINATOR_NOT_AVAILABLE if error is Error.NONE else error)
+        broker, at = found
+        return Coordinator(key=key, node_id=broker.id, host=at.host, port=at.port, error_message="")
+
+    if version < BATCHED_SINCE:
+        one = find(request.key)
+        return FindCoordinatorResponse(
+            error_code=one.error_code,
+            error_message=one.error_message or _NO_ERROR,
+            node_id=one.node_id,
+            host=one.host,
+            port=one.port,
+        )
+    return FindCoordinatorResponse(coordinators=[find(key) for key in request.coordinator_keys])
+
+
+def refuse_coordinator(request: FindCoordinatorRequest, error: Error, version: int) -> FindCoordinatorResponse:
+    """The answer with the same error for each key."""
     if version < BATCHED_SINCE:
         return FindCoordinatorResponse(
             error_code=error, error_message=error.message, node_id=NO_NODE, host="", port=NO_NODE
         )
-    return FindCoordinatorResponse(
-        coordinators=[
-            Coordinator(key=key, node_id=NO_NODE, host="", port=NO_NODE, error_code=error, error_message=error.message)
-            for key in request.coordinator_keys
-        ]
-    )
+    return FindCoordinatorResponse(coordinators=[_absent(key, error) for key in request.coordinator_keys])
+
+
+def _absent(key: str, error: Error) -> Coordinator:
+    return Coordinator(key=key, node_id=NO_NODE, host="", port=NO_NODE, error_code=error, error_message=error.message)
+
+
+def _refusal(key_type: int, key: str, version: int, permissions: Permissions) -> Error:
+    """Why a client is not told of a coordinator; NONE if it is."""
+    if key_type == GROUP and not permissions.may(AclOperation.DESCRIBE, AclResource.GROUP, key):
+        return Error.GROUP_AUTHORIZATION_FAILED
+    if key_type == TRANSACTION and not permissions.may(AclOperation.DESCRIBE, AclResource.TRANSACTIONAL_ID, key):
+        return Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if key_type == SHARE and version < SHARES_SINCE:
+        return Error.INVALID_REQUEST
+    if key_type == SHARE and not permissions.may(AclOperation.CLUSTER_ACTION, AclResource.CLUSTER):
+        raise ApiError(Error.CLUSTER_AUTHORIZATION_FAILED)
+    return Error.NONE

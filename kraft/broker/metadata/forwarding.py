@@ -13,8 +13,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.broker.asked import Asked
-from kraft.broker.metadata.asked import Answer, Close, ToController
+from kraft.broker.asked import Answer, Asked, Close, ToController
 from kraft.controller.decision.caller import host_of_peer
 from kraft.controller.decision.result import ApiError
 from kraft.controller.refusals import refusal

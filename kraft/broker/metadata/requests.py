@@ -9,14 +9,15 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from kraft.broker.asked import Asked
-from kraft.broker.metadata.asked import Answer, Answering, Close, ToController
+from kraft.broker.asked import Answer, Asked, Close, ToController
+from kraft.broker.metadata.answering import Answering
 from kraft.broker.metadata.auto_creation import AutoCreation
 from kraft.broker.metadata.brokers import describe_cluster
 from kraft.broker.metadata.configs import describe_client_quotas, list_config_resources, refuse_client_quotas
-from kraft.broker.metadata.coordinators import find_coordinator
+from kraft.broker.metadata.coordinators import find_coordinator, refuse_coordinator
 from kraft.broker.metadata.forwarding import Forwarding
 from kraft.broker.metadata.served import FORWARDED, METADATA_APIS
+from kraft.broker.metadata.tokens import describe_tokens
 from kraft.broker.metadata.topics import (
     describe_topic_partitions,
     metadata,
@@ -24,22 +25,32 @@ from kraft.broker.metadata.topics import (
     refuse_metadata,
     refuse_topic_partitions,
 )
-from kraft.config.described import DescribedSetting
+from kraft.broker.rights import Permissions, Rights, caller_of
+from kraft.config.described import DescribedSetting, Secret
 from kraft.controller.apis import APIS
+from kraft.controller.decision.authorizer import AclOperation, AclResource
 from kraft.controller.decision.broker_sessions import BrokerSessions
-from kraft.controller.decision.caller import Caller, host_of_peer
-from kraft.controller.decision.request_context import RequestContext
+from kraft.controller.decision.request_context import AdminSettings, RequestContext
 from kraft.controller.decision.result import ApiError
 from kraft.controller.decision.topic_configs import TopicDefaults
 from kraft.controller.refusals import refusal
+from kraft.controller.security.api_permissions import check_cluster
+from kraft.controller.security.authorized_request import authorize_items
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
+from transport.protocol.apis import ApiKey
+from transport.protocol.errors import Error
+from transport.protocol.inbound import ANONYMOUS
 from transport.protocol.messages import (
     DescribeClientQuotasRequest,
     DescribeClusterRequest,
+    DescribeDelegationTokenRequest,
     DescribeTopicPartitionsRequest,
     FindCoordinatorRequest,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
     ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
     MetadataRequest,
 )
 
@@ -49,6 +60,11 @@ NO_SESSIONS: Final = BrokerSessions(1)
 """A broker has no sessions of other brokers: a read from the image needs none."""
 _CREATIONS: Final = 1
 """The token of a forwarded request is even, that of an automatic creation of topics is odd."""
+_OF_TOKENS: Final = (
+    *(ApiKey.CREATE_DELEGATION_TOKEN, ApiKey.RENEW_DELEGATION_TOKEN, ApiKey.EXPIRE_DELEGATION_TOKEN),
+    ApiKey.DESCRIBE_DELEGATION_TOKEN,
+)
+"""The APIs for clients that have logged in, and not by a token (`KafkaApis.allowTokenRequests`)."""
 
 
 class MetadataSettings(Struct, frozen=True, kw_only=True):
@@ -64,6 +80,8 @@ class MetadataSettings(Struct, frozen=True, kw_only=True):
     request_timeout_ms: int = 30_000
     max_partitions: int = 2000
     """Kafka's `max.request.partition.size.limit`, for DescribeTopicPartitions."""
+    token_secret: Secret | None = None
+    """`delegation.token.secret.key`; None for a cluster without delegation tokens."""
 
 
 class MetadataRequests:
@@ -71,8 +89,10 @@ class MetadataRequests:
 
     apis = METADATA_APIS
 
-    def __init__(self, settings: MetadataSettings, rng: Random) -> None:
+    def __init__(self, settings: MetadataSettings, rng: Random, rights: Rights | None = None) -> None:
+        """Without `rights` every client may do everything."""
         self.settings = settings
+        self._rights = Rights() if rights is None else rights
         self._rng = rng
         self._forwarding = Forwarding(settings.request_timeout_ms)
         self._creation = AutoCreation(
@@ -85,7 +105,11 @@ class MetadataRequests:
 
     def on_request(self, asked: Asked, image: MetadataImage, now_ms: int) -> Answer | None:
         """Answer a request; None if `poll` returns the answer later."""
-        if asked.api_key in FORWARDED:
+        self._rights.use(image)
+        if isinstance(asked.message, IncrementalAlterConfigsRequest) and not asked.message.resources:
+            # The node has answered all of it: only changes of its loggers.
+            return Answer(asked.request_id, IncrementalAlterConfigsResponse())
+        if asked.api_key in FORWARDED and not (asked.api_key in _OF_TOKENS and _is_unauthenticated(asked)):
             self._forwarding.forward(asked, now_ms)
             return None
         answering = self._answering(asked, image, now_ms)
@@ -107,17 +131,30 @@ class MetadataRequests:
                     return refuse_topic_partitions(request, refused.error)
                 case DescribeClientQuotasRequest():
                     return refuse_client_quotas(refused.error, refused.text)
+                case FindCoordinatorRequest() as request:
+                    return refuse_coordinator(request, refused.error, asked.version)
+                case ListConfigResourcesRequest():
+                    return ListConfigResourcesResponse(error_code=refused.error)
                 case request:
                     return (yield from refusal(request, refused))
 
     def _of(self, asked: Asked, image: MetadataImage, now_ms: int) -> Answering:
-        settings, version = self.settings, asked.version
+        settings, version, permissions = self.settings, asked.version, self._rights.of(asked)
+        if asked.api_key in _OF_TOKENS and _is_unauthenticated(asked):
+            raise ApiError(Error.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
         match asked.message:
             case MetadataRequest() as request:
-                return (yield from self._metadata(asked, request, image))
+                return (yield from self._metadata(asked, request, image, permissions))
             case DescribeTopicPartitionsRequest() as request:
-                limit = settings.max_partitions
-                return (yield from describe_topic_partitions(image, request, listener=asked.listener, limit=limit))
+                return (
+                    yield from describe_topic_partitions(
+                        image,
+                        request,
+                        listener=asked.listener,
+                        limit=settings.max_partitions,
+                        permissions=permissions,
+                    )
+                )
             case DescribeClusterRequest() as request:
                 return describe_cluster(
                     image,
@@ -126,17 +163,32 @@ class MetadataRequests:
                     listener=asked.listener,
                     cluster_id=settings.cluster_id,
                     rng=self._rng,
+                    permissions=permissions,
                 )
             case FindCoordinatorRequest() as request:
-                return find_coordinator(request, version)
+                return find_coordinator(
+                    image,
+                    request,
+                    version=version,
+                    listener=asked.listener,
+                    broker_id=settings.broker_id,
+                    permissions=permissions,
+                )
+            case DescribeDelegationTokenRequest() as request:
+                return (yield from describe_tokens(image, request, permissions, settings.token_secret))
             case ListConfigResourcesRequest() as request:
+                _check_described(permissions)
                 return (yield from list_config_resources(image, request, version=version, listener=asked.listener))
             case DescribeClientQuotasRequest() as request:
+                _check_described(permissions)
                 return (yield from describe_client_quotas(image, request))
             case request:
                 return (yield from self._as_a_controller(asked, request, image, now_ms))
 
-    def _metadata(self, asked: Asked, request: MetadataRequest, image: MetadataImage) -> Answering:
+    def _metadata(
+        self, asked: Asked, request: MetadataRequest, image: MetadataImage, permissions: Permissions
+    ) -> Answering:
+        creates = self.settings.auto_create_topics and request.allow_auto_topic_creation
         answer = yield from metadata(
             image,
             request,
@@ -144,14 +196,16 @@ class MetadataRequests:
             listener=asked.listener,
             cluster_id=self.settings.cluster_id,
             rng=self._rng,
+            permissions=permissions,
+            creates=creates,
         )
-        if self.settings.auto_create_topics and request.allow_auto_topic_creation:
-            self._creation.create(missing(image, request, asked.version), asked)
+        if creates:
+            self._creation.create(missing(answer), asked)
         return answer
 
     def _as_a_controller(self, asked: Asked, request: Message, image: MetadataImage, now_ms: int) -> Answering:
         """The answer to a read that controllers serve, too, made by the same function."""
-        settings, principal = self.settings, asked.principal
+        settings, rights = self.settings, self._rights
         context = RequestContext(
             image=image,
             committed=image,
@@ -163,12 +217,18 @@ class MetadataRequests:
             defaults=TopicDefaults(min_isr=settings.min_insync_replicas, node_id=settings.broker_id),
             sessions=NO_SESSIONS,
             own_settings=settings.own_settings,
-            caller=Caller(principal.type, principal.name, principal.is_token, host_of_peer(asked.peer), asked.listener),
+            caller=caller_of(asked),
+            admin=AdminSettings(authorizer=rights.settings),
+            authorizer=rights.authorizer,
+            denials=rights.denials,
         )
-        decision: Any = APIS[type(request)].decide(context, request)
+        api = APIS[type(request)]
+        check_cluster(context, api.key)
+        permitted = yield from authorize_items(context, request)
+        decision: Any = api.decide(context, permitted.request)
         result = (yield from _pauses(decision)) if isinstance(decision, Generator) else decision
         assert isinstance(result.response, Message), type(request)
-        return result.response
+        return permitted.finish(result.response)
 
     def on_moved(self) -> None:
         """Replicas may have moved: no answer of this class waits for that."""
@@ -202,6 +262,18 @@ class MetadataRequests:
                 self._long.append((request_id, answering))
             else:
                 yield Answer(request_id, answer)
+
+
+def _is_unauthenticated(asked: Asked) -> bool:
+    """Whether the client has not logged in, or only by a delegation token."""
+    return asked.principal == ANONYMOUS or asked.principal.is_token
+
+
+def _check_described(permissions: Permissions) -> None:
+    """Raise `ApiError` if the client may not describe the configurations of the cluster."""
+    if not permissions.may(AclOperation.DESCRIBE_CONFIGS, AclResource.CLUSTER):
+        error = Error.CLUSTER_AUTHORIZATION_FAILED
+        raise ApiError(error, error.message)
 
 
 def _advance(answering: Answering, steps: int) -> Message | None:

@@ -10,9 +10,10 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.broker.metadata.asked import ITEMS_PER_STEP
-from kraft.broker.metadata.brokers import ALL_OF_A_CLUSTER, NOT_ASKED, any_of, endpoint_of, reachable
-from kraft.controller.decision.authorizer import AclOperation
+from kraft.broker.metadata.answering import ITEMS_PER_STEP
+from kraft.broker.metadata.brokers import NOT_ASKED, any_of, endpoint_of, reachable
+from kraft.broker.rights import Permissions
+from kraft.controller.decision.authorizer import AclOperation, AclResource
 from kraft.controller.decision.result import ApiError
 from kraft.controller.decision.topic_names import check_name
 from kraft.controller.topics.partition_updates import UNASSIGNED
@@ -37,20 +38,6 @@ from transport.protocol.messages.metadata import (
 
 INTERNAL_TOPICS: Final = frozenset(("__consumer_offsets", "__transaction_state", "__share_group_state"))
 """The topics that Kafka itself writes (`Topic.INTERNAL_TOPICS`)."""
-ALL_OF_A_TOPIC: Final = sum(
-    1 << operation
-    for operation in (
-        AclOperation.READ,
-        AclOperation.WRITE,
-        AclOperation.CREATE,
-        AclOperation.DELETE,
-        AclOperation.ALTER,
-        AclOperation.DESCRIBE,
-        AclOperation.DESCRIBE_CONFIGS,
-        AclOperation.ALTER_CONFIGS,
-    )
-)
-"""Every operation on a topic: without an authorizer a caller may do all of them."""
 _NO_DIRECTORY: Final = frozenset((MIGRATING, UNASSIGNED))
 """A replica without a known directory counts as online (`DirectoryId.isOnline`)."""
 _IDS_SINCE: Final = 12
@@ -68,9 +55,20 @@ class _State(Struct, frozen=True, gc=False):
 
 
 def metadata(
-    image: MetadataImage, request: MetadataRequest, *, version: int, listener: str, cluster_id: str, rng: Random
+    image: MetadataImage,
+    request: MetadataRequest,
+    *,
+    version: int,
+    listener: str,
+    cluster_id: str,
+    rng: Random,
+    permissions: Permissions,
+    creates: bool,
 ) -> Generator[None, None, MetadataResponse]:
     """The answer to Metadata. A topic that does not exist has an error, also if the broker asks for its creation.
+
+    A client without the right to describe a topic does not learn whether the topic exists. If the broker `creates` the
+    missing topics of the request, the client needs the right to create them.
 
     Raises `ApiError` for a whole request that is refused.
     """
@@ -80,7 +78,8 @@ def metadata(
     topics: list[MetadataResponseTopic] = []
     ids = dict.fromkeys(one.topic_id for one in request.topics or () if one.topic_id != Uuid.ZERO)
     names: Iterable[str]
-    if wants_all(request, version):
+    every = wants_all(request, version)
+    if every:
         names = image.topics
     elif ids:
         known = [(one, image.topics.by_id.get(one)) for one in ids]
@@ -93,10 +92,34 @@ def metadata(
     else:
         names = dict.fromkeys(one.name for one in request.topics or () if one.name is not None)
     with_operations = request.include_topic_authorized_operations
+    denied: list[MetadataResponseTopic] = []
     work = 0
     for name in names:
+        if not permissions.may(AclOperation.DESCRIBE, AclResource.TOPIC, name, is_asked=not every):
+            if not every:
+                denied.append(
+                    MetadataResponseTopic(
+                        error_code=Error.TOPIC_AUTHORIZATION_FAILED,
+                        name=None if ids else name,
+                        topic_id=image.topics[name].id if ids else Uuid.ZERO,
+                    )
+                )
+            yield None
+            continue
+        operations = permissions.on_topic(name) if with_operations else NOT_ASKED
         if name not in image.topics:
-            topics.append(MetadataResponseTopic(error_code=absence(name), name=name, is_internal=is_internal(name)))
+            error = absence(name)
+            if creates and not _may_create(permissions, name):
+                error, operations = Error.TOPIC_AUTHORIZATION_FAILED, NOT_ASKED
+            topics.append(
+                MetadataResponseTopic(
+                    error_code=error,
+                    name=name,
+                    is_internal=is_internal(name),
+                    topic_authorized_operations=operations,
+                )
+            )
+            yield None
             continue
         topic = image.topics[name]
         partitions: list[MetadataResponsePartition] = []
@@ -111,7 +134,7 @@ def metadata(
                 topic_id=topic.id,
                 is_internal=is_internal(name),
                 partitions=partitions,
-                topic_authorized_operations=ALL_OF_A_TOPIC if with_operations else NOT_ASKED,
+                topic_authorized_operations=operations,
             )
         )
         yield None
@@ -122,9 +145,9 @@ def metadata(
         ],
         cluster_id=cluster_id,
         controller_id=any_of(alive, rng),
-        topics=topics,
+        topics=[*topics, *denied],
         cluster_authorized_operations=(
-            ALL_OF_A_CLUSTER if request.include_cluster_authorized_operations else NOT_ASKED
+            permissions.on_cluster() if request.include_cluster_authorized_operations else NOT_ASKED
         ),
     )
 
@@ -145,12 +168,17 @@ def wants_all(request: MetadataRequest, version: int) -> bool:
     return request.topics is None or (version == 0 and not request.topics)
 
 
-def missing(image: MetadataImage, request: MetadataRequest, version: int) -> list[str]:
-    """The valid names in the request of topics that do not exist, which may be created automatically."""
-    if wants_all(request, version) or any(one.topic_id != Uuid.ZERO for one in request.topics or ()):
-        return []
-    names = dict.fromkeys(one.name for one in request.topics or () if one.name is not None)
-    return [name for name in names if name not in image.topics and absence(name) is Error.UNKNOWN_TOPIC_OR_PARTITION]
+def missing(answer: MetadataResponse) -> list[str]:
+    """The valid names in an answer of topics that do not exist, which may be created automatically."""
+    absent = Error.UNKNOWN_TOPIC_OR_PARTITION
+    return [one.name for one in answer.topics if one.error_code == absent and one.name is not None]
+
+
+def _may_create(permissions: Permissions, name: str) -> bool:
+    """Whether the client may create a topic of this name."""
+    return permissions.may(AclOperation.CREATE, AclResource.CLUSTER, is_asked=False) or permissions.may(
+        AclOperation.CREATE, AclResource.TOPIC, name
+    )
 
 
 def is_internal(name: str) -> bool:
@@ -221,9 +249,16 @@ def _is_offline(broker: Broker, listener: str, partition: Partition) -> bool:
 
 
 def describe_topic_partitions(
-    image: MetadataImage, request: DescribeTopicPartitionsRequest, *, listener: str, limit: int
+    image: MetadataImage,
+    request: DescribeTopicPartitionsRequest,
+    *,
+    listener: str,
+    limit: int,
+    permissions: Permissions,
 ) -> Generator[None, None, DescribeTopicPartitionsResponse]:
     """The requested topics by name, from the cursor on, with at most `limit` partitions.
+
+    Topics that the client may not describe come last, with an error, or are left out of all topics.
 
     Raises `ApiError` for a cursor that is not among the topics, or with a negative partition.
     """
@@ -241,19 +276,27 @@ def describe_topic_partitions(
             raise ApiError(Error.INVALID_REQUEST, text)
     left = max(min(limit, request.response_partition_limit), 1)
     topics: list[DescribeTopicPartitionsResponseTopic] = []
+    denied: list[DescribeTopicPartitionsResponseTopic] = []
     for name in names:
+        yield None
+        if not permissions.may(AclOperation.DESCRIBE, AclResource.TOPIC, name):
+            if not wants_every:
+                error = Error.TOPIC_AUTHORIZATION_FAILED
+                denied.append(DescribeTopicPartitionsResponseTopic(error_code=error, name=name))
+            continue
         if left <= 0:
             return DescribeTopicPartitionsResponse(
-                topics=topics, next_cursor=DescribeTopicPartitionsResponseCursor(topic_name=name, partition_index=0)
+                topics=[*topics, *denied],
+                next_cursor=DescribeTopicPartitionsResponseCursor(topic_name=name, partition_index=0),
             )
-        yield None
+        operations = permissions.on_topic(name)
         if name not in image.topics:
             topics.append(
                 DescribeTopicPartitionsResponseTopic(
                     error_code=absence(name),
                     name=name,
                     is_internal=is_internal(name),
-                    topic_authorized_operations=ALL_OF_A_TOPIC,
+                    topic_authorized_operations=operations,
                 )
             )
             continue
@@ -265,13 +308,14 @@ def describe_topic_partitions(
             partitions.append(_described(image, listener, number, topic.partitions[number]))
             if number % ITEMS_PER_STEP == 0:
                 yield None
-        topics.append(_described_topic(topic, partitions))
+        topics.append(_described_topic(topic, partitions, operations))
         if last < len(topic.partitions):
             return DescribeTopicPartitionsResponse(
-                topics=topics, next_cursor=DescribeTopicPartitionsResponseCursor(topic_name=name, partition_index=last)
+                topics=[*topics, *denied],
+                next_cursor=DescribeTopicPartitionsResponseCursor(topic_name=name, partition_index=last),
             )
         left -= len(partitions)
-    return DescribeTopicPartitionsResponse(topics=topics)
+    return DescribeTopicPartitionsResponse(topics=[*topics, *denied])
 
 
 def refuse_topic_partitions(request: DescribeTopicPartitionsRequest, error: Error) -> DescribeTopicPartitionsResponse:
@@ -282,14 +326,14 @@ def refuse_topic_partitions(request: DescribeTopicPartitionsRequest, error: Erro
 
 
 def _described_topic(
-    topic: TopicImage, partitions: list[DescribeTopicPartitionsResponsePartition]
+    topic: TopicImage, partitions: list[DescribeTopicPartitionsResponsePartition], operations: int
 ) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.id,
         is_internal=is_internal(topic.name),
         partitions=partitions,
-        topic_authorized_operations=ALL_OF_A_TOPIC,
+        topic_authorized_operations=operations,
     )
 
 

@@ -5,7 +5,7 @@ A request names only the partitions that have changed since the request before; 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from kraft.broker.replicas import PartitionKey
@@ -33,14 +33,21 @@ class FetchSession:
         """Whether the next request has to name all partitions."""
         return self.epoch == FIRST_EPOCH
 
-    def topics(self, wanted: Mapping[PartitionKey, FetchPartition]) -> tuple[list[FetchTopic], list[ForgottenTopic]]:
-        """What the next request says of the partitions to fetch: those to add or change, and those to forget."""
+    def topics(
+        self, wanted: Mapping[PartitionKey, FetchPartition], unwanted: Iterable[PartitionKey]
+    ) -> tuple[list[FetchTopic], list[ForgottenTopic]]:
+        """What the next request says of the partitions to fetch: those to add or change, and those to forget.
+
+        Args:
+            wanted: The partitions that may have changed since the last request; all of them for a full request.
+            unwanted: The partitions that are fetched no more.
+        """
+        known = self._known
         if self.is_full:
-            changed, gone = dict(wanted), list[PartitionKey]()
-        else:
-            changed = {key: part for key, part in wanted.items() if self._known.get(key) != part}
-            gone = [key for key in self._known if key not in wanted]
-        self._known = dict(wanted)
+            known.clear()
+        changed = {key: part for key, part in wanted.items() if known.get(key) != part}
+        gone = [key for key in unwanted if known.pop(key, None) is not None]
+        known.update(changed)
         parts: dict[Uuid, list[FetchPartition]] = {}
         for (topic_id, _), part in changed.items():
             parts.setdefault(topic_id, []).append(part)

@@ -70,6 +70,21 @@ class Fetching(Struct):
     """Whether only a new leader epoch can start the partition again."""
 
 
+class Exchange:
+    """What a broker knows of its requests to one leader. A request costs as much as its changes, not its partitions."""
+
+    def __init__(self) -> None:
+        self.session = FetchSession()
+        self.asked: dict[PartitionKey, Asked] = {}
+        """The partitions of the session, with what the leader was last asked for."""
+        self.changed: dict[PartitionKey, None] = {}
+        """The partitions to look at for the next request."""
+        self.late: dict[PartitionKey, None] = {}
+        """The partitions that wait for their backoff."""
+        self.lost: dict[PartitionKey, None] = {}
+        """The partitions that need an offset of the leader before they fetch on."""
+
+
 class Followers:
     """The followed partitions of one broker, and the requests to their leaders."""
 
@@ -78,9 +93,11 @@ class Followers:
         self._settings = hosting.settings
         self._fetching: dict[PartitionKey, Fetching] = {}
         """The state of each partition with a leader, in the order in which the partitions have their turns."""
-        self._sessions: dict[int, FetchSession] = {}
+        self._leaders: list[int] | None = None
+        """The answer of `leaders`; None where a partition has come, gone or failed since."""
+        self._exchanges: dict[int, Exchange] = {}
         self._asked: dict[int, dict[PartitionKey, Asked]] = {}
-        """The partitions in the open request to each leader."""
+        """The partitions in the open request to each leader, those of its session that it does not name included."""
         self._sent_ms: dict[int, int] = {}
 
     # ---------------------------------------------------------------------------------------------- begin and end
@@ -102,40 +119,70 @@ class Followers:
             log.truncate(log.high_watermark, now_ms=now_ms)
         self.stop(part.key)
         self._fetching[part.key] = Fetching(part.leader_id, part.leader_epoch)
+        self._leaders = None
+        exchange = self._exchange(part.leader_id)
+        exchange.changed[part.key] = None
+        exchange.lost.pop(part.key, None)
 
     def stop(self, key: PartitionKey) -> None:
         """Fetch a partition no more."""
-        self._fetching.pop(key, None)
+        self._look_at(key)
+        if self._fetching.pop(key, None) is not None:
+            self._leaders = None
+
+    def _exchange(self, leader: int) -> Exchange:
+        return self._exchanges.setdefault(leader, Exchange())
+
+    def _look_at(self, key: PartitionKey) -> None:
+        """Look at a partition again before the next request to its leader."""
+        one = self._fetching.get(key)
+        if one is not None:
+            self._exchange(one.leader).changed[key] = None
 
     def leaders(self) -> list[int]:
         """The leaders with partitions that this broker fetches, in order of their ids."""
-        return sorted({one.leader for one in self._fetching.values() if not one.is_failed})
+        if self._leaders is None:
+            self._leaders = sorted({one.leader for one in self._fetching.values() if not one.is_failed})
+        return self._leaders
 
     # --------------------------------------------------------------------------------------------------- requests
 
     def request(self, leader: int, broker_epoch: int, now_ms: int) -> Message | None:
         """The next request to a leader; see `ReplicaManager.fetch_from`."""
-        ready = {
-            key: (one, part)
-            for key, one in self._fetching.items()
-            if one.leader == leader
-            and not one.is_failed
-            and now_ms >= one.not_before_ms
-            and not (part := self._hosting.partitions[key]).is_offline
+        moved, self._hosting.moved = self._hosting.moved, {}
+        for key in moved:
+            self._look_at(key)
+        exchange = self._exchange(leader)
+        for key in [key for key in exchange.late if self._is_due(key, now_ms)]:
+            del exchange.late[key]
+            exchange.changed[key] = None
+        lost = {
+            key: both
+            for key in exchange.lost
+            if (both := self._ready(key, leader, now_ms)) is not None and both[0].phase is not Phase.FETCHING
         }
-        if not ready:
-            return None
-        self._sent_ms[leader] = now_ms
-        lost = {key: both for key, both in ready.items() if both[0].phase is not Phase.FETCHING}
-        chosen = lost or ready
-        self._asked[leader] = {key: (part.end_offset, one.leader_epoch) for key, (one, part) in chosen.items()}
         if lost:
+            self._sent_ms[leader] = now_ms
+            self._asked[leader] = {key: (part.end_offset, one.leader_epoch) for key, (one, part) in lost.items()}
             return self._list_offsets(lost)
+        session = exchange.session
+        looked_at = list(self._fetching) if session.is_full else exchange.changed
+        ready = {key: both for key in looked_at if (both := self._ready(key, leader, now_ms)) is not None}
+        unwanted = [key for key in exchange.changed if key not in ready]
+        if session.is_full:
+            exchange.asked = {}
+        if not ready and exchange.asked.keys() <= set(unwanted):
+            return None
+        for key in unwanted:
+            exchange.asked.pop(key, None)
+        exchange.asked.update({key: (part.end_offset, one.leader_epoch) for key, (one, part) in ready.items()})
+        exchange.changed = {}
+        self._sent_ms[leader] = now_ms
+        self._asked[leader] = exchange.asked
         settings = self._settings
-        wanted = {key: self._fetch_partition(one, part) for key, (one, part) in ready.items()}
-        session = self._sessions.setdefault(leader, FetchSession())
         session_id, session_epoch = session.id, session.epoch
-        topics, forgotten = session.topics(wanted)
+        wanted = {key: self._fetch_partition(one, part) for key, (one, part) in ready.items()}
+        topics, forgotten = session.topics(wanted, unwanted)
         return FetchRequest(
             replica_state=ReplicaState(replica_id=settings.broker_id, replica_epoch=broker_epoch),
             max_wait_ms=settings.fetch_wait_max_ms,
@@ -146,6 +193,18 @@ class Followers:
             topics=topics,
             forgotten_topics_data=forgotten,
         )
+
+    def _is_due(self, key: PartitionKey, now_ms: int) -> bool:
+        one = self._fetching.get(key)
+        return one is None or now_ms >= one.not_before_ms
+
+    def _ready(self, key: PartitionKey, leader: int, now_ms: int) -> tuple[Fetching, HostedPartition] | None:
+        """The state of a partition that may be in a request to a leader now."""
+        one = self._fetching.get(key)
+        if one is None or one.leader != leader or one.is_failed or now_ms < one.not_before_ms:
+            return None
+        part = self._hosting.partitions[key]
+        return None if part.is_offline else (one, part)
 
     def _fetch_partition(self, one: Fetching, part: HostedPartition) -> FetchPartition:
         last_epoch = part.log.epochs.last_epoch
@@ -187,12 +246,11 @@ class Followers:
                         key = self._hosting.by_name.get(PartitionName(topic.name, offset.partition_index))
                         self._on_offset(key, offset, asked, now_ms)
                 return now_ms
-        if leader in self._sessions:
-            self._sessions[leader].on_failure()
+        self._exchange(leader).session.on_failure()
         return self._delay_all(asked, now_ms)
 
     def _on_fetch(self, leader: int, response: FetchResponse, asked: dict[PartitionKey, Asked], now_ms: int) -> int:
-        if not self._sessions.setdefault(leader, FetchSession()).on_response(response):
+        if not self._exchange(leader).session.on_response(response):
             is_session = response.error_code in _OF_SESSIONS
             return now_ms if is_session else self._delay_all(asked, now_ms)
         is_empty = True
@@ -215,6 +273,8 @@ class Followers:
         one = self._fetching.get(key)
         if one is not None:
             one.not_before_ms = now_ms + self._settings.fetch_backoff_ms
+            exchange = self._exchange(one.leader)
+            exchange.changed[key] = exchange.late[key] = None
 
     def _still(self, key: PartitionKey | None, asked: dict[PartitionKey, Asked]) -> HostedPartition | None:
         """The partition, if its log and its leader are still those of the request."""
@@ -238,19 +298,27 @@ class Followers:
                     self._take(part, data, now_ms)
                 # The next request begins with the partitions that wait longest for records.
                 self._fetching[key] = self._fetching.pop(key)
+                self._look_at(key)
             case Error.OFFSET_OUT_OF_RANGE:
                 self._fetching[key].phase = Phase.ASKING_END
+                exchange = self._exchange(self._fetching[key].leader)
+                exchange.changed[key] = exchange.lost[key] = None
             case Error.FENCED_LEADER_EPOCH:
                 # The leader knows a later epoch, which the metadata brings soon.
-                self._fetching[key].is_failed = True
+                self._give_up(key)
             case Error.KAFKA_STORAGE_ERROR as error:
                 self._fail(part, f"its leader answers {error.name}")
             case _:
                 self._delay(key, now_ms)
 
+    def _give_up(self, key: PartitionKey) -> None:
+        self._fetching[key].is_failed = True
+        self._leaders = None
+        self._look_at(key)
+
     def _fail(self, part: HostedPartition, reason: str) -> None:
         """Fetch a partition no more until the metadata has a new leader epoch."""
-        self._fetching[part.key].is_failed = True
+        self._give_up(part.key)
         self._hosting.report(f"{part} is not fetched until its next leader epoch: {reason}")
 
     def _take(self, part: HostedPartition, data: PartitionData, now_ms: int) -> None:
@@ -319,7 +387,7 @@ class Followers:
             case Error.NONE:
                 self._hosting.guarded(part, lambda: self._move(part, one, data.offset, now_ms))
             case Error.FENCED_LEADER_EPOCH:
-                one.is_failed = True
+                self._give_up(part.key)
             case _:
                 self._delay(part.key, now_ms)
 
@@ -338,4 +406,5 @@ class Followers:
             # The log is within that of the leader: the range was another one when the leader refused it.
             self._delay(part.key, now_ms)
         one.phase = Phase.FETCHING
+        self._exchange(one.leader).lost.pop(part.key, None)
         self._hosting.touch(part)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from kraft.broker.log.partition_log import PartitionLog
 from kraft.broker.replica.leading import Leading
 from kraft.broker.replicas import PartitionKey
@@ -11,6 +13,13 @@ from metadata_log.types import Uuid
 
 NO_LEADER = -1
 NO_LEADER_EPOCH = -1
+
+
+class Copy(Struct, frozen=True):
+    """A copy of a log in another log directory (Kafka: a future replica)."""
+
+    directory: Uuid
+    log: PartitionLog
 
 
 class HostedPartition:
@@ -39,6 +48,8 @@ class HostedPartition:
         """The brokers with an assigned replica."""
         self.leading: Leading | None = None
         self.min_isr_setting = min_isr
+        self.copy: Copy | None = None
+        """The copy of the log that moves to another log directory."""
         self._log = log
 
     def __str__(self) -> str:
@@ -71,9 +82,15 @@ class HostedPartition:
         """Whether the log directory or the log has failed: requests get KAFKA_STORAGE_ERROR."""
         return self._log is None
 
+    def replace_log(self, directory: Uuid, log: PartitionLog | None) -> None:
+        """The copy is the log now; None if the directory has failed meanwhile."""
+        self.directory, self._log, self.copy = directory, log, None
+        if log is None:
+            self.leading = None
+
     def go_offline(self) -> None:
         """Take the log away, after a failure."""
-        self._log = self.leading = None
+        self._log = self.leading = self.copy = None
 
     @property
     def is_leader(self) -> bool:

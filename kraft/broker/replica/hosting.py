@@ -14,6 +14,7 @@ from metadata_log.disk import DirectoryDisk
 from metadata_log.errors import MetadataLogError
 from metadata_log.image import MetadataImage, Partition
 from metadata_log.log.partition_names import PartitionName
+from metadata_log.types import Uuid
 from transport.protocol.errors import Error
 
 MOST_FINDINGS: Final = 1000
@@ -35,8 +36,12 @@ class Hosting:
         self.image = MetadataImage()
         self.changed: dict[PartitionKey, None] = {}
         """The partitions that may have moved since the last look of the purgatories."""
+        self.moved: dict[PartitionKey, None] = {}
+        """The partitions that may have moved since the last request to a leader."""
         self.findings: list[str] = []
         """What the broker should log."""
+        self._judged_failures = 0
+        """How many failed directories `look_at_failures` has judged. A failed directory gets no new replica."""
 
     def assigned(self, key: PartitionKey) -> Partition | None:
         """The metadata of a partition that is assigned to this broker, else None."""
@@ -46,9 +51,14 @@ class Hosting:
         partition = topic.partitions[key[1]]
         return partition if self.settings.broker_id in partition.replicas else None
 
+    def directory_in_metadata(self, key: PartitionKey) -> Uuid | None:
+        """The log directory that the metadata names for a partition of this broker; None for a partition of others."""
+        partition = self.assigned(key)
+        return None if partition is None else partition.directories[partition.replicas.index(self.settings.broker_id)]
+
     def touch(self, part: HostedPartition) -> None:
         """A partition may have moved."""
-        self.changed[part.key] = None
+        self.changed[part.key] = self.moved[part.key] = None
 
     def refusal(self, key: PartitionKey, current_leader_epoch: int, *, needs_leader: bool) -> Refused | None:
         """Why a request for a partition is refused; see `ReplicaManager.refusal`."""
@@ -73,6 +83,8 @@ class Hosting:
 
     def go_offline(self, part: HostedPartition, reason: str) -> None:
         """Take one replica offline; its files are closed."""
+        if part.copy is not None:
+            self.store.close_copy(part.copy.directory, part.name)
         part.go_offline()
         if part.directory is not None:
             self.store.take_offline(part.directory, part.name, reason)
@@ -100,7 +112,13 @@ class Hosting:
             self.go_offline(part, str(bad))
 
     def look_at_failures(self) -> None:
-        """Take the replicas in failed log directories offline."""
+        """Take the replicas in failed log directories offline; costs nothing while no further directory fails."""
+        if len(self.store.failures) == self._judged_failures:
+            return
+        self._judged_failures = len(self.store.failures)
         for part in self.partitions.values():
+            if part.copy is not None and part.copy.directory in self.store.failures:
+                self.report(f"{part} stays in its log directory: {self.store.failures[part.copy.directory]}")
+                part.copy = None
             if part.directory in self.store.failures and not part.is_offline:
                 self.go_offline(part, self.store.failures[part.directory])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from kraft.broker.log.outcomes import Appended, Refused
+from kraft.broker.log.transaction_markers import TransactionMarker, marker_refusal
 from kraft.broker.replica.epoch_ends import diverging_end, end_of_epoch
 from kraft.broker.replica.hosted_partition import HostedPartition
 from kraft.broker.replica.hosting import Hosting
@@ -92,6 +93,21 @@ class Leaders:
 
     def append(self, key: PartitionKey, records: bytes, *, acks: int, now_ms: int) -> Appended | Refused:
         """Append the batches of a producer; see `ReplicaManager.append`."""
+        part = self._writable(key, acks, now_ms)
+        return part if isinstance(part, Refused) else self._append(part, records, now_ms)
+
+    def append_marker(self, key: PartitionKey, marker: TransactionMarker, *, now_ms: int) -> Appended | Refused:
+        """Append the marker of a transaction coordinator; see `ReplicaManager.append_marker`."""
+        part = self._writable(key, ALL, now_ms)
+        if isinstance(part, Refused):
+            return part
+        refusal = marker_refusal(part.log.producers.states, marker)
+        if refusal is not None:
+            return Refused(refusal.error, refusal.text)
+        return self._append(part, marker.batch(now_ms), now_ms, is_client=False)
+
+    def _writable(self, key: PartitionKey, acks: int, now_ms: int) -> HostedPartition | Refused:
+        """The partition, if this broker leads it and enough replicas are in sync."""
         self._now_ms = now_ms
         refused = self._hosting.refusal(key, NO_EPOCH, needs_leader=True)
         if refused is not None:
@@ -100,8 +116,13 @@ class Leaders:
         if acks == ALL and len(part.isr) < part.min_isr:
             text = f"{part} has {len(part.isr)} replicas in sync; min.insync.replicas is {part.min_isr}"
             return Refused(Error.NOT_ENOUGH_REPLICAS, text)
+        return part
+
+    def _append(
+        self, part: HostedPartition, records: bytes, now_ms: int, *, is_client: bool = True
+    ) -> Appended | Refused:
         try:
-            appended = part.log.append_as_leader(records, epoch=part.leader_epoch, now_ms=now_ms)
+            appended = part.log.append_as_leader(records, epoch=part.leader_epoch, now_ms=now_ms, is_client=is_client)
         except OSError as failed:
             self._hosting.fail(part, failed)
             return Refused(Error.KAFKA_STORAGE_ERROR, str(failed))

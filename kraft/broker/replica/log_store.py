@@ -20,12 +20,13 @@ from kraft.broker.replicas import PartitionKey
 from metadata_log.disk import DirectoryDisk, make_directory, replace_file
 from metadata_log.errors import DirectoryError, MetadataLogError
 from metadata_log.log.log_dir import PARTITION_DIRECTORY, PARTITION_METADATA, parse_partition_metadata
-from metadata_log.log.partition_names import DELETE, STRAY, PartitionName, parse_partition_name
+from metadata_log.log.partition_names import DELETE, FUTURE, STRAY, PartitionName, parse_partition_name
 from metadata_log.types import NEVER_MS, Uuid
 
 OptionsOf = Callable[[str], LogOptions]
 """The settings of the logs of a topic, by its name."""
-IsAssigned = Callable[[PartitionKey], bool]
+Assigned = Callable[[PartitionKey], Uuid | None]
+"""The log directory that the metadata names for a partition of this broker; None for a partition of others."""
 _LONGEST_NAME: Final = 255
 
 
@@ -54,6 +55,8 @@ class LogStore:
         """The directories that have failed, with the reason."""
         self.findings: list[str] = []
         """What the load found and changed, as texts for the log."""
+        self.futures: dict[PartitionKey, FoundLog] = {}
+        """The copies that a load has found, and that no replica has claimed yet."""
         self._disk = disk
         self._directories = directories
         self._delete_delay_ms = delete_delay_ms
@@ -63,11 +66,13 @@ class LogStore:
         """The same for the files of deleted segments."""
         self._written: dict[Uuid, dict[PartitionName, int]] = {}
         """The high watermarks in the checkpoint file of each directory."""
+        self._cleaned: dict[Uuid, dict[PartitionName, int]] = {}
+        """The offsets in the checkpoint file of the cleaner in each directory."""
 
     # ------------------------------------------------------------------------------------------------------- loading
 
     def loading(
-        self, is_assigned: IsAssigned, options_of: OptionsOf, now_ms: int
+        self, assigned: Assigned, options_of: OptionsOf, now_ms: int
     ) -> Generator[None, None, dict[PartitionKey, FoundLog]]:
         """Load every log, in steps of some milliseconds.
 
@@ -75,7 +80,7 @@ class LogStore:
         with `-stray` and stays on disk.
 
         Args:
-            is_assigned: Whether the metadata assigns a partition to this broker.
+            assigned: The log directory of a partition in the metadata; None for a partition of other brokers.
             options_of: The settings of a topic's logs.
             now_ms: The time in ms since 1970.
 
@@ -85,21 +90,42 @@ class LogStore:
         found: dict[PartitionKey, FoundLog] = {}
         for directory in self._directories:
             try:
-                yield from self._load(directory, is_assigned, options_of, found, now_ms)
+                yield from self._load(directory, assigned, options_of, found, now_ms)
             except OSError as failed:
                 self.fail(directory.id, failed)
+        self._promote_orphans(assigned, found)
         return found
+
+    def _promote_orphans(self, assigned: Assigned, found: dict[PartitionKey, FoundLog]) -> None:
+        """A copy without its original is the log: the broker ended in the middle of the replacement
+        (`LogManager.recoverAbandonedFutureLogs`). The metadata names its directory then, or none of this broker.
+        """
+        own = {directory.id for directory in self._directories}
+        for key, copy in list(self.futures.items()):
+            logs = self.online.get(copy.directory)
+            named = assigned(key)
+            is_here = named == copy.directory or (named not in own and not self.failures)
+            if key in found or logs is None or not is_here:
+                continue
+            del self.futures[key]
+            try:
+                self._make_current(logs, copy.name)
+            except OSError as failed:
+                self.fail(copy.directory, failed)
+            else:
+                found[key] = copy
+                self.findings.append(f"{logs.logs[copy.name].directory} is the log again: it had moved there")
 
     def _load(
         self,
         directory: DataDirectory,
-        is_assigned: IsAssigned,
+        assigned: Assigned,
         options_of: OptionsOf,
         found: dict[PartitionKey, FoundLog],
         now_ms: int,
     ) -> Generator[None, None, None]:
         make_directory(self._disk, directory.path)
-        keys = self._look(directory, is_assigned, found, now_ms)
+        keys = self._look(directory, assigned, found, now_ms)
         yield None
         logs = yield from LogDirectory.opening(
             self._disk,
@@ -110,14 +136,17 @@ class LogStore:
         )
         self.findings += logs.findings
         self.online[directory.id] = logs
+        self._cleaned[directory.id] = logs.cleaned_offsets()
         for name, log in logs.logs.items():
             found[keys[name]] = FoundLog(name, directory.id, log)
             self.findings += [f"{log.directory}: {finding}" for finding in log.recovered]
+        for name, log in logs.futures.items():
+            self.futures[keys[name]] = FoundLog(name, directory.id, log)
         for name, damage in logs.failed.items():
             found[keys[name]] = FoundLog(name, directory.id, None, str(damage))
 
     def _look(
-        self, directory: DataDirectory, is_assigned: IsAssigned, found: dict[PartitionKey, FoundLog], now_ms: int
+        self, directory: DataDirectory, assigned: Assigned, found: dict[PartitionKey, FoundLog], now_ms: int
     ) -> dict[PartitionName, PartitionKey]:
         """The partitions in a log directory; stray ones are renamed, and deleted ones are scheduled for removal."""
         keys: dict[PartitionName, PartitionKey] = {}
@@ -128,17 +157,18 @@ class LogStore:
             path = f"{directory.path}/{entry}"
             if name.suffix == DELETE:
                 self._to_delete.append((now_ms + self._delete_delay_ms, directory.id, path))
-            elif not name.suffix:
+            elif name.suffix != STRAY:
+                plain = PartitionName(name.topic, name.number)
                 topic_id, reason = self._topic_of(path)
                 key = (topic_id, name.number)
-                if reason is None and not is_assigned(key):
+                if reason is None and assigned(key) is None:
                     reason = f"the metadata does not assign partition {name.number} of topic {topic_id} to this broker"
-                if reason is None and key in found:
+                if reason is None and (plain in keys or key in (self.futures if name.suffix else found)):
                     reason = f"another log directory holds partition {name.number} of topic {topic_id}, too"
                 if reason is None:
-                    keys[name] = key
+                    keys[plain] = key
                 else:
-                    target = self._put_aside(directory.path, name, topic_id, STRAY)
+                    target = self._put_aside(directory.path, plain, topic_id, STRAY, entry)
                     self.findings.append(f"renamed {path} to {target}: {reason}")
         return keys
 
@@ -168,6 +198,45 @@ class LogStore:
         replace_file(self._disk, path, PARTITION_METADATA, text)
         return logs.add(name, options, now_ms=now_ms)
 
+    def create_copy(
+        self, directory: Uuid, name: PartitionName, topic_id: Uuid, options: LogOptions, now_ms: int
+    ) -> PartitionLog:
+        """Make the empty copy of a replica that is to move to a directory; raises `OSError`."""
+        logs = self.online[directory]
+        path = self._free_name(logs.path, name, topic_id, FUTURE)
+        make_directory(self._disk, path)
+        text = f"version: 0\ntopic_id: {topic_id}".encode("ascii")
+        replace_file(self._disk, path, PARTITION_METADATA, text)
+        copy = PartitionLog.open(self._disk, path, options, now_ms=now_ms)
+        logs.futures[name] = copy
+        return copy
+
+    def delete_copy(self, directory: Uuid, name: PartitionName, topic_id: Uuid, now_ms: int) -> None:
+        """Give up a copy; raises `OSError`."""
+        logs = self.online[directory]
+        copy = logs.futures.pop(name)
+        copy.abandon()
+        entry = copy.directory.rpartition("/")[2]
+        target = self._put_aside(logs.path, name, topic_id, DELETE, entry)
+        self._to_delete.append((now_ms + self._delete_delay_ms, directory, target))
+        self.write_checkpoints(directory)
+
+    def make_current(self, directory: Uuid, name: PartitionName) -> None:
+        """The copy is the log: `delete` has retired the original. A start between the two does this, too.
+
+        Raises:
+            OSError: The disk failed.
+        """
+        self._make_current(self.online[directory], name)
+        self.write_checkpoints(directory)
+
+    def _make_current(self, logs: LogDirectory, name: PartitionName) -> None:
+        copy = logs.futures[name]
+        self._disk.rename_directory(copy.directory, f"{logs.path}/{name}")
+        self._disk.fsync_dir(logs.path)
+        copy.relocate(f"{logs.path}/{name}")
+        logs.logs[name] = logs.futures.pop(name)
+
     def delete(self, directory: Uuid, name: PartitionName, topic_id: Uuid, now_ms: int) -> None:
         """Rename the directory of a replica with `-delete`; `remove_due` removes it later. Raises `OSError`."""
         logs = self.online[directory]
@@ -179,26 +248,31 @@ class LogStore:
         # A later partition of the same name must not begin with these offsets.
         self.write_checkpoints(directory)
 
-    def _put_aside(self, path: str, name: PartitionName, topic_id: Uuid, suffix: str) -> str:
-        """Give a partition directory a name that no load opens; returns the new path."""
+    def _put_aside(self, path: str, name: PartitionName, topic_id: Uuid, suffix: str, entry: str | None = None) -> str:
+        """Give a partition directory a name that no load opens; returns the new path. `entry` is its present name."""
+        target = self._free_name(path, name, topic_id, suffix)
+        self._disk.rename_directory(f"{path}/{entry or name}", target)
+        self._disk.fsync_dir(path)
+        return target
+
+    def _free_name(self, path: str, name: PartitionName, topic_id: Uuid, suffix: str) -> str:
+        """A path with a suffix that is not there yet."""
         for count in range(1 << 16):
             tag = blake2b(topic_id + bytes(str(name.number), "ascii") + count.to_bytes(2, "big"), digest_size=16)
             end = f"-{name.number}.{tag.hexdigest()}-{suffix}"
             target = f"{path}/{name.topic[: _LONGEST_NAME - len(end)]}{end}"
             if not self._disk.exists(target):
                 break
-        self._disk.rename_directory(f"{path}/{name}", target)
-        self._disk.fsync_dir(path)
         return target
 
     def removal_deadline_ms(self) -> int:
-        """When `remove_due` is due."""
-        return min((due_ms for due_ms, _, _ in (*self._to_delete, *self._files)), default=NEVER_MS)
+        """When `remove_due` is due: both lists are in the order of their times."""
+        return min((each[0][0] for each in (self._to_delete, self._files) if each), default=NEVER_MS)
 
     def schedule_removals(self, now_ms: int) -> None:
         """Schedule the removal of the files of segments that were deleted or truncated since the last call."""
         for directory, logs in self.online.items():
-            for log in logs.logs.values():
+            for log in (*logs.logs.values(), *logs.futures.values()):
                 if log.doomed:
                     self._files += [(now_ms + self._delete_delay_ms, directory, path) for path in log.doomed]
                     log.doomed = []
@@ -236,7 +310,7 @@ class LogStore:
     def write_watermarks(self) -> None:
         """Write the high watermarks that have changed; a failure takes the directory offline."""
         for directory, logs in list(self.online.items()):
-            watermarks = {name: log.high_watermark for name, log in logs.logs.items()}
+            watermarks = logs.high_watermarks()
             if watermarks == self._written.get(directory):
                 continue
             try:
@@ -245,6 +319,19 @@ class LogStore:
                 self.fail(directory, failed)
             else:
                 self._written[directory] = watermarks
+
+    def write_cleaned(self) -> None:
+        """Write how far the logs were cleaned, if that has changed; a failure takes the directory offline."""
+        for directory, logs in list(self.online.items()):
+            offsets = logs.cleaned_offsets()
+            if offsets == self._cleaned.get(directory, {}):
+                continue
+            try:
+                logs.write_cleaned_offsets()
+            except OSError as failed:
+                self.fail(directory, failed)
+            else:
+                self._cleaned[directory] = offsets
 
     def write_offsets(self) -> None:
         """Write recovery points and log starts; a failure takes the directory offline."""
@@ -261,7 +348,9 @@ class LogStore:
         logs.write_recovery_points()
         logs.write_log_starts()
         logs.write_high_watermarks()
-        self._written[directory] = {name: log.high_watermark for name, log in logs.logs.items()}
+        logs.write_cleaned_offsets()
+        self._cleaned[directory] = logs.cleaned_offsets()
+        self._written[directory] = logs.high_watermarks()
 
     def take_offline(self, directory: Uuid, name: PartitionName, reason: str) -> None:
         """Close one log for good. Its directory claims no clean shutdown: the next start looks at the log again."""
@@ -271,16 +360,24 @@ class LogStore:
             log.abandon()
             logs.failed[name] = DirectoryError(reason, where=log.directory)
 
+    def close_copy(self, directory: Uuid, name: PartitionName) -> None:
+        """Close a copy, which stays on disk: the next start goes on with it."""
+        logs = self.online.get(directory)
+        copy = None if logs is None else logs.futures.pop(name, None)
+        if copy is not None:
+            copy.abandon()
+
     def fail(self, directory: Uuid, failure: OSError) -> None:
         """Take a directory offline, for good; its files are closed."""
         self.failures.setdefault(directory, str(failure))
         logs = self.online.pop(directory, None)
-        for log in () if logs is None else logs.logs.values():
+        for log in () if logs is None else (*logs.logs.values(), *logs.futures.values()):
             log.abandon()
 
     def directory_of(self, path: str) -> Uuid | None:
         """The id of a log directory by its path."""
-        return next((each.id for each in self._directories if each.path == path), None)
+        wanted = path.rstrip("/")
+        return next((each.id for each in self._directories if each.path.rstrip("/") == wanted), None)
 
     def close(self, *, broker_epoch: int) -> None:
         """Stop cleanly: flush and close every log, write the checkpoint files and the clean-shutdown file.

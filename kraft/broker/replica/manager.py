@@ -8,13 +8,13 @@ leaders come out of `fetch_from`. Nothing waits and nothing reads a clock; the d
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Set
-from functools import partial
 
 from kraft.broker.log.outcomes import Appended, Refused
 from kraft.broker.log.partition_log import PartitionLog
-from kraft.broker.log.retention import delete_old_segments
+from kraft.broker.log.transaction_markers import TransactionMarker
+from kraft.broker.replica.background import Background
 from kraft.broker.replica.followers import Followers
-from kraft.broker.replica.hosted_partition import HostedPartition
+from kraft.broker.replica.hosted_partition import Copy, HostedPartition
 from kraft.broker.replica.hosting import Hosting
 from kraft.broker.replica.leaders import Leaders
 from kraft.broker.replica.log_store import FoundLog
@@ -28,7 +28,7 @@ from metadata_log.errors import MetadataLogError
 from metadata_log.image import MetadataImage, Partition
 from metadata_log.log.partition_names import PartitionName
 from metadata_log.serde import Message
-from metadata_log.types import NEVER_MS, OffsetAndEpoch, Uuid
+from metadata_log.types import OffsetAndEpoch, Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages.fetch import FetchRequest, FetchResponse, ReplicaState
 
@@ -54,7 +54,7 @@ class ReplicaManager:
         self._topics: dict[str, TopicSettings] = {}
         self._told: dict[Uuid, None] = {}
         """The failed log directories that the owner knows."""
-        self._watermarks_ms = self._offsets_ms = self._retention_ms = NEVER_MS
+        self._background = Background(disk, self._hosting)
 
     # ------------------------------------------------------------------------------------------------ what is there
 
@@ -73,8 +73,11 @@ class ReplicaManager:
 
     def directory_of(self, key: PartitionKey) -> Uuid | None:
         """The log directory that holds a replica already; None for a replica without a log."""
-        found: FoundLog | HostedPartition | None = self._found.get(key) or self._hosting.partitions.get(key)
-        return None if found is None else found.directory
+        part = self._hosting.partitions.get(key)
+        found = self._found.get(key)
+        if found is not None or part is None:
+            return None if found is None else found.directory
+        return self._background.moves.directory_of(part)
 
     @property
     def failed_directories(self) -> dict[Uuid, str]:
@@ -114,7 +117,7 @@ class ReplicaManager:
         if self._loading is None:
             self.on_image(image)
             self._loading = hosting.store.loading(
-                lambda key: hosting.assigned(key) is not None, lambda topic: self._settings_of(topic).log, now_ms
+                hosting.directory_in_metadata, lambda topic: self._settings_of(topic).log, now_ms
             )
         try:
             next(self._loading)
@@ -125,12 +128,12 @@ class ReplicaManager:
         self._loading = None
         self.is_loaded = True
         self._take_findings()
-        self._watermarks_ms = now_ms + self.settings.watermark_checkpoint_ms
-        self._offsets_ms = self._retention_ms = now_ms + self.settings.initial_task_delay_ms
+        self._background.begin(now_ms)
         return True
 
     def close(self, *, broker_epoch: int) -> None:
         """Stop cleanly: flush all logs, write all checkpoints and the clean-shutdown file of each sound directory."""
+        self._background.stop()
         self._hosting.partitions.clear()
         self._found.clear()
         if self._loading is not None:
@@ -159,6 +162,8 @@ class ReplicaManager:
             part.min_isr_setting = settings.min_isr
             if not part.is_offline:
                 part.log.options = settings.log
+                if part.copy is not None:
+                    part.copy.log.options = settings.log
                 hosting.touch(part)
 
     def _settings_of(self, topic: str) -> TopicSettings:
@@ -184,7 +189,7 @@ class ReplicaManager:
         if partition is None:
             if hosting.assigned(key) is None:
                 self._stop(key, now_ms)
-            elif key in hosting.partitions:
+            elif key in hosting.partitions and hosting.partitions[key].directory not in hosting.store.online:
                 hosting.go_offline(hosting.partitions[key], "the log directory is offline")
             return
         part = hosting.partitions.get(key) or self._start(key, directory, now_ms)
@@ -218,6 +223,9 @@ class ReplicaManager:
         part = HostedPartition(key, topic, directory, log, self._settings_of(topic).min_isr)
         hosting.partitions[key] = part
         hosting.by_name[part.name] = key
+        copy = hosting.store.futures.pop(key, None)
+        if copy is not None and copy.log is not None and copy.directory in hosting.store.online and not part.is_offline:
+            self._background.moves.go_on(part, Copy(copy.directory, copy.log), now_ms)
         return part
 
     def _create(self, key: PartitionKey, name: PartitionName, directory: Uuid, now_ms: int) -> PartitionLog | None:
@@ -246,6 +254,7 @@ class ReplicaManager:
         if hosting.by_name.get(part.name) == key:
             del hosting.by_name[part.name]
         hosting.touch(part)
+        self._background.moves.give_up(part, now_ms)
         directory = part.directory
         if directory is not None and directory in hosting.store.online and not part.is_offline:
             self._hosting.guarded(part, lambda: hosting.store.delete(directory, part.name, key[0], now_ms))
@@ -276,6 +285,19 @@ class ReplicaManager:
             the last offset.
         """
         return self._leaders.append(key, records, acks=acks, now_ms=now_ms)
+
+    def append_marker(self, key: PartitionKey, marker: TransactionMarker, *, now_ms: int) -> Appended | Refused:
+        """Append the marker of a transaction coordinator to a partition that this broker leads, as with acks=all.
+
+        Args:
+            key: The partition.
+            marker: The end of the transaction.
+            now_ms: The time in ms since 1970.
+
+        Returns:
+            The offset of the marker, or why it was not appended.
+        """
+        return self._leaders.append_marker(key, marker, now_ms=now_ms)
 
     def read(
         self,
@@ -323,6 +345,23 @@ class ReplicaManager:
             None for an epoch above the newest one.
         """
         return self._leaders.end_of_epoch(key, leader_epoch)
+
+    def alter_log_dir(self, key: PartitionKey, path: str, now_ms: int) -> Error:
+        """Move a replica to another log directory of this broker (`alterReplicaLogDirs`).
+
+        Args:
+            key: The partition.
+            path: The log directory, as the configuration names it.
+            now_ms: The time in ms since 1970.
+
+        Returns:
+            NONE if the replica is there, or moves from now on; else the error.
+        """
+        return self._background.moves.alter(key, path, now_ms)
+
+    def take_assignments(self) -> dict[PartitionKey, Uuid]:
+        """The replicas that are about to move, and that the controller has to learn of, with their directories."""
+        return self._background.moves.take_wanted()
 
     # ----------------------------------------------------------------------------------------- requests of followers
 
@@ -429,28 +468,11 @@ class ReplicaManager:
 
     def deadline_ms(self) -> int:
         """When the next `shrink` is due."""
-        removal_ms = self._hosting.store.removal_deadline_ms()
-        return min(self._leaders.shrink_ms, self._watermarks_ms, self._offsets_ms, self._retention_ms, removal_ms)
+        return min(self._leaders.shrink_ms, self._background.deadline_ms())
 
     def shrink(self, now_ms: int) -> None:
-        """Do what is due: remove slow members from the ISR, write checkpoints, delete old segments and old files."""
+        """Do what is due: remove slow members from the ISR, write checkpoints, delete old segments and old files, clean
+        a compacted log a step further.
+        """
         self._leaders.shrink(now_ms)
-        store, settings = self._hosting.store, self.settings
-        if now_ms >= self._watermarks_ms:
-            self._watermarks_ms = now_ms + settings.watermark_checkpoint_ms
-            store.write_watermarks()
-            store.schedule_removals(now_ms)
-        if now_ms >= self._offsets_ms:
-            self._offsets_ms = now_ms + settings.offset_checkpoint_ms
-            store.write_offsets()
-        if now_ms >= self._retention_ms:
-            self._retention_ms = now_ms + settings.retention_check_ms
-            for part in list(self._hosting.partitions.values()):
-                if not part.is_offline:
-                    self._hosting.guarded(part, partial(self._delete_old, part, now_ms))
-        store.remove_due(now_ms)
-        self._hosting.look_at_failures()
-
-    def _delete_old(self, part: HostedPartition, now_ms: int) -> None:
-        if delete_old_segments(part.log, now_ms=now_ms):
-            self._hosting.touch(part)
+        self._background.run(now_ms)

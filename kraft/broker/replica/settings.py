@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from msgspec import Struct
 
+from kraft.broker.log.cleaning.cleaner import CleanerSettings
 from metadata_log.types import Uuid
+
+INT_MAX: Final = 2**31 - 1
 
 
 class DataDirectory(Struct, frozen=True):
@@ -29,7 +33,9 @@ class DataSettings(Struct, frozen=True, kw_only=True):
     broker_id: int
     directories: tuple[DataDirectory, ...]
     static: Mapping[str, str] = {}
-    """The broker's properties with the defaults of topics, such as `log.retention.ms` and `min.insync.replicas`."""
+    """The broker's properties with the defaults of topics, such as `log.retention.ms` and `min.insync.replicas`, and
+    those of the cleaner.
+    """
     lag_time_max_ms: int = 30_000
     """`replica.lag.time.max.ms`."""
     fetch_wait_max_ms: int = 500
@@ -50,5 +56,26 @@ class DataSettings(Struct, frozen=True, kw_only=True):
     """`log.retention.check.interval.ms`."""
     file_delete_delay_ms: int = 60_000
     """`log.segment.delete.delay.ms`."""
+    producer_expiry_check_ms: int = 600_000
+    """`producer.id.expiration.check.interval.ms`."""
+    has_cleaner: bool = True
+    """`log.cleaner.enable`: whether compacted topics are cleaned."""
+    cleaner: CleanerSettings = CleanerSettings()
+    cleaner_backoff_ms: int = 15_000
+    """`log.cleaner.backoff.ms`: the pause after a look that has found no dirty log."""
+    move_bytes_per_second: int | None = None
+    """`replica.alter.log.dirs.io.max.bytes.per.second`: for moves between log directories; None for no limit."""
     initial_task_delay_ms: int = 30_000
     """`log.initial.task.delay.ms`: the first run of checkpoints of recovery points, retention and deletion."""
+
+
+def cleaner_settings(static: Mapping[str, str]) -> CleanerSettings:
+    """The settings of the cleaner in a broker's properties (`CleanerConfig`). The values are well-formed numbers.
+
+    `log.cleaner.threads` divides the memory: each cleaning may use the share of one thread.
+    """
+    default = CleanerSettings()
+    memory = int(static.get("log.cleaner.dedupe.buffer.size", default.buffer_bytes))
+    threads = max(1, int(static.get("log.cleaner.threads", 1)))
+    load_factor = float(static.get("log.cleaner.io.buffer.load.factor", default.load_factor))
+    return CleanerSettings(buffer_bytes=min(memory // threads, INT_MAX), load_factor=load_factor)

@@ -15,7 +15,7 @@ _HOUR_MS: Final = 3_600_000
 _MINUTE_MS: Final = 60_000
 _T = TypeVar("_T")
 
-_BROKER_KEYS: Final[Mapping[str, Sequence[tuple[str, int]]]] = {
+BROKER_KEYS: Final[Mapping[str, Sequence[tuple[str, int]]]] = {
     "internal.segment.bytes": (),
     "segment.bytes": (("log.segment.bytes", 1),),
     "segment.ms": (("log.roll.ms", 1), ("log.roll.hours", _HOUR_MS)),
@@ -34,6 +34,10 @@ _BROKER_KEYS: Final[Mapping[str, Sequence[tuple[str, int]]]] = {
         ("log.retention.minutes", _MINUTE_MS),
         ("log.retention.hours", _HOUR_MS),
     ),
+    "min.cleanable.dirty.ratio": (("log.cleaner.min.cleanable.ratio", 1),),
+    "min.compaction.lag.ms": (("log.cleaner.min.compaction.lag.ms", 1),),
+    "max.compaction.lag.ms": (("log.cleaner.max.compaction.lag.ms", 1),),
+    "delete.retention.ms": (("log.cleaner.delete.retention.ms", 1),),
     "min.insync.replicas": (("min.insync.replicas", 1),),
 }
 """The broker's keys for each key of a topic, with their unit in that of the topic; the first one that is set counts."""
@@ -79,7 +83,7 @@ def topic_settings(topic: str, configs: ConfigsImage, broker_id: int, static: Ma
         if own is not None:
             return own
         for layer in layers:
-            for broker_key, unit in _BROKER_KEYS[key]:
+            for broker_key, unit in BROKER_KEYS[key]:
                 found = _parsed(layer.get(broker_key), parsed)
                 if found is not None:
                     return scaled(found, unit)
@@ -94,9 +98,13 @@ def topic_settings(topic: str, configs: ConfigsImage, broker_id: int, static: Ma
     policies = {each.strip() for each in word("cleanup.policy", "delete").split(",")}
     flush_messages = number("flush.messages", _NO_FLUSH)
     defaults = LogOptions()
+    is_compacted = "compact" in policies
+    segment_ms = number("segment.ms", defaults.segment_ms)
+    max_lag_ms = number("max.compaction.lag.ms", defaults.max_compaction_lag_ms)
     log = LogOptions(
         segment_bytes=number("internal.segment.bytes", number("segment.bytes", defaults.segment_bytes)),
-        segment_ms=number("segment.ms", defaults.segment_ms),
+        # The active segment is never cleaned, so that it rolls in time (`LogConfig.maxSegmentMs`).
+        segment_ms=min(segment_ms, max_lag_ms) if is_compacted and max_lag_ms > 0 else segment_ms,
         index_interval_bytes=number("index.interval.bytes", defaults.index_interval_bytes),
         index_bytes=number("segment.index.bytes", defaults.index_bytes),
         max_message_bytes=number("max.message.bytes", defaults.max_message_bytes),
@@ -106,10 +114,14 @@ def topic_settings(topic: str, configs: ConfigsImage, broker_id: int, static: Ma
         timestamp_before_max_ms=number("message.timestamp.before.max.ms", defaults.timestamp_before_max_ms),
         timestamp_after_max_ms=number("message.timestamp.after.max.ms", defaults.timestamp_after_max_ms),
         compression=_CODECS.get(word("compression.type", "producer")),
-        is_compacted="compact" in policies,
+        is_compacted=is_compacted,
         is_deleted="delete" in policies,
         retention_bytes=number("retention.bytes", defaults.retention_bytes),
         retention_ms=number("retention.ms", defaults.retention_ms),
+        min_dirty_ratio=value("min.cleanable.dirty.ratio", float, lambda found, _: found, defaults.min_dirty_ratio),
+        min_compaction_lag_ms=number("min.compaction.lag.ms", defaults.min_compaction_lag_ms),
+        max_compaction_lag_ms=max_lag_ms,
+        delete_retention_ms=number("delete.retention.ms", defaults.delete_retention_ms),
     )
     return TopicSettings(log, number("min.insync.replicas", 1))
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from struct import Struct as Layout
 from typing import Final
 
 from msgspec import Struct
@@ -20,15 +21,19 @@ _UP_TO_MAGIC: Final = 17
 _SMALLEST_LENGTH: Final = 14
 _FLAGS_AT: Final = 22
 _PRODUCER_AT: Final = 43
+_PRODUCER: Final = Layout(">qhi")
+"""The producer's id, its epoch, and the sequence number of the first record."""
 
 
 class FirstBatch(Struct, frozen=True, gc=False):
-    """What the checks need of the first batch: its flags and its producer. A short batch has no flags."""
+    """What the checks need of the first batch: its flags and its producer. A short batch has neither."""
 
     size_bytes: int
     magic: int
     flags: int
     producer_id: int
+    producer_epoch: int = -1
+    base_sequence: int = -1
 
     @property
     def is_transactional(self) -> bool:
@@ -53,8 +58,9 @@ def first_batch(data: bytes, at: int = 0) -> FirstBatch | Refused | None:
     if left < size:
         return None
     flags = data[at + _FLAGS_AT] if size > _FLAGS_AT else 0
-    producer_id = int.from_bytes(data[at + _PRODUCER_AT : at + _PRODUCER_AT + 8], "big", signed=True)
-    return FirstBatch(size, magic, flags, producer_id if size >= _PRODUCER_AT + 8 else -1)
+    if size < _PRODUCER_AT + _PRODUCER.size:
+        return FirstBatch(size, magic, flags, -1)
+    return FirstBatch(size, magic, flags, *_PRODUCER.unpack_from(data, at + _PRODUCER_AT))
 
 
 def only_batch(data: bytes | None, version: int) -> FirstBatch | Refused:

@@ -8,13 +8,13 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.broker.asked import Asked
+from kraft.broker.asked import Answer, Asked
 from kraft.broker.log.outcomes import Refused
 from kraft.broker.replica.manager import ReplicaManager
 from kraft.broker.replicas import PartitionKey
 from kraft.broker.request.lookup import INTERNAL_TOPICS, hosted, is_known
-from kraft.broker.request.outcomes import Answer, Rights
 from kraft.broker.request.produce import ADMIN_CLIENT
+from kraft.broker.rights import Rights
 from kraft.controller.decision.authorizer import AclOperation, AclResource
 from metadata_log.image import MetadataImage
 from metadata_log.types import Uuid
@@ -66,17 +66,19 @@ class DeleteRecordsHandler:
         entries: dict[PartitionKey | tuple[str, int], DeleteEntry] = {}
         for topic in message.topics:
             topic_id = image.topics.by_name.get(topic.name, Uuid.ZERO)
+            may = self._rights(request, AclOperation.DELETE, AclResource.TOPIC, topic.name)
             for part in topic.partitions:
                 entry = DeleteEntry(topic.name, (topic_id, part.partition_index))
                 entries[topic.name, part.partition_index] = entry
-                self._delete(request, entry, part.offset, image)
+                if may:
+                    self._delete(request, entry, part.offset, image)
+                else:
+                    entry.error = Error.TOPIC_AUTHORIZATION_FAILED
         waiting = WaitingDelete(request, list(entries.values()))
         return waiting if waiting.keys and not self.is_complete(waiting, image) else self.end(waiting)
 
     def _delete(self, request: Asked, entry: DeleteEntry, offset: int, image: MetadataImage) -> None:
-        if not self._rights(request, AclOperation.DELETE, AclResource.TOPIC, entry.topic):
-            entry.error = Error.TOPIC_AUTHORIZATION_FAILED
-        elif not is_known(image, entry.key):
+        if not is_known(image, entry.key):
             entry.error = Error.UNKNOWN_TOPIC_OR_PARTITION
         elif entry.topic in INTERNAL_TOPICS and request.client_id != ADMIN_CLIENT:
             entry.error = Error.INVALID_TOPIC_EXCEPTION

@@ -4,12 +4,12 @@
 
 from __future__ import annotations
 
-from kraft.broker.asked import Asked
+from kraft.broker.asked import Answer, Asked
 from kraft.broker.replica.hosted_partition import HostedPartition
 from kraft.broker.replica.manager import ReplicaManager
 from kraft.broker.request.lookup import hosted
-from kraft.broker.request.outcomes import Answer, Rights
-from kraft.controller.decision.authorizer import CLUSTER_NAME, AclOperation, AclResource
+from kraft.broker.rights import Rights
+from kraft.controller.decision.authorizer import AclOperation, AclResource
 from metadata_log.image import MetadataImage
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error
@@ -49,7 +49,7 @@ class DescribeHandler:
         """The log directories with the sizes of their partitions; partitions that are not here are left out."""
         message = request.message
         assert isinstance(message, log_dirs.DescribeLogDirsRequest), message
-        if not self._rights(request, AclOperation.DESCRIBE, AclResource.CLUSTER, CLUSTER_NAME):
+        if not self._rights(request, AclOperation.DESCRIBE, AclResource.CLUSTER):
             return Answer(
                 request.request_id, log_dirs.DescribeLogDirsResponse(error_code=Error.CLUSTER_AUTHORIZATION_FAILED)
             )
@@ -62,14 +62,11 @@ class DescribeHandler:
             topics: dict[str, list[log_dirs.DescribeLogDirsPartition]] = {}
             for key in self._manager.hosted():
                 partition = self._manager.partition(key)
-                if partition is None or partition.is_offline or partition.directory != directory.id:
+                found = None if partition is None or partition.is_offline else _described(partition, directory.id)
+                if partition is None or found is None:
                     continue
                 if asked is None or (partition.topic, partition.number) in asked:
-                    lag = max(0, partition.high_watermark - partition.end_offset)
-                    size = partition.log.size_bytes
-                    topics.setdefault(partition.topic, []).append(
-                        log_dirs.DescribeLogDirsPartition(partition.number, size, lag)
-                    )
+                    topics.setdefault(partition.topic, []).append(found)
             results.append(
                 log_dirs.DescribeLogDirsResult(
                     error_code=error,
@@ -78,6 +75,18 @@ class DescribeHandler:
                 )
             )
         return Answer(request.request_id, log_dirs.DescribeLogDirsResponse(results=results))
+
+
+def _described(partition: HostedPartition, directory: Uuid) -> log_dirs.DescribeLogDirsPartition | None:
+    """What a log directory holds of a replica: the log, or the copy that moves there; None for neither."""
+    copy = partition.copy
+    if partition.directory == directory:
+        lag = max(0, partition.high_watermark - partition.end_offset)
+        return log_dirs.DescribeLogDirsPartition(partition.number, partition.log.size_bytes, lag)
+    if copy is None or copy.directory != directory:
+        return None
+    lag = max(0, partition.end_offset - copy.log.end_offset)
+    return log_dirs.DescribeLogDirsPartition(partition.number, copy.log.size_bytes, lag, is_future_key=True)
 
 
 def _active(partition: HostedPartition) -> list[producers.ProducerState]:

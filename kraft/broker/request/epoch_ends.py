@@ -4,13 +4,11 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-from kraft.broker.asked import Asked
+from kraft.broker.asked import Answer, Asked
 from kraft.broker.replica.manager import ReplicaManager
 from kraft.broker.request.lookup import hosted
-from kraft.broker.request.outcomes import Answer, Rights
-from kraft.controller.decision.authorizer import CLUSTER_NAME, AclOperation, AclResource
+from kraft.broker.rights import Rights
+from kraft.controller.decision.authorizer import AclOperation, AclResource
 from metadata_log.image import MetadataImage
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error
@@ -21,9 +19,6 @@ from transport.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
-
-CONSUMERS_SINCE: Final = 3
-"""The first version that consumers use, with the right to describe the topic."""
 
 
 class EpochEndHandler:
@@ -37,13 +32,10 @@ class EpochEndHandler:
         """The ends of the epochs of a request."""
         message = request.message
         assert isinstance(message, OffsetForLeaderEpochRequest), message
-        may_all = self._rights(request, AclOperation.CLUSTER_ACTION, AclResource.CLUSTER, CLUSTER_NAME)
+        may_all = self._rights(request, AclOperation.CLUSTER_ACTION, AclResource.CLUSTER, is_asked=False)
         topics = []
         for topic in message.topics:
-            may = may_all or (
-                request.version >= CONSUMERS_SINCE
-                and self._rights(request, AclOperation.DESCRIBE, AclResource.TOPIC, topic.topic)
-            )
+            may = may_all or self._rights(request, AclOperation.DESCRIBE, AclResource.TOPIC, topic.topic)
             topic_id = image.topics.by_name.get(topic.topic, Uuid.ZERO)
             parts = [
                 self._partition(topic_id, part, image)

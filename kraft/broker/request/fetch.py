@@ -10,13 +10,14 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kraft.broker.asked import Asked
+from kraft.broker.asked import Answer, Asked
 from kraft.broker.replica.hosted_partition import HostedPartition
 from kraft.broker.replica.manager import ReplicaManager
 from kraft.broker.replicas import PartitionKey
 from kraft.broker.request.lookup import NO_EPOCH, current_leader, hosted, is_known
 from kraft.broker.request.nearest import preferred_replica
-from kraft.broker.request.outcomes import Answer, Outcome, Rights
+from kraft.broker.request.outcomes import Outcome
+from kraft.broker.request.quotas import FETCHED, ClientQuotas
 from kraft.broker.request.reading import FetchParams, Isolation, bound_of, divergence, failed, read, readable_bytes
 from kraft.broker.request.sessions import (
     NO_DIVERGENCE,
@@ -26,9 +27,12 @@ from kraft.broker.request.sessions import (
     FetchSessions,
     SessionRefused,
     Wanted,
+    throttled_session,
 )
 from kraft.broker.request.settings import RequestSettings
-from kraft.controller.decision.authorizer import CLUSTER_NAME, AclOperation, AclResource
+from kraft.broker.request.sizes import answer_size
+from kraft.broker.rights import Rights
+from kraft.controller.decision.authorizer import AclOperation, AclResource
 from metadata_log.image import MetadataImage
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error
@@ -50,6 +54,7 @@ class Target(Struct, frozen=True, gc=False):
     named: FetchKey
     key: PartitionKey
     wanted: Wanted
+    name: str
 
 
 class WaitingFetch(Struct):
@@ -71,7 +76,10 @@ class WaitingFetch(Struct):
 class FetchHandler:
     """Answers Fetch requests of consumers and of followers."""
 
-    def __init__(self, manager: ReplicaManager, settings: RequestSettings, rights: Rights, draw_id: DrawId) -> None:
+    def __init__(
+        self, manager: ReplicaManager, settings: RequestSettings, rights: Rights, draw_id: DrawId, quotas: ClientQuotas
+    ) -> None:
+        self._quotas = quotas
         self._manager = manager
         self._settings = settings
         self._rights = rights
@@ -81,7 +89,7 @@ class FetchHandler:
         """Read for a request; the result is the answer, or the request if it waits for data."""
         message = request.message
         assert isinstance(message, messages.FetchRequest), message
-        params = self._params(message, request.version)
+        params = self._params(request, message)
         context = self.sessions.open(message, request.version, is_follower=params.is_follower, now_ms=now_ms)
         if isinstance(context, SessionRefused):
             return Answer(request.request_id, messages.FetchResponse(error_code=context.error))
@@ -92,11 +100,16 @@ class FetchHandler:
             return self._finish(waiting, results, image, now_ms)
         return waiting
 
-    def _params(self, message: messages.FetchRequest, version: int) -> FetchParams:
+    def _params(self, request: Asked, message: messages.FetchRequest) -> FetchParams:
+        version = request.version
         has_state = version >= REPLICA_STATE_SINCE
         replica_id = message.replica_state.replica_id if has_state else message.replica_id
         max_bytes = min(message.max_bytes, self._settings.fetch_max_bytes)
         is_consumer = replica_id < 0 and replica_id != FUTURE_REPLICA
+        within_quota = self._quotas.most_at_once(FETCHED, request) if is_consumer else None
+        if within_quota is not None:
+            # More would exceed the quota for certain, and the consumer would never get on.
+            max_bytes = min(max_bytes, int(within_quota))
         is_committed = message.isolation_level == READ_COMMITTED
         own = Isolation.TXN_COMMITTED if is_committed else Isolation.HIGH_WATERMARK
         is_free = is_consumer and version >= FROM_FOLLOWERS_SINCE
@@ -116,9 +129,7 @@ class FetchHandler:
         self, request: Asked, params: FetchParams, context: FetchContext, image: MetadataImage
     ) -> tuple[list[Target], dict[FetchKey, messages.PartitionData]]:
         """The partitions to read, and the errors of those that are unknown or not allowed."""
-        may_all = params.is_follower and self._rights(
-            request, AclOperation.CLUSTER_ACTION, AclResource.CLUSTER, CLUSTER_NAME
-        )
+        may_all = params.is_follower and self._rights(request, AclOperation.CLUSTER_ACTION, AclResource.CLUSTER)
         may_read: dict[str, bool] = {}
         targets: list[Target] = []
         refused: dict[FetchKey, messages.PartitionData] = {}
@@ -127,20 +138,22 @@ class FetchHandler:
             by_name = isinstance(topic, str)
             topic_id = image.topics.by_name.get(topic) if isinstance(topic, str) else topic
             known = image.topics.by_id.get(topic_id) if topic_id is not None else None
-            name = topic if isinstance(topic, str) else known.name if known is not None else None
+            name = topic if isinstance(topic, str) else known.name if known is not None else context.names.get(topic)
+            if isinstance(topic, Uuid) and name is not None:
+                context.names[topic] = name
             if not params.is_follower and name is not None and name not in may_read:
                 may_read[name] = self._rights(request, AclOperation.READ, AclResource.TOPIC, name)
             error = Error.NONE
             if params.is_follower and not may_all:
                 error = Error.TOPIC_AUTHORIZATION_FAILED
-            elif not by_name and known is None:
+            elif not by_name and name is None:
                 error = Error.UNKNOWN_TOPIC_ID
             elif not params.is_follower and name is not None and not may_read[name]:
                 error = Error.TOPIC_AUTHORIZATION_FAILED
-            elif topic_id is None or not is_known(image, (topic_id, number)):
+            elif topic_id is None or not is_known(image, (image.topics.by_name.get(name or "", topic_id), number)):
                 error = Error.UNKNOWN_TOPIC_OR_PARTITION
-            if error is Error.NONE and topic_id is not None:
-                targets.append(Target(named, (topic_id, number), wanted))
+            if error is Error.NONE and topic_id is not None and name is not None:
+                targets.append(Target(named, (topic_id, number), wanted, name))
             else:
                 # Kafka answers these with an empty list of aborted transactions, and all other errors with none.
                 refused[named] = replace(failed(number, error), aborted_transactions=[])
@@ -211,6 +224,9 @@ class FetchHandler:
     def _readable(self, params: FetchParams, target: Target, image: MetadataImage) -> HostedPartition | Error:
         """The replica, if it may answer this client."""
         epoch = target.wanted.current_leader_epoch
+        if image.topics.by_name.get(target.name, target.key[0]) != target.key[0]:
+            # The topic was deleted and made again since the client, or its session, has learnt the id.
+            return Error.INCONSISTENT_TOPIC_ID
         partition = hosted(self._manager, image, target.key, epoch, needs_leader=params.needs_leader)
         if isinstance(partition, Error):
             return partition
@@ -268,6 +284,10 @@ class FetchHandler:
             for target in waiting.targets
         }
         answered |= waiting.refused
+        if not is_follower:
+            throttled = self._throttled(waiting, answered, list(endpoints.values()), now_ms)
+            if throttled is not None:
+                return throttled
         closed = self.sessions.close(waiting.context, answered, now_ms)
         return Answer(
             request.request_id,
@@ -277,6 +297,29 @@ class FetchHandler:
                 responses=_by_topic(closed.partitions),
                 node_endpoints=list(endpoints.values()),
             ),
+        )
+
+    def _throttled(
+        self,
+        waiting: WaitingFetch,
+        answered: Mapping[FetchKey, messages.PartitionData],
+        endpoints: list[messages.NodeEndpoint],
+        now_ms: int,
+    ) -> Answer | None:
+        """The empty answer for a consumer above its quota, without the data; None for a consumer within its quota."""
+        request = waiting.request
+        if self._quotas.bound(FETCHED, request) is None:
+            return None
+        whole = messages.FetchResponse(responses=_by_topic(answered), node_endpoints=endpoints)
+        size = answer_size(whole, request.version)
+        wait_ms = self._quotas.charge(FETCHED, request, size, now_ms)
+        if wait_ms == 0:
+            return None
+        self._quotas.take_back(FETCHED, request, size, now_ms)
+        session_id, error = throttled_session(waiting.context)
+        return Answer(
+            request.request_id,
+            messages.FetchResponse(throttle_time_ms=wait_ms, error_code=error, session_id=session_id),
         )
 
     def _dressed(

@@ -9,11 +9,11 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from kraft.broker.asked import Asked
+from kraft.broker.asked import Answer, Asked
 from kraft.broker.replica.hosted_partition import HostedPartition
 from kraft.broker.replica.manager import ReplicaManager
 from kraft.broker.request.lookup import hosted
-from kraft.broker.request.outcomes import Answer, Rights
+from kraft.broker.rights import Rights
 from kraft.controller.decision.authorizer import AclOperation, AclResource
 from metadata_log.errors import MetadataLogError
 from metadata_log.image import MetadataImage

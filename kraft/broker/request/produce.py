@@ -4,17 +4,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from msgspec import Struct
 
-from kraft.broker.asked import Asked
+from kraft.broker.asked import Answer, Asked, Close, NoAnswer
 from kraft.broker.log.outcomes import Refused
+from kraft.broker.replica.hosted_partition import HostedPartition
 from kraft.broker.replica.manager import ReplicaManager
 from kraft.broker.replicas import PartitionKey
+from kraft.broker.request.acknowledged import acknowledgement
 from kraft.broker.request.batch_check import FirstBatch, first_batch, only_batch
 from kraft.broker.request.lookup import INTERNAL_TOPICS, current_leader, hosted, is_known
-from kraft.broker.request.outcomes import Answer, Close, Outcome, Rights
+from kraft.broker.request.outcomes import Outcome
+from kraft.broker.request.transaction_guards import Guard, TransactionGuards
+from kraft.broker.request.verification import ADDS_SINCE, Transaction, produce_error
+from kraft.broker.rights import Rights
 from kraft.controller.decision.authorizer import AclOperation, AclResource
 from metadata_log.image import MetadataImage
 from metadata_log.types import Uuid
@@ -70,18 +76,42 @@ class WaitingProduce(Struct):
         return {each.key for each in self.entries if each.awaited is not None and each.key is not None}
 
 
-class ProduceHandler:
-    """Answers Produce requests."""
+class UnverifiedProduce(Struct):
+    """A request with records of a transaction that its coordinator has not verified yet."""
 
-    def __init__(self, manager: ReplicaManager, rights: Rights) -> None:
+    request: Asked
+    entries: list[Entry]
+    batches: list[tuple[Entry, FirstBatch]]
+    """What is appended, unless the coordinator objects."""
+    guards: dict[tuple[str, int], Guard]
+    """The topics and partitions that the coordinator is asked about."""
+    transaction: Transaction | None
+    """What the coordinator is asked; None without guards."""
+
+
+class ProduceHandler:
+    """Answers Produce requests.
+
+    Args:
+        manager: The replicas of this broker.
+        rights: Whether a client may do something.
+        guards: The producers with a verification under way.
+        verifies: Kafka's `transaction.partition.verification.enable`.
+    """
+
+    def __init__(
+        self, manager: ReplicaManager, rights: Rights, guards: TransactionGuards, *, verifies: bool = True
+    ) -> None:
         self._manager = manager
         self._rights = rights
+        self._guards = guards
+        self._verifies = verifies
 
-    def begin(self, request: Asked, image: MetadataImage, now_ms: int) -> Outcome | WaitingProduce | None:
+    def begin(self, request: Asked, image: MetadataImage, now_ms: int) -> Outcome | WaitingProduce | UnverifiedProduce:
         """Append the batches of a request.
 
         Returns:
-            The answer, the request if it waits, or None for acks=0: then there is no answer.
+            The answer; or the request, if it waits for the coordinator of its transaction or for followers.
         """
         message = request.message
         assert isinstance(message, messages.ProduceRequest), message
@@ -90,13 +120,85 @@ class ProduceHandler:
             for entry in entries:
                 entry.refuse(Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
             return self._finish(request, entries, image)
-        ready = [each for each in entries if self._is_ready(request, each, image)]
+        may_write: dict[str, bool] = {}
+        ready = [each for each in entries if self._is_ready(request, each, image, may_write)]
         if message.acks not in (ACKS_ALL, 0, 1):
             for entry in ready:
                 entry.refuse(Error.INVALID_REQUIRED_ACKS)
             ready = []
-        for entry, batch in self._verified(ready):
-            self._append(request, entry, batch, message.acks, image, now_ms)
+        unverified = self._unverified(request, message, entries, self._of_one_producer(ready))
+        return unverified if unverified.guards else self.verified(unverified, {}, image, now_ms)
+
+    def _of_one_producer(self, ready: list[Entry]) -> list[tuple[Entry, FirstBatch]]:
+        """The entries with their batches; none if transactions of several producers are among the batches."""
+        batches = [(each, first_batch(each.records or b"")) for each in ready]
+        found = [(entry, batch) for entry, batch in batches if isinstance(batch, FirstBatch)]
+        if len({(one.producer_id, one.producer_epoch) for _, one in found if one.is_transactional}) > 1:
+            for entry in ready:
+                entry.refuse(Error.INVALID_PRODUCER_ID_MAPPING, "the batches have more than one transactional producer")
+            return []
+        return found
+
+    def _unverified(
+        self,
+        request: Asked,
+        message: messages.ProduceRequest,
+        entries: list[Entry],
+        batches: list[tuple[Entry, FirstBatch]],
+    ) -> UnverifiedProduce:
+        """The batches, with a guard for each that begins a transaction in its partition."""
+        adds = request.version >= ADDS_SINCE
+        guards: dict[tuple[str, int], Guard] = {}
+        transaction: Transaction | None = None
+        for entry, batch in batches:
+            name = message.transactional_id
+            if name is None or not self._begins_transaction(entry, batch):
+                continue
+            assert entry.key is not None
+            guards[entry.topic, entry.index] = self._guards.begin(
+                entry.key, batch.producer_id, batch.producer_epoch, batch.base_sequence, adds=adds
+            )
+            transaction = Transaction(name, batch.producer_id, batch.producer_epoch, adds, tuple(guards))
+        return UnverifiedProduce(request, entries, batches, guards, transaction)
+
+    def _begins_transaction(self, entry: Entry, batch: FirstBatch) -> bool:
+        """Whether a batch is the first one of a transaction in a partition that this broker leads."""
+        if not batch.is_transactional or not self._verifies:
+            return False
+        assert entry.key is not None
+        partition = self._manager.partition(entry.key)
+        if partition is None or partition.is_offline or not partition.is_leader:
+            return False
+        producer = partition.log.producers.states.producers.get(batch.producer_id)
+        return producer is None or producer.open_offset is None or producer.epoch != batch.producer_epoch
+
+    def verified(
+        self,
+        unverified: UnverifiedProduce,
+        errors: Mapping[tuple[str, int], Error],
+        image: MetadataImage,
+        now_ms: int,
+    ) -> Outcome | WaitingProduce:
+        """Append what the transaction coordinator has verified, and what needs no verification.
+
+        Args:
+            unverified: The request.
+            errors: The answer of the coordinator for each topic and partition.
+            image: The metadata.
+            now_ms: The time in ms since 1970.
+        """
+        request, entries = unverified.request, unverified.entries
+        message = request.message
+        assert isinstance(message, messages.ProduceRequest), message
+        for entry, batch in unverified.batches:
+            guard = unverified.guards.get((entry.topic, entry.index))
+            if guard is not None:
+                found = errors.get((entry.topic, entry.index), Error.NETWORK_EXCEPTION)
+                if found is not Error.NONE:
+                    error = produce_error(found, version=request.version, adds=guard.adds)
+                    entry.refuse(error, f"the transaction coordinator did not verify the transaction: {found.name}")
+                    continue
+            self._append(request, entry, batch, message.acks, guard, image, now_ms)
         waiting = WaitingProduce(request, entries)
         if waiting.keys and not self.is_complete(waiting, image):
             return waiting
@@ -110,8 +212,11 @@ class ProduceHandler:
         name = message.transactional_id
         return name is None or not self._rights(request, AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, name)
 
-    def _is_ready(self, request: Asked, entry: Entry, image: MetadataImage) -> bool:
-        """Whether an entry names a partition and has one batch; otherwise the entry ends with its error."""
+    def _is_ready(self, request: Asked, entry: Entry, image: MetadataImage, may_write: dict[str, bool]) -> bool:
+        """Whether an entry names a partition and has one batch; otherwise the entry ends with its error.
+
+        `may_write` holds the topics of the request that were judged before.
+        """
         topic_id = entry.topic_id
         if request.version >= TOPIC_IDS_SINCE:
             if topic_id not in image.topics.by_id:
@@ -121,7 +226,9 @@ class ProduceHandler:
         else:
             topic_id = image.topics.by_name.get(entry.topic, Uuid.ZERO)
         entry.key = topic_id, entry.index
-        if not self._rights(request, AclOperation.WRITE, AclResource.TOPIC, entry.topic):
+        if entry.topic not in may_write:
+            may_write[entry.topic] = self._rights(request, AclOperation.WRITE, AclResource.TOPIC, entry.topic)
+        if not may_write[entry.topic]:
             entry.refuse(Error.TOPIC_AUTHORIZATION_FAILED)
         elif not is_known(image, entry.key):
             entry.refuse(Error.UNKNOWN_TOPIC_OR_PARTITION)
@@ -132,33 +239,15 @@ class ProduceHandler:
             entry.refuse(checked.error, checked.text)
         return False
 
-    def _verified(self, ready: list[Entry]) -> list[tuple[Entry, FirstBatch]]:
-        """The entries that may be appended, with their batches. No broker of ours coordinates transactions yet: records
-        of a transaction that this log does not hold open are refused as in Kafka without a coordinator.
-        """
-        batches = [(each, first_batch(each.records or b"")) for each in ready]
-        found = [(entry, batch) for entry, batch in batches if isinstance(batch, FirstBatch)]
-        transactional = [(entry, batch) for entry, batch in found if batch.is_transactional]
-        if len({batch.producer_id for _, batch in transactional}) > 1:
-            for entry in ready:
-                entry.refuse(Error.INVALID_PRODUCER_ID_MAPPING, "the batches have more than one transactional producer")
-            return []
-        for entry, batch in transactional:
-            if not self._is_open(entry, batch.producer_id):
-                entry.refuse(Error.NOT_ENOUGH_REPLICAS, "no transaction coordinator can verify the transaction")
-        return [(entry, batch) for entry, batch in found if entry.error is Error.NONE]
-
-    def _is_open(self, entry: Entry, producer_id: int) -> bool:
-        """Whether a producer has an open transaction in a partition."""
-        assert entry.key is not None
-        partition = self._manager.partition(entry.key)
-        if partition is None or partition.is_offline:
-            return True
-        producer = partition.log.producers.states.producers.get(producer_id)
-        return producer is not None and producer.open_offset is not None
-
     def _append(
-        self, request: Asked, entry: Entry, batch: FirstBatch, acks: int, image: MetadataImage, now_ms: int
+        self,
+        request: Asked,
+        entry: Entry,
+        batch: FirstBatch,
+        acks: int,
+        guard: Guard | None,
+        image: MetadataImage,
+        now_ms: int,
     ) -> None:
         if entry.topic in INTERNAL_TOPICS and request.client_id != ADMIN_CLIENT:
             entry.refuse(Error.INVALID_TOPIC_EXCEPTION, f"{entry.topic} is an internal topic")
@@ -169,6 +258,11 @@ class ProduceHandler:
         if isinstance(partition, Error):
             entry.refuse(partition)
             return
+        if guard is not None:
+            overtaken = self._overtaken(partition, batch, guard)
+            if overtaken is not None:
+                entry.refuse(overtaken.error, overtaken.text)
+                return
         done = self._manager.append(entry.key, entry.records, acks=acks, now_ms=now_ms)
         if isinstance(done, Refused):
             entry.refuse(done.error, done.text)
@@ -176,10 +270,28 @@ class ProduceHandler:
             if done.error not in _WITHOUT_LOG_START and not partition.is_offline:
                 entry.log_start = partition.start_offset
             return
+        if batch.is_transactional:
+            self._guards.on_records(entry.key, batch.producer_id, batch.producer_epoch)
         entry.base_offset, entry.append_time_ms = done.first_offset, done.append_time_ms
         entry.log_start = partition.start_offset
         if acks == ACKS_ALL:
             entry.awaited = done.last_offset + 1
+
+    def _overtaken(self, partition: HostedPartition, batch: FirstBatch, guard: Guard) -> Refused | None:
+        """Why a verified batch may not begin its transaction; None if it may, or if another batch has begun it."""
+        name = f"producer {batch.producer_id}"
+        known = partition.log.producers.states.producers.get(batch.producer_id)
+        if not self._guards.holds(partition.key, batch.producer_id, guard):
+            if known is not None and known.open_offset is not None and known.epoch == batch.producer_epoch:
+                return None
+            return Refused(Error.INVALID_TXN_STATE, f"the transaction of {name} has ended since its verification")
+        if guard.adds and batch.base_sequence != 0 and known is None:
+            text = f"{name} is new here; its first batch begins with sequence {batch.base_sequence}, not 0"
+            return Refused(Error.OUT_OF_ORDER_SEQUENCE_NUMBER, text)
+        if batch.base_sequence > guard.lowest_sequence:
+            text = f"{name} has sent sequence {guard.lowest_sequence} before {batch.base_sequence}"
+            return Refused(Error.OUT_OF_ORDER_SEQUENCE_NUMBER, text)
+        return None
 
     def is_complete(self, waiting: WaitingProduce, image: MetadataImage) -> bool:
         """Whether no partition of a request is awaited any more (`Partition.checkEnoughReplicasReachOffset`)."""
@@ -187,29 +299,29 @@ class ProduceHandler:
             if entry.awaited is None:
                 continue
             assert entry.key is not None
-            partition = hosted(self._manager, image, entry.key, needs_leader=True)
-            if isinstance(partition, Error):
-                entry.refuse(partition)
-            elif partition.high_watermark < entry.awaited:
+            error = acknowledgement(self._manager, image, entry.key, entry.awaited)
+            if error is None:
                 continue
-            elif len(partition.maximal_isr) < partition.min_isr:
-                entry.refuse(Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+            if error is not Error.NONE:
+                entry.refuse(error)
             entry.awaited = None
         return not waiting.keys
 
-    def end(self, waiting: WaitingProduce, image: MetadataImage) -> Outcome | None:
+    def end(self, waiting: WaitingProduce, image: MetadataImage) -> Outcome:
         """The answer of a request that has waited; a partition that is still awaited has timed out."""
         for entry in waiting.entries:
             if entry.awaited is not None:
                 entry.refuse(Error.REQUEST_TIMED_OUT)
         return self._finish(waiting.request, waiting.entries, image)
 
-    def _finish(self, request: Asked, entries: list[Entry], image: MetadataImage) -> Outcome | None:
+    def _finish(self, request: Asked, entries: list[Entry], image: MetadataImage) -> Outcome:
         message = request.message
         assert isinstance(message, messages.ProduceRequest), message
         if message.acks == 0:
             # Without an answer, a closed connection is the only sign: the client looks for the leader again.
-            return Close(request.request_id) if any(each.error is not Error.NONE for each in entries) else None
+            failures = sorted({each.error.name for each in entries if each.error is not Error.NONE})
+            why = f"a Produce without acknowledgement failed: {', '.join(failures)}"
+            return Close(request.request_id, why) if failures else NoAnswer(request.request_id)
         endpoints: dict[int, messages.NodeEndpoint] = {}
         topics: dict[tuple[str, Uuid], list[messages.PartitionProduceResponse]] = {}
         for entry in entries:

@@ -10,10 +10,9 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.broker.asked import Asked
-from kraft.broker.request.outcomes import Answer, Rights
-from kraft.controller.decision.authorizer import CLUSTER_NAME, AclOperation, AclResource
-from metadata_log.image import MetadataImage
+from kraft.broker.asked import Answer, Asked
+from kraft.broker.rights import Rights
+from kraft.controller.decision.authorizer import AclOperation, AclResource
 from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS
 from transport.protocol.errors import Error
@@ -99,11 +98,11 @@ class InitProducerIdHandler:
         self._ids = ids
         self._rights = rights
 
-    def begin(self, request: Asked, image: MetadataImage) -> Answer | None:
+    def begin(self, request: Asked) -> Answer | None:
         """The answer; None if the request waits for a block of ids."""
         message = request.message
         assert isinstance(message, InitProducerIdRequest), message
-        error = self._refusal(request, message, image)
+        error = self._refusal(request, message)
         if error is not Error.NONE:
             return refused(request, error)
         found = self._ids.take()
@@ -111,13 +110,14 @@ class InitProducerIdHandler:
             return None
         return Answer(request.request_id, InitProducerIdResponse(producer_id=found, producer_epoch=0))
 
-    def _refusal(self, request: Asked, message: InitProducerIdRequest, image: MetadataImage) -> Error:
+    def _refusal(self, request: Asked, message: InitProducerIdRequest) -> Error:
         if message.transactional_id is not None:
             if not self._rights(request, AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, message.transactional_id):
                 return Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
             return Error.INVALID_REQUEST if not message.transactional_id else Error.NOT_COORDINATOR
-        if not self._rights(request, AclOperation.IDEMPOTENT_WRITE, AclResource.CLUSTER, CLUSTER_NAME) and not any(
-            self._rights(request, AclOperation.WRITE, AclResource.TOPIC, name) for name in image.topics
+        rights = self._rights
+        if not rights.of_any(request, AclOperation.WRITE, AclResource.TOPIC) and not rights(
+            request, AclOperation.IDEMPOTENT_WRITE, AclResource.CLUSTER
         ):
             return Error.CLUSTER_AUTHORIZATION_FAILED
         # A producer without transactions gets a new id, whatever id it names; half an identity is a mistake.

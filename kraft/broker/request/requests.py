@@ -9,37 +9,51 @@ from itertools import islice
 from random import Random
 from typing import Final
 
-from kraft.broker.asked import Asked
+from msgspec.structs import replace
+
+from kraft.broker.asked import Answer, Asked, NoAnswer, ToBroker
 from kraft.broker.replica.manager import ReplicaManager
+from kraft.broker.replicas import PartitionKey
+from kraft.broker.request.alter_dirs import AlterDirsHandler
 from kraft.broker.request.delete_records import DeleteRecordsHandler, WaitingDelete
 from kraft.broker.request.describe import DescribeHandler
 from kraft.broker.request.epoch_ends import EpochEndHandler
 from kraft.broker.request.fetch import FetchHandler, WaitingFetch
 from kraft.broker.request.list_offsets import ListOffsetsHandler
-from kraft.broker.request.outcomes import Outcome, Rights, every_right
-from kraft.broker.request.produce import ProduceHandler, WaitingProduce
+from kraft.broker.request.markers import MarkersHandler, WaitingMarkers
+from kraft.broker.request.outcomes import Outcome
+from kraft.broker.request.produce import ProduceHandler, UnverifiedProduce, WaitingProduce
 from kraft.broker.request.producer_ids import InitProducerIdHandler, ProducerIds, refused
 from kraft.broker.request.purgatory import Purgatory
+from kraft.broker.request.quotas import PRODUCED, ClientQuotas
 from kraft.broker.request.settings import RequestSettings
+from kraft.broker.request.sizes import request_size
+from kraft.broker.request.transaction_guards import TransactionGuards
+from kraft.broker.request.verification import Errors, Verifier
+from kraft.broker.rights import Rights
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
+from metadata_log.types import Uuid
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from transport.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
 from transport.protocol.messages.delete_records import DeleteRecordsRequest
 from transport.protocol.messages.fetch import FetchRequest
-from transport.protocol.messages.produce import ProduceRequest
+from transport.protocol.messages.produce import ProduceRequest, ProduceResponse
+from transport.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 
 DATA_APIS: Final = (
     *(ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH, ApiKey.DELETE_RECORDS),
-    *(ApiKey.INIT_PRODUCER_ID, ApiKey.DESCRIBE_PRODUCERS, ApiKey.DESCRIBE_LOG_DIRS),
+    *(ApiKey.INIT_PRODUCER_ID, ApiKey.WRITE_TXN_MARKERS, ApiKey.DESCRIBE_PRODUCERS, ApiKey.DESCRIBE_LOG_DIRS),
+    ApiKey.ALTER_REPLICA_LOG_DIRS,
 )
 """The APIs that `DataRequests` answers."""
 
 MOST_PER_TURN: Final = 200
 """How many waiting requests one call of `poll` looks at: a change may wake thousands of consumers."""
 
-Waiting = WaitingProduce | WaitingFetch | WaitingDelete
+Waiting = WaitingProduce | WaitingFetch | WaitingDelete | WaitingMarkers
 
 
 class DataRequests:
@@ -52,18 +66,27 @@ class DataRequests:
         manager: The replicas of this broker.
         settings: The settings.
         rng: The randomness for the ids of fetch sessions.
-        rights: Whether a client may do something; by default everything is allowed.
+        rights: What clients may do; None to allow everything.
     """
 
     def __init__(
-        self, manager: ReplicaManager, settings: RequestSettings, rng: Random, rights: Rights = every_right
+        self, manager: ReplicaManager, settings: RequestSettings, rng: Random, rights: Rights | None = None
     ) -> None:
+        rights = Rights() if rights is None else rights
         self._manager = manager
         self._settings = settings
+        self._rights = rights
         self._image = MetadataImage()
-        self._produce = ProduceHandler(manager, rights)
-        self._fetch = FetchHandler(manager, settings, rights, rng.randrange)
+        guards = TransactionGuards()
+        self._produce = ProduceHandler(manager, rights, guards, verifies=settings.verifies_transactions)
+        self._markers = MarkersHandler(manager, rights, guards)
+        self._verifier = Verifier(settings.broker_id, settings.inter_broker_listener, settings.request_timeout_ms)
+        self._unverified: dict[int, UnverifiedProduce] = {}
+        """The Produce requests that wait for the coordinators of their transactions, by request id."""
+        self._quotas = ClientQuotas(settings.quota_samples, settings.quota_window_ms)
+        self._fetch = FetchHandler(manager, settings, rights, rng.randrange, self._quotas)
         self._delete = DeleteRecordsHandler(manager, rights)
+        self._alter_dirs = AlterDirsHandler(manager, rights)
         self._waiting = Purgatory[Waiting]()
         self._woken: dict[int, None] = {}
         """The waiting requests with a change that `poll` has not looked at yet."""
@@ -92,19 +115,27 @@ class DataRequests:
             now_ms: The time in ms since 1970.
 
         Returns:
-            The answer, or that the connection is to be closed. None if the request waits, and `poll` returns its
-            outcome later; and for a Produce with acks=0 that is done, which has no answer.
+            The answer, that there is none, or that the connection is to be closed. None if the request waits, and
+            `poll` returns its outcome later.
         """
-        self._image = image
+        self._use(image)
         match request.message:
             case ProduceRequest(timeout_ms=timeout_ms):
-                return self._parked(request, self._produce.begin(request, image, now_ms), timeout_ms, now_ms)
+                begun = self._produce.begin(request, image, now_ms)
+                if isinstance(begun, UnverifiedProduce):
+                    return self._verified_later(begun, image, now_ms)
+                return self._parked(request, begun, timeout_ms, now_ms)
+            case WriteTxnMarkersRequest():
+                timeout_ms = self._settings.request_timeout_ms
+                return self._parked(request, self._markers.begin(request, image, now_ms), timeout_ms, now_ms)
             case FetchRequest(max_wait_ms=max_wait_ms):
                 return self._parked(request, self._fetch.begin(request, image, now_ms), max_wait_ms, now_ms)
+            case AlterReplicaLogDirsRequest():
+                return self._alter_dirs.answer(request, image, now_ms)
             case DeleteRecordsRequest(timeout_ms=timeout_ms):
                 return self._parked(request, self._delete.begin(request, image), timeout_ms, now_ms)
         if request.api_key == ApiKey.INIT_PRODUCER_ID:
-            found = self._init.begin(request, image)
+            found = self._init.begin(request)
             if found is None:
                 if self._is_full:
                     return refused(request, Error.COORDINATOR_LOAD_IN_PROGRESS)
@@ -113,13 +144,46 @@ class DataRequests:
             return found
         return self._at_once[request.api_key](request, image)
 
+    def _use(self, image: MetadataImage) -> None:
+        self._image = image
+        self._rights.use(image)
+        self._quotas.use(image)
+
     @property
     def _is_full(self) -> bool:
         return self.waiting >= self._settings.most_waiting
 
-    def _parked(self, request: Asked, result: Outcome | Waiting | None, timeout_ms: int, now_ms: int) -> Outcome | None:
-        if not isinstance(result, WaitingProduce | WaitingFetch | WaitingDelete):
-            return result
+    def _verified_later(self, begun: UnverifiedProduce, image: MetadataImage, now_ms: int) -> Outcome | None:
+        """Ask the coordinator of a transaction; `poll` appends after the answer."""
+        if self._is_full:
+            return self._appended(begun, {}, now_ms)
+        assert begun.transaction is not None, begun
+        self._unverified[begun.request.request_id] = begun
+        self._verifier.ask(begun.request.request_id, begun.transaction, image, now_ms)
+        return None
+
+    def _appended(self, begun: UnverifiedProduce, errors: Errors, now_ms: int) -> Outcome | None:
+        message = begun.request.message
+        assert isinstance(message, ProduceRequest), message
+        result = self._produce.verified(begun, errors, self._image, now_ms)
+        return self._parked(begun.request, result, message.timeout_ms, now_ms)
+
+    def _charged(self, request: Asked, outcome: Outcome, now_ms: int) -> Outcome:
+        """Count the bytes of a Produce at its end, as Kafka does; a client above its quota is to wait."""
+        if request.api_key != ApiKey.PRODUCE or self._quotas.bound(PRODUCED, request) is None:
+            return outcome
+        wait_ms = self._quotas.charge(PRODUCED, request, request_size(request), now_ms)
+        match outcome:
+            case Answer(message=ProduceResponse() as response) if wait_ms:
+                return replace(outcome, message=replace(response, throttle_time_ms=wait_ms))
+            case NoAnswer() if wait_ms:
+                return replace(outcome, mute_ms=wait_ms)
+            case _:
+                return outcome
+
+    def _parked(self, request: Asked, result: Outcome | Waiting, timeout_ms: int, now_ms: int) -> Outcome | None:
+        if not isinstance(result, WaitingProduce | WaitingFetch | WaitingDelete | WaitingMarkers):
+            return self._charged(request, result, now_ms)
         if self._is_full:
             return self._end(result, now_ms)
         self._waiting.park(request.request_id, result, result.keys, now_ms + max(0, timeout_ms))
@@ -135,9 +199,13 @@ class DataRequests:
             image: The metadata by which the broker acts; None for that of the last request.
         """
         if image is not None:
-            self._image = image
-        self._woken.update(dict.fromkeys(self._waiting.watching(self._manager.take_changes())))
+            self._use(image)
         outcomes: list[Outcome | None] = []
+        for request_id, errors in self._verifier.take_done():
+            begun = self._unverified.pop(request_id, None)
+            if begun is not None:
+                outcomes.append(self._appended(begun, errors, now_ms))
+        self._woken.update(dict.fromkeys(self._waiting.watching(self._manager.take_changes())))
         for request_id in list(islice(self._woken, MOST_PER_TURN)):
             del self._woken[request_id]
             waiting = self._waiting.get(request_id)
@@ -156,25 +224,44 @@ class DataRequests:
                 return self._fetch.is_complete(waiting, self._image)
             case WaitingDelete():
                 return self._delete.is_complete(waiting, self._image)
+            case WaitingMarkers():
+                return self._markers.is_complete(waiting, self._image)
 
-    def _end(self, waiting: Waiting, now_ms: int) -> Outcome | None:
+    def _end(self, waiting: Waiting, now_ms: int) -> Outcome:
         match waiting:
-            case WaitingProduce():
-                return self._produce.end(waiting, self._image)
+            case WaitingProduce(request=request):
+                return self._charged(request, self._produce.end(waiting, self._image), now_ms)
             case WaitingFetch():
                 return self._fetch.end(waiting, self._image, now_ms)
             case WaitingDelete():
                 return self._delete.end(waiting)
+            case WaitingMarkers():
+                return self._markers.end(waiting)
 
     def forget(self, request_id: int) -> None:
         """The connection of a request is gone: the request waits no longer. Unknown ids are allowed."""
         self._waiting.forget(request_id)
+        self._unverified.pop(request_id, None)
         self._unnumbered.forget(request_id)
 
     @property
     def waiting(self) -> int:
         """How many requests wait."""
-        return len(self._waiting) + len(self._unnumbered)
+        return len(self._waiting) + len(self._unnumbered) + len(self._unverified)
+
+    # Transactions
+
+    def verifications_due(self, now_ms: int) -> list[ToBroker]:
+        """The requests to transaction coordinators that are due; exactly one `on_verified` for each token follows."""
+        return self._verifier.due(self._image, now_ms)
+
+    def on_verified(self, token: int, response: Message | None, now_ms: int) -> None:
+        """The answer of a transaction coordinator, or None if the request failed; `poll` has the outcomes."""
+        self._verifier.on_answer(token, response, now_ms)
+
+    def take_assignments(self) -> dict[PartitionKey, Uuid]:
+        """The replicas that are about to move to a log directory of which the controller has to learn."""
+        return self._manager.take_assignments()
 
     # Producer ids
 
@@ -194,7 +281,7 @@ class DataRequests:
         self._ids.on_answer(response, now_ms)
         outcomes: list[Outcome] = []
         for request_id, request in self._unnumbered.all():
-            found = self._init.begin(request, self._image)
+            found = self._init.begin(request)
             if found is None:
                 break
             self._unnumbered.forget(request_id)
@@ -205,4 +292,5 @@ class DataRequests:
         """When the next `poll` or `ids_request_due` is due, in ms; `NEVER_MS` if nothing is."""
         if self._woken:
             return 0
-        return min(self._waiting.deadline_ms(), self._unnumbered.deadline_ms(), self._ids.deadline_ms())
+        asking = self._ids.deadline_ms(), self._verifier.deadline_ms()
+        return min(self._waiting.deadline_ms(), self._unnumbered.deadline_ms(), *asking)

@@ -72,6 +72,8 @@ class Session(Struct):
     partitions: dict[FetchKey, SessionPartition]
     created_ms: int
     used_ms: int
+    names: dict[Uuid, str]
+    """The names of topics when the client last fetched them by id: a topic may be deleted and made again."""
     epoch: int = 1
     is_old: bool = False
     """Whether the session was older than the eviction time at its last use."""
@@ -95,6 +97,8 @@ class FullFetch(Struct, frozen=True):
     makes_session: bool
     is_follower: bool
     uses_topic_ids: bool
+    names: dict[Uuid, str]
+    """The names of the topics that the handler has found by their ids."""
 
 
 class IncrementalFetch(Struct, frozen=True):
@@ -107,6 +111,11 @@ class IncrementalFetch(Struct, frozen=True):
     def partitions(self) -> dict[FetchKey, Wanted]:
         """All partitions of the session, in its order."""
         return {key: each.wanted for key, each in self.session.partitions.items()}
+
+    @property
+    def names(self) -> dict[Uuid, str]:
+        """The names of the topics that the session knows by their ids."""
+        return self.session.names
 
 
 FetchContext = FullFetch | IncrementalFetch
@@ -152,7 +161,7 @@ class FetchSessions:
         session_id, epoch = request.session_id, request.session_epoch
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._shard_of(session_id).sessions.pop(session_id, None)
-            return FullFetch(wanted_of(request, version), epoch == INITIAL_EPOCH, is_follower, uses_topic_ids)
+            return FullFetch(wanted_of(request, version), epoch == INITIAL_EPOCH, is_follower, uses_topic_ids, {})
         shard = self._shard_of(session_id)
         session = shard.sessions.get(session_id)
         if session is None:
@@ -164,7 +173,7 @@ class FetchSessions:
         _update(session, request, version)
         if not session.partitions:
             del shard.sessions[session_id]
-            return FullFetch(wanted_of(request, version), False, is_follower, uses_topic_ids)
+            return FullFetch(wanted_of(request, version), False, is_follower, uses_topic_ids, session.names)
         shard.touch(session, now_ms)
         session.epoch = next_epoch(session.epoch)
         return IncrementalFetch(session, session.epoch)
@@ -186,7 +195,7 @@ class FetchSessions:
             key: SessionPartition(context.partitions[key], data.high_watermark, data.log_start_offset)
             for key, data in answered.items()
         }
-        made = self._shards[self._next].add(partitions, context.is_follower, context.uses_topic_ids, now_ms)
+        made = self._shards[self._next].add(partitions, context, now_ms)
         return SessionAnswer(made, answered)
 
     def _shard_of(self, session_id: int) -> _Shard:
@@ -211,17 +220,18 @@ class _Shard:
         del self.sessions[session.id]
         self.sessions[session.id] = session
 
-    def add(
-        self, partitions: dict[FetchKey, SessionPartition], is_privileged: bool, uses_topic_ids: bool, now_ms: int
-    ) -> int:
+    def add(self, partitions: dict[FetchKey, SessionPartition], context: FullFetch, now_ms: int) -> int:
         """Make a session, if there is room or a session gives way; returns its id or `NO_SESSION`."""
+        is_privileged = context.is_follower
         if len(self.sessions) >= self._slots and not self._evict((is_privileged, len(partitions), 0), now_ms):
             return NO_SESSION
         first = self._number * _ids_of_a_shard()
         session_id = NO_SESSION
         while session_id == NO_SESSION or session_id in self.sessions:
             session_id = self._draw_id(first, first + _ids_of_a_shard())
-        self.sessions[session_id] = Session(session_id, is_privileged, uses_topic_ids, partitions, now_ms, now_ms)
+        self.sessions[session_id] = Session(
+            session_id, is_privileged, context.uses_topic_ids, partitions, now_ms, now_ms, context.names
+        )
         return session_id
 
     def _evict(self, rank: tuple[bool, int, int], now_ms: int) -> bool:
@@ -243,6 +253,17 @@ class _Shard:
             return False
         del self.sessions[smallest.id]
         return True
+
+
+def throttled_session(context: FetchContext) -> tuple[int, Error]:
+    """The session id and the error in the empty answer to a throttled consumer (`FetchContext.getThrottledResponse`).
+
+    Only an incremental answer names a session. No session is made, and none is changed but for its epoch.
+    """
+    if not isinstance(context, IncrementalFetch):
+        return NO_SESSION, Error.NONE
+    is_next = context.session.epoch == context.epoch
+    return context.session.id, Error.NONE if is_next else Error.INVALID_FETCH_SESSION_EPOCH
 
 
 def next_epoch(epoch: int) -> int:
@@ -283,6 +304,9 @@ def _update(session: Session, request: FetchRequest, version: int) -> None:
             known.wanted = wanted
     for key in _forgotten(request, version):
         session.partitions.pop(key, None)
+    if len(session.names) > len(session.partitions):
+        kept = {topic for topic, _ in session.partitions}
+        session.names = {topic: name for topic, name in session.names.items() if topic in kept}
 
 
 def _incremental(context: IncrementalFetch, answered: Mapping[FetchKey, PartitionData]) -> SessionAnswer:

@@ -21,5 +21,13 @@ class RequestSettings(Struct, frozen=True, kw_only=True):
     """How many requests wait at most. One more is answered at once, as if its time were over: clients that go away
     while their requests wait must not fill the memory.
     """
+    inter_broker_listener: str = "PLAINTEXT"
+    """The listener at which brokers reach each other."""
+    verifies_transactions: bool = True
+    """`transaction.partition.verification.enable`: whether a transaction is verified at its coordinator."""
     request_timeout_ms: int = 30_000
     """`request.timeout.ms`: how long a producer waits for a block of producer ids."""
+    quota_samples: int = 11
+    """`quota.window.num`: over how many windows the use of a client is counted."""
+    quota_window_ms: int = 1000
+    """`quota.window.size.seconds`."""

@@ -31,12 +31,12 @@ from metadata_log.reading.dump_records import Range, RecordLines, RecordsWanted
 from metadata_log.reading.entries import Entry, read_entries
 from metadata_log.reading.file_kinds import FileKind, files_in, kind_of
 from metadata_log.reading.log_end import LogEnd
-from metadata_log.reading.missing import check_metadata_log, has_log, is_of_a_topic, missing_parts
+from metadata_log.reading.missing import check_metadata_log, has_log, is_of_a_topic, missing_parts, of_topics
 from metadata_log.reading.pieces import Zeros, pieces_of
 from metadata_log.reading.reader import read_file
 from metadata_log.reading.small_files import read_index, read_small_file
 from metadata_log.reading.timeline import At, moment_text
-from metadata_log.reading.verify import small_file_damage, verify_file
+from metadata_log.reading.verify import Verdict, small_file_damage, verify_file
 from metadata_log.reading.verify_directory import verify_directory
 from metadata_log.records.batch import RecordBatch
 from metadata_log.records.redact import MAY_HOLD_SECRETS, REDACTED, secret_fields
@@ -134,13 +134,15 @@ def dump_command(
 
     PATH is a file, a partition directory or a log directory; it may belong to a running node. Each damage is reported
     with its file and byte, and the exit code is then 1. The range of --since and --until includes both ends. The
-    partition directory of a topic is shown in the lines of Kafka's own tool.
+    partition directory of a topic is shown in the lines of Kafka's own tool. With --verify the files of a partition are
+    compared with one another, for a log directory those of all its partitions.
 
     \b
     Example:
         kraft dump --records --type ConfigRecord /var/lib/kafka/metadata
         kraft dump --records --since 2026-11-20T22:00:00Z --until 2026-11-20T23:00:00Z /var/lib/kafka/metadata
         kraft dump --records /var/lib/kafka/data/orders-0
+        kraft dump --verify /var/lib/kafka/data
     """
     span = Range.of(since, until)
     if span.is_empty:
@@ -170,6 +172,8 @@ def dump_command(
     is_for_metadata = verify or as_hex or types or noop
     if not is_for_metadata and all(is_of_a_topic(disk, named) for named in paths):
         context.exit(0 if _dump_topics(disk, paths, wanted) else 1)
+    topics = [each for named in paths for each in of_topics(disk, named)] if verify else []
+    paths = tuple(named for named in paths if named not in topics)
     for named in paths:
         check_metadata_log(disk, named)
     try:
@@ -201,6 +205,8 @@ def dump_command(
     if verify:
         for damage in (damage for named in paths for damage in verify_directory(disk, named)):
             sound &= _report(damage, as_json)
+        for path in topics:
+            sound &= _verify_topic(disk, path, as_json=as_json)
     elif sound and not wanted.reach.is_met:
         raise CommandFailed(wanted.reach.complaint(wanted.records.span))
     elif sound and until is not None and wanted.reach.is_beyond(until):
@@ -227,6 +233,18 @@ def _dump_topics(disk: OsDisk, paths: Sequence[str], wanted: Wanted) -> bool:
         return sound
     except DamagedFile as bad:
         return _report(bad.damage, wanted.as_json)
+
+
+def _verify_topic(disk: OsDisk, path: str, *, as_json: bool) -> bool:
+    """Print the verdicts on a partition of a topic, or on one of its files; returns whether all are sound."""
+    from kraft.broker.log.verify_partition import verify_partition  # as slow to load as the rest of this command
+
+    is_directory = os.path.isdir(path)
+    sound = True
+    for each in verify_partition(disk, path.rstrip("/") if is_directory else os.path.dirname(path) or "."):
+        if is_directory or os.path.basename(path) == os.path.basename(each.path):
+            sound &= _print_verdict(each.path, each.kind, each.verdict, as_json=as_json)
+    return sound
 
 
 def _report_or_raise(damage: Damage, wanted: Wanted) -> bool:
@@ -430,7 +448,11 @@ def _hides(batch: RecordBatch, entries: list[Entry | Damage]) -> Callable[[str],
 
 def _verify(disk: OsDisk, path: str, kind: FileKind, *, as_json: bool) -> bool:
     """Print the verdict on one file; returns whether it is sound."""
-    verdict = verify_file(disk, path, kind)
+    return _print_verdict(path, kind, verify_file(disk, path, kind), as_json=as_json)
+
+
+def _print_verdict(path: str, kind: str, verdict: Verdict, *, as_json: bool) -> bool:
+    """Print the damage of a file and one line about the file; returns whether the file is sound."""
     for damage in verdict.damages:
         _report(damage, as_json)
     ok = not verdict.damages

@@ -17,17 +17,18 @@ from kraft.broker.log.dump_lines import (
     transaction_lines,
 )
 from kraft.broker.log.producers import marker_of
+from kraft.broker.log.segment_batches import batches_of
 from kraft.broker.log.transaction_index import SUFFIX as ABORTED_SUFFIX
 from kraft.broker.log.transaction_index import decode_transactions
 from kraft.cli.text import echo
-from metadata_log.disk import Disk, File
-from metadata_log.errors import CorruptBatch, DecodeError, IncompleteBatch, UnsupportedVersion
+from metadata_log.disk import Disk
+from metadata_log.errors import CorruptBatch, DecodeError, UnsupportedVersion
 from metadata_log.log.epochs import FILE_NAME as EPOCHS_FILE
 from metadata_log.log.epochs import parse_epochs
 from metadata_log.log.indexes import parse_offset_index, parse_time_index
 from metadata_log.log.producer_snapshot import SUFFIX as PRODUCERS_SUFFIX
 from metadata_log.log.producer_snapshot import decode_producer_snapshot
-from metadata_log.log.segment import SUFFIX, next_sound_batch, parse_file_name, scan_file
+from metadata_log.log.segment import SUFFIX, parse_file_name
 from metadata_log.reading.damage import Damage, OnDamage, stops
 from metadata_log.reading.dump_records import Range
 from metadata_log.records.batch import RecordBatch
@@ -109,7 +110,7 @@ def _dump_segment(disk: Disk, path: str, wanted: TopicDump) -> bool:
         echo(f"Log starting offset: {parse_file_name(path.rpartition('/')[2]) or 0}")
     file = disk.open(path, writable=False)
     try:
-        for batch in _batches(file, wanted.on_damage):
+        for batch in batches_of(file, wanted.on_damage):
             if isinstance(batch, Damage):
                 sound &= _report(batch, wanted)
             elif wanted.span.overlaps(batch):
@@ -119,25 +120,6 @@ def _dump_segment(disk: Disk, path: str, wanted: TopicDump) -> bool:
     finally:
         file.close()
     return sound
-
-
-def _batches(file: File, on_damage: OnDamage) -> Iterator[RecordBatch | Damage]:
-    """The sound batches of a segment, and the damage between them. Offsets may have holes after compaction."""
-    position, end = 0, file.size()
-    while position < end:
-        try:
-            for batch in scan_file(file, position, end=end):
-                yield batch
-                position = batch.end_position
-        except (CorruptBatch, UnsupportedVersion) as bad:
-            following = next_sound_batch(file, position + 1, end=end)
-            cut = isinstance(bad, IncompleteBatch) and following is None
-            damage = Damage(where=file.path, what=bad.what, expected="a whole batch", position=position, unfinished=cut)
-            is_last = stops(damage, on_damage)
-            yield damage
-            if following is None or is_last:
-                return
-            position = following.position
 
 
 def _dump_batch(batch: RecordBatch, path: str, wanted: TopicDump) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Final
 
-from metadata_log.disk import Disk, File, Lock
+from metadata_log.disk import DirectoryDisk, File, Lock
 
 OnFsync = Callable[[str, float], None]
 """Takes the kind of a file, one of `FILE_KINDS`, and the seconds of one fsync; called in any thread."""
@@ -73,9 +73,9 @@ class _MeasuredFile:
 
 
 class MeasuredDisk:
-    """A `Disk` with fsyncs that are measured by a clock."""
+    """A `DirectoryDisk` with fsyncs that are measured by a clock."""
 
-    def __init__(self, disk: Disk, clock: FsyncClock) -> None:
+    def __init__(self, disk: DirectoryDisk, clock: FsyncClock) -> None:
         self._disk = disk
         self._clock = clock
         self.read = disk.read
@@ -84,6 +84,8 @@ class MeasuredDisk:
         self.mkdir = disk.mkdir
         self.remove = disk.remove
         self.rename = disk.rename
+        self.rename_directory = disk.rename_directory
+        self.remove_directory = disk.remove_directory
         self.make_read_only = disk.make_read_only
 
     def open(self, path: str, *, create: bool = False, writable: bool = True) -> File:

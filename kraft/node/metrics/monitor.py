@@ -35,7 +35,7 @@ from kraft.operate.metrics.topic_counts import TopicCounter
 from kraft.operate.metrics.view import NodeView
 from kraft.replica.replica import Replica
 from kraft.security.contexts import TlsFacts
-from metadata_log.disk import Disk
+from metadata_log.disk import DirectoryDisk
 from transport.addresses import bind, bound_to
 from transport.interface import Endpoint, Listener, Transport
 
@@ -92,7 +92,7 @@ class Monitor:
         self._was_ready = False
         self._failing_since: float | None = None
 
-    def measured(self, disk: Disk) -> Disk:
+    def measured(self, disk: DirectoryDisk) -> DirectoryDisk:
         """The same disk with measured fsyncs."""
         return MeasuredDisk(disk, self.meter.fsync_clock)
 

@@ -13,8 +13,7 @@ from kraft.operate.metrics import kafka, own_names
 from kraft.operate.metrics.names import Mbean, Reading
 from kraft.operate.metrics.security import NETWORK_PROCESSOR, authentication_readings
 from kraft.operate.metrics.view import NodeView
-from kraft.replica.hosts.broker_host import BrokerHost
-from kraft.replica.hosts.controller_host import ControllerHost
+from kraft.replica.hosts.combined_host import broker_of, controller_of
 from kraft.replica.replica import Replica
 from metadata_log.image import MetadataImage
 from metadata_log.image.brokers import Broker
@@ -29,12 +28,10 @@ _LOG: Final = (("topic", METADATA_TOPIC), ("partition", str(METADATA_PARTITION))
 
 def image_of(replica: Replica) -> MetadataImage | None:
     """The committed metadata of a controller or a broker; None for another application."""
-    match replica.application:
-        case ControllerHost(controller=controller):
-            return controller.history.committed.stable
-        case BrokerHost(agent=agent):
-            return agent.image
-    return None
+    controller, broker = controller_of(replica.application), broker_of(replica.application)
+    if controller is not None:
+        return controller.controller.history.committed.stable
+    return None if broker is None else broker.agent.image
 
 
 def controller_readings(view: NodeView, controller: QuorumController) -> Iterator[Reading]:

@@ -19,7 +19,7 @@ from kraft.operate.metrics.raft import raft_readings
 from kraft.operate.metrics.readiness import is_ready, readiness
 from kraft.operate.metrics.security import certificate_readings
 from kraft.operate.metrics.view import NodeView
-from kraft.replica.hosts.controller_host import ControllerHost
+from kraft.replica.hosts.combined_host import controller_of
 
 
 def readings_of(view: NodeView) -> Iterator[Reading]:
@@ -32,10 +32,10 @@ def readings_of(view: NodeView) -> Iterator[Reading]:
         The readings; a metric that Kafka lacks in the node's role is absent.
     """
     yield from raft_readings(view)
-    application = view.replica.application
-    if isinstance(application, ControllerHost):
-        yield from controller_readings(view, application.controller)
-    elif view.is_broker:
+    controller = controller_of(view.replica.application)
+    if controller is not None:
+        yield from controller_readings(view, controller.controller)
+    if view.is_broker:
         yield from broker_readings(view)
     image = image_of(view.replica)
     if image is not None:

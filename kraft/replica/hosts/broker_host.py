@@ -9,10 +9,10 @@ from typing import Final, Protocol
 from msgspec import Struct
 
 from kraft.broker import BrokerAgent, BrokerListener, BrokerSettings
-from kraft.broker.asked import Asked
-from kraft.broker.metadata.asked import Answer, Close, NoAnswer, ToController
+from kraft.broker.asked import Answer, Asked, Close, NoAnswer, ToBroker, ToController
 from kraft.broker.settings import PLAINTEXT
-from kraft.controller.decision.authorizer import Denial
+from kraft.controller.decision.authorizer import AclOperation, Denial
+from kraft.controller.decision.caller import Caller
 from kraft.controller.decision.result import ApiError
 from kraft.controller.features.supported_features import SUPPORTED_FEATURES, check_supported
 from kraft.controller.replaying import BatchReplay, SnapshotReplay
@@ -73,6 +73,12 @@ class ClientRequests(Protocol):
     def on_request(self, asked: Asked, image: MetadataImage, now_ms: int) -> Answer | Close | NoAnswer | None:
         """Answer a request; None if `poll` returns the answer later."""
 
+    def may(self, operation: AclOperation, caller: Caller) -> bool:
+        """Whether a caller may perform an operation on the cluster."""
+
+    def take_denials(self) -> list[Denial]:
+        """The requests that were denied since the last call, for the log of the node."""
+
     def on_gone(self, request_id: int) -> None:
         """The connection of a request is closed: the request waits no longer."""
 
@@ -80,12 +86,12 @@ class ClientRequests(Protocol):
         """Other brokers or the controller have answered the agent: replicas may have moved."""
 
     def on_answer(self, token: int, response: Message | None, now_ms: int) -> None:
-        """Take the answer to a `ToController`; None if the request failed."""
+        """Take the answer to a `ToController` or a `ToBroker`; None if the request failed."""
 
     def deadline_ms(self) -> int:
         """When the next `poll` is due."""
 
-    def poll(self, now_ms: int) -> Iterator[ToController | Answer | Close]:
+    def poll(self, now_ms: int) -> Iterator[ToController | ToBroker | Answer | Close | NoAnswer]:
         """The requests and answers that are due."""
 
 
@@ -108,6 +114,15 @@ class BrokerHost:
         self._is_announced = clients is None
         """Whether the shell was told that the broker is unfenced, or need not be."""
         self._applying: _Applying | None = None
+
+    @property
+    def clients(self) -> ClientRequests | None:
+        """What serves the clients; None for a broker that serves none."""
+        return self._clients
+
+    def committed_image(self) -> MetadataImage:
+        """The committed metadata, without records of a transaction that is open."""
+        return self.agent.image
 
     def check(self, values: Sequence[bytes], *, in_snapshot: bool = False) -> None:
         """Decode the values. Raises the errors of `decode_records` for an unknown type or version."""
@@ -172,8 +187,8 @@ class BrokerHost:
         return None
 
     def take_denials(self) -> Sequence[Denial]:
-        """No denials: a broker host refuses no request for lack of authorization."""
-        return ()
+        """What clients were denied."""
+        return () if self._clients is None else self._clients.take_denials()
 
     def on_caught_up(self) -> None:
         """A broker has nothing to do then."""
@@ -299,8 +314,10 @@ class _Applying:
             yield record
 
 
-def _action(each: ToController | Answer | Close | NoAnswer) -> Action:
+def _action(each: ToController | ToBroker | Answer | Close | NoAnswer) -> Action:
     match each:
+        case ToBroker():
+            return OutboundRequest(each.request, token=-each.token, timeout_ms=each.timeout_ms, target=each.target)
         case ToController():
             return OutboundRequest(each.request, token=-each.token, timeout_ms=each.timeout_ms)
         case Answer():
@@ -308,7 +325,7 @@ def _action(each: ToController | Answer | Close | NoAnswer) -> Action:
         case Close():
             return Refuse(each.request_id, each.why)
         case NoAnswer():
-            return Silent(each.request_id)
+            return Silent(each.request_id, each.mute_ms)
 
 
 def host_broker(options: ReplicaOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random) -> BrokerHost:

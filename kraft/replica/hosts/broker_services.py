@@ -8,22 +8,21 @@ from collections.abc import Iterator
 from typing import Final
 
 from kraft.broker.agent import BrokerAgent
-from kraft.broker.asked import Asked
-from kraft.broker.metadata.asked import Answer, Close, NoAnswer, ToController
+from kraft.broker.asked import Answer, Asked, Close, NoAnswer, ToBroker, ToController
 from kraft.broker.metadata.requests import MetadataRequests
-from kraft.broker.request.outcomes import Answer as DataAnswer
-from kraft.broker.request.outcomes import Close as DataClose
-from kraft.broker.request.outcomes import Outcome
 from kraft.broker.request.requests import DATA_APIS, DataRequests
+from kraft.broker.rights import Rights
+from kraft.controller.decision.authorizer import AclOperation, Denial
+from kraft.controller.decision.caller import Caller
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
 from transport.protocol.apis import ApiKey
-from transport.protocol.messages.produce import ProduceRequest
 
-_NO_ACKS: Final = 0
+_FOR_METADATA: Final = 0
 _IDS: Final = 1
-"""The token of the request for a block of producer ids; every other token is above this."""
-_WHY: Final = "a Produce without acknowledgement failed, or a request cannot be answered"
+_VERIFICATIONS: Final = 2
+_KINDS: Final = 3
+"""A token is the number of its request, times this, plus the kind of the request. The only number of `_IDS` is 0."""
 
 
 class BrokerServices:
@@ -33,32 +32,38 @@ class BrokerServices:
         agent: The broker; its replicas have data.
         metadata: The requests that the image answers, and those that are forwarded.
         data: The requests about records.
+        rights: What clients may do, as `metadata` and `data` have it; None if everything is allowed.
     """
 
-    def __init__(self, agent: BrokerAgent, metadata: MetadataRequests, data: DataRequests) -> None:
+    def __init__(
+        self, agent: BrokerAgent, metadata: MetadataRequests, data: DataRequests, rights: Rights | None = None
+    ) -> None:
         self.apis: tuple[ApiKey, ...] = tuple(sorted({*metadata.apis, *DATA_APIS}))
         self._agent = agent
         self._metadata = metadata
         self._data = data
+        self._rights = Rights() if rights is None else rights
         self._data_apis = frozenset(DATA_APIS)
         self._has_moved = False
         """Whether something has happened since the last `poll` that may end the wait of a request."""
         self._image: MetadataImage | None = None
         """The image of the last `poll`."""
-        self._ended: list[Answer | Close] = []
+        self._ended: list[Answer | Close | NoAnswer] = []
 
     def on_request(self, asked: Asked, image: MetadataImage, now_ms: int) -> Answer | Close | NoAnswer | None:
         """Handle a request; None if `poll` returns the answer later."""
         if asked.api_key not in self._data_apis:
             return self._metadata.on_request(asked, image, now_ms)
         self._has_moved = True
-        outcome = self._data.on_request(asked, image, now_ms)
-        if outcome is not None:
-            return _outcome(outcome)
-        message = asked.message
-        if isinstance(message, ProduceRequest) and message.acks == _NO_ACKS:
-            return NoAnswer(asked.request_id)
-        return None
+        return self._data.on_request(asked, image, now_ms)
+
+    def may(self, operation: AclOperation, caller: Caller) -> bool:
+        """Whether a caller may perform an operation on the cluster."""
+        return self._rights.may(operation, caller)
+
+    def take_denials(self) -> list[Denial]:
+        """The requests that were denied since the last call."""
+        return self._rights.take_denials()
 
     def on_gone(self, request_id: int) -> None:
         """The connection of a request is closed: a Produce or Fetch waits no longer."""
@@ -69,11 +74,15 @@ class BrokerServices:
         self._has_moved = True
 
     def on_answer(self, token: int, response: Message | None, now_ms: int) -> None:
-        """Take the answer to a `ToController`; None if the request failed."""
-        if token == _IDS:
-            self._ended += map(_outcome, self._data.on_ids(response, now_ms))
+        """Take the answer to a `ToController` or a `ToBroker`; None if the request failed."""
+        number, kind = divmod(token, _KINDS)
+        if kind == _IDS:
+            self._ended += self._data.on_ids(response, now_ms)
+        elif kind == _VERIFICATIONS:
+            self._data.on_verified(number, response, now_ms)
+            self._has_moved = True
         else:
-            self._metadata.on_answer(token - _IDS, response, now_ms)
+            self._metadata.on_answer(number, response, now_ms)
 
     def deadline_ms(self) -> int:
         """When the next `poll` is due."""
@@ -81,28 +90,24 @@ class BrokerServices:
             return 0
         return min(self._metadata.deadline_ms(), self._data.deadline_ms())
 
-    def poll(self, now_ms: int) -> Iterator[ToController | Answer | Close]:
+    def poll(self, now_ms: int) -> Iterator[ToController | ToBroker | Answer | Close | NoAnswer]:
         """The requests and answers that are due, after the agent has given the replicas their metadata."""
         self._has_moved = False
         self._image = self._agent.image
         ended, self._ended = self._ended, []
         yield from ended
+        for key, directory in self._data.take_assignments().items():
+            self._agent.directories.move(key, directory)
         for outcome in self._data.poll(now_ms, self._image):
             self._has_moved = True
-            yield _outcome(outcome)
+            yield outcome
+        for send in self._data.verifications_due(now_ms):
+            yield ToBroker(send.token * _KINDS + _VERIFICATIONS, send.request, send.timeout_ms, send.target)
         ids = self._data.ids_request_due(self._agent.lifecycle.epoch, now_ms)
         if ids is not None:
             yield ToController(_IDS, ids, self._metadata.settings.request_timeout_ms)
         for one in self._metadata.poll(now_ms):
             if isinstance(one, ToController):
-                yield ToController(one.token + _IDS, one.request, one.timeout_ms)
+                yield ToController(one.token * _KINDS + _FOR_METADATA, one.request, one.timeout_ms)
             else:
                 yield one
-
-
-def _outcome(outcome: Outcome) -> Answer | Close:
-    match outcome:
-        case DataAnswer():
-            return Answer(outcome.request_id, outcome.response)
-        case DataClose():
-            return Close(outcome.request_id, _WHY)

@@ -11,6 +11,7 @@ from kraft.broker.metadata.requests import MetadataRequests, MetadataSettings
 from kraft.broker.replica import DataDirectory, DataSettings, ReplicaManager
 from kraft.broker.request.requests import DataRequests
 from kraft.broker.request.settings import RequestSettings
+from kraft.broker.rights import Rights
 from kraft.replica.hosts.broker_host import BrokerHost, broker_settings
 from kraft.replica.hosts.broker_services import BrokerServices
 from kraft.replica.interface.application import ApplicationFactory
@@ -42,9 +43,10 @@ def host_serving_broker(disk: DirectoryDisk, serving: ServingOptions) -> Applica
         )
         manager = ReplicaManager(disk, structs.replace(serving.data, directories=directories))
         agent = BrokerAgent(broker_settings(options, cluster_id, rng), manager)
-        metadata = MetadataRequests(_metadata_settings(options, cluster_id), Random(rng.getrandbits(64)))
-        data = DataRequests(manager, serving.requests, Random(rng.getrandbits(64)))
-        return BrokerHost(agent, BrokerServices(agent, metadata, data), manager)
+        rights = Rights(options.admin.authorizer)
+        metadata = MetadataRequests(_metadata_settings(options, cluster_id), Random(rng.getrandbits(64)), rights)
+        data = DataRequests(manager, serving.requests, Random(rng.getrandbits(64)), rights)
+        return BrokerHost(agent, BrokerServices(agent, metadata, data, rights), manager)
 
     return host
 
@@ -61,4 +63,5 @@ def _metadata_settings(options: ReplicaOptions, cluster_id: str) -> MetadataSett
         auto_create_topics=options.broker.auto_create_topics,
         request_timeout_ms=options.broker.request_timeout_ms,
         max_partitions=options.broker.max_described_partitions,
+        token_secret=options.admin.token_secret,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from random import Random
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -77,6 +77,8 @@ class Silent(Struct, frozen=True, gc=False):
     """A request has no answer, such as Produce with acks=0: the next request of its connection may follow."""
 
     request_id: int
+    mute_ms: int = 0
+    """For how long the transport reads nothing more from the connection."""
 
 
 class Refuse(Struct, frozen=True, gc=False):
@@ -249,6 +251,15 @@ class Application(Protocol):
 
     def on_tick(self, now_ms: int) -> Iterable[Action]:
         """Do the timed work that is due. The replica carries out each action before it takes the next one."""
+
+
+@runtime_checkable
+class SplitApplication(Protocol):
+    """An application of a node with both roles: a part of it has listeners of its own."""
+
+    clients: Application
+    """The part that answers the requests at `client_listeners`, and no request of the quorum."""
+    client_listeners: frozenset[str]
 
 
 ApplicationFactory = Callable[[ReplicaOptions, str, tuple[Message, ...], Random], Application]

@@ -136,6 +136,8 @@ class LeaveUnanswered(Struct, frozen=True, gc=False):
     """The `WireRequest` with this id has no answer, such as Produce with acks=0; its connection stays open."""
 
     request_id: int
+    mute_ms: int = 0
+    """For how long the transport reads nothing more from the connection."""
 
 
 class StartFlush(Struct, frozen=True, gc=False):

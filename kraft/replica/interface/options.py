@@ -66,4 +66,6 @@ class ReplicaOptions(Struct, frozen=True, kw_only=True):
     security_protocols: tuple[tuple[str, int], ...] = ()
     """Kafka's number of the security protocol of each listener; 0, for PLAINTEXT, where the listener is missing."""
     broker: BrokerOptions | None = None
+    client_endpoints: Endpoints | None = None
+    """The listeners of the broker of a node with both roles; `endpoints` are then those of the controller."""
     inline_flush: bool = False

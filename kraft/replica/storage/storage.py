@@ -88,7 +88,7 @@ class Storage:
                 disk, path, segment_bytes=options.segment_bytes, segment_ms=options.segment_ms
             )
             storage = cls(disk, directory, log)
-            if options.broker is None:
+            if options.broker is None or options.client_endpoints is not None:
                 storage._check_election()
             storage._reconcile_snapshots()
             # Last, so that a refused directory loses no file, and the newest snapshot is known.

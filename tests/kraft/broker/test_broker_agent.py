@@ -289,6 +289,25 @@ def test_clear_elr_record_raises_partition_epochs_of_unnamed_partitions() -> Non
     assert asked.topics[0].partitions[0].partition_epoch == 2
 
 
+def test_a_follower_asks_the_leader_at_the_listener_between_brokers() -> None:
+    agent = leading((101, 102), inter_broker_listener="BROKERS")
+    leader = agent.image.brokers.by_id[102]
+    endpoints = (
+        records.BrokerEndpoint(name="PLAINTEXT", host="clients", port=9092),
+        records.BrokerEndpoint(name="BROKERS", host="inside", port=9093),
+    )
+    again = records.RegisterBrokerRecord(
+        broker_id=102,
+        broker_epoch=leader.epoch + 1,
+        incarnation_id=leader.incarnation_id,
+        fenced=False,
+        end_points=endpoints,
+    )
+    commit(agent, again, records.PartitionChangeRecord(partition_id=0, topic_id=TOPIC, leader=102))
+    (fetching,) = [send for send in agent.poll(1100) if isinstance(send.request, FetchRequest)]
+    assert fetching.target == (102, "inside", 9093)
+
+
 def test_a_deposed_partition_leader_becomes_a_follower() -> None:
     agent = leading((101, 102))
     commit(agent, records.PartitionChangeRecord(partition_id=0, topic_id=TOPIC, leader=102))

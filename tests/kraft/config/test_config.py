@@ -119,7 +119,7 @@ def test_a_missing_key_is_named_with_the_file(key: str) -> None:
 @pytest.mark.parametrize(
     ("line", "what"),
     [
-        ("process.roles=broker,controller", "a node with both roles is not supported"),
+        ("process.roles=broker,controller", "each of them is in controller.listener.names"),
         ("controller.listener.names=OTHER", "OTHER is not among the listeners"),
         ("listener.security.protocol.map=CONTROLLER:SSL", "CONTROLLER has the protocol SSL, and no certificate"),
         ("listener.security.protocol.map=CONTROLLER:SASL_SSL", "listener CONTROLLER has the protocol SSL, and no cert"),
@@ -348,13 +348,42 @@ def test_a_broker_is_configured_as_kafkas() -> None:
         ("controller.listener.names=SASL_PLAINTEXT", "listener SASL_PLAINTEXT has a login, and sasl.mechanism.contr"),
         ("listener.security.protocol.map=PLAINTEXT:PLAINTEXT", "the protocol of listener CONTROLLER is missing"),
         ("listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_SSL", "listener CONTROLLER has a login"),
-        ("security.inter.broker.protocol=SSL", "only PLAINTEXT is supported so far"),
+        ("security.inter.broker.protocol=SSL", "there is no listener SSL"),
+        ("inter.broker.listener.name=INTERNAL", "there is no listener INTERNAL"),
         ("broker.heartbeat.interval.ms=0", "a whole number from 1"),
     ],
 )
 def test_invalid_broker_settings_are_refused(line: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         Config.parse(BROKER, overrides=[line])
+
+
+TWO_LISTENERS = (
+    "listeners=CLIENTS://127.0.0.1:9001,BROKERS://127.0.0.1:9002",
+    "listener.security.protocol.map=CLIENTS:PLAINTEXT,BROKERS:PLAINTEXT,PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+)
+
+
+@pytest.mark.parametrize(
+    ("lines", "listener"),
+    [
+        ((), "CLIENTS"),
+        (("inter.broker.listener.name=brokers",), "BROKERS"),
+        (("listeners=CLIENTS://127.0.0.1:9001,PLAINTEXT://127.0.0.1:9002",), "PLAINTEXT"),
+    ],
+)
+def test_brokers_reach_each_other_at_the_listener_of_the_setting(lines: tuple[str, ...], listener: str) -> None:
+    assert Config.parse(BROKER, overrides=[*TWO_LISTENERS, *lines]).inter_broker_listener == listener
+
+
+def test_brokers_and_controllers_have_one_security_protocol() -> None:
+    lines = ("listener.security.protocol.map=CLIENTS:PLAINTEXT,BROKERS:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",)
+    login = ("sasl.enabled.mechanisms=SCRAM-SHA-256", "inter.broker.listener.name=BROKERS")
+    with pytest.raises(ConfigError, match="listener BROKERS has SASL_PLAINTEXT, and the controllers have PLAINTEXT"):
+        Config.parse(BROKER, overrides=[*TWO_LISTENERS, *lines, *login])
+    both = ("inter.broker.listener.name=BROKERS", "security.inter.broker.protocol=PLAINTEXT")
+    with pytest.raises(ConfigError, match="is set, too"):
+        Config.parse(BROKER, overrides=[*TWO_LISTENERS, *both])
 
 
 @pytest.mark.parametrize(

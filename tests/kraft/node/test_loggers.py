@@ -10,11 +10,14 @@ import pytest
 from admin_answers import SECURED, exchanges, plain
 from controller_sides import InProcess
 
-from kraft.controller.decision.authorizer import AclOperation, AclResource
+from kraft.broker.rights import Rights
+from kraft.controller.decision.authorizer import AclOperation, AclResource, AuthorizerSettings
 from kraft.node.loggers import LoggerRequests, levels
 from kraft.node.logging import NodeLog
-from metadata_log.image import ResourceType
+from metadata_log.image import MetadataDelta, MetadataImage, ResourceType
+from metadata_log.records.metadata import AccessControlEntryRecord
 from metadata_log.serde import Message, schema_of
+from metadata_log.types import OffsetAndEpoch, Uuid
 from transport.protocol.errors import Error
 from transport.protocol.inbound import Principal, Request
 from transport.protocol.messages import (
@@ -45,6 +48,32 @@ def _restored_levels() -> Iterator[None]:
         one.setLevel(level)
 
 
+def asked_by(name: str, message: Message) -> Request:
+    """A request of a user."""
+    api_key = schema_of(type(message)).api_key
+    assert api_key is not None
+    return Request(
+        handle=None,
+        sequence=0,
+        api_key=api_key,
+        version=4 if isinstance(message, DescribeConfigsRequest) else 1,
+        correlation_id=1,
+        client_id=None,
+        message=message,
+        listener="CONTROLLER",
+        peer="127.0.0.1:5",
+        principal=Principal(name=name),
+    )
+
+
+def image_of(*records: Message) -> MetadataImage:
+    """The metadata after these records."""
+    delta = MetadataDelta(MetadataImage())
+    for offset, record in enumerate(records):
+        delta.replay(record, offset)
+    return delta.apply(OffsetAndEpoch(epoch=1, offset=len(records)))
+
+
 class Node:
     """A controller without a log, and the loggers of this process in front of it."""
 
@@ -53,20 +82,7 @@ class Node:
         self.loggers = LoggerRequests(1, self.side.controller, NodeLog(1, lambda: 0))
 
     def ask(self, message: Message, *, name: str = "ANONYMOUS") -> Message:
-        api_key = schema_of(type(message)).api_key
-        assert api_key is not None
-        request = Request(
-            handle=None,
-            sequence=0,
-            api_key=api_key,
-            version=4 if isinstance(message, DescribeConfigsRequest) else 1,
-            correlation_id=1,
-            client_id=None,
-            message=message,
-            listener="CONTROLLER",
-            peer="127.0.0.1:5",
-            principal=Principal(name=name),
-        )
+        request = asked_by(name, message)
         return self.loggers.answer(request, self.side.ask(self.loggers.rest_of(message), request.version))
 
     def alter(self, *changes: tuple[str, int, str | None], node: str = "1", **more: Any) -> tuple[int, str | None]:
@@ -222,6 +238,30 @@ def test_a_change_needs_cluster_action(caplog: pytest.LogCaptureFixture) -> None
         assert node.alter(("root", SET, "WARN"), name="eve") == expected
     (denial,) = [facts for record in caplog.records if (facts := getattr(record, "facts", {})).get("event") == "denied"]
     assert (denial["principal"], denial["operation"]) == ("'User:eve'", "CLUSTER_ACTION")
+
+
+def test_at_a_broker_a_change_needs_alter_configs() -> None:
+    rule = AccessControlEntryRecord(
+        id=Uuid(bytes(range(16))),
+        resource_type=AclResource.CLUSTER,
+        resource_name="kafka-cluster",
+        pattern_type=LITERAL,
+        principal="User:eve",
+        host=ALL,
+        operation=AclOperation.ALTER_CONFIGS,
+        permission_type=ALLOW,
+    )
+    rights = Rights(AuthorizerSettings())
+    rights.use(image_of(rule))
+    loggers = LoggerRequests(1, rights, NodeLog(1, lambda: 0), AclOperation.ALTER_CONFIGS)
+    for name, error in (("eve", Error.NONE), ("bob", Error.CLUSTER_AUTHORIZATION_FAILED)):
+        message = alteration((("root", SET, "WARN"),), "1")
+        request = asked_by(name, message)
+        assert loggers.rest_of(message) == IncrementalAlterConfigsRequest()
+        answer = loggers.answer(request, IncrementalAlterConfigsResponse())
+        assert isinstance(answer, IncrementalAlterConfigsResponse)
+        assert [one.error_code for one in answer.responses] == [error]
+    assert levels()["root"] == "WARN"
 
 
 def test_other_resources_of_the_same_request_are_altered_by_the_controller() -> None:

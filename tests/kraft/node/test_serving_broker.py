@@ -24,18 +24,12 @@ def config(*settings: str) -> Config:
     return Config.parse("".join(f"{line}\n" for line in lines))
 
 
-@pytest.mark.parametrize(
-    ("setting", "error"),
-    [
-        (f"authorizer.class.name={STANDARD_AUTHORIZER}", "does not check the rights of its clients"),
-        ("replica.selector.class=com.example.Selector", "com.example.Selector is not known"),
-    ],
-)
-def test_a_setting_that_the_broker_would_not_enforce_refuses_the_start(setting: str, error: str):
-    with pytest.raises(ConfigError, match=error):
-        broker_with_data(config(setting, "super.users=User:admin"), MemoryDisk())
+def test_a_setting_that_the_broker_would_not_enforce_refuses_the_start():
+    with pytest.raises(ConfigError, match=r"com\.example\.Selector is not known"):
+        broker_with_data(config("replica.selector.class=com.example.Selector"), MemoryDisk())
 
 
 def test_the_settings_of_kafka_are_accepted():
-    more = ("log.segment.bytes=1048576", "log.retention.ms=1000", f"replica.selector.class={RACK_AWARE}")
+    authorizer = (f"authorizer.class.name={STANDARD_AUTHORIZER}", "super.users=User:admin")
+    more = (*authorizer, "log.segment.bytes=1048576", "log.retention.ms=1000", f"replica.selector.class={RACK_AWARE}")
     assert callable(broker_with_data(config(*more), MemoryDisk()))

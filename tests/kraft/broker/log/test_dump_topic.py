@@ -76,7 +76,7 @@ def test_a_damaged_snapshot_is_reported_with_the_remedy(capsys: pytest.CaptureFi
     assert "Remove the file" in done.err
 
 
-@pytest.mark.parametrize("options", [["--verify"], ["--hex"], ["--noop"], ["--type", "TopicRecord"]])
+@pytest.mark.parametrize("options", [["--hex"], ["--noop"], ["--type", "TopicRecord"]])
 def test_options_of_metadata_logs_refuse_a_topics_directory(
     options: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from real_data import archive, json_lines
 
-from kraft.broker.metadata.asked import Answer
+from kraft.broker.asked import Answer
 from kraft.broker.metadata.requests import MetadataRequests, MetadataSettings
 from kraft.replica.interface.events import WireRequest
 from metadata_log.image import MetadataImage

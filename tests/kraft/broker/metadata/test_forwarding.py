@@ -6,7 +6,7 @@ import pytest
 from broker_requests import asked, image_at, new_requests
 from msgspec.structs import replace
 
-from kraft.broker.metadata.asked import Answer, Close, ToController
+from kraft.broker.asked import Answer, Close, ToController
 from kraft.broker.metadata.requests import MetadataRequests
 from kraft.broker.metadata.served import ANSWERED, FORWARDED
 from kraft.controller.envelope import open_envelope, seal

@@ -8,7 +8,9 @@ import pytest
 from broker_requests import answer_to, asked, exchange, image_at, new_requests, probes
 from msgspec.structs import replace
 
-from kraft.broker.metadata.asked import Answer
+from kraft.broker.asked import Answer
+from kraft.broker.coordinators import java_hash, partition_of
+from metadata_log.image import MetadataImage
 from metadata_log.serde import Message, decode, encode
 from metadata_log.types import Uuid
 from transport.protocol.apis import ApiKey
@@ -131,10 +133,43 @@ def test_a_cursor_that_is_not_among_the_topics_is_refused(cursor: Cursor):
     assert [(one.name, one.error_code) for one in answer.topics] == [(TOPIC, Error.INVALID_REQUEST)]
 
 
+COORDINATORS = {"ptx-1": 102, "ptx-2": 103, "ptx-3": 102, "ptx-4": 103, "ptx-5": 102, "ptx-6": 103}
+"""The coordinators that brokers of Kafka named in this cluster, each in the version of its number."""
+
+
+@pytest.mark.parametrize("name", COORDINATORS)
+def test_the_coordinator_of_a_transactional_id_is_the_one_that_kafka_names(name: str):
+    node_id, version = COORDINATORS[name], int(name[-1])
+    named: dict[str, Any] = {"coordinator_keys": [name]} if version >= 4 else {"key": name}
+    request = FindCoordinatorRequest(key_type=1, **named)
+    answer = answer_to(new_requests(), asked(request, version, 10), image_at(NOW))
+    assert isinstance(answer, FindCoordinatorResponse)
+    found = answer.coordinators[0] if version >= 4 else answer
+    assert (found.node_id, found.host, found.port) == (node_id, "127.0.0.1", 26000 + node_id)
+    assert (found.error_code, found.error_message) == (Error.NONE, "" if version >= 4 else "NONE")
+
+
+def test_a_broker_does_not_name_itself_as_coordinator():
+    """Brokers of this software coordinate nothing."""
+    request = FindCoordinatorRequest(key_type=1, coordinator_keys=["ptx-1", "ptx-2"])
+    answer = answer_to(new_requests(broker_id=102), asked(request, 6, 10), image_at(NOW))
+    assert isinstance(answer, FindCoordinatorResponse)
+    errors = [(one.error_code, one.node_id) for one in answer.coordinators]
+    assert errors == [(Error.COORDINATOR_NOT_AVAILABLE, -1), (Error.NONE, 103)]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("", 0), ("ptx-1", 107006872), ("polygenelubricants", -(2**31)), ("\N{GRINNING FACE}", 1772899)]
+)
+def test_names_are_hashed_as_java_does(text: str, value: int):
+    assert java_hash(text) == value
+    assert partition_of(text, 50) == (0 if value == -(2**31) else abs(value)) % 50
+
+
 @pytest.mark.parametrize("version", range(7))
-def test_no_coordinator_is_available_in_any_version(version: int):
+def test_without_the_topic_of_coordinators_none_is_available(version: int):
     keys: dict[str, Any] = {"coordinator_keys": ["g", "h"]} if version >= 4 else {"key": "g"}
-    answer = answer_to(new_requests(), asked(FindCoordinatorRequest(**keys), version, 10), image_at(NOW))
+    answer = answer_to(new_requests(), asked(FindCoordinatorRequest(**keys), version, 10), MetadataImage())
     assert isinstance(answer, FindCoordinatorResponse)
     encode(answer, version)
     errors = [one.error_code for one in answer.coordinators] if version >= 4 else [answer.error_code]

@@ -9,7 +9,7 @@ from broker_agents import new_agent
 from data_brokers import KEY, NOW_MS, batch, cluster, new_topic, replayed, started
 
 from kraft.broker import BrokerAgent
-from kraft.broker.metadata.asked import Answer, Close, NoAnswer, ToController
+from kraft.broker.asked import Answer, Close, NoAnswer, ToController
 from kraft.broker.metadata.requests import MetadataRequests, MetadataSettings
 from kraft.broker.request.requests import DATA_APIS, DataRequests
 from kraft.broker.request.settings import RequestSettings

@@ -245,5 +245,5 @@ def test_a_follower_is_where_kafkas_follower_is_at_every_captured_request() -> N
     assert seen["requests"] == 444, "in three, every partition of the session is lost or waits for metadata"
     assert seen["sessions"] == 443
     assert (seen["compared"], seen["begun"]) == (458, 263)
-    assert (seen["diverging"], seen["errors"], seen["records"]) == (44, 151, 356)
+    assert (seen["diverging"], seen["errors"], seen["records"]) == (45, 152, 357)
     assert (len(follower.lost), seen["starts"]) == (10, 3)

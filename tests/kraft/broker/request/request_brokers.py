@@ -7,11 +7,13 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from kraft.broker.asked import Answer
 from kraft.broker.log.partition_log import PartitionLog
 from kraft.broker.replica import DataDirectory, DataSettings, HostedPartition, ReplicaManager
 from kraft.broker.replicas import PartitionKey
 from kraft.broker.request import DataRequests, Outcome, RequestSettings
-from kraft.broker.request.outcomes import Answer, Rights, every_right
+from kraft.broker.rights import Rights
+from kraft.controller.decision.authorizer import AuthorizerSettings
 from metadata_log.image import MetadataDelta, MetadataImage
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records import metadata as records
@@ -128,13 +130,14 @@ class Brokers:
         now_ms: int = START_MS,
         disks: dict[int, MemoryDisk] | None = None,
         lag_ms: int = 30_000,
-        rights: Rights = every_right,
+        authorizer: AuthorizerSettings | None = None,
         **settings: Any,
     ) -> None:
         self.now_ms = now_ms
         self.image = cluster_of(topics)
         self.managers: dict[int, ReplicaManager] = {}
         self.requests: dict[int, DataRequests] = {}
+        self.rights: dict[int, Rights] = {}
         self._last_id = 0
         for one in BROKERS:
             directory = DataDirectory(directory_of(one), "d", is_clean=disks is not None)
@@ -143,7 +146,10 @@ class Brokers:
                 disk, DataSettings(broker_id=one, directories=(directory,), lag_time_max_ms=lag_ms)
             )
             self.managers[one] = manager
-            self.requests[one] = DataRequests(manager, RequestSettings(broker_id=one, **settings), Random(one), rights)
+            self.rights[one] = Rights(authorizer)
+            self.requests[one] = DataRequests(
+                manager, RequestSettings(broker_id=one, **settings), Random(one), self.rights[one]
+            )
         self.publish(self.image)
 
     def publish(self, image: MetadataImage) -> None:
@@ -191,7 +197,7 @@ class Brokers:
         request_id, outcome = self.send(broker_id, message, version)
         assert isinstance(outcome, Answer), outcome
         assert outcome.request_id == request_id
-        return outcome.response
+        return outcome.message
 
     def frame(self, broker_id: int, frame: bytes) -> tuple[int, Outcome | None]:
         """Pass the bytes of a request to a broker; returns its id and the outcome."""

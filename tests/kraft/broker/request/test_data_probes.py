@@ -16,8 +16,8 @@ from msgspec import Struct, structs, to_builtins
 from real_data import archive, json_lines
 from request_brokers import BROKERS, Brokers, NewTopic
 
+from kraft.broker.asked import Answer, Close
 from kraft.broker.log.partition_log import PartitionLog
-from kraft.broker.request.outcomes import Answer, Close
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records import metadata as records
 from metadata_log.serde import Message
@@ -197,7 +197,7 @@ class Replay:
             outcome = self.parked.get(probe.n)
         if isinstance(outcome, Close):
             return "close"
-        return None if outcome is None else self._over_the_wire(probe, outcome.response)
+        return self._over_the_wire(probe, outcome.message) if isinstance(outcome, Answer) else None
 
     def _over_the_wire(self, probe: Probe, response: Message) -> Message:
         frame = encode_response(probe.api_key, probe.version, 1, response, apis=ALL_APIS)
@@ -284,7 +284,7 @@ def test_recorded_requests_get_the_answers_of_kafka() -> None:
         if ours != kafkas:
             wrong.append((probe.n, probe.record["label"], ours, kafkas))
     for n, expected in late.items():
-        frame = encode_response(1, 18, 1, replay.parked[n].response, apis=ALL_APIS)
+        frame = encode_response(1, 18, 1, replay.parked[n].message, apis=ALL_APIS)
         ours, kafkas = plain(decode_response(1, 18, frame, apis=ALL_APIS)[1], {}), plain(expected, {})
         if ours != kafkas:
             wrong.append((n, "late", ours, kafkas))

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from request_brokers import SESSION_MS, Brokers, NewTopic, batch, epoch_of, fetch, only_partition, produce, topic_id
 
-from kraft.broker.request.outcomes import Answer
+from kraft.broker.asked import Answer
 from kraft.broker.request.sessions import FetchSessions, FullFetch, IncrementalFetch, next_epoch
+from metadata_log.records.metadata import RemoveTopicRecord
+from metadata_log.types import Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages.fetch import (
     FetchPartition,
@@ -79,7 +81,7 @@ def test_a_request_that_overtakes_one_that_waits_ends_the_older_one_with_an_erro
     assert brokers.ask(101, fetch(session_id=session, session_epoch=2)).error_code == 0
     [late] = brokers.poll(101, after_ms=500)
     assert isinstance(late, Answer)
-    assert late.response.error_code == Error.INVALID_FETCH_SESSION_EPOCH  # type: ignore[attr-defined]
+    assert late.message.error_code == Error.INVALID_FETCH_SESSION_EPOCH  # type: ignore[attr-defined]
 
 
 def test_a_topic_id_that_is_unknown_at_first_is_found_later_without_being_asked_again() -> None:
@@ -90,6 +92,51 @@ def test_a_topic_id_that_is_unknown_at_first_is_found_later_without_being_asked_
     brokers.publish(Brokers([NewTopic("t", TOPIC, ((101,),) * 4), NewTopic("new", other[0], ((101,),))]).image)
     found = brokers.ask(101, fetch(session_id=first.session_id, session_epoch=1))
     assert (only_partition(found).error_code, only_partition(found).high_watermark) == (0, 0)
+
+
+def made_again(brokers: Brokers) -> tuple[Uuid, int]:
+    """Make the topic again, under its name and with another id; returns the key of its first partition."""
+    again = topic_id(7), 0
+    brokers.publish(Brokers([NewTopic("t", again[0], ((101,),))]).image)
+    return again
+
+
+def test_a_session_learns_that_its_topic_was_deleted_and_made_again() -> None:
+    """B37: ids decide, although the name is the same."""
+    brokers = one_broker()
+    session = brokers.ask(101, fetch((KEYS[0], 0), session_epoch=0)).session_id
+    brokers.change(RemoveTopicRecord(topic_id=TOPIC))
+    gone = brokers.ask(101, fetch(session_id=session, session_epoch=1))
+    assert only_partition(gone).error_code == Error.UNKNOWN_TOPIC_OR_PARTITION
+    again = made_again(brokers)
+    other = brokers.ask(101, fetch(session_id=session, session_epoch=2))
+    assert only_partition(other).error_code == Error.INCONSISTENT_TOPIC_ID
+    assert only_partition(brokers.ask(101, fetch((KEYS[0], 0)))).error_code == Error.UNKNOWN_TOPIC_ID
+    assert only_partition(brokers.ask(101, fetch((again, 0)))).error_code == Error.NONE
+
+
+def test_a_fetch_that_waits_for_a_topic_that_is_made_again_is_answered_with_that() -> None:
+    brokers = one_broker()
+    _, outcome = brokers.send(101, fetch((KEYS[0], 0), wait_ms=60_000))
+    assert outcome is None
+    made_again(brokers)
+    [answer] = brokers.poll(101)
+    assert isinstance(answer, Answer)
+    assert only_partition(answer.message).error_code == Error.INCONSISTENT_TOPIC_ID
+
+
+def test_a_session_remembers_no_more_names_than_it_has_partitions() -> None:
+    brokers = Brokers([NewTopic(f"t{number}", topic_id(number), ((101,),)) for number in range(50)])
+    session = brokers.ask(101, fetch(((topic_id(0), 0), 0), session_epoch=0)).session_id
+    for number in range(1, 50):
+        forgotten = [ForgottenTopic(topic_id=topic_id(number - 1), partitions=[0])]
+        wanted = fetch(
+            ((topic_id(number), 0), 0), session_id=session, session_epoch=number, forgotten_topics_data=forgotten
+        )
+        assert brokers.ask(101, wanted).error_code == Error.NONE
+    sessions = brokers.requests[101]._fetch.sessions
+    [names] = [one.names for shard in sessions._shards for one in shard.sessions.values()]
+    assert len(names) <= 2
 
 
 def test_the_epoch_after_the_largest_is_1() -> None:

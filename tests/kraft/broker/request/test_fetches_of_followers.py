@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from request_brokers import Brokers, NewTopic, batch, epoch_of, only_partition, produce, topic_id
 
-from kraft.broker.request.outcomes import Answer
+from kraft.broker.asked import Answer
 from metadata_log.records import metadata as records
 from transport.protocol.errors import Error
 from transport.protocol.messages.fetch import EpochEndOffset, FetchPartition, FetchRequest, FetchTopic, ReplicaState
@@ -94,7 +94,7 @@ def test_only_the_first_read_of_a_fetch_is_progress() -> None:
     brokers.ask(101, produce(KEY, batch(b"e"), acks=1))
     [answer] = brokers.poll(101)
     assert isinstance(answer, Answer)
-    assert only_partition(answer.response).records
+    assert only_partition(answer.message).records
     assert (remote(brokers).end_offset, remote(brokers).fetched_ms) == (4, first_ms)
 
 
@@ -106,4 +106,4 @@ def test_a_truncation_of_the_leader_ends_the_wait_of_a_follower() -> None:
     brokers.change(records.PartitionChangeRecord(partition_id=0, topic_id=KEY[0], leader=102))
     [answer] = brokers.poll(101)
     assert isinstance(answer, Answer)
-    assert only_partition(answer.response).error_code == Error.FENCED_LEADER_EPOCH
+    assert only_partition(answer.message).error_code == Error.FENCED_LEADER_EPOCH

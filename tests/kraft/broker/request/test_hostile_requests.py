@@ -9,7 +9,8 @@ from typing import TypeVar
 import pytest
 from request_brokers import BROKERS, Brokers, NewTopic, batch, epoch_of, topic_id
 
-from kraft.broker.request.outcomes import Answer, Outcome
+from kraft.broker.asked import Answer
+from kraft.broker.request.outcomes import Outcome
 from metadata_log.compression import Compression
 from metadata_log.records.batch_builder import with_checksum, write_batch
 from metadata_log.records.record import Record
@@ -175,7 +176,7 @@ class Client:
 def carried(api_key: int, version: int, outcome: Outcome) -> None:
     """An answer has to fit into the version of its request."""
     if isinstance(outcome, Answer):
-        encode_response(api_key, version, 1, outcome.response, apis=ALL_APIS)
+        encode_response(api_key, version, 1, outcome.message, apis=ALL_APIS)
 
 
 @pytest.mark.parametrize("seed", range(10))

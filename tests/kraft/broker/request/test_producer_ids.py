@@ -6,7 +6,7 @@ from typing import Any
 
 from request_brokers import Brokers, NewTopic, topic_id
 
-from kraft.broker.request.outcomes import Answer
+from kraft.broker.asked import Answer
 from kraft.broker.request.producer_ids import ProducerIds
 from metadata_log.types import NEVER_MS
 from transport.protocol.errors import Error
@@ -27,7 +27,7 @@ def new_brokers() -> Brokers:
 
 def response_of(outcome: Any) -> Any:
     assert isinstance(outcome, Answer), outcome
-    return outcome.response
+    return outcome.message
 
 
 def test_a_broker_asks_for_a_block_when_the_first_producer_comes_and_answers_once_it_has_one() -> None:

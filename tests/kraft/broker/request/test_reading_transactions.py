@@ -13,8 +13,8 @@ from real_data import json_lines
 from request_brokers import BROKERS, Brokers
 from test_data_probes import new_topics, plain
 
+from kraft.broker.asked import Answer
 from kraft.broker.log.partition_log import PartitionLog
-from kraft.broker.request.outcomes import Answer
 from metadata_log.memory_disk import MemoryDisk
 from transport.protocol.broker_apis import ALL_APIS
 from transport.protocol.headers import decode_response, encode_response
@@ -51,7 +51,7 @@ def test_a_reader_of_transactions_gets_the_answer_of_kafka(n: int) -> None:
     _, outcome = brokers.frame(101, bytes.fromhex(record["request_hex"]))
     assert isinstance(outcome, Answer)
     api_key, version = int(record["request_hex"][:4], 16), record["version"]
-    frame = encode_response(api_key, version, 1, outcome.response, apis=ALL_APIS)
+    frame = encode_response(api_key, version, 1, outcome.message, apis=ALL_APIS)
     _, ours = decode_response(api_key, version, frame, apis=ALL_APIS)
     _, kafkas = decode_response(api_key, version, bytes.fromhex(record["response_hex"]), apis=ALL_APIS)
     assert plain(ours, {}) == plain(kafkas, {}), record["label"]

@@ -6,8 +6,10 @@ from typing import Any
 
 from request_brokers import Brokers, NewTopic, batch, epoch_of, fetch, only_partition, produce, topic_id
 
-from kraft.broker.asked import Asked
-from kraft.controller.decision.authorizer import AclOperation, AclResource
+from kraft.controller.decision.authorizer import AclOperation, AclResource, AuthorizerSettings, Denial
+from kraft.controller.decision.caller import Caller
+from metadata_log.records.metadata import AccessControlEntryRecord, RemoveAccessControlEntryRecord
+from metadata_log.types import Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -29,13 +31,31 @@ OPEN, SECRET = (topic_id(1), 0), (topic_id(2), 0)
 DENIED = Error.TOPIC_AUTHORIZATION_FAILED
 
 
+LITERAL, ALLOW = 3, 3
+CLUSTER = "kafka-cluster"
+
+
+def rule(number: int, operation: AclOperation, resource: AclResource, name: str) -> AccessControlEntryRecord:
+    """An ACL that allows every principal an operation."""
+    return AccessControlEntryRecord(
+        id=Uuid(bytes([7, number] * 8)),
+        resource_type=resource,
+        resource_name=name,
+        pattern_type=LITERAL,
+        principal="User:*",
+        host="*",
+        operation=operation,
+        permission_type=ALLOW,
+    )
+
+
 def brokers_with(*allowed: tuple[AclOperation, AclResource, str]) -> Brokers:
-    """Brokers with the topics `open` and `secret`, where a client may do only what is listed."""
-
-    def may(request: Asked, operation: AclOperation, resource: AclResource, name: str) -> bool:
-        return (operation, resource, name) in allowed
-
-    return Brokers([NewTopic("open", OPEN[0], ((101,),)), NewTopic("secret", SECRET[0], ((101,),))], rights=may)
+    """Brokers with the topics `open` and `secret`, where a client may do only what the ACLs allow."""
+    topics = [NewTopic("open", OPEN[0], ((101,),)), NewTopic("secret", SECRET[0], ((101,),))]
+    brokers = Brokers(topics, authorizer=AuthorizerSettings())
+    if allowed:
+        brokers.change(*(rule(number, *one) for number, one in enumerate(allowed)))
+    return brokers
 
 
 def both(parts: Any) -> list[int]:
@@ -61,9 +81,11 @@ def test_a_consumer_needs_the_right_to_read_the_topic() -> None:
 def test_a_follower_needs_the_right_to_act_for_the_cluster() -> None:
     state = ReplicaState(102, epoch_of(102))
     request = fetch((OPEN, 0), replica_state=state)
-    readers = brokers_with((AclOperation.READ, AclResource.TOPIC, "open"))
+    readers = brokers_with(
+        (AclOperation.READ, AclResource.TOPIC, "open"), (AclOperation.ALTER, AclResource.CLUSTER, CLUSTER)
+    )
     assert only_partition(readers.ask(101, request)).error_code == DENIED
-    allowed = brokers_with((AclOperation.CLUSTER_ACTION, AclResource.CLUSTER, "kafka-cluster"))
+    allowed = brokers_with((AclOperation.CLUSTER_ACTION, AclResource.CLUSTER, CLUSTER))
     # Broker 102 has no replica of the partition.
     assert only_partition(allowed.ask(101, request)).error_code == Error.NOT_LEADER_OR_FOLLOWER
 
@@ -91,8 +113,60 @@ def test_producers_and_log_directories_are_shown_to_those_with_the_right() -> No
 
 
 def test_an_idempotent_producer_needs_the_right_to_write_some_topic() -> None:
-    brokers = brokers_with((AclOperation.WRITE, AclResource.TOPIC, "open"))
-    outcome = brokers.send(101, InitProducerIdRequest(transactional_id=None))[1]
-    assert (outcome, brokers.requests[101].waiting) == (None, 1)
-    denied = brokers_with().ask(101, InitProducerIdRequest(transactional_id=None))
-    assert denied.error_code == Error.CLUSTER_AUTHORIZATION_FAILED
+    for right in (
+        (AclOperation.WRITE, AclResource.TOPIC, "of-no-one-yet"),
+        (AclOperation.IDEMPOTENT_WRITE, AclResource.CLUSTER, CLUSTER),
+    ):
+        brokers = brokers_with(right)
+        outcome = brokers.send(101, InitProducerIdRequest(transactional_id=None))[1]
+        assert (outcome, brokers.requests[101].waiting) == (None, 1)
+    denied = brokers_with((AclOperation.READ, AclResource.TOPIC, "open"))
+    answer = denied.ask(101, InitProducerIdRequest(transactional_id=None))
+    assert answer.error_code == Error.CLUSTER_AUTHORIZATION_FAILED
+
+
+def test_a_broker_may_ask_for_the_ends_of_epochs_of_all_topics() -> None:
+    brokers = brokers_with((AclOperation.CLUSTER_ACTION, AclResource.CLUSTER, CLUSTER))
+    ends = [OffsetForLeaderTopic(name, [OffsetForLeaderPartition()]) for name in ("open", "secret")]
+    assert both(brokers.ask(101, OffsetForLeaderEpochRequest(topics=ends)).topics) == [0, 0]
+
+
+def test_rights_change_with_the_metadata() -> None:
+    brokers = brokers_with()
+    request = produce(OPEN, batch(b"a"))
+    assert only_partition(brokers.ask(101, request)).error_code == DENIED
+    brokers.change(rule(1, AclOperation.ALL, AclResource.TOPIC, "open"))
+    assert only_partition(brokers.ask(101, request)).error_code == 0
+
+
+def test_a_waiting_consumer_that_has_lost_its_right_is_refused_at_its_next_fetch() -> None:
+    brokers = brokers_with((AclOperation.READ, AclResource.TOPIC, "open"))
+    request = fetch((OPEN, 0), wait_ms=500)
+    assert brokers.send(101, request)[1] is None
+    assert len(brokers.poll(101, after_ms=500)) == 1
+    brokers.change(RemoveAccessControlEntryRecord(id=rule(0, AclOperation.READ, AclResource.TOPIC, "open").id))
+    assert only_partition(brokers.ask(101, request)).error_code == DENIED
+
+
+def test_each_denied_topic_is_one_line_of_the_audit_log() -> None:
+    brokers = brokers_with()
+    brokers.ask(101, produce(OPEN, batch(b"a")))
+    brokers.ask(101, produce(OPEN, batch(b"a")))
+    caller = Caller(host="127.0.0.1", listener="PLAINTEXT")
+    denial = Denial(caller, AclOperation.WRITE, AclResource.TOPIC, "open", "DefaultDeny")
+    assert brokers.rights[101].take_denials() == [denial, denial]
+    assert brokers.rights[101].take_denials() == []
+
+
+def test_without_rules_the_setting_decides() -> None:
+    topics = [NewTopic("open", OPEN[0], ((101,),))]
+    brokers = Brokers(topics, authorizer=AuthorizerSettings(allows_without_acl=True))
+    assert only_partition(brokers.ask(101, produce(OPEN, batch(b"a")))).error_code == 0
+    brokers.change(rule(1, AclOperation.READ, AclResource.TOPIC, "open"))
+    assert only_partition(brokers.ask(101, produce(OPEN, batch(b"a")))).error_code == DENIED
+
+
+def test_a_super_user_needs_no_rule() -> None:
+    topics = [NewTopic("open", OPEN[0], ((101,),))]
+    brokers = Brokers(topics, authorizer=AuthorizerSettings(frozenset(("User:ANONYMOUS",))))
+    assert only_partition(brokers.ask(101, produce(OPEN, batch(b"a")))).error_code == 0

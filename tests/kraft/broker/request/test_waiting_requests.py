@@ -18,7 +18,8 @@ from request_brokers import (
     topic_id,
 )
 
-from kraft.broker.request.outcomes import Answer, Close, Outcome
+from kraft.broker.asked import Answer, Close, NoAnswer
+from kraft.broker.request.outcomes import Outcome
 from kraft.broker.request.requests import MOST_PER_TURN
 from metadata_log.records import metadata as records
 from metadata_log.serde import Message
@@ -58,7 +59,7 @@ def woken(outcomes: list[Outcome], request_id: int) -> Any:
     [outcome] = outcomes
     assert isinstance(outcome, Answer), outcome
     assert outcome.request_id == request_id
-    return outcome.response
+    return outcome.message
 
 
 def shrink(brokers: Brokers, key: tuple[Uuid, int], *isr: int) -> None:
@@ -105,7 +106,7 @@ class Recorded:
         assert isinstance(outcome, Answer), outcome
         line = self.lines[n if answer is None else answer]
         api_key = {"produce": 0, "fetch": 1, "listoffsets": 2}[line["api"].lower()]
-        frame = encode_response(api_key, line["version"], 1, outcome.response, apis=ALL_APIS)
+        frame = encode_response(api_key, line["version"], 1, outcome.message, apis=ALL_APIS)
         _, ours = decode_response(api_key, line["version"], frame, apis=ALL_APIS)
         _, kafkas = decode_response(api_key, line["version"], bytes.fromhex(line["response_hex"]), apis=ALL_APIS)
         assert plain(ours) == plain(kafkas), line["label"]
@@ -203,7 +204,7 @@ def test_a_duplicate_with_acks_all_waits_for_the_same_records() -> None:
     parked(brokers, 101, sent)
     brokers.replicate(ORDERS)
     outcomes = brokers.poll(101)
-    assert [only_partition(each.response).base_offset for each in outcomes if isinstance(each, Answer)] == [0, 0]
+    assert [only_partition(each.message).base_offset for each in outcomes if isinstance(each, Answer)] == [0, 0]
     assert brokers.part(101, ORDERS).end_offset == 2
 
 
@@ -220,7 +221,7 @@ def test_an_isr_that_shrinks_below_its_minimum_behind_the_watermark_is_told_to_t
 def test_acks_of_the_leader_or_of_none_do_not_wait(acks: int) -> None:
     brokers = three()
     _, outcome = brokers.send(101, produce(ORDERS, batch(b"a"), acks=acks))
-    assert (outcome is None) == (acks == 0)
+    assert isinstance(outcome, NoAnswer if acks == 0 else Answer)
     assert brokers.requests[101].waiting == 0
     assert (brokers.part(101, ORDERS).end_offset, brokers.part(101, ORDERS).high_watermark) == (1, 0)
 
@@ -228,7 +229,7 @@ def test_acks_of_the_leader_or_of_none_do_not_wait(acks: int) -> None:
 def test_an_error_with_acks_0_closes_the_connection() -> None:
     brokers = three()
     request_id, outcome = brokers.send(102, produce(ORDERS, batch(b"a"), acks=0))
-    assert outcome == Close(request_id)
+    assert outcome == Close(request_id, "a Produce without acknowledgement failed: NOT_LEADER_OR_FOLLOWER")
 
 
 def test_a_topic_that_is_deleted_ends_the_wait_of_its_producers_and_consumers() -> None:
@@ -237,7 +238,7 @@ def test_a_topic_that_is_deleted_ends_the_wait_of_its_producers_and_consumers() 
     reader = parked(brokers, 101, fetch((ORDERS, 0), wait_ms=60_000))
     writer = parked(brokers, 101, produce(ORDERS, batch(b"a"), timeout_ms=60_000))
     brokers.change(records.RemoveTopicRecord(topic_id=ORDERS[0]))
-    found = {each.request_id: only_partition(each.response) for each in brokers.poll(101) if isinstance(each, Answer)}
+    found = {each.request_id: only_partition(each.message) for each in brokers.poll(101) if isinstance(each, Answer)}
     assert found[writer].error_code == Error.UNKNOWN_TOPIC_OR_PARTITION
     assert found[reader].error_code == Error.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -254,15 +255,13 @@ def test_one_of_two_partitions_that_fails_does_not_end_the_wait_for_the_other() 
     assert (second.current_leader.leader_id, second.current_leader.leader_epoch) == (102, 0)
 
 
-def test_records_of_a_transaction_are_refused_until_a_coordinator_can_verify_them() -> None:
+def test_records_of_a_transaction_need_a_transactional_id() -> None:
     brokers = three()
     data = bytearray(batch(b"a", producer_id=7, sequence=0))
     data[22] |= 0x10
     message = produce(ORDERS, bytes(data))
     refused = only_partition(brokers.ask(101, message))
     assert refused.error_code == Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    named = ProduceRequest(transactional_id="t", acks=-1, timeout_ms=1000, topic_data=message.topic_data)
-    assert only_partition(brokers.ask(101, named)).error_code == Error.NOT_ENOUGH_REPLICAS
     assert brokers.part(101, ORDERS).end_offset == 0
 
 

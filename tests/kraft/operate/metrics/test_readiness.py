@@ -32,7 +32,7 @@ from kraft.operate.metrics.readiness import Check, is_ready, readiness
 from kraft.operate.metrics.view import NodeView
 from kraft.quorum.events import Resign
 from kraft.testing import Cluster
-from metadata_log.disk import Disk, File, OsDisk
+from metadata_log.disk import DirectoryDisk, File, OsDisk
 from metadata_log.log.log_dir import format_directory
 from transport.tcp import TcpTransport
 
@@ -150,7 +150,7 @@ class _Waiting:
 
 @asynccontextmanager
 async def monitored(
-    tmp_path: Path, disk: Disk, *, node_id: int = 1, metrics: int | None = None, **more: str
+    tmp_path: Path, disk: DirectoryDisk, *, node_id: int = 1, metrics: int | None = None, **more: str
 ) -> AsyncIterator[tuple[Node, int]]:
     """A node over TCP with its metrics listener; yields the port of the listener."""
     port, spare = free_ports(2)
@@ -289,7 +289,7 @@ async def test_a_node_with_a_stuck_disk_is_alive_and_not_ready(tmp_path: Path, m
     monkeypatch.setattr("kraft.node.metrics.monitor.UNREADY_AFTER_SECONDS", 0.2)
     monkeypatch.setattr("kraft.node.background._QUICK_S", 0.0)
     disk = SlowDisk()
-    async with monitored(tmp_path, cast(Disk, disk)) as (_, port):
+    async with monitored(tmp_path, cast(DirectoryDisk, disk)) as (_, port):
         await answers(port, "/readyz", 200)
         disk.flows.clear()
         try:

@@ -1,0 +1,54 @@
+"""Which broker coordinates a group or a transactional id (Kafka: `KafkaApis.getCoordinator`,
+`TransactionStateManager.partitionFor`, `GroupCoordinator.partitionFor`).
+
+A coordinator is the leader of a partition of an internal topic; the hash of the name selects the partition.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from metadata_log.image import Broker, MetadataImage
+from metadata_log.records.metadata import BrokerEndpoint
+
+GROUP: Final = 0
+TRANSACTION: Final = 1
+SHARE: Final = 2
+TOPICS: Final = {GROUP: "__consumer_offsets", TRANSACTION: "__transaction_state", SHARE: "__share_group_state"}
+"""The topic of the coordinators, by the key type of FindCoordinator."""
+_INT_MIN: Final = -(2**31)
+
+
+def java_hash(text: str) -> int:
+    """`String.hashCode` of Java: over the UTF-16 units of the text, as a signed number of 32 bits."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for at in range(0, len(units), 2):
+        value = (31 * value + int.from_bytes(units[at : at + 2], "big")) & 0xFFFFFFFF
+    return value - (1 << 32) if value >> 31 else value
+
+
+def partition_of(name: str, count: int) -> int:
+    """The partition for a group or a transactional id, of a topic with `count` partitions."""
+    value = java_hash(name)
+    return (0 if value == _INT_MIN else abs(value)) % count
+
+
+def coordinator_of(image: MetadataImage, kind: int, name: str, listener: str) -> tuple[Broker, BrokerEndpoint] | None:
+    """The broker that coordinates a group or a transactional id, with its address; None if there is none now.
+
+    Args:
+        image: The metadata.
+        kind: The key type of FindCoordinator.
+        name: The group, the transactional id, or the group of a share partition (`group:topic:partition`).
+        listener: The listener at which the caller would reach the coordinator.
+    """
+    topic_id = image.topics.by_name.get(TOPICS.get(kind, ""))
+    if topic_id is None:
+        return None
+    partitions = image.topics.by_id[topic_id].partitions
+    broker = image.brokers.by_id.get(partitions[partition_of(name, len(partitions))].leader)
+    if broker is None or broker.fenced:
+        return None
+    at = next((one for one in broker.endpoints if one.name == listener), None)
+    return None if at is None else (broker, at)

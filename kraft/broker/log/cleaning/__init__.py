@@ -1,0 +1,1 @@
+"""Compaction: the cleaner keeps the last record of each key (Kafka: `LogCleaner`, `Cleaner`, `LogCleanerManager`)."""

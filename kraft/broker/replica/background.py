@@ -1,0 +1,89 @@
+"""What the replicas of a broker do with time (Kafka: the tasks that `LogManager.startup` schedules).
+
+Checkpoints, retention, removal of files, expiry of producers, and the cleaner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from kraft.broker.log.retention import delete_old_segments
+from kraft.broker.replica.compacting import Compacting
+from kraft.broker.replica.hosted_partition import HostedPartition
+from kraft.broker.replica.hosting import Hosting
+from kraft.broker.replica.moves import Moves
+from metadata_log.disk import Disk
+from metadata_log.types import NEVER_MS
+
+
+class Background:
+    """The tasks of one broker that are due at some time.
+
+    Args:
+        disk: The disk of the log directories.
+        hosting: The replicas.
+    """
+
+    def __init__(self, disk: Disk, hosting: Hosting) -> None:
+        self._hosting = hosting
+        self._settings = hosting.settings
+        self._compacting = Compacting(disk, hosting)
+        self.moves = Moves(hosting)
+        self._watermarks_ms = self._offsets_ms = self._retention_ms = self._expiry_ms = NEVER_MS
+
+    def begin(self, now_ms: int) -> None:
+        """The logs are open."""
+        settings = self._settings
+        self._watermarks_ms = now_ms + settings.watermark_checkpoint_ms
+        self._offsets_ms = self._retention_ms = now_ms + settings.initial_task_delay_ms
+        self._expiry_ms = now_ms + settings.producer_expiry_check_ms
+        self._compacting.begin(now_ms)
+
+    def stop(self) -> None:
+        """The logs are closed next."""
+        self._compacting.stop()
+
+    def deadline_ms(self) -> int:
+        """When the next `run` is due."""
+        return min(
+            self._watermarks_ms,
+            self._offsets_ms,
+            self._retention_ms,
+            self._expiry_ms,
+            self._compacting.deadline_ms(),
+            self.moves.deadline_ms(),
+            self._hosting.store.removal_deadline_ms(),
+        )
+
+    def run(self, now_ms: int) -> None:
+        """Do what is due."""
+        store, settings = self._hosting.store, self._settings
+        if now_ms >= self._watermarks_ms:
+            self._watermarks_ms = now_ms + settings.watermark_checkpoint_ms
+            store.write_watermarks()
+            store.write_cleaned()
+            store.schedule_removals(now_ms)
+        if now_ms >= self._offsets_ms:
+            self._offsets_ms = now_ms + settings.offset_checkpoint_ms
+            store.write_offsets()
+        if now_ms >= self._retention_ms:
+            self._retention_ms = now_ms + settings.retention_check_ms
+            self._for_each(lambda part: self._delete_old(part, now_ms))
+        if now_ms >= self._expiry_ms:
+            self._expiry_ms = now_ms + settings.producer_expiry_check_ms
+            self._for_each(lambda part: part.log.producers.expire(now_ms))
+        self._compacting.run(now_ms)
+        self.moves.run(now_ms)
+        store.remove_due(now_ms)
+        self._hosting.look_at_failures()
+
+    def _for_each(self, act: Callable[[HostedPartition], None]) -> None:
+        """Do something with the log of every replica that is online."""
+        for part in list(self._hosting.partitions.values()):
+            if not part.is_offline:
+                self._hosting.guarded(part, partial(act, part))
+
+    def _delete_old(self, part: HostedPartition, now_ms: int) -> None:
+        if delete_old_segments(part.log, now_ms=now_ms):
+            self._hosting.touch(part)

@@ -1,0 +1,122 @@
+"""WriteTxnMarkers: a transaction coordinator ends transactions in partitions that this broker leads (KIP-98, KIP-890;
+Kafka: `KafkaApis.handleWriteTxnMarkersRequest`).
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from kraft.broker.asked import Answer, Asked
+from kraft.broker.log.outcomes import Refused
+from kraft.broker.log.transaction_markers import EPOCH_BUMPS_SINCE, TransactionMarker
+from kraft.broker.replica.manager import ReplicaManager
+from kraft.broker.replicas import PartitionKey
+from kraft.broker.request.acknowledged import acknowledgement
+from kraft.broker.request.transaction_guards import TransactionGuards
+from kraft.broker.rights import Rights
+from kraft.controller.decision.authorizer import AclOperation, AclResource
+from metadata_log.image import MetadataImage
+from metadata_log.types import Uuid
+from transport.protocol.errors import Error
+from transport.protocol.messages import write_txn_markers as messages
+
+
+class MarkerEntry(Struct):
+    """One partition of one marker, and its answer so far. `at` is the position of the marker in the request."""
+
+    at: int
+    topic: str
+    key: PartitionKey
+    error: Error = Error.NONE
+    awaited: int | None = None
+    """The high watermark that the answer waits for; None if nothing is awaited."""
+
+
+class WaitingMarkers(Struct):
+    """A request that waits until the followers have its markers."""
+
+    request: Asked
+    entries: list[MarkerEntry]
+
+    @property
+    def keys(self) -> set[PartitionKey]:
+        """The partitions that the request waits for."""
+        return {each.key for each in self.entries if each.awaited is not None}
+
+
+class MarkersHandler:
+    """Answers WriteTxnMarkers requests."""
+
+    def __init__(self, manager: ReplicaManager, rights: Rights, guards: TransactionGuards) -> None:
+        self._manager = manager
+        self._rights = rights
+        self._guards = guards
+
+    def begin(self, request: Asked, image: MetadataImage, now_ms: int) -> Answer | WaitingMarkers:
+        """Append the markers; the result is the answer, or the request if it waits for followers."""
+        message = request.message
+        assert isinstance(message, messages.WriteTxnMarkersRequest), message
+        # An administrator may end a transaction that hangs (KIP-664); the right of brokers is the one that is recorded.
+        is_allowed = self._rights(request, AclOperation.ALTER, AclResource.CLUSTER, is_asked=False) or self._rights(
+            request, AclOperation.CLUSTER_ACTION, AclResource.CLUSTER
+        )
+        entries: list[MarkerEntry] = []
+        for at, marker in enumerate(message.markers):
+            for topic in marker.topics:
+                topic_id = image.topics.by_name.get(topic.name, Uuid.ZERO)
+                for number in topic.partition_indexes:
+                    entry = MarkerEntry(at, topic.name, (topic_id, number))
+                    entries.append(entry)
+                    if is_allowed:
+                        self._append(entry, marker, now_ms)
+                    else:
+                        entry.error = Error.CLUSTER_AUTHORIZATION_FAILED
+        waiting = WaitingMarkers(request, entries)
+        return waiting if waiting.keys and not self.is_complete(waiting, image) else self.end(waiting)
+
+    def _append(self, entry: MarkerEntry, marker: messages.WritableTxnMarker, now_ms: int) -> None:
+        partition = self._manager.partition(entry.key)
+        if partition is None or partition.is_offline:
+            entry.error = Error.UNKNOWN_TOPIC_OR_PARTITION
+            return
+        ending = TransactionMarker(
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+            is_commit=marker.transaction_result,
+            coordinator_epoch=marker.coordinator_epoch,
+            transaction_version=marker.transaction_version,
+        )
+        done = self._manager.append_marker(entry.key, ending, now_ms=now_ms)
+        if isinstance(done, Refused):
+            entry.error = done.error
+        else:
+            is_bumped = marker.transaction_version >= EPOCH_BUMPS_SINCE
+            self._guards.on_marker(entry.key, marker.producer_id, marker.producer_epoch, is_bumped=is_bumped)
+            entry.awaited = done.last_offset + 1
+
+    def is_complete(self, waiting: WaitingMarkers, image: MetadataImage) -> bool:
+        """Whether no marker is awaited any more."""
+        for entry in waiting.entries:
+            if entry.awaited is not None:
+                error = acknowledgement(self._manager, image, entry.key, entry.awaited)
+                if error is not None:
+                    entry.error, entry.awaited = error, None
+        return not waiting.keys
+
+    def end(self, waiting: WaitingMarkers) -> Answer:
+        """The answer; a marker that is still awaited has timed out, and the coordinator sends it again."""
+        message = waiting.request.message
+        assert isinstance(message, messages.WriteTxnMarkersRequest), message
+        found: list[dict[str, list[messages.WritableTxnMarkerPartitionResult]]] = [{} for _ in message.markers]
+        for entry in waiting.entries:
+            error = Error.REQUEST_TIMED_OUT if entry.awaited is not None else entry.error
+            parts = found[entry.at].setdefault(entry.topic, [])
+            parts.append(messages.WritableTxnMarkerPartitionResult(entry.key[1], error))
+        markers = [
+            messages.WritableTxnMarkerResult(
+                marker.producer_id,
+                [messages.WritableTxnMarkerTopicResult(name, parts) for name, parts in topics.items()],
+            )
+            for marker, topics in zip(message.markers, found, strict=True)
+        ]
+        return Answer(waiting.request.request_id, messages.WriteTxnMarkersResponse(markers=markers))

@@ -1,0 +1,188 @@
+"""The quotas of clients: how much a client has used, and for how long it has to wait (Kafka: `ClientQuotaManager`,
+`Rate`, `QuotaUtils`; KIP-13, KIP-55, KIP-219, KIP-546).
+
+A use above the quota is not refused. The answer names the time after which the rate is within the quota again, and the
+transport reads nothing more from the connection until then.
+"""
+
+from __future__ import annotations
+
+from math import floor
+from typing import Final
+
+from msgspec import Struct
+
+from kraft.broker.asked import Asked
+from metadata_log.image import MetadataImage
+from metadata_log.image.quotas import NO_QUOTAS, Entity, QuotasImage
+
+PRODUCED: Final = "producer_byte_rate"
+"""The quota of Produce, in bytes a second."""
+FETCHED: Final = "consumer_byte_rate"
+"""The quota of consumers' Fetch, in bytes a second."""
+SAMPLES: Final = 11
+WINDOW_MS: Final = 1000
+MOST_RATES: Final = 10_000
+"""How many clients are counted before those without a recent use are forgotten."""
+_USER, _CLIENT = "user", "client-id"
+_Key = tuple[str, str, str]
+"""A quota's name with the user and the client id that share the count; either is empty if it makes no difference."""
+
+
+class _Sample(Struct):
+    """What was used in one window of time."""
+
+    start_ms: int
+    last_ms: int
+    value: float = 0.0
+
+    def reset(self, now_ms: int) -> None:
+        """Begin anew."""
+        self.start_ms = self.last_ms = now_ms
+        self.value = 0.0
+
+
+class Rate:
+    """The rate of uses over the last windows of time (Kafka: `Rate` over `WindowedSum`).
+
+    A new rate counts as if all windows but the present one had passed already, without any use.
+
+    Args:
+        samples: The number of windows (`quota.window.num`).
+        window_ms: The length of a window (`quota.window.size.seconds`).
+    """
+
+    __slots__ = ("_current", "_number", "_samples", "_window_ms")
+
+    def __init__(self, samples: int = SAMPLES, window_ms: int = WINDOW_MS) -> None:
+        self._number = samples
+        self._window_ms = window_ms
+        self._samples: list[_Sample] = []
+        self._current = 0
+
+    def note(self, value: float, now_ms: int) -> None:
+        """Count a use; a negative value takes a use back."""
+        if not self._samples:
+            self._samples.append(_Sample(now_ms, now_ms))
+        sample = self._samples[self._current]
+        if now_ms - sample.start_ms >= self._window_ms:
+            # One more than the windows: the oldest one may lie only partly in the measured time.
+            self._current = (self._current + 1) % (self._number + 1)
+            if self._current == len(self._samples):
+                self._samples.append(_Sample(now_ms, now_ms))
+            sample = self._samples[self._current]
+            sample.reset(now_ms)
+        sample.value += value
+        sample.last_ms = now_ms
+
+    def measure(self, now_ms: int) -> tuple[float, int]:
+        """The uses a second, and the time over which they are counted, in ms."""
+        for sample in self._samples:
+            if now_ms - sample.last_ms >= self._number * self._window_ms:
+                sample.reset(now_ms)
+        elapsed_ms = now_ms - min((each.start_ms for each in self._samples), default=now_ms)
+        missing = max(0, self._number - 1 - elapsed_ms // self._window_ms)
+        over_ms = max(1, elapsed_ms + missing * self._window_ms)
+        return sum(each.value for each in self._samples) / (over_ms / 1000), over_ms
+
+    def is_unused(self, now_ms: int) -> bool:
+        """Whether the rate is as a new one."""
+        return all(now_ms - each.last_ms >= self._number * self._window_ms for each in self._samples)
+
+
+class _Limit(Struct, frozen=True):
+    """The quota of a client, and the clients with which the client shares the count."""
+
+    key: _Key
+    bound: float
+
+
+class ClientQuotas:
+    """What clients use, and the quotas of the last image.
+
+    The most specific quota of a client counts. Clients for which the same quota counts share it: a quota of a user is
+    for all connections of the user together.
+
+    Args:
+        samples: The number of windows (`quota.window.num`).
+        window_ms: The length of a window in ms (`quota.window.size.seconds`).
+    """
+
+    def __init__(self, samples: int = SAMPLES, window_ms: int = WINDOW_MS) -> None:
+        self._samples = samples
+        self._window_ms = window_ms
+        self._quotas = QuotasImage()
+        self._limits: dict[_Key, _Limit | None] = {}
+        """The quotas of clients that have asked since the quotas changed."""
+        self._rates: dict[_Key, Rate] = {}
+
+    def use(self, image: MetadataImage) -> None:
+        """Take the quotas of an image from now on."""
+        if image.quotas is not self._quotas:
+            self._quotas = image.quotas
+            self._limits.clear()
+
+    def bound(self, name: str, asked: Asked) -> float | None:
+        """The quota of the client of a request, in units a second; None without one."""
+        limit = self._limit(name, asked)
+        return None if limit is None else limit.bound
+
+    def most_at_once(self, name: str, asked: Asked) -> float | None:
+        """The largest use that is not certain to exceed the quota; None without a quota."""
+        bound = self.bound(name, asked)
+        return None if bound is None else bound * (self._samples - 1) * self._window_ms / 1000
+
+    def charge(self, name: str, asked: Asked, value: float, now_ms: int) -> int:
+        """Count a use; returns for how long the client has to wait, in ms, or 0."""
+        limit = self._limit(name, asked)
+        if limit is None:
+            return 0
+        rate = self._rate(limit.key, now_ms)
+        rate.note(value, now_ms)
+        found, over_ms = rate.measure(now_ms)
+        if found <= limit.bound:
+            return 0
+        return floor((found - limit.bound) / limit.bound * over_ms + 0.5)
+
+    def take_back(self, name: str, asked: Asked, value: float, now_ms: int) -> None:
+        """Undo a `charge`: the client did not get what it was charged for."""
+        limit = self._limit(name, asked)
+        if limit is not None:
+            self._rate(limit.key, now_ms).note(-value, now_ms)
+
+    def _rate(self, key: _Key, now_ms: int) -> Rate:
+        found = self._rates.get(key)
+        if found is None:
+            if len(self._rates) >= MOST_RATES:
+                self._rates = {one: rate for one, rate in self._rates.items() if not rate.is_unused(now_ms)}
+            found = self._rates[key] = Rate(self._samples, self._window_ms)
+        return found
+
+    def _limit(self, name: str, asked: Asked) -> _Limit | None:
+        if not self._quotas.by_entity:
+            return None
+        key = name, asked.principal.name, asked.client_id or ""
+        if key not in self._limits:
+            if len(self._limits) >= MOST_RATES:
+                self._limits.clear()
+            self._limits[key] = self._find(*key)
+        return self._limits[key]
+
+    def _find(self, name: str, user: str, client: str) -> _Limit | None:
+        """The most specific quota and its key, which all clients share that have it (`DefaultQuotaCallback`)."""
+        both, of_user, of_client = (name, user, client), (name, user, ""), (name, "", client)
+        tried: tuple[tuple[Entity, _Key], ...] = (
+            (((_CLIENT, client), (_USER, user)), both),
+            (((_CLIENT, None), (_USER, user)), both),
+            (((_USER, user),), of_user),
+            (((_CLIENT, client), (_USER, None)), both),
+            (((_CLIENT, None), (_USER, None)), both),
+            (((_USER, None),), of_user),
+            (((_CLIENT, client),), of_client),
+            (((_CLIENT, None),), of_client),
+        )
+        for entity, key in tried:
+            bound = self._quotas.by_entity.get(entity, NO_QUOTAS).get(name)
+            if bound is not None and bound > 0:
+                return _Limit(key, bound)
+        return None

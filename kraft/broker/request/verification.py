@@ -1,0 +1,217 @@
+"""Asks transaction coordinators whether a partition belongs to an open transaction (KIP-890; Kafka:
+`AddPartitionsToTxnManager`, `ReplicaManager.maybeSendPartitionsToTransactionCoordinator`).
+
+A coordinator has at most one request of this broker under way. Transactions that arrive meanwhile share the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec import Struct
+
+from kraft.broker.asked import ToBroker
+from kraft.broker.coordinators import TRANSACTION, coordinator_of
+from metadata_log.image import MetadataImage
+from metadata_log.serde import Message
+from metadata_log.types import NEVER_MS
+from transport.protocol.errors import Error
+from transport.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+
+RETRY_MS: Final = 20
+"""Kafka's `add.partitions.to.txn.retry.backoff.ms`."""
+RETRY_MAX_MS: Final = 100
+"""Kafka's `add.partitions.to.txn.retry.backoff.max.ms`: the coordinator may still end the last transaction."""
+Errors = Mapping[tuple[str, int], Error]
+"""The result for each topic and partition."""
+
+
+class Transaction(Struct, frozen=True):
+    """What a producer says of its transaction, and the partitions in question.
+
+    `adds` tells whether the coordinator shall add the partitions (transaction version 2), or only look for them.
+    """
+
+    name: str
+    producer_id: int
+    epoch: int
+    adds: bool
+    partitions: tuple[tuple[str, int], ...]
+
+    def all(self, error: Error) -> dict[tuple[str, int], Error]:
+        """The same result for all partitions."""
+        return dict.fromkeys(self.partitions, error)
+
+
+class _Asking(Struct):
+    """A Produce request that waits for a coordinator."""
+
+    request_id: int
+    transaction: Transaction
+    give_up_ms: int
+
+
+class Verifier:
+    """The verifications of a broker that are under way.
+
+    Args:
+        broker_id: This broker, which coordinates nothing.
+        listener: The listener at which brokers reach each other.
+        timeout_ms: How long one request to a coordinator may take, in ms.
+    """
+
+    def __init__(self, broker_id: int, listener: str, timeout_ms: int) -> None:
+        self._broker_id = broker_id
+        self._listener = listener
+        self._timeout_ms = timeout_ms
+        self._last_token = 0
+        self._queued: dict[int, dict[str, _Asking]] = {}
+        """By coordinator and transactional id."""
+        self._sent: dict[int, tuple[int, dict[str, _Asking]]] = {}
+        """By the token of the request: the coordinator, and what was asked."""
+        self._again: list[tuple[int, _Asking]] = []
+        """What is asked again, with the time in ms."""
+        self._done: list[tuple[int, Errors]] = []
+
+    def __len__(self) -> int:
+        return sum(map(len, self._queued.values())) + sum(len(each) for _, each in self._sent.values())
+
+    def ask(self, request_id: int, transaction: Transaction, image: MetadataImage, now_ms: int) -> None:
+        """Begin a verification; `take_done` has the result."""
+        self._queue(_Asking(request_id, transaction, now_ms + RETRY_MAX_MS), image)
+
+    def _queue(self, asking: _Asking, image: MetadataImage) -> None:
+        wanted = asking.transaction
+        found = coordinator_of(image, TRANSACTION, wanted.name, self._listener)
+        if found is None or found[0].id == self._broker_id:
+            self._end(asking, Error.COORDINATOR_NOT_AVAILABLE)
+            return
+        queued = self._queued.setdefault(found[0].id, {})
+        known = queued.get(wanted.name)
+        if known is not None:
+            if known.transaction.epoch > wanted.epoch:
+                self._end(asking, Error.INVALID_PRODUCER_EPOCH)
+                return
+            # With an equal epoch the producer repeats its request.
+            is_old = known.transaction.epoch < wanted.epoch
+            self._end(known, Error.INVALID_PRODUCER_EPOCH if is_old else Error.NETWORK_EXCEPTION)
+        queued[wanted.name] = asking
+
+    def _end(self, asking: _Asking, error: Error) -> None:
+        self._done.append((asking.request_id, asking.transaction.all(error)))
+
+    def take_done(self) -> list[tuple[int, Errors]]:
+        """The results since the last call, by request id."""
+        done, self._done = self._done, []
+        return done
+
+    def due(self, image: MetadataImage, now_ms: int) -> list[ToBroker]:
+        """The requests to send; exactly one `on_answer` with the token of each follows."""
+        ripe = [asking for at_ms, asking in self._again if at_ms <= now_ms]
+        self._again = [each for each in self._again if each[0] > now_ms]
+        for asking in ripe:
+            self._queue(asking, image)
+        busy = {coordinator for coordinator, _ in self._sent.values()}
+        sends: list[ToBroker] = []
+        for coordinator in [one for one in self._queued if one not in busy]:
+            asked = self._queued.pop(coordinator)
+            broker = image.brokers.by_id.get(coordinator)
+            at = None if broker is None else next((e for e in broker.endpoints if e.name == self._listener), None)
+            if at is None:
+                for each in asked.values():
+                    self._end(each, Error.COORDINATOR_NOT_AVAILABLE)
+                continue
+            self._last_token += 1
+            self._sent[self._last_token] = coordinator, asked
+            target = coordinator, at.host, at.port
+            sends.append(ToBroker(self._last_token, _request(asked), self._timeout_ms, target))
+        return sends
+
+    def on_answer(self, token: int, response: Message | None, now_ms: int) -> None:
+        """Take the answer of a coordinator; None if the request failed."""
+        _, asked = self._sent.pop(token)
+        match response:
+            case AddPartitionsToTxnResponse(error_code=Error.NONE):
+                found = {each.transactional_id: each.topic_results for each in response.results_by_transaction}
+                for name, asking in asked.items():
+                    errors = asking.transaction.all(Error.NETWORK_EXCEPTION) | {
+                        (topic.name, part.partition_index): Error.of(part.partition_error_code)
+                        for topic in found.get(name, ())
+                        for part in topic.results_by_partition
+                    }
+                    self._judge(asking, errors, now_ms)
+            case AddPartitionsToTxnResponse(error_code=code):
+                # No producer expects the error of a broker without the right to ask.
+                is_refused = code == Error.CLUSTER_AUTHORIZATION_FAILED
+                for asking in asked.values():
+                    self._end(asking, Error.INVALID_TXN_STATE if is_refused else Error.of(code))
+            case _:
+                for asking in asked.values():
+                    self._end(asking, Error.NETWORK_EXCEPTION)
+
+    def _judge(self, asking: _Asking, errors: Errors, now_ms: int) -> None:
+        is_early = asking.transaction.adds and Error.CONCURRENT_TRANSACTIONS in errors.values()
+        if is_early and now_ms < asking.give_up_ms:
+            self._again.append((now_ms + RETRY_MS, asking))
+        else:
+            self._done.append((asking.request_id, errors))
+
+    def deadline_ms(self) -> int:
+        """When the next `due` or `take_done` is due, in ms."""
+        if self._done:
+            return 0
+        busy = {coordinator for coordinator, _ in self._sent.values()}
+        if any(one not in busy for one in self._queued):
+            return 0
+        return min((at_ms for at_ms, _ in self._again), default=NEVER_MS)
+
+
+def produce_error(error: Error, *, version: int, adds: bool) -> Error:
+    """The error of a Produce request for that of a coordinator, as producers of its version understand it."""
+    match error:
+        case (
+            Error.NETWORK_EXCEPTION
+            | Error.COORDINATOR_LOAD_IN_PROGRESS
+            | Error.COORDINATOR_NOT_AVAILABLE
+            | Error.NOT_COORDINATOR
+        ):
+            return Error.NOT_ENOUGH_REPLICAS
+        case Error.CONCURRENT_TRANSACTIONS if not adds:
+            return Error.NOT_ENOUGH_REPLICAS
+        case Error.PRODUCER_FENCED:
+            return Error.INVALID_PRODUCER_EPOCH
+        case Error.TRANSACTION_ABORTABLE if version < ABORTABLE_SINCE:
+            return Error.INVALID_TXN_STATE
+        case _:
+            return error
+
+
+ABORTABLE_SINCE: Final = 11
+"""The first version of Produce with clients that know TRANSACTION_ABORTABLE."""
+ADDS_SINCE: Final = 12
+"""The first version of Produce that adds its partitions to the transaction (transaction version 2)."""
+
+
+def _request(asked: Mapping[str, _Asking]) -> AddPartitionsToTxnRequest:
+    transactions = []
+    for asking in asked.values():
+        one = asking.transaction
+        topics: dict[str, list[int]] = {}
+        for topic, number in one.partitions:
+            topics.setdefault(topic, []).append(number)
+        transactions.append(
+            AddPartitionsToTxnTransaction(
+                transactional_id=one.name,
+                producer_id=one.producer_id,
+                producer_epoch=one.epoch,
+                verify_only=not one.adds,
+                topics=[AddPartitionsToTxnTopic(name, numbers) for name, numbers in topics.items()],
+            )
+        )
+    return AddPartitionsToTxnRequest(transactions=transactions)

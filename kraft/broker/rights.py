@@ -1,0 +1,136 @@
+"""What the clients of a broker may do, by the ACLs in its metadata (Kafka: `AuthHelper`).
+
+The authorizer is that of the controllers. A broker opens its listeners after it has read the metadata log up to its
+end, so that the ACLs are loaded before the first client asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from msgspec import Struct
+
+from kraft.broker.asked import Asked
+from kraft.controller.decision.authorizer import (
+    CLUSTER_NAME,
+    OF_A_CLUSTER,
+    AclOperation,
+    AclResource,
+    Authorizer,
+    AuthorizerSettings,
+    Denial,
+    Verdict,
+)
+from kraft.controller.decision.caller import Caller, host_of_peer
+from metadata_log.image import MetadataImage
+
+OF_A_TOPIC: Final = (
+    *(AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE, AclOperation.DELETE, AclOperation.ALTER),
+    *(AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS),
+)
+"""The operations that a topic supports (`AclEntry.supportedOperations`)."""
+MOST_VERDICTS: Final = 10_000
+"""How many verdicts are remembered: one costs a look at each prefix of the name."""
+_Question = tuple[Caller, AclOperation, AclResource, str]
+
+
+class Rights:
+    """Whether clients may do something. Without an authorizer everything is allowed.
+
+    Args:
+        settings: The super users, and what holds without an ACL; None for a broker without an authorizer.
+    """
+
+    def __init__(self, settings: AuthorizerSettings | None = None) -> None:
+        self.settings = settings
+        self.authorizer = None if settings is None else Authorizer(settings)
+        """The authorizer over the ACLs of the last image; None if everything is allowed."""
+        self.denials: list[Denial] = []
+        """The denied operations, for the audit log of the node."""
+        self._verdicts: dict[_Question, Verdict] = {}
+
+    def use(self, image: MetadataImage) -> None:
+        """Judge by the ACLs of an image from now on."""
+        if self.authorizer is not None and self.authorizer.acls is not image.acls:
+            assert self.settings is not None
+            self.authorizer = Authorizer(self.settings, image.acls)
+            self._verdicts.clear()
+
+    def __call__(
+        self,
+        asked: Asked,
+        operation: AclOperation,
+        resource: AclResource,
+        name: str = CLUSTER_NAME,
+        *,
+        is_asked: bool = True,
+    ) -> bool:
+        """Whether the client of a request may perform an operation; a denial is recorded only if `is_asked` is set."""
+        return self.authorizer is None or self._judge((caller_of(asked), operation, resource, name), is_asked=is_asked)
+
+    def may(self, operation: AclOperation, caller: Caller) -> bool:
+        """Whether a caller may perform an operation on the cluster."""
+        question = caller, operation, AclResource.CLUSTER, CLUSTER_NAME
+        return self.authorizer is None or self._judge(question, is_asked=True)
+
+    def _judge(self, question: _Question, *, is_asked: bool) -> bool:
+        assert self.authorizer is not None, question
+        verdict = self._verdicts.get(question)
+        if verdict is None:
+            if len(self._verdicts) >= MOST_VERDICTS:
+                self._verdicts.clear()
+            verdict = self._verdicts[question] = self.authorizer.authorize(*question)
+        if is_asked and not verdict.is_allowed:
+            self.denials.append(Denial(*question, str(verdict)))
+        return verdict.is_allowed
+
+    def of_any(self, asked: Asked, operation: AclOperation, resource: AclResource) -> bool:
+        """Whether the client may perform an operation on at least one resource of a type; no denial is recorded."""
+        return self.authorizer is None or self.authorizer.authorize_by_type(caller_of(asked), operation, resource)
+
+    def of(self, asked: Asked) -> Permissions:
+        """The rights of the client of one request."""
+        return Permissions(self, asked)
+
+    def take_denials(self) -> list[Denial]:
+        """The denials since the last call."""
+        taken, self.denials[:] = list(self.denials), []
+        return taken
+
+
+class Permissions(Struct, frozen=True):
+    """The rights of the client of one request."""
+
+    rights: Rights
+    asked: Asked
+
+    @property
+    def principal(self) -> str:
+        """Type and name of the client's principal."""
+        return caller_of(self.asked).principal
+
+    def may(
+        self, operation: AclOperation, resource: AclResource, name: str = CLUSTER_NAME, *, is_asked: bool = True
+    ) -> bool:
+        """Whether the client may perform an operation; a denial is recorded only if `is_asked` is set."""
+        return self.rights(self.asked, operation, resource, name, is_asked=is_asked)
+
+    def on_topic(self, name: str) -> int:
+        """The permitted operations on a topic, one bit for each."""
+        return self._bits(OF_A_TOPIC, AclResource.TOPIC, name)
+
+    def on_cluster(self) -> int:
+        """The permitted operations on the cluster, one bit for each; none for a client that may not describe it."""
+        if not self.may(AclOperation.DESCRIBE, AclResource.CLUSTER):
+            return 0
+        return self._bits(OF_A_CLUSTER, AclResource.CLUSTER, CLUSTER_NAME)
+
+    def _bits(self, operations: Iterable[AclOperation], resource: AclResource, name: str) -> int:
+        return sum(1 << one for one in operations if self.may(one, resource, name, is_asked=False))
+
+
+def caller_of(asked: Asked) -> Caller:
+    """The principal, the host and the listener of a request."""
+    principal = asked.principal
+    return Caller(principal.type, principal.name, principal.is_token, host_of_peer(asked.peer), asked.listener)

@@ -1,0 +1,244 @@
+"""A client above its quota gets its answer at once, and is told for how long it has to wait."""
+
+from __future__ import annotations
+
+import pytest
+from request_brokers import Brokers, NewTopic, Request, batch, epoch_of, fetch, produce, replayed, topic_id
+
+from kraft.broker.asked import Answer, NoAnswer
+from kraft.broker.request.quotas import PRODUCED, ClientQuotas, Rate
+from kraft.broker.request.sizes import answer_size, request_size
+from metadata_log.image import MetadataImage
+from metadata_log.records.metadata import ClientQuotaRecord, EntityData
+from metadata_log.serde import Message, encode
+from transport.protocol.broker_apis import ALL_APIS
+from transport.protocol.errors import Error
+from transport.protocol.headers import encode_request
+from transport.protocol.inbound import Principal
+from transport.protocol.messages.fetch import FetchResponse, ReplicaState
+from transport.protocol.messages.produce import ProduceResponse
+
+KEY = topic_id(1), 0
+START = 1_795_387_605_000
+PROBE_BYTES = 9121
+"""The size of the recorded requests: three of them to a quota of 2,000 bytes a second were answered 0, 0, 3569 ms."""
+
+
+def quota(value: float | None, **entity: str | None) -> ClientQuotaRecord:
+    """The record that sets (or removes) the producer's quota of an entity; None as a name is the default."""
+    parts = tuple(EntityData(entity_type=kind.replace("_", "-"), entity_name=name) for kind, name in entity.items())
+    return ClientQuotaRecord(entity=parts, key=PRODUCED, value=value or 0.0, remove=value is None)
+
+
+def asked(user: str = "u", client: str | None = "c", message: Message | None = None, version: int = 13) -> Request:
+    return Request(
+        1, 0, version, message or produce(KEY, batch(b"v")), client_id=client, principal=Principal("User", user)
+    )
+
+
+def brokers_with(*, consumer: float | None = None, producer: float | None = None) -> Brokers:
+    """A broker with one topic, and quotas for all users."""
+    brokers = Brokers([NewTopic("t", KEY[0], ((101,),))])
+    for key, value in (("consumer_byte_rate", consumer), (PRODUCED, producer)):
+        if value is not None:
+            entity = (EntityData(entity_type="user", entity_name=None),)
+            brokers.change(ClientQuotaRecord(entity=entity, key=key, value=value, remove=False))
+    return brokers
+
+
+def answer_of(brokers: Brokers, message: Message) -> FetchResponse | ProduceResponse:
+    found = brokers.ask(101, message)
+    assert isinstance(found, FetchResponse | ProduceResponse)
+    return found
+
+
+# Arithmetic
+
+
+def test_the_delays_are_those_that_kafka_gave() -> None:
+    """Recorded: requests that were sent 0, 59 and 112 ms after the first one, and answered within 13 ms."""
+    quotas = ClientQuotas()
+    quotas.use(replayed(MetadataImage(), quota(2000, user="u")))
+    delays = [quotas.charge(PRODUCED, asked(), PROBE_BYTES, START + at) for at in (0, 58, 113)]
+    assert delays == [0, 0, 3569]
+
+
+def test_a_rate_counts_from_the_first_moment_as_if_ten_windows_had_passed() -> None:
+    rate = Rate()
+    rate.note(1000, START)
+    assert rate.measure(START) == (100, 10_000)
+    assert rate.measure(START + 500) == (1000 / 10.5, 10_500)
+    assert rate.measure(START + 2500) == (1000 / 10.5, 10_500)
+
+
+def test_a_use_is_forgotten_when_all_windows_have_passed() -> None:
+    rate = Rate()
+    for second in range(5):
+        rate.note(100, START + second * 1000)
+    assert rate.measure(START + 4000)[0] == 50
+    assert not rate.is_unused(START + 10_999)
+    assert rate.measure(START + 15_000) == (0, 10_000)
+    assert rate.is_unused(START + 26_000)
+
+
+def test_a_steady_use_below_the_quota_never_waits_and_one_above_is_slowed_to_the_quota() -> None:
+    quotas = ClientQuotas()
+    quotas.use(replayed(MetadataImage(), quota(1000, user="u")))
+    assert not any(quotas.charge(PRODUCED, asked(), 99, START + 100 * at) for at in range(1000))
+    quotas = ClientQuotas()
+    quotas.use(replayed(MetadataImage(), quota(1000, user="u")))
+    now_ms, sent = START, 0
+    while now_ms < START + 120_000:
+        now_ms += 10 + quotas.charge(PRODUCED, asked(), 500, now_ms)
+        sent += 500
+    assert 120_000 * 0.95 < sent < 120_000 * 1.15
+
+
+def test_bytes_that_are_taken_back_do_not_count() -> None:
+    quotas = ClientQuotas()
+    quotas.use(replayed(MetadataImage(), quota(1000, user="u")))
+    assert quotas.charge(PRODUCED, asked(), 11_000, START) == 1000
+    quotas.take_back(PRODUCED, asked(), 11_000, START)
+    assert quotas.charge(PRODUCED, asked(), 10_000, START) == 0
+
+
+# Precedence
+
+
+def test_the_most_specific_quota_of_a_client_counts() -> None:
+    levels: list[dict[str, str | None]] = [
+        {"client_id": None},
+        {"client_id": "c"},
+        {"user": None},
+        {"user": None, "client_id": None},
+        {"user": None, "client_id": "c"},
+        {"user": "u"},
+        {"user": "u", "client_id": None},
+        {"user": "u", "client_id": "c"},
+    ]
+    quotas, image = ClientQuotas(), MetadataImage()
+    found = []
+    for number, entity in enumerate(levels, 1):
+        image = replayed(image, quota(number, **entity))
+        quotas.use(image)
+        found.append(quotas.bound(PRODUCED, asked()))
+    assert found == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert quotas.bound(PRODUCED, asked("other", "d")) == 4
+    assert quotas.bound(PRODUCED, asked("other", "c")) == 5
+    assert quotas.bound(PRODUCED, asked("u", "d")) == 7
+    quotas.use(replayed(image, quota(None, user="u", client_id="c")))
+    assert quotas.bound(PRODUCED, asked()) == 7
+
+
+def test_clients_share_the_quota_of_their_user_and_not_that_of_their_own() -> None:
+    image = replayed(MetadataImage(), quota(1000, user="u"))
+    quotas = ClientQuotas()
+    quotas.use(image)
+    assert quotas.charge(PRODUCED, asked("u", "a"), 9000, START) == 0
+    assert quotas.charge(PRODUCED, asked("u", "b"), 9000, START) == 8000
+    assert quotas.charge(PRODUCED, asked("v", "b"), 9000, START) == 0
+    image = replayed(image, quota(None, user="u"), quota(1000, user="u", client_id=None))
+    quotas.use(image)
+    assert quotas.charge(PRODUCED, asked("u", "a"), 9000, START) == 0
+    assert quotas.charge(PRODUCED, asked("u", "b"), 9000, START) == 0
+
+
+def test_a_changed_quota_holds_for_what_was_used_before() -> None:
+    quotas = ClientQuotas()
+    quotas.use(replayed(MetadataImage(), quota(1000, user="u")))
+    assert quotas.charge(PRODUCED, asked(), 9000, START) == 0
+    quotas.use(replayed(MetadataImage(), quota(100, user="u")))
+    assert quotas.charge(PRODUCED, asked(), 0, START) == 80_000
+
+
+# Sizes
+
+
+@pytest.mark.parametrize("version", [3, 8, 9, 12, 13])
+def test_the_size_of_a_request_is_that_of_its_frame(version: int) -> None:
+    for size in (1, 100, 20_000):
+        message = produce(KEY, batch(b"v" * size))
+        frame = encode_request(0, version, 7, "a-client", message, apis=ALL_APIS)
+        assert request_size(asked(client="a-client", message=message, version=version)) == len(frame)
+
+
+@pytest.mark.parametrize("version", [4, 11, 12, 18])
+def test_the_size_of_an_answer_is_that_of_its_body_and_its_length(version: int) -> None:
+    brokers = brokers_with()
+    brokers.ask(101, produce(KEY, batch(b"v" * 3000)))
+    answer = answer_of(brokers, fetch((KEY, 0)))
+    assert isinstance(answer, FetchResponse)
+    assert answer_size(answer, version) == 4 + len(encode(answer, version))
+
+
+# Answers
+
+
+def test_a_producer_above_its_quota_is_answered_at_once_and_told_to_wait() -> None:
+    brokers = brokers_with(producer=2000)
+    delays = [answer_of(brokers, produce(KEY, batch(b"v" * 9000))).throttle_time_ms for _ in range(3)]
+    assert delays[:2] == [0, 0]
+    assert 3000 < delays[2] < 4000
+    assert brokers.part(101, KEY).end_offset == 3
+
+
+def test_a_producer_without_acknowledgement_is_muted() -> None:
+    brokers = brokers_with(producer=2000)
+    for _ in range(2):
+        request_id, outcome = brokers.send(101, produce(KEY, batch(b"v" * 9000), acks=0))
+        assert outcome == NoAnswer(request_id)
+    outcome = brokers.send(101, produce(KEY, batch(b"v" * 9000), acks=0))[1]
+    assert isinstance(outcome, NoAnswer)
+    assert 3000 < outcome.mute_ms < 4000
+
+
+def test_a_producer_that_waits_for_followers_is_charged_at_its_end() -> None:
+    brokers = Brokers([NewTopic("t", KEY[0], ((101, 102),))])
+    entity = (EntityData(entity_type="client-id", entity_name="test"),)
+    brokers.change(ClientQuotaRecord(entity=entity, key=PRODUCED, value=100.0, remove=False))
+    assert brokers.send(101, produce(KEY, batch(b"v" * 9000)))[1] is None
+    brokers.replicate(KEY)
+    [outcome] = brokers.poll(101)
+    assert isinstance(outcome, Answer)
+    assert isinstance(outcome.message, ProduceResponse)
+    assert outcome.message.throttle_time_ms > 80_000
+
+
+def test_a_consumer_above_its_quota_gets_nothing_until_it_has_waited() -> None:
+    brokers = brokers_with(consumer=500)
+    brokers.ask(101, produce(KEY, batch(b"v" * 9000)))
+    throttled = answer_of(brokers, fetch((KEY, 0), session_epoch=0))
+    assert isinstance(throttled, FetchResponse)
+    assert (throttled.responses, throttled.session_id, throttled.error_code) == ([], 0, 0)
+    assert 8000 < throttled.throttle_time_ms < 9000
+
+
+def test_a_consumer_gets_no_more_records_than_its_quota_allows_at_once() -> None:
+    brokers = brokers_with(consumer=2000)
+    for _ in range(3):
+        brokers.ask(101, produce(KEY, batch(b"v" * 9000)))
+    answer = answer_of(brokers, fetch((KEY, 0)))
+    assert isinstance(answer, FetchResponse)
+    assert answer.throttle_time_ms == 0
+    assert 18_000 < len(answer.responses[0].partitions[0].records or b"") < 20_000
+
+
+def test_a_throttled_answer_in_a_session_names_the_session() -> None:
+    brokers = brokers_with(consumer=500)
+    opened = answer_of(brokers, fetch((KEY, 0), session_epoch=0))
+    assert isinstance(opened, FetchResponse)
+    assert (opened.throttle_time_ms, opened.session_id > 0) == (0, True)
+    brokers.ask(101, produce(KEY, batch(b"v" * 9000)))
+    session = {"session_id": opened.session_id}
+    throttled = answer_of(brokers, fetch(**session, session_epoch=1))
+    assert isinstance(throttled, FetchResponse)
+    assert throttled.throttle_time_ms > 0
+    assert (throttled.responses, throttled.session_id, throttled.error_code) == ([], opened.session_id, Error.NONE)
+
+
+def test_a_follower_has_no_quota() -> None:
+    brokers = brokers_with(consumer=1)
+    brokers.ask(101, produce(KEY, batch(b"v" * 9000)))
+    answer = answer_of(brokers, fetch((KEY, 0), replica_state=ReplicaState(102, epoch_of(102))))
+    assert isinstance(answer, FetchResponse)
+    assert answer.throttle_time_ms == 0

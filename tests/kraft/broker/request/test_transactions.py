@@ -1,0 +1,545 @@
+"""Records of transactions wait for their coordinator, and its markers end them (KIP-98, KIP-890; B07 to B09)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from request_brokers import START_MS, Brokers, NewTopic, fetch, only_partition, topic_id
+from test_request_rights import rule
+
+from kraft.broker.asked import Answer, ToBroker
+from kraft.broker.replicas import PartitionKey
+from kraft.controller.decision.authorizer import CLUSTER_NAME, AclOperation, AclResource, AuthorizerSettings
+from metadata_log.records.batch import scan
+from metadata_log.records.batch_builder import write_batch
+from metadata_log.records.metadata import PartitionChangeRecord
+from metadata_log.records.record import Record
+from metadata_log.serde import Message
+from metadata_log.types import Uuid
+from transport.protocol.errors import Error
+from transport.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+)
+from transport.protocol.messages.fetch import AbortedTransaction
+from transport.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from transport.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+
+ORDERS: PartitionKey = topic_id(1), 0
+SECOND: PartitionKey = topic_id(1), 1
+STATE = topic_id(2)
+LEADER, COORDINATOR = 101, 103
+NAME = "in-turn"
+PRODUCER = 4000
+READ_COMMITTED = 1
+TV1, TV2 = 11, 12
+"""Versions of Produce: with 12 a broker adds partitions to the transaction (transaction version 2)."""
+
+
+def three(*, with_coordinator: bool = True, **settings: Any) -> Brokers:
+    """Broker 101 leads both partitions of `orders`; broker 103 coordinates transactions."""
+    topics = [NewTopic("orders", topic_id(1), ((101, 102), (101, 102)))]
+    if with_coordinator:
+        topics.append(NewTopic("__transaction_state", STATE, ((COORDINATOR,),)))
+    return Brokers(topics, **settings)
+
+
+def records(*values: bytes, sequence: int = 0, epoch: int = 0, producer: int = PRODUCER) -> bytes:
+    contents = [Record(at, START_MS, 0, None, value) for at, value in enumerate(values)]
+    return write_batch(
+        contents, epoch=-1, transactional=True, producer_id=producer, producer_epoch=epoch, base_sequence=sequence
+    )
+
+
+def produce(data: bytes, *, acks: int = 1, more: bytes | None = None) -> ProduceRequest:
+    parts = [PartitionProduceData(0, data), *([] if more is None else [PartitionProduceData(1, more)])]
+    topic = TopicProduceData(name="orders", partition_data=parts)
+    return ProduceRequest(transactional_id=NAME, acks=acks, timeout_ms=5000, topic_data=[topic])
+
+
+def sent_to_coordinator(brokers: Brokers) -> ToBroker:
+    """The one request that is due."""
+    [send] = brokers.requests[LEADER].verifications_due(brokers.now_ms)
+    assert send.target == (COORDINATOR, "127.0.0.1", 26000 + COORDINATOR)
+    return send
+
+
+def verdict(send: ToBroker, error: Error) -> AddPartitionsToTxnResponse:
+    """The coordinator's answer, with the same result for all partitions."""
+    asked = send.request
+    assert isinstance(asked, AddPartitionsToTxnRequest)
+    return AddPartitionsToTxnResponse(
+        results_by_transaction=[
+            AddPartitionsToTxnResult(
+                one.transactional_id,
+                [
+                    AddPartitionsToTxnTopicResult(
+                        topic.name, [AddPartitionsToTxnPartitionResult(number, error) for number in topic.partitions]
+                    )
+                    for topic in one.topics
+                ],
+            )
+            for one in asked.transactions
+        ]
+    )
+
+
+def decided(brokers: Brokers, error: Error = Error.NONE) -> list[Any]:
+    """Let the coordinator answer what was asked; returns the responses to producers."""
+    send = sent_to_coordinator(brokers)
+    brokers.requests[LEADER].on_verified(send.token, verdict(send, error), brokers.now_ms)
+    return responses(brokers)
+
+
+def responses(brokers: Brokers) -> list[Any]:
+    return [each.message for each in brokers.poll(LEADER) if isinstance(each, Answer)]
+
+
+def produced(brokers: Brokers, data: bytes, version: int = TV2) -> Any:
+    """Produce with a verification that succeeds, if there is one; returns the partition of the answer."""
+    _, outcome = brokers.send(LEADER, produce(data), version)
+    if outcome is None:
+        [response] = decided(brokers)
+        return only_partition(response)
+    assert isinstance(outcome, Answer)
+    return only_partition(outcome.message)
+
+
+def marker(*, commit: bool, epoch: int = 1, coordinator_epoch: int = 0, version: int = 2) -> WriteTxnMarkersRequest:
+    topic = WritableTxnMarkerTopic("orders", [0])
+    one = WritableTxnMarker(PRODUCER, epoch, commit, [topic], coordinator_epoch, transaction_version=version)
+    return WriteTxnMarkersRequest(markers=[one])
+
+
+def marked(brokers: Brokers, request: WriteTxnMarkersRequest) -> Error:
+    """Send a marker, and let the followers fetch; returns the error of its one partition."""
+    _, outcome = brokers.send(LEADER, request, 2)
+    if outcome is None:
+        brokers.replicate(ORDERS)
+        [outcome] = brokers.poll(LEADER)
+    assert isinstance(outcome, Answer)
+    message: Any = outcome.message
+    return Error(message.markers[0].topics[0].partitions[0].error_code)
+
+
+def committed(brokers: Brokers) -> Any:
+    """What a reader of committed records gets from the start."""
+    return only_partition(brokers.ask(LEADER, fetch((ORDERS, 0), isolation_level=READ_COMMITTED)))
+
+
+# Verification
+
+
+def test_the_first_records_of_a_transaction_wait_for_the_coordinator() -> None:
+    brokers = three()
+    _, outcome = brokers.send(LEADER, produce(records(b"a"), more=records(b"b")), TV1)
+    assert outcome is None
+    assert brokers.part(LEADER, ORDERS).end_offset == 0
+    send = sent_to_coordinator(brokers)
+    assert isinstance(send.request, AddPartitionsToTxnRequest)
+    [one] = send.request.transactions
+    assert (one.transactional_id, one.producer_id, one.producer_epoch, one.verify_only) == (NAME, PRODUCER, 0, True)
+    assert [(topic.name, topic.partitions) for topic in one.topics] == [("orders", [0, 1])]
+    brokers.requests[LEADER].on_verified(send.token, verdict(send, Error.NONE), brokers.now_ms)
+    [response] = responses(brokers)
+    assert [part.error_code for part in response.responses[0].partition_responses] == [0, 0]
+    assert brokers.part(LEADER, ORDERS).end_offset == brokers.part(LEADER, SECOND).end_offset == 1
+    # The transaction is open now: no further record waits.
+    assert produced(brokers, records(b"c", sequence=1), TV1).base_offset == 1
+    assert brokers.requests[LEADER].verifications_due(brokers.now_ms) == []
+
+
+def test_with_transaction_version_2_the_broker_adds_the_partition() -> None:
+    brokers = three()
+    brokers.send(LEADER, produce(records(b"a")), TV2)
+    send = sent_to_coordinator(brokers)
+    assert isinstance(send.request, AddPartitionsToTxnRequest)
+    assert not send.request.transactions[0].verify_only
+
+
+def test_without_verification_records_are_appended_at_once() -> None:
+    brokers = three(verifies_transactions=False)
+    _, outcome = brokers.send(LEADER, produce(records(b"a")), TV2)
+    assert isinstance(outcome, Answer)
+    assert brokers.part(LEADER, ORDERS).end_offset == 1
+
+
+@pytest.mark.parametrize(
+    ("found", "version", "answered"),
+    [
+        (Error.TRANSACTION_ABORTABLE, 10, Error.INVALID_TXN_STATE),
+        (Error.TRANSACTION_ABORTABLE, 11, Error.TRANSACTION_ABORTABLE),
+        (Error.PRODUCER_FENCED, 11, Error.INVALID_PRODUCER_EPOCH),
+        (Error.INVALID_PRODUCER_EPOCH, 12, Error.INVALID_PRODUCER_EPOCH),
+        (Error.INVALID_PRODUCER_ID_MAPPING, 12, Error.INVALID_PRODUCER_ID_MAPPING),
+        (Error.INVALID_TXN_STATE, 11, Error.INVALID_TXN_STATE),
+        (Error.CONCURRENT_TRANSACTIONS, 11, Error.NOT_ENOUGH_REPLICAS),
+        (Error.NOT_COORDINATOR, 12, Error.NOT_ENOUGH_REPLICAS),
+        (Error.COORDINATOR_LOAD_IN_PROGRESS, 11, Error.NOT_ENOUGH_REPLICAS),
+        (Error.COORDINATOR_NOT_AVAILABLE, 12, Error.NOT_ENOUGH_REPLICAS),
+    ],
+)
+def test_each_error_of_the_coordinator_is_one_that_producers_of_the_version_know(
+    found: Error, version: int, answered: Error
+) -> None:
+    brokers = three()
+    assert brokers.send(LEADER, produce(records(b"a")), version)[1] is None
+    [response] = decided(brokers, found)
+    part = only_partition(response)
+    assert (Error(part.error_code), part.base_offset) == (answered, -1)
+    assert brokers.part(LEADER, ORDERS).end_offset == 0
+
+
+@pytest.mark.parametrize(
+    ("response", "answered"),
+    [
+        (None, Error.NOT_ENOUGH_REPLICAS),
+        (AddPartitionsToTxnResponse(error_code=Error.CLUSTER_AUTHORIZATION_FAILED), Error.INVALID_TXN_STATE),
+        (AddPartitionsToTxnResponse(), Error.NOT_ENOUGH_REPLICAS),
+    ],
+    ids=["unreachable", "without-the-right", "answer-about-nothing"],
+)
+def test_a_coordinator_that_does_not_answer_the_question_has_verified_nothing(
+    response: Message | None, answered: Error
+) -> None:
+    brokers = three()
+    brokers.send(LEADER, produce(records(b"a")), TV1)
+    send = sent_to_coordinator(brokers)
+    brokers.requests[LEADER].on_verified(send.token, response, brokers.now_ms)
+    [found] = responses(brokers)
+    assert only_partition(found).error_code == answered
+    assert brokers.part(LEADER, ORDERS).end_offset == 0
+
+
+def test_without_a_coordinator_a_producer_is_to_try_again() -> None:
+    brokers = three(with_coordinator=False)
+    assert brokers.send(LEADER, produce(records(b"a")), TV1)[1] is None
+    assert brokers.requests[LEADER].deadline_ms() == 0
+    [found] = responses(brokers)
+    assert only_partition(found).error_code == Error.NOT_ENOUGH_REPLICAS
+
+
+def test_a_transaction_that_still_ends_is_asked_for_again_for_a_tenth_of_a_second() -> None:
+    brokers = three()
+    brokers.send(LEADER, produce(records(b"a")), TV2)
+    began, asked = brokers.now_ms, 0
+    while brokers.now_ms - began < 1000:
+        for send in brokers.requests[LEADER].verifications_due(brokers.now_ms):
+            asked += 1
+            answer = verdict(send, Error.CONCURRENT_TRANSACTIONS)
+            brokers.requests[LEADER].on_verified(send.token, answer, brokers.now_ms)
+        found = responses(brokers)
+        if found:
+            break
+        brokers.now_ms += 1
+    assert (asked, brokers.now_ms - began) == (6, 100)
+    assert only_partition(found[0]).error_code == Error.CONCURRENT_TRANSACTIONS
+
+
+def test_a_transaction_that_has_ended_meanwhile_begins_at_the_second_attempt() -> None:
+    brokers = three()
+    brokers.send(LEADER, produce(records(b"a")), TV2)
+    assert decided(brokers, Error.CONCURRENT_TRANSACTIONS) == []
+    assert brokers.requests[LEADER].verifications_due(brokers.now_ms) == []
+    assert brokers.requests[LEADER].deadline_ms() == brokers.now_ms + 20
+    brokers.now_ms += 20
+    [response] = decided(brokers)
+    assert only_partition(response).error_code == Error.NONE
+
+
+def test_a_coordinator_has_one_request_at_a_time_and_the_next_one_has_all_that_waits() -> None:
+    brokers = three()
+    brokers.send(LEADER, produce(records(b"a")), TV1)
+    send = sent_to_coordinator(brokers)
+    for number in (1, 2):
+        data = records(b"b", producer=PRODUCER + number)
+        request = ProduceRequest(
+            transactional_id=f"other-{number}",
+            acks=1,
+            timeout_ms=5000,
+            topic_data=[TopicProduceData(name="orders", partition_data=[PartitionProduceData(0, data)])],
+        )
+        assert brokers.send(LEADER, request, TV1)[1] is None
+    assert brokers.requests[LEADER].verifications_due(brokers.now_ms) == []
+    brokers.requests[LEADER].on_verified(send.token, verdict(send, Error.NONE), brokers.now_ms)
+    assert len(responses(brokers)) == 1
+    following = sent_to_coordinator(brokers)
+    assert isinstance(following.request, AddPartitionsToTxnRequest)
+    assert [one.transactional_id for one in following.request.transactions] == ["other-1", "other-2"]
+
+
+@pytest.mark.parametrize(
+    ("later_epoch", "first_error", "later_error"),
+    [
+        (1, Error.INVALID_PRODUCER_EPOCH, None),
+        (0, Error.NOT_ENOUGH_REPLICAS, None),
+        (-1, None, Error.INVALID_PRODUCER_EPOCH),
+    ],
+)
+def test_of_two_requests_for_a_transaction_that_wait_the_newer_one_is_asked_for(
+    later_epoch: int, first_error: Error | None, later_error: Error | None
+) -> None:
+    brokers = three()
+    ids = [brokers.send(LEADER, produce(records(b"a", epoch=epoch)), TV1)[0] for epoch in (1, 1 + later_epoch)]
+    found = {
+        each.request_id: only_partition(each.message).error_code
+        for each in brokers.poll(LEADER)
+        if isinstance(each, Answer)
+    }
+    assert (found.get(ids[0]), found.get(ids[1])) == (first_error, later_error)
+    assert len(found) == 1
+    assert len(decided(brokers)) == 1
+
+
+def test_a_connection_that_closes_forgets_its_verification() -> None:
+    brokers = three()
+    request_id, _ = brokers.send(LEADER, produce(records(b"a")), TV1)
+    send = sent_to_coordinator(brokers)
+    brokers.requests[LEADER].forget(request_id)
+    assert brokers.requests[LEADER].waiting == 0
+    brokers.requests[LEADER].on_verified(send.token, verdict(send, Error.NONE), brokers.now_ms)
+    assert responses(brokers) == []
+    assert brokers.part(LEADER, ORDERS).end_offset == 0
+
+
+def test_a_new_producer_of_transaction_version_2_begins_with_sequence_0() -> None:
+    brokers = three()
+    assert produced(brokers, records(b"a", sequence=3)).error_code == Error.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert produced(brokers, records(b"a")).error_code == Error.NONE
+
+
+def test_a_batch_that_overtakes_an_earlier_one_is_refused_until_the_earlier_one_is_there() -> None:
+    """The guard remembers the smallest sequence number of the verification (KIP-890)."""
+    brokers = three()
+    brokers.send(LEADER, produce(records(b"a", sequence=0)), TV1)
+    brokers.requests[LEADER].on_verified(sent_to_coordinator(brokers).token, None, brokers.now_ms)
+    assert [only_partition(each).error_code for each in responses(brokers)] == [Error.NOT_ENOUGH_REPLICAS]
+    assert produced(brokers, records(b"b", sequence=1), TV1).error_code == Error.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert produced(brokers, records(b"a", sequence=0), TV1).error_code == Error.NONE
+    assert produced(brokers, records(b"b", sequence=1), TV1).error_code == Error.NONE
+
+
+def test_records_behind_the_marker_of_their_transaction_begin_no_other_one() -> None:
+    brokers = three()
+    assert produced(brokers, records(b"a"), TV1).error_code == Error.NONE
+    assert marked(brokers, marker(commit=False, epoch=0, version=1)) is Error.NONE
+    # Sent before the abort, verified before it, and here after it.
+    brokers.send(LEADER, produce(records(b"late", sequence=1)), TV1)
+    send = sent_to_coordinator(brokers)
+    assert marked(brokers, marker(commit=False, epoch=0, version=1)) is Error.NONE
+    brokers.requests[LEADER].on_verified(send.token, verdict(send, Error.NONE), brokers.now_ms)
+    assert [only_partition(each).error_code for each in responses(brokers)] == [Error.INVALID_TXN_STATE]
+    assert brokers.part(LEADER, ORDERS).log.producers.states.open_transactions == {}
+
+
+def test_the_next_transaction_may_begin_before_the_marker_of_the_last_one_is_here() -> None:
+    """With transaction version 2 the epoch tells the records of the next transaction from late ones of the last."""
+    brokers = three()
+    assert produced(brokers, records(b"a")).error_code == Error.NONE
+    brokers.send(LEADER, produce(records(b"next", epoch=1)), TV2)
+    assert decided(brokers, Error.CONCURRENT_TRANSACTIONS) == []
+    assert marked(brokers, marker(commit=True)) is Error.NONE
+    brokers.now_ms += 20
+    [response] = decided(brokers)
+    assert only_partition(response).error_code == Error.NONE
+    assert brokers.part(LEADER, ORDERS).log.producers.states.open_transactions == {2: PRODUCER}
+
+
+def test_two_transactional_producers_in_one_request_are_refused() -> None:
+    brokers = three()
+    request = produce(records(b"a"), more=records(b"b", producer=PRODUCER + 1))
+    _, outcome = brokers.send(LEADER, request, TV1)
+    assert isinstance(outcome, Answer)
+    message: Any = outcome.message
+    errors = [part.error_code for part in message.responses[0].partition_responses]
+    assert errors == [Error.INVALID_PRODUCER_ID_MAPPING] * 2
+
+
+def test_records_without_a_leader_here_are_refused_without_the_coordinator() -> None:
+    brokers = three()
+    brokers.change(PartitionChangeRecord(partition_id=0, topic_id=ORDERS[0], leader=102))
+    _, outcome = brokers.send(LEADER, produce(records(b"a")), TV1)
+    assert isinstance(outcome, Answer)
+    assert only_partition(outcome.message).error_code == Error.NOT_LEADER_OR_FOLLOWER
+    assert brokers.requests[LEADER].verifications_due(brokers.now_ms) == []
+
+
+# Markers
+
+
+@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+def test_readers_of_committed_records_see_a_transaction_once_its_marker_is_replicated(*, commit: bool) -> None:
+    brokers = three()
+    produced(brokers, records(b"a", b"b"))
+    brokers.replicate(ORDERS)
+    found = committed(brokers)
+    assert (found.high_watermark, found.last_stable_offset, found.records) == (2, 0, b"")
+    request_id, outcome = brokers.send(LEADER, marker(commit=commit), 2)
+    assert outcome is None, "the marker waits for the follower"
+    assert committed(brokers).last_stable_offset == 0
+    brokers.replicate(ORDERS)
+    [answer] = brokers.poll(LEADER)
+    assert isinstance(answer, Answer)
+    assert answer.request_id == request_id
+    found = committed(brokers)
+    assert (found.high_watermark, found.last_stable_offset) == (3, 3)
+    assert found.aborted_transactions == ([] if commit else [AbortedTransaction(PRODUCER, 0)])
+    data, control = scan(found.records)
+    assert (data.record_count, control.is_control, control.is_transactional) == (2, True, True)
+    assert (control.producer_id, control.producer_epoch, control.base_sequence) == (PRODUCER, 1, -1)
+
+
+def test_the_bytes_of_a_marker_are_those_of_kafka() -> None:
+    """Captured from a broker of Kafka 4.3.1: key and value of a control record (`EndTransactionMarker`)."""
+    brokers = three()
+    produced(brokers, records(b"a"))
+    assert marked(brokers, marker(commit=True, coordinator_epoch=7)) is Error.NONE
+    [_, control] = scan(brokers.part(LEADER, ORDERS).log.read(0, 1 << 20))  # type: ignore[arg-type]
+    assert control.data.endswith(bytes.fromhex("20 00 00 00 08 0000 0001 0c 0000 00000007 00"))
+    assert control.attributes == 0x30
+
+
+def test_a_waiting_reader_of_committed_records_is_answered_when_the_marker_is_replicated() -> None:
+    brokers = three()
+    produced(brokers, records(b"a"))
+    brokers.replicate(ORDERS)
+    _, outcome = brokers.send(LEADER, fetch((ORDERS, 0), wait_ms=5000, isolation_level=READ_COMMITTED))
+    assert outcome is None
+    brokers.poll(LEADER)
+    brokers.send(LEADER, marker(commit=True), 2)
+    brokers.replicate(ORDERS)
+    answers = [each.message for each in brokers.poll(LEADER) if isinstance(each, Answer)]
+    [found] = [each for each in answers if hasattr(each, "session_id")]
+    assert only_partition(found).records
+
+
+def test_markers_of_transaction_version_2_have_a_higher_epoch_than_the_records() -> None:
+    brokers = three()
+    produced(brokers, records(b"a"))
+    assert marked(brokers, marker(commit=True, epoch=0)) is Error.INVALID_PRODUCER_EPOCH
+    assert brokers.part(LEADER, ORDERS).end_offset == 1
+    assert marked(brokers, marker(commit=True, epoch=1)) is Error.NONE
+    assert marked(brokers, marker(commit=True, epoch=1)) is Error.NONE, "the coordinator sends its marker again"
+    assert marked(brokers, marker(commit=True, epoch=0)) is Error.INVALID_PRODUCER_EPOCH
+    assert produced(brokers, records(b"old", sequence=1)).error_code == Error.INVALID_PRODUCER_EPOCH
+    assert produced(brokers, records(b"new", epoch=1)).error_code == Error.NONE
+
+
+def test_markers_of_transaction_version_1_have_the_epoch_of_the_records_or_a_higher_one() -> None:
+    brokers = three()
+    produced(brokers, records(b"a", epoch=3), TV1)
+    assert marked(brokers, marker(commit=True, epoch=2, version=1)) is Error.INVALID_PRODUCER_EPOCH
+    assert marked(brokers, marker(commit=True, epoch=3, version=1)) is Error.NONE
+    assert marked(brokers, marker(commit=False, epoch=4, version=1)) is Error.NONE
+
+
+def test_a_coordinator_that_was_replaced_ends_no_transaction() -> None:
+    brokers = three()
+    produced(brokers, records(b"a"))
+    assert marked(brokers, marker(commit=True, epoch=1, coordinator_epoch=5)) is Error.NONE
+    produced(brokers, records(b"b", epoch=1))
+    old = marker(commit=True, epoch=2, coordinator_epoch=4)
+    assert marked(brokers, old) is Error.TRANSACTION_COORDINATOR_FENCED
+    assert brokers.part(LEADER, ORDERS).log.producers.states.open_transactions == {2: PRODUCER}
+
+
+def test_a_marker_without_a_transaction_is_appended_all_the_same() -> None:
+    brokers = three()
+    assert marked(brokers, marker(commit=True, epoch=0)) is Error.NONE
+    assert brokers.part(LEADER, ORDERS).end_offset == 1
+
+
+def test_each_partition_of_each_marker_has_its_own_error() -> None:
+    brokers = three()
+    topics = [WritableTxnMarkerTopic("orders", [0, 9]), WritableTxnMarkerTopic("gone", [0])]
+    both = WriteTxnMarkersRequest(
+        markers=[WritableTxnMarker(1, 0, True, topics, 0), WritableTxnMarker(2, 0, False, topics[:1], 0)]
+    )
+    _, outcome = brokers.send(LEADER, both, 1)
+    assert outcome is None
+    brokers.replicate(ORDERS)
+    [answer] = brokers.poll(LEADER)
+    assert isinstance(answer, Answer)
+    message: Any = answer.message
+    found = [
+        (one.producer_id, topic.name, part.partition_index, Error(part.error_code))
+        for one in message.markers
+        for topic in one.topics
+        for part in topic.partitions
+    ]
+    unknown = Error.UNKNOWN_TOPIC_OR_PARTITION
+    assert found == [
+        (1, "orders", 0, Error.NONE),
+        (1, "orders", 9, unknown),
+        (1, "gone", 0, unknown),
+        (2, "orders", 0, Error.NONE),
+        (2, "orders", 9, unknown),
+    ]
+
+
+def test_a_follower_refuses_a_marker_and_a_broker_without_the_partition_does_not_know_it() -> None:
+    brokers = three()
+    errors = []
+    for broker in (102, 103):
+        _, outcome = brokers.send(broker, marker(commit=True), 2)
+        assert isinstance(outcome, Answer)
+        message: Any = outcome.message
+        errors.append(Error(message.markers[0].topics[0].partitions[0].error_code))
+    assert errors == [Error.NOT_LEADER_OR_FOLLOWER, Error.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+def test_a_marker_that_is_not_replicated_in_time_is_reported_as_timed_out() -> None:
+    brokers = three(request_timeout_ms=3000)
+    produced(brokers, records(b"a"))
+    _, outcome = brokers.send(LEADER, marker(commit=True), 2)
+    assert outcome is None
+    assert brokers.poll(LEADER, after_ms=2999) == []
+    [answer] = brokers.poll(LEADER, after_ms=1)
+    assert isinstance(answer, Answer)
+    message: Any = answer.message
+    assert message.markers[0].topics[0].partitions[0].error_code == Error.REQUEST_TIMED_OUT
+
+
+@pytest.mark.parametrize("allowed", [AclOperation.CLUSTER_ACTION, AclOperation.ALTER, None])
+def test_a_marker_needs_a_right_on_the_cluster(allowed: AclOperation | None) -> None:
+    brokers = three(authorizer=AuthorizerSettings())
+    if allowed is not None:
+        brokers.change(rule(1, allowed, AclResource.CLUSTER, CLUSTER_NAME))
+    _, outcome = brokers.send(LEADER, marker(commit=True), 2)
+    if allowed is not None:
+        assert outcome is None
+        return
+    assert isinstance(outcome, Answer)
+    message: Any = outcome.message
+    assert message.markers[0].topics[0].partitions[0].error_code == Error.CLUSTER_AUTHORIZATION_FAILED
+    assert brokers.part(LEADER, ORDERS).end_offset == 0
+    assert [each.operation for each in brokers.rights[LEADER].take_denials()] == [AclOperation.CLUSTER_ACTION]
+
+
+def test_the_log_of_a_follower_has_the_transaction_index_of_the_leader() -> None:
+    brokers = three()
+    for epoch, commit in enumerate((False, True, False)):
+        produced(brokers, records(b"a", epoch=epoch))
+        assert marked(brokers, marker(commit=commit, epoch=epoch + 1)) is Error.NONE
+    leader, follower = (brokers.part(broker, ORDERS).log for broker in (101, 102))
+    assert leader.aborted(0, 100) == follower.aborted(0, 100)
+    assert [each.first_offset for each in leader.aborted(0, 100)] == [0, 4]
+    assert leader.read(0, 1 << 20) == follower.read(0, 1 << 20)
+    assert leader.producers.states.stored() == follower.producers.states.stored()
+
+
+def test_an_unknown_topic_id_stays_an_error_of_the_request() -> None:
+    brokers = three()
+    topic = TopicProduceData(topic_id=Uuid(bytes([7] * 16)), partition_data=[PartitionProduceData(0, records(b"a"))])
+    request = ProduceRequest(transactional_id=NAME, acks=1, timeout_ms=5000, topic_data=[topic])
+    _, outcome = brokers.send(LEADER, request, 13)
+    assert isinstance(outcome, Answer)
+    assert only_partition(outcome.message).error_code == Error.UNKNOWN_TOPIC_ID
