@@ -75,11 +75,15 @@ def test_every_step_of_the_tour_holds(tmp_path: Path) -> None:
         assert tour.process.wait() == 0
     steps = [line["step"] for line in tour.seen if line["event"] == "step"]
     assert steps == [
-        *("elect", "register", "create", "commit", "fail over", "go on", "restart", "lose", "return", "verify", "stop")
+        *("elect", "register", "create", "write", "commit", "fail over", "go on", "restart", "lose", "return", "read"),
+        *("verify", "stop"),
     ]
     verified = next(line for line in tour.seen if line.get("step") == "verify")
     assert (verified["acknowledged"], verified["logs"]) == (1300, 6)
+    written = next(line for line in tour.seen if line.get("step") == "read")
+    assert written["acknowledged"] == written["read"] > 100
     assert len(cluster["bootstrapController"].split(",")) == 3
+    assert len(cluster["bootstrapServer"].split(",")) == 3
     assert sorted(path.name for path in tmp_path.glob("*.properties")) == [
         *(f"broker-{n}.properties" for n in (101, 102, 103)),
         *(f"controller-{n}.properties" for n in (1, 2, 3)),

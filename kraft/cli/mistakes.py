@@ -39,7 +39,8 @@ def hint_for(failed: click.UsageError, words: Sequence[str]) -> str:
     ours = translate_command(words)
     if ours is not None:
         asked = [word.partition("=")[0] for word in words]
-        where = " The address is that of a controller, not of a broker." if "--bootstrap-server" in asked else ""
+        is_moved = "--bootstrap-server" in asked and "--bootstrap-server" not in ours
+        where = " The address is that of a controller, not of a broker." if is_moved else ""
         return f"Type `kraft {shlex.join(ours)}`.{where}"
     near = [f"`{one}`" for one in _near(failed, path)]
     return f"Did you mean {' or '.join(near)}? See `{path} --help`." if near else f"See `{path} --help`."

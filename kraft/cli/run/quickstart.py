@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import signal
 import tempfile
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, aclosing
 from functools import partial
@@ -16,7 +17,9 @@ import trio
 
 from kraft.admin import AdminClient, AdminError, QuorumDescription, open_admin
 from kraft.cli.run.quickstart_view import View
+from kraft.cli.run.record_tour import RecordTour
 from kraft.cli.run.tour import Tour
+from kraft.client import open_client
 from kraft.config import UsageError
 from kraft.config.errors import CommandFailed
 from kraft.local.local_cluster import LocalCluster, run_cluster
@@ -38,9 +41,7 @@ NO_LIMIT_MS: Final = 86_400_000
     epilog="Example: kraft quickstart --for 60",
 )
 @click.option("--controllers", default=3, show_default=True, type=click.IntRange(1, 9), help="How many controllers.")
-@click.option(
-    "--brokers", default=3, show_default=True, type=click.IntRange(0, 9), help="How many broker agents, without data."
-)
+@click.option("--brokers", default=3, show_default=True, type=click.IntRange(0, 9), help="How many brokers.")
 @click.option(
     "--dir", "directory", type=click.Path(file_okay=False), help="Keep the files here; else they are removed."
 )
@@ -49,7 +50,7 @@ NO_LIMIT_MS: Final = 86_400_000
     "tour_seconds",
     type=click.FloatRange(min=1),
     metavar="SECONDS",
-    help="Run the tour instead: elect, create a topic, commit, kill the leader, then a broker, verify.",
+    help="Run the tour instead: write and read records, kill the leading controller, then a broker, verify.",
 )
 @click.option(
     "--port-base", type=click.IntRange(1, 65_000), help="Node N listens on this port + N; else on free ports."
@@ -66,9 +67,10 @@ def quickstart_command(
 ) -> None:
     """Run controllers and brokers on this machine, over real TCP and with real files, each in a process of its own.
 
-    The brokers register, lead and follow like Kafka's, but hold no data: clients cannot produce or consume. Without
-    --for the command shows the cluster and its address until Ctrl-C, for use with Kafka's own tools. With --for it
-    runs a scripted tour, and the exit code is 0 only if every step succeeds.
+    The brokers hold data: `kraft produce` and any client of Kafka write to them. Without --for the command shows the
+    cluster and its addresses until Ctrl-C, for use with Kafka's own tools. With --for it runs a scripted tour: records
+    are written with acks=all and read while a controller and a broker are killed. The exit code is 0 only if every
+    step succeeds.
     """
     if tour_seconds is not None and controllers < TOUR_CONTROLLERS:
         raise UsageError(
@@ -111,16 +113,24 @@ async def _interruptible(job: Callable[[], Awaitable[int]], interrupted: int) ->
 
 async def _tour(run: RunCluster, view: View, seconds: float) -> int:
     held = True
+    prefix = f"tour-{time.time_ns() // 1_000_000:x}"
     async with run() as cluster:
         view.cluster(cluster)
         endpoints = [node.endpoint for node in cluster.controllers]
         async with (
             open_admin(endpoints, client_id="kraft-quickstart", timeout_ms=NO_LIMIT_MS) as admin,
-            aclosing(Tour(cluster, admin).run(seconds)) as steps,
+            open_client([node.endpoint for node in cluster.brokers], client_id="kraft-quickstart") as client,
+            trio.open_nursery() as nursery,
         ):
-            async for done in steps:
-                view.step(done)
-                held = held and done.held
+            records = None
+            if cluster.brokers:
+                records = RecordTour(admin, client, f"{prefix}-records", brokers=len(cluster.brokers))
+                nursery.start_soon(records.run)
+            async with aclosing(Tour(cluster, admin, prefix, records).run(seconds)) as steps:
+                async for done in steps:
+                    view.step(done)
+                    held = held and done.held
+            nursery.cancel_scope.cancel()
     view.verdict(held)
     return 0 if held else 1
 

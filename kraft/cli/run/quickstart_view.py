@@ -49,6 +49,7 @@ class View:
                 clusterId=cluster.cluster_id,
                 directory=str(cluster.home),
                 bootstrapController=cluster.bootstrap,
+                bootstrapServer=cluster.bootstrap_servers,
                 nodes=nodes,
             )
             return
@@ -63,6 +64,10 @@ class View:
         click.echo("Ask it with our tools or with Kafka's:")
         click.echo(f"  kraft quorum status --bootstrap-controller {cluster.bootstrap}")
         click.echo(f"  kafka-metadata-quorum.sh --bootstrap-controller {cluster.bootstrap} describe --status")
+        if cluster.brokers:
+            click.echo("Write lines, and read them:")
+            click.echo(f"  kraft produce TOPIC --bootstrap-server {cluster.bootstrap_servers}")
+            click.echo(f"  kraft consume TOPIC --follow --bootstrap-server {cluster.bootstrap_servers}")
         click.echo()
 
     def step(self, done: StepDone) -> None:

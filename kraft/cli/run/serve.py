@@ -25,7 +25,7 @@ from kraft.node.run import run_node
 from kraft.node.users import NodeUsers
 from kraft.replica.interface.application import ApplicationFactory
 from kraft.security.contexts import LoadedTls, load_tls
-from metadata_log.disk import OsDisk
+from metadata_log.disk import DirectoryDisk, OsDisk
 
 if TYPE_CHECKING:
     from kraft.node.metrics.monitor import Monitor
@@ -83,19 +83,20 @@ def serve_command(
 async def _serve(config: Config, tls: LoadedTls, until_stdin_closes: bool) -> None:
     users, keeper = NodeUsers(config), keeper_of(config, tls)
     clock, disk = NodeClock(), OsDisk()
+    monitor = _monitor(config, clock, keeper)
     run = partial(
         run_node,
         config,
         transport=tcp_transport(
             config, patience_ms=_PATIENCE_MS, tls=tls, users=users, serves_clients=config.is_broker
         ),
-        application=_application(config, disk),
+        application=_application(config, disk if monitor is None else monitor.measured(disk)),
         users=users,
         stores=keeper,
         disk=disk,
         rng=Random(SystemRandom().getrandbits(128)),
         clock=clock,
-        monitor=_monitor(config, clock, keeper),
+        monitor=monitor,
         serves_loggers=True,
     )
     stop = trio.Event()
@@ -115,13 +116,13 @@ async def _serve(config: Config, tls: LoadedTls, until_stdin_closes: bool) -> No
         watchers.cancel_scope.cancel()
 
 
-def _application(config: Config, disk: OsDisk) -> ApplicationFactory | None:
+def _application(config: Config, disk: DirectoryDisk) -> ApplicationFactory | None:
     """The application of a broker with data; None for that of a controller. It loads only where needed."""
     if not config.is_broker:
         return None
-    from kraft.node.serving import broker_with_data
+    from kraft.node.serving import node_with_data
 
-    return broker_with_data(config, disk)
+    return node_with_data(config, disk)
 
 
 def _monitor(config: Config, clock: NodeClock, keeper: StoreKeeper | None) -> Monitor | None:

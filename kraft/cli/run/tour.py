@@ -1,5 +1,5 @@
-"""The scripted tour of `kraft quickstart --for`: elect, register, create a topic, commit, kill the leader, fail over,
-restart, kill a broker, let it return, verify, stop.
+"""The scripted tour of `kraft quickstart --for`: elect, register, create a topic, write records, commit, kill the
+leader, fail over, restart, kill a broker, let it return, read every record, verify, stop.
 
 Each step returns its observation, or fails. The nodes are processes. The tour sends requests to their ports, like any
 client, and reads their logs from disk.
@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from kraft.admin import AdminClient, AdminError, ConfigChange, QuorumDescription, ResourceType
 from kraft.cli.run.broker_tour import BrokerTour, Seen, StepFailed
+from kraft.cli.run.record_tour import RecordTour
 from kraft.config import Config
 from kraft.config.errors import CommandFailed
 from kraft.local.local_cluster import LocalCluster, NodeProcess
@@ -36,7 +37,6 @@ KILL_AFTER: Final = 20
 CONFIG_KEY: Final = "interval.ms"
 POLL_SECONDS: Final = 0.01
 WATCH_SECONDS: Final = 0.05
-_WITH_BROKERS: Final = ("register", "create", "lose", "return")
 
 Acknowledged = tuple[str, str]
 """The resource and the value of one acknowledged change."""
@@ -55,12 +55,13 @@ class StepDone(Struct, frozen=True):
 class Tour:
     """The shared state of the steps: the cluster, a client, and each acknowledged change."""
 
-    def __init__(self, cluster: LocalCluster, admin: AdminClient) -> None:
+    def __init__(self, cluster: LocalCluster, admin: AdminClient, prefix: str, records: RecordTour | None) -> None:
+        """`prefix` separates this tour from an earlier one in the same directory; without brokers no `records`."""
         self._cluster = cluster
         self._admin = admin
         self._config = Config.load(str(cluster.controllers[0].config_path))
-        self._prefix = f"tour-{time.time_ns() // 1_000_000:x}"
-        """A prefix that separates this tour's changes from those of an earlier tour in the same directory."""
+        self._prefix = prefix
+        self._records = records
         self._acknowledged: list[Acknowledged] = []
         self._last_acknowledged_at = 0.0
         self._victim: NodeProcess | None = None
@@ -70,22 +71,21 @@ class Tour:
         """Run each step in order until one fails; all but the last must be done within `seconds`."""
         deadline = trio.current_time() + seconds
         brokers = BrokerTour(self._cluster, self._admin, f"{self._prefix}-topic")
+        records = self._records
         steps = [
             ("elect", self.elect),
-            ("register", brokers.register),
-            ("create", brokers.create),
+            *(() if records is None else (("register", brokers.register), ("create", brokers.create))),
+            *(() if records is None else (("write", records.write),)),
             ("commit", self.commit),
             ("fail over", self.fail_over),
             ("go on", self.go_on),
             ("restart", self.restart),
-            ("lose", brokers.lose),
-            ("return", brokers.come_back),
+            *(() if records is None else (("lose", brokers.lose), ("return", brokers.come_back))),
+            *(() if records is None else (("read", records.read),)),
             ("verify", self.verify),
             ("stop", self.stop),
         ]
         for name, step in steps:
-            if not self._cluster.brokers and name in _WITH_BROKERS:
-                continue
             done = await self._timed(name, step, float("inf") if name == "stop" else deadline)
             yield done
             if not done.held:

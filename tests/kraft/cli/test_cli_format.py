@@ -157,7 +157,15 @@ def test_a_directory_that_cannot_be_read_is_an_error(capsys: pytest.CaptureFixtu
         ({"controller_quorum_voters": ""}, "nor is controller.quorum.bootstrap.servers"),
         ({"advertised_listeners": "CONTROLLER://0.0.0.0:1"}, "no other host can reach"),
         ({"log_retention_hours": "long"}, "allowed is a whole number"),
-        ({"process_roles": "controller,broker", "num_partitions": "0"}, "allowed is a whole number"),
+        ({"process_roles": "controller,broker", "num_partitions": "0"}, "each of them is in controller.listener.names"),
+        (
+            {
+                "process_roles": "controller,broker",
+                "num_partitions": "0",
+                "listeners": "CONTROLLER://127.0.0.1:1,PLAINTEXT://127.0.0.1:2",
+            },
+            "allowed is a whole number",
+        ),
         ({"process_roles": "controller,broker", "controller_listener_names": "OTHER"}, "OTHER is not among the listen"),
     ],
 )

@@ -125,6 +125,13 @@ HABITS = {
     f"features {AT} upgrade --metadata 4.3-IV0": f"features upgrade --feature metadata.version=4.3-IV0 {AT}",
     f"features {AT} disable --feature share.version": f"features downgrade --feature share.version=0 {AT}",
     f"brokers --list {AT}": f"brokers list {AT}",
+    "kafka-console-producer.sh --bootstrap-server h:1 --topic t": "produce t --bootstrap-server h:1",
+    "kafka-console-consumer.sh --topic t --from-beginning --bootstrap-server h:1": (
+        "consume t --from beginning --bootstrap-server h:1"
+    ),
+    "consume --topic t --partition 0 --offset earliest --bootstrap-server h:1": (
+        "consume t --from beginning --partition 0 --bootstrap-server h:1"
+    ),
     "dump --cluster-metadata-decoder --files a.log,b.log": "dump --records a.log b.log",
     "shell --directory d": "shell d",
     "storage format -c f -t x": "format -c f -t x",

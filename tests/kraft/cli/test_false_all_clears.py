@@ -143,7 +143,7 @@ NO_LOGS: dict[Callable[[Path], None], str] = {
     a_hole_of_a_terabyte: "no batch has a length of 0|no archive",
 }
 """What is no metadata log, and words of which one must be in what a command says of it."""
-SHOWN = {(of_another_topic, "dump"), (of_another_topic, "dump records")}
+SHOWN = {(of_another_topic, words) for words in ("dump", "dump records", "dump verify")}
 """What a command shows although it is no metadata log: `kraft dump` knows the partitions of topics."""
 
 

@@ -1,0 +1,38 @@
+"""A client of brokers: writes records to topics and reads them (Kafka: `KafkaProducer`, `KafkaConsumer`).
+
+async with open_client([Endpoint("127.0.0.1", 9092)]) as client:
+    async with client.producer("orders") as producer:
+        delivery = await producer.send(b"three apples", key=b"customer 7")
+        print((await delivery.wait()).offset)
+    async with client.consumer("orders") as consumer:
+        async for record in consumer:
+            print(record.offset, record.key, record.value)
+"""
+
+from kraft.client.client import Client, Consumer, Delivery, Producer, open_client
+from kraft.client.state.consuming import ConsumerSettings
+from kraft.client.state.errors import ClientError
+from kraft.client.state.positions import AtOffset, AtTime, Beginning, ConsumedRecord, End, Isolation
+from kraft.client.state.producing import Delivered, ProducerSettings
+from metadata_log.compression import Compression
+from metadata_log.records.record import Header
+
+__all__ = [
+    "AtOffset",
+    "AtTime",
+    "Beginning",
+    "Client",
+    "ClientError",
+    "Compression",
+    "ConsumedRecord",
+    "Consumer",
+    "ConsumerSettings",
+    "Delivered",
+    "Delivery",
+    "End",
+    "Header",
+    "Isolation",
+    "Producer",
+    "ProducerSettings",
+    "open_client",
+]

@@ -1,0 +1,1 @@
+"""What a client of brokers decides, without I/O: outcomes and the time come in, requests come out."""

@@ -1,0 +1,78 @@
+"""The id of an idempotent producer, and its sequence numbers (Kafka: `TransactionManager`, KIP-98)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kraft.client.state.batches import Batch, Sequence
+from kraft.client.state.errors import ClientError, refused
+from kraft.client.state.requests import pause_ms
+from metadata_log.types import NEVER_MS
+from transport.protocol.errors import Error
+from transport.protocol.inbound import Cause, Failed
+from transport.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+_INT_MAX: Final = 2**31 - 1
+_NO_PRODUCER: Final = -1
+_WITHOUT: Final = "Without idempotence a repetition may write a record twice: --no-idempotence."
+
+
+class Identity:
+    """The id and the epoch of a producer, and the next sequence number of each partition."""
+
+    def __init__(self) -> None:
+        self.due_ms = 0
+        """When the id may be requested; never once it is known."""
+        self.last_failure = ""
+        self._id = _NO_PRODUCER
+        self._epoch = 0
+        self._failures = 0
+        self._next: dict[int, int] = {}
+
+    @property
+    def is_known(self) -> bool:
+        """Whether batches can have sequence numbers."""
+        return self._id != _NO_PRODUCER
+
+    def request(self) -> InitProducerIdRequest:
+        """The request for an id; any broker answers."""
+        return InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=_INT_MAX)
+
+    def on_outcome(self, outcome: InitProducerIdResponse | Failed, now_ms: int) -> None:
+        """Take the answer; raises `ClientError` if the user may not have an id."""
+        if isinstance(outcome, InitProducerIdResponse):
+            error = Error.of(outcome.error_code)
+            if error is Error.NONE:
+                self._id, self._epoch = outcome.producer_id, outcome.producer_epoch
+                self._next.clear()
+                self._failures, self.due_ms = 0, NEVER_MS
+                return
+            if not error.retriable:
+                bad = refused("no producer id", error)
+                raise ClientError(str(bad), hint=_WITHOUT, error=error)
+            self.last_failure = f"no producer id: {error.name}"
+        elif outcome.cause is Cause.UNSUPPORTED_VERSION:
+            raise ClientError(outcome.detail, hint=_WITHOUT)
+        else:
+            self.last_failure = outcome.detail
+        self.due_ms = now_ms + pause_ms(self._failures)
+        self._failures += 1
+
+    def forget(self, now_ms: int) -> None:
+        """Request a new id, as the sequence of a partition is broken. Batches on their way keep their numbers."""
+        self._id = _NO_PRODUCER
+        self.due_ms = now_ms
+
+    def next_sequence(self, batch: Batch) -> Sequence:
+        """The id, the epoch and the first sequence number for a batch that is sent for the first time."""
+        assert self.is_known, batch.partition
+        first = self._next.get(batch.partition, 0)
+        # After the largest number comes 0.
+        self._next[batch.partition] = (first + len(batch.entries)) & _INT_MAX
+        return Sequence(self._id, self._epoch, first)
+
+    def take_back(self, batch: Batch) -> None:
+        """The leader did not append this batch: its numbers are free."""
+        used = batch.sequence
+        if used is not None and used.producer_id == self._id:
+            self._next[batch.partition] = used.first

@@ -1,0 +1,156 @@
+"""What a client knows of a cluster: the addresses of brokers, and the leaders of one topic (Kafka: `Metadata`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from kraft.client.state.errors import ClientError, refused
+from kraft.client.state.requests import Address, pause_ms
+from metadata_log.serde import Message
+from metadata_log.types import NEVER_MS, NO_NODE, Uuid
+from transport.protocol.errors import Error
+from transport.protocol.inbound import Cause, Failed
+from transport.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+
+UNKNOWN_TOPIC_MS: Final = 2_000
+"""How long a topic may be unknown: the brokers learn of a new topic one after the other."""
+CREATION_MS: Final = 5_000
+"""The same for a topic that the brokers may create."""
+
+
+class Leader(Struct, frozen=True):
+    """The leader of a partition: its id, its address and its epoch."""
+
+    id: int
+    address: Address
+    epoch: int
+
+
+class TopicView:
+    """The partitions of one topic with their leaders, and the brokers to ask for them."""
+
+    def __init__(self, topic: str, bootstrap: Sequence[Address], *, may_create: bool) -> None:
+        self.topic = topic
+        self.topic_id = Uuid.ZERO
+        """Kafka's id of the topic; zero while it is not known."""
+        self.leaders: dict[int, Leader | None] = {}
+        """By partition; None for a partition without a leader."""
+        self.last_failure = ""
+        """The latest failure of any request, for the error after a time-out."""
+        self._bootstrap = tuple(bootstrap)
+        self._brokers: dict[int, Address] = {}
+        self._may_create = may_create
+        self._turn = 0
+        self._failures = 0
+        self._due_ms = 0
+        self._is_asked = False
+        self._unknown_since_ms: int | None = None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the partitions are known."""
+        return bool(self.leaders)
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether a leader has failed since the last answer: a repetition waits for the next one."""
+        return self._is_asked or self._due_ms < NEVER_MS
+
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        """The brokers to ask, those of the cluster before those that the user gave."""
+        return tuple(dict.fromkeys((*self._brokers.values(), *self._bootstrap)))
+
+    def any_broker(self) -> Address:
+        """The next broker to ask."""
+        found = self.addresses
+        return found[self._turn % len(found)]
+
+    def leader_of(self, partition: int) -> Leader | None:
+        """The leader of a partition, if one is known."""
+        return self.leaders.get(partition)
+
+    def refresh(self, why: str, now_ms: int) -> None:
+        """Ask for the leaders again, after a pause that grows with each failure in a row."""
+        self.last_failure = why
+        if self._due_ms == NEVER_MS:
+            self._due_ms = now_ms + pause_ms(self._failures)
+            self._failures += 1
+
+    def on_progress(self) -> None:
+        """A leader has served a request: the next failure is the first in its row."""
+        self._failures = 0
+
+    def deadline_ms(self) -> int:
+        """When the next request is due."""
+        return NEVER_MS if self._is_asked else self._due_ms
+
+    def poll(self, now_ms: int) -> tuple[Address, MetadataRequest] | None:
+        """The request that is due, and the broker that gets it."""
+        if self._is_asked or now_ms < self._due_ms:
+            return None
+        self._is_asked = True
+        self._due_ms = NEVER_MS
+        topics = [MetadataRequestTopic(name=self.topic)]
+        return self.any_broker(), MetadataRequest(topics=topics, allow_auto_topic_creation=self._may_create)
+
+    def on_outcome(self, outcome: Message | Failed, now_ms: int) -> None:
+        """Take the answer of a broker; raises `ClientError` for a topic that does not exist or is not for this user."""
+        self._is_asked = False
+        if isinstance(outcome, Failed):
+            if outcome.cause in (Cause.UNSUPPORTED_VERSION, Cause.AUTHENTICATION):
+                raise ClientError(outcome.detail, hint="Is that the listener of a broker for clients?")
+            self._turn += 1
+            self.refresh(outcome.detail, now_ms)
+            return
+        assert isinstance(outcome, MetadataResponse), outcome
+        if outcome.brokers:
+            self._brokers = {one.node_id: (one.host, one.port) for one in outcome.brokers}
+        (topic,) = outcome.topics
+        error = Error.of(topic.error_code)
+        if error in (Error.NONE, Error.LEADER_NOT_AVAILABLE) and topic.partitions:
+            self._take(topic, now_ms)
+            return
+        self._turn += 1
+        self._refuse_if_final(error, now_ms)
+        self.refresh(f"topic {self.topic}: {error.name}", now_ms)
+
+    def _take(self, topic: MetadataResponseTopic, now_ms: int) -> None:
+        self._unknown_since_ms = None
+        is_same = topic.topic_id == self.topic_id
+        self.topic_id = topic.topic_id
+        leaders: dict[int, Leader | None] = {}
+        for one in sorted(topic.partitions, key=lambda one: one.partition_index):
+            known = self.leaders.get(one.partition_index) if is_same else None
+            if known is not None and 0 <= one.leader_epoch < known.epoch:
+                leaders[one.partition_index] = known  # this broker is behind
+                continue
+            address = self._brokers.get(one.leader_id)
+            found = one.leader_id != NO_NODE and address is not None
+            leaders[one.partition_index] = (
+                Leader(one.leader_id, address, one.leader_epoch) if found and address else None
+            )
+        self.leaders = leaders
+        absent = [number for number, leader in leaders.items() if leader is None]
+        if absent:
+            self._turn += 1
+            self.refresh(f"partition {self.topic}-{absent[0]} has no leader", now_ms)
+
+    def _refuse_if_final(self, error: Error, now_ms: int) -> None:
+        """Raise for an error that time does not heal."""
+        what = f"topic {self.topic}"
+        if error is Error.UNKNOWN_TOPIC_OR_PARTITION:
+            since_ms = self._unknown_since_ms = now_ms if self._unknown_since_ms is None else self._unknown_since_ms
+            if now_ms - since_ms < (CREATION_MS if self._may_create else UNKNOWN_TOPIC_MS):
+                return
+        elif error.retriable or error is Error.NONE:
+            return
+        raise refused(what, error)

@@ -1,0 +1,49 @@
+"""The page about `kraft produce` and `kraft consume` is true: its commands print what the page shows."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from command_line import run
+from data_cluster import data_cluster
+from documented_programs import HOWTO, program, run_program
+
+PAGE = "write-and-read-records.md"
+ADDRESS = "127.0.0.1:19101"
+BLOCK = re.compile(r"^```\n(?P<text>\$ .*?)^```$", re.MULTILINE | re.DOTALL)
+VARIABLE = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z|in \d+\.\d\d s")
+FILES = {
+    "orders.txt": "customer-7:three apples\ncustomer-8:a pear\ncustomer-7:a plum\n",
+    "quince.json": '{"key": "customer-9", "value": "a quince", "headers": {"source": "shop"}}\n',
+}
+
+
+def test_the_commands_and_the_program_print_what_the_page_shows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    text = (HOWTO / PAGE).read_text()
+    assert FILES["quince.json"].strip() in text
+    folder = tmp_path / "shell"
+    folder.mkdir()
+    for name, content in FILES.items():
+        (folder / name).write_text(content)
+    monkeypatch.chdir(folder)
+    steps = [
+        (step.partition("\n")[0], step.partition("\n")[2])
+        for block in BLOCK.finditer(text)
+        for step in re.split(r"^\$ ", block["text"], flags=re.MULTILINE)[1:]
+    ]
+    assert len(steps) == 5
+    with data_cluster(tmp_path / "nodes") as cluster:
+        for command, shown in steps:
+            name, *words = shlex.split(command.replace(ADDRESS, cluster.bootstrap))
+            assert name == "kraft"
+            done = run(capsys, *words)
+            assert (done.code, done.err) == (0, "")
+            assert VARIABLE.sub("", done.out) == VARIABLE.sub("", shown)
+        host, _, port = cluster.bootstrap.partition(":")
+        printed = run_program(str(program(PAGE, "records.py", folder)), host, port, folder=folder)
+    assert f"```\n{printed}```" in text
