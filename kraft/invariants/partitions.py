@@ -58,6 +58,8 @@ class PartitionLedger:
         """The partitions with a requested unclean election."""
         self.registrations: dict[int, tuple[int, int]] = {}
         """The epoch of each broker's last registration, and the offset of that record, by broker id."""
+        self.unclean: dict[PartitionKey, int] = {}
+        """The leader epoch of the last election of a replica that may lack acknowledged records."""
         self._complete: dict[PartitionKey, frozenset[int]] = {}
         self._taken_away: dict[PartitionKey, frozenset[int]] = {}
         """The replicas that a reassignment removed from a partition and left in the ELR. Kafka 4.3.1 does not remove
@@ -166,6 +168,7 @@ class PartitionLedger:
             raise InvariantViolated(f"the leader epoch does not rise, so former replicas are not fenced; {where}")
         if self._is_unclean_cancellation(key, old, new):
             self._complete[key] = frozenset(new.isr)
+            self.unclean[key] = new.leader_epoch
             return
         for one in new.isr:
             if one not in old.isr and not self._may_enter(one, old):
@@ -174,6 +177,8 @@ class PartitionLedger:
         if is_election and not self._may_enter(new.leader, old):
             raise InvariantViolated(f"broker {new.leader} is elected and is not active; {where}")
         is_unclean = is_election and _is_unclean(old, new)
+        if is_unclean or (is_election and new.leader in self._taken_away.get(key, ())):
+            self.unclean[key] = new.leader_epoch
         if is_unclean:
             self._check_unclean(key, old, new, where)
             self._complete[key] = frozenset((new.leader,))
@@ -262,6 +267,15 @@ class PartitionLedger:
         return self._is_active(broker_id) or is_back
 
     # The nodes
+
+    def partition_of(self, key: PartitionKey) -> PartitionModel | None:
+        """A partition by the committed records; None if the topic is deleted, or the partition never existed."""
+        return self._model.partition(key) if self._model.has(key) else None
+
+    def min_isr_of(self, key: PartitionKey) -> int:
+        """The effective min.insync.replicas of a partition that exists."""
+        wanted = int(self._model.setting(key, "min.insync.replicas") or 1)
+        return min(wanted, len(self._model.partition(key).replicas))
 
     def check_node(self, node_id: int, image: MetadataImage, *, is_published: bool) -> None:
         """Check that the committed metadata of a node equals that of all other nodes at the same offset.

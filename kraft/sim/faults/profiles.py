@@ -148,6 +148,14 @@ CLOCKS: Final = Profile(
     nodes=(3, 5),
     has_snapshots=True,
 )
+RECORDS: Final = Profile(
+    name="records",
+    what="Crashes, power failures, and cuts between brokers that hold records.",
+    faults=(
+        *(*_NETWORK, "duplicate", "crash", "crash-all", "crash-within-a-step", "shut-down", "pause"),
+        *(*_PARTITIONS, "cut-links", "slow-links"),
+    ),
+)
 PROFILES: Final[dict[str, Profile]] = {
     profile.name: profile
     for profile in (
@@ -160,6 +168,7 @@ PROFILES: Final[dict[str, Profile]] = {
         UNCHECKED,
         CORRUPTION,
         CLOCKS,
+        RECORDS,
         WIPED_VOTERS,
     )
 }
@@ -176,6 +185,7 @@ _TURNS: Final[dict[str, tuple[Profile, ...]]] = {
     "dynamic-controller": _DYNAMIC,
     "upgraded-controller": _DYNAMIC,
     "cluster": (BROAD, SLOW_DISK, SNAPSHOTS),
+    "data-cluster": (BROAD, RECORDS),
 }
 """The profiles that take turns, by the kind of members; the broad one alone for any other kind."""
 _RARE: Final[dict[str, tuple[Profile, ...]]] = {

@@ -36,6 +36,8 @@ class Scope(StrEnum):
     """Controllers, brokers and an administrative workload."""
     DYNAMIC_CLUSTER = "dynamic-cluster"
     """The same with voter changes and small segments."""
+    DATA_CLUSTER = "data-cluster"
+    """Controllers, brokers with data, producers and consumers."""
 
 
 class Patches:

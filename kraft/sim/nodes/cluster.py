@@ -5,6 +5,8 @@ In a dynamic cluster the voter set is in the log, and brokers discover the quoru
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Final
 
@@ -17,6 +19,7 @@ from kraft.quorum.voters import VoterSet
 from kraft.replica.hosts.broker_host import host_broker
 from kraft.replica.hosts.controller_host import host_controller
 from kraft.sim.nodes.addresses import bootstrap_of
+from kraft.sim.nodes.data_broker import DataBroker, DataSpec
 from kraft.sim.nodes.dynamic import draw_snapshots, first_voters_of
 from kraft.sim.nodes.node_disk import Formatting
 from kraft.sim.nodes.replica_member import ReplicaMember
@@ -27,7 +30,9 @@ CLUSTER: Final = "cluster"
 """The kind of members of a scenario with controllers and brokers."""
 DYNAMIC_CLUSTER: Final = "dynamic-cluster"
 """The same with voter changes."""
-CLUSTERS: Final = (CLUSTER, DYNAMIC_CLUSTER)
+DATA_CLUSTER: Final = "data-cluster"
+"""Controllers, and brokers with data."""
+CLUSTERS: Final = (CLUSTER, DYNAMIC_CLUSTER, DATA_CLUSTER)
 FIRST_BROKER: Final = 101
 SEGMENT_BYTES: Final = 1_000_000
 SNAPSHOT_BYTES: Final = 1_048_576
@@ -38,8 +43,10 @@ _FOREVER_MS: Final = 2**40
 class Cluster:
     """Makes the controllers and brokers of one run. All timeouts are shorter than in Kafka, as runs are short."""
 
-    def __init__(self, seed: int, brokers: int, *, is_dynamic: bool = False) -> None:
-        """Draw the settings of the nodes. With `is_dynamic` segments and answers with snapshots may be small."""
+    def __init__(self, seed: int, brokers: int, *, is_dynamic: bool = False, has_data: bool = False) -> None:
+        """Draw the settings of the nodes. With `is_dynamic` segments and answers with snapshots may be small; with
+        `has_data` the brokers hold records.
+        """
         self.broker_ids = broker_ids(brokers)
         self._uses_codecs = Random(f"{seed}/brokers").random() < 0.3
         self._rng = rng = Random(f"{seed}/cluster")
@@ -52,6 +59,8 @@ class Cluster:
         self._lag_ms = rng.choice((300, 800, 3000))
         self._fetch_ms = rng.choice((50, 100, 250))
         self._snapshots = draw_snapshots(Random(f"{seed}/snapshots"))
+        self.data = DataSpec(seed, self._lag_ms, self._fetch_ms) if has_data else None
+        """The settings of brokers with data."""
         log_rng = Random(f"{seed}/cluster-log")
         self._segment_bytes = log_rng.choice((1000, SEGMENT_BYTES)) if is_dynamic else SEGMENT_BYTES
         self._fetch_snapshot_max_bytes = log_rng.choice((300, SNAPSHOT_BYTES)) if is_dynamic else SNAPSHOT_BYTES
@@ -83,7 +92,10 @@ class Cluster:
         broker: BrokerOptions | None,
         formatting: Formatting | None,
     ) -> Member:
-        return ReplicaMember(
+        make: Callable[..., Member] = ReplicaMember
+        if self.data is not None and broker is not None:
+            make = partial(DataBroker, serving=self.data.serving(node_id, len(broker.directories)))
+        return make(
             node_id,
             voters=voters,
             config=replace(config, fetch_snapshot_max_bytes=self._fetch_snapshot_max_bytes),

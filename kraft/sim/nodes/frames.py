@@ -4,17 +4,26 @@ from __future__ import annotations
 
 from functools import cache
 from random import Random
+from typing import Final
 
 from msgspec import Struct
 
 from kraft.sim.nodes.corruption import corrupted
 from kraft.sim.world.member_interface import Corrupted
 from metadata_log.serde import Message, decode, encode
-from transport.protocol.apis import APIS
+from transport.protocol.broker_apis import ALL_APIS
 from transport.protocol.errors import Error
 from transport.protocol.messages.fetch import FetchResponse
 from transport.protocol.messages.fetch_snapshot import FetchSnapshotResponse
+from transport.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from transport.protocol.messages.vote import VoteRequest, VoteRequestPartitionData, VoteResponse
+
+_SET: Final = 0
+_CLIENT_METRICS: Final = 16
 
 
 class Frame(Struct, frozen=True):
@@ -26,11 +35,11 @@ class Frame(Struct, frozen=True):
 
     def request(self) -> Message:
         """The message of a frame with a request."""
-        return self._opened(APIS[self.api_key].request)
+        return self._opened(ALL_APIS[self.api_key].request)
 
     def response(self) -> Message:
         """The message of a frame with a response."""
-        return self._opened(APIS[self.api_key].response)
+        return self._opened(ALL_APIS[self.api_key].response)
 
     def _opened(self, kind: type[Message]) -> Message:
         return decode(kind, self.version, self.body) if isinstance(self.body, bytes) else self.body
@@ -53,7 +62,7 @@ def kind_of(message: type[Message]) -> tuple[int, int, str]:
     """The API key of a kind of requests, its highest version, and its name in traces."""
     key = message.__schema__.api_key
     assert key is not None, message
-    return key, APIS[key].versions.highest, message.__name__.removesuffix("Request")
+    return key, ALL_APIS[key].versions.highest, message.__name__.removesuffix("Request")
 
 
 def requested_vote(message: Message) -> VoteRequestPartitionData | None:
@@ -82,3 +91,10 @@ def epoch_of_leader(response: Message) -> int | None:
             return piece.current_leader.leader_epoch if is_good else None
         case _:
             return None
+
+
+def alter_config(name: str) -> IncrementalAlterConfigsRequest:
+    """The one admin write that needs no broker: a subscription to client metrics."""
+    config = AlterableConfig(name="interval.ms", config_operation=_SET, value="1000")
+    resource = AlterConfigsResource(resource_type=_CLIENT_METRICS, resource_name=name, configs=[config])
+    return IncrementalAlterConfigsRequest(resources=[resource])

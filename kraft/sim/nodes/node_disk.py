@@ -55,6 +55,8 @@ class NodeDisk:
         self.key = _key_on(self.files)
         """The node id and the directory id of the node's own directory. A start with another directory is refused."""
         self._old_copy = self.files.fork(), self.key
+        self.power_failures = 0
+        """How often the power has failed so far."""
         self._is_unchecked = False
         """Whether something without a checksum has changed since the last format of the disk."""
 
@@ -79,6 +81,7 @@ class NodeDisk:
         if rng.random() < KILLED and not self.files.has_failed:
             self.files.kill()
         else:
+            self.power_failures += 1
             self.files.crash(rng)
 
     def damage(self, what: Damage, rng: Random) -> str:

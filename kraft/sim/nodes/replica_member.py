@@ -30,7 +30,15 @@ from kraft.replica.replica import Replica
 from kraft.sim.nodes.addresses import endpoints_of, endpoints_of_broker, is_indirect, node_at
 from kraft.sim.nodes.broker_contacts import BrokerContacts
 from kraft.sim.nodes.effects import PlannedFailure, granting_answer, report_of
-from kraft.sim.nodes.frames import Frame, corrupted_frame, epoch_of_leader, is_granted, kind_of, requested_vote
+from kraft.sim.nodes.frames import (
+    Frame,
+    alter_config,
+    corrupted_frame,
+    epoch_of_leader,
+    is_granted,
+    kind_of,
+    requested_vote,
+)
 from kraft.sim.nodes.log_batches import batches_from, quorum_changes_in, values_in
 from kraft.sim.nodes.node_disk import DIRECTORY, Formatting, NodeDisk
 from kraft.sim.nodes.registers import ReadableLog, RegisterLog
@@ -63,20 +71,14 @@ from metadata_log.records.metadata import ConfigRecord
 from metadata_log.serde import Message, encode
 from metadata_log.types import OffsetAndEpoch, Uuid
 from transport.protocol.apis import APIS, ApiKey
+from transport.protocol.broker_apis import ALL_APIS
 from transport.protocol.errors import Error
-from transport.protocol.messages.fetch import FetchRequest
-from transport.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
+from transport.protocol.messages.fetch import FetchRequest, FetchTopic
+from transport.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsResponse
 from transport.protocol.messages.vote import VoteRequestPartitionData
 
 ADMINISTERED: Final = 1 << 40
 """Requests of `administer` have ids below minus this."""
-_SET: Final = 0
-_CLIENT_METRICS: Final = 16
 
 
 class ReplicaMember(SteppedMember):
@@ -115,6 +117,7 @@ class ReplicaMember(SteppedMember):
         )
         self._broker = broker
         """The configuration of a broker's agent, without the content of its disk."""
+        self._log_dirs: tuple[str, ...] = (DIRECTORY,)
         self._application = application
         self._versions = versions
         self._uses_codecs = uses_codecs
@@ -164,7 +167,7 @@ class ReplicaMember(SteppedMember):
         self._rng = rng
         options = self._options
         if self._broker is not None:
-            previous_epoch = take_clean_shutdown(self.disk.files, (DIRECTORY,))
+            previous_epoch = take_clean_shutdown(self.disk.files, self._log_dirs)
             options = replace(options, broker=replace(self._broker, previous_epoch=previous_epoch))
         self._replica, outputs = Replica.open(
             options=options, disk=self.disk.files, rng=rng, application=self._application, now_ms=now_ms
@@ -178,12 +181,15 @@ class ReplicaMember(SteppedMember):
         agent = self.agent
         self.disk.end_failure()
         if agent is not None and agent.may_stop and agent.lifecycle.epoch != UNCLEAN:
-            write_clean_shutdown(self.disk.files, DIRECTORY, agent.lifecycle.epoch)
+            self._leave_cleanly(agent)
         self._replica = self._election = None
         self._flushes.clear()
         self._received.clear()
         self.stale, self.contacts = StaleRequests(), BrokerContacts()
         self.disk.crash(rng)
+
+    def _leave_cleanly(self, agent: BrokerAgent) -> None:
+        write_clean_shutdown(self.disk.files, DIRECTORY, agent.lifecycle.epoch)
 
     def crash_soon(self, operations: int) -> None:
         """Crash before a later operation on the disk, counted from now."""
@@ -323,7 +329,7 @@ class ReplicaMember(SteppedMember):
             request_id=-submit_id,
             api_key=key,
             version=APIS[key].versions.highest,
-            message=_alter_config(value.decode()),
+            message=alter_config(value.decode()),
             listener=self._options.listener,
         )
         return self.step(request, now_ms)
@@ -350,7 +356,7 @@ class ReplicaMember(SteppedMember):
         request = replica_events.WireRequest(
             request_id=-ADMINISTERED - request_id,
             api_key=key,
-            version=APIS[key].versions.highest,
+            version=ALL_APIS[key].versions.highest,
             message=message,
             listener=self._options.listener,
         )
@@ -414,8 +420,9 @@ class ReplicaMember(SteppedMember):
         version = self._versions.get(key, highest)
         body = self._body(message, version)
         offset = None
-        if isinstance(message, FetchRequest) and message.topics[0].topic_id == Uuid.METADATA_TOPIC:
-            offset = message.topics[0].partitions[0].fetch_offset
+        match message:
+            case FetchRequest(topics=[FetchTopic(topic_id=Uuid.METADATA_TOPIC, partitions=[asked, *_]), *_]):
+                offset = asked.fetch_offset
         host, frame = output.host, Frame(key, version, body)
         return SimulatedRequest(
             output.request_id, node_at(host), frame, output.timeout_ms, offset, kind, is_indirect(host)
@@ -488,10 +495,3 @@ def _outcome(done: replica_events.SubmitDone) -> Outcome:
     if done.error == Error.NONE:
         return Outcome.COMMITTED
     return Outcome.UNKNOWN if done.is_uncertain else Outcome.REFUSED
-
-
-def _alter_config(name: str) -> IncrementalAlterConfigsRequest:
-    """The one admin write that needs no broker: a subscription to client metrics."""
-    config = AlterableConfig(name="interval.ms", config_operation=_SET, value="1000")
-    resource = AlterConfigsResource(resource_type=_CLIENT_METRICS, resource_name=name, configs=[config])
-    return IncrementalAlterConfigsRequest(resources=[resource])

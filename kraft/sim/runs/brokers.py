@@ -13,10 +13,11 @@ from typing import Final
 
 from kraft.invariants.partitions import PartitionLedger
 from kraft.sim.faults.profiles import BROAD, Profile
-from kraft.sim.nodes.cluster import CLUSTER, DYNAMIC_CLUSTER, broker_ids
+from kraft.sim.nodes.cluster import CLUSTER, DATA_CLUSTER, DYNAMIC_CLUSTER, broker_ids
 from kraft.sim.nodes.frames import Frame
 from kraft.sim.nodes.replica_member import ReplicaMember
 from kraft.sim.runs.added_work import Work
+from kraft.sim.runs.record_work import RecordWork
 from kraft.sim.runs.scenario import Scenario
 from kraft.sim.runs.seeded_run import CALM_MS, Result, whole_run
 from kraft.sim.runs.simulator import Simulator
@@ -53,7 +54,11 @@ class Administration:
     writes_ms: tuple[int, ...] = (300, 1000)
     """Longer than for quorums alone, as brokers cause writes, too."""
 
-    def __init__(self, seed: int, brokers: int) -> None:
+    def __init__(self, seed: int, brokers: int, *, invents_isrs: bool = True) -> None:
+        """With `invents_isrs` requests in the names of leaders put any replicas into an ISR. Brokers with data would
+        lose records by that.
+        """
+        self._invents_isrs = invents_isrs
         self._rng = Random(f"{seed}/administration")
         self._broker_ids = broker_ids(brokers)
         self._workload = AdminWorkload(Random(f"{seed}/admin"), self._broker_ids)
@@ -74,7 +79,8 @@ class Administration:
         self._watch, self._ledger = watch, watch.ledger
         simulator.queue.schedule(self._workload.pause_ms(), self._administer)
         simulator.queue.schedule(self._repeat_pause_ms(), self._repeat)
-        simulator.queue.schedule(LOOK_MS, self._change_isr)
+        if self._invents_isrs:
+            simulator.queue.schedule(LOOK_MS, self._change_isr)
         simulator.queue.schedule(self._unregister_pause_ms(), self._unregister)
         simulator.queue.schedule(TEND_MS, self._tend)
 
@@ -152,7 +158,7 @@ class Administration:
             return
         if self._sent:
             request = self._rng.choice(self._sent)
-            if isinstance(request, AlterPartitionRequest):
+            if isinstance(request, AlterPartitionRequest) and self._invents_isrs:
                 request = self._isr_requests.renewed(request, self._ledger.image)
             self._ask_controller(request)
         self._simulator.queue.schedule(self._repeat_pause_ms(), self._repeat)
@@ -176,14 +182,14 @@ class Administration:
             self._next_request_id += 1
 
 
-class AdministrationAndVoters:
-    """The workload of a dynamic cluster: both workloads together."""
+class AdministrationAndMore:
+    """The workload of a dynamic cluster, or of brokers with data: both workloads together."""
 
     pauses_ms = Administration.pauses_ms
     writes_ms = Administration.writes_ms
 
-    def __init__(self, administration: Administration, voters: Reconfiguration) -> None:
-        self._parts: tuple[Work, ...] = (administration, voters)
+    def __init__(self, administration: Administration, more: Work) -> None:
+        self._parts: tuple[Work, ...] = (administration, more)
 
     def begin(self, simulator: Simulator) -> None:
         """All nodes are about to start."""
@@ -257,7 +263,9 @@ def run_cluster(
     scenario = Scenario.drawn(kind, nodes, seed, brokers, profile=profile)
     work: Work = Administration(seed, brokers)
     if kind == DYNAMIC_CLUSTER:
-        work = AdministrationAndVoters(Administration(seed, brokers), Reconfiguration(scenario, broker_ids(brokers)))
+        work = AdministrationAndMore(Administration(seed, brokers), Reconfiguration(scenario, broker_ids(brokers)))
+    elif kind == DATA_CLUSTER:
+        work = AdministrationAndMore(Administration(seed, brokers, invents_isrs=False), RecordWork(seed, brokers))
     simulator = Simulator(scenario, work=work, keep_trace=keep_trace, recorded=recorded, faults=faults, profile=profile)
     result = whole_run(
         simulator,

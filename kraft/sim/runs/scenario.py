@@ -12,7 +12,7 @@ from kraft.quorum.values import QuorumConfig
 from kraft.quorum.voters import VoterSet
 from kraft.sim.faults.profiles import BROAD, Profile
 from kraft.sim.nodes.client_sessions import draw_lifetime_ms
-from kraft.sim.nodes.cluster import CLUSTER, CLUSTERS, DYNAMIC_CLUSTER, Cluster, dynamic_members
+from kraft.sim.nodes.cluster import CLUSTERS, DATA_CLUSTER, DYNAMIC_CLUSTER, Cluster, dynamic_members
 from kraft.sim.nodes.dynamic import DYNAMIC, DynamicQuorum
 from kraft.sim.nodes.member_kinds import (
     LOADED,
@@ -29,6 +29,7 @@ from kraft.sim.nodes.workload_spec import WorkloadSpec
 from kraft.sim.workloads.client_history import ClientHistory
 from kraft.sim.workloads.load_watch import LoadWatch
 from kraft.sim.workloads.partition_watch import PartitionWatch
+from kraft.sim.workloads.record_watch import RecordWatch
 from kraft.sim.workloads.voter_watch import VoterWatch
 from kraft.sim.world.check_quorum import CheckQuorum
 from kraft.sim.world.disk_losses import DiskLosses
@@ -155,9 +156,16 @@ class Scenario(Struct, frozen=True, kw_only=True):
         return World(members, voters, trace=trace, check_quorum=check_quorum, watch=history)
 
     def _make_cluster(self, trace: Trace, check_quorum: CheckQuorum, voters: VoterSet) -> World:
-        cluster = Cluster(self.seed, self.brokers, is_dynamic=self.members == DYNAMIC_CLUSTER)
+        cluster = Cluster(
+            self.seed,
+            self.brokers,
+            is_dynamic=self.members == DYNAMIC_CLUSTER,
+            has_data=self.members == DATA_CLUSTER,
+        )
         watch = PartitionWatch(cluster.broker_ids)
-        if self.members == CLUSTER:
+        if cluster.data is not None:
+            watch = RecordWatch(cluster.broker_ids, cluster.data.flush_messages)
+        if self.members != DYNAMIC_CLUSTER:
             members = {one: cluster.make_controller(one, voters, self.config) for one in voters.ids}
             members |= {one: cluster.make_broker(one, voters, self.config) for one in cluster.broker_ids}
             return World(members, voters, trace=trace, check_quorum=check_quorum, watch=watch)

@@ -111,7 +111,7 @@ class PartitionWatch:
                 return f"broker {broker_id} is not active: {registered}"
         for name in image.topics:
             for number, partition in enumerate(image.topics[name].partitions):
-                if not _is_whole(partition) and not _is_hopeless(partition):
+                if not _is_whole(partition) and not is_hopeless(partition):
                     return f"{name}-{number} is not whole: {partition}"
         return VoterWatch().unsettled(world)
 
@@ -120,7 +120,7 @@ def _is_whole(partition: Partition) -> bool:
     return partition.leader >= 0 and set(partition.isr) == set(partition.replicas) and not partition.is_reassigning
 
 
-def _is_hopeless(partition: Partition) -> bool:
+def is_hopeless(partition: Partition) -> bool:
     """Whether the partition stays without a leader until a requested unclean election, as in Kafka 4.3.1.
 
     Either min.insync.replicas was set while there was no leader, which clears the eligible leaders (ClearElr). Or a

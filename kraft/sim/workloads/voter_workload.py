@@ -210,7 +210,9 @@ class VoterWorkload:
             changes.append((lost, True))
         if removed is not None:
             changes.append((removed, False))
-        sound = [node_id for node_id in world.node_ids if not world.disk_losses.is_damaged(node_id)]
+        # A node that started on a damaged disk without noticing may die of the damage later.
+        losses, nodes = world.disk_losses, world.invariants.nodes
+        sound = [one for one in world.node_ids if not (losses.is_damaged(one) or nodes.was_damaged(one))]
         intact = {world.hosts[node_id].member.key for node_id in sound} - {lost}
         return all(
             sum(key in intact for key in keys) >= majority(len(keys))

@@ -30,7 +30,7 @@ from kraft.sim.world.host import Host
 from kraft.sim.world.member_interface import STRANGERS, Corrupted, Output
 from kraft.sim.world.simulated_quorum import DAMAGE_SHOWS_MS, SimulatedQuorum
 from metadata_log.serde import decode
-from transport.protocol.apis import APIS
+from transport.protocol.broker_apis import ALL_APIS
 
 
 class Input(Struct, frozen=True):
@@ -184,7 +184,7 @@ def administer(quorum: SimulatedQuorum, action: Administer) -> Input | None:
     host = quorum.hosts[action.node]
     if not host.is_running or host.held is not None:
         return None
-    request = decode(APIS[action.api_key].request, action.version, action.body)
+    request = decode(ALL_APIS[action.api_key].request, action.version, action.body)
     if quorum.watch is not None:
         quorum.watch.administering(request)
     host.administered[action.request_id] = request

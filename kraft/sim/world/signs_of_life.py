@@ -21,7 +21,7 @@ LEADER_GONE: Final = "Follower->Prospective leader-gone"
 """The log line of a voter that campaigns because its leader's process has ended."""
 _LEAVES: Final = "Follower->"
 _REMEMBERED: Final = 40
-"""The number of remembered responses of a peer."""
+"""The least number of remembered responses of a peer. A leader that resigned answers with any number of errors."""
 _FETCHES: Final = frozenset(("Fetch", "FetchSnapshot"))
 
 
@@ -51,8 +51,10 @@ class SignsOfLife:
     def answered(self, exchange: Exchange, message: object, now_ms: int) -> None:
         """A peer has answered a request of a node."""
         if exchange.kind in _FETCHES and exchange.number > self._left.get(exchange.sender, 0):
-            signs = self._signs.setdefault(exchange.sender, {}).setdefault(exchange.target, deque(maxlen=_REMEMBERED))
+            signs = self._signs.setdefault(exchange.sender, {}).setdefault(exchange.target, deque())
             signs.append(Sign(now_ms, message, exchange.asked_in, exchange.request_id, exchange.is_indirect))
+            while len(signs) > _REMEMBERED and now_ms - signs[0].answered_ms > 2 * self._fetch_timeout_ms:
+                signs.popleft()
 
     def refused(self, member: Member, exchange: Exchange) -> None:
         """An address has refused a connection of a node."""

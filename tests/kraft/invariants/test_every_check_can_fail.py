@@ -8,13 +8,19 @@ from pathlib import Path
 import consensus_cases
 import partition_cases
 import pytest
+import record_cases
 import simulator_cases
 from check_sites import REACHED_BY_RUNS, Case, all_sites, played
 
 from kraft.sim.mutants import MUTANTS
 
 ROOT = Path(__file__).parents[3]
-CASES: list[Case] = [*consensus_cases.CASES.all, *partition_cases.CASES.all, *simulator_cases.CASES.all]
+CASES: list[Case] = [
+    *consensus_cases.CASES.all,
+    *partition_cases.CASES.all,
+    *record_cases.CASES.all,
+    *simulator_cases.CASES.all,
+]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

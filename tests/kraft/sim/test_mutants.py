@@ -73,27 +73,51 @@ LONG = (
     "torn-tail-stays-in-the-file",
     "snapshot-published-without-fsync",
     "recovery-trusts-every-batch",
+    "acknowledged-by-the-leader-alone",
+    "consumers-read-above-the-watermark",
+    "duplicates-are-appended",
+    "duplicates-get-a-new-offset",
+    "followers-believe-any-watermark",
+    "isr-expanded-before-catching-up",
+    "min-isr-is-not-checked",
+    "nothing-is-recovered-after-a-crash",
+    "recovery-believes-every-checksum",
+    "truncation-to-the-watermark",
+    "one-follower-is-enough-for-the-watermark",
+    "watermark-of-the-leader-alone",
 )
 """Two seconds of CPU each, or more. A default run takes a part of them, another one with each submission."""
 LONG_TURNS = 5
 TURN = int((Path(__file__).parents[2] / "soak" / "turn.txt").read_text())
 UNMEASURED = {
+    "acknowledged-by-the-leader-alone",
     "checksums-of-fetched-batches-are-not-compared",
     "checksums-of-snapshots-are-not-compared",
     "clock-of-the-log-may-go-back",
+    "consumers-read-above-the-watermark",
     "damaged-quorum-state-is-a-first-start",
+    "duplicates-are-appended",
+    "duplicates-get-a-new-offset",
     "epochs-of-fetched-batches-are-believed",
+    "followers-believe-any-watermark",
+    "isr-expanded-before-catching-up",
+    "min-isr-is-not-checked",
+    "nothing-is-recovered-after-a-crash",
+    "one-follower-is-enough-for-the-watermark",
     "quorum-state-behind-the-log-is-believed",
     "records-of-later-epochs-are-appended",
     "recovery-believes-any-epoch",
+    "recovery-believes-every-checksum",
     "recovery-truncates-at-a-lower-epoch",
     "removed-voter-never-stands",
     "second-directory-of-a-voter-id-is-added",
     "snapshot-before-the-log-is-flushed",
+    "truncation-to-the-watermark",
     "unregistered-brokers-stay-in-their-isrs",
+    "watermark-of-the-leader-alone",
 }
 """Seeds from 0 on find these. The searches from the other first seeds have not been made yet."""
-CLUSTERS = {Scope.CLUSTER, Scope.DYNAMIC_CLUSTER, Scope.LOADED}
+CLUSTERS = {Scope.CLUSTER, Scope.DYNAMIC_CLUSTER, Scope.DATA_CLUSTER, Scope.LOADED}
 """The schedules of these runs take too long to shrink."""
 UNSHRUNK = {
     name

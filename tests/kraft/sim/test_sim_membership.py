@@ -12,6 +12,7 @@ from kraft.invariants.voters import AnsweredChange, VoterLedger, VotersInLog
 from kraft.quorum.values import ReplicaKey
 from kraft.quorum.voters import QuorumChange, Voter, VoterSet
 from kraft.sim.faults.nemesis import CLASSIC_FAULTS
+from kraft.sim.faults.profiles import VOTERS
 from kraft.sim.nodes.addresses import endpoints_of
 from kraft.sim.runs.scenario import Scenario
 from kraft.sim.runs.seeded_run import Result
@@ -73,6 +74,13 @@ def test_a_disk_lost_before_all_have_the_voters_record_loses_committed_records(
 def test_a_node_with_a_pending_addition_does_not_lose_its_disk() -> None:
     """The leader may add the node all the same, and of two voters one would be lost for good."""
     assert run_dynamic(700_518, 3, kind="dynamic-controller", faults=CLASSIC_FAULTS).committed > 40
+
+
+def test_the_operator_is_not_left_with_two_damaged_disks_of_four_voters() -> None:
+    """Once a removal left four voters: one with damage that nothing had noticed, and one that died of such damage. The
+    operator could restart neither of the two by the rules, so that the second one stayed down for ever.
+    """
+    run_dynamic(2000017, kind="dynamic-controller", profile=VOTERS)
 
 
 @pytest.mark.parametrize("nodes", [2, 3])

@@ -1,0 +1,112 @@
+"""Mutants of brokers with data: leaders, followers, watermarks and ISRs (KIP-101, KIP-279, KIP-497, KIP-966)."""
+
+from __future__ import annotations
+
+from kraft.broker.log.partition_log import PartitionLog
+from kraft.broker.log.producers import ProducerStates
+from kraft.broker.replica import leading
+from kraft.broker.replica.followers import Followers
+from kraft.broker.replica.hosted_partition import HostedPartition
+from kraft.broker.replica.watermarks import next_high_watermark
+from kraft.broker.request import reading
+from kraft.broker.request.produce import ProduceHandler, WaitingProduce
+from kraft.sim.mutants.registry import Patches, Scope, mutant
+from metadata_log.image import MetadataImage
+
+# The watermark
+
+
+@mutant(Scope.DATA_CLUSTER, budget=200, faults=None)
+def watermark_of_the_leader_alone(code: Patches) -> None:
+    """The high watermark of a leader is the end of its own log, whatever the ISR has."""
+
+    def high_watermark(current: int, leader_end: int, follower_ends: object, *, isr_size: int, min_isr: int) -> int:
+        return next_high_watermark(current, leader_end, (), isr_size=isr_size, min_isr=min_isr)
+
+    code.replace(leading, "next_high_watermark", high_watermark)
+
+
+@mutant(Scope.DATA_CLUSTER, budget=200, faults=None)
+def one_follower_is_enough_for_the_watermark(code: Patches) -> None:
+    """The high watermark needs one follower, perhaps one that has left the ISR, and not all members of the ISR."""
+
+    def high_watermark(current: int, leader_end: int, follower_ends: list[int], *, isr_size: int, min_isr: int) -> int:
+        best = max(follower_ends, default=leader_end)
+        return next_high_watermark(current, leader_end, (best,), isr_size=isr_size, min_isr=min_isr)
+
+    code.replace(leading, "next_high_watermark", high_watermark)
+
+
+@mutant(Scope.DATA_CLUSTER, budget=200, faults=None)
+def min_isr_is_not_checked(code: Patches) -> None:
+    """A leader appends and commits records with fewer replicas in sync than min.insync.replicas."""
+
+    def high_watermark(current: int, leader_end: int, follower_ends: list[int], *, isr_size: int, min_isr: int) -> int:
+        return next_high_watermark(current, leader_end, follower_ends, isr_size=isr_size, min_isr=0)
+
+    code.replace(leading, "next_high_watermark", high_watermark)
+    code.replace(HostedPartition, "min_isr", property(lambda part: 0))
+
+
+@mutant(Scope.DATA_CLUSTER, budget=200, faults=None)
+def followers_believe_any_watermark(code: Patches) -> None:
+    """A follower takes the watermark of its leader, also above the end of its own log."""
+
+    def raise_high_watermark(log: PartitionLog, offset: int) -> None:
+        log.high_watermark = max(log.high_watermark, offset)
+
+    code.replace(PartitionLog, "raise_high_watermark", raise_high_watermark)
+
+
+# The ISR
+
+
+@mutant(Scope.DATA_CLUSTER, budget=200, faults=None)
+def isr_expanded_before_catching_up(code: Patches) -> None:
+    """A leader proposes a follower for the ISR at its first fetch, however far behind the follower is."""
+    code.replace(leading, "may_join", lambda *_: True)
+
+
+# Answers to producers and consumers
+
+
+@mutant(Scope.DATA_CLUSTER, budget=200, faults=None)
+def acknowledged_by_the_leader_alone(code: Patches) -> None:
+    """A Produce with acks=all is answered after the append of the leader."""
+
+    def is_complete(handler: ProduceHandler, waiting: WaitingProduce, image: MetadataImage) -> bool:
+        for entry in waiting.entries:
+            entry.awaited = None
+        return True
+
+    code.replace(ProduceHandler, "is_complete", is_complete)
+
+
+@mutant(Scope.DATA_CLUSTER, budget=200, faults=None)
+def consumers_read_above_the_watermark(code: Patches) -> None:
+    """A consumer reads to the end of the log."""
+    code.replace(reading, "bound_of", lambda partition, isolation: partition.end_offset)
+
+
+@mutant(Scope.DATA_CLUSTER, budget=200, faults=None)
+def duplicates_are_appended(code: Patches) -> None:
+    """A batch of an idempotent producer that comes again is appended again."""
+    code.replace(ProducerStates, "duplicate_of", lambda states, batch: None)
+    code.replace(ProducerStates, "check", lambda states, batch: None)
+
+
+# Truncation
+
+
+@mutant(Scope.DATA_CLUSTER, budget=200, faults=None)
+def truncation_to_the_watermark(code: Patches) -> None:
+    """A new follower truncates its log to its high watermark, and not where the histories part (KIP-101)."""
+    follow = Followers.follow
+
+    def truncate_and_follow(one: Followers, part: HostedPartition, now_ms: int) -> None:
+        known = one._fetching.get(part.key)
+        if known is None or known.leader_epoch != part.leader_epoch:
+            part.log.truncate(part.log.high_watermark, now_ms=now_ms)
+        follow(one, part, now_ms)
+
+    code.replace(Followers, "follow", truncate_and_follow)

@@ -1,0 +1,103 @@
+"""A simulated broker with data: `ReplicaManager` and `DataRequests` on the disk of the node."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from kraft.broker import BrokerAgent
+from kraft.broker.replica import DataSettings, ReplicaManager
+from kraft.broker.request.settings import RequestSettings
+from kraft.replica.hosts.broker_host import BrokerHost
+from kraft.replica.hosts.serving_broker import ServingOptions, host_serving_broker
+from kraft.sim.nodes.node_disk import DIRECTORY
+from kraft.sim.nodes.replica_member import ReplicaMember
+from kraft.sim.world.member_interface import Output
+from metadata_log.log.clean_shutdown import CLEAN_SHUTDOWN_FILE
+
+LOG_DIRS: Final = (DIRECTORY, "/data")
+"""The log directories. The first one has the metadata log, too."""
+FOREVER: Final = str(2**62)
+"""Clocks are wrong by many days in some runs: no limit may depend on the time of a record."""
+
+
+class DataSpec:
+    """The settings of the brokers with data of one run, drawn from its seed."""
+
+    def __init__(self, seed: int, lag_ms: int, fetch_ms: int) -> None:
+        rng = Random(f"{seed}/data")
+        self._lag_ms, self._fetch_ms = lag_ms, fetch_ms
+        self.flush_messages: int | None = rng.choice((None, None, 1, 1, 3))
+        """The setting `flush.messages`: by default no append waits for the disk."""
+        self._segment_bytes = rng.choice((1200, 4000, 1 << 20))
+        self._fetch_max_bytes = rng.choice((1, 300, 1 << 20))
+        self._response_max_bytes = rng.choice((300, 10 << 20))
+        self._watermark_checkpoint_ms = rng.choice((100, 1000, 5000))
+        self._offset_checkpoint_ms = rng.choice((300, 3000))
+
+    def serving(self, broker_id: int, directories: int) -> ServingOptions:
+        """The settings of one broker."""
+        static = {
+            "log.segment.bytes": str(self._segment_bytes),
+            "log.index.interval.bytes": "200",
+            "log.retention.ms": "-1",
+            "log.message.timestamp.after.max.ms": FOREVER,
+            "producer.id.expiration.ms": FOREVER,
+        }
+        if self.flush_messages is not None:
+            static["log.flush.interval.messages"] = str(self.flush_messages)
+        return ServingOptions(
+            log_dirs=LOG_DIRS[:directories],
+            data=DataSettings(
+                broker_id=broker_id,
+                directories=(),
+                static=static,
+                lag_time_max_ms=self._lag_ms,
+                fetch_wait_max_ms=self._fetch_ms,
+                fetch_max_bytes=self._fetch_max_bytes,
+                fetch_response_max_bytes=self._response_max_bytes,
+                fetch_backoff_ms=self._fetch_ms,
+                watermark_checkpoint_ms=self._watermark_checkpoint_ms,
+                offset_checkpoint_ms=self._offset_checkpoint_ms,
+                retention_check_ms=2000,
+                file_delete_delay_ms=1000,
+                initial_task_delay_ms=500,
+            ),
+            requests=RequestSettings(broker_id=broker_id, request_timeout_ms=2000),
+        )
+
+
+class DataBroker(ReplicaMember):
+    """A `ReplicaMember` that hosts a broker with data."""
+
+    def __init__(self, node_id: int, *, serving: ServingOptions, **given: Any) -> None:
+        super().__init__(node_id, **given)
+        self._serving = serving
+        self._log_dirs = serving.log_dirs
+
+    def start(self, rng: Random, now_ms: int) -> list[Output]:
+        """Start the node with the content of its disk."""
+        files, broker = self.disk.files, self._broker
+        assert broker is not None, self.node_id
+        paths = zip(broker.directories, self._log_dirs, strict=True)
+        clean = tuple(one for one, path in paths if files.exists(f"{path}/{CLEAN_SHUTDOWN_FILE}"))
+        self._broker = replace(broker, clean_directories=clean)
+        self._application = host_serving_broker(files, self._serving)
+        return super().start(rng, now_ms)
+
+    def _leave_cleanly(self, agent: BrokerAgent) -> None:
+        assert self._replica is not None, self.node_id
+        application = self._replica.application
+        assert isinstance(application, BrokerHost), application
+        application.close_data()
+
+    @property
+    def manager(self) -> ReplicaManager | None:
+        """The replicas of the running broker; None while the broker is down."""
+        agent = self.agent
+        if agent is None:
+            return None
+        assert isinstance(agent.replicas, ReplicaManager), agent.replicas
+        return agent.replicas

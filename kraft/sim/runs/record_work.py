@@ -1,0 +1,178 @@
+"""The producers and consumers of a run with data: when they send, to which broker, and which of their messages are
+lost, late or repeated on the way.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from random import Random
+from typing import Final
+
+from kraft.invariants.cluster_model import PartitionKey
+from kraft.sim.nodes.cluster import broker_ids
+from kraft.sim.nodes.data_broker import DataBroker
+from kraft.sim.runs.simulator import Simulator
+from kraft.sim.workloads.record_clients import Consumer, Producer, choose_partition, deletion
+from kraft.sim.workloads.record_watch import FIRST_OF_RECORDS, RecordWatch
+from kraft.sim.world.driver import Exchange
+from metadata_log.serde import Message
+from transport.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+
+PRODUCERS: Final = 3
+CONSUMERS: Final = 2
+PATIENCE_MS: Final = 2500
+"""A client that waits longer for an answer sends again."""
+TEND_MS: Final = 1000
+"""The interval of looks at brokers with a failed log directory, which the operator restarts."""
+FIRST_TOPIC_MS: Final = 500
+
+Client = Producer | Consumer
+
+
+class RecordWork:
+    """The clients of one run."""
+
+    pauses_ms: tuple[int, ...] = ()
+    writes_ms: tuple[int, ...] = ()
+
+    def __init__(self, seed: int, brokers: int) -> None:
+        self._rng = rng = Random(f"{seed}/record-work")
+        self._broker_ids = broker_ids(brokers)
+        self._mean_ms = rng.choice((10, 30, 100))
+        self._deletes = rng.choice((0.0, 0.0, 0.05))
+        self._clients: list[Client] = [
+            *(Producer(Random(f"{seed}/producer {one}"), f"producer {one}") for one in range(PRODUCERS)),
+            *(Consumer(Random(f"{seed}/consumer {one}")) for one in range(CONSUMERS)),
+        ]
+        self._waiting: dict[int, tuple[int, int]] = {}
+        """The request with the answer that a client waits for, and until when, by the number of the client."""
+        self._owners: dict[int, int] = {}
+        self._leaders: list[dict[PartitionKey, int]] = [{} for _ in self._clients]
+        """The leaders that each client knows, until an error or a time-out: one that is cut off still gets records."""
+        self._next_id = FIRST_OF_RECORDS
+        self._is_over = False
+
+    def begin(self, simulator: Simulator) -> None:
+        """Begin to send."""
+        watch = simulator.world.watch
+        assert isinstance(watch, RecordWatch), watch
+        self._simulator, self._watch = simulator, watch
+        for number in range(len(self._clients)):
+            simulator.queue.schedule(self._pause_ms(), partial(self._turn, number))
+        simulator.queue.schedule(TEND_MS, self._tend)
+        simulator.queue.schedule(FIRST_TOPIC_MS, self._create)
+
+    def _create(self) -> None:
+        """Create a topic with a replica on each broker, as soon as the cluster can have one."""
+        world = self._simulator.world
+        if self._is_over or len(self._watch.ledger.image.topics):
+            return
+        leaders = world.leaders()
+        if leaders:
+            topic = CreatableTopic(name="t1", num_partitions=2, replication_factor=len(self._broker_ids))
+            self._send(self._rng.choice(leaders), CreateTopicsRequest(topics=[topic]))
+        self._simulator.queue.schedule(FIRST_TOPIC_MS, self._create)
+
+    def end(self) -> None:
+        """Send no new batches, and no message is lost any more."""
+        self._is_over = True
+
+    def on_asked(self, exchange: Exchange) -> None:
+        """Nothing follows."""
+
+    def on_administered(self, request_id: int) -> None:
+        """A client has received its response, unless that is lost on the way."""
+        response = self._watch.answers.pop(request_id, None)
+        number = self._owners.pop(request_id, None)
+        if response is None or number is None or self._waiting.get(number, (0, 0))[0] != request_id:
+            return
+        if not self._is_over and self._rng.random() < 0.03:
+            return
+        del self._waiting[number]
+        if self._clients[number].on_answer(response):
+            self._leaders[number].clear()
+
+    def on_died(self, node_id: int) -> None:
+        """Nothing follows: a client waits until its patience ends."""
+
+    def bears_loss(self, node_id: int) -> bool:
+        """The world decides for static voters."""
+        return True
+
+    def _pause_ms(self) -> int:
+        return 1 + int(self._rng.expovariate(1 / self._mean_ms))
+
+    def _turn(self, number: int) -> None:
+        """A client sends its next request, unless the client still waits."""
+        self._simulator.queue.schedule(self._pause_ms(), partial(self._turn, number))
+        now_ms, rng = self._simulator.now_ms, self._rng
+        if number in self._waiting:
+            if now_ms < self._waiting[number][1]:
+                return
+            self._leaders[number].clear()
+        image = self._watch.ledger.image
+        client = self._clients[number]
+        if isinstance(client, Producer):
+            found = client.next_request(image, now_ms, is_over=self._is_over)
+        else:
+            if not self._is_over and rng.random() < self._deletes:
+                self._delete()
+            found = client.next_request(image)
+        if found is None:
+            return
+        key, request = found
+        self._waiting[number] = self._next_id, now_ms + PATIENCE_MS
+        self._owners[self._next_id] = number
+        self._send(self._target(number, key), request)
+
+    def _delete(self) -> None:
+        image = self._watch.ledger.image
+        key = choose_partition(self._rng, image)
+        if key is not None:
+            most = self._watch.records.committed_end(key)
+            self._send(self._leader(key), deletion(self._rng, image, key, most))
+
+    def _target(self, number: int, key: PartitionKey | None) -> int:
+        """The leader of a partition, as far as a client knows; now and then any other broker."""
+        if key is None or self._rng.random() < 0.05:
+            return self._rng.choice(self._broker_ids)
+        return self._leaders[number].setdefault(key, self._leader(key))
+
+    def _leader(self, key: PartitionKey) -> int:
+        """The leader of a partition by the committed metadata; any broker for a partition without a leader."""
+        partition = self._watch.ledger.partition_of(key)
+        if partition is None or partition.leader not in self._broker_ids:
+            return self._rng.choice(self._broker_ids)
+        return partition.leader
+
+    def _send(self, node_id: int, request: Message) -> None:
+        """Send a request, perhaps late, perhaps twice, perhaps in vain."""
+        request_id, rng = self._next_id, self._rng
+        self._next_id += 1
+        if self._is_over:
+            self._arrive(node_id, request_id, request)
+            return
+        draw = rng.random()
+        if draw < 0.03:
+            return
+        delay_ms = rng.randint(1, 800) if draw < 0.1 else 0
+        self._simulator.queue.schedule(delay_ms, partial(self._arrive, node_id, request_id, request))
+        if draw > 0.9:
+            copy_id = self._next_id
+            self._next_id += 1
+            late_ms = delay_ms + rng.randint(1, 1500)
+            self._simulator.queue.schedule(late_ms, partial(self._arrive, node_id, copy_id, request))
+
+    def _arrive(self, node_id: int, request_id: int, request: Message) -> None:
+        self._simulator.administer(node_id, request_id, request)
+
+    def _tend(self) -> None:
+        """Restart each broker with a failed log directory, once its disk takes bytes again."""
+        for node_id in self._broker_ids:
+            host = self._simulator.world.hosts[node_id]
+            member = host.member
+            assert isinstance(member, DataBroker), member
+            manager = member.manager
+            if manager is not None and manager.failed_directories and not host.is_disk_limited:
+                self._simulator.crash(node_id, 1)
+        self._simulator.queue.schedule(TEND_MS, self._tend)

@@ -1,0 +1,188 @@
+"""Producers and consumers of one run, all drawn from its seed: what they send next, and what an answer means to them.
+
+Producers send one batch at a time, and send the same bytes again until an answer ends the batch. Consumers read on from
+their position, and go back now and then.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Final
+
+from msgspec import Struct
+
+from kraft.invariants.cluster_model import PartitionKey
+from kraft.sim.world.host import START_MS
+from metadata_log.image import MetadataImage
+from metadata_log.records.batch_builder import write_batch
+from metadata_log.records.record import Record
+from metadata_log.serde import Message
+from transport.protocol.errors import Error
+from transport.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from transport.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from transport.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from transport.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+
+ALL: Final = -1
+NO_PRODUCER: Final = -1
+_MAX_BYTES: Final = 1 << 20
+_ANEW: Final = (Error.OUT_OF_ORDER_SEQUENCE_NUMBER, Error.INVALID_PRODUCER_EPOCH)
+"""The answers after which an idempotent producer takes another producer id."""
+
+
+Asked = tuple[PartitionKey | None, Message]
+"""A request, and the partition with the leader that gets the request; None for any broker."""
+
+
+class Sent(Struct, frozen=True):
+    """A batch that was sent and not answered yet."""
+
+    key: PartitionKey
+    data: bytes
+    sequence: int
+    count: int
+
+
+class Producer:
+    """One producer, with acks=all or acks=1, idempotent or not."""
+
+    def __init__(self, rng: Random, name: str) -> None:
+        self._rng = rng
+        self._name = name
+        self._is_idempotent = rng.random() < 0.7
+        self._acks = ALL if self._is_idempotent or rng.random() < 0.6 else 1
+        self._producer_id = NO_PRODUCER
+        self._sequences: dict[PartitionKey, int] = {}
+        self._count = 0
+        self.sent: Sent | None = None
+
+    def next_request(self, image: MetadataImage, now_ms: int, *, is_over: bool) -> Asked | None:
+        """The next request; None if there is nothing to send. With `is_over` the producer begins no batch."""
+        if self.sent is not None and self.sent.key[0] not in image.topics.by_id:
+            self.sent = None
+        if self._is_idempotent and self._producer_id == NO_PRODUCER:
+            return None, InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+        if self.sent is None and not is_over:
+            self.sent = self._new_batch(image, now_ms)
+        sent = self.sent
+        if sent is None:
+            return None
+        data = TopicProduceData(topic_id=sent.key[0], partition_data=[PartitionProduceData(sent.key[1], sent.data)])
+        timeout_ms = self._rng.choice((300, 1000, 3000))
+        return sent.key, ProduceRequest(acks=self._acks, timeout_ms=timeout_ms, topic_data=[data])
+
+    def _new_batch(self, image: MetadataImage, now_ms: int) -> Sent | None:
+        key = choose_partition(self._rng, image)
+        if key is None:
+            return None
+        count = self._rng.choice((1, 1, 2, 5))
+        records = list[Record]()
+        for at in range(count):
+            self._count += 1
+            value = f"{self._name} {self._count}".encode().ljust(self._rng.choice((10, 10, 150)), b".")
+            records.append(Record(at, START_MS + now_ms, 0, None, value))
+        sequence = self._sequences.get(key, 0) if self._is_idempotent else -1
+        data = write_batch(
+            records,
+            epoch=-1,
+            producer_id=self._producer_id,
+            producer_epoch=0 if self._is_idempotent else -1,
+            base_sequence=sequence,
+        )
+        return Sent(key, data, sequence, count)
+
+    def on_answer(self, response: Message) -> bool:
+        """An answer to the last request has arrived; returns whether the partition may have another leader."""
+        match response:
+            case InitProducerIdResponse(error_code=Error.NONE, producer_id=producer_id):
+                if self._producer_id == NO_PRODUCER:
+                    self._producer_id = producer_id
+            case ProduceResponse(responses=[topic]) if self.sent is not None:
+                (part,) = topic.partition_responses
+                error = Error.of(part.error_code)
+                if error is Error.NONE:
+                    self._sequences[self.sent.key] = self.sent.sequence + self.sent.count
+                    self.sent = None
+                elif error in _ANEW:
+                    self.sent, self._producer_id = None, NO_PRODUCER
+                    self._sequences.clear()
+                return error is not Error.NONE
+        return False
+
+
+class Consumer:
+    """One consumer of one partition at a time."""
+
+    def __init__(self, rng: Random) -> None:
+        self._rng = rng
+        self._key: PartitionKey | None = None
+        self._offset = 0
+
+    def next_request(self, image: MetadataImage) -> Asked | None:
+        """The next request; None without a partition."""
+        rng = self._rng
+        if self._key is None or self._key[0] not in image.topics.by_id or rng.random() < 0.1:
+            self._key, self._offset = choose_partition(rng, image), 0
+        if self._key is None:
+            return None
+        if rng.random() < 0.1:
+            self._offset = rng.randint(0, self._offset)
+        limit = rng.choice((1, 500, _MAX_BYTES))
+        part = FetchPartition(partition=self._key[1], fetch_offset=self._offset, partition_max_bytes=limit)
+        fetch = FetchRequest(
+            max_wait_ms=rng.choice((0, 100, 500)),
+            min_bytes=rng.choice((0, 1, 1, 400)),
+            max_bytes=_MAX_BYTES,
+            isolation_level=rng.randrange(2),
+            topics=[FetchTopic(topic_id=self._key[0], partitions=[part])],
+        )
+        return self._key, fetch
+
+    def on_answer(self, response: Message) -> bool:
+        """An answer to the last request has arrived; returns whether the partition may have another leader."""
+        match response:
+            case FetchResponse(responses=[topic]) if self._key is not None and topic.topic_id == self._key[0]:
+                (data,) = topic.partitions
+                if data.error_code == Error.OFFSET_OUT_OF_RANGE:
+                    self._offset = max(0, self._offset + self._rng.choice((-5, -1, 1, 5)))
+                elif data.error_code == Error.NONE and data.records:
+                    self._offset = max(self._offset, _end_of(data.records))
+                return data.error_code != Error.NONE
+        return False
+
+
+def deletion(rng: Random, image: MetadataImage, key: PartitionKey, most: int) -> DeleteRecordsRequest:
+    """The deletion of some of the first records of a partition, of which `most` are committed."""
+    name = image.topics.by_id[key[0]].name
+    part = DeleteRecordsPartition(partition_index=key[1], offset=rng.randint(0, most))
+    return DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=name, partitions=[part])], timeout_ms=1000)
+
+
+def choose_partition(rng: Random, image: MetadataImage) -> PartitionKey | None:
+    """Any partition; None if there is none."""
+    names = list(image.topics)
+    if not names:
+        return None
+    topic = image.topics[rng.choice(names)]
+    return (topic.id, rng.randrange(len(topic.partitions))) if topic.partitions else None
+
+
+def _end_of(data: bytes) -> int:
+    """The offset behind the last whole batch."""
+    at = end = 0
+    while at + 61 <= len(data):
+        size = 12 + int.from_bytes(data[at + 8 : at + 12], "big")
+        if at + size > len(data):
+            break
+        end = int.from_bytes(data[at : at + 8], "big") + int.from_bytes(data[at + 23 : at + 27], "big") + 1
+        at += size
+    return end

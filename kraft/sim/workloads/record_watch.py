@@ -1,0 +1,304 @@
+"""Shows the record ledger what is in the files of each replica, and what clients of the brokers are told."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+from kraft.broker.replica import HostedPartition, ReplicaManager
+from kraft.invariants.cluster_model import PartitionKey, PartitionModel
+from kraft.invariants.records import RecordLedger, Replica
+from kraft.invariants.stored_batches import StoredBatch, stored_batches
+from kraft.sim.nodes.data_broker import DataBroker
+from kraft.sim.workloads.partition_watch import PartitionWatch, is_hopeless
+from kraft.sim.world.member_interface import Administered, Member, Output
+from kraft.sim.world.simulated_quorum import SimulatedQuorum
+from metadata_log.serde import Message
+from metadata_log.types import Uuid
+from transport.protocol.errors import Error
+from transport.protocol.messages.fetch import FetchRequest, FetchResponse
+from transport.protocol.messages.produce import ProduceRequest, ProduceResponse
+
+ALL: Final = -1
+FIRST_OF_RECORDS: Final = 100_000_000
+"""The requests of producers and consumers have ids from this one on."""
+ENDINGS: Final = (Error.NONE, Error.OUT_OF_ORDER_SEQUENCE_NUMBER, Error.INVALID_PRODUCER_EPOCH)
+"""The answers after which a producer does not send a batch again."""
+Batch = tuple[PartitionKey, int, int, int]
+"""The partition, the producer id, the producer epoch and the first sequence number of an idempotent batch."""
+
+
+class _Seen(Struct):
+    """The last look at the files of one replica in one life of its broker."""
+
+    part: HostedPartition
+    state: tuple[object, ...]
+    sizes: dict[int, int]
+    """The size of each segment in bytes, by base offset."""
+    epochs: object
+
+
+class _Life(Struct):
+    """One life of a broker."""
+
+    seen: dict[PartitionKey, _Seen] = {}
+    power_failures: int = 0
+    """How often the power had failed before this life."""
+    lost_power: bool = False
+    """Whether the power has failed since the last life in which the logs were open."""
+    was_clean: bool = False
+    was_failing: bool = False
+    has_loaded: bool = False
+
+
+class RecordWatch(PartitionWatch):
+    """The `Watch` of a world of brokers with data."""
+
+    def __init__(self, broker_ids: tuple[int, ...], flush_messages: int | None) -> None:
+        super().__init__(broker_ids)
+        self.records = RecordLedger(self, flush_messages)
+        self.answers: dict[int, Message] = {}
+        """The answers to producers and consumers, by request id; the clients of the run take them."""
+        self._lives: dict[int, _Life] = {}
+        self._min_isr: dict[PartitionKey, int] = {}
+        self._produced: dict[Batch, bool] = {}
+        """The batches with acks=all of idempotent producers, and whether an answer has ended them."""
+        self._changes = -1
+
+    # The committed metadata, for the ledger
+
+    def partition_of(self, key: PartitionKey) -> PartitionModel | None:
+        """The partition; None if its topic is deleted."""
+        return self.ledger.partition_of(key)
+
+    def least_min_isr(self, key: PartitionKey) -> int:
+        """The smallest effective `min.insync.replicas` that the partition ever had."""
+        return self._min_isr.get(key, 1)
+
+    def _follow_metadata(self) -> None:
+        for key, epoch in self.ledger.unclean.items():
+            self.records.elected_uncleanly(key, epoch)
+        if self._changes == self._place:
+            return
+        self._changes = self._place
+        image = self.ledger.image
+        for topic_id, topic in image.topics.by_id.items():
+            for number in range(len(topic.partitions)):
+                key = (topic_id, number)
+                if self.ledger.partition_of(key) is not None:
+                    wanted = self.ledger.min_isr_of(key)
+                    self._min_isr[key] = min(wanted, self._min_isr.get(key, wanted))
+
+    # Steps
+
+    def started(self, member: Member, world: SimulatedQuorum) -> None:
+        """A node has started."""
+        super().started(member, world)
+        if isinstance(member, DataBroker):
+            before = self._lives.get(member.node_id)
+            failures = member.disk.power_failures
+            life = _Life(power_failures=failures)
+            if before is not None:
+                life.lost_power = failures > before.power_failures or (before.lost_power and not before.has_loaded)
+                life.was_failing = before.was_failing
+            agent = member.agent
+            assert agent is not None, member.node_id
+            life.was_clean = agent.settings.options.previous_epoch >= 0
+            self._lives[member.node_id] = life
+
+    def stepped(self, member: Member, outputs: list[Output], world: SimulatedQuorum) -> None:
+        """A node has completed a step: look at its replicas, and at its answers to clients."""
+        super().stepped(member, outputs, world)
+        self._follow_metadata()
+        if not isinstance(member, DataBroker):
+            return
+        manager, life = member.manager, self._lives[member.node_id]
+        assert manager is not None, member.node_id
+        host = world.hosts[member.node_id]
+        life.was_failing = life.was_failing or host.is_disk_failing
+        if manager.is_loaded:
+            life.has_loaded = True
+            self._look_at_replicas(member, manager, life)
+        for output in outputs:
+            if type(output) is Administered and output.request_id >= FIRST_OF_RECORDS:
+                response = output.response
+                assert isinstance(response, Message), response
+                self.answers[output.request_id] = response
+                self._judge(member, host.administered[output.request_id], response)
+
+    def _look_at_replicas(self, member: DataBroker, manager: ReplicaManager, life: _Life) -> None:
+        keys = manager.hosted()
+        for key in keys:
+            part = manager.partition(key)
+            assert part is not None, key
+            if part.is_offline:
+                continue
+            log = part.log
+            segments = log.segments
+            state = (
+                *(log.start_offset, log.end_offset, log.high_watermark, part.leader_epoch, part.is_leader),
+                *(len(segments), segments[-1].base_offset, segments[-1].batches.size_bytes),
+            )
+            seen = life.seen.get(key)
+            if seen is None or seen.part is not part:
+                life.seen[key] = self._load(member, part, state, life)
+            elif seen.state != state or seen.epochs is not log.epochs:
+                self._compare(member, part, state, seen)
+        if len(keys) < len(life.seen):
+            for key in [one for one in life.seen if manager.partition(one) is None]:
+                del life.seen[key]
+                self.records.removed(member.node_id, key)
+
+    def _load(self, member: DataBroker, part: HostedPartition, state: tuple[object, ...], life: _Life) -> _Seen:
+        sizes, batches = _content(member, part)
+        self.records.loaded(
+            _replica(member, part),
+            batches,
+            lost_power=life.lost_power,
+            was_clean=life.was_clean,
+            was_failing=life.was_failing,
+        )
+        self.records.moved(_replica(member, part), len(batches), ())
+        return _Seen(part, state, sizes, part.log.epochs)
+
+    def _compare(self, member: DataBroker, part: HostedPartition, state: tuple[object, ...], seen: _Seen) -> None:
+        replica, log = _replica(member, part), part.log
+        before = self.records.held_by(member.node_id, part.key)
+        sizes = {one.base_offset: one.batches.size_bytes for one in log.segments}
+        last = max(seen.sizes)
+        is_grown = all(sizes.get(base) == size for base, size in seen.sizes.items() if base != last)
+        if is_grown and sizes.get(last, -1) >= seen.sizes[last] and seen.epochs is log.epochs:
+            added = [
+                batch
+                for segment in log.segments
+                if segment.base_offset >= last
+                for batch in stored_batches(
+                    member.disk.files.peek(segment.batches.file.path)[seen.sizes.get(segment.base_offset, 0) :]
+                )
+            ]
+            self.records.moved(replica, len(before), added)
+        else:
+            sizes, batches = _content(member, part)
+            kept = 0
+            for old, new in zip(before, batches, strict=False):
+                if old.content != new.content:
+                    break
+                kept += 1
+            self.records.moved(replica, kept, batches[kept:])
+        seen.state, seen.sizes, seen.epochs = state, sizes, log.epochs
+
+    # Answers
+
+    def _judge(self, member: DataBroker, request: Message, response: Message) -> None:
+        manager = member.manager
+        assert manager is not None, member.node_id
+        match request, response:
+            case ProduceRequest(), ProduceResponse():
+                self._judge_produce(member, manager, request, response)
+            case FetchRequest(topics=[topic]), FetchResponse(responses=[answered]) if not answered.topic:
+                (asked,) = topic.partitions
+                (data,) = answered.partitions
+                part = manager.partition((topic.topic_id, asked.partition))
+                if data.error_code == Error.NONE and part is not None and not part.is_offline:
+                    self.records.consumed_by_client(_replica(member, part), asked.fetch_offset, data.records or b"")
+
+    def _judge_produce(
+        self, member: DataBroker, manager: ReplicaManager, request: ProduceRequest, response: ProduceResponse
+    ) -> None:
+        sent = {(one.topic_id, each.index): each.records for one in request.topic_data for each in one.partition_data}
+        for topic in response.responses:
+            for each in topic.partition_responses:
+                key = (topic.topic_id, each.index)
+                data = sent[key] or b""
+                (batch,) = stored_batches(data)
+                if request.acks == ALL and each.error_code in ENDINGS:
+                    self._produced[_named(key, batch)] = True
+                part = manager.partition(key)
+                if each.error_code == Error.NONE and part is not None and not part.is_offline:
+                    replica = _replica(member, part)
+                    self.records.answered(replica, each.base_offset, data, is_for_all=request.acks == ALL)
+
+    def administering(self, request: Message) -> None:
+        """A client is about to send a request."""
+        super().administering(request)
+        if isinstance(request, ProduceRequest) and request.acks == ALL:
+            for topic in request.topic_data:
+                for each in topic.partition_data:
+                    (batch,) = stored_batches(each.records or b"")
+                    if batch.producer_id >= 0:
+                        self._produced.setdefault(_named((topic.topic_id, each.index), batch), False)
+
+    # The end
+
+    def unsettled(self, world: SimulatedQuorum) -> str:
+        """Which requirement after the end of all faults is not met yet; empty if none."""
+        unsettled = super().unsettled(world)
+        if unsettled:
+            return unsettled
+        for key, _, replicas in self._hosted(world):
+            if isinstance(replicas, str):
+                return replicas
+            for one in replicas:
+                if (one.end_offset, one.high_watermark) != (replicas[0].end_offset, replicas[0].end_offset):
+                    return f"the replicas of {one.name} have not caught up: {replicas}"
+            waiting = [batch for batch, is_over in self._produced.items() if batch[0] == key and not is_over]
+            if waiting:
+                return f"batches of producers wait for an answer: {waiting}"
+        return ""
+
+    def concluded(self, world: SimulatedQuorum) -> None:
+        """The run is over."""
+        super().concluded(world)
+        for key, name, replicas in self._hosted(world):
+            if not isinstance(replicas, str):
+                ends = {(one.end_offset, one.high_watermark) for one in replicas}
+                if len(ends) == 1 and len(set(next(iter(ends)))) == 1:
+                    self.records.concluded(key, name, replicas)
+
+    def _hosted(self, world: SimulatedQuorum) -> list[tuple[PartitionKey, str, list[Replica] | str]]:
+        """The replicas of every partition that can have a leader, or why one of them is not there."""
+        image, found = self.ledger.image, list[tuple[PartitionKey, str, list[Replica] | str]]()
+        for name in image.topics:
+            topic = image.topics[name]
+            for number, partition in enumerate(topic.partitions):
+                if is_hopeless(partition):
+                    continue
+                key, replicas = (topic.id, number), list[Replica]()
+                absent = ""
+                for broker_id in partition.replicas:
+                    member = world.hosts[broker_id].member
+                    assert isinstance(member, DataBroker), member
+                    part = None if member.manager is None else member.manager.partition(key)
+                    if part is None or part.is_offline:
+                        absent = f"broker {broker_id} has no log of {name}-{number} that is online"
+                        break
+                    replicas.append(_replica(member, part))
+                found.append((key, f"{name}-{number}", absent or replicas))
+        return found
+
+
+def _content(member: DataBroker, part: HostedPartition) -> tuple[dict[int, int], list[StoredBatch]]:
+    """The sizes of the segments of a replica, and the batches in its files."""
+    sizes, batches = dict[int, int](), list[StoredBatch]()
+    for segment in part.log.segments:
+        sizes[segment.base_offset] = segment.batches.size_bytes
+        batches += stored_batches(member.disk.files.peek(segment.batches.file.path))
+    return sizes, batches
+
+
+def _replica(member: DataBroker, part: HostedPartition) -> Replica:
+    return Replica(
+        broker_id=member.node_id,
+        key=part.key,
+        name=str(part),
+        start_offset=part.start_offset,
+        end_offset=part.end_offset,
+        high_watermark=part.high_watermark,
+        leader_epoch=part.leader_epoch,
+        is_leader=part.is_leader,
+    )
+
+
+def _named(key: tuple[Uuid, int], batch: StoredBatch) -> Batch:
+    return key, batch.producer_id, batch.producer_epoch, batch.base_sequence

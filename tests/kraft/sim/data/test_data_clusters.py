@@ -1,0 +1,47 @@
+"""Seeded runs of clusters with data: producers and consumers, brokers that crash, lose power and move partitions."""
+
+from __future__ import annotations
+
+import pytest
+from hash_seeds import outputs_of
+
+from kraft.sim.nodes.cluster import DATA_CLUSTER
+from kraft.sim.runs.brokers import Administration, AdministrationAndMore
+from kraft.sim.runs.record_work import RecordWork
+from kraft.sim.runs.scenario import Scenario
+from kraft.sim.runs.seeded_run import CALM_MS, whole_run
+from kraft.sim.runs.simulator import Simulator
+from kraft.sim.search.seed_search import SeedSearch
+from kraft.sim.workloads.record_watch import RecordWatch
+from kraft.sim.world.actions import Action
+
+
+def _run(seed: int, chaos_ms: int, recorded: list[Action] | None = None) -> RecordWatch:
+    print(f"seed {seed} of {DATA_CLUSTER}")
+    work = AdministrationAndMore(Administration(seed, 3, invents_isrs=False), RecordWork(seed, 3))
+    simulator = Simulator(Scenario.drawn(DATA_CLUSTER, 3, seed, 3), work=work, recorded=recorded)
+    whole_run(simulator, chaos_ms, CALM_MS, again=f"run_cluster({seed}, kind={DATA_CLUSTER!r})")
+    watch = simulator.world.watch
+    assert isinstance(watch, RecordWatch), watch
+    return watch
+
+
+def test_records_survive_under_faults() -> None:
+    """What is committed is on every replica in the end, and no client has seen anything else."""
+    watches = [_run(seed, 12_000) for seed in (2, 11)]
+    assert sum(watch.records.acknowledgements for watch in watches) > 40, "nothing is written"
+    assert sum(watch.records.consumed for watch in watches) > 40, "nothing is read"
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("first", range(1000, 1400, 20))
+def test_records_survive_under_faults_in_four_hundred_runs(first: int) -> None:
+    search = SeedSearch(members=DATA_CLUSTER)
+    outcomes = [search.run(seed) for seed in range(first, first + 20)]
+    assert [one for one in outcomes if not hasattr(one, "digest")] == []
+
+
+def test_a_seed_with_data_gives_the_same_run_in_every_process() -> None:
+    """A failure that another process cannot repeat cannot be mended."""
+    script = "from kraft.sim import run_cluster; print(run_cluster(6, kind='data-cluster', chaos_ms=6000)[0].digest)"
+    assert len(outputs_of(script)) == 1
