@@ -92,6 +92,14 @@ def active_controller(port: int) -> int:
         return -1
 
 
+def known_brokers(port: int) -> set[int]:
+    """The unfenced brokers, as the broker at this port knows them; empty if that broker does not answer."""
+    try:
+        return {one.broker_id for one in ask(port, DescribeClusterRequest(), 1, DescribeClusterResponse).brokers}
+    except (OSError, AssertionError):
+        return set()
+
+
 def leader_of(layout: Listening) -> int:
     """The active controller, once every node knows the same one."""
     known: set[int] = set()

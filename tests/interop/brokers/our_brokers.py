@@ -10,7 +10,7 @@ from pathlib import Path
 
 from our_nodes import our_controller, our_format, told
 from real_kafka import Process, QuorumLayout, eventually, free_ports, running
-from wire import active_controller
+from wire import active_controller, known_brokers
 
 from metadata_log import replay
 from metadata_log.image import Partition
@@ -53,12 +53,21 @@ class OurBrokers:
         return ",".join(f"127.0.0.1:{port}" for port in self.ports.values())
 
     def start(self, *brokers: int) -> None:
-        """Start brokers, and wait until they serve clients."""
+        """Start brokers, and wait until they serve clients and all brokers know them."""
         for broker in brokers:
             command = [sys.executable, "-m", "kraft", "serve", "-c", str(self._properties(broker))]
             self.processes[broker] = Process(command, self.layout.root / f"broker-{broker}.log")
         for broker in brokers:
             self.processes[broker].wait_for(SERVING)
+        self.wait_until_known(*brokers)
+
+    def wait_until_known(self, *brokers: int) -> None:
+        """Wait until each of the brokers that run names all of these: some clients ask once, and believe the answer."""
+
+        def agreed() -> bool:
+            return all(known_brokers(self.ports[one]) >= set(brokers) for one in self.processes)
+
+        eventually(agreed, f"all know the brokers {brokers}", 60)
 
     def partition(self, topic: str) -> Partition:
         """The first partition of a topic, as the log of the controller has it."""

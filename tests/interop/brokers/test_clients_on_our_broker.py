@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from random import Random
 
 import confluent_kafka
 import pytest
@@ -27,9 +28,9 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OurBrokers]:
         yield brokers
 
 
-def make_topic(brokers: OurBrokers, topic: str, replication_factor: int = 1) -> None:
+def make_topic(brokers: OurBrokers, topic: str, replication_factor: int = 1, **configs: str) -> None:
     with closing(plain.KafkaAdminClient(bootstrap_servers=brokers.bootstrap.split(","))) as admin:
-        made = {"num_partitions": 1, "replication_factor": replication_factor}
+        made = {"num_partitions": 1, "replication_factor": replication_factor, "configs": configs}
         admin.create_topics({topic: made}, wait_for_metadata=True)
 
 
@@ -95,6 +96,22 @@ def test_librdkafka_produces_with_each_acks_and_consumes(brokers: OurBrokers, ac
 
         eventually(enough, "all records", SECONDS)
         assert found == [f"v{number}".encode() for number in range(MESSAGES)]
+
+
+def test_a_record_of_twenty_megabytes_is_produced_and_consumed(brokers: OurBrokers):
+    """Kafka's limit for a request is socket.request.max.bytes, 100 MiB by default."""
+    make_topic(brokers, "large", 1, **{"max.message.bytes": "30000000"})
+    value = Random(1).randbytes(20_000_000)
+    producer = confluent_kafka.Producer({"bootstrap.servers": brokers.bootstrap, "message.max.bytes": 30_000_000})
+    producer.produce("large", value, partition=0)
+    assert producer.flush(SECONDS) == 0
+    settings = {"bootstrap.servers": brokers.bootstrap, "group.id": "none", "enable.auto.commit": False}
+    with closing(confluent_kafka.Consumer(settings)) as consumer:
+        consumer.assign([confluent_kafka.TopicPartition("large", 0, 0)])
+        found = consumer.poll(SECONDS)
+        assert found is not None
+        assert found.error() is None
+        assert found.value() == value
 
 
 @pytest.mark.kafka

@@ -54,6 +54,7 @@ def test_brokers_of_both_makes_follow_each_other_and_have_the_same_logs(kafka: K
         process, port = kafkas_broker(kafka, cluster)
         try:
             process.wait_for(STARTED)
+            cluster.wait_until_known(OURS, THEIRS)
             servers = [cluster.bootstrap, f"127.0.0.1:{port}"]
             topics = {"ours-leads": [OURS, THEIRS], "kafkas-leads": [THEIRS, OURS]}
             with closing(plain.KafkaAdminClient(bootstrap_servers=servers)) as admin:

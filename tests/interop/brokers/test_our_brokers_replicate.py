@@ -18,9 +18,9 @@ SECONDS = 60
 TOPIC = "replicated"
 
 
-def batches(log_dir: Path) -> list[bytes]:
+def batches(log_dir: Path, topic: str = TOPIC) -> list[bytes]:
     """The batches in the log of a replica, as they are on disk."""
-    data = b"".join(path.read_bytes() for path in sorted((log_dir / f"{TOPIC}-0").glob("*.log")))
+    data = b"".join(path.read_bytes() for path in sorted((log_dir / f"{topic}-0").glob("*.log")))
     return [bytes(one.data) for one in scan(data)]
 
 

@@ -56,6 +56,13 @@ def test_kafkas_tools_create_describe_change_and_delete_topics_through_our_broke
         of_user = done(CONFIG_TOOL, "--describe", "--entity-type=users", "--entity-name=alice")
         assert "producer_byte_rate=9.0" in of_user
 
+        loggers = ("--entity-type=broker-loggers", "--entity-name=101")
+        done(CONFIG_TOOL, "--alter", *loggers, "--add-config=kraft.node=DEBUG")
+        assert "kraft.node=DEBUG sensitive=false" in done(CONFIG_TOOL, "--describe", *loggers)
+        brokers.processes[101].wait_for("log-level node=101 name=kraft.node to=debug")
+        done(CONFIG_TOOL, "--alter", *loggers, "--delete-config=kraft.node")
+        assert "kraft.node=INFO sensitive=false" in done(CONFIG_TOOL, "--describe", *loggers)
+
         done(TOPIC_TOOL, "--alter", "--topic=orders", "--partitions=5")
         assert "PartitionCount: 5" in done(TOPIC_TOOL, "--describe", "--topic=orders")
         assert "LeaderId:" in done(QUORUM_TOOL, "describe", "--status")
@@ -64,7 +71,7 @@ def test_kafkas_tools_create_describe_change_and_delete_topics_through_our_broke
         for line in ("Metadata(3): 0 to 13 [usable: 13]", "DescribeTopicPartitions(75): 0 [usable: 0]"):
             assert line in offered
         done(TOPIC_TOOL, "--delete", "--topic=orders")
-        assert done(TOPIC_TOOL, "--list").split() == []
+        eventually(lambda: done(TOPIC_TOOL, "--list").split() == [], "the broker knows that the topic is gone")
 
 
 def test_kafka_python_administers_and_a_question_for_an_unknown_topic_creates_the_topic(brokers: OurBrokers):

@@ -1,0 +1,76 @@
+"""The page of the scenarios says what there is: each row of the plan, each scenario, and only tests that exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from every_scenario import SCENARIOS
+from msgspec import Struct
+from scenario_cluster import MAKES
+
+ROOT = Path(__file__).parents[4]
+PAGE = ROOT / "docs" / "reference" / "broker-scenarios.md"
+PLAN = [f"B{number:02}" for number in range(1, 41)]
+NOT_BUILT = "not built"
+RESULTS = {"holds", "fails", "not run"}
+
+
+class Row(Struct, frozen=True):
+    """A row of the table."""
+
+    plan_id: str
+    shown_by: str
+    results: tuple[str, ...]
+    remarks: str
+
+    @property
+    def scenarios(self) -> set[str]:
+        """The functions that the row names."""
+        return set(re.findall(r"`(\w+)`", self.shown_by))
+
+    @property
+    def tests(self) -> list[tuple[str, str]]:
+        """The tests that the row names: their files and names."""
+        return re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", self.shown_by)
+
+
+def rows() -> list[Row]:
+    """The rows of the page."""
+    found: list[Row] = []
+    for line in PAGE.read_text().splitlines():
+        cells = [cell.strip() for cell in line.split("|")[1:-1]]
+        if cells and re.fullmatch(r"B\d\d", cells[0]):
+            plan_id, _, shown_by, *results, remarks = cells
+            found.append(Row(plan_id, shown_by, tuple(results), remarks))
+    return found
+
+
+def test_the_table_has_each_row_of_the_plan_once():
+    assert [row.plan_id for row in rows()] == PLAN
+
+
+@pytest.mark.parametrize("row", rows(), ids=lambda row: row.plan_id)
+def test_a_row_names_its_scenarios_and_tests_that_exist(row: Row):
+    assert row.scenarios == {one.run.__name__ for one in SCENARIOS if one.id == row.plan_id}
+    for file, name in row.tests:
+        assert f"def {name}(" in (ROOT / file).read_text(), f"{file}::{name}"
+    assert bool(row.scenarios or row.tests) != (NOT_BUILT in row.shown_by)
+
+
+@pytest.mark.parametrize("row", rows(), ids=lambda row: row.plan_id)
+def test_a_row_has_a_result_for_each_make_and_says_why_one_fails(row: Row):
+    assert len(row.results) == len(MAKES)
+    if not row.scenarios:
+        assert set(row.results) <= {"not run", "holds"}
+        assert row.remarks
+    assert set(row.results) <= RESULTS
+    if "fails" in row.results:
+        assert row.remarks
+
+
+def test_names_of_scenarios_are_their_own():
+    names = [one.run.__name__ for one in SCENARIOS]
+    assert len(names) == len(set(names))
+    assert {one.id for one in SCENARIOS} <= set(PLAN)

@@ -1,0 +1,102 @@
+"""`kraft produce` and `kraft consume` with a broker of Kafka 4.3.1: codecs, idempotence, headers, offsets by time."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import trio
+from broker_cluster import CONSOLE_CONSUMER, HEAP, SMALL_TOPICS, STARTED
+from kafka_tools import KafkaTools
+from our_nodes import told
+from real_kafka import KafkaInstallation, Process, free_ports
+
+from kraft.client import Compression, Header, ProducerSettings, open_client
+from transport.interface import Endpoint
+
+pytestmark = pytest.mark.kafka
+CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
+NODE = 1
+MESSAGES = 500
+
+
+def one_node(kafka: KafkaInstallation, root: Path) -> tuple[Process, str]:
+    """Kafka with both roles in one process, and the address of its broker."""
+    controller, port = free_ports(2)
+    path = root / "node.properties"
+    lines = (
+        "process.roles=broker,controller",
+        f"node.id={NODE}",
+        f"log.dirs={root / 'node'}",
+        "controller.listener.names=CONTROLLER",
+        "listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        f"listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
+        f"controller.quorum.voters={NODE}@127.0.0.1:{controller}",
+        *(
+            line.replace("replication.factor=3", "replication.factor=1")
+            for line in SMALL_TOPICS
+            if "min.isr" not in line
+        ),
+    )
+    path.write_text("".join(f"{line}\n" for line in lines))
+    told("format", "-c", str(path), "--cluster-id", CLUSTER_ID)
+    return Process(kafka.command("kafka.Kafka", str(path), log="info", heap=HEAP), root / "node.log"), (
+        f"127.0.0.1:{port}"
+    )
+
+
+async def each_codec(address: str) -> None:
+    """Write and read with each codec, and with each number of acknowledgements."""
+    host, _, port = address.partition(":")
+    values = [b"v%d" % number for number in range(MESSAGES)]
+    async with open_client([Endpoint(host, int(port))]) as client:
+        for codec in Compression:
+            acks = 1 if codec is Compression.GZIP else -1
+            settings = ProducerSettings(compression=codec, acks=acks, is_idempotent=acks == -1)
+            async with client.producer(f"t-{codec.name.lower()}", settings) as producer:
+                for value in values:
+                    await producer.send(value, key=b"k", headers=[Header("h", b"1")])
+            async with client.consumer(f"t-{codec.name.lower()}") as consumer:
+                assert [one.value async for one in consumer][-MESSAGES:] == values
+        async with client.producer("t-acks0", ProducerSettings(acks=0, is_idempotent=False)) as producer:
+            for value in values:
+                await producer.send(value)
+        async with client.consumer("t-acks0") as consumer:
+            assert [one.value async for one in consumer] == values
+
+
+def test_our_commands_write_to_kafka_and_read_what_its_tools_read(kafka: KafkaInstallation, tmp_path: Path):
+    process, address = one_node(kafka, tmp_path)
+    try:
+        process.wait_for(STARTED)
+        server = f"--bootstrap-server={address}"
+        lines = tmp_path / "lines.txt"
+        lines.write_text("".join(f"k{number}:v{number}\n" for number in range(MESSAGES)))
+        written = told("produce", "t-none", str(lines), server, "--key-separator=:", "--header=h=1")
+        assert written.startswith(f"{MESSAGES} records written to t-none in ")
+        found = [json.loads(line) for line in told("consume", "t-none", server, "--json").splitlines()]
+        assert [(one["key"], one["value"]) for one in found] == [(f"k{n}", f"v{n}") for n in range(MESSAGES)]
+        assert {json.dumps(one["headers"]) for one in found} == {'[{"key": "h", "value": "1"}]'}
+        trio.run(each_codec, address)
+        times = [one["timestamp"] for one in found]
+        since = told(
+            "consume", "t-none", server, "--from", times[-1], "--isolation", "read_committed", "--max-messages=1"
+        )
+        first = f"v{times.index(times[-1])}"
+        assert since.splitlines()[0] == first
+        with KafkaTools(kafka) as tools:
+            read = tools.run(
+                CONSOLE_CONSUMER,
+                server,
+                "--topic=t-zstd",
+                "--partition=0",
+                "--offset=earliest",
+                f"--max-messages={MESSAGES}",
+                "--timeout-ms=30000",
+                "--formatter-property=print.key=true",
+                "--formatter-property=print.headers=true",
+            )
+        assert read.stdout.splitlines() == [f"h:1\tk\tv{n}" for n in range(MESSAGES)], read.stderr
+    finally:
+        process.kill()
