@@ -33,7 +33,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import turns
-from brokers import CLUSTER_ID, HEARTBEAT_VERSION, Brokers, frame
+from controllers.brokers import CLUSTER_ID, HEARTBEAT_VERSION, Brokers, frame
 from image import write_log, write_snapshot
 from load import Client, close, drive, find_leader, parse_addresses, run, timed
 from msgspec import Struct

@@ -10,7 +10,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "interop"))
 
-from brokers import CLUSTER_ID
+from controllers.brokers import CLUSTER_ID
 from eventually import eventually
 from kafka_jars import KAFKA_VERSION, KafkaUnavailable, find_java
 from loopback import free_ports
@@ -27,6 +27,7 @@ from real_kafka import (
 
 __all__ = [
     "AT_ONCE",
+    "CLUSTER_ID",
     "KAFKA_VERSION",
     "KafkaUnavailable",
     "Nodes",

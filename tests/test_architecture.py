@@ -57,7 +57,8 @@ LAYERS = (
     Layer(("metadata_log.archive",), ("metadata_log",), pure=False),
     Layer(("metadata_log.report",), ("metadata_log",), ("jinja2",), pure=False),
     Layer(("metadata_log.arrow",), ("metadata_log",), ("pyarrow", "numpy"), pure=False),
-    Layer(("metadata_log.spark",), ("metadata_log", "metadata_log.arrow"), IN_SPARK, pure=False),
+    Layer(("metadata_log.tables",), ("metadata_log", "metadata_log.arrow"), ("pyarrow",), pure=False),
+    Layer(("metadata_log.spark",), ("metadata_log", "metadata_log.arrow", "metadata_log.tables"), IN_SPARK, pure=False),
     Layer(("pyspark_kraft",), ("metadata_log.spark",), pure=False),
     Layer(("transport.protocol", "transport.faults"), (*BYTES, "metadata_log.lazy_names")),
     Layer(
@@ -88,6 +89,8 @@ LAYERS = (
         ("trio",),
         pure=False,
     ),
+    Layer(("kraft.client.state",), ("metadata_log", "transport.protocol")),
+    Layer(("kraft.client",), ("metadata_log", "transport"), ("trio",), pure=False),
     Layer(
         ("kraft.node.metrics",),
         ("kraft.node", "kraft.operate.metrics", "kraft.config", "kraft.security", *TO_REPLICA, "transport"),
@@ -147,6 +150,7 @@ PACKAGES = {
     "metadata_log.archive": "the metadata history of a cluster, kept for good and proved to have no gap",
     "metadata_log.report": "histories and differences as self-contained HTML pages",
     "metadata_log.arrow": "logs and histories as Arrow tables",
+    "metadata_log.tables": "histories as tables of files that grow by each day's records",
     "metadata_log.spark": "logs and histories as a Spark data source, and jobs over many clusters",
     "pyspark_kraft": "the name under which Spark finds the data source",
     "transport.protocol.messages": "generated: Kafka's requests and responses, one module for each API",
@@ -166,6 +170,7 @@ PACKAGES = {
     "kraft.broker": "a broker agent: registration, heartbeats, replicas without data",
     "kraft.broker.metadata": "what a broker answers from its metadata, and the requests that it forwards",
     "kraft.broker.log": "the log of a topic partition: load, recovery, indexes, producers, checkpoints, append, read",
+    "kraft.broker.log.cleaning": "compaction of a partition log, in steps",
     "kraft.broker.replica": "replicas with data: leaders, followers, ISR, high watermark, truncation, log directories",
     "kraft.broker.request": "data requests: Produce, Fetch with sessions, offsets, producer ids, and what waits",
     "kraft.state_machine": "a user's own state machine: what it has to do",
@@ -194,6 +199,8 @@ PACKAGES = {
     "kraft.node": "the Trio shell of one node: the task that owns the replica, the flush thread, signals, log lines",
     "kraft.node.metrics": "the metrics listener of a node: what the shell counts, and its HTTP server",
     "kraft.admin": "the client side of administration",
+    "kraft.client.state": "what a producer and a consumer decide: batches, repetition, positions, leaders",
+    "kraft.client": "a client of brokers: writes records to topics and reads them",
     "kraft.observer": "following the metadata log of a live cluster from outside",
     "kraft.operate.recover": "recovery of a quorum that lost its majority: inventory, plan, files to write, checks",
     "kraft.operate.recover.live": "a recovered quorum that runs: its checks, registrations of lost controllers",
@@ -237,7 +244,7 @@ QUORUM_ORDER = (
 )
 """Within `kraft.quorum` imports go to the left, or stay."""
 
-HEAVY = ("metadata_log.arrow", "metadata_log.spark", "metadata_log.report")
+HEAVY = ("metadata_log.arrow", "metadata_log.tables", "metadata_log.spark", "metadata_log.report")
 MAY_BE_HEAVY = ("kraft.cli", "kraft.testing", "pyspark_kraft")
 IMPURE = {
     *("trio", "time", "os", "socket", "select", "threading", "logging", "asyncio"),

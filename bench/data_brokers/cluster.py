@@ -1,0 +1,158 @@
+"""Brokers with data to measure: ours, or Apache Kafka's, each make with a controller of ours."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+from data_brokers.wire import WireClient
+from load import Address
+from our_nodes import our_controller, our_format, told
+from quorums import CLUSTER_ID, QuorumLayout, free_ports
+from real_kafka import KafkaInstallation, Process, running
+
+OURS: Final = "ours"
+SERVING: Final = {OURS: "serving node=", "kafka": "Transition from STARTING to STARTED"}
+"""The line that a broker prints once clients may connect, by make."""
+FIRST_BROKER: Final = 101
+TICKS: Final = os.sysconf("SC_CLK_TCK")
+RETRY_SECONDS: Final = 0.001
+
+
+class DataCluster:
+    """One controller of ours, and brokers of one make that serve clients, until the stack closes.
+
+    Args:
+        make: `ours` or `kafka`.
+        root: The directory for all files; made.
+        brokers: How many brokers.
+        heap: The largest heap of each JVM.
+        session_s: `broker.session.timeout.ms`, in seconds. A broker that restarts earlier waits for the rest.
+        stack: Ends the processes.
+    """
+
+    def __init__(self, make: str, root: Path, brokers: int, heap: str, session_s: float, stack: ExitStack) -> None:
+        self.make = make
+        self._heap = heap
+        self._session_s = session_s
+        root.mkdir(parents=True)
+        settings = ("controller.quorum.append.linger.ms=0", f"broker.session.timeout.ms={1000 * session_s:.0f}")
+        self._layout = QuorumLayout(root, CLUSTER_ID, dict(zip((1,), free_ports(1), strict=True)), settings)
+        our_format(self._layout)
+        stack.enter_context(running(self._layout, our_controller(self._layout), name="controller"))
+        ids = range(FIRST_BROKER, FIRST_BROKER + brokers)
+        self._ports = dict(zip(ids, free_ports(brokers), strict=True))
+        self._processes: dict[int, Process] = {}
+        stack.callback(self._kill)
+        for broker in ids:
+            told("format", "-c", str(self._properties(broker)), "--cluster-id", CLUSTER_ID)
+            self.start(broker)
+        for broker in ids:
+            self._processes[broker].wait_for(SERVING[make])
+
+    @property
+    def title(self) -> str:
+        """The make and the number of brokers."""
+        return f"{self.make} x {len(self._ports)}"
+
+    @property
+    def bootstrap(self) -> str:
+        """What clients take as `bootstrap.servers`."""
+        return ",".join(f"127.0.0.1:{port}" for port in self._ports.values())
+
+    def address(self, broker: int) -> Address:
+        """Where a broker listens."""
+        return "127.0.0.1", self._ports[broker]
+
+    @property
+    def first(self) -> int:
+        """The id of the first broker, which leads every topic of `create`."""
+        return next(iter(self._ports))
+
+    def _properties(self, broker: int) -> Path:
+        path = self._layout.root / f"{broker}.properties"
+        lines = (
+            "process.roles=broker",
+            f"node.id={broker}",
+            f"log.dirs={self._layout.root / str(broker)}",
+            "controller.listener.names=CONTROLLER",
+            "listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            f"listeners=PLAINTEXT://127.0.0.1:{self._ports[broker]}",
+            f"controller.quorum.voters={self._layout.voters}",
+            "auto.create.topics.enable=false",
+        )
+        path.write_text("".join(f"{line}\n" for line in lines))
+        return path
+
+    def start(self, broker: int) -> None:
+        """Start the process of a broker, and do not wait."""
+        if self.make == OURS:
+            command = [sys.executable, "-m", "kraft", "serve", "-c", str(self._properties(broker))]
+        else:
+            kafka = KafkaInstallation.find()
+            command = kafka.command(
+                "kafka.Kafka", str(self._properties(broker)), heap=self._heap, log="info", options=()
+            )
+        self._processes[broker] = Process(command, self._layout.root / f"{broker}.log")
+
+    def stop(self, broker: int) -> None:
+        """Shut a broker down, and wait for its end; fails unless its exit code says that this was clean."""
+        process = self._processes.pop(broker)
+        code = process.stop()
+        # A JVM that SIGTERM has ended says so, even after a clean shutdown.
+        assert code in {0, 143, -15}, f"broker {broker} ended with {code}:\n{process.text[-3000:]}"
+
+    def _kill(self) -> None:
+        for process in self._processes.values():
+            process.kill()
+
+    def create(self, topic: str, partitions: int) -> None:
+        """Make a topic with replicas on every broker, led by the first one, and wait until each partition is led."""
+        replicas = list(self._ports)
+        with WireClient(self.address(self.first)) as client:
+            client.create_topic(topic, partitions, replicas)
+            for number in range(partitions):
+                client.produce_when_led(topic, number)
+
+    def pid(self, broker: int) -> int:
+        """The process id of a broker."""
+        return self._processes[broker].popen.pid
+
+    def cpu_seconds(self) -> float:
+        """The processor time of all brokers so far, children not included (Linux)."""
+        return sum(cpu_seconds(self.pid(broker)) for broker in self._ports)
+
+    def resident_bytes(self) -> int:
+        """The memory of the first broker now (Linux)."""
+        lines = Path(f"/proc/{self.pid(self.first)}/status").read_text().splitlines()
+        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
+
+    def first_record(self, topic: str) -> tuple[float, float]:
+        """Stop the first broker, wait until its session is over, and start it again; returns the seconds, and its CPU
+        seconds, from the start until a client's record is acknowledged.
+        """
+        broker = self.first
+        self.stop(broker)
+        time.sleep(self._session_s + 1)
+        began = time.perf_counter()
+        self.start(broker)
+        process = self._processes[broker]
+        while True:
+            assert process.popen.poll() is None, process.text[-3000:]
+            try:
+                with WireClient(self.address(broker)) as client:
+                    client.produce_when_led(topic, 0)
+            except OSError:
+                time.sleep(RETRY_SECONDS)
+            else:
+                return time.perf_counter() - began, cpu_seconds(process.popen.pid)
+
+
+def cpu_seconds(pid: int) -> float:
+    """The processor time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
