@@ -33,10 +33,10 @@ class OffsetIndex:
         self.offsets.append(offset)
         self.positions.append(position)
 
-    def position_before(self, offset: int) -> int:
-        """A position at or before the batch of `offset`, to begin the search."""
-        after = bisect_right(self.offsets, offset)
-        return self.positions[after - 1] if after else 0
+    def position_before(self, offset: int, *, earlier: int = 0) -> int:
+        """A position at or before the batch of `offset`, to begin the search; `earlier` is a number of entries more."""
+        after = bisect_right(self.offsets, offset) - earlier
+        return self.positions[after - 1] if after > 0 else 0
 
     def last_position(self, end: int, end_offset: int) -> int:
         """The position of the last indexed batch that begins at or before `end` and ends below `end_offset`; 0 if there

@@ -377,6 +377,7 @@ class MetadataLog:
             The end of the log. It is smaller than `offset` if `offset` is inside a batch: the whole batch is removed.
 
         Raises:
+            CorruptBatch: A header on the way to the cut is damaged. The log must not be used then.
             OSError: The disk failed.
         """
         assert self.start_offset <= offset, (offset, self.start_offset)
@@ -388,7 +389,7 @@ class MetadataLog:
             self._drop_last_segment()
         last = self._segments[-1]
         last.remove_indexes()
-        last.truncate(offset)
+        last.truncate(offset, is_dense=True)
         self.end_offset = last.end_offset
         self.flushed_offset = self.end_offset
         self._forget_tail(self.end_offset)

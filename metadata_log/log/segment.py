@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from metadata_log.disk import Disk, File
-from metadata_log.errors import CorruptBatch, IncompleteBatch, UnsupportedVersion
+from metadata_log.errors import REMEDY, CorruptBatch, IncompleteBatch, UnsupportedVersion
 from metadata_log.java_text import whole_number
 from metadata_log.log.indexes import (
     NO_TIMESTAMP,
@@ -307,9 +307,47 @@ class Segment:
                         return record
         return None
 
-    def truncate(self, offset: int) -> None:
-        """Truncate the file, durably, before the batch that holds `offset`."""
-        cut = self._find(offset)
+    def _batch_to_cut(self, offset: int, *, is_dense: bool) -> RecordBatch | None:
+        """The batch that holds `offset`, or the first one after it; damaged offsets on the way are refused.
+
+        No CRC covers the offset at which a batch begins, and a wrong one would move the cut. So the offsets of
+        each batch are compared with those of its neighbours, from one index entry earlier on.
+        """
+        position = self._offsets.position_before(offset, earlier=1)
+        follows = None if position else self.base_offset
+        cut = None
+        for batch in scan_headers(self.file, position, end=self.size_bytes):
+            begin = batch.base_offset
+            is_next = follows is None or begin == follows or (begin > follows and not is_dense)
+            is_last = batch.end_position == self.size_bytes
+            if not is_next or (is_last and batch.next_offset != self.end_offset):
+                raise CorruptBatch(
+                    f"a batch has the offsets {begin} to {batch.last_offset}, where offset {follows} follows and the"
+                    f" segment ends before offset {self.end_offset}",
+                    where=self.file.path,
+                    position=batch.position,
+                    field="order",
+                    hint=REMEDY,
+                )
+            if cut is not None:
+                break
+            if batch.next_offset > offset:
+                cut = batch
+            follows = batch.next_offset
+        return cut
+
+    def truncate(self, offset: int, *, is_dense: bool) -> None:
+        """Truncate the file, durably, before the batch that holds `offset`.
+
+        Args:
+            offset: The first offset that goes.
+            is_dense: Whether each batch begins where the one before ends. Compaction leaves gaps.
+
+        Raises:
+            CorruptBatch: A header on the way to the cut is damaged. Nothing was cut.
+            OSError: The disk failed.
+        """
+        cut = self._batch_to_cut(offset, is_dense=is_dense)
         if cut is None:
             return
         self.cut_file(cut.position)

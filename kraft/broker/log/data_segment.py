@@ -197,9 +197,14 @@ class DataSegment:
             self._disk.remove(self.path(ABORTED_SUFFIX))
 
     def truncate(self, offset: int) -> None:
-        """Remove the batches that hold `offset` or a later one, durably (`LogSegment.truncateTo`)."""
+        """Remove the batches that hold `offset` or a later one, durably (`LogSegment.truncateTo`).
+
+        Raises:
+            CorruptBatch: A header on the way to the cut is damaged. Nothing was cut.
+            OSError: The disk failed.
+        """
         self.remove_indexes()
-        self.batches.truncate(offset)
+        self.batches.truncate(offset, is_dense=False)
         self.aborted = [each for each in self.aborted if each.last_offset < offset]
 
     def relocate(self, directory: str) -> None:

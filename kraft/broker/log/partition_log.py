@@ -374,6 +374,7 @@ class PartitionLog:
             now_ms: The time in ms since 1970.
 
         Raises:
+            CorruptBatch: A header on the way to the cut is damaged. The log must not be used then.
             OSError: The disk failed.
         """
         if offset >= self.end_offset:

@@ -16,14 +16,14 @@ from real_data import archive, unpack
 
 from kraft.sim.state.forking import forked
 from metadata_log.disk import OsDisk
-from metadata_log.errors import CorruptBatch
+from metadata_log.errors import CorruptBatch, UnsupportedVersion
 from metadata_log.log.epochs import parse_epochs
 from metadata_log.log.indexes import TIME_ENTRY_BYTES
 from metadata_log.log.log import TAIL_BYTES, MetadataLog
 from metadata_log.log.segment import Segment
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records import batch as batch_module
-from metadata_log.records.batch import scan
+from metadata_log.records.batch import HEADER_BYTES, scan
 from metadata_log.records.batch_builder import build_batch, build_control_batch
 
 REAL_NODES = [
@@ -312,6 +312,32 @@ def test_a_log_can_be_truncated_at_any_offset(cut: int) -> None:
     assert read_all(last) == b"".join(kept)
     last.close()
     assert {name: disk.read(f"d/{name}") for name in truncated_indexes} == truncated_indexes
+
+
+@pytest.mark.parametrize("cut", range(3, 18, 3))
+def test_a_damaged_header_never_moves_the_cut_of_a_truncation(cut: int) -> None:
+    """No CRC covers the offset at which a batch begins. Each byte of each header is changed in turn."""
+    content = [build_batch(offset, 1, 0, [b"0", b"1", b"2"]) for offset in range(0, 21, 3)]
+    size, path = len(content[0]), f"d/{0:020d}.log"
+    outcomes, places = set[str](), set[tuple[str | None, bool]]()
+    for at in (batch * size + byte for batch in range(len(content)) for byte in range(HEADER_BYTES)):
+        disk = MemoryDisk()
+        log = new_log(disk, index_interval_bytes=size)
+        for one in content:
+            log.append(one)
+        whole = disk.read(path)
+        disk.overwrite(path, at, bytes([whole[at] ^ 1]))
+        damaged = disk.read(path)
+        try:
+            assert log.truncate(cut) == cut
+            outcomes.add("cut")
+            assert disk.read(path) == damaged[: cut // 3 * size]
+        except (CorruptBatch, UnsupportedVersion) as bad:
+            outcomes.add("refused")
+            assert disk.read(path) == damaged
+            places.add((bad.where, bad.position is None))
+    assert places == {(path, False)}
+    assert outcomes == {"cut", "refused"}
 
 
 def test_a_truncation_removes_its_epochs_from_the_checkpoint() -> None:

@@ -181,9 +181,9 @@ def test_a_segment_is_not_truncated_behind_its_end() -> None:
     content = batches()
     for batch in scan_file(file_of(*content)[1]):
         segment.append(batch.data, [batch])
-    segment.truncate(len(SIZES))
+    segment.truncate(len(SIZES), is_dense=True)
     assert (segment.end_offset, segment.size_bytes) == (len(SIZES), sum(map(len, content)))
-    segment.truncate(2)
+    segment.truncate(2, is_dense=True)
     assert (segment.end_offset, segment.size_bytes) == (2, sum(map(len, content[:2])))
 
 
@@ -346,7 +346,7 @@ def test_index_entries_are_counted_anew_behind_a_cut() -> None:
     for batch in parsed[:3]:
         segment.append(batch.data, [batch])
         entries.append(segment.index_entries[0])
-    segment.truncate(2)
+    segment.truncate(2, is_dense=True)
     for batch in parsed[2:6]:
         segment.append(batch.data, [batch])
         entries.append(segment.index_entries[0])
