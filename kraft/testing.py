@@ -38,7 +38,7 @@ from kraft.invariants.disks import Ledger
 from kraft.invariants.violation import InvariantViolated
 from kraft.node.clock import NodeClock
 from kraft.node.node import Node
-from kraft.node.run import one_cause, run_node
+from kraft.node.run import run_node
 from kraft.node.state_machine_node import StateMachineNode
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.quorum.voters import majority
@@ -55,6 +55,7 @@ from metadata_log.reading.damage import Damage
 from metadata_log.reading.reader import read_log
 from metadata_log.records.batch import RecordBatch
 from metadata_log.types import METADATA_PARTITION, METADATA_TOPIC, NO_OFFSET, random_uuid
+from transport.causes import one_cause
 from transport.faults import NO_FAULTS, Faults
 from transport.interface import Endpoint
 from transport.memory import MemoryNetwork, MemoryTransport

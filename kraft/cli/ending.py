@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from kraft.node.run import one_cause
+from transport.causes import one_cause
 
 
 @asynccontextmanager

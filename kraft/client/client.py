@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
 from itertools import count
 from random import Random, SystemRandom
 from typing import Final
@@ -18,6 +18,7 @@ from kraft.client.state.producing import Delivered, ProducerSettings, ProducerSt
 from kraft.client.state.requests import Address, Engine
 from metadata_log.records.record import Header
 from metadata_log.serde import Message
+from transport.causes import one_cause
 from transport.interface import Endpoint, Failed, Inbound, Reply, Transport
 from transport.protocol.broker_apis import ALL_APIS
 from transport.protocol.broker_listener import broker_answer_limit
@@ -315,7 +316,7 @@ class Client:
         state = ProducerState(topic, self._bootstrap, settings, rng=self._rng)
         driver = Driver(self, state)
         producer = Producer(self, state, driver)
-        with _one_cause():
+        with one_cause():
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(driver.run)
                 nursery.start_soon(producer.keep_collecting)
@@ -335,7 +336,7 @@ class Client:
         """
         state = ConsumerState(topic, self._bootstrap, settings)
         driver = Driver(self, state)
-        with _one_cause():
+        with one_cause():
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(driver.run)
                 yield Consumer(state, driver)
@@ -361,21 +362,9 @@ async def open_client(
     """
     carrier = TcpTransport(requested=ALL_APIS, answer_limits=broker_answer_limit) if transport is None else transport
     random = Random(SystemRandom().getrandbits(64)) if rng is None else rng
-    with _one_cause():
+    with one_cause():
         async with trio.open_nursery() as nursery:
             client = Client(carrier, tuple(bootstrap), client_id=client_id, rng=random)
             await nursery.start(carrier.run, client.deliver)
             yield client
             nursery.cancel_scope.cancel()
-
-
-@contextmanager
-def _one_cause() -> Iterator[None]:
-    """Raise a single error of a block without the groups of its nurseries."""
-    try:
-        yield
-    except BaseExceptionGroup as group:
-        cause: BaseException = group
-        while isinstance(cause, BaseExceptionGroup) and len(cause.exceptions) == 1:
-            cause = cause.exceptions[0]
-        raise cause from None

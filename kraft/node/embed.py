@@ -13,7 +13,7 @@ import trio
 from kraft.config import Config
 from kraft.node.clock import NodeClock
 from kraft.node.node import Node
-from kraft.node.run import one_cause, run_node
+from kraft.node.run import run_node
 from kraft.node.state_machine_node import StateMachineNode
 from kraft.node.users import NodeUsers
 from kraft.replica.hosts.state_machine_host import host_state_machine
@@ -21,6 +21,7 @@ from kraft.replica.interface.application import ApplicationFactory, host_silent_
 from kraft.security.contexts import LoadedTls, load_tls
 from kraft.state_machine import C, R, StateMachine
 from metadata_log.disk import DirectoryDisk, OsDisk
+from transport.causes import one_cause
 from transport.descriptors import connections_allowed
 from transport.interface import Transport
 from transport.serving import INT_MAX, MAX_CONNECTIONS

@@ -38,6 +38,7 @@ from kraft.replica.replica import Replica
 from metadata_log.disk import DirectoryDisk
 from metadata_log.image import MetadataImage
 from transport.addresses import name_of_this_machine
+from transport.causes import one_cause
 from transport.interface import Transport
 from transport.tcp import TcpTransport
 from transport.wire import WireTransport
@@ -205,15 +206,3 @@ def _closing(replica: Replica, log: NodeLog) -> Iterator[None]:
             replica.close()
         raise
     replica.close()
-
-
-@contextmanager
-def one_cause() -> Iterator[None]:
-    """Raise the one error that stops a node without the exception groups of its nurseries."""
-    try:
-        yield
-    except BaseExceptionGroup as group:
-        cause: BaseException = group
-        while isinstance(cause, BaseExceptionGroup) and len(cause.exceptions) == 1:
-            cause = cause.exceptions[0]
-        raise cause from None

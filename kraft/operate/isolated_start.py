@@ -16,11 +16,12 @@ from msgspec import Struct
 
 from kraft.config import Config, join_host_port
 from kraft.node.node import Node
-from kraft.node.run import one_cause, run_node
+from kraft.node.run import run_node
 from kraft.replica.hosts.controller_host import ControllerHost
 from metadata_log.disk import Disk, OsDisk, make_directory
 from metadata_log.errors import DirectoryError
 from metadata_log.image import MetadataImage
+from transport.causes import one_cause
 from transport.memory import MemoryNetwork, MemoryTransport
 
 _CHUNK_BYTES = 1 << 20

@@ -15,7 +15,6 @@ from typing import Final
 
 import trio
 
-from kraft.node.run import one_cause
 from kraft.operate.isolated_start import IsolatedNode, Started, copy_tree
 from metadata_log.disk import OsDisk
 from metadata_log.errors import DirectoryError, MetadataLogError
@@ -23,6 +22,7 @@ from metadata_log.log.log_dir import PARTITION_DIRECTORY
 from metadata_log.log.quorum_state_file import read_quorum_state
 from metadata_log.reading.log_end import find_log_end
 from metadata_log.reading.replay_log import replay
+from transport.causes import one_cause
 
 MAIN_CLASS: Final = "kafka.Kafka"
 NEW_RECORDS: Final = 4
