@@ -25,11 +25,11 @@ def read_index(disk: Disk, path: str, kind: FileKind) -> list[tuple[int, int]]:
     Raises:
         OSError: The file is unreadable.
     """
-    data, base = disk.read(path), _base_offset_of(path)
+    data, base = disk.read(path), base_offset_of(path)
     return parse_offset_index(data, base) if kind is FileKind.OFFSET_INDEX else parse_time_index(data, base)
 
 
-def _base_offset_of(path: str) -> int:
+def base_offset_of(path: str) -> int:
     """The base offset in the name of an index; 0 for any other name."""
     name = path.rpartition("/")[2].removesuffix(".deleted")
     bases = (parse_file_name(name, suffix) for suffix in INDEX_SUFFIXES)

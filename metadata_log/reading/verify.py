@@ -8,13 +8,13 @@ from msgspec import Struct
 
 from metadata_log.disk import Disk
 from metadata_log.errors import EncodeError, MetadataLogError
-from metadata_log.log.indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from metadata_log.log.log_dir import PARTITION_DIRECTORY
 from metadata_log.reading.damage import Damage
 from metadata_log.reading.entries import Entry, read_entries
 from metadata_log.reading.file_kinds import FileKind
+from metadata_log.reading.index_entries import verify_entries
 from metadata_log.reading.reader import read_file
-from metadata_log.reading.small_files import read_index, read_small_file
+from metadata_log.reading.small_files import base_offset_of, read_small_file
 from metadata_log.records.batch import RecordBatch
 from metadata_log.records.batch_builder import rebuild_batch
 from metadata_log.records.frame import encode_control, encode_record
@@ -107,33 +107,12 @@ def _encodes_otherwise(entry: Entry) -> str | None:
 
 
 def _verify_index(disk: Disk, path: str, kind: FileKind) -> Iterator[Damage]:
-    """Compare an index with its segment: each entry must name a batch, and entries must increase."""
-    is_offsets = kind is FileKind.OFFSET_INDEX
-    suffix, size = (".index", OFFSET_ENTRY_BYTES) if is_offsets else (".timeindex", TIME_ENTRY_BYTES)
+    """Compare an index with its segment."""
+    suffix = ".index" if kind is FileKind.OFFSET_INDEX else ".timeindex"
     stem, _, deleted = path.rpartition(suffix)
     log_path = f"{stem}.log{deleted}"
     if not disk.exists(log_path):
         yield Damage(where=path, what="the segment of this index is not there", expected=log_path)
         return
-    known = [batch for batch in read_file(disk, log_path) if isinstance(batch, RecordBatch)]
-    if is_offsets:
-        true_entries = {(batch.last_offset, batch.position) for batch in known}
-        what = "no batch ends at offset {0} and begins at byte {1}"
-    else:
-        true_entries = {(batch.max_timestamp, batch.last_offset) for batch in known}
-        what = "no batch has the time {0} and ends at offset {1}"
-    length = len(disk.read(path))
-    if left := length % size:
-        what_left = f"{left} bytes follow the last whole entry"
-        yield Damage(where=path, what=what_left, expected=f"entries of {size} bytes", position=length - left)
-    previous: tuple[int, int] | None = None
-    for number, entry in enumerate(read_index(disk, path, kind)):
-        wrong = None
-        if entry not in true_entries:
-            wrong = f"entry {number}: " + what.format(*entry)
-        elif previous is not None and not (entry[0] > previous[0] and entry[1] > previous[1]):
-            wrong = f"entry {number} does not rise"
-        if wrong is not None:
-            expected = "last offset and position of a batch" if is_offsets else "time and last offset of a batch"
-            yield Damage(where=path, what=wrong, expected=f"{expected}, rising", position=number * size)
-        previous = entry
+    batches = [batch for batch in read_file(disk, log_path) if isinstance(batch, RecordBatch)]
+    yield from verify_entries(path, disk.read(path), kind, base_offset_of(path), batches)

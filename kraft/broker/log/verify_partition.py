@@ -22,18 +22,19 @@ from metadata_log.disk import Disk
 from metadata_log.errors import CorruptBatch, DecodeError, MetadataLogError, UnsupportedVersion
 from metadata_log.log.epochs import FILE_NAME as EPOCHS_FILE
 from metadata_log.log.epochs import EpochHistory, parse_epochs
-from metadata_log.log.indexes import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, parse_offset_index, parse_time_index
 from metadata_log.log.log_dir import PARTITION_METADATA, parse_partition_metadata
 from metadata_log.log.producer_snapshot import SUFFIX as PRODUCERS_SUFFIX
 from metadata_log.log.producer_snapshot import decode_producer_snapshot
 from metadata_log.log.segment import INDEX_SUFFIXES, file_name, parse_file_name
 from metadata_log.reading.damage import Damage
+from metadata_log.reading.file_kinds import FileKind
+from metadata_log.reading.index_entries import verify_entries
 from metadata_log.reading.verify import Verdict
 from metadata_log.records.batch import RecordBatch
 from metadata_log.records.record import records
 
 _INDEX, _TIME_INDEX = INDEX_SUFFIXES
-_INDEXES: Final = {_INDEX: "offset index", _TIME_INDEX: "time index", ABORTED_SUFFIX: "transaction index"}
+_INDEXES: Final = {_INDEX: FileKind.OFFSET_INDEX, _TIME_INDEX: FileKind.TIME_INDEX}
 
 
 class _Batch(Struct, frozen=True, gc=False):
@@ -130,17 +131,18 @@ def _beside_batches(
         return name, _topic(path, disk.read(path))
     if (end := parse_file_name(name, PRODUCERS_SUFFIX)) is not None:
         return "producer snapshot", _producers(path, disk.read(path), end, in_order)
-    for suffix, kind in _INDEXES.items():
+    for suffix in (*_INDEXES, ABORTED_SUFFIX):
         if (base := parse_file_name(name, suffix)) is None:
             continue
+        kind = _INDEXES.get(suffix)
+        called = "transaction index" if kind is None else str(kind)
         if base not in held:
             missing = Damage(where=path, what="the segment of this index is missing", expected=file_name(base))
-            return kind, iter((missing,))
+            return called, iter((missing,))
         content = disk.read(path)
-        if suffix == ABORTED_SUFFIX:
-            return kind, _aborted(path, content, base, held[base], transactions)
-        check = _time_index if suffix == _TIME_INDEX else _offset_index
-        return kind, check(path, content, base, held[base])
+        if kind is None:
+            return called, _aborted(path, content, base, held[base], transactions)
+        return called, verify_entries(path, content, kind, base, held[base])
     return None
 
 
@@ -209,36 +211,6 @@ def _batch_damage(path: str, batch: RecordBatch, least: int, epoch: int) -> Iter
     rising = all(one < other for one, other in pairwise(offsets))
     if not rising or (offsets and not batch.base_offset <= offsets[0] <= offsets[-1] <= batch.last_offset):
         yield damage("the offsets of the records do not rise within the batch", "rising offsets")
-
-
-def _offset_index(path: str, content: bytes, base: int, batches: list[_Batch]) -> Iterator[Damage]:
-    known = {(batch.last_offset, batch.position) for batch in batches}
-    entries = parse_offset_index(content, base)
-    what = "no batch ends at offset {0} and begins at byte {1}"
-    yield from _entries(path, content, entries, known, OFFSET_ENTRY_BYTES, what)
-
-
-def _time_index(path: str, content: bytes, base: int, batches: list[_Batch]) -> Iterator[Damage]:
-    known = {(batch.max_timestamp, batch.last_offset) for batch in batches}
-    entries = parse_time_index(content, base)
-    what = "no batch has the time {0} and ends at offset {1}"
-    yield from _entries(path, content, entries, known, TIME_ENTRY_BYTES, what)
-
-
-def _entries(
-    path: str, content: bytes, entries: list[tuple[int, int]], known: set[tuple[int, int]], size: int, what: str
-) -> Iterator[Damage]:
-    """Compare the entries of an index with the batches: each names a batch, and both of its numbers rise."""
-    if left := len(content) % size:
-        text = f"{left} bytes follow the last whole entry"
-        yield Damage(where=path, what=text, expected=f"entries of {size} bytes", position=len(content) - left)
-    for number, entry in enumerate(entries):
-        before = entries[number - 1] if number else (-1, -1)
-        if entry not in known:
-            text = f"entry {number}: {what.format(*entry)}"
-            yield Damage(where=path, what=text, expected="an entry of a batch", position=number * size)
-        elif not (entry[0] > before[0] and entry[1] > before[1]):
-            yield Damage(where=path, what=f"entry {number} does not rise", expected="rising", position=number * size)
 
 
 def _aborted(

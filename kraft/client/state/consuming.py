@@ -15,7 +15,7 @@ from msgspec import Struct
 from kraft.client.state.errors import ClientError, refused
 from kraft.client.state.positions import AtOffset, AtTime, Beginning, ConsumedRecord, End, Isolation, Position, Start
 from kraft.client.state.reading import read_answer
-from kraft.client.state.requests import METADATA_TIMEOUT_MS, REQUEST_TIMEOUT_MS, Address, Ask, pause_ms
+from kraft.client.state.requests import REQUEST_TIMEOUT_MS, Address, Ask, pause_ms
 from kraft.client.state.topic_view import Leader, TopicView
 from metadata_log.errors import MetadataLogError
 from metadata_log.serde import Message
@@ -35,7 +35,6 @@ from transport.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from transport.protocol.messages.metadata import MetadataResponse
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -78,15 +77,14 @@ class ConsumerState:
     """The engine of a consumer; see `Engine`."""
 
     def __init__(self, topic: str, bootstrap: Sequence[Address], settings: ConsumerSettings) -> None:
-        self.view = TopicView(topic, bootstrap, may_create=False)
+        self._tokens = count(1)
+        self.view = TopicView(topic, bootstrap, self._tokens, may_create=False)
         self.positions: dict[int, Position] = {}
         """By partition; empty until the partitions of the topic are known."""
         self.notices: deque[str] = deque()
         """What the user should know, for a warning; the caller empties this."""
         self._settings = settings
-        self._tokens = count(1)
         self._asked: dict[int, _Asked] = {}
-        self._asked_view = 0
         self._busy: set[Address] = set()
         self._records: deque[ConsumedRecord] = deque()
         self._since_ms: int | None = None
@@ -121,11 +119,7 @@ class ConsumerState:
 
     def poll(self, now_ms: int) -> list[Ask]:
         """The requests that are due."""
-        asks: list[Ask] = []
-        if (wanted := self.view.poll(now_ms)) is not None:
-            address, request = wanted
-            self._asked_view = next(self._tokens)
-            asks.append(Ask(self._asked_view, address, request, METADATA_TIMEOUT_MS))
+        asks = self.view.poll(now_ms)
         if not self.view.is_known:
             self._since_ms = now_ms if self._since_ms is None else self._since_ms
             if now_ms - self._since_ms >= self._settings.timeout_ms:
@@ -138,9 +132,7 @@ class ConsumerState:
 
     def on_outcome(self, token: int, outcome: Message | Failed, now_ms: int) -> None:
         """Take the outcome of a request."""
-        if token == self._asked_view:
-            self._asked_view = 0
-            assert isinstance(outcome, MetadataResponse | Failed), outcome
+        if self.view.awaits(token):
             self.view.on_outcome(outcome, now_ms)
             return
         asked = self._asked.pop(token)

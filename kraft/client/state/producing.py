@@ -25,7 +25,6 @@ from metadata_log.serde import Message
 from transport.protocol.errors import Error
 from transport.protocol.inbound import Cause, Failed
 from transport.protocol.messages.init_producer_id import InitProducerIdResponse
-from transport.protocol.messages.metadata import MetadataResponse
 from transport.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -78,7 +77,8 @@ class ProducerState:
     def __init__(
         self, topic: str, bootstrap: Sequence[Address], settings: ProducerSettings = ProducerSettings(), *, rng: Random
     ) -> None:
-        self.view = TopicView(topic, bootstrap, may_create=True)
+        self._tokens = count(1)
+        self.view = TopicView(topic, bootstrap, self._tokens, may_create=True)
         self.waiting_bytes = 0
         """The size of all records without an outcome, in bytes."""
         self.brokers: dict[Address, None] = {}
@@ -86,12 +86,10 @@ class ProducerState:
         self._settings = settings
         self._rng = rng
         self._numbers = count()
-        self._tokens = count(1)
         self._identity = Identity() if settings.is_idempotent else None
         self._unplaced: deque[Numbered] = deque()
         self._queues: dict[int, deque[Batch]] = {}
         self._sticky = 0
-        self._asked_view = 0
         self._asked_identity = 0
         self._sent: dict[int, list[Batch]] = {}
         self._results: list[Delivered | Undelivered] = []
@@ -136,11 +134,7 @@ class ProducerState:
 
     def poll(self, now_ms: int) -> list[Ask]:
         """The requests that are due."""
-        asks: list[Ask] = []
-        if (wanted := self.view.poll(now_ms)) is not None:
-            address, request = wanted
-            self._asked_view = next(self._tokens)
-            asks.append(Ask(self._asked_view, address, request, METADATA_TIMEOUT_MS))
+        asks = self.view.poll(now_ms)
         self._expire(now_ms)
         if self.view.is_known:
             self._place()
@@ -157,9 +151,7 @@ class ProducerState:
 
     def on_outcome(self, token: int, outcome: Message | Failed, now_ms: int) -> None:
         """Take the outcome of a request."""
-        if token == self._asked_view:
-            self._asked_view = 0
-            assert isinstance(outcome, MetadataResponse | Failed), outcome
+        if self.view.awaits(token):
             self.view.on_outcome(outcome, now_ms)
         elif token == self._asked_identity:
             self._asked_identity = 0

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from msgspec import Struct
 
 from kraft.client.state.errors import ClientError, refused
-from kraft.client.state.requests import Address, pause_ms
+from kraft.client.state.requests import METADATA_TIMEOUT_MS, Address, Ask, pause_ms
 from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, NO_NODE, Uuid
 from transport.protocol.errors import Error
@@ -37,7 +37,15 @@ class Leader(Struct, frozen=True):
 class TopicView:
     """The partitions of one topic with their leaders, and the brokers to ask for them."""
 
-    def __init__(self, topic: str, bootstrap: Sequence[Address], *, may_create: bool) -> None:
+    def __init__(self, topic: str, bootstrap: Sequence[Address], tokens: Iterator[int], *, may_create: bool) -> None:
+        """Know nothing yet.
+
+        Args:
+            topic: The name of the topic.
+            bootstrap: The addresses that the user gave.
+            tokens: The source of the tokens of requests.
+            may_create: Whether a request may create the topic.
+        """
         self.topic = topic
         self.topic_id = Uuid.ZERO
         """Kafka's id of the topic; zero while it is not known."""
@@ -51,7 +59,9 @@ class TopicView:
         self._turn = 0
         self._failures = 0
         self._due_ms = 0
-        self._is_asked = False
+        self._tokens = tokens
+        self._asked: int | None = None
+        """The token of the request on its way."""
         self._unknown_since_ms: int | None = None
 
     @property
@@ -62,7 +72,7 @@ class TopicView:
     @property
     def is_stale(self) -> bool:
         """Whether a leader has failed since the last answer: a repetition waits for the next one."""
-        return self._is_asked or self._due_ms < NEVER_MS
+        return self._asked is not None or self._due_ms < NEVER_MS
 
     @property
     def addresses(self) -> tuple[Address, ...]:
@@ -91,20 +101,25 @@ class TopicView:
 
     def deadline_ms(self) -> int:
         """When the next request is due."""
-        return NEVER_MS if self._is_asked else self._due_ms
+        return self._due_ms if self._asked is None else NEVER_MS
 
-    def poll(self, now_ms: int) -> tuple[Address, MetadataRequest] | None:
-        """The request that is due, and the broker that gets it."""
-        if self._is_asked or now_ms < self._due_ms:
-            return None
-        self._is_asked = True
+    def poll(self, now_ms: int) -> list[Ask]:
+        """The request that is due, if one is."""
+        if self._asked is not None or now_ms < self._due_ms:
+            return []
+        self._asked = next(self._tokens)
         self._due_ms = NEVER_MS
         topics = [MetadataRequestTopic(name=self.topic)]
-        return self.any_broker(), MetadataRequest(topics=topics, allow_auto_topic_creation=self._may_create)
+        request = MetadataRequest(topics=topics, allow_auto_topic_creation=self._may_create)
+        return [Ask(self._asked, self.any_broker(), request, METADATA_TIMEOUT_MS)]
+
+    def awaits(self, token: int) -> bool:
+        """Whether this is the token of the request on its way."""
+        return token == self._asked
 
     def on_outcome(self, outcome: Message | Failed, now_ms: int) -> None:
         """Take the answer of a broker; raises `ClientError` for a topic that does not exist or is not for this user."""
-        self._is_asked = False
+        self._asked = None
         if isinstance(outcome, Failed):
             if outcome.cause in (Cause.UNSUPPORTED_VERSION, Cause.AUTHENTICATION):
                 raise ClientError(outcome.detail, hint="Is that the listener of a broker for clients?")
@@ -114,7 +129,11 @@ class TopicView:
         assert isinstance(outcome, MetadataResponse), outcome
         if outcome.brokers:
             self._brokers = {one.node_id: (one.host, one.port) for one in outcome.brokers}
-        (topic,) = outcome.topics
+        topic = next((one for one in outcome.topics if one.name == self.topic), None)
+        if topic is None:
+            self._turn += 1
+            self.refresh(f"the answer lacks topic {self.topic}", now_ms)
+            return
         error = Error.of(topic.error_code)
         if error in (Error.NONE, Error.LEADER_NOT_AVAILABLE) and topic.partitions:
             self._take(topic, now_ms)
