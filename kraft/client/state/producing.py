@@ -18,7 +18,7 @@ from kraft.client.state.batches import BATCH_BYTES, Batch, NewRecord, Numbered, 
 from kraft.client.state.errors import ClientError, refused
 from kraft.client.state.identity import Identity
 from kraft.client.state.partitioner import partition_of_key
-from kraft.client.state.requests import FIRST_PAUSE_MS, METADATA_TIMEOUT_MS, REQUEST_TIMEOUT_MS, Address, Ask, pause_ms
+from kraft.client.state.requests import FIRST_PAUSE_MS, REQUEST_TIMEOUT_MS, Address, Ask, pause_ms
 from kraft.client.state.topic_view import TopicView
 from metadata_log.compression import Compression
 from metadata_log.serde import Message
