@@ -4,14 +4,15 @@
     python bench/seeds.py --check 20 [--results FILE]
     python bench/seeds.py --report [--results FILE]
 
-Each kind of members has a share of the seeds: cheap kinds have large ones. The profiles take turns, as they do in `kraft
-sim run`. `wiped-static-voters` has no turn there, and gets a share of its own. The kinds are run in a hundred rounds, so
-that a run that ends early has seeds of each kind. A result is one line of the file of results; a second run of the same
-command goes on where the first one ended. A violation ends nothing: its schedule is saved beside the results, and the
-exit code is 1.
+Each kind of members has a share of the seeds: cheap kinds have large ones. The profiles take turns, as they do in
+`kraft sim run`. `wiped-static-voters` has no turn there, and gets a share of its own. The kinds are run in a hundred
+rounds, so that a run that ends early has seeds of each kind. A result is one line of the file of results; a second run
+of the same command goes on where the first one ended. A violation ends nothing: its schedule is saved beside the
+results, and the exit code is 1.
 
 `--check N` repeats N seeds of each kind with the present code and compares the digests of their traces with the stored
-ones. Equal digests say that a change of the code did not change these runs. `--report` writes the page.
+ones. Equal digests say that a change of the code did not change these runs. `--report` writes the page, or another
+file.
 """
 
 from __future__ import annotations
@@ -57,14 +58,24 @@ SHARES: Final = {
     WIPED: 200,
 }
 """Of 100,000 seeds, those of each kind."""
-COMMAND: Final = "python bench/seeds.py"
+COLUMNS: Final = (
+    "members",
+    "profile",
+    "seeds",
+    "events",
+    "virtual hours",
+    "elections",
+    "CPU s",
+    "documented",
+    "violations",
+)
 HEAD: Final = """\
 # Seeds that were run
 
 `bench/seeds.py` runs the simulator over all kinds of members and all profiles, and `--report` writes this page from the
 results. Each line is a kind of [members](../howto/simulate.md#run-many-seeds) in one profile. The
-invariants are checked after every event. A *documented* violation is one that [an operator causes](../simulated-faults.md)
-who starts a static voter with an empty disk; only the profile `wiped-static-voters` allows it.
+invariants are checked after every event. A *documented* violation is one that an operator causes by starting a static
+voter [with an empty disk](../howto/damaged-disk.md); only the profile `wiped-static-voters` allows it.
 """
 
 
@@ -119,9 +130,8 @@ def run_task(task: Task) -> list[SeedResult]:
         if isinstance(outcome, Schedule):
             saved = task.schedules / f"{task.kind}-{seed}.json".replace(", ", "-")
             saved.write_bytes(encode_schedule(outcome))
-            results.append(
-                SeedResult(task.kind, seed, task.code, seconds=seconds, violation=outcome.message or outcome.check)
-            )
+            broken = outcome.message or outcome.violated
+            results.append(SeedResult(task.kind, seed, task.code, seconds=seconds, violation=broken))
             continue
         results.append(
             SeedResult(
@@ -209,8 +219,7 @@ def page(results: list[SeedResult]) -> str:
     rows: dict[tuple[str, str], list[SeedResult]] = defaultdict(list)
     for result in results:
         rows[result.kind.removesuffix(", wiped"), profile_name(result.kind, result.seed)].append(result)
-    lines = [HEAD, "| members | profile | seeds | events | virtual hours | elections | CPU s | documented | violations |"]
-    lines.append("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    lines = [HEAD, f"| {' | '.join(COLUMNS)} |", f"| {' | '.join('---' for _ in COLUMNS)} |"]
     for (members, profile), group in sorted(rows.items()):
         lines.append(_row(f"`{members}` | {profile}", group))
     lines += [_row("all | ", results), ""]
@@ -247,12 +256,14 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--only", action="append", choices=SHARES, help="only this kind; may be repeated")
     parser.add_argument("--check", type=int, metavar="N", help="repeat N stored seeds of each kind")
-    parser.add_argument("--report", action="store_true", help="write the page from the stored results")
+    parser.add_argument(
+        "--report", nargs="?", const=PAGE, type=Path, metavar="FILE", help="write the page from the results"
+    )
     options = parser.parse_args()
     path: Path = options.results
     path.parent.mkdir(parents=True, exist_ok=True)
-    if options.report:
-        PAGE.write_text(page(read_results(path)), encoding="utf-8")
+    if options.report is not None:
+        options.report.write_text(page(read_results(path)), encoding="utf-8")
         return
     if options.check is not None:
         sys.exit(1 if check(path, options.check, options.jobs) else 0)

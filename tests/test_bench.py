@@ -224,3 +224,28 @@ def test_scrape_bench_reports_the_cost_of_a_live_view(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["round", "top", "top", "a"]
     assert re.search(r"round 1: [1-9]\d* changes/s alone, [1-9]\d* with top", done.stdout)
+
+
+def test_the_bench_of_seeds_goes_on_where_it_ended_and_repeats_what_it_stored(tmp_path: Path) -> None:
+    """A planted difference of a stored digest is seen, and the page counts the seeds of each profile."""
+    results, written = tmp_path / "results.jsonl", tmp_path / "page.md"
+    kinds = ["--only=core", "--only=replica"]
+
+    def bench(*options: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, str(BENCH / "seeds.py"), "--jobs=1", f"--results={results}", *options]
+        return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+
+    first = bench("--seeds=20", *kinds)
+    assert (first.returncode, first.stdout) == (0, "0 seeds are done, 17 are left\n"), first.stderr
+    more = bench("--seeds=30", *kinds)
+    assert more.stdout.startswith("17 seeds are done, 9 are left"), more.stderr
+    assert bench("--check=2").stdout.splitlines()[0].startswith("core: 2 of 2 digests are equal")
+    assert bench(f"--report={written}").returncode == 0
+    page = written.read_text(encoding="utf-8")
+    assert "| `core` | slow-disk |" in page
+    assert "| all |  | 26 |" in page
+    assert page.endswith("Undecided histories: 0. Violations: 0.\n")
+    results.write_text(results.read_text(encoding="utf-8").replace('"digest":"', '"digest":"0'), encoding="utf-8")
+    changed = bench("--check=2")
+    assert changed.returncode == 1
+    assert changed.stdout.startswith("core: 0 of 2 digests are equal")
