@@ -131,11 +131,12 @@ unstable.api.versions.enable unstable.feature.versions.enable
 _TOPIC_KEYS: Final = """
 cleanup.policy compression.gzip.level compression.lz4.level compression.type compression.zstd.level
 delete.retention.ms file.delete.delay.ms flush.messages flush.ms follower.replication.throttled.replicas
-index.interval.bytes leader.replication.throttled.replicas local.retention.bytes local.retention.ms
-max.compaction.lag.ms max.message.bytes message.timestamp.after.max.ms message.timestamp.before.max.ms
-message.timestamp.type min.cleanable.dirty.ratio min.compaction.lag.ms min.insync.replicas preallocate
-remote.log.copy.disable remote.log.delete.on.disable remote.storage.enable retention.bytes retention.ms segment.bytes
-segment.index.bytes segment.jitter.ms segment.ms unclean.leader.election.enable
+index.interval.bytes internal.segment.bytes leader.replication.throttled.replicas local.retention.bytes
+local.retention.ms max.compaction.lag.ms max.message.bytes message.timestamp.after.max.ms
+message.timestamp.before.max.ms message.timestamp.type min.cleanable.dirty.ratio min.compaction.lag.ms
+min.insync.replicas preallocate remote.log.copy.disable remote.log.delete.on.disable remote.storage.enable
+retention.bytes retention.ms segment.bytes segment.index.bytes segment.jitter.ms segment.ms
+unclean.leader.election.enable
 """
 _GROUP_KEYS: Final = """
 consumer.assignment.interval.ms consumer.heartbeat.interval.ms consumer.session.timeout.ms

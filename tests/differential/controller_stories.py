@@ -717,6 +717,15 @@ STORIES: Final[dict[str, list[Step]]] = {
         delete_by(),
         delete_by(("__cluster_metadata", None)),
     ],
+    "internal settings": [
+        create(topic("small-segments", [A], internal_segment_bytes="4096", retention_ms="1000")),
+        create(topic("bad-segments", [A], internal_segment_bytes="x")),
+        create(topic("bad-segments", [A], internal_segment_bytes="2147483648")),
+        configure(TOPIC, "small-segments", ("internal.segment.bytes", SET, "-1")),
+        configure(TOPIC, "small-segments", ("internal.segment.bytes", APPEND, "1")),
+        configure(TOPIC, "small-segments", ("internal.segment.bytes", DELETE, None)),
+        configure(BROKER, "", ("internal.segment.bytes", SET, "4096")),
+    ],
 }
 
 LAST_KNOWN_LEADER_IS_GONE: Final[list[Step]] = [

@@ -162,15 +162,15 @@ class _Describing:
         if not own and not wanted:
             return table.unset_in_order
         configs = []
-        for key, unset in table.unset.items():
+        for key, settings in table.settings.items():
             if wanted and key not in wanted:
                 continue
             if key in own:
                 values = [(own[key], table.source), *table.behind[key]]
-                configs.append(self._config(kind, table.settings[key], key, values))
+                configs.append(self._config(kind, settings, key, values))
                 yield None
-            else:
-                configs.append(unset)
+            elif key in table.unset:
+                configs.append(table.unset[key])
         return configs
 
     def _table(self, kind: ResourceType) -> _Table:
@@ -179,11 +179,13 @@ class _Describing:
             name: DescribedSetting(name, key.type, key.default, is_set=False, is_dynamic=True)
             for name, key in keys.items()
         }
-        behind: dict[str, list[Value]] = {name: [(key.default, DEFAULT)] for name, key in keys.items()}
+        behind: dict[str, list[Value]] = {
+            name: [] if key.is_internal else [(key.default, DEFAULT)] for name, key in keys.items()
+        }
         if kind == ResourceType.TOPIC:
             for name, values in behind.items():
                 values[:0] = _of_node(self._context, name)
-        unset = {name: self._config(kind, settings[name], name, values) for name, values in behind.items()}
+        unset = {name: self._config(kind, settings[name], name, values) for name, values in behind.items() if values}
         return _Table(source, settings, behind, unset, list(unset.values()))
 
     def _config(
@@ -207,7 +209,7 @@ class _Describing:
 
 class _Table(Struct, frozen=True):
     """The shared parts of resources of one type, by key: the settings, the inherited values, and the result for a
-    resource without a value of its own.
+    resource without a value of its own, if the key has one then.
     """
 
     source: int

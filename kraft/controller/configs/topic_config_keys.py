@@ -32,6 +32,8 @@ class TopicKey(Struct, frozen=True):
     lowest: float | None = None
     highest: float | None = None
     words: tuple[str, ...] = ()
+    is_internal: bool = False
+    """Whether only a topic that sets the key has a value, and answers name the key only then."""
 
 
 _LONG_MAX: Final = str(2**63 - 1)
@@ -48,6 +50,7 @@ TOPIC_KEYS: Final[dict[str, TopicKey]] = {
     "flush.ms": TopicKey("LONG", _LONG_MAX, 0),
     "follower.replication.throttled.replicas": TopicKey("LIST", ""),
     "index.interval.bytes": TopicKey("INT", "4096", 0),
+    "internal.segment.bytes": TopicKey("INT", "", is_internal=True),
     "leader.replication.throttled.replicas": TopicKey("LIST", ""),
     "local.retention.bytes": TopicKey("LONG", "-2", -2),
     "local.retention.ms": TopicKey("LONG", "-2", -2),

@@ -299,6 +299,8 @@ def _effective(
             if value is None:
                 value, source = inherited(key, settings), where
         if value is None:
+            if TOPIC_KEYS[key].is_internal:
+                continue
             value, source = TOPIC_KEYS[key].default, _FROM_DEFAULT
         yield CreatableTopicConfigs(name=key, value=value, config_source=source)
 

@@ -134,3 +134,18 @@ def test_describing_all_brokers_shows_only_dynamic_cluster_settings() -> None:
         "min.insync.replicas": ("1", False, False),
         "nonsense": (None, True, True),
     }
+
+
+def test_an_internal_key_of_a_topic_is_described_only_where_the_topic_sets_it() -> None:
+    """As recorded from a broker of Kafka 4.3.1, which also accepts values that `segment.bytes` may not have."""
+    cluster = Cluster(101)
+    cluster.do(create(topic("small", internal_segment_bytes="4096"), topic("usual")))
+    side = cluster.controller
+    small, usual = describe(side, TOPIC, "small"), describe(side, TOPIC, "usual")
+    assert small.keys() - usual.keys() == {"internal.segment.bytes"}
+    found = small["internal.segment.bytes"]
+    assert (found.value, found.config_source, found.config_type) == ("4096", 1, 3)
+    assert [(one.name, one.value, one.source) for one in found.synonyms] == [("internal.segment.bytes", "4096", 1)]
+    assert describe(side, TOPIC, "usual", "internal.segment.bytes", "segment.bytes").keys() == {"segment.bytes"}
+    cluster.do(configure(TOPIC, "small", ("internal.segment.bytes", SET, "0")))
+    assert describe(side, TOPIC, "small")["internal.segment.bytes"].value == "0"
