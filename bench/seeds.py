@@ -44,17 +44,17 @@ OBJECTS_AT_ONCE: Final = 50_000
 """The number of added objects after which a worker collects garbage."""
 WIPED: Final = "replica, wiped"
 SHARES: Final = {
-    "core": 72_000,
-    "replica": 13_800,
-    "state-machine": 2_500,
-    "controller": 4_000,
-    "dynamic": 2_500,
-    "dynamic-controller": 1_200,
-    "upgraded-controller": 1_200,
-    "cluster": 1_300,
-    "dynamic-cluster": 700,
-    "data-cluster": 540,
-    "loaded": 60,
+    "core": 80_000,
+    "replica": 11_000,
+    "state-machine": 1_200,
+    "controller": 2_500,
+    "dynamic": 1_500,
+    "dynamic-controller": 800,
+    "upgraded-controller": 700,
+    "cluster": 900,
+    "dynamic-cluster": 450,
+    "data-cluster": 700,
+    "loaded": 50,
     WIPED: 200,
 }
 """Of 100,000 seeds, those of each kind."""
