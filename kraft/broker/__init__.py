@@ -1,7 +1,7 @@
 """The broker agent: a broker's protocol with the controller, without a data log (Kafka: `BrokerServer`)."""
 
 from kraft.broker.agent import BrokerAgent, Send
-from kraft.broker.lifecycle import BrokerLifecycle, LifecycleState, RegistrationFailed
+from kraft.broker.lifecycle import BrokerLifecycle, LifecycleState, NoLogDirectory, RegistrationFailed
 from kraft.broker.settings import BrokerListener, BrokerOptions, BrokerSettings
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "BrokerOptions",
     "BrokerSettings",
     "LifecycleState",
+    "NoLogDirectory",
     "RegistrationFailed",
     "Send",
 ]

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from kraft.broker.directories import Directories
 from kraft.broker.isr_changes import IsrChanges
-from kraft.broker.lifecycle import BrokerLifecycle, LifecycleState
+from kraft.broker.lifecycle import BrokerLifecycle, LifecycleState, NoLogDirectory
 from kraft.broker.replicas import PartitionKey, Replicas
 from kraft.broker.replicas_protocol import BrokerReplicas
 from kraft.broker.settings import NO_EPOCH, BrokerSettings
@@ -203,8 +203,15 @@ class BrokerAgent:
         return self.replicas.is_loaded
 
     def _look_at_failures(self, now_ms: int) -> None:
-        for directory in self.replicas.take_failed_directories():
+        failed = self.replicas.take_failed_directories()
+        for directory in failed:
             self.fail_directory(directory, now_ms)
+        if failed and not self.directories.online:
+            why = "; ".join(self.replicas.failed_directories.values())
+            raise NoLogDirectory(
+                f"every log directory of the broker has failed: {why}",
+                hint="Mend the disk, and start the broker again.",
+            )
 
     def _everything(self) -> Iterator[PartitionKey | None]:
         """The partitions with a present or former replica of this broker, and None for each other partition."""
@@ -285,7 +292,7 @@ class BrokerAgent:
         return self._isr_changes.deadline_ms(self.replicas)
 
     def poll(self, now_ms: int) -> list[Send]:
-        """Do the due work and return the requests to send; raises `RegistrationFailed`."""
+        """Do the due work and return the requests to send; raises `RegistrationFailed` and `NoLogDirectory`."""
         if self.lifecycle.state is LifecycleState.NOT_RUNNING:
             self.lifecycle.begin(now_ms)
         if self._is_loaded(now_ms) and not self._publish(now_ms):

@@ -29,6 +29,10 @@ class RegistrationFailed(MetadataLogError):
     """The controllers did not register the broker within `initial.broker.registration.timeout.ms`."""
 
 
+class NoLogDirectory(MetadataLogError):
+    """Every log directory of the broker has failed (Kafka: `LogManager.handleLogDirFailure` halts the process)."""
+
+
 class LifecycleState(Enum):
     """The state of a broker (`BrokerState`)."""
 

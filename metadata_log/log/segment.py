@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Final
 
 from metadata_log.disk import Disk, File
@@ -177,14 +178,21 @@ class Segment:
     def load_indexes(self) -> None:
         """Take over the index files, and read the headers from the last index entry on (`LogSegment.readNextOffset`).
 
-        Kafka checks the content of its index files no further, and neither does this. A missing time index is empty.
+        Kafka does not check the content of its index files. Here an offset index has to be in order and within the
+        file: a read at a position of no batch would look like a failure of the disk. A missing time index is empty.
 
         Raises:
             FileNotFoundError: The offset index is missing.
-            CorruptBatch: No whole batch begins at the last index entry, or the file ends inside a batch.
+            CorruptBatch: The offset index is out of order, no whole batch begins at its last entry, or the file ends
+                inside a batch.
         """
         index, times = (f"{self._directory}/{file_name(self.base_offset, suffix)}" for suffix in INDEX_SUFFIXES)
-        for offset, position in parse_offset_index(self._disk.read(index), self.base_offset):
+        entries = parse_offset_index(self._disk.read(index), self.base_offset)
+        if any(later <= one or at <= before for (one, before), (later, at) in pairwise(entries)) or (
+            entries and (entries[0][0] < self.base_offset or entries[0][1] < 0)
+        ):
+            raise CorruptBatch("the entries of the offset index are out of order", where=index)
+        for offset, position in entries:
             self._offsets.append(offset, position)
         if self._disk.exists(times):
             for timestamp, offset in parse_time_index(self._disk.read(times), self.base_offset):

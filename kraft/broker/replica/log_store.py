@@ -92,6 +92,7 @@ class LogStore:
             try:
                 yield from self._load(directory, assigned, options_of, found, now_ms)
             except OSError as failed:
+                self.findings.append(f"the log directory {directory.path} has failed: {failed}")
                 self.fail(directory.id, failed)
         self._promote_orphans(assigned, found)
         return found

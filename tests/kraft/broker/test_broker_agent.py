@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from broker_agents import EPOCH, ONE, TOPIC, TWO, heartbeat, led_by, new_agent, only, started
 
-from kraft.broker import BrokerAgent, LifecycleState, RegistrationFailed
+from kraft.broker import BrokerAgent, LifecycleState, NoLogDirectory, RegistrationFailed
 from kraft.broker.agent import ASSIGNMENTS, HEARTBEATS, ISR_CHANGES
+from kraft.broker.replica import DataSettings, ReplicaManager
+from kraft.broker.replica.settings import DataDirectory
 from kraft.sim.state.fingerprints import FactsOf
 from kraft.sim.state.forking import forked
 from metadata_log.log.clean_shutdown import take_clean_shutdown, write_clean_shutdown
@@ -357,6 +359,25 @@ def test_a_failed_directory_is_reported_and_its_partitions_lose_leadership() -> 
     agent.fail_directory(ONE, 3100)
     assert not led_by(agent)
     assert heartbeat(agent, 3100).offline_log_dirs == [ONE]
+
+
+def test_a_broker_without_any_log_directory_ends() -> None:
+    """A broker that went on would be registered, lead nothing, and report its failed directories for ever."""
+    disk = MemoryDisk()
+
+    def fail(_: str, path: str) -> None:
+        raise OSError(5, "broken", path)
+
+    disk.on_operation = fail
+    manager = ReplicaManager(disk, DataSettings(broker_id=101, directories=(DataDirectory(ONE, "d", is_clean=False),)))
+    agent = BrokerAgent(new_agent().settings, manager)
+    agent.poll(0)
+    agent.on_answer(HEARTBEATS, BrokerRegistrationResponse(broker_epoch=EPOCH), 5)
+    agent.poll(5)
+    agent.on_answer(HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True), 10)
+    with pytest.raises(NoLogDirectory, match=r"every log directory of the broker has failed: .*broken"):
+        agent.poll(20)
+    assert any("the log directory d has failed" in one for one in manager.findings)
 
 
 # The clean end

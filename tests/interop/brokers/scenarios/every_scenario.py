@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import compaction_scenarios
 import connection_scenarios
+import controller_scenarios
+import damage_scenarios
 import deletion_scenarios
+import disk_scenarios
 import failover_scenarios
 import fetch_scenarios
 import idempotence_scenarios
@@ -11,6 +15,7 @@ import lifecycle_scenarios
 import produce_scenarios
 import reassignment_scenarios
 import replication_scenarios
+import transaction_scenarios
 from scenario_list import SCENARIOS, Scenario
 
 __all__ = ["SCENARIOS", "Scenario"]
@@ -18,11 +23,16 @@ __all__ = ["SCENARIOS", "Scenario"]
 GROUPS = (
     produce_scenarios,
     idempotence_scenarios,
+    transaction_scenarios,
     fetch_scenarios,
     replication_scenarios,
     failover_scenarios,
     reassignment_scenarios,
     lifecycle_scenarios,
+    controller_scenarios,
+    damage_scenarios,
     connection_scenarios,
     deletion_scenarios,
+    compaction_scenarios,
+    disk_scenarios,
 )

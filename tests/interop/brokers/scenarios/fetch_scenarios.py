@@ -195,3 +195,19 @@ def a_lost_leadership_ends_the_fetches_that_need_the_leader(cluster: Cluster) ->
         found = waiting.result()
         assert (time.monotonic() - asked) * 1000 < MOST_MS
     assert found.error_code == Error.NOT_LEADER_OR_FOLLOWER
+
+
+@scenario("B14")
+def a_new_segment_ends_the_wait_of_a_fetch(cluster: Cluster) -> None:
+    """A fetch does not read across segments: once the watermark is in a later one, no more bytes can come."""
+    topic = cluster.create("b14-roll", 1, segment_bytes=str(1 << 20))
+    [leader] = topic.replicas
+    value = b"v" * 600_000
+    cluster.append(leader, topic, batch(value))
+    request = cluster.fetch_request(topic, 0, wait_ms=LONG_MS, min_bytes=50 << 20)
+    with in_background(lambda: cluster.ask(leader, request, FETCH, FetchResponse)) as waiting:
+        assert cluster.append(leader, topic, batch(value)) == 1
+        appended = time.monotonic()
+        found = waiting.result()
+        assert (time.monotonic() - appended) * 1000 < MOST_MS
+    assert [offset for offset, _ in values_in(found.responses[0].partitions[0].records)] == [0]

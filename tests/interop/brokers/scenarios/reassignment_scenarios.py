@@ -26,6 +26,7 @@ def reassign(cluster: Cluster, topic: Topic, replicas: tuple[int, ...]) -> Topic
     answer = cluster.ask(cluster.alive[0], request, 1, AlterPartitionReassignmentsResponse)
     assert answer.error_code == Error.NONE, answer
     assert answer.responses[0].partitions[0].error_code == Error.NONE, answer
+    cluster.disturb()
 
     def is_moved() -> bool:
         partition = cluster.partition(topic)

@@ -76,12 +76,13 @@ AGAIN: Final = {
 
 
 def batch(
-    *values: bytes,
+    *values: bytes | None,
     codec: Compression = Compression.NONE,
     timestamp_ms: int | None = None,
     producer: tuple[int, int] = (-1, -1),
     sequence: int = -1,
     key: bytes | None = None,
+    transactional: bool = False,
 ) -> bytes:
     """A batch as a producer sends it; `producer` is its id and epoch."""
     now = int(time.time() * 1000) if timestamp_ms is None else timestamp_ms
@@ -89,6 +90,7 @@ def batch(
         [Record(at, now, 0, key, value) for at, value in enumerate(values)],
         epoch=-1,
         compression=codec,
+        transactional=transactional,
         producer_id=producer[0],
         producer_epoch=producer[1],
         base_sequence=sequence,
@@ -112,8 +114,9 @@ def values_in(data: bytes | memoryview | None) -> list[tuple[int, bytes | None]]
 class Connection:
     """One connection to a broker, on which requests are answered in order."""
 
-    def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), SOCKET_SECONDS)
+    def __init__(self, port: int, source: str = "127.0.0.1", client_id: str = "scenario") -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), SOCKET_SECONDS, (source, 0))
+        self._client_id = client_id
         self._reader = FrameReader()
         self._frames: list[bytes] = []
         self._last = 0
@@ -123,7 +126,7 @@ class Connection:
         api_key = schema_of(type(message)).api_key
         assert api_key is not None
         self._last += 1
-        frame = encode_request(api_key, version, self._last, "scenario", message, apis=ALL_APIS)
+        frame = encode_request(api_key, version, self._last, self._client_id, message, apis=ALL_APIS)
         self.socket.sendall(len(frame).to_bytes(4, "big") + frame)
         return self._last
 
@@ -158,9 +161,9 @@ class Client:
     ports: dict[int, int]
 
     @contextmanager
-    def connected(self, broker: int) -> Iterator[Connection]:
+    def connected(self, broker: int, source: str = "127.0.0.1", client_id: str = "scenario") -> Iterator[Connection]:
         """A connection to a broker, until the block ends."""
-        connection = Connection(self.ports[broker])
+        connection = Connection(self.ports[broker], source, client_id)
         try:
             yield connection
         finally:
@@ -172,7 +175,14 @@ class Client:
             return connection.ask(message, version, answer)
 
     def produce_request(
-        self, topic: Topic, data: bytes | None, *, acks: int = -1, version: int = PRODUCE, timeout_ms: int = PRODUCE_MS
+        self,
+        topic: Topic,
+        data: bytes | None,
+        *,
+        acks: int = -1,
+        version: int = PRODUCE,
+        timeout_ms: int = PRODUCE_MS,
+        transactional_id: str | None = None,
     ) -> ProduceRequest:
         """A Produce request for the one partition of a topic."""
         partition = [PartitionProduceData(0, data)]
@@ -181,7 +191,7 @@ class Client:
             if version >= BY_ID
             else TopicProduceData(name=topic.name, partition_data=partition)
         )
-        return ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=[named])
+        return ProduceRequest(transactional_id, acks=acks, timeout_ms=timeout_ms, topic_data=[named])
 
     def produce(
         self, broker: int, topic: Topic, data: bytes | None, *, version: int = PRODUCE, **fields: Any
@@ -242,7 +252,7 @@ class Client:
         )
         if replica is not None:
             fields["replica_state"] = replica
-        return FetchRequest(max_wait_ms=wait_ms, min_bytes=1, topics=[named], **fields)
+        return FetchRequest(**{"max_wait_ms": wait_ms, "min_bytes": 1, "topics": [named], **fields})
 
     def fetch(self, broker: int, topic: Topic, offset: int, *, version: int = FETCH, **fields: Any) -> PartitionData:
         """What a broker answers to a fetch of the one partition."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Literal
@@ -48,7 +48,6 @@ SECONDS: Final = 60
 LAG_MS: Final = 2000
 SESSION_MS: Final = 4500
 FETCH_WAIT_MS: Final = 200
-CONTROLLER: Final = 1
 STARTED: Final[Mapping[BrokerMake, str]] = {"ours": "serving node=", "kafka": "Transition from STARTING to STARTED"}
 BROKER_SETTINGS: Final = (
     "broker.heartbeat.interval.ms=500",
@@ -57,10 +56,13 @@ BROKER_SETTINGS: Final = (
     "replica.fetch.backoff.ms=200",
     "log.initial.task.delay.ms=500",
     "log.retention.check.interval.ms=1000",
+    "log.cleaner.backoff.ms=500",
     "log.segment.delete.delay.ms=1000",
     "auto.create.topics.enable=false",
     "offsets.topic.num.partitions=1",
     "offsets.topic.replication.factor=3",
+    "transaction.state.log.num.partitions=1",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms=1000",
 )
 CONTROLLER_SETTINGS: Final = (*QUIET, f"broker.session.timeout.ms={SESSION_MS}", "auto.leader.rebalance.enable=false")
 
@@ -69,8 +71,23 @@ MAKES: Final[Mapping[str, tuple[BrokerMake, ...]]] = {
     "mixed": ("ours", "kafka", "ours"),
     "jvm": ("kafka", "kafka", "kafka"),
 }
-"""The makes of the brokers 101, 102 and 103. The controller is Kafka's where all brokers are, and ours elsewhere."""
+"""The makes of the brokers 101, 102 and 103. The controllers are Kafka's where all brokers are, and ours elsewhere."""
 FIRST: Final = 101
+
+
+class Kind(Struct, frozen=True):
+    """What a cluster has beside its three brokers."""
+
+    name: str
+    controllers: int = 1
+    log_dirs: int = 1
+    """The log directories of each broker; the metadata log is in the first."""
+
+
+PLAIN: Final = Kind("plain")
+QUORUM: Final = Kind("quorum", controllers=3)
+DISKS: Final = Kind("disks", log_dirs=2)
+KINDS: Final = (PLAIN, QUORUM, DISKS)
 
 
 class Topic(Struct, frozen=True):
@@ -85,9 +102,15 @@ class Cluster(Client):
     """Running brokers by id; `order` has those that a scenario uses, the first leader in front."""
 
     def __init__(
-        self, layout: QuorumLayout, nodes: Nodes, makes: tuple[BrokerMake, ...], kafka: KafkaInstallation | None
+        self,
+        layout: QuorumLayout,
+        nodes: Nodes,
+        makes: tuple[BrokerMake, ...],
+        kafka: KafkaInstallation | None,
+        kind: Kind = PLAIN,
     ) -> None:
         self.layout = layout
+        self.kind = kind
         self._nodes = nodes
         self.makes = dict(enumerate(makes, FIRST))
         self.kafka = kafka
@@ -95,6 +118,9 @@ class Cluster(Client):
         self.order = tuple(self.makes)
         self.processes: dict[int, Process] = {}
         self.paused: set[int] = set()
+        self.disturbance: Callable[[], None] | None = None
+        """What happens once, after the next event of a scenario: a pause or the end of a broker, a reassignment."""
+        self._paused_controllers: set[int] = set()
         self._topics = 0
         for broker in self.makes:
             told("format", "-c", str(self.properties(broker)), "--cluster-id", layout.cluster_id)
@@ -105,7 +131,7 @@ class Cluster(Client):
         lines = (
             "process.roles=broker",
             f"node.id={broker}",
-            f"log.dirs={self.log_dir(broker)}",
+            f"log.dirs={','.join(map(str, self.log_dirs(broker)))}",
             "controller.listener.names=CONTROLLER",
             "listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
             f"listeners=PLAINTEXT://127.0.0.1:{self.ports[broker]}",
@@ -116,8 +142,13 @@ class Cluster(Client):
         return path
 
     def log_dir(self, broker: int) -> Path:
-        """The log directory of a broker."""
+        """The first log directory of a broker."""
         return self.layout.root / f"broker-{broker}"
+
+    def log_dirs(self, broker: int) -> list[Path]:
+        """The log directories of a broker."""
+        first = self.log_dir(broker)
+        return [first, *(first.with_name(f"{first.name}-{more}") for more in range(2, self.kind.log_dirs + 1))]
 
     @property
     def bootstrap(self) -> str:
@@ -145,10 +176,12 @@ class Cluster(Client):
         """End a broker without a shutdown."""
         self.paused.discard(broker)
         self.processes.pop(broker).kill()
+        self.disturb()
 
     def stop(self, broker: int) -> None:
         """Shut a broker down in the controlled way; fails unless the exit code says so."""
         process = self.processes.pop(broker)
+        self.disturb()
         code = process.stop()
         wanted = 0 if self.makes[broker] == "ours" else 128 + signal.SIGTERM
         assert code == wanted, f"broker {broker} ended with {code}:\n{process.text[-5000:]}"
@@ -157,40 +190,66 @@ class Cluster(Client):
         """Stop a broker where it is; its connections stay open."""
         self.paused.add(broker)
         self.processes[broker].signal(signal.SIGSTOP)
+        self.disturb()
+
+    def disturb(self) -> None:
+        """Let the disturbance happen, if there is one."""
+        disturbance, self.disturbance = self.disturbance, None
+        if disturbance is not None:
+            disturbance()
 
     def resume(self, broker: int) -> None:
         """Let a paused broker run on."""
         self.processes[broker].signal(signal.SIGCONT)
         self.paused.discard(broker)
 
-    def pause_controller(self) -> None:
-        """Stop the controller where it is; its connections stay open."""
-        self._nodes.processes[CONTROLLER].signal(signal.SIGSTOP)
+    @property
+    def _controllers(self) -> list[int]:
+        """The controllers that run and are not paused."""
+        return [one for one in self._nodes.processes if one not in self._paused_controllers]
 
-    def resume_controller(self) -> None:
-        """Let a paused controller run on."""
-        self._nodes.processes[CONTROLLER].signal(signal.SIGCONT)
+    def active_controller(self) -> int:
+        """The active controller, once the controllers that run know one."""
+        found: list[int] = []
+
+        def is_known() -> bool:
+            found[:] = [one for one in self._controllers if active_controller(self.layout.ports[one]) == one]
+            return len(found) == 1
+
+        eventually(is_known, "a controller is active", SECONDS)
+        return found[0]
+
+    def pause_controllers(self) -> None:
+        """Stop a majority of the controllers where they are, with the active one; their connections stay open."""
+        active = self.active_controller()
+        others = [one for one in self._controllers if one != active]
+        for one in (active, *others[: self.kind.controllers // 2]):
+            self._paused_controllers.add(one)
+            self._nodes.processes[one].signal(signal.SIGSTOP)
+
+    def resume_controllers(self) -> None:
+        """Let paused controllers run on."""
+        for one in self._paused_controllers:
+            self._nodes.processes[one].signal(signal.SIGCONT)
+        self._paused_controllers.clear()
 
     def kill_controller(self) -> None:
-        """End the controller without a shutdown."""
-        self._nodes.processes.pop(CONTROLLER).kill()
+        """End the active controller without a shutdown."""
+        self._nodes.processes.pop(self.active_controller()).kill()
 
-    def start_controller(self) -> None:
-        """Start the controller, and wait until it is active."""
-        self._nodes.start(CONTROLLER)
-        self.wait_for_controller()
-
-    def wait_for_controller(self) -> None:
-        """Wait until the controller is active."""
-        port = self.layout.ports[CONTROLLER]
-        eventually(lambda: active_controller(port) == CONTROLLER, "the controller is active", SECONDS)
+    def start_controllers(self) -> None:
+        """Start the controllers that do not run, and wait until one is active."""
+        dead = [one for one in self.layout.ports if one not in self._nodes.processes]
+        if dead:
+            self._nodes.start(*dead)
+            self._nodes.wait_until_listening()
+        self.active_controller()
 
     def restore(self) -> None:
         """Resume and start whatever a scenario has left paused or dead, and wait until every broker is active."""
-        if CONTROLLER in self._nodes.processes:
-            self.resume_controller()
-        else:
-            self.start_controller()
+        self.disturbance = None
+        self.resume_controllers()
+        self.start_controllers()
         for broker in tuple(self.paused):
             self.resume(broker)
         for broker, process in tuple(self.processes.items()):
@@ -201,8 +260,9 @@ class Cluster(Client):
             self.wait_until_active(broker)
 
     def image(self) -> MetadataImage:
-        """The metadata as the log of the controller has it."""
-        return replay(str(self.layout.partition(CONTROLLER)))
+        """The metadata as the longest log of a controller that runs has it."""
+        logs = [self.layout.partition(one) for one in self._controllers or self.layout.ports]
+        return max((replay(str(log)) for log in logs), key=lambda image: (image.end.epoch, image.end.offset))
 
     def partition(self, topic: Topic) -> Partition:
         """The partition as the log of the controller has it."""
@@ -263,7 +323,7 @@ class Cluster(Client):
             lambda: self.fetch(leader, topic, 0).error_code == Error.NONE, f"{leader} leads {topic.name}", SECONDS
         )
         eventually(
-            lambda: all((self.log_dir(one) / f"{topic.name}-0").exists() for one in topic.replicas),
+            lambda: all(self.directory(one, topic).exists() for one in topic.replicas),
             f"the replicas of {topic.name} exist",
             SECONDS,
         )
@@ -274,8 +334,9 @@ class Cluster(Client):
         return [one for one in (*self.order, *self.makes) if one in self.processes and one not in self.paused]
 
     def directory(self, broker: int, topic: Topic) -> Path:
-        """The directory of a replica."""
-        return self.log_dir(broker) / f"{topic.name}-0"
+        """The directory of a replica, in the first log directory that has one."""
+        places = [path / f"{topic.name}-0" for path in self.log_dirs(broker)]
+        return next((path for path in places if path.exists()), places[0])
 
     def batches(self, broker: int, topic: Topic) -> list[RecordBatch]:
         """The batches in the log of a replica, as they are on disk; only the whole ones while the broker writes."""
@@ -307,10 +368,11 @@ class Cluster(Client):
 
 @contextmanager
 def scenario_cluster(
-    root: Path, makes: tuple[BrokerMake, ...], kafka: KafkaInstallation | None = None
+    root: Path, makes: tuple[BrokerMake, ...], kafka: KafkaInstallation | None = None, kind: Kind = PLAIN
 ) -> Iterator[Cluster]:
-    """A controller and brokers of these makes, which serve while the block lasts."""
-    layout = QuorumLayout(root, CLUSTER_ID, dict(zip((CONTROLLER,), free_ports(1), strict=True)), CONTROLLER_SETTINGS)
+    """Controllers and brokers of these makes, which serve while the block lasts."""
+    ports = dict(enumerate(free_ports(kind.controllers), 1))
+    layout = QuorumLayout(root, CLUSTER_ID, ports, CONTROLLER_SETTINGS)
     our_format(layout)
     if "ours" in makes:
         controller = our_controller(layout)
@@ -318,9 +380,9 @@ def scenario_cluster(
         assert kafka is not None
         controller = kafka_controller(kafka, layout)
     with running(layout, controller, name="controller") as nodes:
-        cluster = Cluster(layout, nodes, makes, kafka)
+        cluster = Cluster(layout, nodes, makes, kafka, kind)
         try:
-            cluster.wait_for_controller()
+            cluster.active_controller()
             cluster.start(*cluster.makes)
             yield cluster
         finally:

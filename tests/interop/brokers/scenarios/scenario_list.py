@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from msgspec import Struct
-from scenario_cluster import Cluster
+from scenario_cluster import MAKES, PLAIN, Cluster, Kind
 
 
 class Scenario(Struct, frozen=True):
@@ -15,6 +15,9 @@ class Scenario(Struct, frozen=True):
     id: str
     run: Callable[[Cluster], None]
     by_default: bool
+    kind: Kind
+    makes: frozenset[str]
+    """The makes of clusters that can run it; a row of the documentation says why another one cannot."""
 
     @property
     def name(self) -> str:
@@ -25,11 +28,13 @@ class Scenario(Struct, frozen=True):
 SCENARIOS: Final[list[Scenario]] = []
 
 
-def scenario(plan_id: str, *, by_default: bool = True) -> Callable[[Callable[[Cluster], None]], Callable[..., None]]:
+def scenario(
+    plan_id: str, *, by_default: bool = True, kind: Kind = PLAIN, makes: tuple[str, ...] = tuple(MAKES)
+) -> Callable[[Callable[[Cluster], None]], Callable[[Cluster], None]]:
     """Put a function into the list."""
 
     def listed(run: Callable[[Cluster], None]) -> Callable[[Cluster], None]:
-        SCENARIOS.append(Scenario(plan_id, run, by_default))
+        SCENARIOS.append(Scenario(plan_id, run, by_default, kind, frozenset(makes)))
         return run
 
     return listed

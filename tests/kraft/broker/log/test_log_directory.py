@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from struct import pack
+
 import pytest
 from broker_logs import NODES, NOW_MS, files_below, options_of, partition_directories, put
 
@@ -98,6 +100,22 @@ def test_one_damaged_partition_stops_no_other_and_no_clean_shutdown_is_claimed()
     assert len(logs.logs) == 22 - 1
     logs.close(broker_epoch=1)
     assert not disk.exists(f"d/{CLEAN_SHUTDOWN_FILE}")
+
+
+@pytest.mark.parametrize("entries", [(5, -7), (-1, 0), (90, 10, 80, 20), (3, 20, 4, 20)], ids=str)
+def test_an_index_with_entries_out_of_order_is_made_anew(entries: tuple[int, ...]) -> None:
+    """A read at a position before the file would fail as a broken disk does, and take the whole directory offline."""
+    disk = MemoryDisk()
+    name = PartitionName("orders", 0)
+    logs = LogDirectory.open(disk, "d", lambda _: LogOptions(), now_ms=NOW_MS)
+    log = logs.add(name, LogOptions(), now_ms=NOW_MS)
+    log.append_as_follower(build_batch(0, 1, NOW_MS, [b"a", b"b"]), leader_epoch=1, now_ms=NOW_MS)
+    logs.close(broker_epoch=5)
+    put(disk, "d/orders-0", {f"{0:020d}.index": pack(f">{len(entries)}i", *entries)})
+    again = LogDirectory.open(disk, "d", lambda _: LogOptions(), now_ms=NOW_MS)
+    assert again.failed == {}
+    assert again.logs[name].end_offset == 2
+    assert again.logs[name].segments[0].batches.index_entries[0] == 0
 
 
 def test_a_new_partition_survives_a_clean_stop_with_its_watermark() -> None:

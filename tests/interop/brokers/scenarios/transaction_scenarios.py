@@ -1,0 +1,351 @@
+"""B07 to B09: transactions of both versions, their coordinator, and the markers that end them.
+
+A broker of ours coordinates no transaction. The scenarios with a coordinator need a broker of Kafka for that role.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from failover_scenarios import wait_for_equal_epochs
+from real_kafka import eventually
+from scenario_client import batch, in_background, values_in
+from scenario_cluster import SECONDS, Cluster, Topic
+from scenario_list import scenario
+
+from metadata_log.records.record import records
+from transport.protocol.errors import Error
+from transport.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+)
+from transport.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from transport.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from transport.protocol.messages.fetch import PartitionData
+from transport.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from transport.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from transport.protocol.messages.produce import PartitionProduceResponse
+from transport.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+COORDINATED: Final = ("mixed", "jvm")
+STATE: Final = "__transaction_state"
+TRANSACTIONS: Final = 1
+COMMITTED: Final = 1
+"""The key type of FindCoordinator, and the isolation level of a reader of committed records."""
+TV1, TV2 = 1, 2
+PRODUCE_VERSION: Final = {TV1: 11, TV2: 13}
+END_VERSION: Final = {TV1: 4, TV2: 5}
+SOON: Final = {
+    Error.CONCURRENT_TRANSACTIONS,
+    Error.NOT_ENOUGH_REPLICAS,
+    Error.COORDINATOR_LOAD_IN_PROGRESS,
+    Error.COORDINATOR_NOT_AVAILABLE,
+    Error.NOT_COORDINATOR,
+}
+"""What a producer answers with the same request, sent again."""
+
+
+def coordinator(cluster: Cluster) -> int:
+    """The broker that coordinates transactions; the topic of their states is made when it is missing."""
+    able = [broker for broker, make in cluster.makes.items() if make == "kafka"]
+    if STATE not in cluster.image().topics:
+        creatable = CreatableTopic(
+            name=STATE,
+            num_partitions=-1,
+            replication_factor=-1,
+            assignments=[CreatableReplicaAssignment(0, able[:1])],
+            configs=[CreatableTopicConfig("cleanup.policy", "compact")],
+        )
+        request = CreateTopicsRequest(topics=[creatable], timeout_ms=SECONDS * 1000)
+        [made] = cluster.ask(cluster.alive[0], request, 7, CreateTopicsResponse).topics
+        assert made.error_code == Error.NONE, made
+    return able[0]
+
+
+class Producer:
+    """A producer with a transactional id, in transactions of one version.
+
+    Args:
+        cluster: Where the producer is.
+        name: The transactional id.
+        version: The version of the transactions.
+        timeout_ms: After this time the coordinator aborts a transaction.
+    """
+
+    def __init__(self, cluster: Cluster, name: str, version: int, timeout_ms: int = 600_000) -> None:
+        self._cluster = cluster
+        self._coordinator = coordinator(cluster)
+        self.name = name
+        self.version = version
+        self.sequences: dict[str, int] = {}
+        answers: list[InitProducerIdResponse] = []
+        request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=timeout_ms)
+
+        def is_given() -> bool:
+            answers.append(cluster.ask(self._coordinator, request, 5, InitProducerIdResponse))
+            assert answers[-1].error_code in {Error.NONE, *SOON}, Error.of(answers[-1].error_code)
+            return answers[-1].error_code == Error.NONE
+
+        eventually(is_given, f"{name} has a producer id", SECONDS)
+        self.identity = answers[-1].producer_id, answers[-1].producer_epoch
+
+    def add(self, topic: Topic) -> None:
+        """Add a partition to the transaction, as producers of version 1 do."""
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.name,
+            v3_and_below_producer_id=self.identity[0],
+            v3_and_below_producer_epoch=self.identity[1],
+            v3_and_below_topics=[AddPartitionsToTxnTopic(topic.name, [0])],
+        )
+
+        def is_added() -> bool:
+            answer = self._cluster.ask(self._coordinator, request, 3, AddPartitionsToTxnResponse)
+            [result] = answer.results_by_topic_v3_and_below[0].results_by_partition
+            assert result.partition_error_code in {Error.NONE, *SOON}, Error.of(result.partition_error_code)
+            return result.partition_error_code == Error.NONE
+
+        eventually(is_added, f"{topic.name} is in the transaction of {self.name}", SECONDS)
+
+    def offer(self, topic: Topic, value: bytes, version: int | None = None) -> PartitionProduceResponse:
+        """What the leader answers to the next record in a version of Produce."""
+        data = batch(value, producer=self.identity, sequence=self.sequences.get(topic.name, 0), transactional=True)
+        leader = self._cluster.leader(topic)
+        version = PRODUCE_VERSION[self.version] if version is None else version
+        return self._cluster.produce(leader, topic, data, version=version, transactional_id=self.name)
+
+    def send(self, topic: Topic, value: bytes) -> int:
+        """Produce a record within the transaction; returns its offset."""
+        if self.version == TV1:
+            self.add(topic)
+        answers: list[PartitionProduceResponse] = []
+
+        def is_taken() -> bool:
+            answers.append(self.offer(topic, value))
+            assert answers[-1].error_code in {Error.NONE, *SOON}, Error.of(answers[-1].error_code)
+            return answers[-1].error_code == Error.NONE
+
+        eventually(is_taken, f"a record of {self.name} is taken", SECONDS)
+        self.sequences[topic.name] = self.sequences.get(topic.name, 0) + 1
+        return answers[-1].base_offset
+
+    def end(self, *, commits: bool) -> None:
+        """Commit or abort; version 2 raises the epoch of the producer."""
+        request = EndTxnRequest(self.name, self.identity[0], self.identity[1], commits)
+        answers: list[EndTxnResponse] = []
+
+        def is_ended() -> bool:
+            answers.append(self._cluster.ask(self._coordinator, request, END_VERSION[self.version], EndTxnResponse))
+            assert answers[-1].error_code in {Error.NONE, *SOON}, Error.of(answers[-1].error_code)
+            return answers[-1].error_code == Error.NONE
+
+        eventually(is_ended, f"a transaction of {self.name} ends", SECONDS)
+        if self.version == TV2:
+            self.identity = answers[-1].producer_id, answers[-1].producer_epoch
+            self.sequences.clear()
+
+
+def read(cluster: Cluster, topic: Topic, offset: int = 0) -> PartitionData:
+    """What a reader of committed records gets from the leader."""
+    return cluster.fetch(cluster.leader(topic), topic, offset, isolation_level=COMMITTED)
+
+
+def wait_until_stable(cluster: Cluster, topic: Topic, offset: int) -> None:
+    """Wait until the last stable offset is here: markers follow the end of a transaction."""
+    eventually(
+        lambda: read(cluster, topic).last_stable_offset == offset, f"{topic.name} is stable to {offset}", SECONDS
+    )
+
+
+def committed(cluster: Cluster, topic: Topic) -> list[bytes | None]:
+    """The values for a reader of committed records: no marker, and nothing of an aborted transaction."""
+    found = read(cluster, topic)
+    aborted = sorted((one.first_offset, one.producer_id) for one in found.aborted_transactions or [])
+    values: list[bytes | None] = []
+    open_now: set[int] = set()
+    for one in cluster.batches(topic.replicas[0], topic):
+        if one.base_offset >= found.last_stable_offset:
+            break
+        while aborted and aborted[0][0] <= one.last_offset:
+            open_now.add(aborted.pop(0)[1])
+        if one.is_control:
+            open_now.discard(one.producer_id)
+        elif not (one.is_transactional and one.producer_id in open_now):
+            values += [each.value for each in records(one)]
+    return values
+
+
+def aborted_after_a_stop(cluster: Cluster, topic: Topic) -> bytes:
+    """Stop all replicas, so that each writes its index files; returns the aborted transactions, equal on all."""
+    for one in topic.replicas:
+        cluster.stop(one)
+    found = [
+        b"".join(path.read_bytes() for path in sorted(cluster.directory(one, topic).glob("*.txnindex")))
+        for one in topic.replicas
+    ]
+    assert found[0] == found[1] == found[2]
+    cluster.start(*topic.replicas)
+    return found[0]
+
+
+INDEX_ENTRY: Final = 34
+"""The bytes of an entry of an aborted transaction."""
+
+
+@scenario("B07", by_default=False, makes=COORDINATED)
+def transactions_of_both_versions_end_between_one_another(cluster: Cluster) -> None:
+    topic = cluster.create("b07")
+    first, second, forever = (
+        Producer(cluster, f"{topic.name}-{name}", version) for name, version in (("a", TV1), ("b", TV2), ("c", TV1))
+    )
+    assert [first.send(topic, b"a0"), second.send(topic, b"b0"), forever.send(topic, b"c0")] == [0, 1, 2]
+    assert cluster.append(cluster.leader(topic), topic, batch(b"plain")) == 3
+    assert read(cluster, topic).last_stable_offset == 0
+    first.end(commits=True)
+    wait_until_stable(cluster, topic, 1)
+    second.end(commits=False)
+    wait_until_stable(cluster, topic, 2)
+    found = read(cluster, topic)
+    assert [(one.producer_id, one.first_offset) for one in found.aborted_transactions or []] == [
+        (second.identity[0], 1)
+    ]
+    assert [offset for offset, _ in values_in(found.records)] == [0, 1]
+    second.send(topic, b"b1")
+    second.end(commits=True)
+    # One transaction stays open, and the stable offset with it, whatever ends behind it and whatever leads.
+    leader = cluster.leader(topic)
+    cluster.stop(leader)
+    cluster.wait_for_leader(topic, *topic.replicas[1:])
+    wait_until_stable(cluster, topic, 2)
+    cluster.start(leader)
+    cluster.wait_for_isr(topic, *topic.replicas)
+    forever.end(commits=False)
+    wait_until_stable(cluster, topic, 9)
+    cluster.wait_for_equal_logs(topic, 9)
+    assert committed(cluster, topic) == [b"a0", b"plain", b"b1"]
+    wait_for_equal_epochs(cluster, topic)
+    assert len(aborted_after_a_stop(cluster, topic)) == 2 * INDEX_ENTRY
+
+
+@scenario("B07", by_default=False, makes=COORDINATED)
+def a_transaction_that_its_producer_left_is_aborted(cluster: Cluster) -> None:
+    topic = cluster.create("b07-left")
+    for version in (TV1, TV2):
+        producer = Producer(cluster, f"{topic.name}-{version}", version, timeout_ms=1500)
+        offset = producer.send(topic, b"left")
+        assert read(cluster, topic).last_stable_offset == offset
+        wait_until_stable(cluster, topic, offset + 2)
+        assert producer.offer(topic, b"late").error_code == Error.INVALID_PRODUCER_EPOCH
+    assert committed(cluster, topic) == []
+    cluster.wait_for_equal_logs(topic, 4)
+
+
+@scenario("B07", makes=("ours",))
+def a_broker_of_ours_coordinates_no_transaction(cluster: Cluster) -> None:
+    """No broker of ours has a transaction coordinator: a client learns so at once, and no record is appended."""
+    topic = cluster.create("b07-none", 1)
+    [leader] = topic.replicas
+    request = FindCoordinatorRequest(key_type=TRANSACTIONS, coordinator_keys=["b07"])
+    [found] = cluster.ask(leader, request, 6, FindCoordinatorResponse).coordinators
+    assert (Error.of(found.error_code), found.node_id) == (Error.COORDINATOR_NOT_AVAILABLE, -1)
+    asked = cluster.ask(leader, InitProducerIdRequest(transactional_id="b07"), 5, InitProducerIdResponse)
+    assert Error.of(asked.error_code) in {Error.COORDINATOR_NOT_AVAILABLE, Error.NOT_COORDINATOR}
+    data = batch(b"v", producer=cluster.producer_id(leader), sequence=0, transactional=True)
+    for version in PRODUCE_VERSION.values():
+        answer = cluster.produce(leader, topic, data, version=version, transactional_id="b07")
+        assert Error.of(answer.error_code) == Error.NOT_ENOUGH_REPLICAS
+    assert cluster.watermark(leader, topic) == 0
+
+
+@scenario("B08", by_default=False, makes=COORDINATED)
+def a_leader_asks_the_coordinator_before_it_appends(cluster: Cluster) -> None:
+    state = coordinator(cluster)
+    topic = cluster.create("b08", tuple(one for one in cluster.order if one != state))
+    producer = Producer(cluster, topic.name, TV1)
+    unverified = {10: Error.INVALID_TXN_STATE, 11: Error.TRANSACTION_ABORTABLE}
+    for version, error in unverified.items():
+        assert Error.of(producer.offer(topic, b"not added", version).error_code) == error, version
+    producer.add(topic)
+    stranger = Producer(cluster, f"{topic.name}-other", TV1)
+    stranger.name = producer.name
+    assert stranger.offer(topic, b"other id").error_code == Error.INVALID_PRODUCER_ID_MAPPING
+    # A later producer with the same transactional id fences the earlier one.
+    later = Producer(cluster, topic.name, TV1)
+    assert later.identity[0] == producer.identity[0]
+    assert later.identity[1] > producer.identity[1]
+    assert producer.offer(topic, b"fenced").error_code == Error.INVALID_PRODUCER_EPOCH
+    assert cluster.watermark(cluster.leader(topic), topic) == 0
+    later.add(topic)
+    cluster.pause(state)
+    try:
+        with in_background(lambda: later.offer(topic, b"kept")) as waiting:
+            # A slow coordinator holds up the requests of its producers, and of no others.
+            assert cluster.append(cluster.leader(topic), topic, batch(b"plain")) == 0
+            assert not waiting.done()
+            cluster.resume(state)
+            answer = waiting.result()
+    finally:
+        cluster.resume(state)
+    assert (Error.of(answer.error_code), answer.base_offset) == (Error.NONE, 1)
+    later.sequences[topic.name] = 1
+    # While the coordinator is away, a partition that is in the transaction goes on, and another one waits.
+    other = cluster.create("b08-other", topic.replicas)
+    later.add(other)
+    cluster.kill(state)
+    assert later.offer(topic, b"open").base_offset == 2
+    assert Error.of(later.offer(other, b"unverified").error_code) == Error.NOT_ENOUGH_REPLICAS
+    cluster.start(state)
+    later.sequences[topic.name] = 2
+    later.send(other, b"verified")
+    later.end(commits=True)
+    wait_until_stable(cluster, topic, 4)
+    assert committed(cluster, topic) == [b"plain", b"kept", b"open"]
+    assert committed(cluster, other) == [b"verified"]
+    cluster.wait_for_equal_logs(topic, 4)
+
+
+@scenario("B09")
+def markers_with_old_epochs_are_refused_and_others_are_appended_again(cluster: Cluster) -> None:
+    topic = cluster.create("b09")
+    leader = cluster.leader(topic)
+    number, _ = cluster.producer_id(leader)
+
+    def end(broker: int, epoch: int, version: int, *, coordinator_epoch: int = 0, topic: Topic = topic) -> Error:
+        marker = WritableTxnMarker(
+            number,
+            epoch,
+            transaction_result=True,
+            topics=[WritableTxnMarkerTopic(topic.name, [0])],
+            coordinator_epoch=coordinator_epoch,
+            transaction_version=version,
+        )
+        answer = cluster.ask(broker, WriteTxnMarkersRequest(markers=[marker]), 2, WriteTxnMarkersResponse)
+        [found] = answer.markers[0].topics[0].partitions
+        return Error.of(found.error_code)
+
+    # A producer without an open transaction gets a marker all the same.
+    assert end(leader, 1, TV1) == Error.NONE
+    assert end(leader, 1, TV1) == Error.NONE
+    assert end(leader, 0, TV1) == Error.INVALID_PRODUCER_EPOCH
+    assert end(leader, 0, TV2) == Error.INVALID_PRODUCER_EPOCH
+    # With version 2 an equal epoch is a marker that is sent again, for no transaction is open.
+    assert end(leader, 1, TV2) == Error.NONE
+    assert end(leader, 2, TV2, coordinator_epoch=5) == Error.NONE
+    assert end(leader, 2, TV2, coordinator_epoch=4) == Error.TRANSACTION_COORDINATOR_FENCED
+    assert end(topic.replicas[1], 3, TV2, coordinator_epoch=5) == Error.NOT_LEADER_OR_FOLLOWER
+    unknown = Topic("b09-nowhere", topic.id, topic.replicas)
+    assert end(leader, 3, TV2, topic=unknown) == Error.UNKNOWN_TOPIC_OR_PARTITION
+    stored = cluster.wait_for_equal_logs(topic, 4)
+    assert [(one.is_control, one.producer_epoch) for one in stored] == [(True, 1), (True, 1), (True, 1), (True, 2)]
+    assert read(cluster, topic).last_stable_offset == 4
