@@ -149,8 +149,9 @@ class RecordLedger:
                 f"broker {broker_id} has stopped cleanly, and begins {replica.name} at offset {replica.start_offset}"
                 f" again, though it had begun at offset {before.start_offset}: deleted records are back"
             )
-        # The watermark comes from a former life: an unclean election may have made it void since.
-        self._compare_committed(replica, now, 0, is_proof=False)
+        # The watermark comes from a former life: an unclean election since then has made it void.
+        if self._unclean.get(key, NEVER) <= before.watermark_epoch:
+            self._compare_committed(replica, now, 0, is_proof=False)
 
     def _check_loss(self, replica: Replica, before: Held, now: Held, *, may_lose: bool, is_failing: bool) -> None:
         """Note the committed batches that a restart has lost; only a power failure may take any."""

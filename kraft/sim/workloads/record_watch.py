@@ -74,6 +74,9 @@ class RecordWatch(PartitionWatch):
         self._produced: dict[Batch, bool] = {}
         """The batches with acks=all of idempotent producers, and whether an answer has ended them."""
         self._changes = -1
+        self._replicas: dict[PartitionKey, tuple[int, ...]] = {}
+        self._unassigned: dict[tuple[int, PartitionKey], None] = {}
+        """The replicas that were taken from their brokers since the last load: a start puts such a log aside."""
 
     # The committed metadata, for the ledger
 
@@ -95,7 +98,12 @@ class RecordWatch(PartitionWatch):
         for topic_id, topic in image.topics.by_id.items():
             for number in range(len(topic.partitions)):
                 key = (topic_id, number)
-                if self.ledger.partition_of(key) is not None:
+                partition = self.ledger.partition_of(key)
+                if partition is not None:
+                    for broker_id in self._replicas.get(key, ()):
+                        if broker_id not in partition.replicas:
+                            self._unassigned[broker_id, key] = None
+                    self._replicas[key] = partition.replicas
                     wanted = self.ledger.min_isr_of(key)
                     self._min_isr[key] = min(wanted, self._min_isr.get(key, wanted))
 
@@ -161,6 +169,9 @@ class RecordWatch(PartitionWatch):
 
     def _load(self, member: DataBroker, part: HostedPartition, state: tuple[object, ...], life: _Life) -> _Seen:
         sizes, batches = _content(member, part)
+        if (member.node_id, part.key) in self._unassigned:
+            del self._unassigned[member.node_id, part.key]
+            self.records.removed(member.node_id, part.key)
         self.records.loaded(
             _replica(member, part),
             batches,

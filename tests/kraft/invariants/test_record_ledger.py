@@ -79,6 +79,22 @@ def test_a_watermark_of_a_former_life_proves_nothing_after_an_unclean_election()
     assert list(run.ledger.held_by(2, KEY)) == []
 
 
+def test_a_replica_that_missed_an_unclean_election_opens_its_old_log() -> None:
+    """Seed 2020: the new leader has committed other records at the offsets of the former ones meanwhile."""
+    run = ThreeReplicas()
+    run.commit(FIRST)
+    run.ledger.elected_uncleanly(KEY, 2)
+    run.lead(3, 3)
+    run.move(3, kept=0, watermark=0, epoch=2, leads=True)
+    run.move(3, stored(0, b"other", epoch=2))
+    run.move(3, watermark=1)
+    run.replicas[2] = replace(run.replicas[2], high_watermark=1, end_offset=1, leader_epoch=2)
+    run.ledger.loaded(run.replicas[2], [FIRST], lost_power=True, was_clean=False, was_failing=False)
+    run.move(2, kept=0, watermark=0)
+    run.move(2, stored(0, b"other", epoch=2), watermark=1)
+    assert run.ledger.held_by(2, KEY) == run.ledger.held_by(3, KEY)
+
+
 def test_answers_of_a_former_leader_after_an_unclean_election_promise_nothing() -> None:
     """Kafka loses such records: the leader and its ISR of one do not know of the election yet."""
     run = ThreeReplicas()
