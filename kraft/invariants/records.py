@@ -70,6 +70,8 @@ class Held(Struct):
     """The leader epoch in which the watermark last moved."""
     led_epoch: int = NEVER
     """The last leader epoch in which the replica began to lead."""
+    reloaded: int = 0
+    """The end of the log at its last start or truncation."""
     lost: dict[bytes, None] = {}
     """The committed batches that a power failure took, by their bytes."""
 
@@ -139,7 +141,7 @@ class RecordLedger:
         now = self._held[broker_id, key] = Held()
         self._add(replica, now, batches)
         now.start_offset, now.high_watermark = replica.start_offset, replica.high_watermark
-        now.watermark_epoch = NEVER
+        now.watermark_epoch, now.reloaded = NEVER, replica.end_offset
         if before is None:
             return
         now.lost = before.lost
@@ -187,6 +189,8 @@ class RecordLedger:
         for batch in truncated:
             del held.by_offset[batch.base_offset]
             held.sequences = {each: one for each, one in held.sequences.items() if one is not batch}
+        if truncated:
+            held.reloaded = _end_of(held)
         self._add(replica, held, added)
         for batch in truncated:
             if batch.next_offset > start and not self._had_by(held, batch):
@@ -395,7 +399,7 @@ class RecordLedger:
     def stable_end(self, broker_id: int, key: PartitionKey) -> int:
         """Up to where a reader of committed records may read at a replica, as of the last look."""
         held = self._held[broker_id, key]
-        return stable_end(held.batches, held.high_watermark)
+        return stable_end(held.batches, held.high_watermark, held.reloaded)
 
     def was_unclean(self, key: PartitionKey) -> bool:
         """Whether a leader may have lacked acknowledged records, as Kafka allows."""
@@ -436,7 +440,7 @@ class RecordLedger:
     def _check_committed_read(self, replica: Replica, data: bytes, aborted: Sequence[tuple[int, int]]) -> None:
         """A reader of committed records gets no open transaction, and can tell the aborted ones."""
         held = self._held[replica.broker_id, replica.key]
-        stable = stable_end(held.batches, replica.high_watermark)
+        stable = stable_end(held.batches, replica.high_watermark, held.reloaded)
         for batch, is_shown in shown_to_reader(stored_batches(data), aborted):
             if batch.next_offset > stable:
                 raise InvariantViolated(

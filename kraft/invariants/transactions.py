@@ -21,18 +21,21 @@ def is_commit(marker: StoredBatch) -> bool:
     return bool(kind == _COMMIT)
 
 
-def stable_end(batches: Iterable[StoredBatch], watermark: int) -> int:
+def stable_end(batches: Iterable[StoredBatch], watermark: int, reloaded: int = 0) -> int:
     """The offset up to which a reader of committed records may read.
 
-    A transaction is over once its marker is below the high watermark.
+    A transaction is over once its marker is below the high watermark. A start and a truncation take every marker in the
+    log for one that ends its transaction, as in Kafka (`ProducerStateManager.truncateAndReload`).
 
     Args:
         batches: The log, in order.
         watermark: The high watermark.
+        reloaded: The end of the log at its last start or truncation.
     """
+    bound = max(watermark, reloaded)
     firsts: dict[int, int] = {}
     for batch in batches:
-        if batch.next_offset > watermark:
+        if batch.next_offset > bound:
             break
         if batch.is_control:
             firsts.pop(batch.producer_id, None)

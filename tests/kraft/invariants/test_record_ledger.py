@@ -154,3 +154,15 @@ def test_a_marker_that_comes_twice_ends_one_transaction() -> None:
     run.move(1, marker(2, is_commit=True))
     run.ledger.marked(run.replicas[1], 5, 1, is_committed=True)
     assert run.ledger.stable_end(1, KEY) == 2
+
+
+def test_a_start_takes_a_marker_above_the_watermark_for_the_end_of_its_transaction() -> None:
+    """Seed 45: Kafka forgets at a start which markers are not replicated yet (`truncateAndReload`)."""
+    run = ThreeReplicas()
+    batches = in_transaction(0, b"first"), marker(1, is_commit=True)
+    run.commit(batches[0])
+    run.move(2, batches[1])
+    assert run.ledger.stable_end(2, KEY) == 0
+    run.load(2, *batches)
+    run.move(2, watermark=1)
+    assert run.ledger.stable_end(2, KEY) == 1
