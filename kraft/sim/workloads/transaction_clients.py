@@ -144,6 +144,9 @@ class TransactionalProducer:
                 if error in (Error.NONE, Error.INVALID_PRODUCER_EPOCH):
                     self._is_fenced = self._is_fenced or error is not Error.NONE
                     self._unmarked.pop(0)
+                else:
+                    # A partition may have no leader for the rest of the run: the others have their turns meanwhile.
+                    self._unmarked.append(self._unmarked.pop(0))
                 return error is not Error.NONE
         return False
 
