@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from kraft.invariants.cluster_model import PartitionKey, PartitionModel
 from kraft.invariants.stored_batches import NO_PRODUCER, StoredBatch, stored_batches
+from kraft.invariants.transactions import is_commit, shown_to_reader, stable_end, was_committed
 from kraft.invariants.violation import InvariantViolated
 
 NEVER: Final = -1
@@ -69,6 +70,8 @@ class Held(Struct):
     """The leader epoch in which the watermark last moved."""
     led_epoch: int = NEVER
     """The last leader epoch in which the replica began to lead."""
+    reloaded: int = 0
+    """The end of the log at its last start or truncation."""
     lost: dict[bytes, None] = {}
     """The committed batches that a power failure took, by their bytes."""
 
@@ -138,7 +141,7 @@ class RecordLedger:
         now = self._held[broker_id, key] = Held()
         self._add(replica, now, batches)
         now.start_offset, now.high_watermark = replica.start_offset, replica.high_watermark
-        now.watermark_epoch = NEVER
+        now.watermark_epoch, now.reloaded = NEVER, replica.end_offset
         if before is None:
             return
         now.lost = before.lost
@@ -148,8 +151,9 @@ class RecordLedger:
                 f"broker {broker_id} has stopped cleanly, and begins {replica.name} at offset {replica.start_offset}"
                 f" again, though it had begun at offset {before.start_offset}: deleted records are back"
             )
-        # The watermark comes from a former life: an unclean election may have made it void since.
-        self._compare_committed(replica, now, 0, is_proof=False)
+        # The watermark comes from a former life: an unclean election since then has made it void.
+        if self._unclean.get(key, NEVER) <= before.watermark_epoch:
+            self._compare_committed(replica, now, 0, is_proof=False)
 
     def _check_loss(self, replica: Replica, before: Held, now: Held, *, may_lose: bool, is_failing: bool) -> None:
         """Note the committed batches that a restart has lost; only a power failure may take any."""
@@ -185,11 +189,18 @@ class RecordLedger:
         for batch in truncated:
             del held.by_offset[batch.base_offset]
             held.sequences = {each: one for each, one in held.sequences.items() if one is not batch}
+        if truncated:
+            held.reloaded = _end_of(held)
         self._add(replica, held, added)
         for batch in truncated:
             if batch.next_offset > start and not self._had_by(held, batch):
                 self._check_truncated(replica, batch)
         held.start_offset = replica.start_offset
+        if replica.start_offset > replica.high_watermark:
+            raise InvariantViolated(
+                f"broker {replica.broker_id} begins {replica.name} at offset {replica.start_offset}, above its high"
+                f" watermark {replica.high_watermark}: records are gone that were never committed"
+            )
         before = held.high_watermark
         if replica.high_watermark < before:
             self._check_fall(replica, held)
@@ -210,7 +221,7 @@ class RecordLedger:
             held.by_offset[batch.base_offset] = batch
             had.setdefault(batch.content, set()).add(replica.broker_id)
             held.lost.pop(batch.content, None)
-            if batch.producer_id == NO_PRODUCER:
+            if batch.producer_id == NO_PRODUCER or batch.is_control:
                 continue
             name = batch.producer_id, batch.producer_epoch, batch.base_sequence
             other = held.sequences.get(name)
@@ -367,8 +378,47 @@ class RecordLedger:
             self._know(committed, batch, replica)
             committed[base_offset].is_acknowledged = True
 
-    def consumed_by_client(self, replica: Replica, offset: int, data: bytes) -> None:
-        """A consumer was given these bytes for an offset by a replica."""
+    def marked(self, replica: Replica, producer_id: int, producer_epoch: int, *, is_committed: bool) -> None:
+        """A coordinator was told that its marker has ended a transaction."""
+        held = self._held[replica.broker_id, replica.key]
+        ended = (
+            one
+            for one in _between(held.batches, 0, replica.high_watermark)
+            if one.is_control and (one.producer_id, one.producer_epoch) == (producer_id, producer_epoch)
+        )
+        marker = next((one for one in ended if is_commit(one) is is_committed), None)
+        if marker is not None:
+            self._check_members(replica, marker, "is acknowledged")
+            return
+        if replica.start_offset == 0 and not self._is_outdated(replica):
+            raise InvariantViolated(
+                f"broker {replica.broker_id} has answered that the transaction of producer {producer_id} has ended in"
+                f" {replica.name}, and no marker of epoch {producer_epoch} is below its high watermark"
+            )
+
+    def stable_end(self, broker_id: int, key: PartitionKey) -> int:
+        """Up to where a reader of committed records may read at a replica, as of the last look."""
+        held = self._held[broker_id, key]
+        return stable_end(held.batches, held.high_watermark, held.reloaded)
+
+    def was_unclean(self, key: PartitionKey) -> bool:
+        """Whether a leader may have lacked acknowledged records, as Kafka allows."""
+        return key in self._unclean
+
+    def consumed_by_client(
+        self, replica: Replica, offset: int, data: bytes, aborted: Sequence[tuple[int, int]] | None = None
+    ) -> None:
+        """A consumer was given these bytes for an offset by a replica.
+
+        Args:
+            replica: The replica.
+            offset: The offset that the consumer asked for.
+            data: The batches in the answer.
+            aborted: The aborted transactions in the answer, by producer and first offset; None for a reader of all
+                records.
+        """
+        if aborted is not None and data:
+            self._check_committed_read(replica, data, aborted)
         key, held = replica.key, self._held[replica.broker_id, replica.key]
         committed = self._committed.setdefault(key, {})
         for batch in stored_batches(data):
@@ -385,6 +435,22 @@ class RecordLedger:
                 raise InvariantViolated(
                     f"broker {replica.broker_id} gives {batch} of {replica.name} to a consumer at offset {offset};"
                     f" before, other bytes were committed there: {known}"
+                )
+
+    def _check_committed_read(self, replica: Replica, data: bytes, aborted: Sequence[tuple[int, int]]) -> None:
+        """A reader of committed records gets no open transaction, and can tell the aborted ones."""
+        held = self._held[replica.broker_id, replica.key]
+        stable = stable_end(held.batches, replica.high_watermark, held.reloaded)
+        for batch, is_shown in shown_to_reader(stored_batches(data), aborted):
+            if batch.next_offset > stable:
+                raise InvariantViolated(
+                    f"broker {replica.broker_id} gives {batch} of {replica.name} to a reader of committed"
+                    f" records, above the last stable offset {stable}"
+                )
+            if is_shown is not was_committed(held.batches, batch):
+                raise InvariantViolated(
+                    f"broker {replica.broker_id} gives {batch} of {replica.name} as"
+                    f" {'committed' if is_shown else 'aborted'}, and its marker says the opposite"
                 )
 
     # ---------------------------------------------------------------------------------------------------------- end

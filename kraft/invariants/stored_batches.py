@@ -13,6 +13,10 @@ from msgspec import Struct
 _HEADER: Final = Layout(">qiibIhiqqqhii")
 _LENGTH_AT: Final = 8
 _BEFORE_LENGTH: Final = 12
+_ATTRIBUTES: Final = Layout(">h")
+_ATTRIBUTES_AT: Final = 21
+_TRANSACTIONAL: Final = 16
+_CONTROL: Final = 32
 _CLIENT_PART: Final = 16
 """The position behind the base offset, the length and the leader epoch, which a leader sets."""
 NO_PRODUCER: Final = -1
@@ -28,6 +32,21 @@ class StoredBatch(Struct, frozen=True, gc=False):
     producer_epoch: int
     base_sequence: int
     content: bytes
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether the batch is part of a transaction, or ends one."""
+        return bool(self._attributes & _TRANSACTIONAL)
+
+    @property
+    def is_control(self) -> bool:
+        """Whether the batch has the marker that ends a transaction."""
+        return bool(self._attributes & _CONTROL)
+
+    @property
+    def _attributes(self) -> int:
+        attributes: int = _ATTRIBUTES.unpack_from(self.content, _ATTRIBUTES_AT)[0]
+        return attributes
 
     def __repr__(self) -> str:
         """The offsets and the leader epoch, and the producer if there is one."""

@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Generator
 
 from kraft.broker.log import data_segment, loading
+from kraft.broker.log.cleaning.batch_filter import Filter
 from kraft.broker.log.outcomes import Appended, Refused
 from kraft.broker.log.partition_log import PartitionLog
-from kraft.sim.mutants.registry import Patches, Scope, mutant
+from kraft.broker.log.retention import delete_old_segments
+from kraft.broker.replica import background
+from kraft.broker.replica.hosted_partition import Copy, HostedPartition
+from kraft.broker.replica.moves import Moves, _Move
+from kraft.sim.mutants.registry import Patches, Scope, mutant, survivor
 from metadata_log.log.segment import scan_file
+from metadata_log.records.batch import scan
 
 # Producers
 
@@ -47,3 +53,44 @@ def nothing_is_recovered_after_a_crash(code: Patches) -> None:
 def recovery_believes_every_checksum(code: Patches) -> None:
     """The recovery of a segment does not compare checksums, so that a torn batch stays in the log."""
     code.replace(data_segment, "scan_file", lambda file: scan_file(file, verify=False))
+
+
+@mutant(Scope.DATA_CLUSTER, budget=200, faults=None)
+def retention_above_the_watermark(code: Patches) -> None:
+    """Retention deletes segments above the high watermark, as if everything were committed."""
+
+    def delete_to_the_end(log: PartitionLog, *, now_ms: int) -> int:
+        watermark, log.high_watermark = log.high_watermark, log.end_offset
+        try:
+            return delete_old_segments(log, now_ms=now_ms)
+        finally:
+            log.high_watermark = watermark
+
+    code.replace(background, "delete_old_segments", delete_to_the_end)
+
+
+@mutant(Scope.DATA_CLUSTER, budget=200, faults=None)
+def moved_logs_lose_their_tail(code: Patches) -> None:
+    """A copy takes the place of a log after its first step, though the copy lacks the last batches."""
+    step = Moves._step
+
+    def step_once(moves: Moves, part: HostedPartition, copy: Copy, move: _Move, found: bytes, now_ms: int) -> None:
+        first = next(scan(found), None)
+        step(moves, part, copy, move, b"" if first is None else first.data, now_ms)
+        if part.copy is copy and copy.log.end_offset < part.log.end_offset:
+            moves._finish(part, copy, move, now_ms)
+
+    code.replace(Moves, "_step", step_once)
+
+
+# Compaction
+
+
+@survivor(
+    Scope.DATA_CLUSTER,
+    killed_by="tests/kraft/broker/replica/test_compaction.py",
+    because="No topic of a run is compacted: the ledger compares whole batches.",
+)
+def compaction_removes_the_last_value(code: Patches) -> None:
+    """The cleaner removes a record with the last value of its key, too."""
+    code.replace(Filter, "_keeps", lambda kept, record, *, is_over: record.offset > kept.offsets.latest_offset)

@@ -7,8 +7,9 @@ from kraft.broker.log.producers import ProducerStates
 from kraft.broker.replica import leading
 from kraft.broker.replica.followers import Followers
 from kraft.broker.replica.hosted_partition import HostedPartition
+from kraft.broker.replica.remote_replica import RemoteReplica
 from kraft.broker.replica.watermarks import next_high_watermark
-from kraft.broker.request import reading
+from kraft.broker.request import fetch, reading
 from kraft.broker.request.produce import ProduceHandler, WaitingProduce
 from kraft.sim.mutants.registry import Patches, Scope, mutant
 from metadata_log.image import MetadataImage
@@ -58,7 +59,31 @@ def followers_believe_any_watermark(code: Patches) -> None:
     code.replace(PartitionLog, "raise_high_watermark", raise_high_watermark)
 
 
+@mutant(Scope.DATA_CLUSTER, budget=200, faults=None)
+def watermark_from_a_stale_fetch(code: Patches) -> None:
+    """A leader counts the fetch of a follower whose log has another history, as if the follower had the records."""
+
+    class AnyDivergence:
+        def __eq__(self, other: object) -> bool:
+            return True
+
+        __hash__ = None  # type: ignore[assignment]
+
+    code.replace(fetch, "NO_DIVERGENCE", AnyDivergence())
+
+
 # The ISR
+
+
+@mutant(Scope.DATA_CLUSTER, budget=200, faults=None)
+def ends_of_followers_never_fall(code: Patches) -> None:
+    """A leader keeps the largest end that a follower ever had, though the follower has lost its last records since."""
+    on_fetch = RemoteReplica.on_fetch
+
+    def keep_the_largest(remote: RemoteReplica, fetch_offset: int, *given: int) -> None:
+        on_fetch(remote, max(fetch_offset, remote.end_offset), *given)
+
+    code.replace(RemoteReplica, "on_fetch", keep_the_largest)
 
 
 @mutant(Scope.DATA_CLUSTER, budget=200, faults=None)
@@ -89,6 +114,32 @@ def consumers_read_above_the_watermark(code: Patches) -> None:
 
 
 @mutant(Scope.DATA_CLUSTER, budget=200, faults=None)
+def readers_of_committed_records_read_all(code: Patches) -> None:
+    """A reader of committed records reads to the high watermark, above the last stable offset."""
+    code.replace(
+        reading,
+        "bound_of",
+        lambda partition, isolation: (
+            partition.end_offset if isolation is reading.Isolation.LOG_END else partition.high_watermark
+        ),
+    )
+
+
+@mutant(Scope.DATA_CLUSTER, budget=200, faults=None)
+def aborted_transactions_are_not_named(code: Patches) -> None:
+    """The answer to a reader of committed records names no aborted transaction."""
+    code.replace(PartitionLog, "aborted", lambda log, offset, end_offset: [])
+
+
+@mutant(Scope.DATA_CLUSTER, budget=200, faults=None)
+def markers_count_when_they_are_appended(code: Patches) -> None:
+    """A transaction is over for readers once its marker is appended, and not once the marker is replicated."""
+    code.replace(
+        ProducerStates, "first_unstable_offset", property(lambda states: min(states.open_transactions, default=None))
+    )
+
+
+@mutant(Scope.DATA_CLUSTER, budget=200, faults=None)
 def duplicates_are_appended(code: Patches) -> None:
     """A batch of an idempotent producer that comes again is appended again."""
     code.replace(ProducerStates, "duplicate_of", lambda states, batch: None)
@@ -110,3 +161,9 @@ def truncation_to_the_watermark(code: Patches) -> None:
         follow(one, part, now_ms)
 
     code.replace(Followers, "follow", truncate_and_follow)
+
+
+@mutant(Scope.DATA_CLUSTER, budget=200, faults=None)
+def unclean_leaders_truncate_no_follower(code: Patches) -> None:
+    """A leader does not tell a follower that their histories part, so that the follower keeps its old records."""
+    code.replace(reading, "divergence", lambda partition, wanted: None)

@@ -36,6 +36,9 @@ class DataSpec:
         self._response_max_bytes = rng.choice((300, 10 << 20))
         self._watermark_checkpoint_ms = rng.choice((100, 1000, 5000))
         self._offset_checkpoint_ms = rng.choice((300, 3000))
+        later = Random(f"{seed}/data-retention")
+        self._retention_bytes = later.choice((None, None, None, 2500)) if self._segment_bytes <= 4000 else None
+        """The setting `log.retention.bytes`: it deletes whole segments below the high watermark."""
 
     def serving(self, broker_id: int, directories: int) -> ServingOptions:
         """The settings of one broker."""
@@ -46,6 +49,8 @@ class DataSpec:
             "log.message.timestamp.after.max.ms": FOREVER,
             "producer.id.expiration.ms": FOREVER,
         }
+        if self._retention_bytes is not None:
+            static["log.retention.bytes"] = str(self._retention_bytes)
         if self.flush_messages is not None:
             static["log.flush.interval.messages"] = str(self.flush_messages)
         return ServingOptions(
@@ -61,11 +66,12 @@ class DataSpec:
                 fetch_backoff_ms=self._fetch_ms,
                 watermark_checkpoint_ms=self._watermark_checkpoint_ms,
                 offset_checkpoint_ms=self._offset_checkpoint_ms,
-                retention_check_ms=2000,
+                retention_check_ms=500,
                 file_delete_delay_ms=1000,
                 initial_task_delay_ms=500,
             ),
-            requests=RequestSettings(broker_id=broker_id, request_timeout_ms=2000),
+            # The producers of a run end their transactions themselves.
+            requests=RequestSettings(broker_id=broker_id, request_timeout_ms=2000, verifies_transactions=False),
         )
 
 

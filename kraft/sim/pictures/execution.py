@@ -45,7 +45,7 @@ from kraft.sim.world.driver import Driver, Exchange
 from kraft.sim.world.host import Host
 from kraft.sim.world.trace import Trace
 from kraft.sim.world.world import World
-from transport.protocol.apis import APIS
+from transport.protocol.broker_apis import ALL_APIS
 
 LOG_BATCHES: Final = 12
 """The number of batches of each log in a description, the last ones."""
@@ -239,7 +239,7 @@ def _told(action: Action) -> str:
         case Read():
             return "is read"
         case Administer():
-            return f"is asked to {APIS[action.api_key].name}"
+            return f"is asked to {ALL_APIS[action.api_key].name}"
         case Intrude():
             return f"gets a frame of an intruder: {action.what}"
         case Forge():

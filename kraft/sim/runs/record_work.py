@@ -12,8 +12,9 @@ from kraft.invariants.cluster_model import PartitionKey
 from kraft.sim.nodes.cluster import broker_ids
 from kraft.sim.nodes.data_broker import DataBroker
 from kraft.sim.runs.simulator import Simulator
-from kraft.sim.workloads.record_clients import Consumer, Producer, choose_partition, deletion
+from kraft.sim.workloads.record_clients import Consumer, Producer, choose_partition, deletion, move
 from kraft.sim.workloads.record_watch import FIRST_OF_RECORDS, RecordWatch
+from kraft.sim.workloads.transaction_clients import TransactionalProducer
 from kraft.sim.world.driver import Exchange
 from metadata_log.serde import Message
 from transport.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -26,7 +27,7 @@ TEND_MS: Final = 1000
 """The interval of looks at brokers with a failed log directory, which the operator restarts."""
 FIRST_TOPIC_MS: Final = 500
 
-Client = Producer | Consumer
+Client = Producer | TransactionalProducer | Consumer
 
 
 class RecordWork:
@@ -43,6 +44,13 @@ class RecordWork:
         self._clients: list[Client] = [
             *(Producer(Random(f"{seed}/producer {one}"), f"producer {one}") for one in range(PRODUCERS)),
             *(Consumer(Random(f"{seed}/consumer {one}")) for one in range(CONSUMERS)),
+        ]
+        later = Random(f"{seed}/transactions")
+        self._moves = later.choice((0.0, 0.0, 0.03))
+        """How often a consumer's turn is one of an operator, who moves a replica to another log directory."""
+        self._clients += [
+            TransactionalProducer(Random(f"{seed}/transactions {one}"), f"transactions {one}")
+            for one in range(later.choice((0, 0, 1, 2)))
         ]
         self._waiting: dict[int, tuple[int, int]] = {}
         """The request with the answer that a client waits for, and until when, by the number of the client."""
@@ -112,11 +120,13 @@ class RecordWork:
             self._leaders[number].clear()
         image = self._watch.ledger.image
         client = self._clients[number]
-        if isinstance(client, Producer):
+        if isinstance(client, Producer | TransactionalProducer):
             found = client.next_request(image, now_ms, is_over=self._is_over)
         else:
             if not self._is_over and rng.random() < self._deletes:
                 self._delete()
+            if not self._is_over and self._moves and rng.random() < self._moves:
+                self._move()
             found = client.next_request(image)
         if found is None:
             return
@@ -131,6 +141,12 @@ class RecordWork:
         if key is not None:
             most = self._watch.records.committed_end(key)
             self._send(self._leader(key), deletion(self._rng, image, key, most))
+
+    def _move(self) -> None:
+        image = self._watch.ledger.image
+        key = choose_partition(self._rng, image)
+        if key is not None:
+            self._send(self._rng.choice(self._broker_ids), move(self._rng, image, key))
 
     def _target(self, number: int, key: PartitionKey | None) -> int:
         """The leader of a partition, as far as a client knows; now and then any other broker."""

@@ -12,12 +12,18 @@ from typing import Final
 from msgspec import Struct
 
 from kraft.invariants.cluster_model import PartitionKey
+from kraft.sim.nodes.data_broker import LOG_DIRS
 from kraft.sim.world.host import START_MS
 from metadata_log.image import MetadataImage
 from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.record import Record
 from metadata_log.serde import Message
 from transport.protocol.errors import Error
+from transport.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
 from transport.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -165,6 +171,12 @@ def deletion(rng: Random, image: MetadataImage, key: PartitionKey, most: int) ->
     name = image.topics.by_id[key[0]].name
     part = DeleteRecordsPartition(partition_index=key[1], offset=rng.randint(0, most))
     return DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=name, partitions=[part])], timeout_ms=1000)
+
+
+def move(rng: Random, image: MetadataImage, key: PartitionKey) -> AlterReplicaLogDirsRequest:
+    """The move of a replica to one of the log directories of its broker."""
+    topic = AlterReplicaLogDirTopic(name=image.topics.by_id[key[0]].name, partitions=[key[1]])
+    return AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=rng.choice(LOG_DIRS), topics=[topic])])
 
 
 def choose_partition(rng: Random, image: MetadataImage) -> PartitionKey | None:

@@ -6,6 +6,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from kraft.broker.log.partition_log import PartitionLog
 from kraft.broker.replica import HostedPartition, ReplicaManager
 from kraft.invariants.cluster_model import PartitionKey, PartitionModel
 from kraft.invariants.records import RecordLedger, Replica
@@ -19,8 +20,15 @@ from metadata_log.types import Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages.fetch import FetchRequest, FetchResponse
 from transport.protocol.messages.produce import ProduceRequest, ProduceResponse
+from transport.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
 
 ALL: Final = -1
+READ_COMMITTED: Final = 1
 FIRST_OF_RECORDS: Final = 100_000_000
 """The requests of producers and consumers have ids from this one on."""
 ENDINGS: Final = (Error.NONE, Error.OUT_OF_ORDER_SEQUENCE_NUMBER, Error.INVALID_PRODUCER_EPOCH)
@@ -33,6 +41,7 @@ class _Seen(Struct):
     """The last look at the files of one replica in one life of its broker."""
 
     part: HostedPartition
+    log: PartitionLog
     state: tuple[object, ...]
     sizes: dict[int, int]
     """The size of each segment in bytes, by base offset."""
@@ -65,6 +74,9 @@ class RecordWatch(PartitionWatch):
         self._produced: dict[Batch, bool] = {}
         """The batches with acks=all of idempotent producers, and whether an answer has ended them."""
         self._changes = -1
+        self._replicas: dict[PartitionKey, tuple[int, ...]] = {}
+        self._unassigned: dict[tuple[int, PartitionKey], None] = {}
+        """The replicas that were taken from their brokers since the last load: a start puts such a log aside."""
 
     # The committed metadata, for the ledger
 
@@ -86,7 +98,12 @@ class RecordWatch(PartitionWatch):
         for topic_id, topic in image.topics.by_id.items():
             for number in range(len(topic.partitions)):
                 key = (topic_id, number)
-                if self.ledger.partition_of(key) is not None:
+                partition = self.ledger.partition_of(key)
+                if partition is not None:
+                    for broker_id in self._replicas.get(key, ()):
+                        if broker_id not in partition.replicas:
+                            self._unassigned[broker_id, key] = None
+                    self._replicas[key] = partition.replicas
                     wanted = self.ledger.min_isr_of(key)
                     self._min_isr[key] = min(wanted, self._min_isr.get(key, wanted))
 
@@ -143,7 +160,7 @@ class RecordWatch(PartitionWatch):
             seen = life.seen.get(key)
             if seen is None or seen.part is not part:
                 life.seen[key] = self._load(member, part, state, life)
-            elif seen.state != state or seen.epochs is not log.epochs:
+            elif seen.state != state or seen.epochs is not log.epochs or seen.log is not log:
                 self._compare(member, part, state, seen)
         if len(keys) < len(life.seen):
             for key in [one for one in life.seen if manager.partition(one) is None]:
@@ -152,6 +169,9 @@ class RecordWatch(PartitionWatch):
 
     def _load(self, member: DataBroker, part: HostedPartition, state: tuple[object, ...], life: _Life) -> _Seen:
         sizes, batches = _content(member, part)
+        if (member.node_id, part.key) in self._unassigned:
+            del self._unassigned[member.node_id, part.key]
+            self.records.removed(member.node_id, part.key)
         self.records.loaded(
             _replica(member, part),
             batches,
@@ -160,14 +180,14 @@ class RecordWatch(PartitionWatch):
             was_failing=life.was_failing,
         )
         self.records.moved(_replica(member, part), len(batches), ())
-        return _Seen(part, state, sizes, part.log.epochs)
+        return _Seen(part, part.log, state, sizes, part.log.epochs)
 
     def _compare(self, member: DataBroker, part: HostedPartition, state: tuple[object, ...], seen: _Seen) -> None:
         replica, log = _replica(member, part), part.log
         before = self.records.held_by(member.node_id, part.key)
         sizes = {one.base_offset: one.batches.size_bytes for one in log.segments}
         last = max(seen.sizes)
-        is_grown = all(sizes.get(base) == size for base, size in seen.sizes.items() if base != last)
+        is_grown = seen.log is log and all(sizes.get(base) == size for base, size in seen.sizes.items() if base != last)
         if is_grown and sizes.get(last, -1) >= seen.sizes[last] and seen.epochs is log.epochs:
             added = [
                 batch
@@ -186,7 +206,7 @@ class RecordWatch(PartitionWatch):
                     break
                 kept += 1
             self.records.moved(replica, kept, batches[kept:])
-        seen.state, seen.sizes, seen.epochs = state, sizes, log.epochs
+        seen.log, seen.state, seen.sizes, seen.epochs = log, state, sizes, log.epochs
 
     # Answers
 
@@ -201,7 +221,28 @@ class RecordWatch(PartitionWatch):
                 (data,) = answered.partitions
                 part = manager.partition((topic.topic_id, asked.partition))
                 if data.error_code == Error.NONE and part is not None and not part.is_offline:
-                    self.records.consumed_by_client(_replica(member, part), asked.fetch_offset, data.records or b"")
+                    aborted = [(one.producer_id, one.first_offset) for one in data.aborted_transactions or ()]
+                    self.records.consumed_by_client(
+                        _replica(member, part),
+                        asked.fetch_offset,
+                        data.records or b"",
+                        aborted if request.isolation_level == READ_COMMITTED else None,
+                    )
+            case WriteTxnMarkersRequest(markers=[marker]), WriteTxnMarkersResponse(markers=[marked]):
+                self._judge_marker(member, manager, marker, marked)
+
+    def _judge_marker(
+        self, member: DataBroker, manager: ReplicaManager, sent: WritableTxnMarker, marked: WritableTxnMarkerResult
+    ) -> None:
+        (topic,) = marked.topics
+        (answered,) = topic.partitions
+        key = (self.ledger.image.topics.by_name.get(topic.name, Uuid.ZERO), answered.partition_index)
+        part = manager.partition(key)
+        if answered.error_code == Error.NONE and part is not None and not part.is_offline:
+            is_committed = sent.transaction_result
+            self.records.marked(
+                _replica(member, part), sent.producer_id, sent.producer_epoch, is_committed=is_committed
+            )
 
     def _judge_produce(
         self, member: DataBroker, manager: ReplicaManager, request: ProduceRequest, response: ProduceResponse
@@ -242,6 +283,9 @@ class RecordWatch(PartitionWatch):
             for one in replicas:
                 if (one.end_offset, one.high_watermark) != (replicas[0].end_offset, replicas[0].end_offset):
                     return f"the replicas of {one.name} have not caught up: {replicas}"
+                stable = self.records.stable_end(one.broker_id, key)
+                if stable < one.high_watermark and not self.records.was_unclean(key):
+                    return f"a transaction in {one.name} is open at offset {stable} on broker {one.broker_id}"
             waiting = [batch for batch, is_over in self._produced.items() if batch[0] == key and not is_over]
             if waiting:
                 return f"batches of producers wait for an answer: {waiting}"

@@ -6,6 +6,7 @@ from check_sites import Cases
 from msgspec.structs import replace
 from scripted_node import uuid
 
+from kraft.broker.log.transaction_markers import TransactionMarker
 from kraft.invariants.cluster_model import PartitionKey, PartitionModel
 from kraft.invariants.records import RecordLedger, Replica
 from kraft.invariants.stored_batches import StoredBatch, stored_batches
@@ -26,7 +27,26 @@ def sent(value: bytes, producer_id: int = -1, sequence: int = -1) -> bytes:
 
 def stored(offset: int, value: bytes, *, epoch: int = 1, producer_id: int = -1, sequence: int = -1) -> StoredBatch:
     """The same as a leader stores the batch."""
-    data = bytearray(sent(value, producer_id, sequence))
+    return _at(offset, sent(value, producer_id, sequence), epoch)
+
+
+def in_transaction(offset: int, value: bytes, producer_id: int = 5, sequence: int = 0) -> StoredBatch:
+    """A batch of one record of a transaction, as a leader stores the batch."""
+    record = Record(0, NOW_MS, 0, None, value)
+    data = write_batch(
+        [record], epoch=-1, transactional=True, producer_id=producer_id, producer_epoch=0, base_sequence=sequence
+    )
+    return _at(offset, data, 1)
+
+
+def marker(offset: int, *, is_commit: bool, producer_id: int = 5) -> StoredBatch:
+    """The marker that ends a transaction."""
+    ending = TransactionMarker(producer_id=producer_id, producer_epoch=1, is_commit=is_commit, coordinator_epoch=0)
+    return _at(offset, ending.batch(NOW_MS), 1)
+
+
+def _at(offset: int, sent_bytes: bytes, epoch: int) -> StoredBatch:
+    data = bytearray(sent_bytes)
     data[:8], data[12:16] = offset.to_bytes(8, "big"), epoch.to_bytes(4, "big")
     (batch,) = stored_batches(bytes(data))
     return batch
@@ -234,6 +254,45 @@ def a_consumer_reads_other_bytes() -> None:
     run = ThreeReplicas()
     run.commit(FIRST)
     run.ledger.consumed_by_client(run.replicas[2], 0, stored(0, b"other").content)
+
+
+@CASES("gives the batch of offsets 0 to 0 .* to a reader of committed records, above the last stable offset 0")
+def a_reader_of_committed_records_gets_an_open_transaction() -> None:
+    run = ThreeReplicas()
+    open_batch = in_transaction(0, b"open")
+    run.commit(open_batch)
+    run.ledger.consumed_by_client(run.replicas[1], 0, open_batch.content, [])
+
+
+@CASES("gives the batch of offsets 0 to 0 .* as committed, and its marker says the opposite")
+def a_reader_of_committed_records_is_not_told_of_an_abort() -> None:
+    run = ThreeReplicas()
+    batches = in_transaction(0, b"aborted"), marker(1, is_commit=False)
+    run.commit(*batches)
+    run.ledger.consumed_by_client(run.replicas[1], 0, b"".join(one.content for one in batches), [])
+
+
+@CASES("gives the batch of offsets 2 to 2 .* as aborted, and its marker says the opposite")
+def a_reader_of_committed_records_drops_a_commit() -> None:
+    run = ThreeReplicas()
+    batches = in_transaction(2, b"committed", sequence=1), marker(3, is_commit=True)
+    run.commit(in_transaction(0, b"aborted"), marker(1, is_commit=False), *batches)
+    run.ledger.consumed_by_client(run.replicas[1], 2, b"".join(one.content for one in batches), [(5, 0)])
+
+
+@CASES("that the transaction of producer 5 has ended in orders-0, and no marker of epoch 1 is below its high watermark")
+def a_marker_is_acknowledged_too_early() -> None:
+    run = ThreeReplicas()
+    run.commit(in_transaction(0, b"first"))
+    run.move(1, marker(1, is_commit=True))
+    run.ledger.marked(run.replicas[1], 5, 1, is_committed=True)
+
+
+@CASES("broker 1 begins orders-0 at offset 1, above its high watermark 0: records are gone that were never committed")
+def retention_takes_what_is_not_committed() -> None:
+    run = ThreeReplicas()
+    run.move(1, FIRST)
+    run.move(1, kept=0, start=1)
 
 
 @CASES("the logs of orders-0 differ at the end")
