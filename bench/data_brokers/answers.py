@@ -1,9 +1,9 @@
 """Ways to send the records of an answer from a file to a socket: the CPU time of the sender for each MiB.
 
-    python bench/answers.py [--sizes 64,1024,8192] [--mib 256] [--reps 7]
+    python bench/data_brokers/answers.py [--sizes 64,1024,8192] [--mib 256] [--reps 7]
 
 A sender answers over a loopback connection with ranges of one file in the page cache, and another process reads them.
-All ways take turns in one run, so that their ratios hold on a busy machine. The time of the kernel for the sender counts.
+All ways take turns in one run, so that their ratios hold on a busy machine. The sender's time in the kernel counts.
 
 copies     read the range, join it three times into the frame as a broker did before 2026-11-24, and send the frame
 sendmsg    read the range, and send the head and the range with one `sendmsg`
@@ -17,10 +17,13 @@ import multiprocessing
 import os
 import resource
 import socket
+import sys
 import tempfile
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
 from spread import spread
 
 HEAD_BYTES = 100
