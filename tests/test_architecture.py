@@ -69,7 +69,7 @@ LAYERS = (
     ),
     Layer(("kraft.config",), (), ("javaproperties",), pure=False),
     Layer(("kraft.quorum",), ("kraft.config", *IN_CORE, "transport.protocol.errors")),
-    Layer(("kraft.controller", "kraft.broker"), ("kraft.config", *IN_CONTROLLER)),
+    Layer(("kraft.controller", "kraft.broker"), ("kraft.config", "metadata_log.lazy_names", *IN_CONTROLLER)),
     Layer(("kraft.broker.log",), ("metadata_log", "transport.protocol.errors")),
     Layer(("kraft.broker.replica",), ("kraft.broker", "metadata_log", "transport.protocol")),
     Layer(
@@ -463,7 +463,7 @@ def re_exports(statement: ast.stmt) -> bool:
     return False
 
 
-@pytest.mark.parametrize("package", [*LATE, "transport.protocol.messages"])
+@pytest.mark.parametrize("package", [*LATE, "kraft.controller", "kraft.replica", "transport.protocol.messages"])
 def test_lazily_loaded_names_agree_with_the_declared_ones(package: str) -> None:
     """What type checkers see in a package, what it promises and what it gives at run time are the same."""
     loaded = import_module(package)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol, runtime_checkable
 
 import trio
@@ -27,6 +27,9 @@ class Socket(Protocol):
 
     def write(self, data: bytes) -> None:
         """Send `data` after everything written before."""
+
+    def write_pieces(self, pieces: Sequence[bytes]) -> None:
+        """Send the pieces in order, as `write`; a TCP socket does not copy them."""
 
     def pause(self) -> None:
         """Read no more until `resume`."""

@@ -13,7 +13,7 @@ import select
 import socket
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -446,6 +446,23 @@ class _Connection:
             self._watch(self._interest | _WRITE)
         self._out.append(left)
         self.unsent += len(left)
+
+    def write_pieces(self, pieces: Sequence[bytes]) -> None:
+        """Send what the system accepts of the pieces now, and the rest later; nothing is copied."""
+        if self._socket is None:
+            return
+        sent = 0
+        if not self.unsent:
+            with suppress(OSError):  # as in `write`
+                sent = self._socket.sendmsg(pieces)
+        for piece in pieces:
+            size = len(piece)
+            if sent < size:
+                self._out.append(memoryview(piece)[sent:])
+                self.unsent += size - sent
+            sent = max(0, sent - size)
+        if self.unsent:
+            self._watch(self._interest | _WRITE)
 
     def _flush(self) -> None:
         assert self._socket is not None

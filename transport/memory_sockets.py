@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, Unpack
 
@@ -154,6 +154,10 @@ class _End:
         self._out.append(data)
         self.unsent += len(data)
         self.other.later(self.other.receive)
+
+    def write_pieces(self, pieces: Sequence[bytes]) -> None:
+        """Send the pieces at once."""
+        self.write(b"".join(pieces))
 
     def later(self, action: Callable[[], None]) -> None:
         """Run an action of this end in the task of its owner."""

@@ -14,6 +14,7 @@ from transport.handshakes import Handshakes
 from transport.interface import Cause, Request
 from transport.protocol.apis import Api
 from transport.protocol.frames import with_length
+from transport.protocol.headers import has_large_records
 from transport.protocol.limits import Limit, request_limit
 from transport.protocol.login import Refused, ServerLogin
 from transport.protocol.server_connection import ServerConnection
@@ -196,11 +197,12 @@ class ServerChannel:
                 self._serving.work_on(partial(self._write_on, steps))
             return
         try:
-            released = connection.answer(request, message)
+            if has_large_records(message):
+                self._send_pieces(connection.answer_in_pieces(request, message))
+            else:
+                self._send(connection.answer(request, message))
         except EncodeError as bad:
             self._close_unwritten(bad)
-        else:
-            self._send(released)
 
     def _write_on(self, steps: Generator[None, None, bytes]) -> bool:
         """Do the next step of a long answer; returns whether more steps follow."""
@@ -229,7 +231,17 @@ class ServerChannel:
             self._written += size
             self._serving.written_bytes += size
             socket.write(released)
-        if self._paused or socket.unsent or self.received_charged:
+        self._settle_after_write()
+
+    def _send_pieces(self, pieces: list[bytes]) -> None:
+        size = sum(map(len, pieces))
+        self._written += size
+        self._serving.written_bytes += size
+        self._socket.write_pieces(pieces)
+        self._settle_after_write()
+
+    def _settle_after_write(self) -> None:
+        if self._paused or self._socket.unsent or self.received_charged:
             self.settle()
 
     def leave_unanswered(self, request: Request, mute_ms: int = 0) -> None:

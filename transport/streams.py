@@ -7,7 +7,7 @@ import math
 import socket
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import trio
 
@@ -250,6 +250,11 @@ class _Connection:
         self._out.append(data)
         self.unsent += len(data)
         self._written.set()
+
+    def write_pieces(self, pieces: Sequence[bytes]) -> None:
+        """Hand the pieces to the writing task."""
+        for piece in pieces:
+            self.write(piece)
 
     def pause(self) -> None:
         """Read no more until `resume`."""

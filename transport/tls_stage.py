@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import ssl
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -268,6 +268,11 @@ class TlsStage:
         self._plain_bytes += len(data)
         if is_first:
             self._seal_on()
+
+    def write_pieces(self, pieces: Sequence[bytes]) -> None:
+        """Seal and send each piece; the seal is the only copy."""
+        for piece in pieces:
+            self.write(piece)
 
     def _seal(self, data: bytes | memoryview) -> None:
         session = self._session

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 
 from kraft.broker import BrokerOptions
 from kraft.config import Config
-from kraft.replica.hosts.combined_host import broker_of
+from kraft.replica.hosts.broker_host import broker_of
 from kraft.replica.replica import Replica
 from metadata_log.disk import Disk
 from metadata_log.errors import DirectoryError

@@ -8,8 +8,7 @@ from typing import Final
 import trio
 
 from kraft.node.node import BROKER_SHUTDOWN_BUDGET_MS, Node, NodeParts
-from kraft.replica.hosts.broker_host import Found, Unfenced
-from kraft.replica.hosts.combined_host import LeaveCluster, Left
+from kraft.replica.hosts.broker_host import Found, LeaveCluster, Left, Unfenced
 from kraft.replica.interface.events import Call, Noted, Returned
 from transport.wire import WireTransport
 

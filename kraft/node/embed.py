@@ -14,9 +14,7 @@ from kraft.config import Config
 from kraft.node.clock import NodeClock
 from kraft.node.node import Node
 from kraft.node.run import run_node
-from kraft.node.state_machine_node import StateMachineNode
 from kraft.node.users import NodeUsers
-from kraft.replica.hosts.state_machine_host import host_state_machine
 from kraft.replica.interface.application import ApplicationFactory, host_silent_raw_log
 from kraft.security.contexts import LoadedTls, load_tls
 from kraft.state_machine import C, R, StateMachine
@@ -28,6 +26,7 @@ from transport.serving import INT_MAX, MAX_CONNECTIONS
 from transport.tcp import TcpTransport, WireOptions
 
 if TYPE_CHECKING:
+    from kraft.node.state_machine_node import StateMachineNode
     from kraft.node.stores import StoreKeeper
 
 
@@ -95,6 +94,11 @@ def open_node(
         AssertionError: An invariant is broken.
         NodeError: Python runs with -O, which removes the assertions.
     """
+    if state_machine is not None:
+        # Loaded here, because other nodes host no state machine.
+        from kraft.replica.hosts.state_machine_host import host_state_machine
+
+        application = host_state_machine(state_machine)
     users, loaded = NodeUsers(config), LoadedTls(None) if transport is not None else load_tls(config)
     run = partial(
         run_node,
@@ -105,7 +109,7 @@ def open_node(
         disk=OsDisk() if disk is None else disk,
         rng=Random(SystemRandom().getrandbits(64)) if rng is None else rng,
         clock=clock,
-        application=application if state_machine is None else host_state_machine(state_machine),
+        application=application,
         inline_flush=inline_flush,
     )
     return _running(run)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from random import Random
@@ -25,18 +25,13 @@ from kraft.node.logging import NodeLog
 from kraft.node.monitoring import NodeMonitor
 from kraft.node.node import Node, NodeParts
 from kraft.node.options import listeners_of, needs_own_name, replica_options
-from kraft.node.state_machine_node import StateMachineNode
 from kraft.node.turns import start_in_turns
 from kraft.node.users import NodeUsers
 from kraft.replica.hosts.broker_host import BrokerHost, host_broker
-from kraft.replica.hosts.combined_host import CombinedHost, host_combined
-from kraft.replica.hosts.controller_host import ControllerHost, host_controller
-from kraft.replica.hosts.state_machine_host import StateMachineHost
-from kraft.replica.interface.application import Application, ApplicationFactory, RawLog
+from kraft.replica.interface.application import Application, ApplicationFactory, RawLog, WithMetadata
 from kraft.replica.interface.events import Input
 from kraft.replica.replica import Replica
 from metadata_log.disk import DirectoryDisk
-from metadata_log.image import MetadataImage
 from transport.addresses import name_of_this_machine
 from transport.causes import one_cause
 from transport.interface import Transport
@@ -105,9 +100,10 @@ async def run_node(
                 now_ms=clock.now_ms(),
             )
             replica, outputs = await start_in_turns(opening, log)
-            image = _committed_image(replica.application)
+            hosted = replica.application
+            image = hosted.committed_image if isinstance(hosted, WithMetadata) else None
             if serves_loggers:
-                inbound.loggers = _logger_requests(config, replica.application, log)
+                inbound.loggers = _logger_requests(config, hosted, log)
             if users is not None and image is not None:
                 users.image = image
             if stores is not None and isinstance(transport, WireTransport):
@@ -125,8 +121,7 @@ async def run_node(
                 endpoints=endpoints,
                 meter=None if monitor is None else monitor.meter,
             )
-            hosts_machine = isinstance(replica.application, StateMachineHost)
-            node: Node = StateMachineNode(parts) if hosts_machine else _shell_of(replica)(parts)
+            node = _node_of(hosted)(parts)
             if monitor is not None:
                 monitor.attach(node, replica, transport)
             with _closing(replica, log):
@@ -137,38 +132,47 @@ async def run_node(
     log.write("stopped", {})
 
 
-def _committed_image(application: Application) -> Callable[[], MetadataImage] | None:
-    """What returns the committed metadata of a node; None for a node without an image."""
-    match application:
-        case CombinedHost():
-            return application.controller.committed_image
-        case ControllerHost() | BrokerHost():
-            return application.committed_image
-        case _:
-            return None
+# A broker comes first in these functions, and what other kinds of nodes need loads behind it: the modules of a
+# controller would be a large part of the start of a broker.
 
 
 def _default_application(config: Config) -> ApplicationFactory:
-    if not config.is_broker:
-        return host_controller
-    return host_combined(host_broker) if config.is_controller else host_broker
+    """The controller, the broker without data, or both, as the configuration says."""
+    if config.is_broker and not config.is_controller:
+        return host_broker
+    from kraft.replica.hosts.combined_host import host_combined
+    from kraft.replica.hosts.controller_host import host_controller
+
+    return host_combined(host_broker) if config.is_broker else host_controller
 
 
-def _shell_of(replica: Replica) -> type[Node]:
-    if isinstance(replica.application, CombinedHost):
-        return CombinedNode
-    return BrokerNode if isinstance(replica.application, BrokerHost) else Node
+def _node_of(application: Application | RawLog) -> type[Node]:
+    """The class of the node that hosts an application."""
+    if isinstance(application, BrokerHost):
+        return BrokerNode
+    from kraft.node.state_machine_node import StateMachineNode
+    from kraft.replica.hosts.combined_host import CombinedHost
+    from kraft.replica.hosts.state_machine_host import StateMachineHost
+
+    match application:
+        case CombinedHost():
+            return CombinedNode
+        case StateMachineHost():
+            return StateMachineNode
+        case _:
+            return Node
 
 
 def _logger_requests(config: Config, application: Application | RawLog, log: NodeLog) -> LoggerRequests | None:
     """The requests about loggers at a controller, or at a broker that serves clients; None at any other node."""
-    match application:
-        case ControllerHost(controller=controller):
-            return LoggerRequests(config.node_id, controller, log)
-        case BrokerHost(clients=judge) if judge is not None:
-            return LoggerRequests(config.node_id, judge, log, AclOperation.ALTER_CONFIGS)
-        case _:
-            return None
+    if isinstance(application, BrokerHost):
+        judge = application.clients
+        return None if judge is None else LoggerRequests(config.node_id, judge, log, AclOperation.ALTER_CONFIGS)
+    from kraft.replica.hosts.controller_host import ControllerHost
+
+    if isinstance(application, ControllerHost):
+        return LoggerRequests(config.node_id, application.controller, log)
+    return None
 
 
 async def _own_name(log: NodeLog) -> str:

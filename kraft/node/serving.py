@@ -8,7 +8,6 @@ from kraft.broker.replica import DataSettings
 from kraft.broker.replica.settings import cleaner_settings
 from kraft.broker.request.settings import RequestSettings
 from kraft.config import Config, ConfigError
-from kraft.replica.hosts.combined_host import host_combined
 from kraft.replica.hosts.serving_broker import ServingOptions, host_serving_broker
 from kraft.replica.interface.application import ApplicationFactory
 from metadata_log.disk import DirectoryDisk
@@ -20,7 +19,12 @@ RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 def node_with_data(config: Config, disk: DirectoryDisk) -> ApplicationFactory:
     """The factory of a broker with data, with the role of a controller if the configuration has both."""
     broker = broker_with_data(config, disk)
-    return host_combined(broker) if config.is_controller else broker
+    if not config.is_controller:
+        return broker
+    # Loaded here, because a broker alone needs no controller.
+    from kraft.replica.hosts.combined_host import host_combined
+
+    return host_combined(broker)
 
 
 def broker_with_data(config: Config, disk: DirectoryDisk) -> ApplicationFactory:

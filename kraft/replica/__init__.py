@@ -1,34 +1,76 @@
-"""One replica as one synchronous object over a `Disk`: `Replica`, its inputs and outputs, and what it can host."""
+"""One replica as one synchronous object over a `Disk`: `Replica`, its inputs and outputs, and what it can host.
 
-from kraft.quorum.events import BeginShutdown, Resign, Tick
-from kraft.replica.hosts.controller_host import ControllerHost, host_controller
-from kraft.replica.interface.application import (
-    Application,
-    ApplicationFactory,
-    RawLog,
-    host_raw_log,
-    host_silent_raw_log,
-)
-from kraft.replica.interface.events import (
-    Answer,
-    Committed,
-    CommittedBatch,
-    Drop,
-    FlushDone,
-    Input,
-    Output,
-    SendWire,
-    StartFlush,
-    Submit,
-    SubmitDone,
-    Trace,
-    WireFailed,
-    WireReply,
-    WireRequest,
-)
-from kraft.replica.interface.options import ReplicaOptions, SnapshotOptions
-from kraft.replica.interface.status import ReplicaStatus
-from kraft.replica.replica import Replica
+Names are imported on first access (PEP 562): a broker hosts no controller.
+"""
+
+from typing import TYPE_CHECKING
+
+from metadata_log.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from kraft.quorum.events import BeginShutdown, Resign, Tick
+    from kraft.replica.hosts.controller_host import ControllerHost, host_controller
+    from kraft.replica.interface.application import (
+        Application,
+        ApplicationFactory,
+        RawLog,
+        host_raw_log,
+        host_silent_raw_log,
+    )
+    from kraft.replica.interface.events import (
+        Answer,
+        Committed,
+        CommittedBatch,
+        Drop,
+        FlushDone,
+        Input,
+        Output,
+        SendWire,
+        StartFlush,
+        Submit,
+        SubmitDone,
+        Trace,
+        WireFailed,
+        WireReply,
+        WireRequest,
+    )
+    from kraft.replica.interface.options import ReplicaOptions, SnapshotOptions
+    from kraft.replica.interface.status import ReplicaStatus
+    from kraft.replica.replica import Replica
+else:
+    _HOMES = {
+        "Answer": "kraft.replica.interface.events",
+        "Application": "kraft.replica.interface.application",
+        "ApplicationFactory": "kraft.replica.interface.application",
+        "BeginShutdown": "kraft.quorum.events",
+        "Committed": "kraft.replica.interface.events",
+        "CommittedBatch": "kraft.replica.interface.events",
+        "ControllerHost": "kraft.replica.hosts.controller_host",
+        "Drop": "kraft.replica.interface.events",
+        "FlushDone": "kraft.replica.interface.events",
+        "Input": "kraft.replica.interface.events",
+        "Output": "kraft.replica.interface.events",
+        "RawLog": "kraft.replica.interface.application",
+        "Replica": "kraft.replica.replica",
+        "ReplicaOptions": "kraft.replica.interface.options",
+        "ReplicaStatus": "kraft.replica.interface.status",
+        "Resign": "kraft.quorum.events",
+        "SendWire": "kraft.replica.interface.events",
+        "SnapshotOptions": "kraft.replica.interface.options",
+        "StartFlush": "kraft.replica.interface.events",
+        "Submit": "kraft.replica.interface.events",
+        "SubmitDone": "kraft.replica.interface.events",
+        "Tick": "kraft.quorum.events",
+        "Trace": "kraft.replica.interface.events",
+        "WireFailed": "kraft.replica.interface.events",
+        "WireReply": "kraft.replica.interface.events",
+        "WireRequest": "kraft.replica.interface.events",
+        "host_controller": "kraft.replica.hosts.controller_host",
+        "host_raw_log": "kraft.replica.interface.application",
+        "host_silent_raw_log": "kraft.replica.interface.application",
+    }
+    __getattr__ = lazy_names(__name__, _HOMES)
+
 
 __all__ = [
     "Answer",

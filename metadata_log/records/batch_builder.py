@@ -33,7 +33,10 @@ _NO_PRODUCER: Final = (-1, -1, -1)
 _SHORT_DELTAS: Final = 64
 """How many offset deltas take one byte."""
 _DELTA_COUNT: Final = 8192
-_DELTAS: Final = tuple(varint(delta) for delta in range(_DELTA_COUNT))
+_DELTAS: Final = (
+    *(bytes((2 * delta,)) for delta in range(_SHORT_DELTAS)),
+    *(bytes((2 * delta & 0x7F | 0x80, delta >> 6)) for delta in range(_SHORT_DELTAS, _DELTA_COUNT)),
+)
 """The encoded offset deltas of one or two bytes."""
 
 

@@ -226,6 +226,21 @@ def encode(message: Message, version: int, head: bytes = b"") -> bytes:
         _explain_write(message, version, cause)
 
 
+def encode_in_pieces(message: Message, version: int) -> list[bytes]:
+    """Encode `message` as consecutive pieces. The bytes that the message holds are pieces, and are not copied.
+
+    Raises `EncodeError` as `encode`.
+    """
+    cls = type(message)
+    schema = schema_of(cls)
+    if version not in schema.versions:
+        raise EncodeError(f"{schema.name} has no version {version}; versions {schema.versions} are known")
+    try:
+        return compiler.piece_writer(cls, version, version in schema.flexible)(message)
+    except WRITE_FAILURES as cause:
+        _explain_write(message, version, cause)
+
+
 def encode_in_steps(message: Message, version: int, first: int, following: int) -> Generator[None, None, list[bytes]]:
     """Encode `message` in steps, which end with the consecutive pieces of the result.
 

@@ -32,6 +32,7 @@ ReadFunction = Callable[[bytes, int], MessageType]
 ReadFromFunction = Callable[[bytes, int], tuple[MessageType, int]]
 ReadInStepsFunction = Callable[[bytes, int, int], Generator[None, None, tuple[MessageType, int]]]
 WriteFunction = Callable[[MessageType, bytes], bytes]
+WriteInPiecesFunction = Callable[[MessageType], list[bytes]]
 WriteInStepsFunction = Callable[[MessageType, int, int], Generator[None, None, list[bytes]]]
 
 
@@ -82,6 +83,17 @@ def writer(cls: type[MessageType], version: int, flexible: bool) -> WriteFunctio
     made.flush()
     made.source.emit("return join(w)")
     return made.source.compile("write(m, head)", f"write {cls.__name__} version {version}")
+
+
+@cache
+def piece_writer(cls: type[MessageType], version: int, flexible: bool) -> WriteInPiecesFunction[MessageType]:
+    """The same without the copy at the end: (message) -> the consecutive pieces. Bytes of the message are pieces."""
+    made = WriterMaker(version, flexible)
+    made.source.emit("w = []; a = w.append")
+    made.structure(cls, "m")
+    made.flush()
+    made.source.emit("return w")
+    return made.source.compile("write_in_pieces(m)", f"write {cls.__name__} version {version} in pieces")
 
 
 @cache

@@ -14,15 +14,20 @@ from typing import Final
 from msgspec import Struct, structs
 
 from metadata_log.errors import DecodeError, EncodeError, LimitExceeded, UnsupportedVersion
-from metadata_log.serde.codec import decode_from_within, decode_within, encode, encode_in_steps
+from metadata_log.serde.codec import decode_from_within, decode_within, encode, encode_in_pieces, encode_in_steps
 from metadata_log.serde.fields import Message
 from transport.protocol.apis import APIS, Api, ApiKey
 from transport.protocol.limits import HEADER_VALUES, Limit, answer_limit, request_limit
+from transport.protocol.messages.fetch import FetchResponse
 from transport.protocol.messages.header import RequestHeader, ResponseHeader
 
 _REQUEST_START: Final = struct.Struct(">hhi")
 _BEFORE_CORRELATION_ID: Final = 4
 _CORRELATION_ID: Final = struct.Struct(">i")
+LARGE_BYTES: Final = 16 * 1024
+"""The size from which bytes are a piece of their own: a copy of so many takes as long as a further piece."""
+_MOST_PIECES: Final = 64
+"""The pieces of a frame that one call of the system sends; the rest is copied into one more."""
 
 
 def api_of(api_key: int, version: int, *, apis: Mapping[int, Api] = APIS, where: str | None = None) -> Api:
@@ -155,6 +160,34 @@ def encode_response(
         last.body = encode(message, version)
         last.message, last.version = message, version
     return b"".join((_CORRELATION_ID.pack(correlation_id), bytes(header_version), last.body))
+
+
+def has_large_records(message: Message) -> bool:
+    """Whether an answer has records for which `encode_response_in_pieces` pays."""
+    return isinstance(message, FetchResponse) and any(
+        part.records is not None and len(part.records) >= LARGE_BYTES
+        for topic in message.responses
+        for part in topic.partitions
+    )
+
+
+def encode_response_in_pieces(
+    api_key: int, version: int, correlation_id: int, message: Message, *, apis: Mapping[int, Api] = APIS
+) -> list[bytes]:
+    """The frame of a response in a few pieces: each large field of bytes is one, without a copy.
+
+    Raises `EncodeError`, or `UnsupportedVersion` for an unknown key or version.
+    """
+    header_version = api_of(api_key, version, apis=apis).response_header_version(version)
+    pieces: list[bytes] = []
+    small = [_CORRELATION_ID.pack(correlation_id), bytes(header_version)]
+    for piece in encode_in_pieces(message, version):
+        if len(piece) < LARGE_BYTES or len(pieces) >= _MOST_PIECES:
+            small.append(piece)
+        else:
+            pieces += (b"".join(small), piece)
+            small = []
+    return [*pieces, b"".join(small)] if small else pieces
 
 
 def encode_response_in_steps(

@@ -121,6 +121,41 @@ ANSWERS: Final[Mapping[int, Limit]] = MappingProxyType(
 )
 """By API key; any other API has the limit `ADMIN_ANSWERS`."""
 
+PIPELINED: Final = frozenset(
+    key.to_bytes(2, "big")
+    for key in (
+        ApiKey.API_VERSIONS,
+        ApiKey.VOTE,
+        ApiKey.BEGIN_QUORUM_EPOCH,
+        ApiKey.END_QUORUM_EPOCH,
+        ApiKey.ADD_RAFT_VOTER,
+        ApiKey.REMOVE_RAFT_VOTER,
+        ApiKey.UPDATE_RAFT_VOTER,
+        ApiKey.BROKER_REGISTRATION,
+        ApiKey.BROKER_HEARTBEAT,
+        ApiKey.UNREGISTER_BROKER,
+        ApiKey.CONTROLLER_REGISTRATION,
+        ApiKey.ALTER_PARTITION,
+        ApiKey.ASSIGN_REPLICAS_TO_DIRS,
+        ApiKey.ALLOCATE_PRODUCER_IDS,
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.CREATE_ACLS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        ApiKey.UPDATE_FEATURES,
+    )
+)
+"""The APIs, as their two bytes, with answers of a size in proportion to the request.
+
+Any other API is a bulk API: a few bytes of request can cause megabytes of answer. A connection has one such request in
+progress at a time. Kafka processes every request this way.
+"""
+
 
 def request_limit(api_key: int) -> Limit:
     """The limit of an API's requests."""

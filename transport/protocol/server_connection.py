@@ -17,9 +17,14 @@ from metadata_log.serde.codec import UNCOUNTED_BYTES, decode_in_steps, decode_wi
 from transport.protocol.apis import APIS, Api, ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.frames import FrameReader, with_length
-from transport.protocol.headers import decode_request_header, encode_response, encode_response_in_steps
+from transport.protocol.headers import (
+    decode_request_header,
+    encode_response,
+    encode_response_in_pieces,
+    encode_response_in_steps,
+)
 from transport.protocol.inbound import ANONYMOUS, Principal, Request
-from transport.protocol.limits import MAX_FRAME_BYTES, Limit, request_limit
+from transport.protocol.limits import MAX_FRAME_BYTES, PIPELINED, Limit, request_limit
 from transport.protocol.login import Refused, ServerLogin
 from transport.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 
@@ -51,41 +56,6 @@ class _Sender(Struct, frozen=True, eq=False):
 _AT: Final = slice(4, 8)
 """The position of the correlation id in a frame."""
 
-
-_PIPELINED: Final = frozenset(
-    key.to_bytes(2, "big")
-    for key in (
-        ApiKey.API_VERSIONS,
-        ApiKey.VOTE,
-        ApiKey.BEGIN_QUORUM_EPOCH,
-        ApiKey.END_QUORUM_EPOCH,
-        ApiKey.ADD_RAFT_VOTER,
-        ApiKey.REMOVE_RAFT_VOTER,
-        ApiKey.UPDATE_RAFT_VOTER,
-        ApiKey.BROKER_REGISTRATION,
-        ApiKey.BROKER_HEARTBEAT,
-        ApiKey.UNREGISTER_BROKER,
-        ApiKey.CONTROLLER_REGISTRATION,
-        ApiKey.ALTER_PARTITION,
-        ApiKey.ASSIGN_REPLICAS_TO_DIRS,
-        ApiKey.ALLOCATE_PRODUCER_IDS,
-        ApiKey.CREATE_TOPICS,
-        ApiKey.DELETE_TOPICS,
-        ApiKey.CREATE_PARTITIONS,
-        ApiKey.CREATE_ACLS,
-        ApiKey.ALTER_CONFIGS,
-        ApiKey.INCREMENTAL_ALTER_CONFIGS,
-        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-        ApiKey.ALTER_CLIENT_QUOTAS,
-        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
-        ApiKey.UPDATE_FEATURES,
-    )
-)
-"""The APIs, as their two bytes, with answers of a size in proportion to the request.
-
-Any other API is a bulk API: a few bytes of request can cause megabytes of answer. A connection has one such request in
-progress at a time. Kafka processes every request this way.
-"""
 
 _OF_RECORDS: Final = (ApiKey.FETCH, ApiKey.FETCH_SNAPSHOT)
 """The bulk APIs with answers of a few values around one field of records."""
@@ -180,7 +150,7 @@ class ServerConnection:
     @property
     def is_next_in_bulk(self) -> bool:
         """Whether the answer to the next waiting frame may be much larger than the frame."""
-        return self.waiting[0][:2] not in _PIPELINED
+        return self.waiting[0][:2] not in PIPELINED
 
     @property
     def is_reading(self) -> bool:
@@ -191,7 +161,7 @@ class ServerConnection:
     def may_take(self) -> bool:
         """Whether `take` would read a frame now."""
         waiting = self.waiting
-        return bool(waiting) and (self.bulk is None or waiting[0][:2] in _PIPELINED)
+        return bool(waiting) and (self.bulk is None or waiting[0][:2] in PIPELINED)
 
     def receive(self, data: bytes) -> None:
         """Take bytes in; `take` returns the requests that they complete."""
@@ -219,7 +189,7 @@ class ServerConnection:
             or self.sasl is not None
         ):
             return None
-        is_bulk = data[4:6] not in _PIPELINED
+        is_bulk = data[4:6] not in PIPELINED
         if is_bulk and not (may_be_bulk and self.bulk is None):
             return None
         try:
@@ -245,7 +215,7 @@ class ServerConnection:
         if not waiting:
             return None
         frame = waiting[0]
-        is_bulk = frame[:2] not in _PIPELINED
+        is_bulk = frame[:2] not in PIPELINED
         if is_bulk and self.bulk is not None:
             return None
         try:
@@ -420,6 +390,21 @@ class ServerConnection:
         del self._open[sequence]
         return self._answered_with(request, frame)
 
+    def answer_in_pieces(self, request: Request, message: Message) -> list[bytes]:
+        """As `answer`, in a few pieces: large records are sent from where they are, not copied into the frame."""
+        content = encode_response_in_pieces(
+            request.api_key, request.version, request.correlation_id, message, apis=self._served
+        )
+        sequence = request.sequence
+        assert sequence in self._open, f"request {sequence} is answered twice"
+        if sequence != self._answered or self._early:
+            return [self.answer(request, message)]
+        del self._open[sequence]
+        size = sum(map(len, content))
+        self._count_answer(request, 4 + size)
+        self._answered += 1
+        return [size.to_bytes(4, "big") + content[0], *content[1:]]
+
     def leave_unanswered(self, request: Request) -> bytes:
         """Finish a request without an answer, such as Produce with acks=0; returns the later answers that may leave."""
         sequence = request.sequence
@@ -461,14 +446,18 @@ class ServerConnection:
         # As `with_length`, without a second copy of a long answer.
         encoded = b"".join((sum(map(len, content)).to_bytes(4, "big"), *content))
         sequence = request.sequence
-        self.weight -= len(request.encoded) + REQUEST_WEIGHT
-        if sequence == self.bulk:
-            self.bulk = None
-            self.expected_bytes = max(len(encoded), LEAST_EXPECTED_BYTES)
+        self._count_answer(request, len(encoded))
         if sequence == self._answered and not self._early:
             self._answered += 1
             return encoded
         return self._release(sequence, encoded)
+
+    def _count_answer(self, request: Request, size: int) -> None:
+        """A request has an answer of this size: a further bulk request may follow."""
+        self.weight -= len(request.encoded) + REQUEST_WEIGHT
+        if request.sequence == self.bulk:
+            self.bulk = None
+            self.expected_bytes = max(size, LEAST_EXPECTED_BYTES)
 
     def _release(self, sequence: int, encoded: bytes) -> bytes:
         if sequence != self._answered:

@@ -16,7 +16,6 @@ from msgspec import Struct
 from kraft.broker.asked import Answer, Asked, Close, ToController
 from kraft.controller.decision.caller import host_of_peer
 from kraft.controller.decision.result import ApiError
-from kraft.controller.refusals import refusal
 from metadata_log.errors import MetadataLogError
 from metadata_log.serde import Message, encode
 from metadata_log.serde.codec import finished
@@ -160,4 +159,7 @@ def refused(asked: Asked, error: Error) -> Answer:
         case RemoveRaftVoterRequest():
             return Answer(asked.request_id, RemoveRaftVoterResponse(error_code=error))
         case message:
+            # Loaded here, because a broker needs the API table of a controller for such a failure only.
+            from kraft.controller.refusals import refusal
+
             return Answer(asked.request_id, finished(refusal(message, ApiError(error))))

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from random import Random
-from typing import Any, Final
-
-from msgspec import Struct
+from typing import Final
 
 from kraft.broker.asked import Answer, Asked, Close, ToController
 from kraft.broker.metadata.answering import Answering
@@ -17,6 +15,7 @@ from kraft.broker.metadata.configs import describe_client_quotas, list_config_re
 from kraft.broker.metadata.coordinators import find_coordinator, refuse_coordinator
 from kraft.broker.metadata.forwarding import Forwarding
 from kraft.broker.metadata.served import FORWARDED, METADATA_APIS
+from kraft.broker.metadata.settings import MetadataSettings
 from kraft.broker.metadata.tokens import describe_tokens
 from kraft.broker.metadata.topics import (
     describe_topic_partitions,
@@ -25,17 +24,9 @@ from kraft.broker.metadata.topics import (
     refuse_metadata,
     refuse_topic_partitions,
 )
-from kraft.broker.rights import Permissions, Rights, caller_of
-from kraft.config.described import DescribedSetting, Secret
-from kraft.controller.apis import APIS
+from kraft.broker.rights import Permissions, Rights
 from kraft.controller.decision.authorizer import AclOperation, AclResource
-from kraft.controller.decision.broker_sessions import BrokerSessions
-from kraft.controller.decision.request_context import AdminSettings, RequestContext
 from kraft.controller.decision.result import ApiError
-from kraft.controller.decision.topic_configs import TopicDefaults
-from kraft.controller.refusals import refusal
-from kraft.controller.security.api_permissions import check_cluster
-from kraft.controller.security.authorized_request import authorize_items
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
 from transport.protocol.apis import ApiKey
@@ -56,8 +47,6 @@ from transport.protocol.messages import (
 
 STEPS_PER_TURN: Final = 200
 """How many steps of long answers one turn makes: some ten milliseconds."""
-NO_SESSIONS: Final = BrokerSessions(1)
-"""A broker has no sessions of other brokers: a read from the image needs none."""
 _CREATIONS: Final = 1
 """The token of a forwarded request is even, that of an automatic creation of topics is odd."""
 _OF_TOKENS: Final = (
@@ -65,23 +54,6 @@ _OF_TOKENS: Final = (
     ApiKey.DESCRIBE_DELEGATION_TOKEN,
 )
 """The APIs for clients that have logged in, and not by a token (`KafkaApis.allowTokenRequests`)."""
-
-
-class MetadataSettings(Struct, frozen=True, kw_only=True):
-    """The settings of a broker for these requests; times are milliseconds."""
-
-    broker_id: int
-    cluster_id: str
-    own_settings: tuple[DescribedSetting, ...] = ()
-    min_insync_replicas: int = 1
-    num_partitions: int = 1
-    default_replication_factor: int = 1
-    auto_create_topics: bool = True
-    request_timeout_ms: int = 30_000
-    max_partitions: int = 2000
-    """Kafka's `max.request.partition.size.limit`, for DescribeTopicPartitions."""
-    token_secret: Secret | None = None
-    """`delegation.token.secret.key`; None for a cluster without delegation tokens."""
 
 
 class MetadataRequests:
@@ -136,6 +108,9 @@ class MetadataRequests:
                 case ListConfigResourcesRequest():
                     return ListConfigResourcesResponse(error_code=refused.error)
                 case request:
+                    # Loaded here, as below.
+                    from kraft.controller.refusals import refusal
+
                     return (yield from refusal(request, refused))
 
     def _of(self, asked: Asked, image: MetadataImage, now_ms: int) -> Answering:
@@ -183,7 +158,12 @@ class MetadataRequests:
                 _check_described(permissions)
                 return (yield from describe_client_quotas(image, request))
             case request:
-                return (yield from self._as_a_controller(asked, request, image, now_ms))
+                # Loaded here, because a broker needs all decisions of a controller only for these requests.
+                from kraft.broker.metadata.reads import read_as_a_controller
+
+                return (
+                    yield from read_as_a_controller(asked, request, image, now_ms, self._rng, settings, self._rights)
+                )
 
     def _metadata(
         self, asked: Asked, request: MetadataRequest, image: MetadataImage, permissions: Permissions
@@ -202,33 +182,6 @@ class MetadataRequests:
         if creates:
             self._creation.create(missing(answer), asked)
         return answer
-
-    def _as_a_controller(self, asked: Asked, request: Message, image: MetadataImage, now_ms: int) -> Answering:
-        """The answer to a read that controllers serve, too, made by the same function."""
-        settings, rights = self.settings, self._rights
-        context = RequestContext(
-            image=image,
-            committed=image,
-            next_offset=image.end.offset,
-            version=asked.version,
-            now_ms=now_ms,
-            rng=self._rng,
-            cluster_id=settings.cluster_id,
-            defaults=TopicDefaults(min_isr=settings.min_insync_replicas, node_id=settings.broker_id),
-            sessions=NO_SESSIONS,
-            own_settings=settings.own_settings,
-            caller=caller_of(asked),
-            admin=AdminSettings(authorizer=rights.settings),
-            authorizer=rights.authorizer,
-            denials=rights.denials,
-        )
-        api = APIS[type(request)]
-        check_cluster(context, api.key)
-        permitted = yield from authorize_items(context, request)
-        decision: Any = api.decide(context, permitted.request)
-        result = (yield from _pauses(decision)) if isinstance(decision, Generator) else decision
-        assert isinstance(result.response, Message), type(request)
-        return permitted.finish(result.response)
 
     def on_moved(self) -> None:
         """Replicas may have moved: no answer of this class waits for that."""
@@ -285,13 +238,3 @@ def _advance(answering: Answering, steps: int) -> Message | None:
             answer: Message = done.value
             return answer
     return None
-
-
-def _pauses(decision: Generator[Any, None, Any]) -> Generator[None, None, Any]:
-    """The steps of a controller's read, which writes no records."""
-    while True:
-        try:
-            next(decision)
-        except StopIteration as done:
-            return done.value
-        yield None

@@ -13,7 +13,8 @@ from kraft.operate.metrics import kafka, own_names
 from kraft.operate.metrics.names import Mbean, Reading
 from kraft.operate.metrics.security import NETWORK_PROCESSOR, authentication_readings
 from kraft.operate.metrics.view import NodeView
-from kraft.replica.hosts.combined_host import broker_of, controller_of
+from kraft.replica.hosts.broker_host import broker_of
+from kraft.replica.hosts.combined_host import controller_of
 from kraft.replica.replica import Replica
 from metadata_log.image import MetadataImage
 from metadata_log.image.brokers import Broker

@@ -17,10 +17,11 @@ from kraft.controller.decision.result import ApiError
 from kraft.controller.features.supported_features import SUPPORTED_FEATURES, check_supported
 from kraft.controller.replaying import BatchReplay, SnapshotReplay
 from kraft.quorum.values import LeaderAndEpoch
-from kraft.replica.hosts.controller_host import RECORDS_PER_TURN, decode_records, encode_image, published_features
+from kraft.replica.hosts.record_values import RECORDS_PER_TURN, decode_records, encode_image, published_features
 from kraft.replica.interface.application import (
     PARKED,
     Action,
+    Application,
     ForRequest,
     OutboundRequest,
     Refuse,
@@ -50,6 +51,14 @@ class Found(Struct, frozen=True):
     """What the broker found in its log directories, for the log of the node."""
 
     texts: tuple[str, ...]
+
+
+class LeaveCluster(Struct, frozen=True):
+    """The `ask` of the call that begins the controlled shutdown of the broker, before the controller's (`Server`)."""
+
+
+class Left(Struct, frozen=True):
+    """The controlled shutdown of the broker is complete: the controller may resign."""
 
 
 class DataStore(Protocol):
@@ -348,3 +357,9 @@ def broker_settings(options: ReplicaOptions, cluster_id: str, rng: Random) -> Br
         features=FEATURES,
         options=options.broker,
     )
+
+
+def broker_of(application: Application) -> BrokerHost | None:
+    """The broker that an application is, or has beside a controller."""
+    part = getattr(application, "broker", application)
+    return part if isinstance(part, BrokerHost) else None

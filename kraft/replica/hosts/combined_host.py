@@ -11,12 +11,12 @@ from itertools import tee
 from random import Random
 from typing import Final
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from kraft.controller.decision.authorizer import Denial
 from kraft.controller.decision.result import ApiError
 from kraft.quorum.values import LeaderAndEpoch
-from kraft.replica.hosts.broker_host import BrokerHost
+from kraft.replica.hosts.broker_host import BrokerHost, LeaveCluster, Left
 from kraft.replica.hosts.controller_host import ControllerHost, host_controller
 from kraft.replica.interface.application import (
     Action,
@@ -29,6 +29,7 @@ from kraft.replica.interface.application import (
 )
 from kraft.replica.interface.events import Call, CancelCall, Committed, CommittedBatch, Noted, Submit, WireRequest
 from kraft.replica.interface.options import ReplicaOptions
+from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch
 from transport.protocol.apis import ApiKey
@@ -36,14 +37,6 @@ from transport.protocol.errors import Error
 
 _OF_CONTROLLER: Final = 0
 """The token of the only request that a controller sends; every token of a broker is another number."""
-
-
-class LeaveCluster(Struct, frozen=True):
-    """The `ask` of the call that begins the controlled shutdown of the broker, before the controller's (`Server`)."""
-
-
-class Left(Struct, frozen=True):
-    """The controlled shutdown of the broker is complete: the controller may resign."""
 
 
 class CombinedHost:
@@ -72,6 +65,10 @@ class CombinedHost:
         self.client_listeners = client_listeners
         self._own = own
         self._is_leaving = False
+
+    def committed_image(self) -> MetadataImage:
+        """The committed metadata, as reads of the controller see it."""
+        return self.controller.committed_image()
 
     @property
     def apis(self) -> tuple[ApiKey, ...]:
@@ -250,10 +247,3 @@ def controller_of(application: Application) -> ControllerHost | None:
     if isinstance(application, CombinedHost):
         return application.controller
     return application if isinstance(application, ControllerHost) else None
-
-
-def broker_of(application: Application) -> BrokerHost | None:
-    """The broker that an application is or has."""
-    if isinstance(application, CombinedHost):
-        return application.broker
-    return application if isinstance(application, BrokerHost) else None

@@ -23,6 +23,12 @@ from kraft.controller.features.supported_features import DEFAULT_BOOTSTRAP, SUPP
 from kraft.controller.replaying import BatchReplay, SnapshotReplay
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.hosts.decisions import NOTHING, Decisions, Refused, Work
+from kraft.replica.hosts.record_values import (
+    RECORDS_PER_TURN,
+    decode_records,
+    encode_image_by_steps,
+    published_features,
+)
 from kraft.replica.interface.application import (
     Action,
     ForRequest,
@@ -37,11 +43,8 @@ from kraft.replica.interface.events import Call, CancelCall, Committed, Committe
 from kraft.replica.interface.options import ReplicaOptions
 from kraft.replica.rpc.api_versions import QUORUM_APIS
 from kraft.replica.rpc.refusals import refuse_quorum_request
-from metadata_log.errors import UnsupportedVersion
-from metadata_log.image import METADATA_VERSION, MetadataImage
-from metadata_log.image.records import records as image_records
-from metadata_log.image.records import records_by_steps
-from metadata_log.records.frame import encode_record, read_record
+from metadata_log.image import MetadataImage
+from metadata_log.records.frame import encode_record
 from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, OffsetAndEpoch, random_uuid
 from transport.protocol.apis import ApiKey
@@ -298,9 +301,6 @@ def _seal_answer(forwarded: Forwarded, response: Message) -> Message:
     return seal(forwarded, response)
 
 
-RECORDS_PER_TURN: Final = 1000
-"""How many committed records are replayed in a turn."""
-_NO_LEVELS: Final = ((METADATA_VERSION, 7),)
 _READS: Final = frozenset(
     (ApiKey.DESCRIBE_CLUSTER, *(api.key for api in APIS.values() if isinstance(api, Read))),
 )
@@ -395,28 +395,3 @@ def _units(result: ControllerResult) -> tuple[Unit, ...]:
 
 def _unit(records: tuple[VersionedRecord, ...]) -> Unit:
     return Unit(tuple([encode_record(one.record, one.version) for one in records]), records)
-
-
-def published_features(image: MetadataImage) -> tuple[tuple[tuple[str, int], ...], int]:
-    """The feature levels in an image, and their offset; the oldest metadata.version if there are none."""
-    return image.features.all_levels() or _NO_LEVELS, image.features_offset
-
-
-def encode_image_by_steps(image: MetadataImage) -> Iterator[bytes | None]:
-    """As `encode_image`, with a None at each place where work may pause."""
-    for entry in records_by_steps(image):
-        yield None if entry is None else encode_record(*entry)
-
-
-def encode_image(image: MetadataImage) -> Iterator[bytes]:
-    """The record values of an image."""
-    return (encode_record(record, version) for record, version in image_records(image))
-
-
-def decode_records(values: Iterable[bytes], where: str | None = None) -> Iterable[Message]:
-    """Decode values. An unknown type is an error, as a replay without the record would give another state (KIP-631)."""
-    for value in values:
-        _, version, name, record = read_record(value, where=where)
-        if record is None:
-            raise UnsupportedVersion(f"{name} version {version} cannot be read", where=where)
-        yield record

@@ -7,7 +7,8 @@ from random import Random
 from msgspec import Struct, structs
 
 from kraft.broker import BrokerAgent
-from kraft.broker.metadata.requests import MetadataRequests, MetadataSettings
+from kraft.broker.metadata.requests import MetadataRequests
+from kraft.broker.metadata.settings import MetadataSettings
 from kraft.broker.replica import DataDirectory, DataSettings, ReplicaManager
 from kraft.broker.request.requests import DataRequests
 from kraft.broker.request.settings import RequestSettings

@@ -28,6 +28,7 @@ from kraft.replica.interface.events import (
 )
 from kraft.replica.interface.options import ReplicaOptions
 from metadata_log.errors import CorruptBatch, DirectoryError
+from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, OffsetAndEpoch
 from transport.protocol.apis import ApiKey
@@ -260,6 +261,14 @@ class SplitApplication(Protocol):
     clients: Application
     """The part that answers the requests at `client_listeners`, and no request of the quorum."""
     client_listeners: frozenset[str]
+
+
+@runtime_checkable
+class WithMetadata(Protocol):
+    """An application that has the metadata of the cluster."""
+
+    def committed_image(self) -> MetadataImage:
+        """The committed metadata, as reads see it."""
 
 
 ApplicationFactory = Callable[[ReplicaOptions, str, tuple[Message, ...], Random], Application]

@@ -136,7 +136,7 @@ def test_a_node_without_a_leader_changes_its_level(capsys: pytest.CaptureFixture
 def test_events_of_the_log_are_those_of_the_page() -> None:
     """A name that is not on the page, or a name on the page that the code does not use, fails."""
     pattern = re.compile(r"(?:_log|\blog|node_log|self)(?:\.(?:write|warn))?\(\s*\"([a-z][a-z-]+)\"")
-    sources = [*(ROOT / "kraft/node").rglob("*.py"), ROOT / "kraft/cli/run/serve.py"]
+    sources = [*(ROOT / "kraft/node").rglob("*.py"), ROOT / "kraft/cli/run/node_process.py"]
     used = {name for path in sources for name in pattern.findall(path.read_text())} | {"log-level", "message"}
     page = (ROOT / "docs/howto/run-as-a-service.md").read_text()
     table = page.partition("| event |")[2].partition("\n\n")[0]

@@ -11,7 +11,7 @@ from test_turns import Counted
 from kraft.broker import BrokerAgent
 from kraft.broker.agent import PARTITIONS_PER_TURN
 from kraft.replica.hosts.broker_host import BrokerHost
-from kraft.replica.hosts.controller_host import RECORDS_PER_TURN, encode_image
+from kraft.replica.hosts.record_values import RECORDS_PER_TURN, encode_image
 from kraft.replica.interface.events import CommittedBatch
 from kraft.sim.state.fingerprints import FactsOf
 from kraft.sim.state.forking import forked

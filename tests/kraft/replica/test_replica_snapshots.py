@@ -13,7 +13,7 @@ from test_controller_quorum import alter, controller_of
 from kraft.quorum.effects import PeerFault
 from kraft.quorum.values import QuorumConfig
 from kraft.replica import FlushDone, Replica, SnapshotOptions, StartFlush, host_controller
-from kraft.replica.hosts.controller_host import decode_records
+from kraft.replica.hosts.record_values import decode_records
 from kraft.sim.state.fingerprints import fingerprint
 from kraft.sim.state.forking import forked
 from metadata_log.image.records import records as image_records

@@ -10,7 +10,8 @@ from broker_requests import CLUSTER_ID, answer_to, asked, image_at
 from msgspec.structs import replace
 
 from kraft.broker.asked import ToController
-from kraft.broker.metadata.requests import MetadataRequests, MetadataSettings
+from kraft.broker.metadata.requests import MetadataRequests
+from kraft.broker.metadata.settings import MetadataSettings
 from kraft.broker.rights import Rights
 from kraft.config.described import Secret
 from kraft.controller.decision.authorizer import AclOperation, AclResource, AuthorizerSettings

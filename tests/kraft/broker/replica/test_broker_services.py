@@ -10,7 +10,8 @@ from data_brokers import KEY, NOW_MS, batch, cluster, new_topic, replayed, start
 
 from kraft.broker import BrokerAgent
 from kraft.broker.asked import Answer, Close, NoAnswer, ToController
-from kraft.broker.metadata.requests import MetadataRequests, MetadataSettings
+from kraft.broker.metadata.requests import MetadataRequests
+from kraft.broker.metadata.settings import MetadataSettings
 from kraft.broker.request.requests import DATA_APIS, DataRequests
 from kraft.broker.request.settings import RequestSettings
 from kraft.quorum.values import LeaderAndEpoch
