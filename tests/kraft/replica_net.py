@@ -39,6 +39,7 @@ from metadata_log.log.log_dir import format_directory
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.serde import Message, decode, encode
 from transport.protocol.apis import APIS
+from transport.protocol.broker_apis import ALL_APIS
 
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAkrD"
 START_MS = 1_800_000_000_000
@@ -199,7 +200,7 @@ class Net:
     def request(self, node: int, message: Message, version: int | None = None, listener: str = "CONTROLLER") -> int:
         """Ask a node as a client would, bytes and all."""
         schema = type(message).__schema__
-        api = APIS[schema.api_key or 0]
+        api = ALL_APIS[schema.api_key or 0]
         version = api.versions.highest if version is None else version
         request_id = self._new_id()
         self._asked[request_id] = (0, None, 0, api.response, version)

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 from broker_agents import new_agent
-from controller_sides import InProcess, registration
+from controller_sides import InProcess
 from msgspec import structs
 from replica_net import CLUSTER_ID, Net, options, voter_set
 from test_host_answers import batch
