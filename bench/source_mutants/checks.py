@@ -34,13 +34,25 @@ TESTS: Final = {
         "tests/kraft/broker/log",
         "tests/kraft/replica/test_replica_crash.py",
     ),
-    "kraft.replica": ("tests/kraft/replica", "tests/kraft/controller/test_controller_authorizer.py"),
+    "kraft.replica": (
+        "tests/kraft/replica",
+        "tests/kraft/broker/replica/test_broker_services.py",
+        "tests/kraft/controller/test_controller_authorizer.py",
+        "tests/kraft/test_testing_brokers.py",
+    ),
 }
 """The tests nearest to a package."""
 SEEDS: Final = {
     "kraft.quorum": {"core": 30, "replica": 10, "dynamic": 10},
     "metadata_log.log": {"replica": 12, "dynamic": 8},
-    "kraft.replica": {"replica": 12, "dynamic": 8, "controller": 4, "state-machine": 8},
+    "kraft.replica": {
+        "replica": 12,
+        "dynamic": 8,
+        "controller": 4,
+        "state-machine": 8,
+        "cluster": 3,
+        "data-cluster": 2,
+    },
 }
 """The simulated runs of a package: the number of seeds, from 0 on, by the members."""
 MOST_SECONDS: Final = 15.0

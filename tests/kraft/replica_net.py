@@ -39,6 +39,7 @@ from metadata_log.log.log_dir import format_directory
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.serde import Message, decode, encode
 from transport.protocol.apis import APIS
+from transport.protocol.broker_apis import ALL_APIS
 
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAkrD"
 START_MS = 1_800_000_000_000
@@ -196,19 +197,19 @@ class Net:
         self.step(node, Call(call_id, ask))
         return call_id
 
-    def request(self, node: int, message: Message, version: int | None = None) -> int:
+    def request(self, node: int, message: Message, version: int | None = None, listener: str = "CONTROLLER") -> int:
         """Ask a node as a client would, bytes and all."""
         schema = type(message).__schema__
-        api = APIS[schema.api_key or 0]
+        api = ALL_APIS[schema.api_key or 0]
         version = api.versions.highest if version is None else version
         request_id = self._new_id()
         self._asked[request_id] = (0, None, 0, api.response, version)
-        self._deliver(node, request_id, message, version)
+        self._deliver(node, request_id, message, version, listener)
         return request_id
 
-    def ask(self, node: int, message: Message, version: int | None = None) -> Message:
+    def ask(self, node: int, message: Message, version: int | None = None, listener: str = "CONTROLLER") -> Message:
         """Ask, and wait for the answer."""
-        request_id = self.request(node, message, version)
+        request_id = self.request(node, message, version, listener)
         self.until(lambda: request_id in self.answers)
         return self.answers.pop(request_id)
 
@@ -224,7 +225,9 @@ class Net:
         self._next_id += 1
         return self._next_id
 
-    def _deliver(self, node: int, request_id: int, message: Message, version: int) -> None:
+    def _deliver(
+        self, node: int, request_id: int, message: Message, version: int, listener: str = "CONTROLLER"
+    ) -> None:
         cls = type(message)
         api_key = cls.__schema__.api_key or 0
         data = encode(message, version)
@@ -235,7 +238,7 @@ class Net:
                 api_key=api_key,
                 version=version,
                 message=decode(cls, version, data),
-                listener="CONTROLLER",
+                listener=listener,
             )
             self.step(node, request)
 
