@@ -198,14 +198,15 @@ def fleet_session(paths: Sequence[str], *, master: str = "local[*]") -> Iterator
         os.environ.setdefault("SPARK_CONF_DIR", str(home))
         if master.startswith("local"):
             os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
-        spark = _start(master, home)
+        spark = start_session(master, home)
         try:
             yield spark, views(spark, *paths)
         finally:
             spark.stop()
 
 
-def _start(master: str, home: Path) -> SparkSession:
+def start_session(master: str, home: Path, conf: Mapping[str, str] | None = None) -> SparkSession:
+    """Start a session with its scratch directory, quietly; `conf` is above all other settings."""
     from pyspark.sql import SparkSession
 
     settings = {
@@ -220,7 +221,7 @@ def _start(master: str, home: Path) -> SparkSession:
     if master.startswith("local"):
         settings |= {"spark.driver.bindAddress": _LOOPBACK, "spark.driver.host": _LOOPBACK}
     builder = SparkSession.builder.master(master).appName("kraft fleet")
-    for name, value in settings.items():
+    for name, value in {**settings, **(conf or {})}.items():
         builder = builder.config(name, value)
     said = home / "java.txt"
     # The exception repeats what py4j logs about a closed connection.

@@ -44,7 +44,7 @@ DEFAULT_VIEWS: Final = (*HISTORY_VIEWS, *DERIVED_VIEWS)
 """The views of tables: all but the states, which the open rows of the histories hold."""
 RUNS: Final = "runs"
 """The table of runs: a row for each run and cluster."""
-_RUN_SCHEMA: Final = pa.schema(
+RUN_SCHEMA: Final = pa.schema(
     [
         pa.field("run", pa.string()),
         pa.field("started", pa.timestamp("ms", tz="UTC")),
@@ -103,8 +103,12 @@ def make_job(
     rebuild: bool = False,
     show_secrets: bool = False,
     session_timeout_ms: int | None = None,
+    is_staged: bool = False,
 ) -> Job:
-    """What a run shall do with each cluster; raises `OptionError` for an unknown view and for tables elsewhere."""
+    """What a run shall do with each cluster; raises `OptionError` for an unknown view and for tables elsewhere.
+
+    With `is_staged` the files are below `OUT/_staging`, for `metadata_log.spark.publish`.
+    """
     if unknown := [view for view in views if view not in VIEWS]:
         raise OptionError(f"there is no view {unknown[0]!r} with a history{nearest(unknown[0], tuple(VIEWS))}")
     if is_remote(out):
@@ -113,7 +117,7 @@ def make_job(
             " atomic rename"
         )
     return Job(
-        root=os.path.abspath(local_path(out)),
+        root=os.path.join(os.path.abspath(local_path(out)), *(["_staging"] if is_staged else [])),
         run=run,
         version=version("trio-kraft"),
         views=tuple(views or DEFAULT_VIEWS),
@@ -121,6 +125,7 @@ def make_job(
         rebuild=rebuild,
         show_secrets=show_secrets,
         session_timeout_ms=session_timeout_ms,
+        is_staged=is_staged,
     )
 
 
@@ -249,7 +254,7 @@ def write_run(disk: Disk, job: Job, outcomes: Sequence[Outcome], started: dateti
     """Add the rows of a run to the table of runs, as one file."""
     told = {"run": job.run, "started": started, "ended": ended, "version": job.version, "gate": str(job.gate)}
     rows = [{**told, **asdict(outcome), "status": str(outcome.status)} for outcome in outcomes]
-    table = pa.Table.from_pylist(rows, schema=_RUN_SCHEMA)
+    table = pa.Table.from_pylist(rows, schema=RUN_SCHEMA)
     content = io.BytesIO()
     pq.write_table(table, content)
     folder = f"{job.root}/{RUNS}/date={started:%Y-%m-%d}"

@@ -72,7 +72,9 @@ def snapshots(cluster: str) -> dict[int, bytes]:
     }
     by_end = {(one.offset, one.epoch): data for one, data in found.items() if one is not None}
     log = pieces(cluster)
-    ends = {at + 1: by_end[piece.end, piece.epoch] for at, piece in enumerate(log) if (piece.end, piece.epoch) in by_end}
+    ends = {
+        at + 1: by_end[piece.end, piece.epoch] for at, piece in enumerate(log) if (piece.end, piece.epoch) in by_end
+    }
     return {at: data for at, data in ends.items() if at < len(log)}
 
 

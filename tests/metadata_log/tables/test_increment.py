@@ -101,7 +101,8 @@ def test_nights_together_give_the_rows_of_the_whole_log(cluster: str, days: int)
 
 def test_nights_of_a_log_that_begins_at_a_snapshot_give_the_rows_of_that_log() -> None:
     first = Random().randrange(2**32)
-    seed = next(seed for seed in range(first, first + 500) if nights(Random(seed), "dynamic3", 4)[0][0].begins_at_snapshot)
+    seeds = range(first, first + 500)
+    seed = next(seed for seed in seeds if nights(Random(seed), "dynamic3", 4)[0][0].begins_at_snapshot)
     assert check_nights(seed, "dynamic3", 4)["begins_at_snapshot"] == 1
 
 
