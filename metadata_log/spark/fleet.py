@@ -191,6 +191,13 @@ def fleet_session(paths: Sequence[str], *, master: str = "local[*]") -> Iterator
     The output of Java during the start is hidden, and shown if the start fails. Raises `JavaMissing`, or `SourceError`
     if the master is unreachable.
     """
+    with plain_session(master) as spark:
+        yield spark, views(spark, *paths)
+
+
+@contextmanager
+def plain_session(master: str, conf: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
+    """The same session without the source `kraft`; `conf` is above all other settings."""
     with tempfile.TemporaryDirectory(prefix="kraft-fleet-") as scratch:
         home = Path(scratch)
         prepare_environment(home)
@@ -198,9 +205,9 @@ def fleet_session(paths: Sequence[str], *, master: str = "local[*]") -> Iterator
         os.environ.setdefault("SPARK_CONF_DIR", str(home))
         if master.startswith("local"):
             os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
-        spark = start_session(master, home)
+        spark = start_session(master, home, conf)
         try:
-            yield spark, views(spark, *paths)
+            yield spark
         finally:
             spark.stop()
 

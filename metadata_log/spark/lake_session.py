@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from metadata_log.spark.fleet import start_session
-from metadata_log.spark.java import prepare_environment
+from metadata_log.spark.fleet import plain_session
 from metadata_log.spark.lake import Lake, check_session, package, settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_LOOPBACK = "127.0.0.1"
 
 
 @contextmanager
@@ -48,14 +42,6 @@ def lake_session(
     if "spark.jars" not in given:
         kind = type(lake).__name__.lower()
         wanted["spark.jars.packages"] = ",".join(packages or [package(kind, pyspark.__version__)])
-    with tempfile.TemporaryDirectory(prefix="kraft-lake-") as scratch:
-        home = Path(scratch)
-        prepare_environment(home)
-        if master.startswith("local"):
-            os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
-        spark = start_session(master, home, {**wanted, **given})
-        try:
-            check_session(spark, lake)
-            yield spark
-        finally:
-            spark.stop()
+    with plain_session(master, {**wanted, **given}) as spark:
+        check_session(spark, lake)
+        yield spark

@@ -90,6 +90,10 @@ class TablesError(MetadataLogError):
     """The tables cannot be continued."""
 
 
+class TablesBusy(TablesError):
+    """Another run has the tables open."""
+
+
 class ClusterTables:
     """The tables of one cluster, locked until `close`. Opening them finishes what a crash has interrupted.
 
@@ -301,7 +305,7 @@ class ClusterTables:
             return self._disk.lock(path)
         except BlockingIOError as busy:
             hint = "Wait for that run to end."
-            raise TablesError(f"another run writes the tables of cluster {cluster}", where=path, hint=hint) from busy
+            raise TablesBusy(f"another run writes the tables of cluster {cluster}", where=path, hint=hint) from busy
 
     def _read_head(self, cluster: str, views: list[str], settings: dict[str, str]) -> Head:
         path = f"{self.folder}/{HEAD}"
