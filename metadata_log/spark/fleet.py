@@ -191,6 +191,13 @@ def fleet_session(paths: Sequence[str], *, master: str = "local[*]") -> Iterator
     The output of Java during the start is hidden, and shown if the start fails. Raises `JavaMissing`, or `SourceError`
     if the master is unreachable.
     """
+    with plain_session(master) as spark:
+        yield spark, views(spark, *paths)
+
+
+@contextmanager
+def plain_session(master: str, conf: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
+    """The same session without the source `kraft`; `conf` is above all other settings."""
     with tempfile.TemporaryDirectory(prefix="kraft-fleet-") as scratch:
         home = Path(scratch)
         prepare_environment(home)
@@ -198,14 +205,15 @@ def fleet_session(paths: Sequence[str], *, master: str = "local[*]") -> Iterator
         os.environ.setdefault("SPARK_CONF_DIR", str(home))
         if master.startswith("local"):
             os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
-        spark = _start(master, home)
+        spark = start_session(master, home, conf)
         try:
-            yield spark, views(spark, *paths)
+            yield spark
         finally:
             spark.stop()
 
 
-def _start(master: str, home: Path) -> SparkSession:
+def start_session(master: str, home: Path, conf: Mapping[str, str] | None = None) -> SparkSession:
+    """Start a session with its scratch directory, quietly; `conf` is above all other settings."""
     from pyspark.sql import SparkSession
 
     settings = {
@@ -220,7 +228,7 @@ def _start(master: str, home: Path) -> SparkSession:
     if master.startswith("local"):
         settings |= {"spark.driver.bindAddress": _LOOPBACK, "spark.driver.host": _LOOPBACK}
     builder = SparkSession.builder.master(master).appName("kraft fleet")
-    for name, value in settings.items():
+    for name, value in {**settings, **(conf or {})}.items():
         builder = builder.config(name, value)
     said = home / "java.txt"
     # The exception repeats what py4j logs about a closed connection.

@@ -10,7 +10,8 @@ import heapq
 import io
 import os
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -33,6 +34,8 @@ from metadata_log.spark.log_index import index_log
 from metadata_log.spark.options import nearest
 from metadata_log.spark.storage import disk_at, is_remote, local_path
 from metadata_log.tables.cluster import Gate, Job, Outcome, Status, materialize_cluster
+from metadata_log.tables.commit import TablesBusy
+from metadata_log.tables.compact import compact_cluster
 from metadata_log.tables.files import partition_value
 
 if TYPE_CHECKING:
@@ -42,9 +45,11 @@ MOST_TASKS: Final = 400
 """The most tasks of a run in Spark."""
 DEFAULT_VIEWS: Final = (*HISTORY_VIEWS, *DERIVED_VIEWS)
 """The views of tables: all but the states, which the open rows of the histories hold."""
+_PATIENCE_S: Final = 60.0
+_LOCK_POLL_S: Final = 0.25
 RUNS: Final = "runs"
 """The table of runs: a row for each run and cluster."""
-_RUN_SCHEMA: Final = pa.schema(
+RUN_SCHEMA: Final = pa.schema(
     [
         pa.field("run", pa.string()),
         pa.field("started", pa.timestamp("ms", tz="UTC")),
@@ -103,8 +108,12 @@ def make_job(
     rebuild: bool = False,
     show_secrets: bool = False,
     session_timeout_ms: int | None = None,
+    is_staged: bool = False,
 ) -> Job:
-    """What a run shall do with each cluster; raises `OptionError` for an unknown view and for tables elsewhere."""
+    """What a run shall do with each cluster; raises `OptionError` for an unknown view and for tables elsewhere.
+
+    With `is_staged` the files are below `OUT/_staging`, for `metadata_log.spark.publish`.
+    """
     if unknown := [view for view in views if view not in VIEWS]:
         raise OptionError(f"there is no view {unknown[0]!r} with a history{nearest(unknown[0], tuple(VIEWS))}")
     if is_remote(out):
@@ -113,7 +122,7 @@ def make_job(
             " atomic rename"
         )
     return Job(
-        root=os.path.abspath(local_path(out)),
+        root=os.path.join(os.path.abspath(local_path(out)), *(["_staging"] if is_staged else [])),
         run=run,
         version=version("trio-kraft"),
         views=tuple(views or DEFAULT_VIEWS),
@@ -121,6 +130,7 @@ def make_job(
         rebuild=rebuild,
         show_secrets=show_secrets,
         session_timeout_ms=session_timeout_ms,
+        is_staged=is_staged,
     )
 
 
@@ -175,8 +185,23 @@ def run_in_spark(spark: SparkSession, fleet: Fleet, job: Job) -> Run:
     if groups:
         storage = fleet.storage
         tasks = spark.sparkContext.parallelize(groups, len(groups))
-        outcomes += tasks.flatMap(lambda group: [materialize_one(one, storage, job) for one in group]).collect()
+        work = _task(storage, job)
+        outcomes += tasks.flatMap(work).collect()
     return finish_run(job, outcomes, started)
+
+
+def _task(storage: dict[str, Any], job: Job) -> Callable[[Iterable[Directory]], list[Outcome]]:
+    def work(group: Iterable[Directory]) -> list[Outcome]:
+        return [materialize_one(one, storage, job, patience_s=_PATIENCE_S) for one in group]
+
+    return work
+
+
+def compact_here(run: Run, job: Job) -> None:
+    """Merge the small files of the clusters of a run; raises `TablesError` and `OSError`."""
+    for outcome in run.outcomes:
+        if outcome.to_offset is not None:
+            compact_cluster(outcome.cluster, OsDisk(), job)
 
 
 def finish_run(job: Job, outcomes: Sequence[Outcome], started: datetime) -> Run:
@@ -202,13 +227,23 @@ def _outcomes(fleet: Fleet, job: Job, processes: int) -> Iterator[Outcome]:
             raise
 
 
-def materialize_one(directory: Directory, storage: dict[str, Any], job: Job) -> Outcome:
-    """Bring the tables of one cluster up to date; a failure is an outcome."""
+def materialize_one(directory: Directory, storage: dict[str, Any], job: Job, *, patience_s: float = 0.0) -> Outcome:
+    """Bring the tables of one cluster up to date; a failure is an outcome.
+
+    A task that Spark repeats can meet the lock of the first attempt: its Python process ends a moment later than the
+    executor. `patience_s` is how long the task waits for the lock.
+    """
+    deadline = time.monotonic() + patience_s
+    disk = disk_at(directory.path, storage)
     try:
-        with gc_paused():
-            return materialize_cluster(
-                disk_at(directory.path, storage), directory.path, directory.cluster, OsDisk(), job
-            )
+        while True:
+            try:
+                with gc_paused():
+                    return materialize_cluster(disk, directory.path, directory.cluster, OsDisk(), job)
+            except TablesBusy:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(_LOCK_POLL_S)
     except (MetadataLogError, OSError) as bad:
         hint = getattr(bad, "hint", None)
         return _failed(directory.cluster, directory.path, f"{bad}. {hint}" if hint else str(bad))
@@ -249,7 +284,7 @@ def write_run(disk: Disk, job: Job, outcomes: Sequence[Outcome], started: dateti
     """Add the rows of a run to the table of runs, as one file."""
     told = {"run": job.run, "started": started, "ended": ended, "version": job.version, "gate": str(job.gate)}
     rows = [{**told, **asdict(outcome), "status": str(outcome.status)} for outcome in outcomes]
-    table = pa.Table.from_pylist(rows, schema=_RUN_SCHEMA)
+    table = pa.Table.from_pylist(rows, schema=RUN_SCHEMA)
     content = io.BytesIO()
     pq.write_table(table, content)
     folder = f"{job.root}/{RUNS}/date={started:%Y-%m-%d}"

@@ -72,13 +72,18 @@ def views(spark: SparkSession, *paths: str) -> Views:
     Raises:
         OptionError: No path is given.
     """
-    from metadata_log.spark.source import KraftDataSource
-
     if not paths:
         raise OptionError("no path is given: views(spark, path, …) takes directories, files and globs")
+    register(spark)
+    return Views(spark, paths)
+
+
+def register(spark: SparkSession) -> None:
+    """Register the source `kraft` in a session that lacks it."""
+    from metadata_log.spark.source import KraftDataSource
+
     if not _is_registered(spark):
         spark.dataSource.register(KraftDataSource)
-    return Views(spark, paths)
 
 
 def _is_registered(spark: SparkSession) -> bool:

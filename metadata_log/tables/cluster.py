@@ -12,11 +12,11 @@ from metadata_log.errors import MetadataLogError
 from metadata_log.history.engine import Options
 from metadata_log.history.saved_pass import SavedPassError
 from metadata_log.reading.damage import OnDamage
-from metadata_log.reading.missing import segments_in
 from metadata_log.reading.place import Standing
+from metadata_log.reading.timeline import Base, TimelineBatch
 from metadata_log.tables.commit import ClusterTables, CommittedStep, TablesError
 from metadata_log.tables.files import StepFiles
-from metadata_log.tables.increment import BadItem, Checkpoint, Step, read_log, standing_checkpoint
+from metadata_log.tables.increment import BadItem, Checkpoint, Step, beginning, read_log, standing_checkpoint
 
 
 class Gate(StrEnum):
@@ -56,6 +56,7 @@ class Job(Struct, frozen=True, kw_only=True):
         session_timeout_ms: The brokers' broker.session.timeout.ms in ms; None if unknown.
         most_records: About how many records one step reads before it commits.
         rebuild: Whether the tables are made again from the beginning of the log.
+        is_staged: Whether the files wait for a table format, which takes them over after the run.
     """
 
     root: str
@@ -67,6 +68,7 @@ class Job(Struct, frozen=True, kw_only=True):
     session_timeout_ms: int | None = None
     most_records: int = 5_000_000
     rebuild: bool = False
+    is_staged: bool = False
 
     @property
     def settings(self) -> dict[str, str]:
@@ -128,7 +130,7 @@ def materialize_cluster(log_disk: Disk, directory: str, cluster: str, disk: Disk
         TablesError: The tables cannot be continued.
         OSError: A file cannot be read or written.
     """
-    tables = ClusterTables(disk, job.root, cluster, job.views, job.settings)
+    tables = ClusterTables(disk, job.root, cluster, job.views, job.settings, is_staged=job.is_staged)
     try:
         return _Run(log_disk, directory, tables, job).go()
     finally:
@@ -202,13 +204,19 @@ class _Run:
 
     def _check_beginning(self) -> None:
         """Refuse to make tables again from a log that has lost its beginning: they would lose their past."""
-        segments = segments_in(self._disk, self._directory)
-        if segments and segments[0] == 0:
+        wanted, begins = self._tables.head.begins, None
+        try:
+            first = next(read_log(self._disk, self._directory)(None, OnDamage.STRICT), None)
+        except MetadataLogError:
+            first = None
+        if isinstance(first, Base | TimelineBatch):
+            begins = beginning(first)
+        if begins is not None and begins <= wanted:
             return
-        begins = segments[0] if segments else "no offset"
         told = "the tables shall be made again" if self._job.rebuild else "the log was rewritten below all checkpoints"
+        now = "has no beginning" if begins is None else f"begins at {begins}"
         raise TablesError(
-            f"{told}, and the log begins at {begins}: the history before would be lost",
+            f"{told}, and the log {now}, not at {wanted}: the history before would be lost",
             where=self._directory,
             hint="Give an archive with the whole log, or another directory for new tables.",
         )
@@ -272,12 +280,13 @@ class _Run:
             closed_rows=sum(file.rows for file in done if not file.is_open),
             open_rows=sum(file.rows for file in done if file.is_open),
             damage=damage,
+            kept=head.steps[kept - 1].number if kept else 0,
         )
         extra: Sequence[str] = ()
         if head.steps and not kept:
             extra = tables.all_files()
         assert step.after.state is not None
-        tables.commit(kept, committed, step.after.state, done, extra)
+        tables.commit(kept, committed, step.after.state, done, begins=step.begins or 0, extra=extra)
         return committed
 
     def _outcome(self, status: Status) -> Outcome:

@@ -49,6 +49,7 @@ class CommittedStep(Struct, frozen=True, kw_only=True):
         closed_rows: How many closed rows there are.
         open_rows: How many open rows there are.
         damage: What the step stopped in front of; None if the log was sound.
+        kept: The number of the step before it; steps between the two were taken back.
     """
 
     number: int
@@ -65,6 +66,7 @@ class CommittedStep(Struct, frozen=True, kw_only=True):
     closed_rows: int
     open_rows: int
     damage: str | None = None
+    kept: int = 0
 
 
 class Head(Struct, frozen=True, kw_only=True):
@@ -74,6 +76,8 @@ class Head(Struct, frozen=True, kw_only=True):
     views: list[str]
     settings: dict[str, str]
     next_number: int = 1
+    begins: int = 0
+    """The offset with which the history begins: 0, or the end of the snapshot at which the log began."""
     steps: list[CommittedStep] = []
     publish: list[tuple[str, str]] = []
     """The hidden and the final paths of the last step's files."""
@@ -86,6 +90,10 @@ class TablesError(MetadataLogError):
     """The tables cannot be continued."""
 
 
+class TablesBusy(TablesError):
+    """Another run has the tables open."""
+
+
 class ClusterTables:
     """The tables of one cluster, locked until `close`. Opening them finishes what a crash has interrupted.
 
@@ -95,13 +103,24 @@ class ClusterTables:
         cluster: The cluster.
         views: The views to be materialised.
         settings: What shapes the rows besides the views.
+        is_staged: Whether the files wait for a table format: the head then keeps each step until `published`.
 
     Raises:
         TablesError: Another run has them open, or they were made with other views or settings.
     """
 
-    def __init__(self, disk: Disk, root: str, cluster: str, views: Sequence[str], settings: dict[str, str]) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        root: str,
+        cluster: str,
+        views: Sequence[str],
+        settings: dict[str, str],
+        *,
+        is_staged: bool = False,
+    ) -> None:
         self._disk = disk
+        self._is_staged = is_staged
         self.root = root
         self.folder = f"{root}/{FOLDER}/{partition_value(cluster)}"
         make_directory(disk, self.folder)
@@ -135,7 +154,7 @@ class ClusterTables:
             head.next_number,
             run=run,
             version=version,
-            on_file=self._note,
+            on_file=self.note,
         )
 
     def forget(self, files: StepFiles) -> None:
@@ -145,7 +164,14 @@ class ClusterTables:
             self._disk.remove(f"{self.folder}/{_JOURNAL}")
 
     def commit(
-        self, kept: int, step: CommittedStep, state: bytes, files: Sequence[DataFile], extra: Sequence[str]
+        self,
+        kept: int,
+        step: CommittedStep,
+        state: bytes,
+        files: Sequence[DataFile],
+        *,
+        begins: int = 0,
+        extra: Sequence[str] = (),
     ) -> None:
         """Replace the steps behind the first `kept` ones by a new step.
 
@@ -154,6 +180,7 @@ class ClusterTables:
             step: The new step; its files are complete under their hidden names.
             state: The pass behind the step.
             files: The files of the step.
+            begins: The offset with which the history begins, if no step stays.
             extra: Further files that the step replaces, as paths below the root.
         """
         head = self.head
@@ -166,13 +193,58 @@ class ClusterTables:
             views=head.views,
             settings=head.settings,
             next_number=step.number + 1,
-            steps=steps[-KEPT_STEPS:],
+            begins=head.begins if kept else begins,
+            steps=steps if self._is_staged else steps[-KEPT_STEPS:],
             publish=[(file.staged, file.path) for file in files],
             remove=sorted({*(path for one in last for path in one.open), *taken_back, *extra}),
         )
-        replace_file(self._disk, self.folder, HEAD, msgspec.json.encode(committed))
-        self.head = committed
+        self._replace(committed)
+
+    def _replace(self, head: Head) -> None:
+        replace_file(self._disk, self.folder, HEAD, msgspec.json.encode(head))
+        self.head = head
         self._finish()
+
+    def published(self, number: int) -> None:
+        """Remove the files of all steps up to a number, which a table format has taken over.
+
+        Args:
+            number: The number.
+        """
+        head = self.head
+        taken = [step for step in head.steps if step.number <= number]
+        self._replace(
+            replace(
+                head,
+                steps=[*taken[-KEPT_STEPS:], *head.steps[len(taken) :]],
+                publish=[],
+                remove=sorted({path for step in taken for path in (*step.closed, *step.open)}),
+            )
+        )
+
+    def note(self, staged: str) -> None:
+        """Note a file of an uncommitted step before it is made, so that the next run can remove it."""
+        path = f"{self.folder}/{_JOURNAL}"
+        is_new = not self._disk.exists(path)
+        file = self._disk.open(path, create=True)
+        try:
+            file.append(f"{staged}\n".encode())
+            file.fsync()
+        finally:
+            file.close()
+        if is_new:
+            self._disk.fsync_dir(self.folder)
+
+    def replace_files(self, files: Sequence[DataFile], old: Sequence[str]) -> None:
+        """Replace files by others with the same rows, which are complete under their hidden names; no step changes.
+
+        Args:
+            files: The new files.
+            old: The files to be replaced, as paths below the root; no step of the head has them.
+        """
+        head = self.head
+        publish = [(file.staged, file.path) for file in files]
+        self._replace(replace(head, next_number=head.next_number + 1, publish=publish, remove=sorted(old)))
 
     def all_files(self) -> list[str]:
         """The paths of all files of the cluster's tables, found by listing directories."""
@@ -208,19 +280,6 @@ class ClusterTables:
                 disk.remove(f"{self.folder}/{name}")
         disk.fsync_dir(self.folder)
 
-    def _note(self, staged: str) -> None:
-        """Note a file of an uncommitted step before it is made, so that the next run can remove it."""
-        path = f"{self.folder}/{_JOURNAL}"
-        is_new = not self._disk.exists(path)
-        file = self._disk.open(path, create=True)
-        try:
-            file.append(f"{staged}\n".encode())
-            file.fsync()
-        finally:
-            file.close()
-        if is_new:
-            self._disk.fsync_dir(self.folder)
-
     def _journal(self) -> list[str]:
         """The noted files. A power failure may have cut the last line, of a file that was not made yet."""
         path = f"{self.folder}/{_JOURNAL}"
@@ -246,7 +305,7 @@ class ClusterTables:
             return self._disk.lock(path)
         except BlockingIOError as busy:
             hint = "Wait for that run to end."
-            raise TablesError(f"another run writes the tables of cluster {cluster}", where=path, hint=hint) from busy
+            raise TablesBusy(f"another run writes the tables of cluster {cluster}", where=path, hint=hint) from busy
 
     def _read_head(self, cluster: str, views: list[str], settings: dict[str, str]) -> Head:
         path = f"{self.folder}/{HEAD}"

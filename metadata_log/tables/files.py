@@ -163,7 +163,7 @@ class StepFiles:
         del self._writing[key]
 
 
-class _Output:
+class Output:
     """A file of a `Disk` as pyarrow writes it."""
 
     def __init__(self, file: File) -> None:
@@ -173,6 +173,7 @@ class _Output:
         """Whether what pyarrow still writes, also when its objects are collected, goes nowhere."""
 
     def write(self, data: Any) -> int:
+        """Append, unless the file is abandoned."""
         content = bytes(data)
         if not self.is_abandoned:
             self._file.append(content)
@@ -182,18 +183,23 @@ class _Output:
         """Nothing waits here."""
 
     def writable(self) -> bool:
+        """Always."""
         return True
 
     def readable(self) -> bool:
+        """Never."""
         return False
 
     def seekable(self) -> bool:
+        """Never."""
         return False
 
     def tell(self) -> int:
+        """The bytes so far."""
         return self._file.size()
 
     def close(self) -> None:
+        """Note the end; the owner closes the file of the disk."""
         self.closed = True
 
 
@@ -209,7 +215,7 @@ class _Writer:
         self._schema = table_schema(view)
         self._rows: list[TableRow] = []
         self._count = 0
-        self._output = _Output(target)
+        self._output = Output(target)
         try:
             self._parquet = pq.ParquetWriter(pa.PythonFile(self._output, mode="w"), self._schema, compression="zstd")
         except BaseException:

@@ -103,6 +103,8 @@ class Step:
         self._in_front_of = in_front_of
         self.after = before
         """Where the next step begins."""
+        self.begins: int | None = None
+        """The offset of the first item that was read: of the snapshot's end, if the log begins at a snapshot."""
         self.records = 0
         """The records of the log that were read, up to `after`."""
         self.files: dict[str, None] = {}
@@ -179,6 +181,7 @@ class Step:
         yield from self._taken(story, is_open=False)
 
     def _note(self, item: Base | TimelineBatch, place: Place) -> None:
+        self.begins = beginning(item) if self.begins is None else self.begins
         self.files[item.path] = None
         if isinstance(item, TimelineBatch):
             self.records += place.offset - item.from_offset
@@ -196,6 +199,11 @@ class Step:
 
     def _saved(self, story: HistoryPass) -> bytes:
         return save_pass(story, cluster=self._cluster, views=self._views, options=self._options)
+
+
+def beginning(item: Base | TimelineBatch) -> int:
+    """The offset at which an item begins; the end of a snapshot, as nothing is known of the time before."""
+    return item.end.offset if isinstance(item, Base) else item.from_offset
 
 
 def standing_checkpoint(

@@ -1,4 +1,4 @@
-"""`kraft fleet materialize`: the histories of many clusters as Parquet tables that grow by each day's records."""
+"""`kraft fleet materialize`: the histories of many clusters as tables that grow by each day's records."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from msgspec import Struct
 
 from kraft.cli.progress import LongJob
 from kraft.cli.text import count, echo, echo_lines, table
@@ -44,6 +45,30 @@ _COLUMNS: Final = ("cluster", "status", "offsets", "records", "closed rows", "op
     show_default=True,
     help="On damage and gaps: stop in front and exit with 1, go on and warn, or go on and accept the damage for good.",
 )
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(("parquet", "delta", "iceberg")),
+    default="parquet",
+    show_default=True,
+    help="The format of the tables. Delta Lake and Iceberg are written through Spark.",
+)
+@click.option("--location", metavar="URL", help="Where tables of Delta Lake or Iceberg are.  [default: --out]")
+@click.option(
+    "--namespace",
+    default="kraft.fleet",
+    show_default=True,
+    metavar="CATALOG.NAME",
+    help="The catalog and the namespace of tables of Iceberg.",
+)
+@click.option(
+    "--packages",
+    multiple=True,
+    metavar="G:A:V",
+    help="Maven coordinates of the format's jar; may be repeated.  [default: the known release for this Spark]",
+)
+@click.option("--conf", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of Spark; may be repeated.")
+@click.option("--compact", is_flag=True, help="Merge small files after the run.")
 @click.option("--rebuild", is_flag=True, help="Make the tables again from the beginning of each log.")
 @click.option(
     "--jobs", type=click.IntRange(min=1), metavar="N", help="Processes on this machine.  [default: its processors]"
@@ -64,6 +89,12 @@ def materialize_command(
     out: str,
     views: Sequence[str],
     gate: str,
+    kind: str,
+    location: str | None,
+    namespace: str,
+    packages: Sequence[str],
+    settings: Sequence[str],
+    compact: bool,
     rebuild: bool,
     jobs: int | None,
     master: str | None,
@@ -71,7 +102,7 @@ def materialize_command(
     run_id: str | None,
     as_json: bool,
 ) -> None:
-    """Bring Parquet tables of the histories up to date with the logs.
+    """Bring tables of the histories up to date with the logs.
 
     PATH is a log directory or a glob. A run reads what is new since the last run, and closes the rows that were open. A
     second run changes nothing. A run that was killed is finished by the next one. The table `runs` has a row for each
@@ -83,8 +114,18 @@ def materialize_command(
     from metadata_log.spark.options import parse_options
     from metadata_log.tables.cluster import Gate
 
-    if jobs is not None and master is not None:
+    if jobs is not None and (master is not None or kind != "parquet"):
         raise UsageError("processes of this machine and tasks of Spark exclude each other", where="--jobs, --master")
+    if kind == "parquet" and (location is not None or packages):
+        raise UsageError("this is for --format delta or iceberg", where="--location, --packages")
+    spark = _Spark(
+        kind=kind,
+        location=location or os.path.abspath(out),
+        namespace=namespace,
+        master=master,
+        packages=list(packages),
+        conf=dict(_pair(setting) for setting in settings),
+    )
     with _errors():
         source = parse_options({**_chosen(options), "paths": json.dumps(list(paths))})
         job = make_job(
@@ -95,9 +136,10 @@ def materialize_command(
             rebuild=rebuild,
             show_secrets=source.show_secrets,
             session_timeout_ms=source.session_timeout_ms,
+            is_staged=kind != "parquet",
         )
         fleet = find_fleet(paths, source.storage, source.clusters)
-        run = _run(fleet, job, jobs, master)
+        run = _run(fleet, job, jobs, spark, compact)
     if as_json:
         echo_lines(json.dumps(_as_json(run, outcome), ensure_ascii=False) for outcome in run.outcomes)
     else:
@@ -107,17 +149,59 @@ def materialize_command(
         raise CommandFailed
 
 
-def _run(fleet: Fleet, job: Job, jobs: int | None, master: str | None) -> Run:
-    from metadata_log.spark.materialize import run_here, run_in_spark
+class _Spark(Struct, frozen=True, kw_only=True):
+    """The format of the tables, and the session of Spark."""
 
-    if master is not None:
-        from metadata_log.spark.fleet import fleet_session, plain_errors
+    kind: str
+    location: str
+    namespace: str
+    master: str | None
+    packages: list[str]
+    conf: dict[str, str]
 
-        with fleet_session([job.root], master=master) as (spark, _), plain_errors():
-            return run_in_spark(spark, fleet, job)
+
+def _run(fleet: Fleet, job: Job, jobs: int | None, spark: _Spark, compact: bool) -> Run:
+    from metadata_log.spark.materialize import compact_here, run_here, run_in_spark
+
+    if spark.kind != "parquet":
+        return _run_into(fleet, job, spark, compact)
     processes = jobs or os.cpu_count() or 1
-    with LongJob("materialize", len(fleet.directories)) as progress:
-        return run_here(fleet, job, processes=processes, on_outcome=lambda _: progress.advance(1))
+    if spark.master is not None:
+        from metadata_log.spark.fleet import plain_errors, plain_session
+
+        with plain_session(spark.master, spark.conf) as session, plain_errors():
+            run = run_in_spark(session, fleet, job)
+    else:
+        with LongJob("materialize", len(fleet.directories)) as progress:
+            run = run_here(fleet, job, processes=processes, on_outcome=lambda _: progress.advance(1))
+    if compact:
+        compact_here(run, job)
+    return run
+
+
+def _run_into(fleet: Fleet, job: Job, spark: _Spark, compact: bool) -> Run:
+    """The same into tables of Delta Lake or Iceberg."""
+    from metadata_log.spark.fleet import plain_errors
+    from metadata_log.spark.lake import Delta, Iceberg
+    from metadata_log.spark.lake_session import lake_session
+    from metadata_log.spark.publish import compact_tables, materialize_into
+
+    lake = Delta(spark.location) if spark.kind == "delta" else Iceberg(spark.namespace)
+    opened = lake_session(
+        lake, spark.location, master=spark.master or "local[*]", packages=spark.packages, conf=spark.conf
+    )
+    with opened as session, plain_errors():
+        run = materialize_into(session, lake, fleet, job)
+        if compact:
+            compact_tables(session, lake, job)
+    return run
+
+
+def _pair(setting: str) -> tuple[str, str]:
+    name, separator, value = setting.partition("=")
+    if not separator or not name:
+        raise UsageError("a name and a value are expected", where=f"--conf {setting}")
+    return name, value
 
 
 def _chosen(options: Sequence[str]) -> dict[str, str]:

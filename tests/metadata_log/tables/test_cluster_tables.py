@@ -9,15 +9,17 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from nightly_logs import DIRECTORY, Night, nights, pieces
+from nightly_logs import DIRECTORY, Night, nights, pieces, snapshots
 from table_rows import ROOT, content, files, rows_of_log, table_rows
 
 from metadata_log.disk import File, make_directory, replace_file
 from metadata_log.history import VIEWS
 from metadata_log.log.segment import file_name
+from metadata_log.log.snapshot import snapshot_name
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.tables.cluster import Gate, Job, Outcome, Status, materialize_cluster
 from metadata_log.tables.commit import ClusterTables, TablesError
+from metadata_log.types import OffsetAndEpoch
 
 CLUSTER = "a/b c"
 SMALL = "dynamic3"
@@ -89,7 +91,7 @@ def test_a_second_run_changes_no_byte(seed: int) -> None:
 
 
 def test_steps_of_few_records_give_the_same_tables(seed: int) -> None:
-    _, whole = nights(Random(seed), SMALL, 2)
+    _, whole = nights(Random(seed), SMALL, 2, with_snapshots=False)
     disk, other = MemoryDisk(), MemoryDisk()
     assert materialize(whole, disk, views=FEW).steps == 1
     assert materialize(whole, other, views=FEW, most_records=100).steps > 2
@@ -163,7 +165,7 @@ def test_a_run_that_was_killed_at_any_write_is_finished_by_the_next(seed: int, i
 def gapped(seed: int) -> tuple[Night, Night]:
     """A log without one of its segments, and the whole log."""
     for number in range(100):
-        _, whole = nights(Random(seed + number), SMALL, 3)
+        _, whole = nights(Random(seed + number), SMALL, 3, with_snapshots=False)
         if len(whole.files) > 3:
             missing = sorted(whole.files)[2]
             return Night({n: c for n, c in whole.files.items() if n != missing}, False, True), whole
@@ -200,7 +202,7 @@ def test_a_settled_gap_is_not_looked_at_again(seed: int) -> None:
 
 def test_a_shorter_log_changes_nothing(seed: int) -> None:
     """It is another copy, or one that is still being copied."""
-    _, whole = nights(Random(seed), SMALL, 2)
+    _, whole = nights(Random(seed), SMALL, 2, with_snapshots=False)
     last = sorted(whole.files)[-1]
     short = Night({**whole.files, last: whole.files[last][:-1]}, False, False)
     disk = MemoryDisk()
@@ -208,6 +210,25 @@ def test_a_shorter_log_changes_nothing(seed: int) -> None:
     before = everything(disk)
     assert materialize(short, disk, views=FEW).status is Status.BEHIND
     assert everything(disk) == before
+
+
+def test_a_log_that_begins_at_a_snapshot_is_read_again_from_there_and_not_from_a_later_one() -> None:
+    log, known = pieces(SMALL), snapshots(SMALL)
+    first, later = sorted(known)[0], sorted(known)[-1]
+
+    def night(base: int, epochs: int = 0) -> Night:
+        rows = [piece.raised(epochs) for piece in log]
+        name = snapshot_name(OffsetAndEpoch(epoch=rows[base - 1].epoch, offset=rows[base - 1].end))
+        segment = b"".join(piece.data for piece in rows[base:])
+        return Night({name: known[base], file_name(rows[base].base): segment}, False, False)
+
+    disk = MemoryDisk()
+    assert materialize(night(first), disk, views=FEW).from_offset == 0
+    rewritten = materialize(night(first, epochs=1), disk, views=FEW)
+    assert (rewritten.status, rewritten.taken_back) == (Status.NEW, 1)
+    assert table_rows(disk) == few_rows(night(first, epochs=1))
+    with pytest.raises(TablesError, match=f"begins at {log[later - 1].end}, not at {log[first - 1].end}"):
+        materialize(night(later, epochs=2), disk, views=FEW)
 
 
 def test_two_runs_at_a_time_and_other_views_are_refused(seed: int) -> None:

@@ -86,12 +86,24 @@ def check_nights(seed: int, cluster: str, days: int) -> Counter[str]:
     assert sum((tables.rows - wanted.rows).values()) == sum((wanted.rows - tables.rows).values()) == 0
     assert wanted.closed[0]
     assert wanted.open
-    return Counter({"rewritten": sum(n.was_rewritten for n in found), "late": sum(n.is_late for n in found)})
+    return Counter(
+        rewritten=sum(night.was_rewritten for night in found),
+        late=sum(night.is_late for night in found),
+        compacted=sum(night.was_compacted for night in found),
+        begins_at_snapshot=sum(night.begins_at_snapshot for night in found[:1]),
+    )
 
 
 @pytest.mark.parametrize(("cluster", "days"), [("dynamic3", 5), ("old39", 5), ("failover", 2)])
 def test_nights_together_give_the_rows_of_the_whole_log(cluster: str, days: int) -> None:
     check_nights(Random().randrange(2**32), cluster, days)
+
+
+def test_nights_of_a_log_that_begins_at_a_snapshot_give_the_rows_of_that_log() -> None:
+    first = Random().randrange(2**32)
+    seeds = range(first, first + 500)
+    seed = next(seed for seed in seeds if nights(Random(seed), "dynamic3", 4)[0][0].begins_at_snapshot)
+    assert check_nights(seed, "dynamic3", 4)["begins_at_snapshot"] == 1
 
 
 @pytest.mark.soak
@@ -100,7 +112,8 @@ def test_a_thousand_random_cuts_give_the_rows_of_the_whole_log() -> None:
     kinds: Counter[str] = Counter()
     for seed in range(first, first + 1_000):
         kinds += check_nights(seed, Random(seed).choice(sorted(LOGS)), Random(seed).randint(2, 6))
-    assert min(kinds["rewritten"], kinds["late"]) > 100
+    print(dict(kinds))
+    assert min(kinds[kind] for kind in ("rewritten", "late", "compacted", "begins_at_snapshot")) > 100
 
 
 def test_every_attribute_of_a_family_is_saved_or_follows_from_the_options() -> None:

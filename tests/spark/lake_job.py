@@ -1,0 +1,126 @@
+"""Runs with another PySpark than the other tests: tables of Delta Lake or Iceberg, night by night, beside Parquet.
+
+One JSON object of settings in, one of results out. Each night's rows are those of Parquet, and stay readable later.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
+
+from metadata_log.spark import lake as lakes
+from metadata_log.spark import publish
+from metadata_log.spark.java import prepare_environment
+from metadata_log.spark.lake import Delta, Iceberg, Lake
+from metadata_log.spark.lake_session import lake_session
+from metadata_log.spark.materialize import find_fleet, make_job, run_here
+from metadata_log.tables.cluster import Status
+
+CONF = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.memory": "1g",
+    "spark.databricks.delta.snapshotPartitions": "2",
+}
+
+
+def rows(frame: DataFrame) -> list[str]:
+    """The rows of a table without lineage, as text."""
+    names = sorted(
+        name for name in frame.columns if not name.startswith("lineage_") and name not in ("date", "is_open")
+    )
+    made = frame.select(sql.to_json(sql.struct(*names), {"ignoreNullFields": "false"}).alias("row")).collect()
+    return sorted(row["row"] for row in made)
+
+
+def version(spark: SparkSession, lake: Lake, table: str) -> int:
+    """The newest version of a table."""
+    match lake:
+        case Delta():
+            history = spark.sql(f"DESCRIBE HISTORY {lake.table(table)}")
+            return int(history.agg(sql.max("version")).collect()[0][0])
+        case Iceberg():
+            query = f"SELECT snapshot_id FROM {lake.table(table)}.history ORDER BY made_current_at DESC LIMIT 1"
+            return int(spark.sql(query).collect()[0][0])
+
+
+class Broken(Exception):
+    """The driver stops here."""
+
+
+def materialize(
+    spark: SparkSession, lake: Lake, night: str, out: str, views: list[str], run: str, most: int
+) -> list[str]:
+    """One run that stops in front of the table `most`; what it did with the clusters."""
+    written = 0
+    replace = lakes.replace_rows
+
+    def counted(*given: Any) -> None:
+        nonlocal written
+        written += 1
+        if written > most:
+            raise Broken
+        replace(*given)
+
+    lakes.replace_rows = counted
+    try:
+        job = make_job(out, run=run, views=views, is_staged=True)
+        made = publish.materialize_into(spark, lake, find_fleet([f"{night}/*"], {}), job)
+        return [str(outcome.status) for outcome in made.outcomes]
+    except Broken:
+        return []
+    finally:
+        lakes.replace_rows = replace
+
+
+def nights(spark: SparkSession, lake: Lake, settings: dict[str, Any]) -> dict[str, Any]:
+    root, views = settings["root"], settings["views"]
+    lake_out, plain_out = f"{root}/{settings['format']}", f"{root}/parquet"
+    seen: list[tuple[dict[str, int], dict[str, list[str]]]] = []
+    for number, night in enumerate(settings["nights"]):
+        run_here(find_fleet([f"{night}/*"], {}), make_job(plain_out, run=f"n{number}", views=views))
+        if number:
+            # The first attempt ends between the commits of two tables, and is tried again.
+            materialize(spark, lake, night, lake_out, views, f"broken{number}", most=1)
+        materialize(spark, lake, night, lake_out, views, f"n{number}", most=100)
+        now = {view: rows(spark.sql(f"SELECT * FROM {lake.table(view)}")) for view in views}
+        for view in views:
+            assert now[view] == rows(spark.read.parquet(f"{plain_out}/{view}")), (number, view)
+        seen.append(({view: version(spark, lake, view) for view in views}, now))
+    before = {view: version(spark, lake, view) for view in views}
+    again = materialize(spark, lake, settings["nights"][-1], lake_out, views, "again", most=100)
+    assert set(again) == {str(Status.NOTHING)}, again
+    assert before == {view: version(spark, lake, view) for view in views}
+    publish.compact_tables(spark, lake, make_job(lake_out, run="compact", views=views, is_staged=True))
+    for versions, found in seen:
+        for view in views:
+            old = spark.sql(f"SELECT * FROM {lake.table(view)} VERSION AS OF {versions[view]}")
+            assert rows(old) == found[view], (view, versions)
+    for view in views:
+        assert rows(spark.sql(f"SELECT * FROM {lake.table(view)}")) == seen[-1][1][view], view
+    runs = spark.sql(f"SELECT run, count(*) FROM {lake.table('runs')} GROUP BY run ORDER BY run").collect()
+    left = [str(path) for path in Path(lake_out, "_staging").rglob("*.parquet")]
+    return {
+        "rows": {view: len(seen[-1][1][view]) for view in views},
+        "versions": [{view: versions[view] for view in views} for versions, _ in seen],
+        "runs": [list(row) for row in runs],
+        "left": left,
+        "spark": spark.version,
+    }
+
+
+def main() -> None:
+    settings = json.loads(sys.argv[1])
+    prepare_environment(Path(settings["root"]))
+    out = f"{settings['root']}/{settings['format']}"
+    lake: Lake = Delta(out) if settings["format"] == "delta" else Iceberg("kraft.fleet")
+    with lake_session(lake, out, master="local[2]", conf=CONF) as spark:
+        print(json.dumps(nights(spark, lake, settings)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
