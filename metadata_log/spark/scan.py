@@ -1,81 +1,41 @@
 """The batch reader: plans tasks for the logs of a fleet, and reads one task as Arrow batches on an executor.
 
-Raw views are split at batches, several tasks per log; a replayed view is one task per cluster. A log in an object store
-is one task per file, so that planning downloads nothing.
+Raw views are split at batches, several tasks per log; a replayed view is one task per cluster, or one between two saved
+passes. A log in an object store is planned from listings alone. Small tasks are packed into few.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import pyarrow as pa
-from msgspec import Struct
 from msgspec.structs import replace
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from metadata_log.arrow import Filters, Mode, Split, plan_splits, read_split, read_view
-from metadata_log.disk import Disk
+from metadata_log.disk import Disk, file_bytes
 from metadata_log.errors import MetadataLogError
 from metadata_log.gc_pause import gc_paused
 from metadata_log.history import Options as HistoryOptions
 from metadata_log.log.segment import parse_file_name
-from metadata_log.log.snapshot import parse_snapshot_name, snapshot_name
 from metadata_log.reading.damage import Damage
 from metadata_log.reading.log_end import LogEnd, find_log_end
-from metadata_log.reading.missing import no_beginning
-from metadata_log.reading.reader import gap_before
 from metadata_log.reading.timeline import END, At, moment_text
 from metadata_log.spark.directories import Copies, Directory, choose_copies, find_directories
 from metadata_log.spark.errors import OptionError, SourceError
 from metadata_log.spark.filters import as_of, is_exact, narrowed, wanted_by
-from metadata_log.spark.log_index import index_log
+from metadata_log.spark.log_index import LogIndex, index_log
 from metadata_log.spark.options import FAILFAST, Options, nearest
+from metadata_log.spark.remote_disk import RemoteDisk
+from metadata_log.spark.remote_index import index_remote_log
+from metadata_log.spark.remote_plan import plan_files, split_of
 from metadata_log.spark.rows import Projection, damage_rows, find_view, is_history
-from metadata_log.spark.storage import disk_at, is_remote
-from metadata_log.types import OffsetAndEpoch
+from metadata_log.spark.storage import Disks, disk_at, is_remote, remote_disk
+from metadata_log.spark.tasks import FileTask, HistoryTask, MarkTask, PackTask, RangeTask, StreamTask, Task, pack
 
 _GO_ON = "With mode=PERMISSIVE the query reads everything readable, and rows report the rest."
-
-
-class RangeTask(Struct, frozen=True):
-    """A range of a local file."""
-
-    split: Split
-
-
-class StreamTask(Struct, frozen=True):
-    """A range of a file of which only some offsets are new."""
-
-    split: Split
-    from_offset: int
-    until_offset: int
-
-
-class FileTask(Struct, frozen=True):
-    """A file of an object store, the offset of the next file, and for the last file the newest snapshot."""
-
-    path: str
-    cluster: str
-    next_base: int | None
-    snapshot: OffsetAndEpoch | None = None
-
-
-class HistoryTask(Struct, frozen=True):
-    """A cluster's whole log, replayed."""
-
-    path: str
-    cluster: str
-
-
-class MarkTask(Struct, frozen=True):
-    """Unreadable data, to be reported in rows."""
-
-    marks: tuple[tuple[Directory, Damage], ...]
-
-
-Task = RangeTask | StreamTask | FileTask | HistoryTask | MarkTask
 
 
 class KraftReader(DataSourceReader):
@@ -91,7 +51,8 @@ class KraftReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """One task for each piece of work; under FAILFAST raises the problem of a directory."""
-        copies = self._copies()
+        disks = Disks(self._options.storage)
+        copies = self._copies(disks)
         _check_clusters(self._options, copies)
         tasks: list[Task] = []
         marks = list(copies.problems)
@@ -101,20 +62,24 @@ class KraftReader(DataSourceReader):
             if not self._wanted.has(directory.cluster):
                 continue
             try:
-                tasks += plan(self._view, directory, self._options, self._wanted.rows)
+                planned, damages = plan(self._view, directory, self._options, self._wanted.rows, disks)
             except (OSError, MetadataLogError) as bad:
                 marks.append((directory, as_damage(bad, directory.path)))
+            else:
+                tasks += planned
+                marks += [(directory, damage) for damage in damages]
         marks += _beyond_end([one for one in copies.chosen if self._wanted.has(one.cluster)], self._options)
         tell(marks, self._options)
         if marks and self._options.mode != "DROPMALFORMED":
             tasks.append(MarkTask(tuple(marks)))
-        return [InputPartition(task) for task in tasks] or [InputPartition(MarkTask(()))]
+        packed = pack(tasks, most=self._options.max_tasks, least_bytes=self._options.split_bytes)
+        return [InputPartition(task) for task in packed] or [InputPartition(MarkTask(()))]
 
-    def _copies(self) -> Copies:
+    def _copies(self, disks: Disks) -> Copies:
         options = self._options
-        found = find_directories(options.paths, options.storage)
+        found = find_directories(options.paths, disks=disks)
         if options.copies == "best":
-            return choose_copies(found, lambda each: index_log(disk_at(each.path, options.storage), each.path))
+            return choose_copies(found, lambda each: _index(disks.at(each.path), each.path))
         bad = [(directory, directory.problem) for directory in found if directory.problem is not None]
         return Copies([directory for directory in found if directory.problem is None], bad)
 
@@ -135,6 +100,10 @@ class FilteringReader(KraftReader):
         else:
             self._wanted = narrowed(self._wanted, filters)
         return [condition for condition in filters if not is_exact(condition)]
+
+
+def _index(disk: Disk, path: str) -> LogIndex:
+    return index_remote_log(disk, path) if isinstance(disk, RemoteDisk) else index_log(disk, path)
 
 
 def _check_history(view: str, options: Options) -> None:
@@ -199,12 +168,15 @@ def _check_whole(chosen: Sequence[Directory]) -> None:
 # ----------------------------------------------------------------------------------------------------------- planning
 
 
-def plan(view: str, directory: Directory, options: Options, rows: Filters) -> list[Task]:
-    """The tasks for one log; raises `OSError` and `MetadataLogError`."""
+def plan(
+    view: str, directory: Directory, options: Options, rows: Filters, disks: Disks
+) -> tuple[Sequence[Task], list[Damage]]:
+    """The tasks for one log, and damage beside them; raises `OSError` and `MetadataLogError`."""
+    disk = disks.at(directory.path)
     if is_history(view):
-        return [HistoryTask(directory.path, directory.cluster)]
+        return [HistoryTask(directory.path, directory.cluster, _bytes_of(directory, disk))], []
     if is_remote(directory.path):
-        return list(_files(directory, options))
+        return plan_files(directory, disk, options, rows)
     splits = plan_splits(
         directory.path,
         cluster=directory.cluster,
@@ -214,32 +186,17 @@ def plan(view: str, directory: Directory, options: Options, rows: Filters) -> li
         until_offset=rows.until_offset,
         from_timestamp_ms=rows.from_timestamp_ms,
     )
-    return [RangeTask(split) for split in splits]
+    return [RangeTask(split) for split in splits], []
 
 
-def _files(directory: Directory, options: Options) -> Iterator[FileTask | MarkTask]:
-    """One task per file. Raises `MetadataLogError` if a snapshot proves that the log is missing."""
+def _bytes_of(directory: Directory, disk: Disk) -> int:
+    """The length of a log."""
     if directory.is_file:
-        yield FileTask(directory.path, directory.cluster, None)
-        return
-    names = disk_at(directory.path, options.storage).list(directory.path)
-    snapshots = sorted(one for name in names if (one := parse_snapshot_name(name)) is not None)
-    bases = {name: base for name in names if (base := parse_file_name(name)) is not None}
-    following: dict[str, int | None] = dict(zip(bases, [*bases.values(), None][1:], strict=True))
-    last = max(snapshots, key=lambda one: one.offset, default=None)
-    begins = next(iter(bases.values()), None)
-    if begins is None and last is not None and last.offset > 0:
-        what = f"there is no segment of the log, and {snapshot_name(last)} stands for the records below {last.offset}"
-        raise MetadataLogError(what, where=directory.path)
-    if begins and not any(one.offset >= begins for one in snapshots):
-        marks = ((directory, no_beginning(directory.path, begins)),)
-        tell(marks, options)
-        yield MarkTask(() if options.mode == "DROPMALFORMED" else marks)
-    for name in names:
-        if name in bases or (options.snapshots and parse_snapshot_name(name) is not None):
-            is_last = name in bases and following[name] is None
-            path = f"{directory.path}/{name}"
-            yield FileTask(path, directory.cluster, following.get(name), last if is_last else None)
+        return file_bytes(disk, directory.path)
+    names = [name for name in disk.list(directory.path) if parse_file_name(name) is not None]
+    if isinstance(disk, RemoteDisk):
+        return sum(entry.size for name in names if (entry := disk.entry(f"{directory.path}/{name}")) is not None)
+    return sum(file_bytes(disk, f"{directory.path}/{name}") for name in names)
 
 
 def as_damage(bad: OSError | MetadataLogError, path: str) -> Damage:
@@ -263,22 +220,34 @@ def tell(marks: Sequence[tuple[Directory, Damage]], options: Options) -> None:
 
 def run(task: Task, view: str, projection: Projection, options: Options, rows: Filters) -> Iterator[pa.RecordBatch]:
     """The rows of one task, in Spark's schema."""
-    found: Iterable[pa.RecordBatch | None]
-    match task:
-        case MarkTask(marks):
-            found = [damage_rows(view, projection.columns, marks)] if marks else []
-        case RangeTask(split):
-            found = _read_splits([split], view, projection, options, rows, disk_at(split.path))
-        case StreamTask(split, from_offset, until_offset):
-            rows = replace(rows, from_offset=from_offset, until_offset=until_offset)
-            found = _read_splits([split], view, projection, options, rows, disk_at(split.path, options.storage))
-        case FileTask():
-            found = _read_file(task, view, projection, options, rows)
-        case HistoryTask():
-            found = _read_history(task, view, projection, options)
-    for batch in found:
+    for batch in _read(task, view, projection, options, rows):
         if batch is not None and batch.num_rows:
             yield projection.apply(batch)
+
+
+def _read(
+    task: Task, view: str, projection: Projection, options: Options, rows: Filters
+) -> Iterable[pa.RecordBatch | None]:
+    match task:
+        case MarkTask(marks):
+            return [damage_rows(view, projection.columns, marks)] if marks else []
+        case RangeTask(split):
+            return _read_splits([split], view, projection, options, rows, disk_at(split.path))
+        case StreamTask(split, from_offset, until_offset):
+            rows = replace(rows, from_offset=from_offset, until_offset=until_offset)
+            return _read_splits([split], view, projection, options, rows, disk_at(split.path, options.storage))
+        case FileTask():
+            if task.from_offset is not None:
+                rows = replace(rows, from_offset=task.from_offset, until_offset=task.until_offset)
+            disk = remote_disk(task.path, options.storage).with_size(task.path, task.size)
+            found = split_of(task, disk)
+            if found is None:
+                return []
+            return _read_splits([found], view, projection, options, rows, disk.with_size(task.path, found.end))
+        case HistoryTask():
+            return _read_history(task, view, projection, options)
+        case PackTask(packed):
+            return chain.from_iterable(_read(one, view, projection, options, rows) for one in packed)
 
 
 def _read_splits(
@@ -294,28 +263,6 @@ def _read_splits(
             show_secrets=options.show_secrets,
             disk=disk,
         )
-
-
-def _read_file(
-    task: FileTask, view: str, projection: Projection, options: Options, rows: Filters
-) -> Iterator[pa.RecordBatch | None]:
-    """Read a file of an object store. Only its end shows whether the next file follows."""
-    disk = disk_at(task.path, options.storage)
-    splits = plan_splits(
-        task.path, disk=disk, cluster=task.cluster, from_offset=rows.from_offset, until_offset=rows.until_offset
-    )
-    yield from _read_splits(splits, view, projection, options, rows, disk)
-    end = splits[-1].end_offset if splits else None
-    gap = None if task.next_base is None else gap_before(task.path, task.next_base, end)
-    if task.snapshot is not None and end is not None and end < task.snapshot.offset:
-        name = snapshot_name(task.snapshot)
-        what = f"the log ends at offset {end}, and the snapshot {name} stands for the records below its end"
-        gap = Damage(where=task.path, what=what, expected=f"a segment that begins at offset {end}", offset=end)
-    if gap is not None:
-        marks = ((Directory(task.path, task.cluster, is_file=True), gap),)
-        tell(marks, options)
-        if options.mode != "DROPMALFORMED":
-            yield damage_rows(view, projection.columns, marks)
 
 
 def _read_history(task: HistoryTask, view: str, projection: Projection, options: Options) -> Iterator[pa.RecordBatch]:
