@@ -135,6 +135,7 @@ def test_a_stream_reads_ends_and_not_logs(tmp_path: Path, store: type[CountedSto
     last = list(scan_headers(OsDisk().open(str(path), writable=False)))[-1].next_offset
     with path.open("ab") as file:
         file.write(build_batch(last, 2, 10**9, [NO_OP] * 3))
+    (path.parent / "leader-epoch-checkpoint").write_text(f"0\n2\n1 0\n2 {last}\n")
     put(tmp_path / "c0", "c0")
     store.reset()
     after = stream.latestOffset(end, ReadAllAvailable())
