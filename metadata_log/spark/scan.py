@@ -6,8 +6,10 @@ passes. A log in an object store is planned from listings alone. Small tasks are
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, pairwise
+from itertools import chain, islice, pairwise
+from typing import Final
 
 import pyarrow as pa
 from msgspec.structs import replace
@@ -15,6 +17,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from metadata_log.arrow import Filters, Mode, Split, plan_splits, read_split, read_view
+from metadata_log.arrow.views import batch_of
 from metadata_log.disk import Disk, file_bytes
 from metadata_log.errors import MetadataLogError
 from metadata_log.gc_pause import gc_paused
@@ -28,13 +31,16 @@ from metadata_log.spark.errors import OptionError, SourceError
 from metadata_log.spark.filters import as_of, is_exact, narrowed, wanted_by
 from metadata_log.spark.log_index import LogIndex, index_log
 from metadata_log.spark.options import FAILFAST, Options, nearest
+from metadata_log.spark.passes import plan_parts, read_part
 from metadata_log.spark.remote_disk import RemoteDisk
 from metadata_log.spark.remote_index import index_remote_log
 from metadata_log.spark.remote_plan import plan_files, split_of
 from metadata_log.spark.rows import Projection, damage_rows, find_view, is_history
-from metadata_log.spark.storage import Disks, disk_at, is_remote, remote_disk
+from metadata_log.spark.storage import Disks, disk_at, is_remote, local_path, remote_disk
 from metadata_log.spark.tasks import FileTask, HistoryTask, MarkTask, PackTask, RangeTask, StreamTask, Task, pack
 
+_ROWS: Final = 1 << 14
+"""The rows of a batch."""
 _GO_ON = "With mode=PERMISSIVE the query reads everything readable, and rows report the rest."
 
 
@@ -174,7 +180,11 @@ def plan(
     """The tasks for one log, and damage beside them; raises `OSError` and `MetadataLogError`."""
     disk = disks.at(directory.path)
     if is_history(view):
-        return [HistoryTask(directory.path, directory.cluster, _bytes_of(directory, disk))], []
+        size = _bytes_of(directory, disk)
+        if options.passes is None or options.mode != FAILFAST or directory.is_file:
+            return [HistoryTask(directory.path, directory.cluster, size)], []
+        root = os.path.abspath(local_path(options.passes))
+        return plan_parts(directory, disk, root, history_options(options), size=size, at=as_of(options)), []
     if is_remote(directory.path):
         return plan_files(directory, disk, options, rows)
     splits = plan_splits(
@@ -266,6 +276,12 @@ def _read_splits(
 
 
 def _read_history(task: HistoryTask, view: str, projection: Projection, options: Options) -> Iterator[pa.RecordBatch]:
+    if task.begins is not None or task.until is not None:
+        disk = disk_at(task.path, options.storage)
+        found = (row for _, row in read_part(task, view, disk, history_options(options), as_of(options)))
+        while some := list(islice(found, _ROWS)):
+            yield batch_of(some, view, projection.columns)
+        return
     yield from read_view(
         task.path,
         view,
