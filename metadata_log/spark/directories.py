@@ -28,7 +28,7 @@ from metadata_log.log.snapshot import parse_snapshot_name
 from metadata_log.reading.damage import Damage
 from metadata_log.spark.errors import SourceError
 from metadata_log.spark.log_index import LogIndex, first_difference
-from metadata_log.spark.remote_disk import RemoteDisk, side_by_side
+from metadata_log.spark.remote.disk import RemoteDisk, side_by_side
 from metadata_log.spark.storage import Disks, has_magic, is_remote, local_path
 from metadata_log.types import Uuid
 
@@ -84,7 +84,10 @@ def find_directories(
         for directory in looked:
             if directory is not None:
                 found.setdefault(directory.path, (pattern, directory))
-    if not found and not allow_none:
+    logs = [one for _, one in found.values()]
+    if not allow_none and all(
+        one.problem is not None and one.problem.what == f"nothing is found at {one.path}" for one in logs
+    ):
         raise SourceError(
             f"nothing is found at {', '.join(paths)}"
             if not any(has_magic(path) for path in paths)
@@ -92,6 +95,14 @@ def find_directories(
             hint=_LOOK_BELOW,
         )
     return _named_by_path([found[path] for path in sorted(found)])
+
+
+def _is_missing(directory: Directory) -> bool:
+    return directory.problem is not None and directory.problem.what == _nothing_at(directory.path)
+
+
+def _nothing_at(path: str) -> str:
+    return f"nothing is found at {path}"
 
 
 def _expand(pattern: str, disks: Disks) -> list[str]:
@@ -129,7 +140,9 @@ def _identify(disk: Disk, path: str, *, by_chance: bool) -> Directory | None:
     try:
         names = disk.list(path)
     except FileNotFoundError:
-        return None
+        if by_chance:
+            return None
+        raise _NothingYet(_nothing_at(path)) from None
     except NotADirectoryError:
         return _identify_file(disk, path, by_chance=by_chance)
     if PARTITION_DIRECTORY in names:

@@ -14,6 +14,7 @@ from metadata_log.spark.errors import OptionError
 T = TypeVar("T")
 RECORDS: Final = "records"
 FAILFAST: Final = "FAILFAST"
+PERMISSIVE: Final = "PERMISSIVE"
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -130,7 +131,7 @@ def _starting_offsets(text: str) -> str | dict[str, int]:
 
 _PARSERS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "view": ("view", str),
-    "mode": ("mode", _one_of(FAILFAST, "PERMISSIVE", "DROPMALFORMED")),
+    "mode": ("mode", _one_of(FAILFAST, PERMISSIVE, "DROPMALFORMED")),
     "payload": ("payload", _one_of("json", "variant")),
     "showSecrets": ("show_secrets", _boolean),
     "cluster": ("clusters", _names),

@@ -17,6 +17,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from metadata_log.arrow import Filters, Mode, Split, plan_splits, read_split, read_view
+from metadata_log.arrow.schema import DAMAGE, RECORDS
 from metadata_log.arrow.views import batch_of
 from metadata_log.disk import Disk, file_bytes
 from metadata_log.errors import MetadataLogError
@@ -30,11 +31,11 @@ from metadata_log.spark.directories import Copies, Directory, choose_copies, fin
 from metadata_log.spark.errors import OptionError, SourceError
 from metadata_log.spark.filters import as_of, is_exact, narrowed, wanted_by
 from metadata_log.spark.log_index import LogIndex, index_log
-from metadata_log.spark.options import FAILFAST, Options, nearest
+from metadata_log.spark.options import FAILFAST, PERMISSIVE, Options, nearest
 from metadata_log.spark.passes import plan_parts, read_part
-from metadata_log.spark.remote_disk import RemoteDisk
-from metadata_log.spark.remote_index import index_remote_log
-from metadata_log.spark.remote_plan import plan_files, split_of
+from metadata_log.spark.remote.disk import RemoteDisk
+from metadata_log.spark.remote.index import index_remote_log
+from metadata_log.spark.remote.plan import plan_files, split_of
 from metadata_log.spark.rows import Projection, damage_rows, find_view, is_history
 from metadata_log.spark.storage import Disks, disk_at, is_remote, local_path, remote_disk
 from metadata_log.spark.tasks import FileTask, HistoryTask, MarkTask, PackTask, RangeTask, StreamTask, Task, pack
@@ -48,8 +49,9 @@ class KraftReader(DataSourceReader):
     """Reads a view of the logs that the options name. Spark sends the reader and its tasks to the executors."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
-        self._options = options
         self._view = find_view(options.view)
+        # The view of damage has its rows in every mode.
+        self._options = replace(options, mode=PERMISSIVE) if self._view == DAMAGE else options
         self._projection = Projection(self._view, schema)
         self._wanted = wanted_by(options)
         if is_history(self._view):
@@ -58,7 +60,14 @@ class KraftReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """One task for each piece of work; under FAILFAST raises the problem of a directory."""
         disks = Disks(self._options.storage)
-        copies = self._copies(disks)
+        try:
+            copies = self._copies(disks)
+        except SourceError as bad:
+            if self._view != DAMAGE:
+                raise
+            where = ", ".join(self._options.paths)
+            nothing = Damage(where=where, what=bad.what, expected="a metadata log")
+            copies = Copies([], [(Directory(where, ""), nothing)])
         _check_clusters(self._options, copies)
         tasks: list[Task] = []
         marks = list(copies.problems)
@@ -100,7 +109,7 @@ class FilteringReader(KraftReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 (as Spark calls it)
         """Apply the filters for skipping; returns those that Spark must apply itself."""
-        if is_history(self._view):
+        if is_history(self._view) or self._view == DAMAGE:
             exact = [condition for condition in filters if is_exact(condition)]
             self._wanted = narrowed(self._wanted, exact)
         else:
@@ -263,16 +272,26 @@ def _read(
 def _read_splits(
     splits: Iterable[Split], view: str, projection: Projection, options: Options, rows: Filters, disk: Disk
 ) -> Iterator[pa.RecordBatch]:
+    columns = projection.columns
     for split in splits:
-        yield from read_split(
+        found = read_split(
             split,
-            view=view,
-            columns=projection.columns,
+            view=RECORDS if view == DAMAGE else view,
+            columns=[*columns, "damage"] if view == DAMAGE and "damage" not in columns else columns,
             filters=rows,
             mode=Mode(options.mode),
             show_secrets=options.show_secrets,
             disk=disk,
         )
+        yield from (_damaged(batch, columns) for batch in found) if view == DAMAGE else found
+
+
+def _damaged(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
+    """The rows that report damage."""
+    chosen = batch.filter(batch["damage"].is_valid())
+    if not columns:
+        return pa.RecordBatch.from_struct_array(pa.array([{}] * chosen.num_rows, pa.struct([])))
+    return chosen.select(list(columns))
 
 
 def _read_history(task: HistoryTask, view: str, projection: Projection, options: Options) -> Iterator[pa.RecordBatch]:

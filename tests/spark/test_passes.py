@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 
@@ -136,7 +137,7 @@ def test_passes_that_do_not_fit_the_log_are_not_used(tmp_path: Path) -> None:
         ends = [batch.end_position for batch in scan_headers(OsDisk().open(str(segment), writable=False))]
     content = bytearray(segment.read_bytes())
     # The second half in a later epoch, which no CRC covers.
-    for start, end in zip(ends[:-1], ends[1:], strict=True):
+    for start, end in pairwise(ends):
         if end > len(content) // 2:
             content[start + 12 : start + 16] = (100).to_bytes(4, "big")
     segment.write_bytes(content)
