@@ -19,6 +19,8 @@ from metadata_log.serde.fields import ArrayOf, Field, FieldType, Kind, Message, 
 
 RECORDS: Final = "records"
 """The name of the raw view."""
+DAMAGE: Final = "damage"
+"""The name of the view of unreadable data: the rows of the raw view that report it."""
 PAYLOAD: Final = "payload"
 """The column that is included only by name."""
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
@@ -44,6 +46,7 @@ _RAW: Final = (
     pa.field(PAYLOAD, pa.string()),
     _DAMAGE,
 )
+_WHERE: Final = frozenset({"cluster", "directory", "segment", "position", "offset", "damage"})
 UNKNOWN_TAGS: Final = pa.list_(pa.struct([pa.field("tag", pa.int64()), pa.field("value", pa.binary())]))
 
 _KINDS: Final = {
@@ -88,7 +91,7 @@ def schema_of(view: str, columns: Sequence[str] | None = None) -> pa.Schema:
     """The schema of a view.
 
     Args:
-        view: `records`, a record type such as `PartitionChangeRecord`, or a view of the histories.
+        view: `records`, `damage`, a record type such as `PartitionChangeRecord`, or a view of the histories.
         columns: The columns and their order; None for all but `payload`.
 
     Returns:
@@ -108,10 +111,12 @@ def schema_of(view: str, columns: Sequence[str] | None = None) -> pa.Schema:
 def _fields(view: str) -> tuple[pa.Field, ...]:
     if view == RECORDS:
         return _RAW
+    if view == DAMAGE:
+        return tuple(field for field in _RAW if field.name in _WHERE)
     if view in VIEWS:
         return tuple(_field_of(VIEWS[view], column) for column in VIEWS[view].columns)
     if view not in RECORD_CLASSES:
-        names = ", ".join((RECORDS, *RECORD_CLASSES, *VIEWS))
+        names = ", ".join((RECORDS, DAMAGE, *RECORD_CLASSES, *VIEWS))
         raise ValueError(f"there is no view {view!r}; there are {names}")
     return (
         *_PLACE,

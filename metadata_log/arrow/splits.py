@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from metadata_log.disk import Disk, File, OsDisk
 from metadata_log.errors import CorruptBatch, MetadataLogError, UnsupportedVersion
 from metadata_log.log.log_dir import META_PROPERTIES, PARTITION_DIRECTORY, parse_meta_properties
-from metadata_log.log.segment import DELETED_SUFFIX, parse_file_name, scan_headers
+from metadata_log.log.segment import DELETED_SUFFIX, file_name, parse_file_name, scan_headers
 from metadata_log.log.snapshot import SUFFIX as SNAPSHOT_SUFFIX
-from metadata_log.log.snapshot import list_snapshots
+from metadata_log.log.snapshot import list_snapshots, snapshot_name
 from metadata_log.reading.damage import Damage
 from metadata_log.reading.missing import check_topic, missing_end, no_beginning
 from metadata_log.reading.reader import framed, gap_before, may_grow, order_damage, read_range
@@ -59,6 +59,10 @@ class Split(Struct, frozen=True, kw_only=True):
     """Damage between the file before and this one."""
     missing: tuple[Damage, ...] = ()
     """Damage behind this file, the last one."""
+    next_offset: int | None = None
+    """The offset at which the next range begins, if only reading shows whether this one ends there."""
+    snapshot: OffsetAndEpoch | None = None
+    """The newest snapshot, if only reading shows whether the log reaches the end of that."""
 
     @property
     def segment(self) -> str:
@@ -301,9 +305,13 @@ def read_batches(split: Split, disk: Disk) -> Iterator[RecordBatch | Damage]:
             epoch=split.epoch,
             may_grow=split.may_grow,
         )
-        yield from (
+        end = split.expected_offset
+        for item in (
             framed(found, split.path, begins=split.start == 0, ends=split.is_last) if split.is_snapshot else found
-        )
+        ):
+            end = None if isinstance(item, Damage) and not item.unfinished else getattr(item, "next_offset", end)
+            yield item
+        yield from _behind(split, end)
         if file.size() < split.end:
             yield Damage(
                 where=split.path,
@@ -314,6 +322,22 @@ def read_batches(split: Split, disk: Disk) -> Iterator[RecordBatch | Damage]:
         yield from split.missing
     finally:
         file.close()
+
+
+def _behind(split: Split, end: int | None) -> Iterator[Damage]:
+    """What is missing behind a range that ends at an offset; nothing is known behind damage."""
+    if end is None:
+        return
+    newest = split.snapshot
+    if newest is not None and end < newest.offset:
+        name = snapshot_name(newest)
+        what = f"the log ends at offset {end}, and the snapshot {name} stands for the records below its end"
+        yield Damage(where=split.path, what=what, expected=f"a segment that begins at offset {end}", offset=end)
+    if split.next_offset is not None:
+        path = split.path if not split.is_last else f"{split.directory}/{file_name(split.next_offset)}"
+        gap = gap_before(path, split.next_offset, end)
+        if gap is not None:
+            yield gap
 
 
 def _open(disk: Disk, path: str) -> File | None:

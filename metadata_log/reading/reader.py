@@ -10,8 +10,8 @@ from typing import Final
 
 from metadata_log.disk import Disk, File
 from metadata_log.errors import CorruptBatch, DecodeError, IncompleteBatch, UnsupportedVersion
+from metadata_log.log.segment import MOST_BATCH_BYTES, next_sound_batch, parse_file_name, scan_file
 from metadata_log.log.segment import SUFFIX as LOG_SUFFIX
-from metadata_log.log.segment import next_sound_batch, parse_file_name, scan_file
 from metadata_log.log.snapshot import DELETED_SUFFIX, control_types
 from metadata_log.log.snapshot import SUFFIX as SNAPSHOT_SUFFIX
 from metadata_log.reading.damage import Damage, OnDamage, stops
@@ -108,16 +108,23 @@ def read_range(
             budget = max(_RESYNC_BUDGET, 4 * (size - position))
             following = next_sound_batch(file, position + 1, end=size, budget=budget)
             resumed = size if following is None else following.position
+            unfinished = may_grow and isinstance(bad, IncompleteBatch) and following is None
             yield Damage(
                 where=file.path,
                 what=f"{bad.what}; {resumed - position} bytes cannot be read",
                 expected="a batch of format 2" + ("" if expected is None else f" with offset {expected}"),
                 position=position,
                 offset=expected,
-                unfinished=may_grow and isinstance(bad, IncompleteBatch) and following is None,
+                unfinished=unfinished and not _is_absurd(file, position),
             )
             # The offset behind damage is not known: the next batch sets a new expectation.
             position, expected = resumed, None
+
+
+def _is_absurd(file: File, position: int) -> bool:
+    """Whether the length of a batch is one that no node writes, so that no node is writing the rest of the batch."""
+    length = file.pread(12, position)[8:]
+    return len(length) == 4 and int.from_bytes(length, "big", signed=True) > MOST_BATCH_BYTES
 
 
 def order_damage(batch: RecordBatch, expected: int | None, epoch: int, path: str) -> Damage | None:

@@ -28,7 +28,8 @@ from metadata_log.log.snapshot import parse_snapshot_name
 from metadata_log.reading.damage import Damage
 from metadata_log.spark.errors import SourceError
 from metadata_log.spark.log_index import LogIndex, first_difference
-from metadata_log.spark.storage import disk_at, has_magic, is_remote, local_path, matches
+from metadata_log.spark.remote.disk import RemoteDisk, side_by_side
+from metadata_log.spark.storage import Disks, has_magic, is_remote, local_path
 from metadata_log.types import Uuid
 
 _LOOK_BELOW: Final = "Give the directory that holds __cluster_metadata-0, that directory itself, or one of its files."
@@ -53,20 +54,40 @@ class _NothingYet(DirectoryError):
 
 
 def find_directories(
-    paths: Sequence[str], storage_options: Mapping[str, Any] | None = None, *, allow_none: bool = False
+    paths: Sequence[str],
+    storage_options: Mapping[str, Any] | None = None,
+    *,
+    allow_none: bool = False,
+    disks: Disks | None = None,
+    known: Mapping[str, Directory] | None = None,
 ) -> list[Directory]:
     """The metadata logs at some paths and globs, in order of their paths, each once.
 
     A path that is no metadata log is a `Directory` with a `problem`; other files that a glob matches are skipped.
-    Raises `SourceError` if nothing is found, unless a stream waits for the first log.
+    Raises `SourceError` if nothing is found, unless a stream waits for the first log. `disks` keep the listings;
+    `known` are directories of an object store that need not be identified again.
     """
+    disks = Disks(storage_options) if disks is None else disks
     found: dict[str, tuple[str, Directory]] = {}
     for pattern in paths:
-        for path in _expand(pattern, storage_options):
-            directory = _look_at(disk_at(path, storage_options), path, by_chance=has_magic(pattern))
+        expanded = _expand(pattern, disks)
+        disk = disks.at(expanded[0] if expanded else pattern)
+        by_chance = has_magic(pattern)
+        if isinstance(disk, RemoteDisk):
+            disk.list_all(expanded)
+            looked = side_by_side(
+                lambda path, disk=disk, by_chance=by_chance: _look_again(disk, path, known or {}, by_chance=by_chance),
+                expanded,
+            )
+        else:
+            looked = [_look_at(disk, path, by_chance=by_chance) for path in expanded]
+        for directory in looked:
             if directory is not None:
                 found.setdefault(directory.path, (pattern, directory))
-    if not found and not allow_none:
+    logs = [one for _, one in found.values()]
+    if not allow_none and all(
+        one.problem is not None and one.problem.what == f"nothing is found at {one.path}" for one in logs
+    ):
         raise SourceError(
             f"nothing is found at {', '.join(paths)}"
             if not any(has_magic(path) for path in paths)
@@ -76,11 +97,32 @@ def find_directories(
     return _named_by_path([found[path] for path in sorted(found)])
 
 
-def _expand(pattern: str, storage_options: Mapping[str, Any] | None) -> list[str]:
+def _is_missing(directory: Directory) -> bool:
+    return directory.problem is not None and directory.problem.what == _nothing_at(directory.path)
+
+
+def _nothing_at(path: str) -> str:
+    return f"nothing is found at {path}"
+
+
+def _expand(pattern: str, disks: Disks) -> list[str]:
     if has_magic(pattern):
-        return matches(pattern, storage_options)
+        return disks.matches(pattern)
     path = pattern if is_remote(pattern) else local_path(pattern)
     return [path.rstrip("/") or "/"]
+
+
+def _look_again(disk: Disk, path: str, known: Mapping[str, Directory], *, by_chance: bool) -> Directory | None:
+    """As `_look_at`. A directory that was identified before needs listings only: a node never changes its cluster."""
+    for place in (path, f"{path}/{PARTITION_DIRECTORY}"):
+        before = known.get(place)
+        if before is not None and before.problem is None and not before.is_file:
+            try:
+                if any(_is_of_log(name) for name in disk.list(place)):
+                    return before
+            except OSError:
+                pass
+    return _look_at(disk, path, by_chance=by_chance)
 
 
 def _look_at(disk: Disk, path: str, *, by_chance: bool) -> Directory | None:
@@ -95,10 +137,12 @@ def _look_at(disk: Disk, path: str, *, by_chance: bool) -> Directory | None:
 
 
 def _identify(disk: Disk, path: str, *, by_chance: bool) -> Directory | None:
-    if not disk.exists(path):
-        return None
     try:
         names = disk.list(path)
+    except FileNotFoundError:
+        if by_chance:
+            return None
+        raise _NothingYet(_nothing_at(path)) from None
     except NotADirectoryError:
         return _identify_file(disk, path, by_chance=by_chance)
     if PARTITION_DIRECTORY in names:

@@ -41,6 +41,8 @@ class SegmentIndex(Struct, frozen=True):
     end_position: int
     batches: tuple[IndexedBatch, ...]
     damages: tuple[Damage, ...] = ()
+    is_sparse: bool = False
+    """Whether `batches` are some boundaries only, of which the last one in the log is a batch."""
 
 
 class LogIndex(Struct, frozen=True):
@@ -49,6 +51,15 @@ class LogIndex(Struct, frozen=True):
     segments: tuple[SegmentIndex, ...] = ()
     damages: tuple[Damage, ...] = ()
     """Damage between segments or inside; an unfinished batch at the end is none."""
+    states: tuple[tuple[str, int, str], ...] = ()
+    """What the listing of an object store said about each segment."""
+    given_epochs: Epochs | None = None
+    """The epochs, if `batches` do not show them."""
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the batches are some boundaries only."""
+        return any(segment.is_sparse for segment in self.segments)
 
     @property
     def start_offset(self) -> int:
@@ -71,7 +82,7 @@ class LogIndex(Struct, frozen=True):
     @property
     def epochs(self) -> Epochs:
         """Each epoch with its first offset."""
-        return epochs_of(self.batches)
+        return epochs_of(self.batches) if self.given_epochs is None else self.given_epochs
 
     @property
     def last_epoch(self) -> int:
@@ -93,7 +104,7 @@ def index_log(disk: Disk, directory: str, known: LogIndex | None = None) -> LogI
     for name in names:
         path = f"{directory}/{name}"
         try:
-            segment = _index_segment(disk, path, before.get(path))
+            segment = index_segment(disk, path, before.get(path))
         except FileNotFoundError:
             if segments:
                 raise
@@ -107,7 +118,8 @@ def index_log(disk: Disk, directory: str, known: LogIndex | None = None) -> LogI
     return LogIndex(tuple(segments), tuple(damages))
 
 
-def _index_segment(disk: Disk, path: str, known: SegmentIndex | None) -> SegmentIndex:
+def index_segment(disk: Disk, path: str, known: SegmentIndex | None) -> SegmentIndex:
+    """The batches of one segment; those of `known` are kept if the last of them is still there."""
     file = disk.open(path, writable=False)
     try:
         kept = known if known is not None and not known.damages and _still_holds(file, known) else None
@@ -142,11 +154,11 @@ def _scan(disk: Disk, file: File, known: SegmentIndex | None) -> SegmentIndex:
         for batch in scan_headers(file, start):
             if batch.base_offset != expected or batch.last_offset_delta < 0:
                 return _scan_in_full(disk, file.path, base)
-            found.append(_indexed(batch))
+            found.append(indexed(batch))
             start, expected = batch.end_position, batch.next_offset
     except (CorruptBatch, UnsupportedVersion):
         return _scan_in_full(disk, file.path, base)
-    return SegmentIndex(file.path, base, start, tuple(found))
+    return SegmentIndex(file.path, base, start, tuple(found), is_sparse=known is not None and known.is_sparse)
 
 
 def _scan_in_full(disk: Disk, path: str, base_offset: int) -> SegmentIndex:
@@ -155,12 +167,13 @@ def _scan_in_full(disk: Disk, path: str, base_offset: int) -> SegmentIndex:
         if isinstance(item, Damage):
             damages += [] if item.unfinished else [item]
         else:
-            found.append(_indexed(item))
+            found.append(indexed(item))
             end = item.end_position
     return SegmentIndex(path, base_offset, end, tuple(found), tuple(damages))
 
 
-def _indexed(batch: RecordBatch) -> IndexedBatch:
+def indexed(batch: RecordBatch) -> IndexedBatch:
+    """The facts of a batch."""
     return IndexedBatch(batch.base_offset, batch.next_offset, batch.epoch, batch.crc, batch.position)
 
 
@@ -205,6 +218,9 @@ def first_difference(one: LogIndex, other: LogIndex) -> int | None:
     Only the common range is compared: a copy may begin later or end earlier. Damage is no difference.
     """
     low, high = max(one.start_offset, other.start_offset), min(one.end_offset, other.end_offset)
+    if one.is_sparse or other.is_sparse:
+        same = common_end(one.epochs, one.end_offset, other.epochs, other.end_offset)
+        return max(same, low) if same < high else None
     whole = not (one.damages or other.damages)
     there = {batch.base_offset: batch for batch in other.batches}
     for batch in one.batches:

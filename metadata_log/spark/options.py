@@ -14,6 +14,7 @@ from metadata_log.spark.errors import OptionError
 T = TypeVar("T")
 RECORDS: Final = "records"
 FAILFAST: Final = "FAILFAST"
+PERMISSIVE: Final = "PERMISSIVE"
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -40,6 +41,8 @@ class Options(Struct, frozen=True, kw_only=True):
             for Kafka's interval.
         copies: Which of several copies of a log are read: "best" (default) or "all".
         split_bytes: The minimum size of a task in bytes, at least 1. Default: 8 MiB.
+        max_tasks: The most tasks of a query, at least 1: small logs share a task. Default: 400.
+        passes: The directory of saved passes, at which histories are cut into tasks; None (default) for one task a log.
         storage: The storage options of fsspec. Default: none.
         starting_offsets: The start of a new stream: "earliest" (default), "latest", or the first offset by cluster id.
         max_offsets_per_trigger: The approximate number of offsets of a trigger, at least 1; None (default) for all.
@@ -67,6 +70,8 @@ class Options(Struct, frozen=True, kw_only=True):
     gap_tolerance_ms: int | None = None
     copies: str = "best"
     split_bytes: int = 8 << 20
+    max_tasks: int = 400
+    passes: str | None = None
     storage: dict[str, Any] = {}
     starting_offsets: str | dict[str, int] = "earliest"
     max_offsets_per_trigger: int | None = None
@@ -126,7 +131,7 @@ def _starting_offsets(text: str) -> str | dict[str, int]:
 
 _PARSERS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "view": ("view", str),
-    "mode": ("mode", _one_of(FAILFAST, "PERMISSIVE", "DROPMALFORMED")),
+    "mode": ("mode", _one_of(FAILFAST, PERMISSIVE, "DROPMALFORMED")),
     "payload": ("payload", _one_of("json", "variant")),
     "showSecrets": ("show_secrets", _boolean),
     "cluster": ("clusters", _names),
@@ -143,6 +148,8 @@ _PARSERS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "snapshots": ("snapshots", _boolean),
     "copies": ("copies", _one_of("best", "all")),
     "splitBytes": ("split_bytes", _positive),
+    "maxTasks": ("max_tasks", _positive),
+    "passes": ("passes", str),
     "storageOptions": ("storage", _json_object),
     "startingOffsets": ("starting_offsets", _starting_offsets),
     "maxOffsetsPerTrigger": ("max_offsets_per_trigger", _positive),

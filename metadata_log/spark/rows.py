@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType, VariantType, VariantVal
 
-from metadata_log.arrow.schema import COMMENT, PAYLOAD, RECORD_CLASSES, RECORDS, schema_of
+from metadata_log.arrow.schema import COMMENT, DAMAGE, PAYLOAD, RECORD_CLASSES, RECORDS, schema_of
 from metadata_log.history.views import VIEWS
 from metadata_log.reading.damage import Damage
 from metadata_log.spark.directories import Directory
@@ -22,7 +22,7 @@ RETENTION: Final = "retention"
 
 def view_names() -> tuple[str, ...]:
     """The names of all views: raw, by record type, histories, states, derived."""
-    return (RECORDS, *RECORD_CLASSES, *VIEWS)
+    return (RECORDS, DAMAGE, *RECORD_CLASSES, *VIEWS)
 
 
 def is_history(view: str) -> bool:

@@ -1,89 +1,57 @@
 """The batch reader: plans tasks for the logs of a fleet, and reads one task as Arrow batches on an executor.
 
-Raw views are split at batches, several tasks per log; a replayed view is one task per cluster. A log in an object store
-is one task per file, so that planning downloads nothing.
+Raw views are split at batches, several tasks per log; a replayed view is one task per cluster, or one between two saved
+passes. A log in an object store is planned from listings alone. Small tasks are packed into few.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from itertools import chain, islice, pairwise
+from typing import Final
 
 import pyarrow as pa
-from msgspec import Struct
 from msgspec.structs import replace
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from metadata_log.arrow import Filters, Mode, Split, plan_splits, read_split, read_view
-from metadata_log.disk import Disk
+from metadata_log.arrow.schema import DAMAGE, RECORDS
+from metadata_log.arrow.views import batch_of
+from metadata_log.disk import Disk, file_bytes
 from metadata_log.errors import MetadataLogError
 from metadata_log.gc_pause import gc_paused
 from metadata_log.history import Options as HistoryOptions
 from metadata_log.log.segment import parse_file_name
-from metadata_log.log.snapshot import parse_snapshot_name, snapshot_name
 from metadata_log.reading.damage import Damage
 from metadata_log.reading.log_end import LogEnd, find_log_end
-from metadata_log.reading.missing import no_beginning
-from metadata_log.reading.reader import gap_before
 from metadata_log.reading.timeline import END, At, moment_text
 from metadata_log.spark.directories import Copies, Directory, choose_copies, find_directories
 from metadata_log.spark.errors import OptionError, SourceError
 from metadata_log.spark.filters import as_of, is_exact, narrowed, wanted_by
-from metadata_log.spark.log_index import index_log
-from metadata_log.spark.options import FAILFAST, Options, nearest
+from metadata_log.spark.log_index import LogIndex, index_log
+from metadata_log.spark.options import FAILFAST, PERMISSIVE, Options, nearest
+from metadata_log.spark.passes import plan_parts, read_part
+from metadata_log.spark.remote.disk import RemoteDisk
+from metadata_log.spark.remote.index import index_remote_log
+from metadata_log.spark.remote.plan import plan_files, split_of
 from metadata_log.spark.rows import Projection, damage_rows, find_view, is_history
-from metadata_log.spark.storage import disk_at, is_remote
-from metadata_log.types import OffsetAndEpoch
+from metadata_log.spark.storage import Disks, disk_at, is_remote, local_path, remote_disk
+from metadata_log.spark.tasks import FileTask, HistoryTask, MarkTask, PackTask, RangeTask, StreamTask, Task, pack
 
+_ROWS: Final = 1 << 14
+"""The rows of a batch."""
 _GO_ON = "With mode=PERMISSIVE the query reads everything readable, and rows report the rest."
-
-
-class RangeTask(Struct, frozen=True):
-    """A range of a local file."""
-
-    split: Split
-
-
-class StreamTask(Struct, frozen=True):
-    """A range of a file of which only some offsets are new."""
-
-    split: Split
-    from_offset: int
-    until_offset: int
-
-
-class FileTask(Struct, frozen=True):
-    """A file of an object store, the offset of the next file, and for the last file the newest snapshot."""
-
-    path: str
-    cluster: str
-    next_base: int | None
-    snapshot: OffsetAndEpoch | None = None
-
-
-class HistoryTask(Struct, frozen=True):
-    """A cluster's whole log, replayed."""
-
-    path: str
-    cluster: str
-
-
-class MarkTask(Struct, frozen=True):
-    """Unreadable data, to be reported in rows."""
-
-    marks: tuple[tuple[Directory, Damage], ...]
-
-
-Task = RangeTask | StreamTask | FileTask | HistoryTask | MarkTask
 
 
 class KraftReader(DataSourceReader):
     """Reads a view of the logs that the options name. Spark sends the reader and its tasks to the executors."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
-        self._options = options
         self._view = find_view(options.view)
+        # The view of damage has its rows in every mode.
+        self._options = replace(options, mode=PERMISSIVE) if self._view == DAMAGE else options
         self._projection = Projection(self._view, schema)
         self._wanted = wanted_by(options)
         if is_history(self._view):
@@ -91,7 +59,15 @@ class KraftReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """One task for each piece of work; under FAILFAST raises the problem of a directory."""
-        copies = self._copies()
+        disks = Disks(self._options.storage)
+        try:
+            copies = self._copies(disks)
+        except SourceError as bad:
+            if self._view != DAMAGE:
+                raise
+            where = ", ".join(self._options.paths)
+            nothing = Damage(where=where, what=bad.what, expected="a metadata log")
+            copies = Copies([], [(Directory(where, ""), nothing)])
         _check_clusters(self._options, copies)
         tasks: list[Task] = []
         marks = list(copies.problems)
@@ -101,20 +77,24 @@ class KraftReader(DataSourceReader):
             if not self._wanted.has(directory.cluster):
                 continue
             try:
-                tasks += plan(self._view, directory, self._options, self._wanted.rows)
+                planned, damages = plan(self._view, directory, self._options, self._wanted.rows, disks)
             except (OSError, MetadataLogError) as bad:
                 marks.append((directory, as_damage(bad, directory.path)))
+            else:
+                tasks += planned
+                marks += [(directory, damage) for damage in damages]
         marks += _beyond_end([one for one in copies.chosen if self._wanted.has(one.cluster)], self._options)
         tell(marks, self._options)
         if marks and self._options.mode != "DROPMALFORMED":
             tasks.append(MarkTask(tuple(marks)))
-        return [InputPartition(task) for task in tasks] or [InputPartition(MarkTask(()))]
+        packed = pack(tasks, most=self._options.max_tasks, least_bytes=self._options.split_bytes)
+        return [InputPartition(task) for task in packed] or [InputPartition(MarkTask(()))]
 
-    def _copies(self) -> Copies:
+    def _copies(self, disks: Disks) -> Copies:
         options = self._options
-        found = find_directories(options.paths, options.storage)
+        found = find_directories(options.paths, disks=disks)
         if options.copies == "best":
-            return choose_copies(found, lambda each: index_log(disk_at(each.path, options.storage), each.path))
+            return choose_copies(found, lambda each: _index(disks.at(each.path), each.path))
         bad = [(directory, directory.problem) for directory in found if directory.problem is not None]
         return Copies([directory for directory in found if directory.problem is None], bad)
 
@@ -129,12 +109,16 @@ class FilteringReader(KraftReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 (as Spark calls it)
         """Apply the filters for skipping; returns those that Spark must apply itself."""
-        if is_history(self._view):
+        if is_history(self._view) or self._view == DAMAGE:
             exact = [condition for condition in filters if is_exact(condition)]
             self._wanted = narrowed(self._wanted, exact)
         else:
             self._wanted = narrowed(self._wanted, filters)
         return [condition for condition in filters if not is_exact(condition)]
+
+
+def _index(disk: Disk, path: str) -> LogIndex:
+    return index_remote_log(disk, path) if isinstance(disk, RemoteDisk) else index_log(disk, path)
 
 
 def _check_history(view: str, options: Options) -> None:
@@ -199,12 +183,19 @@ def _check_whole(chosen: Sequence[Directory]) -> None:
 # ----------------------------------------------------------------------------------------------------------- planning
 
 
-def plan(view: str, directory: Directory, options: Options, rows: Filters) -> list[Task]:
-    """The tasks for one log; raises `OSError` and `MetadataLogError`."""
+def plan(
+    view: str, directory: Directory, options: Options, rows: Filters, disks: Disks
+) -> tuple[Sequence[Task], list[Damage]]:
+    """The tasks for one log, and damage beside them; raises `OSError` and `MetadataLogError`."""
+    disk = disks.at(directory.path)
     if is_history(view):
-        return [HistoryTask(directory.path, directory.cluster)]
+        size = _bytes_of(directory, disk)
+        if options.passes is None or options.mode != FAILFAST or directory.is_file:
+            return [HistoryTask(directory.path, directory.cluster, size)], []
+        root = os.path.abspath(local_path(options.passes))
+        return plan_parts(directory, disk, root, history_options(options), size=size, at=as_of(options)), []
     if is_remote(directory.path):
-        return list(_files(directory, options))
+        return plan_files(directory, disk, options, rows)
     splits = plan_splits(
         directory.path,
         cluster=directory.cluster,
@@ -214,32 +205,17 @@ def plan(view: str, directory: Directory, options: Options, rows: Filters) -> li
         until_offset=rows.until_offset,
         from_timestamp_ms=rows.from_timestamp_ms,
     )
-    return [RangeTask(split) for split in splits]
+    return [RangeTask(split) for split in splits], []
 
 
-def _files(directory: Directory, options: Options) -> Iterator[FileTask | MarkTask]:
-    """One task per file. Raises `MetadataLogError` if a snapshot proves that the log is missing."""
+def _bytes_of(directory: Directory, disk: Disk) -> int:
+    """The length of a log."""
     if directory.is_file:
-        yield FileTask(directory.path, directory.cluster, None)
-        return
-    names = disk_at(directory.path, options.storage).list(directory.path)
-    snapshots = sorted(one for name in names if (one := parse_snapshot_name(name)) is not None)
-    bases = {name: base for name in names if (base := parse_file_name(name)) is not None}
-    following: dict[str, int | None] = dict(zip(bases, [*bases.values(), None][1:], strict=True))
-    last = max(snapshots, key=lambda one: one.offset, default=None)
-    begins = next(iter(bases.values()), None)
-    if begins is None and last is not None and last.offset > 0:
-        what = f"there is no segment of the log, and {snapshot_name(last)} stands for the records below {last.offset}"
-        raise MetadataLogError(what, where=directory.path)
-    if begins and not any(one.offset >= begins for one in snapshots):
-        marks = ((directory, no_beginning(directory.path, begins)),)
-        tell(marks, options)
-        yield MarkTask(() if options.mode == "DROPMALFORMED" else marks)
-    for name in names:
-        if name in bases or (options.snapshots and parse_snapshot_name(name) is not None):
-            is_last = name in bases and following[name] is None
-            path = f"{directory.path}/{name}"
-            yield FileTask(path, directory.cluster, following.get(name), last if is_last else None)
+        return file_bytes(disk, directory.path)
+    names = [name for name in disk.list(directory.path) if parse_file_name(name) is not None]
+    if isinstance(disk, RemoteDisk):
+        return sum(entry.size for name in names if (entry := disk.entry(f"{directory.path}/{name}")) is not None)
+    return sum(file_bytes(disk, f"{directory.path}/{name}") for name in names)
 
 
 def as_damage(bad: OSError | MetadataLogError, path: str) -> Damage:
@@ -263,62 +239,68 @@ def tell(marks: Sequence[tuple[Directory, Damage]], options: Options) -> None:
 
 def run(task: Task, view: str, projection: Projection, options: Options, rows: Filters) -> Iterator[pa.RecordBatch]:
     """The rows of one task, in Spark's schema."""
-    found: Iterable[pa.RecordBatch | None]
-    match task:
-        case MarkTask(marks):
-            found = [damage_rows(view, projection.columns, marks)] if marks else []
-        case RangeTask(split):
-            found = _read_splits([split], view, projection, options, rows, disk_at(split.path))
-        case StreamTask(split, from_offset, until_offset):
-            rows = replace(rows, from_offset=from_offset, until_offset=until_offset)
-            found = _read_splits([split], view, projection, options, rows, disk_at(split.path, options.storage))
-        case FileTask():
-            found = _read_file(task, view, projection, options, rows)
-        case HistoryTask():
-            found = _read_history(task, view, projection, options)
-    for batch in found:
+    for batch in _read(task, view, projection, options, rows):
         if batch is not None and batch.num_rows:
             yield projection.apply(batch)
+
+
+def _read(
+    task: Task, view: str, projection: Projection, options: Options, rows: Filters
+) -> Iterable[pa.RecordBatch | None]:
+    match task:
+        case MarkTask(marks):
+            return [damage_rows(view, projection.columns, marks)] if marks else []
+        case RangeTask(split):
+            return _read_splits([split], view, projection, options, rows, disk_at(split.path))
+        case StreamTask(split, from_offset, until_offset):
+            rows = replace(rows, from_offset=from_offset, until_offset=until_offset)
+            return _read_splits([split], view, projection, options, rows, disk_at(split.path, options.storage))
+        case FileTask():
+            if task.from_offset is not None:
+                rows = replace(rows, from_offset=task.from_offset, until_offset=task.until_offset)
+            disk = remote_disk(task.path, options.storage).with_size(task.path, task.size)
+            found = split_of(task, disk)
+            if found is None:
+                return []
+            return _read_splits([found], view, projection, options, rows, disk.with_size(task.path, found.end))
+        case HistoryTask():
+            return _read_history(task, view, projection, options)
+        case PackTask(packed):
+            return chain.from_iterable(_read(one, view, projection, options, rows) for one in packed)
 
 
 def _read_splits(
     splits: Iterable[Split], view: str, projection: Projection, options: Options, rows: Filters, disk: Disk
 ) -> Iterator[pa.RecordBatch]:
+    columns = projection.columns
     for split in splits:
-        yield from read_split(
+        found = read_split(
             split,
-            view=view,
-            columns=projection.columns,
+            view=RECORDS if view == DAMAGE else view,
+            columns=[*columns, "damage"] if view == DAMAGE and "damage" not in columns else columns,
             filters=rows,
             mode=Mode(options.mode),
             show_secrets=options.show_secrets,
             disk=disk,
         )
+        yield from (_damaged(batch, columns) for batch in found) if view == DAMAGE else found
 
 
-def _read_file(
-    task: FileTask, view: str, projection: Projection, options: Options, rows: Filters
-) -> Iterator[pa.RecordBatch | None]:
-    """Read a file of an object store. Only its end shows whether the next file follows."""
-    disk = disk_at(task.path, options.storage)
-    splits = plan_splits(
-        task.path, disk=disk, cluster=task.cluster, from_offset=rows.from_offset, until_offset=rows.until_offset
-    )
-    yield from _read_splits(splits, view, projection, options, rows, disk)
-    end = splits[-1].end_offset if splits else None
-    gap = None if task.next_base is None else gap_before(task.path, task.next_base, end)
-    if task.snapshot is not None and end is not None and end < task.snapshot.offset:
-        name = snapshot_name(task.snapshot)
-        what = f"the log ends at offset {end}, and the snapshot {name} stands for the records below its end"
-        gap = Damage(where=task.path, what=what, expected=f"a segment that begins at offset {end}", offset=end)
-    if gap is not None:
-        marks = ((Directory(task.path, task.cluster, is_file=True), gap),)
-        tell(marks, options)
-        if options.mode != "DROPMALFORMED":
-            yield damage_rows(view, projection.columns, marks)
+def _damaged(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
+    """The rows that report damage."""
+    chosen = batch.filter(batch["damage"].is_valid())
+    if not columns:
+        return pa.RecordBatch.from_struct_array(pa.array([{}] * chosen.num_rows, pa.struct([])))
+    return chosen.select(list(columns))
 
 
 def _read_history(task: HistoryTask, view: str, projection: Projection, options: Options) -> Iterator[pa.RecordBatch]:
+    if task.begins is not None or task.until is not None:
+        disk = disk_at(task.path, options.storage)
+        found = (row for _, row in read_part(task, view, disk, history_options(options), as_of(options)))
+        while some := list(islice(found, _ROWS)):
+            yield batch_of(some, view, projection.columns)
+        return
     yield from read_view(
         task.path,
         view,

@@ -6,7 +6,7 @@ were deleted before reading, or removed after it, end the query or are reported 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -16,8 +16,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from metadata_log.arrow import plan_splits
-from metadata_log.disk import Disk
+from metadata_log.arrow import Filters, plan_splits
 from metadata_log.gc_pause import gc_paused
 from metadata_log.reading.damage import Damage
 from metadata_log.spark.directories import Directory, choose_copies, find_directories
@@ -35,9 +34,13 @@ from metadata_log.spark.progress import (
     resume,
     to_json,
 )
+from metadata_log.spark.remote.disk import RemoteDisk, side_by_side
+from metadata_log.spark.remote.index import index_remote_log
+from metadata_log.spark.remote.plan import plan_files
 from metadata_log.spark.rows import Projection, find_view, is_history
-from metadata_log.spark.scan import MarkTask, StreamTask, Task, run, tell
-from metadata_log.spark.storage import disk_at, is_remote
+from metadata_log.spark.scan import run, tell
+from metadata_log.spark.storage import Disks, is_remote
+from metadata_log.spark.tasks import MarkTask, StreamTask, Task, pack
 
 
 class Log(Struct, frozen=True):
@@ -64,7 +67,8 @@ class KraftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._projection = Projection(self._view, schema)
         self._wanted = wanted_by(options)
         self._known: dict[str, LogIndex] = {}
-        self._disks: dict[bool, Disk] = {}
+        self._disks = Disks(options.storage)
+        self._directories: dict[str, Directory] = {}
         self._targets: dict[str, int] | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (as Spark calls it)
@@ -126,7 +130,8 @@ class KraftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             marks += _marks(one, log, name)
             tasks += self._tasks(log, one.offset, self._resume(name, until, log, planned=True).offset)
         told = [MarkTask(tuple(marks))] if marks else []
-        return [InputPartition(task) for task in [*told, *tasks]]
+        packed = pack([*told, *tasks], most=self._options.max_tasks, least_bytes=self._options.split_bytes)
+        return [InputPartition(task) for task in packed]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a task."""
@@ -134,7 +139,11 @@ class KraftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield from run(partition.value, self._view, self._projection, self._options, self._wanted.rows)
 
     def _look(self) -> Fleet:
-        found = find_directories(self._options.paths, self._options.storage, allow_none=True)
+        self._disks.forget()
+        found = find_directories(self._options.paths, disks=self._disks, known=self._directories, allow_none=True)
+        self._directories = {each.path: each for each in found if each.problem is None}
+        stores = [each for each in found if each.problem is None and is_remote(each.path)]
+        side_by_side(self._index, [each for each in stores if not each.is_file])
         copies = choose_copies([each for each in found if not each.is_awaited], self._index)
         for directory in copies.chosen:
             if directory.is_file:
@@ -144,10 +153,12 @@ class KraftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _index(self, directory: Directory) -> LogIndex:
         path = directory.path
-        remote = is_remote(path)
-        if remote not in self._disks:
-            self._disks[remote] = disk_at(path, self._options.storage)
-        self._known[path] = index_log(self._disks[remote], path, self._known.get(path))
+        known = self._known.get(path)
+        disk = self._disks.at(path)
+        if isinstance(disk, RemoteDisk):
+            self._known[path] = index_remote_log(disk, path, known)
+        else:
+            self._known[path] = index_log(disk, path, known)
         return self._known[path]
 
     def _resume(self, name: str, read: Progress | None, log: Log, *, planned: bool = False) -> Resume:
@@ -175,13 +186,15 @@ class KraftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         text = "\n".join(sorted({f"{directory.path} {directory.cluster}" for directory, _ in problems}))
         return sha256(text.encode()).hexdigest()[:16]
 
-    def _tasks(self, log: Log, from_offset: int, until_offset: int) -> list[StreamTask]:
+    def _tasks(self, log: Log, from_offset: int, until_offset: int) -> Sequence[Task]:
         if from_offset >= until_offset:
             return []
         path = log.directory.path
+        if is_remote(path):
+            rows = Filters(from_offset=from_offset, until_offset=until_offset)
+            return plan_files(log.directory, self._disks.at(path), self._options, rows, in_stream=True)[0]
         splits = plan_splits(
             path,
-            disk=self._disks[is_remote(path)],
             cluster=log.directory.cluster,
             min_bytes=self._options.split_bytes,
             from_offset=from_offset,

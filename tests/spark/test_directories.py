@@ -162,7 +162,7 @@ def test_a_disk_on_fsspec_behaves_as_the_local_one(tmp_path: Path) -> None:
     try:
         (found,) = find_directories(["memory://fleet/*"])
         assert (found.cluster, found.problem) == ("cluster-a", None)
-        assert found.path == f"memory:///fleet/a/{PARTITION}"
+        assert found.path == f"memory://fleet/a/{PARTITION}"
         disk = disk_at(found.path)
         there, here = index_log(disk, found.path), index_log(disk_at(str(partition)), str(partition))
         assert there.batches == here.batches

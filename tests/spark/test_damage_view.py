@@ -1,0 +1,102 @@
+"""The view `damage`: what cannot be read, as rows in every mode; every other view raises it under FAILFAST."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from counted_store import PROTOCOL, CountedStore
+from fleets import log_bytes, write_log
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+from test_scan import read, reader, table
+
+from metadata_log.log.segment import file_name
+from metadata_log.spark.errors import SourceError
+
+MODES = ("FAILFAST", "PERMISSIVE", "DROPMALFORMED")
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Path:
+    """A sound log, one with a length that no batch has, and a directory that holds no log."""
+    write_log(tmp_path / "a", [1, 1], cluster="sound")
+    partition = write_log(tmp_path / "b", [1, 1], cluster="huge")
+    content = bytearray(log_bytes([1, 1]) + log_bytes([2], base=4))
+    last = len(log_bytes([1, 1]))
+    content[last + 8 : last + 12] = (0x7FFFFFF0).to_bytes(4, "big")
+    (partition / file_name(0)).write_bytes(content)
+    (tmp_path / "c").mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_damage_gives_rows_in_every_mode(fleet: Path, mode: str) -> None:
+    found = read(f"{fleet}/*", view="damage", mode=mode)
+    told = {(row["cluster"], row["offset"]): row["damage"] for row in found}
+    assert set(told) == {("huge", 4), ("c", None)}
+    assert "2147483644 bytes" in told["huge", 4]
+    assert "is no metadata log" in told["c", None]
+    assert table(reader(f"{fleet}/*", StructType([]), view="damage", mode=mode)).num_rows == 2
+
+
+def test_the_same_damage_fails_other_views(fleet: Path) -> None:
+    for view in ("records", "partition_history"):
+        with pytest.raises(SourceError, match="is no metadata log"):
+            read(f"{fleet}/*", view=view)
+        with pytest.raises(Exception, match="2147483644 bytes"):
+            read(f"{fleet}/b", view=view)
+    (row,) = [row for row in read(f"{fleet}/b", view="retention", mode="PERMISSIVE") if not row["known"]]
+    assert (row["kind"], row["from_offset"]) == ("damage", 4)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_missing_log_is_damage_beside_others_and_alone(fleet: Path, mode: str) -> None:
+    paths = f'["{fleet}/a", "{fleet}/gone"]'
+    for given in ({"paths": paths}, {"path": f"{fleet}/gone"}):
+        rows = read_options(given, view="damage", mode=mode)
+        assert [row["damage"] for row in rows if "nothing is found" in row["damage"]]
+    if mode == "FAILFAST":
+        with pytest.raises(SourceError, match="nothing is found"):
+            read_options({"paths": paths}, view="records")
+    else:
+        assert len(read_options({"paths": paths}, view="records", mode=mode)) == (5 if mode == "PERMISSIVE" else 4)
+
+
+def read_options(given: dict[str, str], **options: str) -> list[dict[str, object]]:
+    from metadata_log.spark.options import parse_options
+    from metadata_log.spark.rows import spark_schema
+    from metadata_log.spark.scan import KraftReader
+
+    parsed = parse_options({**given, **options})
+    found: list[dict[str, object]] = table(KraftReader(parsed, spark_schema(parsed))).to_pylist()
+    return found
+
+
+def test_a_refused_directory_is_damage(fleet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store refuses a prefix; root, which runs these tests, is refused by no disk."""
+    listed = CountedStore.ls
+
+    def refuse(store: CountedStore, path: str, detail: bool = True, **options: Any) -> Any:
+        if "/b" in path:
+            raise PermissionError(13, "Access Denied", path)
+        return listed(store, path, detail=detail, **options)
+
+    CountedStore.clear()
+    CountedStore().put(str(fleet), "/fleet", recursive=True)
+    monkeypatch.setattr(CountedStore, "ls", refuse)
+    try:
+        told = {row["cluster"]: row["damage"] for row in read(f"{PROTOCOL}://fleet/*", view="damage")}
+        assert set(told) == {"b", "c"}
+        assert "Access Denied" in told["b"]
+        with pytest.raises(SourceError, match="Access Denied"):
+            read(f"{PROTOCOL}://fleet/b")
+    finally:
+        CountedStore.clear()
+
+
+def test_spark_shows_the_view(fleet: Path, spark: SparkSession) -> None:
+    found = spark.read.format("kraft").option("view", "damage").load(f"{fleet}/*")
+    assert found.count() == 2
+    assert found.where("cluster = 'huge'").count() == 1

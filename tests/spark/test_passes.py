@@ -1,0 +1,153 @@
+"""A history that is cut at saved passes gives the rows of one replay, for every view and wherever the cuts are."""
+
+from __future__ import annotations
+
+import os
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+
+import pytest
+from fleets import PARTITION, random_log, write_meta
+from real_data import unpack
+from test_scan import read, reader
+
+from metadata_log.disk import OsDisk
+from metadata_log.history.engine import HistoryPass, Options, rows
+from metadata_log.history.parts import narrowed, part_rows
+from metadata_log.history.saved_pass import restore_pass, save_pass
+from metadata_log.history.views import VIEWS
+from metadata_log.log.segment import file_name, scan_headers
+from metadata_log.reading.damage import Damage
+from metadata_log.reading.place import Place
+from metadata_log.reading.timeline import continue_timeline, place_of, read_timeline
+from metadata_log.spark.passes import save_passes
+from metadata_log.spark.tasks import HistoryTask, flat
+
+LOGS = {"static3": "nodes/c1", "clusters": "failover/nodes/b101"}
+
+
+def seeded() -> Random:
+    seed = int(os.environ.get("SCAN_SEED", Random().randrange(1 << 32)))
+    print(f"SCAN_SEED={seed}")
+    return Random(seed)
+
+
+def real_log(tmp_path: Path, name: str) -> str:
+    log = unpack(name, LOGS[name], tmp_path / name)
+    return f"{log}/{PARTITION}"
+
+
+def drawn_log(tmp_path: Path, rng: Random) -> str:
+    partition = tmp_path / f"drawn-{rng.randrange(1 << 30)}" / PARTITION
+    partition.mkdir(parents=True)
+    (partition / file_name(0)).write_bytes(random_log(rng, 120))
+    return str(partition)
+
+
+Cut = tuple[Place | None, bytes]
+
+
+def cuts_of(directory: str, numbers: set[int], options: Options) -> list[Cut]:
+    """The passes behind the items of these numbers, with every view."""
+    story, found = HistoryPass("c", frozenset(VIEWS), options), []
+    for number, item in enumerate(read_timeline(OsDisk(), directory)):
+        assert not isinstance(item, Damage)
+        story.tell(item, None)
+        story.sink.take()
+        if number in numbers:
+            found.append((place_of(item), save_pass(story, cluster="c", views=VIEWS, options=options)))
+    return found
+
+
+def in_parts(directory: str, view: str, cuts: list[Cut], options: Options) -> list[object]:
+    """The rows of a view in parts between these cuts."""
+    disk, found, begin, saved = OsDisk(), [], None, b""
+    for place, data in [*cuts, (None, b"")]:
+        if begin is None:
+            part = HistoryPass("c", frozenset({view}), options)
+            behind = read_timeline(disk, directory)
+        else:
+            every = restore_pass(saved, cluster="c", views=VIEWS, options=options)
+            part = narrowed(every, cluster="c", views={view}, options=options)
+            behind = continue_timeline(disk, directory, begin)
+        found += [row for _, row in part_rows(part, behind, until=place)]
+        begin, saved = place, data
+    return found
+
+
+def check_cuts(log: str, tmp_path: Path, most: int) -> None:
+    """Cut at random for each view; the seed is printed."""
+    rng = seeded()
+    directory = drawn_log(tmp_path, rng) if log == "drawn" else real_log(tmp_path, log)
+    options = Options(session_timeout_ms=rng.choice([None, 9_000]))
+    count = sum(1 for _ in read_timeline(OsDisk(), directory))
+    cuts = cuts_of(directory, set(rng.sample(range(count), most)), options)
+    for view in VIEWS:
+        whole = [row for _, row in rows(read_timeline(OsDisk(), directory), {view}, cluster="c", options=options)]
+        chosen = [cuts[at] for at in sorted(rng.sample(range(most), rng.randint(1, most)))]
+        assert in_parts(directory, view, chosen, options) == whole, (view, [place for place, _ in chosen])
+
+
+@pytest.mark.parametrize(("log", "most"), [("drawn", 3), ("clusters", 2)])
+def test_parts_at_random_cuts_give_the_rows_of_one_replay(log: str, most: int, tmp_path: Path) -> None:
+    check_cuts(log, tmp_path, most)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("log", ["static3", "clusters", "drawn"])
+def test_many_cuts_give_the_rows_of_one_replay(log: str, tmp_path: Path) -> None:
+    for number in range(20):
+        check_cuts(log, tmp_path / str(number), 8)
+
+
+def test_a_query_is_cut_at_the_saved_passes(tmp_path: Path) -> None:
+    """Every view, also as of an earlier moment; the tasks of one log read different parts."""
+    rng = seeded()
+    unpack("static3", "nodes/c1", tmp_path / "fleet" / "a")
+    drawn = drawn_log(tmp_path, rng)
+    os.rename(Path(drawn).parent, tmp_path / "fleet" / "b")
+    write_meta(tmp_path / "fleet" / "b", "drawn")
+    path, root = f"{tmp_path}/fleet/*", f"{tmp_path}/passes"
+    saved = save_passes([path], root, every_bytes=rng.randint(3_000, 20_000))
+    assert all(one.added >= 2 and one.problem is None for one in saved), saved
+    again = save_passes([path], root, every_bytes=3_000_000)
+    assert [(one.added, one.passes, one.until) for one in again] == [(0, one.passes, one.until) for one in saved]
+    parts = flat(task.value for task in reader(path, view="partition_history", passes=root).partitions())
+    assert len([one for one in parts if isinstance(one, HistoryTask)]) == sum(one.passes + 1 for one in saved)
+    for view in ("partition_history", "topics_state", "churn", "retention", *rng.sample(sorted(VIEWS), 3)):
+        assert read(path, view=view, passes=root) == read(path, view=view), view
+    for offset in rng.sample(range(min(one.until for one in saved)), 2):
+        at = {"view": "leader_history", "asOfOffset": str(offset)}
+        assert read(path, passes=root, **at) == read(path, **at), offset
+    whole = read(path, view="topic_history", cluster="drawn")
+    for time in rng.sample(sorted({row["valid_from"] for row in whole}), 2):
+        at = {"view": "partition_history", "asOfTimestamp": time.isoformat(), "cluster": "drawn"}
+        assert read(path, passes=root, **at) == read(path, **at), time
+
+
+def test_passes_that_do_not_fit_the_log_are_not_used(tmp_path: Path) -> None:
+    """A rewritten tail, and a log that has lost its beginning: the rows are those of the present log."""
+    rng = seeded()
+    partition = Path(drawn_log(tmp_path, rng))
+    path, root = str(partition.parent), f"{tmp_path}/passes"
+    (before,) = save_passes([path], root, every_bytes=2_000)
+    segment = partition / file_name(0)
+    with segment.open("rb"):
+        ends = [batch.end_position for batch in scan_headers(OsDisk().open(str(segment), writable=False))]
+    content = bytearray(segment.read_bytes())
+    # The second half in a later epoch, which no CRC covers.
+    for start, end in pairwise(ends):
+        if end > len(content) // 2:
+            content[start + 12 : start + 16] = (100).to_bytes(4, "big")
+    segment.write_bytes(content)
+    for view in ("partition_history", "config_history"):
+        assert read(path, view=view, passes=root) == read(path, view=view)
+    parts = flat(task.value for task in reader(path, view="topic_history", passes=root).partitions())
+    assert 1 < len(parts) < before.passes + 1
+    (after,) = save_passes([path], root, every_bytes=2_000)
+    assert after.passes == before.passes
+    assert read(path, view="partition_history", passes=root) == read(path, view="partition_history")
+    # With other options the passes do not fit: one task.
+    other = reader(path, view="topic_history", passes=root, sessionTimeoutMs="9000").partitions()
+    assert len(flat(task.value for task in other)) == 1
