@@ -72,6 +72,7 @@ COLUMN_TYPES: Final[dict[ColumnType, pa.DataType]] = {
     "uuid": pa.string(),
     "timestamp": TIMESTAMP,
     "int32[]": pa.list_(pa.int32()),
+    "int64[]": pa.list_(pa.int64()),
     "string[]": pa.list_(pa.string()),
     "uuid[]": pa.list_(pa.string()),
     "map<string,string>": pa.map_(pa.string(), pa.string()),

@@ -23,7 +23,7 @@ Rows = Iterator[tuple[str, tuple[Any, ...]]]
 
 def row(view: str, **values: Any) -> tuple[str, tuple[Any, ...]]:
     """A row of a view; what is not said is empty."""
-    empty = {"int32[]": (), "string[]": (), "uuid[]": (), "string": "", "bool": False, "map<string,string>": {}}
+    empty = {"int32[]": (), "int64[]": (), "string[]": (), "uuid[]": (), "string": "", "bool": False, "map<string,string>": {}}
     defaults = {column.name: None if column.nullable else empty.get(column.type, 0) for column in VIEWS[view].columns}
     assert values.keys() <= defaults.keys(), values.keys() - defaults.keys()
     return view, tuple((defaults | {"cluster": "c1"} | values).values())
