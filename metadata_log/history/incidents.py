@@ -7,13 +7,15 @@ grouping looks at each beginning and end once, in order of time, and keeps the i
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from typing import Final
+from typing import Final, TypeVar
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from metadata_log.history.causes import LOST_SIGHT, CauseRow
 from metadata_log.history.open_rows import Row, Sink, When
 
+T = TypeVar("T")
 LEADERLESS: Final = "leaderless"
 BELOW_MIN_ISR: Final = "below-min-isr"
 
@@ -35,10 +37,61 @@ class Group(Struct):
 
     outages: list[Outage]
     lasting: dict[Hashable, int]
-    causes: set[str]
-    partitions: set[tuple[str, int]]
+    causes: dict[str, int]
+    """The causes of the outages that last or ended at `end_ms`, each with their number."""
+    partitions: dict[tuple[str, int], int]
+    """As `causes`."""
+    ended: list[int]
+    """The places of the outages that ended at `end_ms`."""
     end_ms: int
     """When the last outage that has ended did so."""
+
+    def put(self, key: Hashable, outage: Outage) -> None:
+        """Add an outage that begins."""
+        self.lasting[key] = len(self.outages)
+        self.outages.append(outage)
+        self._count(outage, 1)
+
+    def end(self, place: int, outage: Outage, now_ms: int) -> None:
+        """The outage at this place has ended."""
+        self.outages[place] = outage
+        self.forget(now_ms)
+        self.ended.append(place)
+        self.end_ms = max(self.end_ms, now_ms)
+
+    def forget(self, now_ms: int) -> None:
+        """Outages that ended before this moment overlap nothing that begins from now on."""
+        if self.ended and self.end_ms < now_ms:
+            for place in self.ended:
+                self._count(self.outages[place], -1)
+            self.ended = []
+
+    def overlaps(self, outage: Outage) -> bool:
+        """Whether an outage that begins belongs to this incident."""
+        self.forget(outage.since.timestamp)
+        return outage.cause[0] in self.causes or (outage.topic, outage.partition) in self.partitions
+
+    def take_in(self, other: Group) -> None:
+        """Add the outages of an incident that proved to be the same one."""
+        begin = len(self.outages)
+        self.outages += other.outages
+        self.lasting |= {key: begin + place for key, place in other.lasting.items()}
+        self.ended += [begin + place for place in other.ended]
+        self.end_ms = max(self.end_ms, other.end_ms)
+        for cause, count in other.causes.items():
+            self.causes[cause] = self.causes.get(cause, 0) + count
+        for partition, count in other.partitions.items():
+            self.partitions[partition] = self.partitions.get(partition, 0) + count
+
+    def _count(self, outage: Outage, step: int) -> None:
+        _add(self.causes, outage.cause[0], step)
+        _add(self.partitions, (outage.topic, outage.partition), step)
+
+
+def _add(counts: dict[T, int], key: T, step: int) -> None:
+    counts[key] = counts.get(key, 0) + step
+    if not counts[key]:
+        del counts[key]
 
 
 class Groups(Struct):
@@ -55,14 +108,12 @@ class Groups(Struct):
         complete = self._take_ended(outage.since.timestamp)
         if any(key in group.lasting for group in self.growing):
             return complete
-        of = (outage.topic, outage.partition)
-        matching = [group for group in self.growing if outage.cause[0] in group.causes or of in group.partitions]
-        group = _joined(matching) if matching else Group([], {}, set(), set(), outage.since.timestamp)
-        self.growing = [*(one for one in self.growing if one not in matching), group]
-        group.lasting[key] = len(group.outages)
-        group.outages.append(outage)
-        group.causes.add(outage.cause[0])
-        group.partitions.add(of)
+        matching = sorted((one for one in self.growing if one.overlaps(outage)), key=lambda one: -len(one.outages))
+        group = matching[0] if matching else Group([], {}, {}, {}, [], outage.since.timestamp)
+        for other in matching[1:]:
+            group.take_in(other)
+        group.put(key, outage)
+        self.growing = [*(one for one in self.growing if all(one is not other for other in matching)), group]
         return complete
 
     def end(self, key: Hashable, when: When, end_cause: str) -> None:
@@ -71,10 +122,7 @@ class Groups(Struct):
             place = group.lasting.pop(key, None)
             if place is not None:
                 before = group.outages[place]
-                group.outages[place] = Outage(
-                    before.topic, before.partition, before.kind, before.since, before.cause, when, end_cause
-                )
-                group.end_ms = max(group.end_ms, when.timestamp)
+                group.end(place, replace(before, until=when, end_cause=end_cause), when.timestamp)
                 return
 
     def end_all(self, when: When, end_cause: str) -> list[Group]:
@@ -94,19 +142,6 @@ class Groups(Struct):
         if ended:
             self.growing = [group for group in self.growing if group.lasting or group.end_ms >= now_ms]
         return ended
-
-
-def _joined(groups: list[Group]) -> Group:
-    """One group of several; the largest one takes the others in."""
-    first, *others = sorted(groups, key=lambda group: -len(group.outages))
-    for other in others:
-        begin = len(first.outages)
-        first.outages += other.outages
-        first.lasting |= {key: begin + place for key, place in other.lasting.items()}
-        first.causes |= other.causes
-        first.partitions |= other.partitions
-        first.end_ms = max(first.end_ms, other.end_ms)
-    return first
 
 
 class Incidents:
