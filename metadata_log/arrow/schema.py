@@ -44,6 +44,16 @@ _RAW: Final = (
     pa.field(PAYLOAD, pa.string()),
     _DAMAGE,
 )
+CLUSTERS: Final = "clusters"
+"""The view of the clusters themselves, which Spark's source alone has: it is made from paths and names."""
+_CLUSTERS: Final = (
+    pa.field("cluster", pa.string(), nullable=False, metadata={b"comment": b"key, not null: the cluster id"}),
+    pa.field("name", pa.string(), nullable=False, metadata={b"comment": b"not null: the name, or the id without one"}),
+    pa.field("environment", pa.string(), metadata={b"comment": b"such as production; null if not listed"}),
+    pa.field("labels", pa.map_(pa.string(), pa.string()), nullable=False),
+    pa.field("is_listed", pa.bool_(), nullable=False, metadata={b"comment": b"whether the file of names has it"}),
+    pa.field("directories", pa.list_(pa.string()), nullable=False, metadata={b"comment": b"empty: no log was found"}),
+)
 UNKNOWN_TAGS: Final = pa.list_(pa.struct([pa.field("tag", pa.int64()), pa.field("value", pa.binary())]))
 
 _KINDS: Final = {
@@ -109,6 +119,8 @@ def schema_of(view: str, columns: Sequence[str] | None = None) -> pa.Schema:
 def _fields(view: str) -> tuple[pa.Field, ...]:
     if view == RECORDS:
         return _RAW
+    if view == CLUSTERS:
+        return _CLUSTERS
     if view in VIEWS:
         return tuple(_field_of(VIEWS[view], column) for column in VIEWS[view].columns)
     if view not in RECORD_CLASSES:

@@ -41,6 +41,7 @@ class Options(Struct, frozen=True, kw_only=True):
         copies: Which of several copies of a log are read: "best" (default) or "all".
         split_bytes: The minimum size of a task in bytes, at least 1. Default: 8 MiB.
         storage: The storage options of fsspec. Default: none.
+        cluster_names: The file with the names of the clusters: TOML, CSV, JSON or Parquet; None (default) for none.
         starting_offsets: The start of a new stream: "earliest" (default), "latest", or the first offset by cluster id.
         max_offsets_per_trigger: The approximate number of offsets of a trigger, at least 1; None (default) for all.
         fail_on_data_loss: Whether a stream fails if unread records were deleted. Default: True.
@@ -68,6 +69,7 @@ class Options(Struct, frozen=True, kw_only=True):
     copies: str = "best"
     split_bytes: int = 8 << 20
     storage: dict[str, Any] = {}
+    cluster_names: str | None = None
     starting_offsets: str | dict[str, int] = "earliest"
     max_offsets_per_trigger: int | None = None
     fail_on_data_loss: bool = True
@@ -144,6 +146,7 @@ _PARSERS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "copies": ("copies", _one_of("best", "all")),
     "splitBytes": ("split_bytes", _positive),
     "storageOptions": ("storage", _json_object),
+    "clusters": ("cluster_names", str),
     "startingOffsets": ("starting_offsets", _starting_offsets),
     "maxOffsetsPerTrigger": ("max_offsets_per_trigger", _positive),
     "failOnDataLoss": ("fail_on_data_loss", _boolean),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
+from typing import Any
 
 import pyarrow as pa
 from msgspec import Struct
@@ -16,6 +17,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from metadata_log.arrow import Filters, Mode, Split, plan_splits, read_split, read_view
+from metadata_log.arrow.schema import CLUSTERS, schema_of
 from metadata_log.disk import Disk
 from metadata_log.errors import MetadataLogError
 from metadata_log.gc_pause import gc_paused
@@ -31,6 +33,7 @@ from metadata_log.spark.directories import Copies, Directory, choose_copies, fin
 from metadata_log.spark.errors import OptionError, SourceError
 from metadata_log.spark.filters import as_of, is_exact, narrowed, wanted_by
 from metadata_log.spark.log_index import index_log
+from metadata_log.spark.named import cluster_rows, ids_of, load_cluster_names
 from metadata_log.spark.options import FAILFAST, Options, nearest
 from metadata_log.spark.rows import Projection, damage_rows, find_view, is_history
 from metadata_log.spark.storage import disk_at, is_remote
@@ -75,16 +78,25 @@ class MarkTask(Struct, frozen=True):
     marks: tuple[tuple[Directory, Damage], ...]
 
 
-Task = RangeTask | StreamTask | FileTask | HistoryTask | MarkTask
+class ClustersTask(Struct, frozen=True):
+    """The rows of the view `clusters`, which planning has made already."""
+
+    rows: tuple[dict[str, Any], ...]
+
+
+Task = RangeTask | StreamTask | FileTask | HistoryTask | MarkTask | ClustersTask
 
 
 class KraftReader(DataSourceReader):
     """Reads a view of the logs that the options name. Spark sends the reader and its tasks to the executors."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
+        names = load_cluster_names(options.cluster_names, options.storage)
+        options = replace(options, clusters=ids_of(options.clusters, names))
         self._options = options
         self._view = find_view(options.view)
-        self._projection = Projection(self._view, schema)
+        self._names = names
+        self._projection = Projection(self._view, schema, names)
         self._wanted = wanted_by(options)
         if is_history(self._view):
             _check_history(self._view, options)
@@ -93,6 +105,8 @@ class KraftReader(DataSourceReader):
         """One task for each piece of work; under FAILFAST raises the problem of a directory."""
         copies = self._copies()
         _check_clusters(self._options, copies)
+        if self._view == CLUSTERS:
+            return self._clusters(copies)
         tasks: list[Task] = []
         marks = list(copies.problems)
         if is_history(self._view):
@@ -109,6 +123,13 @@ class KraftReader(DataSourceReader):
         if marks and self._options.mode != "DROPMALFORMED":
             tasks.append(MarkTask(tuple(marks)))
         return [InputPartition(task) for task in tasks] or [InputPartition(MarkTask(()))]
+
+    def _clusters(self, copies: Copies) -> list[InputPartition]:
+        """One task with the clusters of all directories, also of those with a problem."""
+        tell(copies.problems, self._options)
+        directories = [*copies.chosen, *(directory for directory, _ in copies.problems)]
+        rows = [row for row in cluster_rows(directories, self._names) if self._wanted.has(row["cluster"])]
+        return [InputPartition(ClustersTask(tuple(rows)))]
 
     def _copies(self) -> Copies:
         options = self._options
@@ -274,6 +295,8 @@ def run(task: Task, view: str, projection: Projection, options: Options, rows: F
             found = _read_splits([split], view, projection, options, rows, disk_at(split.path, options.storage))
         case FileTask():
             found = _read_file(task, view, projection, options, rows)
+        case ClustersTask(listed):
+            found = [pa.RecordBatch.from_pylist(list(listed), schema_of(view)).select(projection.columns)]
         case HistoryTask():
             found = _read_history(task, view, projection, options)
     for batch in found:
