@@ -29,10 +29,16 @@ NAME_FIELDS: Final = {
     "cluster_labels": pa.field("cluster_labels", _LABELS),
 }
 """The columns that the option `clusters` adds to every view."""
+
+
+def _labels(names: ClusterNames, cluster: str) -> list[tuple[str, str]]:
+    return sorted(names.by_id.get(cluster, ClusterName(cluster, cluster)).labels.items())
+
+
 _VALUES: Final[dict[str, Callable[[ClusterNames, str], Any]]] = {
     "cluster_name": ClusterNames.name,
     "environment": ClusterNames.environment,
-    "cluster_labels": lambda names, cluster: _labels(names, cluster),
+    "cluster_labels": _labels,
 }
 
 
@@ -127,7 +133,3 @@ def cluster_rows(directories: Iterable[Directory], names: ClusterNames | None) -
 def ids_of(clusters: Sequence[str], names: ClusterNames | None) -> tuple[str, ...]:
     """Cluster ids, where each may be given by its name."""
     return tuple(clusters) if names is None else tuple(names.id_of(one) for one in clusters)
-
-
-def _labels(names: ClusterNames, cluster: str) -> list[tuple[str, str]]:
-    return sorted(names.by_id.get(cluster, ClusterName(cluster, cluster)).labels.items())

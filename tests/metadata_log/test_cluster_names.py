@@ -17,7 +17,8 @@ labels = {{ team = "orders", tier = 1 }}
 name = "audit"
 """
 CSV = f"cluster,name,environment,team,tier\n{ONE},orders-eu,production,orders,1\n{OTHER},audit,,,\n"
-JSON = f"""[{{"cluster": "{ONE}", "name": "orders-eu", "environment": "production", "labels": {{"team": "orders", "tier": 1}}}},
+JSON = f"""[{{"cluster": "{ONE}", "name": "orders-eu", "environment": "production",
+"labels": {{"team": "orders", "tier": 1}}}},
 {{"cluster": "{OTHER}", "name": "audit"}}]"""
 LINES = f"""{{"cluster": "{ONE}", "name": "orders-eu", "environment": "production", "team": "orders", "tier": 1}}
 {{"cluster": "{OTHER}", "name": "audit"}}
