@@ -47,6 +47,16 @@ _RAW: Final = (
     _DAMAGE,
 )
 _WHERE: Final = frozenset({"cluster", "directory", "segment", "position", "offset", "damage"})
+CLUSTERS: Final = "clusters"
+"""The view of the clusters themselves, which Spark's source alone has: it is made from paths and names."""
+_CLUSTERS: Final = (
+    pa.field("cluster", pa.string(), nullable=False, metadata={b"comment": b"key, not null: the cluster id"}),
+    pa.field("name", pa.string(), nullable=False, metadata={b"comment": b"not null: the name, or the id without one"}),
+    pa.field("environment", pa.string(), metadata={b"comment": b"such as production; null if not listed"}),
+    pa.field("labels", pa.map_(pa.string(), pa.string()), nullable=False),
+    pa.field("is_listed", pa.bool_(), nullable=False, metadata={b"comment": b"whether the file of names has it"}),
+    pa.field("directories", pa.list_(pa.string()), nullable=False, metadata={b"comment": b"empty: no log was found"}),
+)
 UNKNOWN_TAGS: Final = pa.list_(pa.struct([pa.field("tag", pa.int64()), pa.field("value", pa.binary())]))
 
 _KINDS: Final = {
@@ -75,6 +85,7 @@ COLUMN_TYPES: Final[dict[ColumnType, pa.DataType]] = {
     "uuid": pa.string(),
     "timestamp": TIMESTAMP,
     "int32[]": pa.list_(pa.int32()),
+    "int64[]": pa.list_(pa.int64()),
     "string[]": pa.list_(pa.string()),
     "uuid[]": pa.list_(pa.string()),
     "map<string,string>": pa.map_(pa.string(), pa.string()),
@@ -113,6 +124,8 @@ def _fields(view: str) -> tuple[pa.Field, ...]:
         return _RAW
     if view == DAMAGE:
         return tuple(field for field in _RAW if field.name in _WHERE)
+    if view == CLUSTERS:
+        return _CLUSTERS
     if view in VIEWS:
         return tuple(_field_of(VIEWS[view], column) for column in VIEWS[view].columns)
     if view not in RECORD_CLASSES:

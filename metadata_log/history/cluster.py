@@ -117,7 +117,7 @@ class Cluster:
             following.append(UncleanElections(sink))
         if "reassignments" in wanted:
             following.append(Reassignments(sink))
-        if "unavailability" in wanted:
+        if "unavailability" in wanted or "incidents" in wanted:
             following.append(Unavailability(sink, self._configs))
         for one in following:
             listeners.append(one.on_partition)

@@ -14,6 +14,7 @@ from metadata_log.history.values import config_values, resource_type
 from metadata_log.image.configs import ConfigsImage, Resource, ResourceType, replay_config, without
 from metadata_log.records.metadata import ConfigRecord
 from metadata_log.records.redact import shown_config
+from metadata_log.records.topic_synonyms import default_of_topics, topic_key
 
 SET: Final = "config-set"
 SET_AGAIN: Final = "config-set-again"
@@ -120,6 +121,12 @@ def _owner_text(resource: Resource) -> str:
     return f"of {resource_type(resource[0]).lower().replace('_', ' ')} {resource[1]}"
 
 
+def _default_of(image: ConfigsImage, resource: Resource, key: str) -> str | None:
+    """The value in the default of all brokers. Topics take it under the brokers' name and in the topic's unit."""
+    settings = image.of(CLUSTER_DEFAULT)
+    return default_of_topics(key, settings) if resource[0] == ResourceType.TOPIC else settings.get(key)
+
+
 class Drift:
     """The intervals in which a broker or topic differed from the cluster's default: the rows of `config_drift`."""
 
@@ -135,9 +142,11 @@ class Drift:
         if resource != CLUSTER_DEFAULT:
             self._compare(image, resource, key, when, cause)
             return
+        of_topics = topic_key(key)
         for other in sorted(image.by_resource):
-            if other != CLUSTER_DEFAULT and key in image.by_resource[other]:
-                self._compare(image, other, key, when, cause)
+            same = of_topics if other[0] == ResourceType.TOPIC else key
+            if other != CLUSTER_DEFAULT and same is not None and same in image.by_resource[other]:
+                self._compare(image, other, same, when, cause)
 
     def end(self, resource: Resource, key: str, when: When, end_cause: str) -> None:
         """End the interval of a resource."""
@@ -147,11 +156,11 @@ class Drift:
         if resource[0] not in (ResourceType.TOPIC, ResourceType.BROKER):
             return
         identity = (*resource, key)
-        value, default = image.of(resource).get(key), image.of(CLUSTER_DEFAULT).get(key)
-        if value is None or value == default:
+        value, default = image.of(resource).get(key), _default_of(image, resource, key)
+        if value is None or (default is not None and value.strip() == default.strip()):
             self.rows.end(identity, when, REMOVED if value is None else BECAME_DEFAULT)
             return
-        shown = shown_config(CLUSTER_DEFAULT[0], key, default, show_secrets=self._show_secrets)
+        shown = shown_config(resource[0], key, default, show_secrets=self._show_secrets)
         values = (*config_values(resource, key, value, show_secrets=self._show_secrets), shown)
         former: OpenRow | None = self.rows.get(identity)
         if former is None or former.values != values:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from metadata_log.history.causes import NO_LEADER, RECOVERING, SNAPSHOT, CauseRow, reassignment_step, without
 from metadata_log.history.configs import MIN_ISR, Configs
+from metadata_log.history.incidents import BELOW_MIN_ISR, LEADERLESS, Incidents
 from metadata_log.history.open_rows import OpenRow, OpenRows, Sink, When
 from metadata_log.history.partitions import PartitionChanged
 from metadata_log.history.values import recovery_state, replication_factor
@@ -239,10 +240,11 @@ class Reassignments:
 
 
 class Unavailability:
-    """Partitions without a leader, or with fewer in-sync replicas than they need: the rows of `unavailability`."""
+    """Partitions without a leader, or with fewer in-sync replicas than they need: `unavailability` and `incidents`."""
 
     def __init__(self, sink: Sink, configs: Configs) -> None:
         self.rows = OpenRows("unavailability", sink)
+        self.incidents = Incidents(sink)
         self._configs = configs
         self._topics: dict[str, dict[tuple[str, int], Partition]] = {}
         configs.listeners.append(self.on_config)
@@ -256,8 +258,8 @@ class Unavailability:
             of_topic.pop(key, None)
             if not of_topic:
                 del self._topics[changed.topic]
-            for kind in ("leaderless", "below-min-isr"):
-                self.rows.end((*key, kind), changed.when, changed.cause[0])
+            for kind in (LEADERLESS, BELOW_MIN_ISR):
+                self._end((*key, kind), changed.when, changed.cause[0])
             return
         of_topic[key] = new
         self._judge(changed.topic, key, new, changed.when, changed.cause)
@@ -273,18 +275,26 @@ class Unavailability:
     def _judge(self, topic: str, key: tuple[str, int], partition: Partition, when: When, cause: CauseRow) -> None:
         needed = min(self._configs.min_isr(topic), max(replication_factor(partition), 1))
         size = len(partition.isr)
-        for kind, holds in (("leaderless", partition.leader == NO_LEADER), ("below-min-isr", size < needed)):
+        for kind, holds in ((LEADERLESS, partition.leader == NO_LEADER), (BELOW_MIN_ISR, size < needed)):
             row_key = (*key, kind)
             if not holds:
-                self.rows.end(row_key, when, cause[0])
-            elif row_key not in self.rows:
+                self._end(row_key, when, cause[0])
+                continue
+            if row_key not in self.rows:
                 self.rows.begin(row_key, (topic, *key, kind, size, needed), when, cause)
+            self.incidents.begin(row_key, topic, key[1], kind, when, cause)
+
+    def _end(self, row_key: tuple[str, int, str], when: When, end_cause: str) -> None:
+        self.rows.end(row_key, when, end_cause)
+        self.incidents.end(row_key, when, end_cause)
 
     def lose_sight(self, when: When) -> None:
         """End every row: the following history is unknown."""
         self._topics.clear()
         self.rows.lose_sight(when)
+        self.incidents.lose_sight(when)
 
     def finish(self, now: When) -> None:
         """Write the open rows."""
         self.rows.finish(now)
+        self.incidents.finish(now)

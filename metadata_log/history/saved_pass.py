@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import fields
 
 from metadata_log.errors import MetadataLogError
-from metadata_log.history import causes, engine, events, open_rows
+from metadata_log.history import causes, engine, events, incidents, open_rows
 from metadata_log.history.acls import Acls
 from metadata_log.history.brokers import Brokers, Fencing
 from metadata_log.history.changes import Changes, Template
@@ -25,6 +25,7 @@ from metadata_log.history.cluster import Cluster
 from metadata_log.history.configs import Configs, Drift
 from metadata_log.history.engine import HistoryPass, Options
 from metadata_log.history.families import Families
+from metadata_log.history.incidents import Incidents
 from metadata_log.history.leaders import (
     IsrFlaps,
     IsrHistory,
@@ -48,7 +49,7 @@ from metadata_log.records import control
 from metadata_log.records import metadata as records
 from metadata_log.types import OffsetAndEpoch, Uuid
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Raised whenever a family keeps something else, or in another meaning: an older pass is then read from its log."""
 
 STATE: Final[dict[type, tuple[str, ...]]] = {
@@ -75,7 +76,8 @@ STATE: Final[dict[type, tuple[str, ...]]] = {
     IsrFlaps: ("rows", "_out"),
     UncleanElections: ("rows",),
     Reassignments: ("rows",),
-    Unavailability: ("rows", "_topics"),
+    Unavailability: ("rows", "incidents", "_topics"),
+    Incidents: ("_groups",),
     Retention: ("_first", "_last", "_path", "_records", "_unknown", "is_lost", "ignored"),
     OpenRows: ("_rows",),
 }
@@ -93,6 +95,7 @@ WIRING: Final[dict[type, tuple[str, ...]]] = {
     Churn: ("_sink",),
     LeaderHistory: ("_sink",),
     Unavailability: ("_configs",),
+    Incidents: ("_sink", "_wanted"),
     Retention: ("_sink",),
     OpenRows: ("_sink", "_seconds_at", "_wanted", "view"),
 }
@@ -101,7 +104,7 @@ WIRING: Final[dict[type, tuple[str, ...]]] = {
 _TUPLE, _LIST, _DICT, _MAP, _SET, _FROZEN, _UUID, _STRUCT, _LARGE, _TEMPLATE, _CHANGES, _TOPIC, _SHAPE = range(13)
 _INT64: Final = 1 << 63
 _HOMES: Final = (
-    *(causes, engine, events, open_rows, records, control),
+    *(causes, engine, events, incidents, open_rows, records, control),
     *(image, image_acls, image_brokers, image_configs, controllers, features, producer_ids, quotas, scram, tokens),
     topics,
 )

@@ -12,54 +12,11 @@ object has no following row.
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final
 
-from msgspec import Struct
+from metadata_log.history.columns import Column, ColumnType, View
 
-ColumnType = Literal[
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "float64",
-    "bool",
-    "string",
-    "binary",
-    "uuid",
-    "timestamp",
-    "int32[]",
-    "string[]",
-    "uuid[]",
-    "map<string,string>",
-]
-"""The types of columns. In rows a `uuid` is its text form, a `timestamp` milliseconds since 1970 UTC as int, a list a
-tuple, and a map a dict."""
-
-
-class Column(Struct, frozen=True):
-    """One column of a view."""
-
-    name: str
-    type: ColumnType
-    doc: str = ""
-    nullable: bool = True
-
-
-class View(Struct, frozen=True):
-    """One view: rows of tuples in the order of `columns`.
-
-    `key` names the columns that identify an object: of one key, at most one row is valid at an offset.
-    """
-
-    name: str
-    doc: str
-    columns: tuple[Column, ...]
-    key: tuple[str, ...] = ()
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the columns, in order."""
-        return tuple(column.name for column in self.columns)
+__all__ = ["DERIVED_VIEWS", "HISTORY_VIEWS", "STATE_VIEWS", "VIEWS", "Column", "ColumnType", "View"]
 
 
 def _required(name: str, kind: ColumnType, doc: str = "") -> Column:
@@ -362,6 +319,24 @@ DERIVED_VIEWS: Final = _by_name(
         ("topic_id", "partition", "kind"),
     ),
     _history(
+        "incidents",
+        "Unavailable partitions that belong together: intervals of `unavailability` that overlap or touch in time, and "
+        "have the same cause or the same partition.",
+        (
+            _required("incident", "string", "the offset and the partition where it began, such as `812/orders-3`"),
+            _required("causes", "string[]", "the codes of all causes, the first one first"),
+            _required("brokers", "int32[]", "the brokers with the causing events"),
+            _required("cause_offsets", "int64[]", "the offsets of the causing records"),
+            _required("topics", "string[]", "the affected topics"),
+            _required("leaderless_partitions", "string[]", "the partitions that had no leader, such as `orders-3`"),
+            _required("below_min_isr_partitions", "string[]", "the partitions below min.insync.replicas"),
+            _required("leaderless_partition_seconds", "float64", "seconds without a leader, summed over partitions"),
+            _required("below_min_isr_partition_seconds", "float64", "as above, below min.insync.replicas"),
+            _SECONDS,
+        ),
+        ("incident",),
+    ),
+    _history(
         "isr_flaps",
         "Replicas that left an ISR and returned; `cause` is the cause of leaving.",
         (
@@ -414,10 +389,16 @@ DERIVED_VIEWS: Final = _by_name(
     _moment("controller_elections", "Each election of an active controller.", _EPOCH),
     _history(
         "config_drift",
-        "When a key was set on one broker or topic to another value than the default of the cluster.",
+        "When a key was set on one broker or topic to another value than the default of the cluster. The default of "
+        "a topic's `retention.ms` is the brokers' `log.retention.ms`, `log.retention.minutes` or `log.retention.hours`.",
         (
             *_CONFIG,
-            Column("default_value", "string", "the cluster's default then; null = Kafka's own default applies"),
+            Column(
+                "default_value",
+                "string",
+                "the default of all brokers then, in the unit of the key; null = the log has none, and the brokers' "
+                "properties files or Kafka's own default apply",
+            ),
             _SECONDS,
         ),
         ("resource_type", "resource_name", "key"),

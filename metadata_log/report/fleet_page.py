@@ -7,11 +7,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from metadata_log.cluster_names import ClusterNames
 from metadata_log.report import figures
+from metadata_log.report.cluster_index import index_section
 from metadata_log.report.headline import headline
 from metadata_log.report.incidents import Incident, Interval, incidents_of, intervals_of
 from metadata_log.report.page import Commands, Page, Section, make_section, write_page
-from metadata_log.report.report_data import TABLE_ROWS, ReportData, Row
+from metadata_log.report.report_data import ReportData, Row
 from metadata_log.report.sections import (
     cause_table,
     common_cards,
@@ -21,7 +23,7 @@ from metadata_log.report.sections import (
     retention_section,
     view_table,
 )
-from metadata_log.report.tables import Table, make_table
+from metadata_log.report.tables import Table
 
 FLEET_VIEWS: Final = (
     "quorum_epochs",
@@ -44,6 +46,7 @@ def render_fleet(
     title: str,
     notes: Sequence[str] = (),
     commands: Commands = MappingProxyType({}),
+    names: ClusterNames | None = None,
 ) -> None:
     """Write the history of many clusters as a page.
 
@@ -53,11 +56,12 @@ def render_fleet(
         title: The name of the fleet.
         notes: Sentences for the top of the page: the range, damage, omissions.
         commands: By table: the command that prints all rows, for a table that leaves rows out.
+        names: The names of the clusters, which stand in place of their ids; None for the ids.
 
     Raises:
         OSError: The page could not be written.
     """
-    report = ReportData()
+    report = ReportData(names)
     report.take_all(rows)
     intervals = intervals_of(report)
     incidents = incidents_of(report, intervals)
@@ -68,30 +72,21 @@ def render_fleet(
             headline=headline(report, incidents, FLEET_VIEWS),
             range=range_text(report),
             notes=notes,
-            cards=_fleet_cards(report),
+            cards=_fleet_cards(report, incidents),
             sections=_fleet_sections(report, intervals, incidents, commands),
         ),
     )
 
 
-def _fleet_cards(report: ReportData) -> list[tuple[str, str]]:
+def _fleet_cards(report: ReportData, incidents: Sequence[Incident]) -> list[tuple[str, str]]:
     return [
         ("clusters", f"{len(report.clusters):,}"),
+        ("clusters with outages", f"{len({each.cluster for each in incidents}):,}"),
+        ("incidents", f"{len(incidents):,}"),
         *common_cards(report),
         ("controller elections", f"{len(report.terms):,}"),
         ("brokers fenced", f"{report.total('fencings'):,.0f}"),
     ]
-
-
-_OVERVIEW: Final = (
-    "leadership changes",
-    "leaderless partition seconds",
-    "below-min-isr partition seconds",
-    "seconds without a controller",
-    "unclean elections",
-    "fencings",
-    "partition changes",
-)
 
 
 def _fleet_sections(
@@ -100,18 +95,8 @@ def _fleet_sections(
     def table(name: str) -> Table | None:
         return view_table(report, name, commands)
 
-    ranked = sorted(report.clusters, key=lambda name: tuple(-_total(report, name, each) for each in _OVERVIEW[1:]))
-    overview = [(name, *(round(_total(report, name, each), 1) for each in _OVERVIEW)) for name in ranked[:TABLE_ROWS]]
     return [
-        make_section(
-            "overview",
-            "Clusters",
-            "The clusters with the longest outages first."
-            + f" The table has the first {TABLE_ROWS} of {len(ranked):,}." * (len(ranked) > TABLE_ROWS),
-            [],
-            "No cluster was found.",
-            [make_table(("cluster", *_OVERVIEW), overview) if overview else None],
-        ),
+        index_section(report, incidents),
         outage_section(report, intervals, incidents, commands, by_cluster=True),
         controller_section(report, [figures.controller_timeline(report)], commands),
         make_section(
@@ -159,7 +144,3 @@ def _fleet_sections(
         ),
         retention_section(report, commands),
     ]
-
-
-def _total(report: ReportData, cluster: str, name: str) -> float:
-    return report.totals.get(cluster, {}).get(name, 0)

@@ -1,14 +1,17 @@
-"""The outages of a history, each once: intervals of partitions, and incidents of intervals that overlap in time."""
+"""The outages of a history, each once: intervals of partitions, and incidents of intervals that belong together."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Final
 
 from msgspec import Struct
 
+from metadata_log.history.incidents import Groups
+from metadata_log.history.incidents import Outage as GroupedOutage
+from metadata_log.history.open_rows import When
 from metadata_log.report.report_data import Fencing, Outage, ReportData
 
 _BROKER_EVENTS: Final = {
@@ -50,6 +53,8 @@ class Interval(Struct, frozen=True):
     cause: str
     broker: int | None
     why: str
+    pieces: tuple[Outage, ...] = ()
+    """The outages of either kind that the interval joins."""
 
     @property
     def name(self) -> str:
@@ -58,7 +63,10 @@ class Interval(Struct, frozen=True):
 
 
 class Incident(Struct, frozen=True):
-    """Intervals of one cluster that overlap, and the brokers that were fenced at their beginning."""
+    """Intervals of one cluster that belong together, as those of a row of the view `incidents`.
+
+    They overlap in time, and have a cause or a partition in common.
+    """
 
     cluster: str
     begin: int
@@ -66,6 +74,8 @@ class Incident(Struct, frozen=True):
     intervals: tuple[Interval, ...]
     after: str
     """The causes as the end of a sentence, such as `the session of broker 102 timed out`."""
+    fencings: tuple[Fencing, ...] = ()
+    """The fencings of the brokers that the causes name, at the beginning or later."""
 
     @property
     def seconds_lost(self) -> tuple[float, float]:
@@ -119,6 +129,7 @@ def _interval(report: ReportData, pieces: Sequence[tuple[str, Outage]]) -> Inter
         cause=first.cause,
         broker=first.broker,
         why=first.why,
+        pieces=tuple(outage for _, outage in pieces),
     )
 
 
@@ -136,16 +147,30 @@ def incidents_of(report: ReportData, intervals: Iterable[Interval]) -> list[Inci
     by_cluster = sorted(intervals, key=lambda each: (each.cluster, each.begin))
     for cluster, group in groupby(by_cluster, key=lambda each: each.cluster):
         fencings = [each for each in report.fencings if each.cluster == cluster]
-        joined: list[Interval] = []
-        until = 0
-        for each in group:
-            if joined and each.begin > until:
-                found.append(_incident(joined, fencings))
-                joined, until = [], 0
-            joined.append(each)
-            until = max(until, report.ends[cluster] if each.end is None else each.end)
-        found.append(_incident(joined, fencings))
+        found += [_incident(joined, fencings) for joined in _together(list(group))]
     return sorted(found, key=lambda each: (*(-lost for lost in each.seconds_lost), each.begin, each.cluster))
+
+
+def _together(intervals: Sequence[Interval]) -> Iterator[list[Interval]]:
+    """The intervals of one cluster that belong together, by the rule of the view `incidents`."""
+    events = []
+    for at, each in enumerate(intervals):
+        for number, piece in enumerate(each.pieces):
+            events.append((piece.begin, 0, at, number))
+            if piece.end is not None:
+                events.append((piece.end, 1, at, number))
+    groups, found = Groups(), []
+    for time, ends, at, number in sorted(events):
+        when = When(at, time, 0)
+        if ends:
+            groups.end((at, number), when, "")
+            continue
+        piece = intervals[at].pieces[number]
+        # The offset of the beginning names the interval here.
+        outage = GroupedOutage(piece.topic, piece.partition, "", when, (piece.cause, None, None, None, ""))
+        found += groups.begin((at, number), outage)
+    for group in [*found, *groups.take_all()]:
+        yield [intervals[at] for at in sorted({one.since.offset for one in group.outages})]
 
 
 def _incident(intervals: list[Interval], fencings: Sequence[Fencing]) -> Incident:
@@ -153,7 +178,14 @@ def _incident(intervals: list[Interval], fencings: Sequence[Fencing]) -> Inciden
     ends = [each.end for each in intervals]
     end = None if None in ends else max(end for end in ends if end is not None)
     worst = [each for each in intervals if each.leaderless > 0] or intervals
-    return Incident(intervals[0].cluster, begin, end, tuple(intervals), _causes(worst, fencings))
+    brokers = {piece.broker for each in intervals for piece in each.pieces}
+    related = tuple(
+        each
+        for each in fencings
+        if (each.begin <= begin and (each.end is None or each.end > begin))
+        or (each.broker in brokers and each.begin >= begin and (end is None or each.begin <= end))
+    )
+    return Incident(intervals[0].cluster, begin, end, tuple(intervals), _causes(worst, fencings), related)
 
 
 def _causes(intervals: Sequence[Interval], fencings: Sequence[Fencing]) -> str:

@@ -9,6 +9,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
+from metadata_log.cluster_names import ClusterNames
 from metadata_log.history import VIEWS
 
 TABLE_ROWS: Final = 200
@@ -40,6 +41,8 @@ class Outage(NamedTuple):
     cause: str = "unknown"
     broker: int | None = None
     why: str = ""
+    offset: int | None = None
+    """The offset of the causing record."""
 
 
 class Fencing(NamedTuple):
@@ -79,7 +82,12 @@ def columns_of(view: str) -> dict[str, int]:
 class ReportData:
     """The collected data of a directory, or of several clusters."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: ClusterNames | None = None) -> None:
+        self._names = names or ClusterNames()
+        self.ids: dict[str, str] = {}
+        """The ids of the clusters that have a name, by name."""
+        self.environments: dict[str, str | None] = {}
+        """The environments of the clusters, as far as they are known."""
         self.begin: int | None = None
         self.end: int | None = None
         self.clusters: dict[str, None] = {}
@@ -110,6 +118,7 @@ class ReportData:
         """Totals by cluster: numbers of events, and durations."""
         self.tables: dict[str, Table] = {}
         self._texts: dict[str, str] = {}
+        self._known: dict[str, str] = {}
         self._take: dict[str, Callable[[Row], None]] = {
             name: getattr(self, f"_{name}") for name in VIEWS if hasattr(self, f"_{name}")
         }
@@ -120,8 +129,17 @@ class ReportData:
         for view, row in rows:
             take = self._take.get(view)
             if take is not None:
-                self.clusters.setdefault(row[0])
-                take(row)
+                name = self._known.get(row[0]) or self._know(row[0])
+                take(row if name == row[0] else (name, *row[1:]))
+
+    def _know(self, cluster: str) -> str:
+        """The name of a cluster that appears for the first time; a cluster without a name keeps its id."""
+        name = self._known[cluster] = self._names.name(cluster)
+        self.clusters.setdefault(name)
+        self.environments[name] = self._names.environment(cluster)
+        if name != cluster:
+            self.ids[name] = cluster
+        return name
 
     def span(self) -> tuple[int, int]:
         """The time from the first to the last event, at least a second."""
@@ -242,7 +260,8 @@ class ReportData:
         span = self._validity(at, row, None)
         cause, broker, why = row[at["cause"]], row[at["cause_broker"]], row[at["cause_text"]]
         why = self._texts.setdefault(why, why)
-        outage = Outage(row[0], row[at["topic"]], row[at["partition"]], span.begin, span.end, cause, broker, why)
+        of = (row[0], row[at["topic"]], row[at["partition"]])
+        outage = Outage(*of, span.begin, span.end, cause, broker, why, row[at["cause_offset"]])
         self.outages.setdefault(kind, []).append(outage)
         self._count(row, f"{kind} partition seconds", row[at["seconds"]])
 
@@ -306,6 +325,8 @@ class ReportData:
         at = self._at["retention"]
         self._moment(row[0], row[at["from_time"]])
         self._moment(row[0], row[at["to_time"]])
-        self.unknown_ranges += not row[at["known"]]
+        if not row[at["known"]]:
+            self.unknown_ranges += 1
+            self._count(row, "unknown ranges")
         columns = ("cluster", "kind", "from_offset", "to_offset", "from_time", "to_time", "known", "text")
         self._table("retention", "retention", row, columns)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from heapq import nsmallest
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from metadata_log.report import figures
 from metadata_log.report.figures import Figure
-from metadata_log.report.incidents import Incident, Interval, listed
+from metadata_log.report.incidents import Incident, Interval
+from metadata_log.report.outage_tables import outage_tables
 from metadata_log.report.page import Commands, Section, make_section
-from metadata_log.report.report_data import TABLE_ROWS, ReportData
-from metadata_log.report.tables import Table, duration_text, make_table, time_text
+from metadata_log.report.report_data import ReportData
+from metadata_log.report.tables import Table, anchor, duration_text, left_out, make_table, time_text
 
 
 def range_text(report: ReportData) -> str:
@@ -59,71 +60,12 @@ def outage_section(
         "outages",
         "Unavailable partitions",
         f"The {what} with partitions that had no leader or refused writes with acks=all; then the incidents, the worst "
-        "first; then the interval of each partition, the longest without a leader first.",
+        "first; then the interval of each partition, the longest without a leader first. Outages of one incident overlap "
+        "in time, and have a cause or a partition in common.",
         [figures.outage_map(report, intervals, by_cluster=by_cluster)],
         "Every partition had a leader and enough in-sync replicas all the time.",
-        [_incident_table(report, incidents, commands), _interval_table(report, intervals, commands)],
+        list(outage_tables(report, intervals, incidents, commands)),
     )
-
-
-def _incident_table(report: ReportData, incidents: Sequence[Incident], commands: Commands) -> Table | None:
-    if not incidents:
-        return None
-    several = len(report.clusters) > 1
-    columns = (
-        *(("cluster",) if several else ()),
-        *("valid_from", "duration", "partitions without a leader", "partitions below min ISR", "topics", "after"),
-    )
-    rows = [
-        (
-            *((each.cluster,) if several else ()),
-            each.begin,
-            _how_long(report, each.cluster, each.begin, each.end),
-            len({(one.topic, one.partition) for one in each.leaderless}),
-            len({(one.topic, one.partition) for one in each.intervals if one.below_min_isr > 0}),
-            listed(sorted({one.topic for one in each.intervals}), 4),
-            each.after,
-        )
-        for each in incidents[:TABLE_ROWS]
-    ]
-    return _left_out(make_table(columns, rows), "worst", len(incidents), commands.get("outages", ""))
-
-
-def _interval_table(report: ReportData, intervals: Sequence[Interval], commands: Commands) -> Table | None:
-    if not intervals:
-        return None
-    several = len(report.clusters) > 1
-    longest = nsmallest(
-        TABLE_ROWS,
-        intervals,
-        key=lambda each: (-each.leaderless, -each.below_min_isr, each.begin, each.topic, each.partition),
-    )
-    columns = (
-        *(("cluster",) if several else ()),
-        *("topic", "partition", "valid_from", "valid_to", "seconds without a leader", "seconds below min ISR"),
-        "cause_text",
-    )
-    rows = [
-        (
-            *((each.cluster,) if several else ()),
-            *(each.topic, each.partition, each.begin, each.end),
-            *(each.leaderless or None, each.below_min_isr or None, each.why),
-        )
-        for each in longest
-    ]
-    return _left_out(make_table(columns, rows), "longest", len(intervals), commands.get("outages", ""))
-
-
-def _how_long(report: ReportData, cluster: str, begin: int, end: int | None) -> str:
-    text = duration_text(((report.ends[cluster] if end is None else end) - begin) / 1000)
-    return f"{text}, still" if end is None else text
-
-
-def _left_out(table: Table, which: str, total: int, command: str) -> Table:
-    """A table with a sentence about the rows that it lacks."""
-    if len(table.rows) == total:
-        return table
-    return table._replace(more=f"The table has the {which} {len(table.rows)} of {total:,}.", command=command)
 
 
 def controller_section(report: ReportData, drawn: Sequence[Figure | None], commands: Commands) -> Section:
@@ -150,6 +92,13 @@ def retention_section(report: ReportData, commands: Commands) -> Section:
     )
 
 
+_ANCHORED: Final[dict[str, Callable[[dict[str, Any]], tuple[object, ...]]]] = {
+    "fencing": lambda row: ("fencing", row["cluster"], row["broker"], row["valid_from"]),
+    "moves": lambda row: ("move", row["cluster"], row["offset"]),
+}
+"""By table: what names a row for the links of the incidents."""
+
+
 def view_table(report: ReportData, name: str, commands: Commands) -> Table | None:
     """A table of the latest rows of a kind, and a sentence if more rows exist."""
     kept = report.tables.get(name)
@@ -159,7 +108,13 @@ def view_table(report: ReportData, name: str, commands: Commands) -> Table | Non
     columns = [column for column in kept.columns if several or column != "cluster"]
     places = [kept.columns.index(column) for column in columns]
     rows = [[row[place] for place in places] for row in kept.rows()]
-    return _left_out(make_table(columns, rows), "latest", kept.seen, commands.get(name, ""))
+    table = make_table(columns, rows)
+    if name in _ANCHORED:
+        anchors = [anchor(*_ANCHORED[name](dict(zip(kept.columns, row, strict=True)))) for row in kept.rows()]
+        table = table._replace(
+            rows=[[row[0]._replace(anchor=at), *row[1:]] for row, at in zip(table.rows, anchors, strict=True)]
+        )
+    return left_out(table, "latest", kept.seen, commands.get(name, ""))
 
 
 def cause_table(report: ReportData) -> Table | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
+from zlib import crc32
 
 from metadata_log.report.report_data import TIMES
 
@@ -18,11 +19,33 @@ _ABSENT: Final = "—"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+class Link(NamedTuple):
+    """A text that leads to a row of the page; without `target` it is plain text."""
+
+    text: str
+    target: str = ""
+
+
 class Cell(NamedTuple):
-    """The text of a cell, and the CSS class that decides where the text may wrap."""
+    """A cell of a table.
+
+    Attributes:
+        text: The text.
+        kind: The CSS classes, which decide where the text may wrap.
+        sort: The number by which a reader sorts the rows; None for the text itself.
+        title: What the cell says when a pointer rests on it.
+        links: Texts behind `text`; with `folds` they open below `text`.
+        folds: Whether the links are folded away.
+        anchor: The name of the row for links, in the first cell of the row.
+    """
 
     text: str
     kind: str = ""
+    sort: float | None = None
+    title: str = ""
+    links: Sequence[Link] = ()
+    folds: bool = False
+    anchor: str = ""
 
 
 class Table(NamedTuple):
@@ -34,6 +57,9 @@ class Table(NamedTuple):
         picks: The places of the columns with few values, by which a reader may filter.
         more: A sentence about the rows that the table leaves out; empty if there are none.
         command: The command that prints all rows; empty if there is none.
+        kind: The CSS classes of the table.
+        group_by: The place of the column by which a reader may group the rows.
+        name: The name of the table for a screen reader.
     """
 
     columns: Sequence[Cell]
@@ -41,6 +67,9 @@ class Table(NamedTuple):
     picks: Collection[int] = ()
     more: str = ""
     command: str = ""
+    kind: str = ""
+    group_by: int | None = None
+    name: str = ""
 
 
 _PICKED: Final = {
@@ -97,6 +126,20 @@ def _cell(column: str, value: object) -> Cell:
             return Cell("no leader", "number")
         return Cell(str(value) if column in {"epoch", "broker"} else f"{value:,}", "number")
     return Cell(value_text(value), _KINDS.get(column, ""))
+
+
+def left_out(table: Table, which: str, total: int, command: str) -> Table:
+    """A table with a sentence about the rows that it lacks."""
+    if len(table.rows) == total:
+        return table
+    return table._replace(more=f"The table has the {which} {len(table.rows)} of {total:,}.", command=command)
+
+
+def anchor(*names: object) -> str:
+    """The name of a row for links. Only letters, digits and dashes remain, and a number keeps names distinct."""
+    text = "/".join(map(str, names))
+    plain = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in text)
+    return f"{plain[:60]}-{crc32(text.encode('utf-8', 'surrogatepass')):08x}"
 
 
 def value_text(value: object) -> str:

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
@@ -64,6 +65,14 @@ def unavailability(logs: Views, options: SourceOptions, view: str = "unavailabil
     return logs.read(view, **options).orderBy(sql.desc("seconds"), "cluster", "topic", "partition", "kind")
 
 
+def incidents(logs: Views, options: SourceOptions, view: str = "incidents") -> DataFrame:
+    """The incidents, those with the most time without a leader first."""
+    from pyspark.sql import functions as sql
+
+    lost = (sql.desc("leaderless_partition_seconds"), sql.desc("below_min_isr_partition_seconds"))
+    return logs.read(view, **options).orderBy(*lost, "cluster", "incident")
+
+
 def elections(logs: Views, options: SourceOptions, view: str = "leadership_changes") -> DataFrame:
     """Elections with time and cause: of partition leaders, and of active controllers (`what` is `controller`)."""
     from pyspark.sql import functions as sql
@@ -101,6 +110,7 @@ JOBS: Final[dict[str, Callable[[Views, SourceOptions, str], DataFrame]]] = {
     "history": history,
     "churn": churn,
     "unavailability": unavailability,
+    "incidents": incidents,
     "elections": elections,
     "audit": audit,
 }
@@ -185,13 +195,20 @@ def running(spark: SparkSession) -> Running:
 
 
 @contextmanager
-def fleet_session(paths: Sequence[str], *, master: str = "local[*]") -> Iterator[tuple[SparkSession, Views]]:
+def fleet_session(
+    paths: Sequence[str],
+    *,
+    master: str = "local[*]",
+    settings: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[tuple[SparkSession, Views]]:
     """A Spark session of its own with the logs at these paths and globs, stopped at the end.
+
+    `settings` are configuration properties of Spark; they win over those that this function sets.
 
     The output of Java during the start is hidden, and shown if the start fails. Raises `JavaMissing`, or `SourceError`
     if the master is unreachable.
     """
-    with plain_session(master) as spark:
+    with plain_session(master, settings) as spark:
         yield spark, views(spark, *paths)
 
 

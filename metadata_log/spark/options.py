@@ -44,6 +44,7 @@ class Options(Struct, frozen=True, kw_only=True):
         max_tasks: The most tasks of a query, at least 1: small logs share a task. Default: 400.
         passes: The directory of saved passes, at which histories are cut into tasks; None (default) for one task a log.
         storage: The storage options of fsspec. Default: none.
+        cluster_names: The file with the names of the clusters: TOML, CSV, JSON or Parquet; None (default) for none.
         starting_offsets: The start of a new stream: "earliest" (default), "latest", or the first offset by cluster id.
         max_offsets_per_trigger: The approximate number of offsets of a trigger, at least 1; None (default) for all.
         fail_on_data_loss: Whether a stream fails if unread records were deleted. Default: True.
@@ -73,6 +74,7 @@ class Options(Struct, frozen=True, kw_only=True):
     max_tasks: int = 400
     passes: str | None = None
     storage: dict[str, Any] = {}
+    cluster_names: str | None = None
     starting_offsets: str | dict[str, int] = "earliest"
     max_offsets_per_trigger: int | None = None
     fail_on_data_loss: bool = True
@@ -151,6 +153,7 @@ _PARSERS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "maxTasks": ("max_tasks", _positive),
     "passes": ("passes", str),
     "storageOptions": ("storage", _json_object),
+    "clusters": ("cluster_names", str),
     "startingOffsets": ("starting_offsets", _starting_offsets),
     "maxOffsetsPerTrigger": ("max_offsets_per_trigger", _positive),
     "failOnDataLoss": ("fail_on_data_loss", _boolean),

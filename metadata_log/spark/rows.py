@@ -9,11 +9,13 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType, VariantType, VariantVal
 
-from metadata_log.arrow.schema import COMMENT, DAMAGE, PAYLOAD, RECORD_CLASSES, RECORDS, schema_of
+from metadata_log.arrow.schema import CLUSTERS, COMMENT, DAMAGE, PAYLOAD, RECORD_CLASSES, RECORDS, schema_of
+from metadata_log.cluster_names import ClusterNames
 from metadata_log.history.views import VIEWS
 from metadata_log.reading.damage import Damage
 from metadata_log.spark.directories import Directory
 from metadata_log.spark.errors import OptionError
+from metadata_log.spark.named import NAME_FIELDS, name_array
 from metadata_log.spark.options import Options, nearest
 
 RETENTION: Final = "retention"
@@ -21,8 +23,8 @@ RETENTION: Final = "retention"
 
 
 def view_names() -> tuple[str, ...]:
-    """The names of all views: raw, by record type, histories, states, derived."""
-    return (RECORDS, DAMAGE, *RECORD_CLASSES, *VIEWS)
+    """The names of all views: raw, by record type, histories, states, derived, and the clusters themselves."""
+    return (RECORDS, DAMAGE, *RECORD_CLASSES, *VIEWS, CLUSTERS)
 
 
 def is_history(view: str) -> bool:
@@ -50,6 +52,8 @@ def spark_schema(options: Options) -> StructType:
     ]
     if options.payload is not None:
         fields.append(StructField(PAYLOAD, VariantType() if options.payload == "variant" else StringType()))
+    if options.cluster_names is not None and view != CLUSTERS:
+        fields += from_arrow_schema(pa.schema(list(NAME_FIELDS.values()))).fields
     return StructType(fields)
 
 
@@ -62,31 +66,40 @@ def _described(field: pa.Field) -> dict[str, str] | None:
 class Projection:
     """Converts batches of a view to the schema that Spark expects: its names, order and types."""
 
-    def __init__(self, view: str, schema: StructType) -> None:
+    def __init__(self, view: str, schema: StructType, names: ClusterNames | None = None) -> None:
         full = schema_of(view)
-        names = [*full.names, *([PAYLOAD] if view == RECORDS else [])]
-        by_lower = {name.lower(): name for name in names}
+        known = [*full.names, *([PAYLOAD] if view == RECORDS else []), *(NAME_FIELDS if names is not None else [])]
+        by_lower = {name.lower(): name for name in known}
         self.columns: list[str] = []
         self._target = to_arrow_schema(schema, timezone="UTC")
         self._variant = None
+        self._names = names
+        self._sources: list[int | str] = []
+        """By target field: the place among `columns`, or one of `NAME_FIELDS`."""
         for index, field in enumerate(schema.fields):
             name = by_lower.get(field.name.lower())
             if name is None:
-                raise OptionError(f"the view {view} has no column {field.name!r}{nearest(field.name, tuple(names))}")
+                raise OptionError(f"the view {view} has no column {field.name!r}{nearest(field.name, tuple(known))}")
+            of_name = names is not None and name in NAME_FIELDS
             if isinstance(field.dataType, VariantType) and name == PAYLOAD:
                 self._variant = index
             else:
-                given = from_arrow_schema(schema_of(view, [name])).fields[0].dataType
+                arrow = pa.schema([NAME_FIELDS[name]]) if of_name else schema_of(view, [name])
+                given = from_arrow_schema(arrow).fields[0].dataType
                 if given != field.dataType:
                     raise OptionError(
                         f"the column {name} of the view {view} is {given.simpleString()}, not"
                         f" {field.dataType.simpleString()}: select it as it is and cast it then"
                     )
-            self.columns.append(name)
+            self._sources.append(name if of_name else len(self.columns))
+            if not of_name:
+                self.columns.append(name)
+        if any(isinstance(source, str) for source in self._sources) and "cluster" not in self.columns:
+            self.columns.append("cluster")
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """A batch of `self.columns` in Spark's schema."""
-        columns = batch.columns
+        columns = [self._column(batch, source) for source in self._sources]
         if self._variant is not None:
             columns[self._variant] = variants(columns[self._variant], self._target.field(self._variant).type)
         arrays = [
@@ -96,6 +109,11 @@ class Projection:
         if not arrays:
             return pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows, pa.struct([])))
         return pa.RecordBatch.from_arrays(arrays, schema=self._target)
+
+    def _column(self, batch: pa.RecordBatch, source: int | str) -> pa.Array:
+        if isinstance(source, int):
+            return batch.column(source)
+        return name_array(source, self._names or ClusterNames(), batch.column(self.columns.index("cluster")))
 
 
 def variants(texts: pa.Array, kind: pa.StructType) -> pa.StructArray:

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from metadata_log.arrow import Filters, Mode, Split, plan_splits, read_split, read_view
-from metadata_log.arrow.schema import DAMAGE, RECORDS
+from metadata_log.arrow.schema import CLUSTERS, DAMAGE, RECORDS, schema_of
 from metadata_log.arrow.views import batch_of
 from metadata_log.disk import Disk, file_bytes
 from metadata_log.errors import MetadataLogError
@@ -31,6 +31,7 @@ from metadata_log.spark.directories import Copies, Directory, choose_copies, fin
 from metadata_log.spark.errors import OptionError, SourceError
 from metadata_log.spark.filters import as_of, is_exact, narrowed, wanted_by
 from metadata_log.spark.log_index import LogIndex, index_log
+from metadata_log.spark.named import cluster_rows, ids_of, load_cluster_names
 from metadata_log.spark.options import FAILFAST, PERMISSIVE, Options, nearest
 from metadata_log.spark.passes import plan_parts, read_part
 from metadata_log.spark.remote.disk import RemoteDisk
@@ -38,7 +39,17 @@ from metadata_log.spark.remote.index import index_remote_log
 from metadata_log.spark.remote.plan import plan_files, split_of
 from metadata_log.spark.rows import Projection, damage_rows, find_view, is_history
 from metadata_log.spark.storage import Disks, disk_at, is_remote, local_path, remote_disk
-from metadata_log.spark.tasks import FileTask, HistoryTask, MarkTask, PackTask, RangeTask, StreamTask, Task, pack
+from metadata_log.spark.tasks import (
+    ClustersTask,
+    FileTask,
+    HistoryTask,
+    MarkTask,
+    PackTask,
+    RangeTask,
+    StreamTask,
+    Task,
+    pack,
+)
 
 _ROWS: Final = 1 << 14
 """The rows of a batch."""
@@ -49,10 +60,13 @@ class KraftReader(DataSourceReader):
     """Reads a view of the logs that the options name. Spark sends the reader and its tasks to the executors."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
+        names = load_cluster_names(options.cluster_names, options.storage)
+        options = replace(options, clusters=ids_of(options.clusters, names))
         self._view = find_view(options.view)
         # The view of damage has its rows in every mode.
         self._options = replace(options, mode=PERMISSIVE) if self._view == DAMAGE else options
-        self._projection = Projection(self._view, schema)
+        self._names = names
+        self._projection = Projection(self._view, schema, names)
         self._wanted = wanted_by(options)
         if is_history(self._view):
             _check_history(self._view, options)
@@ -69,6 +83,8 @@ class KraftReader(DataSourceReader):
             nothing = Damage(where=where, what=bad.what, expected="a metadata log")
             copies = Copies([], [(Directory(where, ""), nothing)])
         _check_clusters(self._options, copies)
+        if self._view == CLUSTERS:
+            return self._clusters(copies)
         tasks: list[Task] = []
         marks = list(copies.problems)
         if is_history(self._view):
@@ -89,6 +105,13 @@ class KraftReader(DataSourceReader):
             tasks.append(MarkTask(tuple(marks)))
         packed = pack(tasks, most=self._options.max_tasks, least_bytes=self._options.split_bytes)
         return [InputPartition(task) for task in packed] or [InputPartition(MarkTask(()))]
+
+    def _clusters(self, copies: Copies) -> list[InputPartition]:
+        """One task with the clusters of all directories, also of those with a problem."""
+        tell(copies.problems, self._options)
+        directories = [*copies.chosen, *(directory for directory, _ in copies.problems)]
+        rows = [row for row in cluster_rows(directories, self._names) if self._wanted.has(row["cluster"])]
+        return [InputPartition(ClustersTask(tuple(rows)))]
 
     def _copies(self, disks: Disks) -> Copies:
         options = self._options
@@ -265,6 +288,8 @@ def _read(
             return _read_splits([found], view, projection, options, rows, disk.with_size(task.path, found.end))
         case HistoryTask():
             return _read_history(task, view, projection, options)
+        case ClustersTask(listed):
+            return [pa.RecordBatch.from_pylist(list(listed), schema_of(view)).select(projection.columns)]
         case PackTask(packed):
             return chain.from_iterable(_read(one, view, projection, options, rows) for one in packed)
 

@@ -12,17 +12,20 @@ from typing import Any
 
 import pyarrow as pa
 from msgspec import Struct
+from msgspec.structs import replace
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from metadata_log.arrow import Filters, plan_splits
+from metadata_log.arrow.schema import CLUSTERS
 from metadata_log.gc_pause import gc_paused
 from metadata_log.reading.damage import Damage
 from metadata_log.spark.directories import Directory, choose_copies, find_directories
 from metadata_log.spark.errors import DataLoss, OptionError, TruncatedTail
 from metadata_log.spark.filters import wanted_by
 from metadata_log.spark.log_index import LogIndex, index_log
+from metadata_log.spark.named import ids_of, load_cluster_names
 from metadata_log.spark.options import Options
 from metadata_log.spark.progress import (
     Progress,
@@ -61,10 +64,12 @@ class KraftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows the logs that the options name. Spark keeps one reader for the lifetime of a query."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
+        names = load_cluster_names(options.cluster_names, options.storage)
+        options = replace(options, clusters=ids_of(options.clusters, names))
         self._options = options
         self._view = find_view(options.view)
         _check_stream(self._view, options)
-        self._projection = Projection(self._view, schema)
+        self._projection = Projection(self._view, schema, names)
         self._wanted = wanted_by(options)
         self._known: dict[str, LogIndex] = {}
         self._disks = Disks(options.storage)
@@ -204,6 +209,8 @@ class KraftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _check_stream(view: str, options: Options) -> None:
+    if view == CLUSTERS:
+        raise OptionError(f"the view {view} is made of paths and cannot be followed: read it again")
     if is_history(view):
         raise OptionError(f"the view {view} is replayed and cannot be followed: stream records, or read it again")
     batch_only = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -94,13 +94,22 @@ class MarkTask(Struct, frozen=True):
     marks: tuple[tuple[Directory, Damage], ...]
 
 
+class ClustersTask(Struct, frozen=True):
+    """The rows of the view `clusters`, which planning has made already."""
+
+    rows: tuple[dict[str, Any], ...]
+
+
+SmallTask = RangeTask | StreamTask | FileTask | HistoryTask | MarkTask | ClustersTask
+
+
 class PackTask(Struct, frozen=True):
     """Several small tasks."""
 
-    tasks: tuple[RangeTask | StreamTask | FileTask | HistoryTask | MarkTask, ...]
+    tasks: tuple[SmallTask, ...]
 
 
-Task = RangeTask | StreamTask | FileTask | HistoryTask | MarkTask | PackTask
+Task = SmallTask | PackTask
 
 
 def pack(tasks: Sequence[Task], *, most: int = MOST_TASKS, least_bytes: int = _TASK_BYTES) -> list[Task]:
@@ -131,9 +140,9 @@ def _packed(group: Sequence[Task]) -> Task:
     return group[0] if len(group) == 1 else PackTask(tuple(flat(group)))
 
 
-def flat(tasks: Iterable[Task]) -> list[RangeTask | StreamTask | FileTask | HistoryTask | MarkTask]:
+def flat(tasks: Iterable[Task]) -> list[SmallTask]:
     """The tasks inside packs, in order."""
-    found: list[RangeTask | StreamTask | FileTask | HistoryTask | MarkTask] = []
+    found: list[SmallTask] = []
     for task in tasks:
         if isinstance(task, PackTask):
             found += task.tasks
@@ -150,7 +159,7 @@ def _weight(task: Task) -> int:
             return _EACH + task.end - task.begin
         case HistoryTask():
             return _EACH + task.size
-        case MarkTask():
+        case MarkTask() | ClustersTask():
             return 0
         case PackTask(packed):
             return sum(map(_weight, packed))

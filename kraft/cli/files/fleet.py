@@ -10,10 +10,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
+from msgspec import Struct
 
 from kraft.cli.files.fleet_materialize import materialize_command
 from kraft.cli.renamed import renamed_option
@@ -23,10 +25,43 @@ from kraft.config.errors import CommandFailed
 from metadata_log.errors import MetadataLogError
 from metadata_log.times import iso_time
 
-FORMATS: Final = ("parquet", "csv", "json")
+if TYPE_CHECKING:
+    from metadata_log.cluster_names import ClusterNames
+
+FORMATS: Final = ("parquet", "csv", "json", "delta", "iceberg")
 _SHOWN: Final = 20
 _POLL_SECONDS: Final = 0.2
 _QUIET_SECONDS: Final = 1.0
+_LISTED: Final = 8
+"""The most elements of a list in a table."""
+
+
+class _Fleet(Struct, frozen=True):
+    """What every job reads, and where it runs."""
+
+    paths: tuple[str, ...]
+    master: str
+    options: dict[str, str]
+    settings: dict[str, str]
+    clusters: str | None
+
+    def names(self) -> ClusterNames | None:
+        """The names of the clusters, if a file is given."""
+        from metadata_log.spark.named import load_cluster_names
+
+        return load_cluster_names(self.clusters)
+
+    def chosen(self, names: ClusterNames | None, view: str = "") -> dict[str, str]:
+        """The options of the source. A cluster may be selected by its name."""
+        from metadata_log.arrow.schema import CLUSTERS
+
+        chosen = {
+            name: ",".join(names.id_of(one.strip()) for one in value.split(","))
+            if names is not None and name.lower() == "cluster"
+            else value
+            for name, value in self.options.items()
+        }
+        return chosen if self.clusters is None or view != CLUSTERS else {**chosen, "clusters": self.clusters}
 
 
 @click.group(
@@ -46,7 +81,26 @@ fleet_command.add_command(materialize_command)
 
 
 def _options(command: Callable[..., None]) -> Callable[..., None]:
-    """The options of each job."""
+    """The options of each job; the job gets them as one `_Fleet`."""
+
+    @wraps(command)
+    def run(
+        *,
+        paths: Sequence[str],
+        master: str,
+        confs: Sequence[str],
+        packages: str | None,
+        clusters: str | None,
+        options: Sequence[str],
+        **given: Any,
+    ) -> None:
+        settings = _pairs(confs, "--conf", "Such as spark.executor.memory=4g.")
+        if packages is not None:
+            settings["spark.jars.packages"] = packages
+        chosen = _pairs(options, "--option", "Such as mode=PERMISSIVE.")
+        command(fleet=_Fleet(tuple(paths), master, chosen, settings, clusters), **given)
+
+    made: Callable[..., None] = run
     for option in (
         click.option(
             "--option",
@@ -55,11 +109,20 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
             metavar="NAME=VALUE",
             help="An option of the source, such as mode=PERMISSIVE or until=2026-11-21T08:00:00Z; may be repeated.",
         ),
+        click.option(
+            "--clusters", metavar="FILE", help="Names of the clusters: TOML, CSV, JSON or Parquet; shown, not the ids."
+        ),
+        click.option(
+            "--packages", metavar="G:A:V,...", help="Jars from Maven, such as those of Delta Lake; Spark fetches them."
+        ),
+        click.option(
+            "--conf", "confs", multiple=True, metavar="KEY=VALUE", help="A property of Spark; may be repeated."
+        ),
         click.option("--master", default="local[*]", show_default=True, metavar="URL", help="Where Spark runs."),
         click.argument("paths", nargs=-1, required=True, metavar="PATH..."),
     ):
-        command = option(command)
-    return command
+        made = option(made)
+    return made
 
 
 def _outputs(command: Callable[..., None]) -> Callable[..., None]:
@@ -71,7 +134,10 @@ def _outputs(command: Callable[..., None]) -> Callable[..., None]:
         ),
         click.option("--overwrite", is_flag=True, help="Replace what --out names."),
         click.option("--format", "form", type=click.Choice(FORMATS), help="Of --out; else as its suffix, or parquet."),
-        click.option("--out", metavar="DIR", help="Write all rows to files in this directory, as Spark does."),
+        click.option(
+            "--partition-by", "partition_by", multiple=True, metavar="COLUMN", help="Of --out; may be repeated."
+        ),
+        click.option("--out", metavar="DIR", help="Write all rows to files or to a table in this directory."),
     ):
         command = option(command)
     return command
@@ -121,6 +187,17 @@ def unavailability_command(**given: Any) -> None:
 
 
 @_job(
+    "incidents",
+    "Outages that belong together, with their partitions, brokers and causes. The worst first.",
+    "kraft fleet incidents '/backup/*' --clusters clusters.toml",
+)
+@_outputs
+def incidents_command(**given: Any) -> None:
+    """The incidents."""
+    _run("incidents", view="incidents", **given)
+
+
+@_job(
     "elections",
     "Elections of partition leaders and active controllers: winner, time and cause.",
     "kraft fleet elections '/backup/*' --json",
@@ -150,21 +227,25 @@ def audit_command(**given: Any) -> None:
 @click.option("--html", default="fleet.html", show_default=True, metavar="OUT", help="Write the page to this file.")
 @renamed_option("--out", "--html", "html", metavar="OUT")
 @click.option("--title", default="Fleet", show_default=True, help="The title of the page.")
-def report_command(*, paths: Sequence[str], html: str, title: str, master: str, options: Sequence[str]) -> None:
+def report_command(*, fleet: _Fleet, html: str, title: str) -> None:
     """The page."""
     from metadata_log.report import FLEET_VIEWS, render_fleet
-    from metadata_log.spark import fleet
+    from metadata_log.spark.fleet import fleet_session, rows_of_views
 
-    chosen = _parse_options(options)
-    with _errors(), fleet.fleet_session(paths, master=master) as (spark, logs), _Progress(spark) as progress:
-        rows = progress.counted(fleet.rows_of_views(logs, FLEET_VIEWS, chosen))
-        render_fleet(rows, Path(html), title=title, commands=_page_commands(paths))
+    with _errors():
+        names = fleet.names()
+        chosen = fleet.chosen(names)
+        session = fleet_session(fleet.paths, master=fleet.master, settings=fleet.settings)
+        with session as (spark, logs), _Progress(spark) as progress:
+            rows = progress.counted(rows_of_views(logs, FLEET_VIEWS, chosen))
+            render_fleet(rows, Path(html), title=title, commands=_page_commands(fleet), names=names)
     echo(f"{html}: {Path(html).stat().st_size:,} bytes")
 
 
-def _page_commands(paths: Sequence[str]) -> dict[str, str]:
+def _page_commands(fleet: _Fleet) -> dict[str, str]:
     """By table of the page: the command that prints every row."""
     views = {
+        "incidents": "incidents",
         "outages": "unavailability",
         "moves": "leadership_changes",
         "terms": "quorum_epochs",
@@ -174,8 +255,9 @@ def _page_commands(paths: Sequence[str]) -> dict[str, str]:
         "wide rules": "acl_audit",
         "retention": "retention",
     }
+    named = () if fleet.clusters is None else ("--clusters", fleet.clusters)
     return {
-        table: shlex.join(("kraft", "fleet", "history", *paths, "--view", view, "--json"))
+        table: shlex.join(("kraft", "fleet", "history", *fleet.paths, "--view", view, *named, "--json"))
         for table, view in views.items()
     }
 
@@ -184,43 +266,61 @@ def _run(
     name: str,
     *,
     view: str,
-    paths: Sequence[str],
+    fleet: _Fleet,
     out: str | None,
     form: str | None,
+    partition_by: Sequence[str],
     overwrite: bool,
     limit: int,
     as_json: bool,
-    master: str,
-    options: Sequence[str],
 ) -> None:
     """Run one query and write the result to the selected output."""
-    from metadata_log.spark import fleet
+    from metadata_log.spark import fleet as jobs
+    from metadata_log.spark import outputs
+    from metadata_log.spark.named import with_names
 
-    chosen = _parse_options(options)
     if out is not None and Path(out).exists() and not overwrite:
         raise UsageError("the output exists already", where=f"--out {out}", hint="Add --overwrite to replace it.")
-    with _errors(), fleet.fleet_session(paths, master=master) as (spark, logs):
-        frame = fleet.JOBS[name](logs, chosen, view)
-        damages = list(fleet.damages(logs, chosen, view))
-        if out is not None:
-            with _Progress(spark):
-                kind = form or _format_of(out)
-                (fleet.flat(frame) if kind == "csv" else frame).write.mode("overwrite").format(kind).options(
-                    header=True
-                ).save(out)
-            echo(f"{out}: {kind} with the columns {', '.join(frame.columns)}")
-        else:
-            with _Progress(spark) as progress:
-                found = progress.counted(fleet.rows(frame))
-                times = [column in fleet.times_of(frame) for column in frame.columns]
-                if as_json:
-                    echo_lines(_json_line(frame.columns, times, row) for row in found)
-                else:
-                    _show(frame.columns, times, found, limit, is_whole=not damages)
+    if out is None and (partition_by or form):
+        raise UsageError("--format and --partition-by need --out", where="--out", hint="Add --out DIR.")
+    kind = None if out is None else form or _format_of(out)
+    settings = {**outputs.settings_for(kind, out), **fleet.settings}
+    with _errors():
+        names = fleet.names()
+        chosen = fleet.chosen(names, view)
+        with jobs.fleet_session(fleet.paths, master=fleet.master, settings=settings) as (spark, logs):
+            if kind is not None:
+                outputs.check_output(spark, kind)
+            frame = jobs.JOBS[name](logs, chosen, view)
+            if names is not None and "clusters" not in chosen:
+                frame = with_names(frame, names)
+            damages = list(jobs.damages(logs, chosen, view))
+            if out is not None and kind is not None:
+                with _Progress(spark):
+                    outputs.write(jobs.flat(frame) if kind == "csv" else frame, out, kind, partition_by)
+                echo(f"{out}: {kind} with the columns {', '.join(frame.columns)}")
+            else:
+                with _Progress(spark) as progress:
+                    _print(frame, progress, limit, as_json=as_json, is_whole=not damages)
     for cluster, text in damages:
-        echo(f"kraft: error: {text} (cluster {cluster})", err=True)
+        shown = cluster if names is None else names.name(cluster)
+        echo(f"kraft: error: {text} (cluster {shown})", err=True)
     if damages:
         raise CommandFailed
+
+
+def _print(frame: Any, progress: _Progress, limit: int, *, as_json: bool, is_whole: bool) -> None:
+    """Print rows as JSON, or the first ones as a table with the names of the clusters in place of their ids."""
+    from metadata_log.spark import fleet as jobs
+
+    if not as_json and "cluster_name" in frame.columns:
+        frame = frame.drop("cluster", "environment").withColumnRenamed("cluster_name", "cluster")
+    found = progress.counted(jobs.rows(frame))
+    times = [column in jobs.times_of(frame) for column in frame.columns]
+    if as_json:
+        echo_lines(_json_line(frame.columns, times, row) for row in found)
+    else:
+        _show(frame.columns, times, found, limit, is_whole=is_whole)
 
 
 def _show(
@@ -241,14 +341,12 @@ def _show(
         echo(f"{count(total, 'row')}, of which {limit} are shown; --limit, --json and --out give more.")
 
 
-def _parse_options(options: Sequence[str]) -> dict[str, str]:
+def _pairs(given: Sequence[str], option: str, hint: str) -> dict[str, str]:
     chosen = {}
-    for option in options:
-        name, separator, value = option.partition("=")
-        if not separator:
-            raise UsageError(
-                "a name and a value are expected", where=f"--option {option}", hint="Such as mode=PERMISSIVE."
-            )
+    for text in given:
+        name, separator, value = text.partition("=")
+        if not (name and separator):
+            raise UsageError("a name and a value are expected", where=f"{option} {text}", hint=hint)
         chosen[name] = value
     return chosen
 
@@ -269,7 +367,8 @@ def _text(value: object, is_time: bool) -> str:
     if is_time and isinstance(value, int):
         return iso_time(value) or "-"
     if isinstance(value, tuple):
-        return ",".join(map(str, value)) or "-"
+        more = f",… ({len(value)})" if len(value) > _LISTED else ""
+        return ",".join(map(str, value[:_LISTED])) + more or "-"
     return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from random import Random
@@ -9,10 +10,13 @@ from typing import Any, Final
 
 from real_data import unpack
 
+from metadata_log.cluster_names import ClusterNames, cluster_names_of
 from metadata_log.disk import OsDisk
 from metadata_log.history import VIEWS
 from metadata_log.history.engine import rows as history_rows
-from metadata_log.reading.timeline import read_timeline
+from metadata_log.reading.log_end import find_log_end
+from metadata_log.reading.timeline import At, read_timeline
+from metadata_log.report import FLEET_VIEWS
 from metadata_log.report.report_data import ReportData
 
 NOON: Final = 1_795_262_400_000
@@ -23,7 +27,15 @@ Rows = Iterator[tuple[str, tuple[Any, ...]]]
 
 def row(view: str, **values: Any) -> tuple[str, tuple[Any, ...]]:
     """A row of a view; what is not said is empty."""
-    empty = {"int32[]": (), "string[]": (), "uuid[]": (), "string": "", "bool": False, "map<string,string>": {}}
+    empty = {
+        "int32[]": (),
+        "int64[]": (),
+        "string[]": (),
+        "uuid[]": (),
+        "string": "",
+        "bool": False,
+        "map<string,string>": {},
+    }
     defaults = {column.name: None if column.nullable else empty.get(column.type, 0) for column in VIEWS[view].columns}
     assert values.keys() <= defaults.keys(), values.keys() - defaults.keys()
     return view, tuple((defaults | {"cluster": "c1"} | values).values())
@@ -57,6 +69,41 @@ def real_rows(cluster: str, node: str, views: tuple[str, ...], folder: Path) -> 
     name, prefix = ("static3", "nodes") if cluster == "static3" else ("clusters", f"{cluster}/nodes")
     path = unpack(name, f"{prefix}/{node}", folder / cluster)
     return history_rows(read_timeline(OsDisk(), str(path)), views, cluster=cluster)
+
+
+RECORDED: Final = (("static3", "c1"), ("failover", "c3"), ("dynamic3", "c3"), ("old39", "c3"))
+
+
+def cluster_id(number: int) -> str:
+    """An id of 22 characters, as Kafka draws them."""
+    return b64encode(Random(number).randbytes(16), b"-_")[:22].decode()
+
+
+def recorded_fleet(clusters: int, folder: Path, views: tuple[str, ...] = FLEET_VIEWS) -> Rows:
+    """Many clusters, each a recorded log that ends at another offset: some while partitions have no leader."""
+    rng = Random(clusters)
+    paths = []
+    for name, node in RECORDED:
+        archive, prefix = ("static3", "nodes") if name == "static3" else ("clusters", f"{name}/nodes")
+        path = unpack(archive, f"{prefix}/{node}", folder / name)
+        paths.append((path, find_log_end(OsDisk(), str(path)).offset))
+    for number in range(clusters):
+        path, end = paths[number % len(paths) if clusters <= len(paths) else rng.choice((0, 1, 1, 2, 2, 2, 3, 3))]
+        last = end if clusters <= len(paths) else rng.randrange(end // 3, end)
+        items = read_timeline(OsDisk(), str(path))
+        yield from history_rows(items, views, cluster=cluster_id(number), at=At(offset=last))
+
+
+def recorded_names(clusters: int) -> ClusterNames:
+    """Names and environments of most clusters of `recorded_fleet`."""
+    rows = []
+    for number in range(clusters):
+        environment = ("production", "production", "staging", "test")[number % 4]
+        what = ("orders", "payments", "audit", "telemetry", "search")[number % 5]
+        if number % 25 != 24:
+            name = f"{what}-{('eu', 'us', 'ap')[number % 3]}-{environment[:4]}-{number:03d}"
+            rows.append({"cluster": cluster_id(number), "name": name, "environment": environment})
+    return cluster_names_of(rows, where="names")
 
 
 def fleet_rows(clusters: int, events: int) -> Rows:

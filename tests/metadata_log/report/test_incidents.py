@@ -89,6 +89,7 @@ def test_different_causes_are_named_each() -> None:
         fencing(102, 5000, 9000),
         outage(5000, 9000),
         outage(5000, 8000, partition=1, cause="reassignment-started", cause_broker=None),
+        outage(5000, 8000, partition=1, kind="below-min-isr"),
     ]
     assert told(rows)[0] == (
         "2 partitions had no leader for up to 4.0 s after broker 101 shut down, the session of broker 102 timed out "

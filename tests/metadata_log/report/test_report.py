@@ -103,7 +103,9 @@ def test_the_first_sentence_of_a_real_failover_names_the_worst_outage_and_its_ca
         "Once, no controller was active for a second or more; the longest such time was 3.8 s.",
     ]
     outages = text[text.index('<section id="outages">') :].partition("</section>")[0]
-    listed = re.findall(r"<tr><td class=\"name\">(\S+)</td><td class=\"number\">(\d+)</td><td class=\"time\">", outages)
+    listed = re.findall(
+        r'<tr id="outage-[^"]+"><td class="name">(\S+)</td><td class="number">(\d+)</td><td class="time">', outages
+    )
     assert len(listed) == 111, "an outage is listed twice, or not at all"
     assert len(set(listed)) == 111
 
