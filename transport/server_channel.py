@@ -169,6 +169,8 @@ class ServerChannel:
             else:
                 if connection.bulk == taken.sequence:
                     serving.bulk_left[self.is_trusted] -= connection.expected_bytes
+                if serving.is_tight:
+                    taken.room = serving.room(self)
                 self._deliver(taken)
         return served
 

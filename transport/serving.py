@@ -47,6 +47,8 @@ BULK_BYTES: Final = 512 * 1024
 """The expected bytes of bulk answers after which no further bulk request is delivered until those answers are made."""
 VOTERS_BULK_BYTES: Final = 2 << 20
 """The same for voters, all of which fetch from their leader."""
+ANSWERS_IN_ROOM: Final = 4
+"""The share of the free memory that one answer may take while memory is short."""
 COUNTED_BYTES: Final = 4096
 """A smaller change of a connection's memory is not counted."""
 _ONE_READ_BYTES: Final = 64 * 1024
@@ -289,10 +291,15 @@ class Serving:
         """Whether a bulk request is delivered now; if not, the connection waits for its turn."""
         if self.bulk_left[member.is_trusted] <= 0:
             return False
-        if self.is_tight and not self._unsent[member.is_trusted].admits(member.address):
+        if self.is_tight and not self._unsent[member.is_trusted].admits_one(member.address):
             self._block(member)
             return False
         return True
+
+    def room(self, member: Member) -> int:
+        """The bytes that the next answer to this connection should not exceed while memory is short."""
+        shares = self._unsent[member.is_trusted]
+        return max(0, shares.limit - shares.used) // ANSWERS_IN_ROOM
 
     def _block(self, member: Member) -> None:
         member.is_blocked = True

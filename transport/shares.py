@@ -31,3 +31,10 @@ class Shares:
         free = self.limit - self.used
         held = self._held.get(address, 0)
         return held < free or (free > 0 and held < self._floor)
+
+    def admits_one(self, address: str) -> bool:
+        """Whether this address may have one more thing of any size: as `admits`, or if the address holds nothing.
+
+        A thing that was larger than expected may have used more than the bound. Those that hold nothing get on then.
+        """
+        return not self._held.get(address, 0) or self.admits(address)

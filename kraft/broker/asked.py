@@ -40,6 +40,10 @@ class Asked(Protocol):
         """The name that the client gives itself."""
 
     @property
+    def room(self) -> int:
+        """The bytes that the answer should not exceed, because memory is short."""
+
+    @property
     def peer(self) -> str:
         """The peer's address, as `host:port`."""
 

@@ -63,6 +63,7 @@ class Inbound:
                     client_id=thing.client_id,
                     peer=thing.peer,
                     principal=thing.principal,
+                    room=thing.room,
                 )
             )
         elif isinstance(thing, Reply):

@@ -19,6 +19,7 @@ from transport.limited_log import LimitedLog
 from transport.protocol.apis import ApiKey
 from transport.protocol.frames import FrameReader
 from transport.protocol.headers import encode_request
+from transport.protocol.inbound import ANY_SIZE
 from transport.protocol.messages import EnvelopeRequest, EnvelopeResponse
 from transport.protocol.server_connection import FIRST_EXPECTED_BYTES, ServerConnection
 from transport.server_channel import MAX_UNSENT_BYTES, ServerChannel
@@ -132,6 +133,19 @@ class TestMemory:
             for stream in greedy[:-1]:
                 await stream.aclose()
             assert len(await read_frames(greedy[-1], 4)) == 4
+
+    async def test_an_answer_above_the_bound_holds_up_no_other_address(self, new_node: NewNode):
+        """The size of an answer is not known before; the next ones learn how much room is left."""
+        node = new_node(max_unsent_bytes=MIB)
+        delivered = answer_when_settled(node, 6 * MIB)
+        async with serving(node) as endpoint, AsyncExitStack() as stack:
+            slow = await stack.enter_async_context(connected_from(STRANGER, endpoint))
+            await slow.send_all(ASK_MUCH)
+            await node.until(lambda: node.transport.serving.held_bytes[1] > MIB)
+            other = await stack.enter_async_context(connected_from(OTHER, endpoint))
+            await other.send_all(ASK_MUCH)
+            assert len(await read_frames(other, 1)) == 1
+            assert [request.room for request in delivered] == [ANY_SIZE, 0]
 
     async def test_unfinished_requests_are_bounded(self, new_node: NewNode):
         """Connections beyond the budget are not read from; a voter's is."""

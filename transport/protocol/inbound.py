@@ -48,6 +48,10 @@ ANONYMOUS: Final = Principal()
 """The peer of a connection without authentication."""
 
 
+ANY_SIZE: Final = 2**31 - 1
+"""The room for an answer while memory is not short."""
+
+
 class Request(Struct, eq=False):
     """A request of a peer, to be passed to `Transport.answer` or `Transport.drop` exactly once.
 
@@ -78,6 +82,8 @@ class Request(Struct, eq=False):
     """A number that the user may set, to identify the request in `Gone`."""
     principal: Principal = ANONYMOUS
     """The identity of the peer."""
+    room: int = ANY_SIZE
+    """The bytes that the answer should not exceed, because memory is short."""
 
 
 class Gone(Struct, frozen=True, eq=False):

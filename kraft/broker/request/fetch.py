@@ -104,7 +104,7 @@ class FetchHandler:
         version = request.version
         has_state = version >= REPLICA_STATE_SINCE
         replica_id = message.replica_state.replica_id if has_state else message.replica_id
-        max_bytes = min(message.max_bytes, self._settings.fetch_max_bytes)
+        max_bytes = min(message.max_bytes, self._settings.fetch_max_bytes, max(request.room, 1))
         is_consumer = replica_id < 0 and replica_id != FUTURE_REPLICA
         within_quota = self._quotas.most_at_once(FETCHED, request) if is_consumer else None
         if within_quota is not None:

@@ -17,7 +17,7 @@ from kraft.quorum.values import LeaderAndEpoch
 from metadata_log.serde import Message
 from metadata_log.types import NO_OFFSET
 from transport.protocol.errors import Error
-from transport.protocol.inbound import ANONYMOUS, Principal
+from transport.protocol.inbound import ANONYMOUS, ANY_SIZE, Principal
 
 
 class WireRequest(Struct, frozen=True, gc=False, kw_only=True):
@@ -34,6 +34,8 @@ class WireRequest(Struct, frozen=True, gc=False, kw_only=True):
     client_id: str | None = None
     peer: str = ""
     principal: Principal = ANONYMOUS
+    room: int = ANY_SIZE
+    """The bytes that the answer should not exceed, because memory is short."""
 
 
 class WireReply(Struct, frozen=True, gc=False):

@@ -59,6 +59,7 @@ BROKER_SETTINGS: Final = (
     "log.cleaner.backoff.ms=500",
     "log.segment.delete.delay.ms=1000",
     "auto.create.topics.enable=false",
+    "max.connections=12000",
     "offsets.topic.num.partitions=1",
     "offsets.topic.replication.factor=3",
     "transaction.state.log.num.partitions=1",

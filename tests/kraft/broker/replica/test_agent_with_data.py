@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from broker_agents import EPOCH, heartbeat
 from data_brokers import KEY, NOW_MS, TOPIC, append, batch, directory_id, new_topic, part_of, registration, settings
 from msgspec.structs import replace
 
-from kraft.broker import BrokerAgent, BrokerListener, BrokerOptions, BrokerSettings, LifecycleState
+from kraft.broker import BrokerAgent, BrokerListener, BrokerOptions, BrokerSettings, LifecycleState, NoLogDirectory
 from kraft.broker.agent import HEARTBEATS, ISR_CHANGES, Send
 from kraft.broker.replica import ReplicaManager
 from metadata_log.memory_disk import MemoryDisk
@@ -125,7 +126,7 @@ def test_an_agent_with_data_proposes_to_remove_a_slow_follower() -> None:
     assert [one.broker_id for one in topic.partitions[0].new_isr_with_epochs] == [1]
 
 
-def test_a_failed_log_directory_is_reported_to_the_controller() -> None:
+def test_the_failure_of_the_only_log_directory_ends_the_broker() -> None:
     disk = MemoryDisk()
     agent, manager = agent_with_data(1, disk)
     now_ms, _ = running(agent, *metadata(leader=1))
@@ -137,14 +138,8 @@ def test_a_failed_log_directory_is_reported_to_the_controller() -> None:
     disk.on_operation = fail
     manager.append(KEY, batch(b"a"), acks=1, now_ms=now_ms)
     assert part_of(manager).is_offline
-    now_ms += 3000
-    sends = agent.poll(now_ms)
-    agent.poll(now_ms)
-    beats = [send.request for send in sends if send.channel == HEARTBEATS]
-    if not beats or not beats[0].offline_log_dirs:  # type: ignore[attr-defined]
-        agent.on_answer(HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False), now_ms)
-        beats = [send.request for send in agent.poll(now_ms) if send.channel == HEARTBEATS]
-    assert beats[0].offline_log_dirs == [directory_id(1)]  # type: ignore[attr-defined]
+    with pytest.raises(NoLogDirectory, match="Input/output error"):
+        agent.poll(now_ms + 3000)
 
 
 def test_an_empty_answer_before_the_longest_wait_is_not_followed_by_a_request_at_once() -> None:

@@ -23,7 +23,7 @@ from metadata_log.serde import Message, schema_of
 from metadata_log.types import OffsetAndEpoch, Uuid
 from transport.protocol.broker_apis import ALL_APIS
 from transport.protocol.headers import decode_request
-from transport.protocol.inbound import ANONYMOUS, Principal
+from transport.protocol.inbound import ANONYMOUS, ANY_SIZE, Principal
 from transport.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ReplicaState
 from transport.protocol.messages.produce import (
     PartitionProduceData,
@@ -51,6 +51,7 @@ class Request(Struct, frozen=True):
     client_id: str | None = "test"
     peer: str = "127.0.0.1:5000"
     principal: Principal = ANONYMOUS
+    room: int = ANY_SIZE
 
 
 class NewTopic(Struct, frozen=True):
@@ -181,14 +182,25 @@ class Brokers:
         return found
 
     def send(
-        self, broker_id: int, message: Message, version: int | None = None, *, client_id: str = "test"
+        self,
+        broker_id: int,
+        message: Message,
+        version: int | None = None,
+        *,
+        client_id: str = "test",
+        room: int = ANY_SIZE,
     ) -> tuple[int, Outcome | None]:
         """Pass a request to a broker; returns its id and the outcome."""
         api_key = schema_of(type(message)).api_key
         assert api_key is not None
         self._last_id += 1
         request = Request(
-            self._last_id, api_key, LATEST[api_key] if version is None else version, message, client_id=client_id
+            self._last_id,
+            api_key,
+            LATEST[api_key] if version is None else version,
+            message,
+            client_id=client_id,
+            room=room,
         )
         return self._last_id, self.requests[broker_id].on_request(request, self.image, self.now_ms)
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from request_brokers import START_MS, Brokers, NewTopic, batch, fetch, produce, topic_id
 
+from kraft.broker.asked import Answer
 from metadata_log.records import metadata as records
 from transport.protocol.errors import Error
 from transport.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -84,3 +85,20 @@ def test_the_limit_of_the_broker_counts_if_a_client_asks_for_more() -> None:
     assert sizes(brokers.ask(101, fetch((KEY, 0)))) == [2 * len(one)]
     # The least size is cut to the limit, too: otherwise the request would wait although the answer is full.
     assert sizes(brokers.ask(101, fetch((KEY, 0), min_bytes=1 << 20, wait_ms=1000))) == [2 * len(one)]
+
+
+def test_a_fetch_keeps_to_the_room_that_other_answers_leave() -> None:
+    """Peers that read slowly hold memory: a consumer gets a batch at least, and still waits when there is none."""
+    brokers = Brokers([NewTopic("t", TOPIC, ((101,),))])
+    for _ in range(4):
+        brokers.ask(101, produce(KEY, batch(b"x" * 1000)))
+    size = len(batch(b"x" * 1000))
+
+    def found(room: int) -> int:
+        _, outcome = brokers.send(101, fetch((KEY, 0)), room=room)
+        assert isinstance(outcome, Answer), outcome
+        return len(outcome.message.responses[0].partitions[0].records)  # type: ignore[attr-defined]
+
+    assert [found(room) // size for room in (4 * size, 2 * size, 0)] == [4, 2, 1]
+    _, outcome = brokers.send(101, fetch((KEY, 4), wait_ms=500), room=0)
+    assert outcome is None
