@@ -122,6 +122,15 @@ class RecordLedger:
         """The end of what was below the watermark of any replica."""
         return max((one.batch.next_offset for one in self._committed.get(key, {}).values()), default=0)
 
+    def committed_at(self, key: PartitionKey, offset: int) -> StoredBatch | None:
+        """The committed batch with an offset; None if nothing is committed there."""
+        committed = self._committed.get(key, {}).values()
+        return next((one.batch for one in committed if one.batch.base_offset <= offset < one.batch.next_offset), None)
+
+    def may_lack(self, key: PartitionKey, offset: int) -> bool:
+        """Whether the loss of a record is allowed: by an unclean election, or because it was deleted."""
+        return self.was_unclean(key) or offset < self._starts.get(key, 0)
+
     # ---------------------------------------------------------------------------------------------------- replicas
 
     def loaded(
