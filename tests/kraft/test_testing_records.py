@@ -50,15 +50,16 @@ async def test_a_client_of_its_own_can_be_cut_off(autojump_clock: MockClock) -> 
         cluster.check()
 
 
+async def produce_at_a_lonely_leader() -> None:
+    async with Cluster(controllers=1, brokers=2, seed=7, data=True) as cluster:
+        await cluster.create_topic("orders", replication_factor=2)
+        cluster.network.partition({101}, {102})
+        await cluster.produce("orders", [b"alone"])
+
+
 async def test_a_leader_that_counts_itself_alone_is_found(autojump_clock: MockClock) -> None:
-    with (
-        planted("watermark-of-the-leader-alone"),
-        pytest.raises(InvariantViolated, match="of the ISR .* has never had"),
-    ):
-        async with Cluster(controllers=1, brokers=2, seed=7, data=True) as cluster:
-            await cluster.create_topic("orders", replication_factor=2)
-            cluster.network.partition({101}, {102})
-            await cluster.produce("orders", [b"alone"])
+    with planted("watermark-of-the-leader-alone"), pytest.raises(InvariantViolated, match=r"ISR .* has never had it"):
+        await produce_at_a_lonely_leader()
 
 
 async def test_a_lost_acknowledged_record_is_found(autojump_clock: MockClock) -> None:
