@@ -177,9 +177,10 @@ async def wait_for_greeting(process: trio.Process, greetings: list[str]) -> None
 
 
 def test_the_examples_of_clusters(tmp_path: Path) -> None:
-    paths = [str(program("test-with-a-cluster.md", name, tmp_path)) for name in ("test_failover.py", "test_brokers.py")]
+    names = ("test_failover.py", "test_brokers.py", "test_records.py")
+    paths = [str(program("test-with-a-cluster.md", name, tmp_path)) for name in names]
     said = run_program("-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "trio_mode=true", *paths, folder=tmp_path)
-    assert "3 passed" in said
+    assert "5 passed" in said
 
 
 def test_the_example_of_simulated_clusters(tmp_path: Path) -> None:

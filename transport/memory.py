@@ -175,6 +175,7 @@ class MemoryTransport:
         seed: The seed of the faults; only without `network`.
         faults: The fault rates; only without `network`.
         served: The APIs that peers may request, by key.
+        requested: The APIs that this side may request, by key.
     """
 
     def __init__(
@@ -185,10 +186,12 @@ class MemoryTransport:
         seed: int = 0,
         faults: Faults = NO_FAULTS,
         served: Mapping[int, Api] = APIS,
+        requested: Mapping[int, Api] = APIS,
     ) -> None:
         self.network = network if network is not None else MemoryNetwork(seed, faults)
         self.host = host
         self.served = served
+        self.requested = requested
         self._deliver: Callable[[Inbound], None] | None = None
         self._batch_delivered = no_more
         self._token: trio.lowlevel.TrioToken | None = None
@@ -259,14 +262,15 @@ class MemoryTransport:
             return
         api_key = type(message).__schema__.api_key
         assert api_key is not None, type(message)
-        version = _common_version(APIS[api_key], serving.transport.served.get(api_key))
+        api = self.requested[api_key]
+        version = _common_version(api, serving.transport.served.get(api_key))
         try:
             if version is None:
-                raise EncodeError(f"the peer has no version of {APIS[api_key].name} that is known here")
+                raise EncodeError(f"the peer has no version of {api.name} that is known here")
             correlation_id = token & _MAX_CORRELATION_ID
             sent = _Sent(api_key, version, correlation_id, client_id, message)
             if self.network.use_codec:
-                sent.frame = encode_request(api_key, version, correlation_id, client_id, message)
+                sent.frame = encode_request(api_key, version, correlation_id, client_id, message, apis=self.requested)
         except EncodeError as bad:
             self._finish_later(Failed(token, Cause.UNSUPPORTED_VERSION, f"{endpoint}: {bad}"))
             return
@@ -300,7 +304,7 @@ class MemoryTransport:
             return
         assert self._deliver is not None
         try:
-            message = sent.message if sent.frame is None else decode_request(sent.frame)[1]
+            message = sent.message if sent.frame is None else decode_request(sent.frame, apis=self.served)[1]
         except DecodeError as bad:
             log.info("closing the connection of %s: %s", link.client.host, bad)
             self._reset(link)
@@ -335,7 +339,9 @@ class MemoryTransport:
         link, frame = handle.link, None
         if self.network.use_codec:
             try:
-                frame = encode_response(request.api_key, request.version, request.correlation_id, message)
+                frame = encode_response(
+                    request.api_key, request.version, request.correlation_id, message, apis=self.served
+                )
             except EncodeError as bad:
                 log.error("closing the connection of %s: its answer cannot be written: %s", request.peer, bad)
                 self._reset(link)
@@ -350,7 +356,7 @@ class MemoryTransport:
         outcome: Reply | Failed
         try:
             if frame is not None:
-                _, message = decode_response(request.api_key, request.version, frame)
+                _, message = decode_response(request.api_key, request.version, frame, apis=self.requested)
             outcome = Reply(handle.token, message)
         except DecodeError as bad:
             outcome = Failed(handle.token, Cause.BAD_BYTES, str(bad))

@@ -260,7 +260,9 @@ class Consumer:
 class Client:
     """A client of a cluster's brokers, made by `open_client`."""
 
-    def __init__(self, transport: Transport, bootstrap: Sequence[Endpoint], *, client_id: str, rng: Random) -> None:
+    def __init__(
+        self, transport: Transport, bootstrap: Sequence[Endpoint], *, client_id: str, rng: Random, start_ms: int
+    ) -> None:
         self._transport = transport
         self._bootstrap: tuple[Address, ...] = tuple((one.host, one.port) for one in bootstrap)
         self._client_id = client_id
@@ -268,13 +270,13 @@ class Client:
         self._tokens = count(1)
         self._routes: dict[int, tuple[Driver, int]] = {}
         self._pings: dict[int, trio.Event] = {}
-        self._started_ms = wall_clock_ms()
+        self._started_ms = start_ms
         self._started_s = trio.current_time()
         self.requests_sent = 0
         """The requests so far, with their repetitions."""
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970: the wall clock at the start, advanced by Trio's clock."""
+        """Milliseconds since 1970: the time at the start, advanced by Trio's clock."""
         return self._started_ms + int((trio.current_time() - self._started_s) * 1000)
 
     def deliver(self, thing: Inbound) -> None:
@@ -350,6 +352,7 @@ async def open_client(
     transport: Transport | None = None,
     client_id: str = "kraft-client",
     rng: Random | None = None,
+    start_ms: int | None = None,
 ) -> AsyncIterator[Client]:
     """A client for the brokers of a cluster, for the duration of the block (Kafka: `bootstrap.servers`).
 
@@ -359,12 +362,14 @@ async def open_client(
             `answer_limits=broker_answer_limit`.
         client_id: The client id of all requests.
         rng: The source for the choice of partitions; by default seeded by the operating system.
+        start_ms: The time now, in ms since 1970, from which Trio's clock goes on; None for that of the machine.
     """
     carrier = TcpTransport(requested=ALL_APIS, answer_limits=broker_answer_limit) if transport is None else transport
     random = Random(SystemRandom().getrandbits(64)) if rng is None else rng
+    begin_ms = wall_clock_ms() if start_ms is None else start_ms
     with one_cause():
         async with trio.open_nursery() as nursery:
-            client = Client(carrier, tuple(bootstrap), client_id=client_id, rng=random)
+            client = Client(carrier, tuple(bootstrap), client_id=client_id, rng=random, start_ms=begin_ms)
             await nursery.start(carrier.run, client.deliver)
             yield client
             nursery.cancel_scope.cancel()

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from msgspec import Struct
 
 from kraft.invariants.cluster_model import PartitionKey, PartitionModel
-from kraft.invariants.stored_batches import NO_PRODUCER, StoredBatch, stored_batches
+from kraft.invariants.stored_batches import NO_PRODUCER, StoredBatch, batches_between, stored_batches
 from kraft.invariants.transactions import is_commit, shown_to_reader, stable_end, was_committed
 from kraft.invariants.violation import InvariantViolated
 
@@ -101,6 +101,8 @@ class RecordLedger:
         self.excused = 0
         """How many committed batches were lost as Kafka allows."""
         self.consumed = 0
+        self.ended = 0
+        """How many markers of transactions were acknowledged."""
 
     # ------------------------------------------------------------------------------------------------ metadata, lives
 
@@ -121,6 +123,15 @@ class RecordLedger:
     def committed_end(self, key: PartitionKey) -> int:
         """The end of what was below the watermark of any replica."""
         return max((one.batch.next_offset for one in self._committed.get(key, {}).values()), default=0)
+
+    def committed_at(self, key: PartitionKey, offset: int) -> StoredBatch | None:
+        """The committed batch with an offset; None if nothing is committed there."""
+        committed = self._committed.get(key, {}).values()
+        return next((one.batch for one in committed if one.batch.base_offset <= offset < one.batch.next_offset), None)
+
+    def may_lack(self, key: PartitionKey, offset: int) -> bool:
+        """Whether the loss of a record is allowed: by an unclean election, or because it was deleted."""
+        return self.was_unclean(key) or offset < self._starts.get(key, 0)
 
     # ---------------------------------------------------------------------------------------------------- replicas
 
@@ -266,7 +277,7 @@ class RecordLedger:
         """Compare what is below the watermark with other replicas; a proof makes that committed."""
         key, watermark = replica.key, replica.high_watermark
         committed = self._committed.setdefault(key, {})
-        for batch in _between(held.batches, before, watermark):
+        for batch in batches_between(held.batches, before, watermark):
             if batch.next_offset <= self._starts.get(key, 0):
                 continue
             found = committed.get(batch.base_offset)
@@ -383,11 +394,12 @@ class RecordLedger:
         held = self._held[replica.broker_id, replica.key]
         ended = (
             one
-            for one in _between(held.batches, 0, replica.high_watermark)
+            for one in batches_between(held.batches, 0, replica.high_watermark)
             if one.is_control and (one.producer_id, one.producer_epoch) == (producer_id, producer_epoch)
         )
         marker = next((one for one in ended if is_commit(one) is is_committed), None)
         if marker is not None:
+            self.ended += 1
             self._check_members(replica, marker, "is acknowledged")
             return
         if replica.start_offset == 0 and not self._is_outdated(replica):
@@ -474,15 +486,3 @@ class RecordLedger:
 
 def _end_of(held: Held) -> int:
     return held.batches[-1].next_offset if held.batches else 0
-
-
-def _between(batches: Sequence[StoredBatch], start: int, end: int) -> list[StoredBatch]:
-    """The batches that end above `start` and not above `end`."""
-    found = list[StoredBatch]()
-    for batch in reversed(batches):
-        if batch.next_offset <= start:
-            break
-        if batch.next_offset <= end:
-            found.append(batch)
-    found.reverse()
-    return found

@@ -4,7 +4,7 @@ the code of the brokers (Kafka: `DefaultRecordBatch`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from struct import Struct as Layout
 from typing import Final
 
@@ -72,3 +72,15 @@ def stored_batches(data: bytes) -> Iterator[StoredBatch]:
             return
         yield StoredBatch(base, base + last_delta + 1, epoch, producer_id, producer_epoch, sequence, data[at:end])
         at = end
+
+
+def batches_between(batches: Sequence[StoredBatch], start: int, end: int) -> list[StoredBatch]:
+    """The batches that end above `start` and not above `end`."""
+    found = list[StoredBatch]()
+    for batch in reversed(batches):
+        if batch.next_offset <= start:
+            break
+        if batch.next_offset <= end:
+            found.append(batch)
+    found.reverse()
+    return found

@@ -19,7 +19,7 @@ import kraft
 from kraft.invariants.violation import InvariantViolated
 
 ROOT = Path(kraft.__file__).parent
-CHECKED = ("invariants", "sim", "testing.py")
+CHECKED = ("invariants", "sim", "testing")
 """The packages and modules with checks."""
 LEDGERS = ROOT / "invariants"
 DESCRIPTIONS = ("str | None", "str")
@@ -33,6 +33,9 @@ _FAMILIES = {"difference": 5, "partition_difference": 2, "_other_difference": 3}
 REACHED_BY_RUNS: dict[str, str] = {
     "kraft.invariants.partitions._raise_if#0": "last-known-leaders-stay",
     "kraft.invariants.voters.VoterLedger.not_made#0": "voter-change-answered-at-once",
+    "kraft.testing.records.RecordCheck.check#0": (
+        "tests/kraft/test_testing_records.py::test_a_lost_acknowledged_record_is_found"
+    ),
     "kraft.sim.nodes.broker_contacts.BrokerContacts._check_expiry#0": "an-old-session-fences-the-new-incarnation",
     "kraft.sim.nodes.broker_contacts.BrokerContacts._check_unfencing#0": "unfenced-before-its-own-registration",
     "kraft.sim.workloads.client_history.ClientHistory._check_sessions#0": "session-dies-in-use",

@@ -8,7 +8,6 @@ from typing import cast
 from check_sites import Cases
 from scripted_node import VOTERS, ScriptedNode, uuid
 
-from kraft import testing
 from kraft.controller import QuorumController
 from kraft.invariants.observation import View
 from kraft.quorum.values import LeaderAndEpoch
@@ -28,6 +27,7 @@ from kraft.sim.world.member_interface import Done, Member, Outcome, PeerFaultRep
 from kraft.sim.world.signs_of_life import LEADER_GONE, SignsOfLife
 from kraft.sim.world.trace import Trace
 from kraft.sim.world.world import World
+from kraft.testing import disks
 from metadata_log.image import MetadataDelta, MetadataImage
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records.batch_builder import build_batch
@@ -260,8 +260,8 @@ def a_request_of_a_deposed_leader_is_accepted() -> None:
 @CASES("00000000000000000000.log")
 def the_log_of_a_cluster_in_one_test_is_damaged() -> None:
     disk = MemoryDisk()
-    disk.mkdir(testing._PARTITION)
+    disk.mkdir(disks.PARTITION)
     batches = bytearray(build_batch(0, 1, 0, [b"a"]) + build_batch(1, 1, 0, [b"b"]))
     batches[70] ^= 1
-    disk.open(f"{testing._PARTITION}/00000000000000000000.log", create=True).append(bytes(batches))
-    testing._batches(disk)
+    disk.open(f"{disks.PARTITION}/00000000000000000000.log", create=True).append(bytes(batches))
+    disks.batches_on(disk)

@@ -40,6 +40,9 @@ SLOW = {
     "new-voter-counts-as-caught-up",
     "voter-added-before-it-has-caught-up",
     "voters-outlive-a-snapshot",
+    "backoff-leaves-the-fetch-session",
+    "checkpointed-watermark-above-the-log-end",
+    "truncated-logs-keep-their-epochs",
 }
 """Runs with these take long, as no node makes progress in them, or take many seeds."""
 LONG = (
@@ -85,12 +88,25 @@ LONG = (
     "truncation-to-the-watermark",
     "one-follower-is-enough-for-the-watermark",
     "watermark-of-the-leader-alone",
+    "aborted-transactions-are-not-named",
+    "ends-of-followers-never-fall",
+    "flush-messages-is-forgotten",
+    "followers-do-not-learn-producers",
+    "markers-count-when-they-are-appended",
+    "moved-logs-lose-their-tail",
+    "readers-of-committed-records-read-all",
+    "retention-above-the-watermark",
+    "unclean-leaders-truncate-no-follower",
+    "watermark-from-a-stale-fetch",
 )
 """Two seconds of CPU each, or more. A default run takes a part of them, another one with each submission."""
 LONG_TURNS = 5
 TURN = int((Path(__file__).parents[2] / "soak" / "turn.txt").read_text())
 UNMEASURED = {
+    "aborted-transactions-are-not-named",
     "acknowledged-by-the-leader-alone",
+    "backoff-leaves-the-fetch-session",
+    "checkpointed-watermark-above-the-log-end",
     "checksums-of-fetched-batches-are-not-compared",
     "checksums-of-snapshots-are-not-compared",
     "clock-of-the-log-may-go-back",
@@ -98,22 +114,32 @@ UNMEASURED = {
     "damaged-quorum-state-is-a-first-start",
     "duplicates-are-appended",
     "duplicates-get-a-new-offset",
+    "ends-of-followers-never-fall",
     "epochs-of-fetched-batches-are-believed",
+    "flush-messages-is-forgotten",
     "followers-believe-any-watermark",
+    "followers-do-not-learn-producers",
     "isr-expanded-before-catching-up",
+    "markers-count-when-they-are-appended",
     "min-isr-is-not-checked",
+    "moved-logs-lose-their-tail",
     "nothing-is-recovered-after-a-crash",
     "one-follower-is-enough-for-the-watermark",
     "quorum-state-behind-the-log-is-believed",
+    "readers-of-committed-records-read-all",
     "records-of-later-epochs-are-appended",
     "recovery-believes-any-epoch",
     "recovery-believes-every-checksum",
     "recovery-truncates-at-a-lower-epoch",
     "removed-voter-never-stands",
+    "retention-above-the-watermark",
     "second-directory-of-a-voter-id-is-added",
     "snapshot-before-the-log-is-flushed",
+    "truncated-logs-keep-their-epochs",
     "truncation-to-the-watermark",
+    "unclean-leaders-truncate-no-follower",
     "unregistered-brokers-stay-in-their-isrs",
+    "watermark-from-a-stale-fetch",
     "watermark-of-the-leader-alone",
 }
 """Seeds from 0 on find these. The searches from the other first seeds have not been made yet."""

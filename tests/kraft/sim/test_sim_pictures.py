@@ -10,12 +10,13 @@ import pytest
 from browser import PHONE_WIDTH, WIDTH, look
 
 from kraft.sim.pictures.diagram import render_diagram
-from kraft.sim.pictures.execution import Execution, execution_of
+from kraft.sim.pictures.execution import Execution, _told, execution_of
 from kraft.sim.pictures.layout import Box, Segment, layout_of
 from kraft.sim.pictures.wording import change_text, readable
 from kraft.sim.search.schedule import Schedule, decode_schedule
 from kraft.sim.search.seed_search import SeedSearch
-from kraft.sim.world.actions import Action
+from kraft.sim.world.actions import Action, Administer
+from transport.protocol.apis import ApiKey
 
 SCHEDULES: Final = Path(__file__).parents[3] / "docs" / "schedules"
 NAMES: Final = sorted(path.stem for path in SCHEDULES.glob("*.json"))
@@ -156,6 +157,10 @@ def test_pictures_show_values_without_the_forms_of_python(name: str) -> None:
 )
 def test_changes_of_state_are_phrases(detail: str, text: str) -> None:
     assert change_text(detail) == text
+
+
+def test_a_request_of_a_producer_has_a_name() -> None:
+    assert _told(Administer(0, 101, 1, ApiKey.PRODUCE, 13, b"")) == "is asked to Produce"
 
 
 def test_messages_of_checks_are_readable() -> None:

@@ -1,22 +1,4 @@
-"""A cluster of real nodes inside one test: memory network, memory disks, virtual time (Kafka: `RaftClientTestContext`).
-
-Run a test under Trio's `MockClock` with autojump: a minute of elections then takes a moment. With `brokers`, the
-cluster has broker agents. They register, lead, follow and shut down gracefully like Kafka's brokers, but hold no data.
-
-    async with Cluster(controllers=3, seed=7) as cluster:
-        leader = await cluster.leader()
-        cluster.network.partition({leader}, cluster.others(leader))
-        await cluster.leader(among=cluster.others(leader))
-        cluster.check()
-
-    async with Cluster(controllers=3, state_machine=Counter) as cluster:
-        assert await cluster.machine(1).submit(Add(5)) == 5
-
-    async with Cluster(controllers=3, brokers=3, seed=7) as cluster:
-        await cluster.create_topic("orders", partitions=6, replication_factor=3)
-        cluster.brokers[101].pause()
-        await cluster.wait_for_image(lambda image: image.topics["orders"].partitions[0].isr == (102, 103))
-"""
+"""The cluster of `kraft.testing`."""
 
 from __future__ import annotations
 
@@ -31,14 +13,15 @@ import trio
 
 from kraft.admin import AdminClient, open_admin
 from kraft.admin.topics import create_topic
-from kraft.broker import BrokerAgent
+from kraft.broker.replica import ReplicaManager
+from kraft.client import Client, ConsumedRecord, ConsumerSettings, Delivered, Isolation, open_client
 from kraft.config import Config
 from kraft.controller.topics.partition_updates import is_active
 from kraft.invariants.disks import Ledger
-from kraft.invariants.violation import InvariantViolated
 from kraft.node.clock import NodeClock
 from kraft.node.node import Node
 from kraft.node.run import run_node
+from kraft.node.serving import broker_with_data
 from kraft.node.state_machine_node import StateMachineNode
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.quorum.voters import majority
@@ -47,27 +30,25 @@ from kraft.replica.hosts.controller_host import ControllerHost, host_controller
 from kraft.replica.hosts.state_machine_host import host_state_machine
 from kraft.replica.interface.application import ApplicationFactory
 from kraft.state_machine import StateMachine
+from kraft.testing.broker import Broker
+from kraft.testing.disks import DIRECTORY, PARTITION, batches_on, durable_on
+from kraft.testing.records import RecordCheck
 from metadata_log.image import MetadataImage
 from metadata_log.log.log_dir import format_directory
 from metadata_log.log.quorum_state_file import read_quorum_state
 from metadata_log.memory_disk import MemoryDisk
-from metadata_log.reading.damage import Damage
-from metadata_log.reading.reader import read_log
-from metadata_log.records.batch import RecordBatch
-from metadata_log.types import METADATA_PARTITION, METADATA_TOPIC, NO_OFFSET, random_uuid
+from metadata_log.types import NO_OFFSET, random_uuid
 from transport.causes import one_cause
 from transport.faults import NO_FAULTS, Faults
 from transport.interface import Endpoint
 from transport.memory import MemoryNetwork, MemoryTransport
-
-__all__ = ["Broker", "Cluster"]
+from transport.protocol.broker_apis import ALL_APIS
+from transport.protocol.broker_listener import AT_BROKERS
 
 START_MS: Final = 1_700_000_000_000
 """The initial wall-clock time of each cluster, in milliseconds since 1970."""
 FIRST_BROKER: Final = 101
 _PORT: Final = 9093
-_DIRECTORY: Final = "/kraft"
-_PARTITION: Final = f"{_DIRECTORY}/{METADATA_TOPIC}-{METADATA_PARTITION}"
 
 
 class _Life:
@@ -77,57 +58,6 @@ class _Life:
         self.scope = trio.CancelScope()
         self.ended = trio.Event()
         self.node: Node | None = None
-
-
-class Broker:
-    """One broker of a cluster, running or not; `id` is its node id."""
-
-    def __init__(self, cluster: Cluster, broker_id: int) -> None:
-        self.id = broker_id
-        self._cluster = cluster
-
-    @property
-    def agent(self) -> BrokerAgent:
-        """The agent of the broker while the broker runs, for inspection only.
-
-        Raises:
-            ValueError: The broker is not running.
-        """
-        application = self._cluster.node(self.id).application
-        assert isinstance(application, BrokerHost), application
-        return application.agent
-
-    def pause(self) -> None:
-        """Cut the broker off from the network until `resume`, as if its process were suspended."""
-        self._cluster.network.isolate(self.id)
-
-    def resume(self) -> None:
-        """Reconnect the broker; this also heals each other network cut that affects it."""
-        self._cluster.network.heal(self.id)
-
-    async def kill(self) -> None:
-        """End the broker like a power failure.
-
-        Raises:
-            ValueError: The broker is not running.
-        """
-        await self._cluster.kill(self.id)
-
-    async def stop(self) -> None:
-        """Shut the broker down gracefully: its leaderships move first.
-
-        Raises:
-            ValueError: The broker is not running.
-        """
-        await self._cluster.stop(self.id)
-
-    async def restart(self) -> None:
-        """Start the broker with the contents of its disk.
-
-        Raises:
-            ValueError: The broker is running.
-        """
-        await self._cluster.restart(self.id)
 
 
 class Cluster:
@@ -144,6 +74,7 @@ class Cluster:
         settings: Kafka properties for each node.
         application: The factory of the controllers' application; by default Kafka's controller.
         state_machine: The factory of a state machine, which replaces `application`.
+        data: Whether the brokers hold records and serve producers and consumers.
     """
 
     def __init__(
@@ -156,6 +87,7 @@ class Cluster:
         settings: Mapping[str, str] | None = None,
         application: ApplicationFactory = host_controller,
         state_machine: Callable[[], StateMachine[Any, Any]] | None = None,
+        data: bool = False,
     ) -> None:
         self.ids = tuple(range(1, controllers + 1))
         """The ids of the controllers."""
@@ -169,6 +101,9 @@ class Cluster:
         self._lives: dict[int, _Life] = {}
         self._changed = trio.lowlevel.ParkingLot()
         self._ledger = Ledger(self.ids)
+        self._has_data = data
+        flush = self._settings.get("log.flush.interval.messages")
+        self._records = RecordCheck(None if flush is None else int(flush))
         self._nursery: trio.Nursery | None = None
 
     # Lifecycle
@@ -190,7 +125,7 @@ class Cluster:
         cluster_id = str(random_uuid(self._rng))
         for node_id in self._all_ids:
             disk = self.disks[node_id] = MemoryDisk()
-            format_directory(disk, _DIRECTORY, node_id=node_id, cluster_id=cluster_id, rng=self._rng, now_ms=START_MS)
+            format_directory(disk, DIRECTORY, node_id=node_id, cluster_id=cluster_id, rng=self._rng, now_ms=START_MS)
         with one_cause():
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
@@ -214,19 +149,26 @@ class Cluster:
         if node_id in self._lives:
             raise ValueError(f"node {node_id} is running")
         assert self._nursery is not None, "the cluster is not running: use `async with`"
+        self._look()
         life = _Life()
         node: Node = await self._nursery.start(self._live, node_id, life)
         return node
 
     async def _live(self, node_id: int, life: _Life, task_status: trio.TaskStatus[Node]) -> None:
+        config, disk, host = self._config(node_id), self.disks[node_id], str(node_id)
+        application = self._application if node_id in self.ids else host_broker
+        transport = MemoryTransport(self.network, host=host)
+        if self._has_data and node_id in self.brokers:
+            application = broker_with_data(config, disk)
+            transport = MemoryTransport(self.network, host=host, served=AT_BROKERS, requested=ALL_APIS)
         run = partial(
             run_node,
-            self._config(node_id),
-            transport=MemoryTransport(self.network, host=str(node_id)),
-            disk=self.disks[node_id],
+            config,
+            transport=transport,
+            disk=disk,
             rng=Random(self._rng.getrandbits(64)),
             clock=self._clock,
-            application=self._application if node_id in self.ids else host_broker,
+            application=application,
             inline_flush=True,
         )
         try:
@@ -234,6 +176,8 @@ class Cluster:
                 async with trio.open_nursery() as nursery:
                     node = life.node = await nursery.start(run)
                     self._lives[node_id] = life
+                    if self._has_data and node_id in self.brokers:
+                        self._records.started(node_id, _manager(node))
                     task_status.started(node)
                     await self._watch(node_id, node)
         finally:
@@ -249,12 +193,18 @@ class Cluster:
             leader = node.status().leader
             self._ledger.note_leader(node_id, leader.epoch, leader.leader_id)
             self._note_election(node_id)
+            self._look()
             self._changed.unpark_all()
             going = await node.wait_for_change()
 
+    def _look(self) -> None:
+        """Show the files and the claims of all running brokers with data to the record check."""
+        if self._has_data:
+            self._records.look(self.image, self.disks)
+
     def _note_election(self, node_id: int) -> None:
         """Record the contents of quorum-state, which survive the node."""
-        election = read_quorum_state(self.disks[node_id], _PARTITION)
+        election = read_quorum_state(self.disks[node_id], PARTITION)
         if election is not None:
             self._ledger.note_leader(node_id, election.leader_epoch, election.leader_id)
             self._ledger.note_vote(node_id, election.leader_epoch, election.voted_id)
@@ -263,7 +213,7 @@ class Cluster:
         """Record the log, and its high watermark if the node runs."""
         life = self._lives.get(node_id)
         high_watermark = life.node.status().high_watermark if life and life.node else NO_OFFSET
-        self._ledger.note_log(node_id, _batches(self.disks[node_id]), high_watermark)
+        self._ledger.note_log(node_id, batches_on(self.disks[node_id]), high_watermark)
 
     def _config(self, node_id: int) -> Config:
         is_broker = node_id in self.brokers
@@ -273,26 +223,32 @@ class Cluster:
             "controller.quorum.voters": ",".join(f"{one}@{_host(one)}:{_PORT}" for one in self.ids),
             "controller.listener.names": "CONTROLLER",
             "listeners": f"{'PLAINTEXT' if is_broker else 'CONTROLLER'}://{_host(node_id)}:{_PORT}",
-            "log.dirs": _DIRECTORY,
+            "log.dirs": DIRECTORY,
             **self._settings,
         }
         text = "".join(f"{key}={value}\n" for key, value in entries.items())
         return Config.parse(text, source=f"node {node_id}")
 
-    async def kill(self, node_id: int) -> None:
+    async def kill(self, node_id: int, *, loses_power: bool = True) -> None:
         """End a node like a power failure: data without fsync is lost, or partly written.
 
         Args:
             node_id: The id of a controller or a broker.
+            loses_power: Whether the power fails. Otherwise only the process ends, and what it has written remains.
 
         Raises:
             ValueError: The node is not running.
         """
         life = self._life(node_id)
         self._note_log(node_id)
+        self._look()
         # The dying node keeps its old disk, so that its last writes do not reach the remaining one.
         disk = self.disks[node_id] = self.disks[node_id].fork()
-        disk.crash(self._rng)
+        if loses_power:
+            disk.crash(self._rng)
+        else:
+            disk.kill()
+        self._records.ended(node_id, lost_power=loses_power, was_clean=False)
         life.scope.cancel()
         await life.ended.wait()
 
@@ -308,6 +264,7 @@ class Cluster:
         life = self._life(node_id)
         await self.node(node_id).shutdown()
         await life.ended.wait()
+        self._records.ended(node_id, lost_power=False, was_clean=True)
 
     # State
 
@@ -446,6 +403,59 @@ class Cluster:
             )
         await self.wait_for_image(lambda image: name in image.topics)
 
+    def client(self, host: str = "client") -> AbstractAsyncContextManager[Client]:
+        """A client of these brokers, which hold data.
+
+        Args:
+            host: The name of the client's own host, which `network` can isolate.
+        """
+        addresses = [Endpoint(_host(broker_id), _PORT) for broker_id in self.brokers]
+        transport = MemoryTransport(self.network, host=host, requested=ALL_APIS)
+        rng = Random(self._rng.getrandbits(64))
+        return open_client(addresses, transport=transport, rng=rng, start_ms=self._clock.now_ms())
+
+    async def produce(self, topic: str, values: Iterable[bytes], *, partition: int | None = None) -> list[Delivered]:
+        """Write records with acks=all by an idempotent producer, and wait for their acknowledgements.
+
+        From then on, `check` requires these records at their offsets, unless an unclean election allows their loss.
+
+        Args:
+            topic: The name of the topic.
+            values: The values of the records.
+            partition: The number of the partition; None to let the producer select it.
+
+        Returns:
+            The partition and the offset of each record.
+
+        Raises:
+            kraft.client.ClientError: A record was refused, or not acknowledged in time.
+        """
+        sent, delivered = list(values), list[Delivered]()
+        async with self.client("producer") as client, client.producer(topic) as producer:
+            for delivery in [await producer.send(value, partition=partition) for value in sent]:
+                delivered.append(await delivery.wait())
+        self._look()
+        for value, one in zip(sent, delivered, strict=True):
+            self._records.acknowledged(topic, one.partition, one.offset, value)
+        return delivered
+
+    async def consume(self, topic: str, *, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> list[ConsumedRecord]:
+        """Read a topic from its beginning to its present end.
+
+        Args:
+            topic: The name of the topic.
+            isolation: Whether records of open and of aborted transactions are read, too.
+
+        Returns:
+            The records, in order within their partitions.
+
+        Raises:
+            kraft.client.ClientError: A partition was not served in time.
+        """
+        settings = ConsumerSettings(isolation=isolation)
+        async with self.client("consumer") as client, client.consumer(topic, settings) as consumer:
+            return [record async for record in consumer]
+
     async def wait_for_offset(self, offset: int, *node_ids: int) -> None:
         """Wait until the high watermark of each node is at least `offset`.
 
@@ -463,32 +473,28 @@ class Cluster:
         lost or changed, and are durable on a majority. Logs agree below the high watermark, and wherever they share an
         epoch and an offset. The values passed to `append` are at the returned offsets.
 
+        With brokers that hold data: replicas are equal below the high watermark, which falls only after an unclean
+        election. What is committed is lost only by an unclean election, or by power failures of all members in sync,
+        and is on every member of the ISR. The records of `produce` are at their offsets.
+
         Raises:
             InvariantViolated: An invariant does not hold.
         """
         for node_id in self._all_ids:
             self._note_election(node_id)
             self._note_log(node_id)
-        self._ledger.check_durable({node_id: _durable(self.disks[node_id]) for node_id in self.ids})
+        if self._has_data:
+            self._look()
+            self._records.check()
+        self._ledger.check_durable({node_id: durable_on(self.disks[node_id]) for node_id in self.ids})
+
+
+def _manager(node: Node) -> ReplicaManager:
+    application = node.application
+    assert isinstance(application, BrokerHost), application
+    assert isinstance(application.agent.replicas, ReplicaManager), application.agent.replicas
+    return application.agent.replicas
 
 
 def _host(node_id: int) -> str:
     return f"broker-{node_id}" if node_id >= FIRST_BROKER else f"controller-{node_id}"
-
-
-def _batches(disk: MemoryDisk) -> list[RecordBatch]:
-    if not disk.exists(_PARTITION):
-        return []
-    batches = []
-    for found in read_log(disk, _PARTITION):
-        if isinstance(found, Damage):
-            raise InvariantViolated(str(found))
-        batches.append(found)
-    return batches
-
-
-def _durable(disk: MemoryDisk) -> list[RecordBatch]:
-    """The log that would remain after a power failure now."""
-    after = disk.fork()
-    after.crash()
-    return _batches(after)
