@@ -1,7 +1,8 @@
 """Brokers with data beside Apache Kafka's, in one run: start, produce, consume, latency, memory, cost of a batch.
 
-    python bench/produce.py [--targets ours,kafka] [--brokers 1,3] [--what start,produce,…] [--client java|confluent|franz]
-                            [--reps 3] [--megabytes 64] [--heat 256] [--heap 1g] [--dir DIR] [--json]
+    python bench/produce.py [--targets ours,kafka] [--brokers 1,3] [--what start,produce,…]
+                            [--client java|confluent|franz] [--reps 3] [--megabytes 64] [--heat 256] [--heap 1g]
+                            [--dir DIR] [--json]
     python bench/produce.py --what produce,consume --reps 5         # for example: throughput alone
 
 Each target has a controller of ours and its brokers, with default settings, on loopback; all targets of a round are up
