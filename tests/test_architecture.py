@@ -492,6 +492,15 @@ def test_lazily_loaded_names_agree_with_the_declared_ones(package: str) -> None:
         ("import kraft.cli.main", ("trio", "kraft.quorum", "pyspark")),
         ("import kraft.cli.cluster.top", ("textual",)),
         ("import kraft.node.embed", ("click", "rich", "hypothesis", "pyspark")),
+        ("import kraft.cli.run.serve", ("trio", "kraft.node")),
+        (
+            "import kraft.cli.run.node_process, kraft.node.serving",
+            (
+                *("kraft.controller.controller", "kraft.controller.apis", "kraft.replica.hosts.controller_host"),
+                *("kraft.replica.hosts.state_machine_host", "cryptography", "prometheus_client", "zstandard", "lz4"),
+                *("transport.protocol.messages.create_acls", "transport.protocol.messages.share_fetch"),
+            ),
+        ),
     ],
 )
 def test_an_import_does_not_load_optional_packages(statement: str, absent: tuple[str, ...]) -> None:

@@ -132,7 +132,7 @@ class ServerChannel:
                         self.settle()
                     return 0
             connection.receive(data)
-            self._serve(QUANTUM)
+            self._serve(min(QUANTUM, serving.requests_left))
         else:
             connection.receive(data)
         self.settle()

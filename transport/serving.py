@@ -33,8 +33,8 @@ STALLED_SECONDS: Final = 30.0
 """A peer that leaves answers unread, or a request unfinished, for this time is disconnected."""
 STEADY_BYTES: Final = 64 * 1024
 """The bytes that a peer has to read or send in that time, if as many are pending."""
-TURN_REQUESTS: Final = 512
-"""How many requests are delivered on arrival before the user processes them."""
+TURN_REQUESTS: Final = 500
+"""How many requests are delivered before the user has processed them; Kafka's default of `queued.max.requests`."""
 QUEUED_REQUESTS: Final = 32
 """How many queued requests are delivered before other tasks of the node and new requests run."""
 TURN_BYTES: Final = 512 * 1024
@@ -72,6 +72,8 @@ class ServingLimits(Struct, frozen=True, kw_only=True):
     """Kafka's `max.connections.per.ip`; without that setting one address has at most half of all connections."""
     received_bytes: int = 0
     """Kafka's `queued.max.request.bytes`; 0 for 64 MiB, or twice the largest request."""
+    queued_requests: int = TURN_REQUESTS
+    """Kafka's `queued.max.requests`."""
     unsent_bytes: int = BUDGET_BYTES
     stalled_s: float = STALLED_SECONDS
 
@@ -142,8 +144,8 @@ class Serving:
         """How peers have authenticated."""
         self.accepted = 0
         """Total connections."""
-        self.requests_left = TURN_REQUESTS
-        """How many requests may be delivered on arrival before the next `batch_delivered`."""
+        self.requests_left = limits.queued_requests
+        """How many requests may be delivered on arrival before the user has processed all that were delivered."""
         self.is_tight = False
         """Whether half of a bound is used, so that `may_read` and `may_ask_in_bulk` have to be called."""
         self.bulk_left = [BULK_BYTES, VOTERS_BULK_BYTES]
@@ -336,7 +338,8 @@ class Serving:
         Returns whether only the network and time can bring more work.
         """
         is_idle = self.batch_delivered()
-        self.requests_left = TURN_REQUESTS
+        if is_idle:
+            self.requests_left = self.limits.queued_requests
         # With a task per socket, every such task calls this method.
         self.bulk_left = [0 if self._queues else BULK_BYTES, VOTERS_BULK_BYTES]
         return is_idle and not self._queues
@@ -348,10 +351,11 @@ class Serving:
         delivered, written = 0, self.written_bytes
         while self._queues and is_idle and delivered < QUEUED_REQUESTS and self.written_bytes - written < TURN_BYTES:
             self.bulk_left = [BULK_BYTES, BULK_BYTES]
+            self.requests_left = self.limits.queued_requests
             for member in self._next():
-                delivered += member.take_turn(QUANTUM)
+                delivered += member.take_turn(min(QUANTUM, self.requests_left))
                 # Connections that have not had their turn stay in front.
-                if delivered >= QUEUED_REQUESTS or min(self.bulk_left) <= 0:
+                if delivered >= QUEUED_REQUESTS or min(self.bulk_left) <= 0 or self.requests_left <= 0:
                     break
             is_idle = self.batch_delivered()
         if self._queues:

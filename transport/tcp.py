@@ -33,6 +33,7 @@ class WireOptions(TypedDict, total=False):
     max_connections_per_ip: int
     max_connections_per_ip_overrides: Mapping[str, int]
     max_received_bytes: int
+    max_queued_requests: int
     max_unsent_bytes: int
     stalled_ms: int
     backoff_ms: int

@@ -30,6 +30,7 @@ from transport.serving import (
     INT_MAX,
     LARGEST_REQUEST_BYTES,
     MAX_CONNECTIONS,
+    TURN_REQUESTS,
     Serving,
     ServingLimits,
     address_of,
@@ -71,6 +72,7 @@ class WireTransport:
         max_connections: Kafka's `max.connections`: the most connections of peers.
         max_connections_per_ip: Kafka's `max.connections.per.ip`: the most connections of one address.
         max_connections_per_ip_overrides: Kafka's `max.connections.per.ip.overrides`: limits by host name or address.
+        max_queued_requests: Kafka's `queued.max.requests`: the most requests that are delivered and not yet processed.
         max_received_bytes: Kafka's `queued.max.request.bytes`: the most bytes of requests without an answer; 0 for
             64 MiB, or twice the largest request.
         max_unsent_bytes: The most bytes of answers that peers have not read.
@@ -99,6 +101,7 @@ class WireTransport:
         max_connections_per_ip: int = INT_MAX,
         max_connections_per_ip_overrides: Mapping[str, int] | None = None,
         max_received_bytes: int = 0,
+        max_queued_requests: int = TURN_REQUESTS,
         max_unsent_bytes: int = BUDGET_BYTES,
         stalled_ms: int = 30_000,
         backoff_ms: int = 50,
@@ -136,6 +139,7 @@ class WireTransport:
                 max_connections=max_connections,
                 max_per_ip=max_connections_per_ip,
                 received_bytes=max_received_bytes,
+                queued_requests=max_queued_requests,
                 unsent_bytes=max_unsent_bytes,
                 stalled_s=stalled_ms / 1000,
             ),

@@ -130,6 +130,7 @@ class Config(Struct, frozen=True, kw_only=True):
     max_connections: int = NUMBERS["max.connections"].default
     max_connections_per_ip: int = NUMBERS["max.connections.per.ip"].default
     max_connections_per_ip_overrides: tuple[tuple[str, int], ...] = ()
+    queued_max_requests: int = NUMBERS["queued.max.requests"].default
     queued_max_request_bytes: int = NUMBERS["queued.max.request.bytes"].default
     metrics_listener: tuple[str, int] | None = None
     """The host and the port of the metrics listener; None if it is off."""

@@ -380,10 +380,7 @@ NUMBERS: Final[dict[str, Number]] = {
         doc="The time after which the files of deleted topics and segments are removed.",
     ),
     "fetch.max.bytes": Number(
-        field="client_fetch_max_bytes",
-        default=57_671_680,
-        minimum=1024,
-        doc="The most bytes of an answer to a fetch, whatever the client asks for.",
+        field="client_fetch_max_bytes", default=57_671_680, minimum=1024, doc="The most bytes of an answer to a fetch."
     ),
     "max.incremental.fetch.session.cache.slots": Number(
         field="fetch_session_slots", default=1_000, minimum=0, doc="The most fetch sessions of a broker."
@@ -441,10 +438,7 @@ NUMBERS: Final[dict[str, Number]] = {
         doc="The largest request that is accepted before a login is complete.",
     ),
     "connection.failed.authentication.delay.ms": Number(
-        field="failed_authentication_delay_ms",
-        default=100,
-        minimum=0,
-        doc="The delay of the refusal of a login, and of the close of its connection.",
+        field="failed_authentication_delay_ms", default=100, minimum=0, doc="The delay of the refusal of a login."
     ),
     "connections.max.reauth.ms": Number(
         field="max_reauth_ms",
@@ -472,6 +466,12 @@ NUMBERS: Final[dict[str, Number]] = {
         default=INT_MAX,
         minimum=0,
         doc="The most connections of one address; by default half of all.",
+    ),
+    "queued.max.requests": Number(
+        field="queued_max_requests",
+        default=500,
+        minimum=1,
+        doc="The most requests that wait for the node.",
     ),
     "queued.max.request.bytes": Number(
         field="queued_max_request_bytes",

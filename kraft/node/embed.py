@@ -161,6 +161,7 @@ def tcp_transport(
         max_connections_per_ip=config.max_connections_per_ip,
         max_connections_per_ip_overrides=dict(config.max_connections_per_ip_overrides),
         max_received_bytes=max(config.queued_max_request_bytes, 0),
+        max_queued_requests=config.queued_max_requests,
     )
     if serves_clients:
         # Loaded here, because a controller needs none of the brokers' messages.

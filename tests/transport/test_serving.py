@@ -374,6 +374,39 @@ class TestTurns:
             turns.append(dealt_with - before)
         assert max(turns) <= 48
 
+    @pytest.mark.parametrize("most", [1, 3, 40, 500])
+    async def test_no_more_requests_than_allowed_wait_for_the_node(self, most: int):
+        """Kafka's `queued.max.requests`, for a node that needs a turn for each request."""
+        transport = WireTransport(lambda _: NoSockets(), max_queued_requests=most)
+        later, waiting, longest, done = deque(), deque(), 0, 0
+        transport.serving._later = lambda action, _delay: later.append(action)
+
+        def deliver(request: object) -> None:
+            nonlocal longest
+            waiting.append(request)
+            longest = max(longest, len(waiting))
+
+        def batch_delivered() -> bool:
+            nonlocal done
+            if waiting:
+                request = waiting.popleft()
+                transport.answer(request, echo(request))
+                done += 1
+            return not waiting
+
+        transport.serving.deliver, transport.serving.batch_delivered = deliver, batch_delivered
+        channels = [transport.accepted(NoSockets(), LISTENER, f"10.0.0.1:{port}") for port in range(40)]
+        for round_ in range(3):
+            for channel in channels:
+                channel.on_data(vote(1) * (1 + 20 * round_))
+            transport.serving.settle()
+        for _ in range(10 * 40 * 63):
+            if later:
+                later.popleft()()
+            transport.serving.settle()
+        assert done == 40 * 63
+        assert most // 2 < longest <= most
+
     async def test_addresses_are_served_round_robin(self, new_node: NewNode):
         """Not one that has many connections and then one that has one."""
         node, delivered = new_node(), []

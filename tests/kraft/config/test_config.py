@@ -41,11 +41,12 @@ def test_limits_of_connections_reach_the_transport() -> None:
     """Kafka's defaults mean no limit; here they mean one that a node can bear."""
     limits = tcp_transport(Config.parse(GOOD)).serving.limits
     assert 0 < limits.max_connections <= MAX_CONNECTIONS
-    assert (limits.max_per_ip, limits.received_bytes) == (INT_MAX, 0)
-    given = "max.connections=7\nmax.connections.per.ip=5\nqueued.max.request.bytes=200000000\n"
+    assert (limits.max_per_ip, limits.received_bytes, limits.queued_requests) == (INT_MAX, 0, 500)
+    given = "max.connections=7\nmax.connections.per.ip=5\nqueued.max.request.bytes=200000000\nqueued.max.requests=9\n"
     config = Config.parse(GOOD + given + "max.connections.per.ip.overrides=10.0.0.1:3, broker : 2,::1:4\n")
     limits = tcp_transport(config).serving.limits
     assert (limits.max_connections, limits.max_per_ip, limits.received_bytes) == (7, 5, 200_000_000)
+    assert limits.queued_requests == 9
     assert config.max_connections_per_ip_overrides == (("10.0.0.1", 3), ("broker", 2), ("::1", 4))
 
 
