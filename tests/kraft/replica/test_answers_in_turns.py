@@ -19,7 +19,7 @@ from kraft.quorum.events import Resign
 from kraft.replica import Answer, Replica
 from kraft.replica.activation import EARLY_PER_TURN
 from kraft.replica.interface.answer_weight import ANSWERS_PER_TURN, ITEMS_PER_ANSWER
-from kraft.replica.interface.events import Input, Output
+from kraft.replica.interface.events import Input, Output, Tick
 from metadata_log.image import ResourceType
 from metadata_log.serde import Message, encode
 from transport.protocol import messages as m
@@ -271,7 +271,12 @@ def test_requests_refused_on_lost_leadership_are_answered_in_turns(monkeypatch: 
     told = Told(monkeypatch, former)
     net.step(former, Resign(net.replicas[former].core.epoch))
     assert not net.replicas[former].may_stop
-    net.until_ms(lambda: net.answers.keys() >= set(asked))
+    while not net.replicas[former].may_stop:
+        assert net.replicas[former]._proposals.deadline_ms == net.now_ms + 1
+        net.now_ms += 1
+        net.step(former, Tick())
+    net.settle()
+    assert net.answers.keys() >= set(asked)
     assert [one for one in told.requests if one in set(asked)] == asked
     assert told.most <= ANSWERS_PER_TURN + FETCHES
     assert {net.answers[one].error_code for one in asked} == {Error.NOT_CONTROLLER}

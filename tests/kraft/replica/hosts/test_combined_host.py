@@ -54,7 +54,9 @@ def node(role: ReplicaOptions, cluster_id: str, bootstrap: tuple[Message, ...], 
         broker=BrokerOptions(directories=(Uuid(bytes([7, role.node_id] * 8)),)),
         client_endpoints=Endpoints((ListenerAddress("PLAINTEXT", f"b{role.node_id}", 9092),)),
     )
-    return host_combined(host_broker)(own, cluster_id, bootstrap, rng)
+    host = host_combined(host_broker)(own, cluster_id, bootstrap, rng)
+    assert isinstance(host, CombinedHost), host
+    return host
 
 
 def combined() -> CombinedHost:
@@ -261,3 +263,34 @@ def test_the_parts_of_an_application() -> None:
     assert broker_of(host.broker) is host.broker
     assert controller_of(host.broker) is None
     assert broker_of(host.controller) is None
+
+
+def test_the_next_request_sees_the_decision_that_is_not_committed_yet() -> None:
+    net = running(1)
+    topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+    asked = [net.request(1, CreateTopicsRequest(topics=[topic], timeout_ms=1000)) for _ in range(2)]
+    net.until(lambda: net.answers.keys() >= set(asked))
+    answers = [net.answers[one] for one in asked]
+    errors = [one.topics[0].error_code for one in answers if isinstance(one, CreateTopicsResponse)]
+    assert errors == [Error.NONE, Error.TOPIC_ALREADY_EXISTS]
+
+
+def test_a_client_of_the_broker_sees_all_that_is_committed_by_the_word_of_the_leader() -> None:
+    """The broker applies what is due before it answers."""
+    net = running(3)
+    follower = next(one for one in net.replicas if one != net.leader)
+    replica = net.replicas[follower]
+    topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+    net.request(net.leader, CreateTopicsRequest(topics=[topic], timeout_ms=1000))
+    while replica._commits.deadline_ms > net.now_ms:
+        assert net.once()
+    assert "t" not in image_of(net, follower).topics
+    net.request(follower, FetchRequest(), listener="PLAINTEXT")
+    net.queue.rotate(1)
+    net.queue.popleft()()
+    assert "t" in image_of(net, follower).topics
+
+
+def test_a_controller_knows_the_addresses_of_the_voters() -> None:
+    settings = combined().controller.controller.settings
+    assert settings.voters == ((1, "n1", 9093),)

@@ -15,6 +15,8 @@ from kraft.replica.hosts.state_machine_log import (
     Command,
     Forward,
     OpenSession,
+    Result,
+    SessionState,
     StateMachineSnapshot,
     encode,
     snapshot_values,
@@ -30,7 +32,7 @@ from kraft.replica.interface.events import Call, CommittedBatch, Returned, WireR
 from kraft.state_machine import Position, StateMachine
 from metadata_log.errors import CorruptBatch
 from metadata_log.serde import Message, schema_of
-from metadata_log.types import NEVER_MS
+from metadata_log.types import NEVER_MS, OffsetAndEpoch
 from transport.protocol.errors import Error
 from transport.protocol.messages import (
     EnvelopeRequest,
@@ -277,3 +279,38 @@ def test_a_former_leader_asks_the_next_one() -> None:
     assert isinstance(again, OutboundRequest)
     assert again.request == asked.request
     assert again.token != asked.token
+
+
+def test_an_answered_request_of_another_node_is_not_refused_when_the_leadership_ends() -> None:
+    host = state_machine()
+    host.on_leader(1, 0, 0)
+    entry = encode(OpenSession("client", "a", 60_000))
+    assert isinstance(host.on_request(forward(entry), LEADER, 0), Proposal)
+    host.on_committed(CommittedBatch(0, 1, 1, 5, (entry,), 100))
+    host.on_lost_leadership()
+    answers = [action for action in host.on_tick(0) if isinstance(action, Respond)]
+    assert answers == [Respond(5, EnvelopeResponse(response_data=b"", error_code=Error.NONE))]
+
+
+def test_a_snapshot_ends_the_calls_that_it_has_the_results_of_and_the_reads_before_it() -> None:
+    host = state_machine()
+    host.on_call(Call(9, SubmitCall(encode(5), 0, 1)), 0)
+    host._reads.learn(7, (11,))
+    result = Result(encode(5))
+    sessions = (SessionState(0, "client", 60_000, 0, 1, 1, {1: result}),)
+    host.on_snapshot(snapshot_values(StateMachineSnapshot(0, sessions, b"5")), OffsetAndEpoch(epoch=1, offset=7))
+    returned = [action for action in host.on_tick(0) if isinstance(action, Returned)]
+    assert returned == [Returned(9, result), Returned(11, ReadReady())]
+    assert host.deadline_ms() == NEVER_MS
+
+
+def test_a_new_role_ends_the_pause_before_the_next_question() -> None:
+    host = state_machine()
+    host.on_call(Call(9, SubmitCall(encode(5), 0, 1)), 0)
+    (asked,) = host.on_tick(0)
+    assert isinstance(asked, OutboundRequest)
+    host.on_answer(asked.token, None, 100)
+    assert host.deadline_ms() == 120
+    host.on_lost_leadership()
+    assert host.deadline_ms() <= 101
+    assert len(host.on_tick(101)) == 1

@@ -301,3 +301,14 @@ def test_equal_fetch_responses_share_one_message() -> None:
         assert rpc.reply_to_wire(asked, reply, records) == first
         alone = Rpc(cluster_id=CLUSTER, listener="CONTROLLER").reply_to_wire(request, other, data)
         assert rpc.reply_to_wire(request, other, data) == alone != first
+
+
+def test_a_follower_of_an_older_version_shares_no_answer_with_one_that_reads_endpoints() -> None:
+    reply = FetchReply(epoch=5, leader_id=2, endpoints=LEADER, high_watermark=1)
+    records = build_batch(0, 5, 5, [b"x"])
+    nodes = []
+    for version in (16, 17, 18, 16):
+        answer = RPC.reply_to_wire(request_of(FetchRequest(), version), reply, records)
+        assert isinstance(answer, FetchResponse)
+        nodes.append([node.node_id for node in answer.node_endpoints])
+    assert nodes == [[], [2], [2], []]

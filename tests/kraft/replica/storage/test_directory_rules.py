@@ -11,6 +11,7 @@ import pytest
 from google_crc32c import value as crc32c
 from replica_net import DIRECTORY, START_MS, Net, formatted_disk, options, voter_set
 
+from kraft.broker import BrokerOptions
 from kraft.quorum.effects import AppendBatch, AppendControl, FlushLog
 from kraft.quorum.values import ElectionState, Endpoints, ListenerAddress, ReplicaKey, VersionRange
 from kraft.quorum.voters import QuorumChange, Voter, VoterSet
@@ -395,3 +396,62 @@ def test_an_abandoned_replica_lets_another_start_in_its_directory() -> None:
     net.replicas[1].abandon()
     net.start(1)
     assert net.elect() == 1
+
+
+def test_a_log_without_its_first_record_needs_a_snapshot() -> None:
+    disk = formatted_disk(1)
+    partition(disk)
+    write_quorum_state(disk, PARTITION, StoredElection(leader_epoch=6))
+    log = MetadataLog.open(disk, PARTITION)
+    log.reset_to(1)
+    log.close()
+    with pytest.raises(DirectoryError, match="the log begins at offset 1 and no snapshot covers"):
+        opened(disk)
+
+
+def test_an_empty_log_is_in_the_epoch_of_the_snapshot_where_it_begins() -> None:
+    """The node may have voted in that epoch: an older quorum-state has lost the vote."""
+    disk = formatted_disk(1)
+    partition(disk)
+    write_quorum_state(disk, PARTITION, StoredElection(leader_epoch=5))
+    log = MetadataLog.open(disk, PARTITION)
+    log.reset_to(10)
+    log.close()
+    with_snapshot(disk, OffsetAndEpoch(epoch=6, offset=10))
+    with pytest.raises(DirectoryError, match="quorum-state has epoch 5, and the log has epoch 6"):
+        opened(disk)
+
+
+@pytest.mark.parametrize(("is_broker", "is_controller", "refuses"), [(0, 1, True), (1, 0, False), (1, 1, True)])
+def test_only_a_controller_needs_its_votes(is_broker: int, is_controller: int, refuses: bool) -> None:
+    """A broker votes in no election."""
+    disk = formatted_disk(1)
+    partition(disk)
+    log = MetadataLog.open(disk, PARTITION)
+    log.append(build_batch(0, 5, 5, [b"x"]))
+    log.close()
+    roles = options(
+        1,
+        voter_set(3),
+        broker=BrokerOptions(directories=(DIRECTORY_ID,)) if is_broker else None,
+        client_endpoints=Endpoints(()) if is_broker and is_controller else None,
+    )
+    start = Storage.opening(disk, roles, Random(1), START_MS)
+    if refuses:
+        with pytest.raises(DirectoryError, match="quorum-state is missing"):
+            finished(start)
+    else:
+        assert finished(start).log.end_offset == 1
+
+
+def test_a_damaged_batch_is_found_by_its_header_for_a_cut() -> None:
+    """The cut removes the damage: a checksum must not stand in the way."""
+    disk = formatted_disk(1)
+    partition(disk)
+    storage = opened(disk)
+    storage.append_batch(AppendBatch(0, 3, 5, (b"value",) * 3))
+    storage.log.flush()
+    path = f"{PARTITION}/00000000000000000000.log"
+    disk.overwrite(path, len(disk.read(path)) - 3, b"!")
+    again = Storage(disk, storage._directory, storage.log)
+    assert [again.splits_batch(offset) for offset in range(4)] == [False, True, True, False]

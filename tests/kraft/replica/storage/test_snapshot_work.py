@@ -274,3 +274,16 @@ def test_a_served_snapshot_is_opened_for_reading_only(monkeypatch: pytest.Monkey
     monkeypatch.setattr(MemoryDisk, "open", noted)
     files.piece(snapshot, 0, 10)
     assert opened == [{"writable": False}]
+
+
+def test_a_served_piece_leaves_no_file_open() -> None:
+    disk = MemoryDisk()
+    made = maker(disk)
+    made.note(batch())
+    made.begin(lambda: iter((b"value",)), VoterHistory(VoterSet(())), NOW_MS)
+    snapshot = made.write_some(NOW_MS, 10)
+    assert snapshot is not None
+    files = SnapshotFiles(disk, MetadataLog.open(disk, "d"))
+    before = dict(disk._open)
+    files.piece(snapshot, 0, 10)
+    assert disk._open == before
