@@ -7,10 +7,12 @@ from random import Random
 from hash_seeds import outputs_of
 from replica_net import Net
 
-from kraft.quorum.effects import StateChanged
+from kraft.quorum.effects import HighWatermarkMoved, PeerFault, StateChanged
 from kraft.quorum.events import BeginShutdown
 from kraft.quorum.leadership import STAY_MS
 from kraft.replica import FlushDone, Tick, host_controller
+from kraft.replica.interface.application import Proposal, Unit
+from kraft.replica.interface.events import Trace
 from kraft.replica.proposals import FINISH_MS
 from kraft.sim.state.fingerprints import fingerprint
 from kraft.sim.state.forking import forked
@@ -281,3 +283,23 @@ def test_a_seed_gives_one_trace_under_any_hash_seed() -> None:
     path = os.pathsep.join(map(str, (here / "replica", here, here.parent, here.parent.parent)))
     (life,) = outputs_of(HISTORY, PYTHONPATH=path)
     assert "Leader" in life
+
+
+def test_a_node_reports_each_rise_of_the_high_watermark() -> None:
+    net = Net(1)
+    leader = net.elect()
+    net.submit(leader, b"value")
+    net.settle()
+    risen = [effect.offset for _, effect in net.traces if isinstance(effect, HighWatermarkMoved)]
+    assert risen == [1, 2]
+
+
+def test_a_leader_reports_records_of_its_own_that_fit_into_no_batch() -> None:
+    """No client waits for them that could hear of the error."""
+    net = Net(1)
+    replica = net.replicas[net.elect()]
+    before = replica.log.end_offset
+    replica._actions.perform(Proposal((Unit((bytes(9 << 20),)),)), net.now_ms)
+    told = [one.effect for one in replica._outbox.outputs if isinstance(one, Trace)]
+    assert [fault.peer_id for fault in told if isinstance(fault, PeerFault)] == [1]
+    assert replica.log.end_offset == before

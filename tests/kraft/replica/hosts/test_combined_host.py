@@ -13,6 +13,8 @@ from test_host_answers import batch
 from test_machine_host import LEADER, wire
 
 from kraft.broker import BrokerOptions, LifecycleState
+from kraft.controller.decision.authorizer import AuthorizerSettings
+from kraft.controller.decision.request_context import AdminSettings
 from kraft.controller.features.supported_features import SUPPORTED_FEATURES
 from kraft.quorum.values import Endpoints, ListenerAddress
 from kraft.replica.hosts import broker_host, controller_host
@@ -36,9 +38,11 @@ from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch, Uuid
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
+from transport.protocol.inbound import Principal
 from transport.protocol.messages import (
     CreateTopicsRequest,
     CreateTopicsResponse,
+    DescribeQuorumRequest,
     FetchRequest,
     FetchResponse,
 )
@@ -294,3 +298,24 @@ def test_a_client_of_the_broker_sees_all_that_is_committed_by_the_word_of_the_le
 def test_a_controller_knows_the_addresses_of_the_voters() -> None:
     settings = combined().controller.controller.settings
     assert settings.voters == ((1, "n1", 9093),)
+
+
+@pytest.mark.parametrize(("text", "told"), [("not now", "not now"), (None, Error.INVALID_UPDATE_VERSION.message)])
+def test_a_refusal_has_its_own_text_or_that_of_its_error(text: str | None, told: str) -> None:
+    request = CreateTopicsRequest(topics=[CreatableTopic(name="t")])
+    asked = ForRequest(5, request, CreateTopicsResponse())
+    answer = active().refuse(asked, Error.INVALID_UPDATE_VERSION, LEADER, 1_000_000, text)
+    assert isinstance(answer, Respond)
+    assert isinstance(answer.response, CreateTopicsResponse)
+    assert [one.error_message for one in answer.response.topics] == [told]
+
+
+def test_the_authorizer_of_the_controller_judges_requests_of_the_quorum() -> None:
+    admin = AdminSettings(authorizer=AuthorizerSettings(frozenset({"User:ANONYMOUS"})))
+    host = node(options(1, voter_set(1), admin=admin), CLUSTER_ID, (), Random(1))
+    host.on_caught_up()
+    request = wire(DescribeQuorumRequest())
+    assert host.denial(request) is None
+    refused = host.denial(structs.replace(request, principal=Principal("User", "mallory")))
+    assert refused is not None
+    assert refused.error is Error.CLUSTER_AUTHORIZATION_FAILED

@@ -43,6 +43,7 @@ from transport.protocol.messages import (
     FetchRequest,
     InitProducerIdRequest,
     ProduceRequest,
+    SaslHandshakeRequest,
 )
 from transport.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
@@ -280,3 +281,8 @@ def test_the_listeners_open_after_the_broker_is_unfenced() -> None:
             net.now_ms = net.replicas[1].deadline_ms()
     net.advance(1000)
     assert Unfenced() in [what for _, what in net.noted]
+
+
+def test_a_login_where_none_is_due_is_refused_with_an_answer() -> None:
+    net = running()
+    assert ask(net, SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == Error.ILLEGAL_SASL_STATE

@@ -9,7 +9,7 @@ from kraft.quorum.accumulator import BATCH_OVERHEAD, RECORD_OVERHEAD
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.hosts import state_machine_host
 from kraft.replica.hosts.state_machine_calls import SubmitCall
-from kraft.replica.hosts.state_machine_host import ReadReady, StateMachineHost, host_state_machine
+from kraft.replica.hosts.state_machine_host import ReadCall, ReadReady, StateMachineHost, host_state_machine
 from kraft.replica.hosts.state_machine_log import (
     AskIndex,
     Command,
@@ -28,7 +28,7 @@ from kraft.replica.interface.application import (
     Proposal,
     Respond,
 )
-from kraft.replica.interface.events import Call, CommittedBatch, Returned, WireRequest
+from kraft.replica.interface.events import Call, CancelCall, CommittedBatch, Returned, WireRequest
 from kraft.state_machine import Position, StateMachine
 from metadata_log.errors import CorruptBatch
 from metadata_log.serde import Message, schema_of
@@ -314,3 +314,10 @@ def test_a_new_role_ends_the_pause_before_the_next_question() -> None:
     host.on_lost_leadership()
     assert host.deadline_ms() <= 101
     assert len(host.on_tick(101)) == 1
+
+
+def test_a_cancelled_read_sends_no_question() -> None:
+    host = state_machine()
+    host.on_call(Call(9, ReadCall()), 0)
+    host.on_call(CancelCall(9), 0)
+    assert (host.deadline_ms(), host.on_tick(0)) == (NEVER_MS, ())

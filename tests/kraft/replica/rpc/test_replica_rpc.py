@@ -16,9 +16,11 @@ from kraft.quorum.messages import (
     EndQuorumEpochReply,
     Fetch,
     FetchReply,
+    FetchSnapshotReply,
     ReplicaProgress,
     Reply,
     Request,
+    UpdateVoterReply,
     Vote,
     VoteReply,
 )
@@ -38,6 +40,8 @@ from transport.protocol.messages import (
     EndQuorumEpochRequest,
     FetchRequest,
     FetchResponse,
+    FetchSnapshotResponse,
+    UpdateRaftVoterRequest,
     VoteRequest,
     VoteResponse,
 )
@@ -312,3 +316,15 @@ def test_a_follower_of_an_older_version_shares_no_answer_with_one_that_reads_end
         assert isinstance(answer, FetchResponse)
         nodes.append([node.node_id for node in answer.node_endpoints])
     assert nodes == [[], [2], [2], []]
+
+
+@pytest.mark.parametrize("endpoints", [LEADER, Endpoints()])
+def test_the_answer_to_an_updated_voter_names_the_leader_if_it_has_an_address(endpoints: Endpoints) -> None:
+    reply = UpdateVoterReply(epoch=5, leader_id=2, endpoints=endpoints, error=Error.NONE)
+    assert and_back(UpdateRaftVoterRequest, reply, 0) == reply
+
+
+def test_a_refused_piece_of_a_snapshot_has_only_an_error() -> None:
+    refused = RPC.reply_from_wire(FetchSnapshotResponse(error_code=Error.INCONSISTENT_CLUSTER_ID))
+    assert isinstance(refused, FetchSnapshotReply)
+    assert (refused.top_error, refused.data) == (Error.INCONSISTENT_CLUSTER_ID, b"")

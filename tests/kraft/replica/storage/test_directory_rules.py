@@ -16,6 +16,7 @@ from kraft.quorum.effects import AppendBatch, AppendControl, FlushLog
 from kraft.quorum.values import ElectionState, Endpoints, ListenerAddress, ReplicaKey, VersionRange
 from kraft.quorum.voters import QuorumChange, Voter, VoterSet
 from kraft.replica import ControllerHost, Replica, host_controller
+from kraft.replica.storage import fetched
 from kraft.replica.storage.fetched import Follows, facts_of
 from kraft.replica.storage.quorum_records import changes_in
 from kraft.replica.storage.storage import Storage
@@ -417,7 +418,8 @@ def test_an_empty_log_is_in_the_epoch_of_the_snapshot_where_it_begins() -> None:
     log = MetadataLog.open(disk, PARTITION)
     log.reset_to(10)
     log.close()
-    with_snapshot(disk, OffsetAndEpoch(epoch=6, offset=10))
+    for epoch in (5, 6):
+        with_snapshot(disk, OffsetAndEpoch(epoch=epoch, offset=10))
     with pytest.raises(DirectoryError, match="quorum-state has epoch 5, and the log has epoch 6"):
         opened(disk)
 
@@ -455,3 +457,11 @@ def test_a_damaged_batch_is_found_by_its_header_for_a_cut() -> None:
     disk.overwrite(path, len(disk.read(path)) - 3, b"!")
     again = Storage(disk, storage._directory, storage.log)
     assert [again.splits_batch(offset) for offset in range(4)] == [False, True, True, False]
+
+
+@pytest.mark.parametrize("is_too_large", [False, True])
+def test_a_fetched_batch_may_be_as_large_as_the_largest(is_too_large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = build_batch(5, 3, 5, [b"x"])
+    monkeypatch.setattr(fetched, "MAX_BATCH_BYTES", len(data) - is_too_large)
+    found, problem = facts_of(data, None)
+    assert (len(found), problem is None) == ((0, False) if is_too_large else (1, True))
