@@ -247,6 +247,37 @@ def test_removed_topics_are_freed_a_portion_in_each_millisecond(monkeypatch: pyt
     assert len(due) == 5, "49 partitions and their topic"
 
 
+@pytest.mark.parametrize("is_standby", [False, True])
+def test_a_commit_frees_what_is_left_over_and_hastens_no_portion(
+    is_standby: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leftovers, "AT_ONCE", 10)
+    process = with_a_topic()
+    host = ControllerHost(process.controller)
+    if is_standby:
+        process.controller.renounce()
+    else:
+        process.controller.on_appended((VersionedRecord(RemoveTopicRecord(topic_id=TOPIC)),), process.end)
+        host._decisions.decide(work(), process.controller, process.now_ms)
+    host.on_committed(batch([RemoveTopicRecord(topic_id=TOPIC)], process.end))
+    assert host.deadline_ms() == 0
+    list(host.on_tick(process.now_ms))
+    next_ms = process.now_ms + 1
+    assert host.deadline_ms() == next_ms
+    if not is_standby:
+        process.controller.on_appended((VersionedRecord(NoOpRecord()),), process.end + 1)
+    host.on_committed(batch([NoOpRecord()], process.end + 1))
+    assert host.deadline_ms() == next_ms
+
+
+def test_a_commit_that_removes_nothing_frees_nothing() -> None:
+    process = with_a_topic()
+    host = ControllerHost(process.controller)
+    process.controller.on_appended((VersionedRecord(NoOpRecord()),), process.end)
+    host.on_committed(batch([NoOpRecord()], process.end))
+    assert host.deadline_ms() > process.now_ms
+
+
 def test_a_controller_with_a_decision_in_progress_begins_no_timed_work() -> None:
     """The decision would not see what the timed work changes."""
     process = InProcess()

@@ -9,7 +9,7 @@ from kraft.quorum.accumulator import BATCH_OVERHEAD, RECORD_OVERHEAD
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.hosts import state_machine_host
 from kraft.replica.hosts.state_machine_calls import SubmitCall
-from kraft.replica.hosts.state_machine_host import ReadCall, ReadReady, StateMachineHost, host_state_machine
+from kraft.replica.hosts.state_machine_host import Changes, ReadCall, ReadReady, StateMachineHost, host_state_machine
 from kraft.replica.hosts.state_machine_log import (
     AskIndex,
     Command,
@@ -28,7 +28,7 @@ from kraft.replica.interface.application import (
     Proposal,
     Respond,
 )
-from kraft.replica.interface.events import Call, CancelCall, CommittedBatch, Returned, WireRequest
+from kraft.replica.interface.events import Call, CancelCall, CommittedBatch, Noted, Returned, WireRequest
 from kraft.state_machine import Position, StateMachine
 from metadata_log.errors import CorruptBatch
 from metadata_log.serde import Message, schema_of
@@ -321,3 +321,33 @@ def test_a_cancelled_read_sends_no_question() -> None:
     host.on_call(Call(9, ReadCall()), 0)
     host.on_call(CancelCall(9), 0)
     assert (host.deadline_ms(), host.on_tick(0)) == (NEVER_MS, ())
+
+
+def test_a_former_leader_refuses_what_it_has_not_applied() -> None:
+    host = state_machine()
+    host.on_leader(1, 0, 0)
+    assert isinstance(host.on_request(forward(encode(Command(1, 1, 1, b""))), LEADER, 0), Proposal)
+    host.on_lost_leadership()
+    (answer,) = host.on_tick(0)
+    assert answer == Respond(5, EnvelopeResponse(response_data=b"", error_code=Error.NOT_LEADER_OR_FOLLOWER))
+    assert host.on_tick(1) == ()
+
+
+def test_each_command_of_a_long_batch_has_its_own_offset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_machine_host, "COMMANDS_PER_TURN", 2)
+    host = state_machine()
+    commands = [encode(Command(10, number, 1, encode(5))) for number in range(1, 5)]
+    entries = (encode(OpenSession("client", "a", 60_000)), *commands)
+    host.on_committed(CommittedBatch(10, 15, 1, 5, entries, 100))
+    while host.is_applying:
+        host.apply_more()
+    (changes,) = [action.what for action in host.on_tick(0) if isinstance(action, Noted)]
+    assert isinstance(changes, Changes)
+    assert [one.at.offset for one in changes.changes] == [11, 12, 13, 14]
+
+
+def test_a_leader_sends_no_question_to_itself() -> None:
+    net = Net(1, application=host_state_machine(Count))
+    replica = net.replicas[net.elect()]
+    replica._actions.perform(OutboundRequest(EnvelopeRequest(), 1 << 20), net.now_ms)
+    assert replica._outbox.outputs == []
