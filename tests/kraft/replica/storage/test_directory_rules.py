@@ -465,3 +465,13 @@ def test_a_fetched_batch_may_be_as_large_as_the_largest(is_too_large: bool, monk
     monkeypatch.setattr(fetched, "MAX_BATCH_BYTES", len(data) - is_too_large)
     found, problem = facts_of(data, None)
     assert (len(found), problem is None) == ((0, False) if is_too_large else (1, True))
+
+
+@pytest.mark.parametrize(("most", "is_valid"), [(3, True), (2, False)])
+def test_a_fetched_control_batch_may_have_as_many_records_as_the_largest(
+    most: int, is_valid: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetched, "MAX_CONTROL_RECORDS", most)
+    found, problem = facts_of(deltas(10, 11, 12), None)
+    assert len(found) == is_valid
+    assert problem is None if is_valid else "which no leader writes" in (problem or "")
