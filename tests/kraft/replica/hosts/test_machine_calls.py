@@ -124,3 +124,12 @@ def test_a_snapshot_without_the_own_session_leaves_open_whether_sent_commands_we
     assert calls.restored(Sessions()) == (Returned(1, MaybeApplied()), Returned(2, MaybeApplied()))
     with_a_session(calls)
     assert taken(calls) == [(3, 1)], "a command that was not sent goes into the next session"
+
+
+def test_a_message_to_the_leader_has_so_many_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FORWARD_ENTRIES", 2)
+    calls, sessions = new_calls(), Sessions()
+    session = sessions.open(OpenSession("client", "a", 60_000), 3).session
+    for number in range(1, 6):
+        assert calls.begin(number, SubmitCall(b"", session, number), sessions) is None
+    assert [len(taken(calls)) for _ in range(4)] == [2, 2, 1, 0]

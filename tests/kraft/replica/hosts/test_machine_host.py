@@ -15,6 +15,7 @@ from kraft.replica.hosts.state_machine_log import (
     Command,
     Forward,
     OpenSession,
+    Refusal,
     Result,
     SessionState,
     StateMachineSnapshot,
@@ -351,3 +352,15 @@ def test_a_leader_sends_no_question_to_itself() -> None:
     replica = net.replicas[net.elect()]
     replica._actions.perform(OutboundRequest(EnvelopeRequest(), 1 << 20), net.now_ms)
     assert replica._outbox.outputs == []
+
+
+def test_a_command_that_the_state_machine_cannot_read_is_refused_by_each_node() -> None:
+    host = state_machine()
+    host.on_call(Call(9, SubmitCall(GARBAGE, 0, 1)), 0)
+    entries = (encode(OpenSession("client", "a", 60_000)), encode(Command(0, 1, 1, GARBAGE)))
+    host.on_committed(CommittedBatch(0, 2, 1, 5, entries, 100))
+    refusal = Refusal("the command cannot be read")
+    assert Returned(9, refusal) in host.on_tick(0)
+    assert host.sessions.known(0, 1) == refusal
+    assert isinstance(host.machine, Count)
+    assert host.machine.total == 0

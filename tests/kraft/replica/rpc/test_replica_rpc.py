@@ -328,3 +328,9 @@ def test_a_refused_piece_of_a_snapshot_has_only_an_error() -> None:
     refused = RPC.reply_from_wire(FetchSnapshotResponse(error_code=Error.INCONSISTENT_CLUSTER_ID))
     assert isinstance(refused, FetchSnapshotReply)
     assert (refused.top_error, refused.data) == (Error.INCONSISTENT_CLUSTER_ID, b"")
+
+
+def test_a_refused_fetch_has_only_an_error() -> None:
+    reply = FetchReply(epoch=5, leader_id=2, top_error=Error.INCONSISTENT_CLUSTER_ID)
+    answer = RPC.reply_to_wire(request_of(FetchRequest(), 18), reply, b"")
+    assert answer == FetchResponse(error_code=Error.INCONSISTENT_CLUSTER_ID)
