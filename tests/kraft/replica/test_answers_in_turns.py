@@ -20,7 +20,7 @@ from kraft.quorum.events import Resign
 from kraft.replica import Answer, Replica
 from kraft.replica.activation import EARLY_PER_TURN
 from kraft.replica.backlog import Backlog
-from kraft.replica.deferred import Abandoned, Held
+from kraft.replica.deferred import Abandoned, Deferred, Held
 from kraft.replica.interface.answer_weight import ANSWERS_PER_TURN, ITEMS_PER_ANSWER, weight_of_refusal
 from kraft.replica.interface.application import ForRequest
 from kraft.replica.interface.events import Input, Output, Tick
@@ -368,6 +368,10 @@ def test_a_refusal_weighs_what_its_request_names_and_an_answer_what_it_says(
     taken = abandoned.take(ANSWERS_PER_TURN)
     assert [one.waiting.request_id for one, _ in taken if isinstance(one.waiting, ForRequest)] == [*range(in_a_turn)]
     assert {is_committed for _, is_committed in taken} == {committed_offset == 1}
+    deferred = Deferred()
+    for number in range(3):
+        deferred.hold(Held(0, 0, ForRequest(number, request, m.DeleteTopicsResponse())))
+    assert len(deferred.release(1, ANSWERS_PER_TURN)) == 3
 
 
 def test_a_leader_has_nothing_uncommitted_at_first() -> None:
@@ -378,6 +382,11 @@ def test_a_leader_has_nothing_uncommitted_at_first() -> None:
     assert backlog.size_bytes == 100
     backlog.release(3)
     assert backlog.size_bytes == 0
+    backlog.written(5, 100)
+    backlog.forget()
+    backlog.written(9, 10)
+    backlog.release(5)
+    assert backlog.size_bytes == 10, "what was forgotten is counted no more"
 
 
 @pytest.mark.parametrize(("topics", "partitions", "weight"), [(10, 10, 2), (130, 1, 5), (1, 0, 1)])

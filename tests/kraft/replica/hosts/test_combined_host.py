@@ -42,6 +42,7 @@ from transport.protocol.inbound import Principal
 from transport.protocol.messages import (
     CreateTopicsRequest,
     CreateTopicsResponse,
+    DescribeClusterRequest,
     DescribeQuorumRequest,
     FetchRequest,
     FetchResponse,
@@ -279,8 +280,11 @@ def test_the_next_request_sees_the_decision_that_is_not_committed_yet() -> None:
     assert errors == [Error.NONE, Error.TOPIC_ALREADY_EXISTS]
 
 
-def test_a_client_of_the_broker_sees_all_that_is_committed_by_the_word_of_the_leader() -> None:
-    """The broker applies what is due before it answers."""
+@pytest.mark.parametrize(
+    ("request_", "listener"), [(FetchRequest(), "PLAINTEXT"), (DescribeClusterRequest(), "CONTROLLER")]
+)
+def test_an_answer_rests_on_all_that_is_committed_by_the_word_of_the_leader(request_: Message, listener: str) -> None:
+    """The node applies what is due before it answers."""
     net = running(3)
     follower = next(one for one in net.replicas if one != net.leader)
     replica = net.replicas[follower]
@@ -289,7 +293,7 @@ def test_a_client_of_the_broker_sees_all_that_is_committed_by_the_word_of_the_le
     while replica._commits.deadline_ms > net.now_ms:
         assert net.once()
     assert "t" not in image_of(net, follower).topics
-    net.request(follower, FetchRequest(), listener="PLAINTEXT")
+    net.request(follower, request_, listener=listener)
     net.queue.rotate(1)
     net.queue.popleft()()
     assert "t" in image_of(net, follower).topics

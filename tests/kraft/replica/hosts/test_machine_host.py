@@ -364,3 +364,14 @@ def test_a_command_that_the_state_machine_cannot_read_is_refused_by_each_node() 
     assert host.sessions.known(0, 1) == refusal
     assert isinstance(host.machine, Count)
     assert host.machine.total == 0
+
+
+def test_a_snapshot_ends_the_application_of_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_machine_host, "COMMANDS_PER_TURN", 1)
+    host = state_machine()
+    entries = tuple(encode(OpenSession(client, "a", 60_000)) for client in "abc")
+    host.on_committed(CommittedBatch(0, 3, 1, 5, entries, 100))
+    assert host.is_applying
+    host.on_snapshot(snapshot_values(StateMachineSnapshot(0, (), b"5")), OffsetAndEpoch(epoch=1, offset=7))
+    assert not host.is_applying
+    assert host.applied_offset == 7
