@@ -5,12 +5,12 @@ from pathlib import Path
 from random import Random
 
 from hash_seeds import outputs_of
-from replica_net import Net
+from replica_net import START_MS, Net, formatted_disk, options, voter_set
 
 from kraft.quorum.effects import HighWatermarkMoved, PeerFault, StateChanged
 from kraft.quorum.events import BeginShutdown
 from kraft.quorum.leadership import STAY_MS
-from kraft.replica import FlushDone, Tick, host_controller
+from kraft.replica import FlushDone, Replica, Tick, host_controller, host_raw_log
 from kraft.replica.interface.application import Proposal, Unit
 from kraft.replica.interface.events import Trace
 from kraft.replica.proposals import FINISH_MS
@@ -303,3 +303,16 @@ def test_a_leader_reports_records_of_its_own_that_fit_into_no_batch() -> None:
     told = [one.effect for one in replica._outbox.outputs if isinstance(one, Trace)]
     assert [fault.peer_id for fault in told if isinstance(fault, PeerFault)] == [1]
     assert replica.log.end_offset == before
+
+
+def test_the_only_voter_that_flushes_within_its_steps_has_committed_when_it_is_open() -> None:
+    voters = voter_set(1)
+    replica, _ = Replica.open(
+        options=options(1, voters, inline_flush=True),
+        disk=formatted_disk(1),
+        rng=Random(1),
+        application=host_raw_log,
+        now_ms=START_MS,
+    )
+    assert replica.core.is_leader
+    assert replica.status().high_watermark == replica.status().log_end_offset == 1

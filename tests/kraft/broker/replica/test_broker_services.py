@@ -256,3 +256,11 @@ def test_an_answer_to_the_agent_lets_the_requests_of_clients_look_again():
     assert broker.services.deadline_ms() > NOW_MS
     broker.host.on_answer(registration.token, BrokerRegistrationResponse(broker_epoch=7), NOW_MS)
     assert broker.services.deadline_ms() == 0
+
+
+def test_a_broker_without_data_answers_the_fetches_of_other_brokers_and_no_client():
+    broker = BrokerHost(new_agent(), MetadataRequests(MetadataSettings(broker_id=101, cluster_id="c"), Random(1)))
+    assert ApiKey.FETCH in broker.apis
+    found = broker.on_request(asked(FetchRequest(), 17), LEADER, NOW_MS)
+    assert isinstance(found, Respond)
+    assert isinstance(found.response, FetchResponse)

@@ -133,3 +133,17 @@ def test_a_message_to_the_leader_has_so_many_entries(monkeypatch: pytest.MonkeyP
     for number in range(1, 6):
         assert calls.begin(number, SubmitCall(b"", session, number), sessions) is None
     assert [len(taken(calls)) for _ in range(4)] == [2, 2, 1, 0]
+
+
+def test_a_snapshot_with_the_first_result_of_the_window_makes_room_for_the_next_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "WINDOW", 2)
+    calls = new_calls()
+    for call_id in (1, 2, 3):
+        assert calls.begin(call_id, SubmitCall(b"x"), Sessions()) is None
+    with_a_session(calls)
+    assert taken(calls) == [(1, 1), (2, 2)]
+    sessions = Sessions(0, [SessionState(7, "node", 60_000, 0, 1, 1, {1: Result(b"r")})])
+    assert calls.restored(sessions) == (Returned(1, Result(b"r")),)
+    assert taken(calls) == [(2, 2), (3, 3)]

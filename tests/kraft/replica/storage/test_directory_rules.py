@@ -389,6 +389,7 @@ def test_a_start_loads_a_snapshot_of_one_record() -> None:
     hosted = net.replicas[1].application
     assert isinstance(hosted, ControllerHost)
     assert hosted.controller.history.committed.end == OffsetAndEpoch(epoch=3, offset=1)
+    assert net.replicas[1].status().applied_offset == 1
 
 
 def test_an_abandoned_replica_lets_another_start_in_its_directory() -> None:
