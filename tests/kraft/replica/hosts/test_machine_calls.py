@@ -6,7 +6,14 @@ import pytest
 
 from kraft.replica.hosts import state_machine_calls as module
 from kraft.replica.hosts.sessions import Sessions
-from kraft.replica.hosts.state_machine_calls import MaybeApplied, OpenCall, StateMachineCalls, SubmitCall
+from kraft.replica.hosts.state_machine_calls import (
+    ENTRY_OVERHEAD,
+    MaybeApplied,
+    OpenCall,
+    StateMachineCalls,
+    SubmitCall,
+    TooLarge,
+)
 from kraft.replica.hosts.state_machine_log import (
     Command,
     Opened,
@@ -147,3 +154,10 @@ def test_a_snapshot_with_the_first_result_of_the_window_makes_room_for_the_next_
     sessions = Sessions(0, [SessionState(7, "node", 60_000, 0, 1, 1, {1: Result(b"r")})])
     assert calls.restored(sessions) == (Returned(1, Result(b"r")),)
     assert taken(calls) == [(2, 2), (3, 3)]
+
+
+def test_a_command_that_fits_into_no_batch_returns_at_once() -> None:
+    calls = StateMachineCalls("node", 100, 60_000)
+    most = 100 - ENTRY_OVERHEAD
+    assert calls.begin(1, SubmitCall(bytes(most)), Sessions()) is None
+    assert calls.begin(2, SubmitCall(bytes(most + 1)), Sessions()) == Returned(2, TooLarge())
