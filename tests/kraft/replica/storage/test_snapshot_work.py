@@ -287,3 +287,13 @@ def test_a_served_piece_leaves_no_file_open() -> None:
     before = dict(disk._open)
     files.piece(snapshot, 0, 10)
     assert disk._open == before
+
+
+def test_a_snapshot_that_was_made_is_not_due_again_at_once() -> None:
+    made = maker(max_bytes=100)
+    made.note(batch())
+    assert made.is_due(NOW_MS)
+    made.begin(lambda: iter(()), VoterHistory(VoterSet(())), NOW_MS)
+    assert made.write_some(NOW_MS, 10) is not None
+    made.note(batch(10, size_bytes=99))
+    assert not made.is_due(NOW_MS)
