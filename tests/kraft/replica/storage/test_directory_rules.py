@@ -21,6 +21,7 @@ from kraft.replica.storage.fetched import Follows, facts_of
 from kraft.replica.storage.quorum_records import changes_in
 from kraft.replica.storage.storage import Storage
 from metadata_log.errors import CorruptBatch, DirectoryError
+from metadata_log.log import log as log_module
 from metadata_log.log.log import MetadataLog
 from metadata_log.log.quorum_state_file import StoredElection, write_quorum_state
 from metadata_log.log.snapshot_writer import SnapshotWriter
@@ -447,17 +448,19 @@ def test_only_a_controller_needs_its_votes(is_broker: int, is_controller: int, r
         assert finished(start).log.end_offset == 1
 
 
-def test_a_damaged_batch_is_found_by_its_header_for_a_cut() -> None:
+def test_a_damaged_batch_is_found_by_its_header_for_a_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     """The cut removes the damage: a checksum must not stand in the way."""
+    monkeypatch.setattr(log_module, "TAIL_BYTES", 0)
     disk = formatted_disk(1)
     partition(disk)
     storage = opened(disk)
     storage.append_batch(AppendBatch(0, 3, 5, (b"value",) * 3))
     storage.log.flush()
     path = f"{PARTITION}/00000000000000000000.log"
-    disk.overwrite(path, len(disk.read(path)) - 3, b"!")
-    again = Storage(disk, storage._directory, storage.log)
-    assert [again.splits_batch(offset) for offset in range(4)] == [False, True, True, False]
+    damaged = disk.read(path)
+    disk.overwrite(path, len(damaged) - 3, b"!")
+    assert storage.read(0, 1) not in (b"", damaged)
+    assert [storage.splits_batch(offset) for offset in range(4)] == [False, True, True, False]
 
 
 @pytest.mark.parametrize("is_too_large", [False, True])
