@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,8 +19,11 @@ from kraft.controller.decision.result import CHEAP_PER_STEP
 from kraft.quorum.events import Resign
 from kraft.replica import Answer, Replica
 from kraft.replica.activation import EARLY_PER_TURN
-from kraft.replica.interface.answer_weight import ANSWERS_PER_TURN, ITEMS_PER_ANSWER
-from kraft.replica.interface.events import Input, Output
+from kraft.replica.backlog import Backlog
+from kraft.replica.deferred import Abandoned, Deferred, Held
+from kraft.replica.interface.answer_weight import ANSWERS_PER_TURN, ITEMS_PER_ANSWER, weight_of_refusal
+from kraft.replica.interface.application import ForRequest
+from kraft.replica.interface.events import Input, Output, Tick
 from metadata_log.image import ResourceType
 from metadata_log.serde import Message, encode
 from transport.protocol import messages as m
@@ -271,7 +275,12 @@ def test_requests_refused_on_lost_leadership_are_answered_in_turns(monkeypatch: 
     told = Told(monkeypatch, former)
     net.step(former, Resign(net.replicas[former].core.epoch))
     assert not net.replicas[former].may_stop
-    net.until_ms(lambda: net.answers.keys() >= set(asked))
+    while not net.replicas[former].may_stop:
+        assert net.replicas[former]._proposals.deadline_ms == net.now_ms + 1
+        net.now_ms += 1
+        net.step(former, Tick())
+    net.settle()
+    assert net.answers.keys() >= set(asked)
     assert [one for one in told.requests if one in set(asked)] == asked
     assert told.most <= ANSWERS_PER_TURN + FETCHES
     assert {net.answers[one].error_code for one in asked} == {Error.NOT_CONTROLLER}
@@ -330,3 +339,57 @@ def test_requests_received_before_activation_are_answered_in_turns(
     net.until_ms(lambda: net.answers.keys() >= set(early))
     assert [one for one in told.requests if one in set(early)] == early
     assert told.most <= EARLY_PER_TURN
+
+
+def test_a_commit_sends_no_answers_before_the_turn_of_those_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    quorum = Quorum()
+    net = quorum.net
+    asked = asked_at_once(quorum, allocation(quorum), 2500)
+    told = Told(monkeypatch, quorum.leader)
+    while not set(told.requests) & set(asked):
+        assert net.once()
+    begun_ms, committed = net.now_ms, net.replicas[quorum.leader].core.log.high_watermark
+    net.request(quorum.leader, allocation(quorum))
+    while net.replicas[quorum.leader].core.log.high_watermark == committed:
+        assert net.once()
+        assert net.now_ms == begun_ms
+    assert len(set(told.requests) & set(asked)) == ANSWERS_PER_TURN
+
+
+@pytest.mark.parametrize(("committed_offset", "in_a_turn"), [(0, 1), (1, 3)])
+def test_a_refusal_weighs_what_its_request_names_and_an_answer_what_it_says(
+    committed_offset: int, in_a_turn: int
+) -> None:
+    topics = [DeleteTopicState(name=f"t{number}") for number in range(100_000)]
+    request = m.DeleteTopicsRequest(topics=topics)
+    abandoned = Abandoned()
+    held = deque(Held(0, 0, ForRequest(number, request, m.DeleteTopicsResponse())) for number in range(3))
+    abandoned.add(held, committed_offset)
+    taken = abandoned.take(ANSWERS_PER_TURN)
+    assert [one.waiting.request_id for one, _ in taken if isinstance(one.waiting, ForRequest)] == [*range(in_a_turn)]
+    assert {is_committed for _, is_committed in taken} == {committed_offset == 1}
+    deferred = Deferred()
+    for number in range(3):
+        deferred.hold(Held(0, 0, ForRequest(number, request, m.DeleteTopicsResponse())))
+    assert len(deferred.release(1, ANSWERS_PER_TURN)) == 3
+
+
+def test_a_leader_has_nothing_uncommitted_at_first() -> None:
+    backlog = Backlog()
+    assert backlog.size_bytes == 0
+    backlog.written(3, 100)
+    backlog.release(2)
+    assert backlog.size_bytes == 100
+    backlog.release(3)
+    assert backlog.size_bytes == 0
+    backlog.written(5, 100)
+    backlog.forget()
+    backlog.written(9, 10)
+    backlog.release(5)
+    assert backlog.size_bytes == 10, "what was forgotten is counted no more"
+
+
+@pytest.mark.parametrize(("topics", "partitions", "weight"), [(10, 10, 2), (130, 1, 5), (1, 0, 1)])
+def test_the_weight_of_a_refusal_counts_items_and_what_is_in_them(topics: int, partitions: int, weight: int) -> None:
+    wanted = [TopicPartitions(topic=f"t{one}", partitions=[*range(partitions)]) for one in range(topics)]
+    assert weight_of_refusal(m.ElectLeadersRequest(topic_partitions=wanted)) == weight

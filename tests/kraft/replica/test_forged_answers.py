@@ -9,9 +9,10 @@ from replica_net import CLUSTER_ID, Net
 from kraft.quorum.effects import PeerFault, SendRequest
 from kraft.quorum.events import Replied, Tick
 from kraft.quorum.messages import Vote, VoteReply
+from metadata_log.serde import Message
 from metadata_log.types import METADATA_TOPIC
 from transport.protocol.errors import Error
-from transport.protocol.messages import BeginQuorumEpochRequest
+from transport.protocol.messages import BeginQuorumEpochRequest, FetchResponse
 from transport.protocol.messages.begin_quorum_epoch import (
     BeginQuorumEpochRequestPartitionData,
     BeginQuorumEpochRequestTopicData,
@@ -51,3 +52,24 @@ def test_a_leader_without_an_endpoint_is_not_followed(host: str, port: int) -> N
     answer = net.ask(node, request)
     assert answer.topics[0].partitions[0].error_code == Error.INVALID_REQUEST
     assert net.replicas[node].core.leader.leader_id == leader
+
+
+def test_a_follower_fetches_again_soon_after_an_answer_about_something_else() -> None:
+    """The follower does not wait until the request is out of time."""
+    net = Net(3)
+    leader = net.elect()
+    forged: list[int] = []
+
+    def forge(node: int, answer: Message) -> Message:
+        if isinstance(answer, FetchResponse) and answer.responses and not forged:
+            forged.append(node)
+            return FetchResponse()
+        return answer
+
+    net.on_the_way = forge
+    net.submit(leader, b"value")
+    net.settle()
+    assert forged == [leader]
+    net.advance(200)
+    assert {one.log.end_offset for one in net.replicas.values()} == {2}
+    assert any(isinstance(effect, PeerFault) for _, effect in net.traces)

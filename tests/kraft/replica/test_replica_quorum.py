@@ -4,14 +4,17 @@ import os
 from pathlib import Path
 from random import Random
 
+import pytest
 from hash_seeds import outputs_of
-from replica_net import Net
+from replica_net import START_MS, Net, formatted_disk, options, voter_set
 
-from kraft.quorum.effects import StateChanged
+from kraft.quorum.effects import HighWatermarkMoved, PeerFault, StateChanged
 from kraft.quorum.events import BeginShutdown
 from kraft.quorum.leadership import STAY_MS
-from kraft.replica import FlushDone, Tick, host_controller
-from kraft.replica.proposals import FINISH_MS
+from kraft.replica import FlushDone, Replica, Tick, commits, host_controller, host_raw_log
+from kraft.replica.interface.application import Proposal, Unit
+from kraft.replica.interface.events import Trace
+from kraft.replica.proposals import FINISH_MS, Proposals
 from kraft.sim.state.fingerprints import fingerprint
 from kraft.sim.state.forking import forked
 from metadata_log.image import ResourceType
@@ -281,3 +284,65 @@ def test_a_seed_gives_one_trace_under_any_hash_seed() -> None:
     path = os.pathsep.join(map(str, (here / "replica", here, here.parent, here.parent.parent)))
     (life,) = outputs_of(HISTORY, PYTHONPATH=path)
     assert "Leader" in life
+
+
+def test_a_node_reports_each_rise_of_the_high_watermark() -> None:
+    net = Net(1)
+    leader = net.elect()
+    net.submit(leader, b"value")
+    net.settle()
+    risen = [effect.offset for _, effect in net.traces if isinstance(effect, HighWatermarkMoved)]
+    assert risen == [1, 2]
+
+
+def test_a_leader_reports_records_of_its_own_that_fit_into_no_batch() -> None:
+    """No client waits for them that could hear of the error."""
+    net = Net(1)
+    replica = net.replicas[net.elect()]
+    before = replica.log.end_offset
+    replica._actions.perform(Proposal((Unit((bytes(9 << 20),)),)), net.now_ms)
+    told = [one.effect for one in replica._outbox.outputs if isinstance(one, Trace)]
+    assert [fault.peer_id for fault in told if isinstance(fault, PeerFault)] == [1]
+    assert replica.log.end_offset == before
+
+
+def test_the_only_voter_that_flushes_within_its_steps_has_committed_when_it_is_open() -> None:
+    voters = voter_set(1)
+    replica, _ = Replica.open(
+        options=options(1, voters, inline_flush=True),
+        disk=formatted_disk(1),
+        rng=Random(1),
+        application=host_raw_log,
+        now_ms=START_MS,
+    )
+    assert replica.core.is_leader
+    assert replica.status().high_watermark == replica.status().log_end_offset == 1
+
+
+def test_a_turn_ends_with_the_batch_that_fills_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = Net(1)
+    leader = net.elect()
+    for _ in range(3):
+        net.submit(leader, b"one", b"two")
+        net.settle()
+    net.replicas[leader].close()
+    monkeypatch.setattr(commits, "RECORDS_PER_TURN", 2)
+    net.start(leader)
+    grown = []
+    while len(net.values_of(leader)) < 6:
+        before = len(net.values_of(leader))
+        if not net.once():
+            net.now_ms = net.replicas[leader].deadline_ms()
+        grown.append(len(net.values_of(leader)) - before)
+    assert sum(grown) == 6
+    assert max(grown) == 2
+
+
+@pytest.mark.parametrize(("written", "is_full"), [(99, False), (100, True)])
+def test_a_leader_with_so_many_uncommitted_bytes_takes_no_more(written: int, is_full: bool) -> None:
+    net = Net(1)
+    core = net.replicas[net.elect()].core
+    proposals = Proposals(options(1, voter_set(1), max_uncommitted_bytes=100))
+    proposals.backlog.written(9, written)
+    assert proposals.is_full(core) is is_full
+    assert proposals.is_open is False

@@ -19,12 +19,18 @@ from kraft.replica.hosts.broker_host import FEATURES, BrokerHost
 from kraft.replica.hosts.broker_services import BrokerServices
 from kraft.replica.interface.application import PARKED, OutboundRequest, Refuse, Respond, Silent
 from kraft.replica.interface.events import WireRequest
+from metadata_log.image import MetadataImage
+from metadata_log.records.batch_builder import write_batch
+from metadata_log.records.metadata import PartitionRecord, TopicRecord
+from metadata_log.records.record import Record
 from metadata_log.serde import Message
+from metadata_log.types import Uuid
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.messages import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
+    BrokerRegistrationResponse,
     CreateTopicsRequest,
     EnvelopeRequest,
     EnvelopeResponse,
@@ -37,6 +43,13 @@ from transport.protocol.messages import (
     ProduceRequest,
     ProduceResponse,
 )
+from transport.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+)
 from transport.protocol.messages.fetch import FetchPartition, FetchTopic
 from transport.protocol.messages.produce import PartitionProduceData, TopicProduceData
 
@@ -47,11 +60,11 @@ IMAGE = replayed(cluster(101), *new_topic((101,)))
 class Broker:
     """Broker 101 with one partition in memory, as its replica sees the broker."""
 
-    def __init__(self) -> None:
-        self.manager = started(101, IMAGE)
+    def __init__(self, image: MetadataImage = IMAGE) -> None:
+        self.manager = started(101, image)
         settings = new_agent().settings
         self.agent = BrokerAgent(settings, self.manager)
-        self.agent.image = IMAGE
+        self.agent.image = image
         metadata = MetadataRequests(MetadataSettings(broker_id=101, cluster_id="c"), Random(1))
         data = DataRequests(self.manager, RequestSettings(broker_id=101), Random(2))
         self.services = BrokerServices(self.agent, metadata, data)
@@ -113,6 +126,9 @@ def test_a_waiting_fetch_is_answered_by_the_next_append():
     assert isinstance(done.response, ProduceResponse)
     assert broker.services.deadline_ms() == 0
     [answer] = broker.services.poll(NOW_MS)
+    assert broker.services.deadline_ms() == 0, "an answer may let the agent go on"
+    assert list(broker.services.poll(NOW_MS)) == []
+    assert broker.services.deadline_ms() > NOW_MS
     assert isinstance(answer, Answer)
     assert answer.request_id == 1
     assert isinstance(answer.message, FetchResponse)
@@ -190,3 +206,62 @@ def test_closing_the_data_leaves_proof_of_a_clean_shutdown(is_clean: bool):
     assert not disk.exists("d/.kafka_cleanshutdown")
     (broker.host if is_clean else BrokerHost(new_agent())).close_data()
     assert disk.exists("d/.kafka_cleanshutdown") is is_clean
+
+
+STATE = Uuid(bytes([0, 8] * 8))
+COORDINATED = replayed(
+    cluster(101, 103),
+    *new_topic((101,)),
+    TopicRecord(name="__transaction_state", topic_id=STATE),
+    PartitionRecord(
+        partition_id=0, topic_id=STATE, replicas=(103,), isr=(103,), leader=103, leader_epoch=0, partition_epoch=0
+    ),
+)
+"""The metadata of a cluster in which broker 103 coordinates transactions."""
+
+
+@pytest.mark.parametrize("error", [Error.NONE, Error.INVALID_PRODUCER_ID_MAPPING])
+def test_records_of_a_transaction_wait_for_the_word_of_their_coordinator(error: Error):
+    broker = Broker(COORDINATED)
+    contents = [Record(0, NOW_MS, 0, None, b"v")]
+    data = write_batch(contents, epoch=-1, transactional=True, producer_id=4000, producer_epoch=0, base_sequence=0)
+    topic = TopicProduceData(topic_id=KEY[0], partition_data=[PartitionProduceData(0, data)])
+    request = ProduceRequest(transactional_id="in-turn", acks=1, timeout_ms=1000, topic_data=[topic])
+    assert broker.host.on_request(asked(request, 13, 7), LEADER, NOW_MS) is PARKED
+    [sent] = [
+        one
+        for one in broker.host.on_tick(NOW_MS)
+        if isinstance(one, OutboundRequest) and isinstance(one.request, AddPartitionsToTxnRequest)
+    ]
+    assert sent.target == (103, "h103", 9092)
+    assert list(broker.services.poll(NOW_MS)) == []
+    assert broker.services.deadline_ms() > NOW_MS
+    of_topic = AddPartitionsToTxnTopicResult("t", [AddPartitionsToTxnPartitionResult(0, error)])
+    verdict = AddPartitionsToTxnResponse(results_by_transaction=[AddPartitionsToTxnResult("in-turn", [of_topic])])
+    broker.host.on_answer(sent.token, verdict, NOW_MS)
+    assert broker.services.deadline_ms() == 0
+    [answer] = [one for one in broker.host.on_tick(NOW_MS) if isinstance(one, Respond)]
+    assert answer.request_id == 7
+    assert isinstance(answer.response, ProduceResponse)
+    assert [one.error_code for one in answer.response.responses[0].partition_responses] == [error]
+    part = broker.manager.partition(KEY)
+    assert part is not None
+    assert part.end_offset == (error is Error.NONE)
+
+
+def test_an_answer_to_the_agent_lets_the_requests_of_clients_look_again():
+    """Replicas may have moved: a fetch that waits may have its records."""
+    broker = Broker()
+    [registration] = [one for one in broker.host.on_tick(NOW_MS) if isinstance(one, OutboundRequest)]
+    assert list(broker.services.poll(NOW_MS)) == []
+    assert broker.services.deadline_ms() > NOW_MS
+    broker.host.on_answer(registration.token, BrokerRegistrationResponse(broker_epoch=7), NOW_MS)
+    assert broker.services.deadline_ms() == 0
+
+
+def test_a_broker_without_data_answers_the_fetches_of_other_brokers_and_no_client():
+    broker = BrokerHost(new_agent(), MetadataRequests(MetadataSettings(broker_id=101, cluster_id="c"), Random(1)))
+    assert ApiKey.FETCH in broker.apis
+    found = broker.on_request(asked(FetchRequest(), 17), LEADER, NOW_MS)
+    assert isinstance(found, Respond)
+    assert isinstance(found.response, FetchResponse)

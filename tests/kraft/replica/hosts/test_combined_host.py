@@ -13,6 +13,8 @@ from test_host_answers import batch
 from test_machine_host import LEADER, wire
 
 from kraft.broker import BrokerOptions, LifecycleState
+from kraft.controller.decision.authorizer import AuthorizerSettings
+from kraft.controller.decision.request_context import AdminSettings
 from kraft.controller.features.supported_features import SUPPORTED_FEATURES
 from kraft.quorum.values import Endpoints, ListenerAddress
 from kraft.replica.hosts import broker_host, controller_host
@@ -36,9 +38,12 @@ from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch, Uuid
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
+from transport.protocol.inbound import Principal
 from transport.protocol.messages import (
     CreateTopicsRequest,
     CreateTopicsResponse,
+    DescribeClusterRequest,
+    DescribeQuorumRequest,
     FetchRequest,
     FetchResponse,
 )
@@ -54,7 +59,9 @@ def node(role: ReplicaOptions, cluster_id: str, bootstrap: tuple[Message, ...], 
         broker=BrokerOptions(directories=(Uuid(bytes([7, role.node_id] * 8)),)),
         client_endpoints=Endpoints((ListenerAddress("PLAINTEXT", f"b{role.node_id}", 9092),)),
     )
-    return host_combined(host_broker)(own, cluster_id, bootstrap, rng)
+    host = host_combined(host_broker)(own, cluster_id, bootstrap, rng)
+    assert isinstance(host, CombinedHost), host
+    return host
 
 
 def combined() -> CombinedHost:
@@ -261,3 +268,58 @@ def test_the_parts_of_an_application() -> None:
     assert broker_of(host.broker) is host.broker
     assert controller_of(host.broker) is None
     assert broker_of(host.controller) is None
+
+
+def test_the_next_request_sees_the_decision_that_is_not_committed_yet() -> None:
+    net = running(1)
+    topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+    asked = [net.request(1, CreateTopicsRequest(topics=[topic], timeout_ms=1000)) for _ in range(2)]
+    net.until(lambda: net.answers.keys() >= set(asked))
+    answers = [net.answers[one] for one in asked]
+    errors = [one.topics[0].error_code for one in answers if isinstance(one, CreateTopicsResponse)]
+    assert errors == [Error.NONE, Error.TOPIC_ALREADY_EXISTS]
+
+
+@pytest.mark.parametrize(
+    ("request_", "listener"), [(FetchRequest(), "PLAINTEXT"), (DescribeClusterRequest(), "CONTROLLER")]
+)
+def test_an_answer_rests_on_all_that_is_committed_by_the_word_of_the_leader(request_: Message, listener: str) -> None:
+    """The node applies what is due before it answers."""
+    net = running(3)
+    follower = next(one for one in net.replicas if one != net.leader)
+    replica = net.replicas[follower]
+    topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+    net.request(net.leader, CreateTopicsRequest(topics=[topic], timeout_ms=1000))
+    while replica._commits.deadline_ms > net.now_ms:
+        assert net.once()
+    assert "t" not in image_of(net, follower).topics
+    net.request(follower, request_, listener=listener)
+    net.queue.rotate(1)
+    net.queue.popleft()()
+    assert "t" in image_of(net, follower).topics
+
+
+def test_a_controller_knows_the_addresses_of_the_voters() -> None:
+    settings = combined().controller.controller.settings
+    assert settings.voters == ((1, "n1", 9093),)
+
+
+@pytest.mark.parametrize(("text", "told"), [("not now", "not now"), (None, Error.INVALID_UPDATE_VERSION.message)])
+def test_a_refusal_has_its_own_text_or_that_of_its_error(text: str | None, told: str) -> None:
+    request = CreateTopicsRequest(topics=[CreatableTopic(name="t")])
+    asked = ForRequest(5, request, CreateTopicsResponse())
+    answer = active().refuse(asked, Error.INVALID_UPDATE_VERSION, LEADER, 1_000_000, text)
+    assert isinstance(answer, Respond)
+    assert isinstance(answer.response, CreateTopicsResponse)
+    assert [one.error_message for one in answer.response.topics] == [told]
+
+
+def test_the_authorizer_of_the_controller_judges_requests_of_the_quorum() -> None:
+    admin = AdminSettings(authorizer=AuthorizerSettings(frozenset({"User:ANONYMOUS"})))
+    host = node(options(1, voter_set(1), admin=admin), CLUSTER_ID, (), Random(1))
+    host.on_caught_up()
+    request = wire(DescribeQuorumRequest())
+    assert host.denial(request) is None
+    refused = host.denial(structs.replace(request, principal=Principal("User", "mallory")))
+    assert refused is not None
+    assert refused.error is Error.CLUSTER_AUTHORIZATION_FAILED

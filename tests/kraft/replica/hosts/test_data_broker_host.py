@@ -20,13 +20,31 @@ from kraft.replica.hosts.broker_host import BrokerHost, Found, Unfenced
 from kraft.replica.hosts.combined_host import CombinedHost, broker_of, host_combined
 from kraft.replica.hosts.serving_broker import ServingOptions, host_serving_broker
 from kraft.replica.interface.application import ApplicationFactory
-from kraft.replica.interface.events import WireGone
+from kraft.replica.interface.events import (
+    Answer,
+    Drop,
+    LeaveUnanswered,
+    Output,
+    StartFlush,
+    Trace,
+    WireGone,
+    WireRequest,
+)
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records.batch_builder import build_batch
-from metadata_log.serde import Message
+from metadata_log.serde import Message, schema_of
 from metadata_log.types import Uuid
+from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
-from transport.protocol.messages import CreateTopicsRequest, FetchRequest, InitProducerIdRequest, ProduceRequest
+from transport.protocol.inbound import ANONYMOUS, Principal
+from transport.protocol.messages import (
+    ApiVersionsRequest,
+    CreateTopicsRequest,
+    FetchRequest,
+    InitProducerIdRequest,
+    ProduceRequest,
+    SaslHandshakeRequest,
+)
 from transport.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
@@ -147,7 +165,9 @@ def test_a_replica_moves_to_the_directory_that_an_administrator_names() -> None:
     moved = ask(net, AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=place[target], topics=[topic])]))
     assert moved.results[0].partitions[0].error_code == Error.NONE
     net.until(lambda: host_of(net).agent.image.topics["t"].partitions[0].directories == (target,))
-    net.until(lambda: host_of(net)._store.directory_of((topic_id, 0)) == target)  # type: ignore[union-attr]
+    store = host_of(net)._store
+    assert isinstance(store, ReplicaManager), store
+    net.until(lambda: store.directory_of((topic_id, 0)) == target)
 
 
 def test_the_node_learns_once_that_its_broker_is_unfenced() -> None:
@@ -208,3 +228,61 @@ def test_a_broker_with_data_says_so() -> None:
     host = made(broker())
     assert host.has_data
     assert host.clients is not None
+
+
+def outputs(net: Net, message: Message, principal: Principal = ANONYMOUS, version: int = 13) -> list[Output]:
+    """What the node does at once for a request of a client."""
+    api_key = schema_of(type(message)).api_key
+    assert api_key is not None
+    request = WireRequest(
+        request_id=1 << 40,
+        api_key=api_key,
+        version=version,
+        message=message,
+        listener=CLIENTS,
+        principal=principal,
+    )
+    return net.replicas[1].step(request, net.now_ms)
+
+
+def test_a_produce_without_acknowledgement_is_not_answered_and_its_failure_ends_the_connection() -> None:
+    net, topic_id = with_topic()
+    request = structs.replace(produce(topic_id, b"value"), acks=0)
+    left = [one for one in outputs(net, request) if not isinstance(one, StartFlush)]
+    assert left == [LeaveUnanswered(1 << 40, 0)]
+    lost = structs.replace(produce(Uuid(b"x" * 16), b"value"), acks=0)
+    assert [type(one) for one in outputs(net, lost)] == [Drop]
+
+
+def test_the_listener_of_the_broker_names_the_apis_of_records() -> None:
+    net = running()
+    keys = [one.api_key for one in ask(net, ApiVersionsRequest("kraft", "1")).api_keys]
+    assert {ApiKey.PRODUCE, ApiKey.LIST_OFFSETS, ApiKey.CREATE_TOPICS} <= set(keys)
+    assert keys == sorted(set(keys))
+    assert ApiKey.VOTE not in keys
+
+
+def test_a_denied_request_is_reported_in_the_step_that_refuses_it() -> None:
+    net = running(admin=AdminSettings(authorizer=AuthorizerSettings(frozenset({"User:ANONYMOUS"}))))
+    told = outputs(net, InitProducerIdRequest(transactional_id=None), Principal("User", "mallory"), 5)
+    [denial] = [one.effect for one in told if isinstance(one, Trace) and isinstance(one.effect, Denial)]
+    assert denial.caller.name == "mallory"
+    assert [one.message.error_code for one in told if isinstance(one, Answer)] == [  # type: ignore[attr-defined]
+        Error.CLUSTER_AUTHORIZATION_FAILED
+    ]
+
+
+def test_the_listeners_open_after_the_broker_is_unfenced() -> None:
+    net = Net(1, application=node(MemoryDisk()))
+    lifecycle = host_of(net).agent.lifecycle
+    while lifecycle.is_fenced:
+        assert Unfenced() not in [what for _, what in net.noted]
+        if not net.once():
+            net.now_ms = net.replicas[1].deadline_ms()
+    net.advance(1000)
+    assert Unfenced() in [what for _, what in net.noted]
+
+
+def test_a_login_where_none_is_due_is_refused_with_an_answer() -> None:
+    net = running()
+    assert ask(net, SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == Error.ILLEGAL_SASL_STATE

@@ -16,6 +16,7 @@ from kraft.replica.hosts.decisions import (
     Decisions,
     Work,
     _backlog,
+    _not_decided,
     _UnderWay,
     _weight_of_all,
 )
@@ -290,3 +291,33 @@ def test_the_last_step_of_a_turn_begins_the_next_decision() -> None:
     assert len(turn(decisions, process, NOW_MS)) == 1
     assert (len(decisions._waiting), decisions.is_busy) == (0, True)
     assert len(turn(decisions, process, NOW_MS + 1)) == 1
+
+
+@pytest.mark.parametrize(("left", "answered"), [(0, 3), (1, 4)])
+def test_the_last_step_of_a_turn_begins_the_next_refusal(
+    left: int, answered: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process, decisions = InProcess(max_idle_interval_ms=0), Decisions()
+    one = _UnderWay(_not_decided(request(0)), process.controller, NOW_MS)
+    steps = STEPS_PER_DECISION + STEPS_PER_TURN - one.advance(STEPS_PER_TURN, process.controller)
+    monkeypatch.setattr(module, "STEPS_PER_TURN", 3 * steps + left)
+    for request_id in range(5):
+        decisions.wait(work(request_id=request_id))
+    decisions.abandon()
+    assert len(turn(decisions, process, NOW_MS)) == answered
+
+
+def test_a_decision_gets_what_a_long_answer_leaves_of_its_half() -> None:
+    process, decisions = InProcess(max_idle_interval_ms=0), Decisions()
+    assert decisions.read(work(steps=STEPS_PER_TURN + 1, request_id=1), process.controller, NOW_MS) is None
+    decisions.wait(work(steps=STEPS_PER_TURN - 2 * STEPS_PER_DECISION, request_id=2))
+    assert len(turn(decisions, process, NOW_MS + 1)) == 2
+
+
+def test_a_decision_of_one_turn_is_one_proposal_with_its_answer() -> None:
+    """A refusal of the records then refuses the request as well."""
+    process, decisions = InProcess(max_idle_interval_ms=0), Decisions()
+    decisions.wait(work(NoOpRecord()))
+    (done,) = turn(decisions, process, NOW_MS)
+    assert isinstance(done, Proposal)
+    assert ([len(unit.values) for unit in done.units], done.waiting is not None) == ([1], True)

@@ -8,11 +8,14 @@ from random import Random
 import pytest
 from broker_agents import new_agent, started
 from controller_sides import InProcess, incarnation, registration
+from msgspec import structs
 from replica_net import CLUSTER_ID, Net, options, voter_set
 from test_decisions import TOPIC, with_a_topic, work
 from test_machine_host import LEADER, state_machine, wire
 
 from kraft.controller import VersionedRecord, leftovers
+from kraft.controller.decision.authorizer import AuthorizerSettings, Denial
+from kraft.controller.decision.request_context import AdminSettings
 from kraft.controller.envelope import refuse_envelope
 from kraft.controller.features.supported_features import SUPPORTED_FEATURES
 from kraft.replica import host_controller
@@ -28,7 +31,7 @@ from kraft.replica.interface.application import (
     Respond,
     host_silent_raw_log,
 )
-from kraft.replica.interface.events import CommittedBatch, Submit
+from kraft.replica.interface.events import CommittedBatch, Submit, Trace
 from kraft.sim.state.fingerprints import FactsOf
 from kraft.sim.state.forking import forked
 from metadata_log.errors import MetadataLogError
@@ -41,13 +44,15 @@ from metadata_log.records.metadata import (
     RemoveTopicRecord,
 )
 from metadata_log.serde import Message
-from metadata_log.types import OffsetAndEpoch
+from metadata_log.types import NEVER_MS, OffsetAndEpoch
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.headers import decode_response, encode_request
+from transport.protocol.inbound import Principal
 from transport.protocol.messages import (
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
+    CreateTopicsRequest,
     DescribeQuorumRequest,
     DescribeQuorumResponse,
     EnvelopeRequest,
@@ -56,6 +61,7 @@ from transport.protocol.messages import (
     FetchResponse,
     IncrementalAlterConfigsRequest,
 )
+from transport.protocol.messages.create_topics import CreatableTopic
 from transport.protocol.messages.describe_quorum import DescribeQuorumRequestPartitionData as PartitionData
 from transport.protocol.messages.describe_quorum import DescribeQuorumRequestTopicData as TopicData
 
@@ -247,6 +253,37 @@ def test_removed_topics_are_freed_a_portion_in_each_millisecond(monkeypatch: pyt
     assert len(due) == 5, "49 partitions and their topic"
 
 
+@pytest.mark.parametrize("is_standby", [False, True])
+def test_a_commit_frees_what_is_left_over_and_hastens_no_portion(
+    is_standby: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leftovers, "AT_ONCE", 10)
+    process = with_a_topic()
+    host = ControllerHost(process.controller)
+    if is_standby:
+        process.controller.renounce()
+    else:
+        process.controller.on_appended((VersionedRecord(RemoveTopicRecord(topic_id=TOPIC)),), process.end)
+        host._decisions.decide(work(), process.controller, process.now_ms)
+    host.on_committed(batch([RemoveTopicRecord(topic_id=TOPIC)], process.end))
+    assert host.deadline_ms() == 0
+    list(host.on_tick(process.now_ms))
+    next_ms = process.now_ms + 1
+    assert host.deadline_ms() == next_ms
+    if not is_standby:
+        process.controller.on_appended((VersionedRecord(NoOpRecord()),), process.end + 1)
+    host.on_committed(batch([NoOpRecord()], process.end + 1))
+    assert host.deadline_ms() == next_ms
+
+
+def test_a_commit_that_removes_nothing_frees_nothing() -> None:
+    process = with_a_topic()
+    host = ControllerHost(process.controller)
+    process.controller.on_appended((VersionedRecord(NoOpRecord()),), process.end)
+    host.on_committed(batch([NoOpRecord()], process.end))
+    assert host.deadline_ms() > process.now_ms
+
+
 def test_a_controller_with_a_decision_in_progress_begins_no_timed_work() -> None:
     """The decision would not see what the timed work changes."""
     process = InProcess()
@@ -316,3 +353,19 @@ def test_a_broker_supports_the_features_of_its_software_and_is_due_with_its_agen
     host = BrokerHost(started())
     assert host.supported_features() == SUPPORTED_FEATURES
     assert host.deadline_ms() == host.agent.deadline_ms() > 1000
+
+
+def test_a_raw_log_has_nothing_to_do_at_any_time() -> None:
+    host = RawLog(reads_batches=True)
+    assert (host.deadline_ms(), host.on_tick(10**15)) == (NEVER_MS, ())
+
+
+def test_a_leader_reports_a_denial_in_the_step_of_the_request() -> None:
+    admin = AdminSettings(authorizer=AuthorizerSettings(frozenset({"User:ANONYMOUS"})))
+    net = Net(1, application=host_controller, admin=admin)
+    leader = net.elect()
+    request = structs.replace(wire(CreateTopicsRequest(topics=[CreatableTopic(name="t")]), 7), request_id=1 << 40)
+    mallory = structs.replace(request, principal=Principal("User", "mallory"))
+    outputs = net.replicas[leader].step(mallory, net.now_ms)
+    denials = [one.effect for one in outputs if isinstance(one, Trace) and isinstance(one.effect, Denial)]
+    assert {denial.caller.name for denial in denials} == {"mallory"}

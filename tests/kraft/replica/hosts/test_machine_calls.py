@@ -6,7 +6,14 @@ import pytest
 
 from kraft.replica.hosts import state_machine_calls as module
 from kraft.replica.hosts.sessions import Sessions
-from kraft.replica.hosts.state_machine_calls import MaybeApplied, OpenCall, StateMachineCalls, SubmitCall
+from kraft.replica.hosts.state_machine_calls import (
+    ENTRY_OVERHEAD,
+    MaybeApplied,
+    OpenCall,
+    StateMachineCalls,
+    SubmitCall,
+    TooLarge,
+)
 from kraft.replica.hosts.state_machine_log import (
     Command,
     Opened,
@@ -124,3 +131,33 @@ def test_a_snapshot_without_the_own_session_leaves_open_whether_sent_commands_we
     assert calls.restored(Sessions()) == (Returned(1, MaybeApplied()), Returned(2, MaybeApplied()))
     with_a_session(calls)
     assert taken(calls) == [(3, 1)], "a command that was not sent goes into the next session"
+
+
+def test_a_message_to_the_leader_has_so_many_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FORWARD_ENTRIES", 2)
+    calls, sessions = new_calls(), Sessions()
+    session = sessions.open(OpenSession("client", "a", 60_000), 3).session
+    for number in range(1, 6):
+        assert calls.begin(number, SubmitCall(b"", session, number), sessions) is None
+    assert [len(taken(calls)) for _ in range(4)] == [2, 2, 1, 0]
+
+
+def test_a_snapshot_with_the_first_result_of_the_window_makes_room_for_the_next_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "WINDOW", 2)
+    calls = new_calls()
+    for call_id in (1, 2, 3):
+        assert calls.begin(call_id, SubmitCall(b"x"), Sessions()) is None
+    with_a_session(calls)
+    assert taken(calls) == [(1, 1), (2, 2)]
+    sessions = Sessions(0, [SessionState(7, "node", 60_000, 0, 1, 1, {1: Result(b"r")})])
+    assert calls.restored(sessions) == (Returned(1, Result(b"r")),)
+    assert taken(calls) == [(2, 2), (3, 3)]
+
+
+def test_a_command_that_fits_into_no_batch_returns_at_once() -> None:
+    calls = StateMachineCalls("node", 100, 60_000)
+    most = 100 - ENTRY_OVERHEAD
+    assert calls.begin(1, SubmitCall(bytes(most)), Sessions()) is None
+    assert calls.begin(2, SubmitCall(bytes(most + 1)), Sessions()) == Returned(2, TooLarge())

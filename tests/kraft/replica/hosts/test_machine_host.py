@@ -9,12 +9,15 @@ from kraft.quorum.accumulator import BATCH_OVERHEAD, RECORD_OVERHEAD
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.hosts import state_machine_host
 from kraft.replica.hosts.state_machine_calls import SubmitCall
-from kraft.replica.hosts.state_machine_host import ReadReady, StateMachineHost, host_state_machine
+from kraft.replica.hosts.state_machine_host import Changes, ReadCall, ReadReady, StateMachineHost, host_state_machine
 from kraft.replica.hosts.state_machine_log import (
     AskIndex,
     Command,
     Forward,
     OpenSession,
+    Refusal,
+    Result,
+    SessionState,
     StateMachineSnapshot,
     encode,
     snapshot_values,
@@ -26,11 +29,11 @@ from kraft.replica.interface.application import (
     Proposal,
     Respond,
 )
-from kraft.replica.interface.events import Call, CommittedBatch, Returned, WireRequest
+from kraft.replica.interface.events import Call, CancelCall, CommittedBatch, Noted, Returned, WireRequest
 from kraft.state_machine import Position, StateMachine
 from metadata_log.errors import CorruptBatch
 from metadata_log.serde import Message, schema_of
-from metadata_log.types import NEVER_MS
+from metadata_log.types import NEVER_MS, OffsetAndEpoch
 from transport.protocol.errors import Error
 from transport.protocol.messages import (
     EnvelopeRequest,
@@ -277,3 +280,98 @@ def test_a_former_leader_asks_the_next_one() -> None:
     assert isinstance(again, OutboundRequest)
     assert again.request == asked.request
     assert again.token != asked.token
+
+
+def test_an_answered_request_of_another_node_is_not_refused_when_the_leadership_ends() -> None:
+    host = state_machine()
+    host.on_leader(1, 0, 0)
+    entry = encode(OpenSession("client", "a", 60_000))
+    assert isinstance(host.on_request(forward(entry), LEADER, 0), Proposal)
+    host.on_committed(CommittedBatch(0, 1, 1, 5, (entry,), 100))
+    host.on_lost_leadership()
+    answers = [action for action in host.on_tick(0) if isinstance(action, Respond)]
+    assert answers == [Respond(5, EnvelopeResponse(response_data=b"", error_code=Error.NONE))]
+
+
+def test_a_snapshot_ends_the_calls_that_it_has_the_results_of_and_the_reads_before_it() -> None:
+    host = state_machine()
+    host.on_call(Call(9, SubmitCall(encode(5), 0, 1)), 0)
+    host._reads.learn(7, (11,))
+    result = Result(encode(5))
+    sessions = (SessionState(0, "client", 60_000, 0, 1, 1, {1: result}),)
+    host.on_snapshot(snapshot_values(StateMachineSnapshot(0, sessions, b"5")), OffsetAndEpoch(epoch=1, offset=7))
+    returned = [action for action in host.on_tick(0) if isinstance(action, Returned)]
+    assert returned == [Returned(9, result), Returned(11, ReadReady())]
+    assert host.deadline_ms() == NEVER_MS
+
+
+def test_a_new_role_ends_the_pause_before_the_next_question() -> None:
+    host = state_machine()
+    host.on_call(Call(9, SubmitCall(encode(5), 0, 1)), 0)
+    (asked,) = host.on_tick(0)
+    assert isinstance(asked, OutboundRequest)
+    host.on_answer(asked.token, None, 100)
+    assert host.deadline_ms() == 120
+    host.on_lost_leadership()
+    assert host.deadline_ms() <= 101
+    assert len(host.on_tick(101)) == 1
+
+
+def test_a_cancelled_read_sends_no_question() -> None:
+    host = state_machine()
+    host.on_call(Call(9, ReadCall()), 0)
+    host.on_call(CancelCall(9), 0)
+    assert (host.deadline_ms(), host.on_tick(0)) == (NEVER_MS, ())
+
+
+def test_a_former_leader_refuses_what_it_has_not_applied() -> None:
+    host = state_machine()
+    host.on_leader(1, 0, 0)
+    assert isinstance(host.on_request(forward(encode(Command(1, 1, 1, b""))), LEADER, 0), Proposal)
+    host.on_lost_leadership()
+    (answer,) = host.on_tick(0)
+    assert answer == Respond(5, EnvelopeResponse(response_data=b"", error_code=Error.NOT_LEADER_OR_FOLLOWER))
+    assert host.on_tick(1) == ()
+
+
+def test_each_command_of_a_long_batch_has_its_own_offset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_machine_host, "COMMANDS_PER_TURN", 2)
+    host = state_machine()
+    commands = [encode(Command(10, number, 1, encode(5))) for number in range(1, 5)]
+    entries = (encode(OpenSession("client", "a", 60_000)), *commands)
+    host.on_committed(CommittedBatch(10, 15, 1, 5, entries, 100))
+    while host.is_applying:
+        host.apply_more()
+    (changes,) = [action.what for action in host.on_tick(0) if isinstance(action, Noted)]
+    assert isinstance(changes, Changes)
+    assert [one.at.offset for one in changes.changes] == [11, 12, 13, 14]
+
+
+def test_a_leader_sends_no_question_to_itself() -> None:
+    net = Net(1, application=host_state_machine(Count))
+    replica = net.replicas[net.elect()]
+    replica._actions.perform(OutboundRequest(EnvelopeRequest(), 1 << 20), net.now_ms)
+    assert replica._outbox.outputs == []
+
+
+def test_a_command_that_the_state_machine_cannot_read_is_refused_by_each_node() -> None:
+    host = state_machine()
+    host.on_call(Call(9, SubmitCall(GARBAGE, 0, 1)), 0)
+    entries = (encode(OpenSession("client", "a", 60_000)), encode(Command(0, 1, 1, GARBAGE)))
+    host.on_committed(CommittedBatch(0, 2, 1, 5, entries, 100))
+    refusal = Refusal("the command cannot be read")
+    assert Returned(9, refusal) in host.on_tick(0)
+    assert host.sessions.known(0, 1) == refusal
+    assert isinstance(host.machine, Count)
+    assert host.machine.total == 0
+
+
+def test_a_snapshot_ends_the_application_of_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_machine_host, "COMMANDS_PER_TURN", 1)
+    host = state_machine()
+    entries = tuple(encode(OpenSession(client, "a", 60_000)) for client in "abc")
+    host.on_committed(CommittedBatch(0, 3, 1, 5, entries, 100))
+    assert host.is_applying
+    host.on_snapshot(snapshot_values(StateMachineSnapshot(0, (), b"5")), OffsetAndEpoch(epoch=1, offset=7))
+    assert not host.is_applying
+    assert host.applied_offset == 7

@@ -24,6 +24,8 @@ def test_a_session_keeps_the_results_that_its_client_has_not_acknowledged() -> N
     assert sessions.admit(Command(session, 3, 2, b"")) is None
     assert sessions.known(session, 1) == Superseded()
     assert sessions.known(session, 2) == Result(b"2")
+    (state,) = sessions.states()
+    assert state.kept == {2: Result(b"2")}, "a snapshot holds no result that the client knows"
     assert sessions.admit(Command(session, 2, 2, b"")) == Result(b"2")
 
 

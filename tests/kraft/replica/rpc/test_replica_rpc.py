@@ -16,9 +16,11 @@ from kraft.quorum.messages import (
     EndQuorumEpochReply,
     Fetch,
     FetchReply,
+    FetchSnapshotReply,
     ReplicaProgress,
     Reply,
     Request,
+    UpdateVoterReply,
     Vote,
     VoteReply,
 )
@@ -38,6 +40,8 @@ from transport.protocol.messages import (
     EndQuorumEpochRequest,
     FetchRequest,
     FetchResponse,
+    FetchSnapshotResponse,
+    UpdateRaftVoterRequest,
     VoteRequest,
     VoteResponse,
 )
@@ -301,3 +305,32 @@ def test_equal_fetch_responses_share_one_message() -> None:
         assert rpc.reply_to_wire(asked, reply, records) == first
         alone = Rpc(cluster_id=CLUSTER, listener="CONTROLLER").reply_to_wire(request, other, data)
         assert rpc.reply_to_wire(request, other, data) == alone != first
+
+
+def test_a_follower_of_an_older_version_shares_no_answer_with_one_that_reads_endpoints() -> None:
+    reply = FetchReply(epoch=5, leader_id=2, endpoints=LEADER, high_watermark=1)
+    records = build_batch(0, 5, 5, [b"x"])
+    nodes = []
+    for version in (16, 17, 18, 16):
+        answer = RPC.reply_to_wire(request_of(FetchRequest(), version), reply, records)
+        assert isinstance(answer, FetchResponse)
+        nodes.append([node.node_id for node in answer.node_endpoints])
+    assert nodes == [[], [2], [2], []]
+
+
+@pytest.mark.parametrize("endpoints", [LEADER, Endpoints()])
+def test_the_answer_to_an_updated_voter_names_the_leader_if_it_has_an_address(endpoints: Endpoints) -> None:
+    reply = UpdateVoterReply(epoch=5, leader_id=2, endpoints=endpoints, error=Error.NONE)
+    assert and_back(UpdateRaftVoterRequest, reply, 0) == reply
+
+
+def test_a_refused_piece_of_a_snapshot_has_only_an_error() -> None:
+    refused = RPC.reply_from_wire(FetchSnapshotResponse(error_code=Error.INCONSISTENT_CLUSTER_ID))
+    assert isinstance(refused, FetchSnapshotReply)
+    assert (refused.top_error, refused.data) == (Error.INCONSISTENT_CLUSTER_ID, b"")
+
+
+def test_a_refused_fetch_has_only_an_error() -> None:
+    reply = FetchReply(epoch=5, leader_id=2, top_error=Error.INCONSISTENT_CLUSTER_ID)
+    answer = RPC.reply_to_wire(request_of(FetchRequest(), 18), reply, b"")
+    assert answer == FetchResponse(error_code=Error.INCONSISTENT_CLUSTER_ID)

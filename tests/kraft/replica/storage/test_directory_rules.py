@@ -11,14 +11,17 @@ import pytest
 from google_crc32c import value as crc32c
 from replica_net import DIRECTORY, START_MS, Net, formatted_disk, options, voter_set
 
+from kraft.broker import BrokerOptions
 from kraft.quorum.effects import AppendBatch, AppendControl, FlushLog
 from kraft.quorum.values import ElectionState, Endpoints, ListenerAddress, ReplicaKey, VersionRange
 from kraft.quorum.voters import QuorumChange, Voter, VoterSet
 from kraft.replica import ControllerHost, Replica, host_controller
+from kraft.replica.storage import fetched
 from kraft.replica.storage.fetched import Follows, facts_of
 from kraft.replica.storage.quorum_records import changes_in
 from kraft.replica.storage.storage import Storage
 from metadata_log.errors import CorruptBatch, DirectoryError
+from metadata_log.log import log as log_module
 from metadata_log.log.log import MetadataLog
 from metadata_log.log.quorum_state_file import StoredElection, write_quorum_state
 from metadata_log.log.snapshot_writer import SnapshotWriter
@@ -387,6 +390,7 @@ def test_a_start_loads_a_snapshot_of_one_record() -> None:
     hosted = net.replicas[1].application
     assert isinstance(hosted, ControllerHost)
     assert hosted.controller.history.committed.end == OffsetAndEpoch(epoch=3, offset=1)
+    assert net.replicas[1].status().applied_offset == 1
 
 
 def test_an_abandoned_replica_lets_another_start_in_its_directory() -> None:
@@ -395,3 +399,83 @@ def test_an_abandoned_replica_lets_another_start_in_its_directory() -> None:
     net.replicas[1].abandon()
     net.start(1)
     assert net.elect() == 1
+
+
+def test_a_log_without_its_first_record_needs_a_snapshot() -> None:
+    disk = formatted_disk(1)
+    partition(disk)
+    write_quorum_state(disk, PARTITION, StoredElection(leader_epoch=6))
+    log = MetadataLog.open(disk, PARTITION)
+    log.reset_to(1)
+    log.close()
+    with pytest.raises(DirectoryError, match="the log begins at offset 1 and no snapshot covers"):
+        opened(disk)
+
+
+def test_an_empty_log_is_in_the_epoch_of_the_snapshot_where_it_begins() -> None:
+    """The node may have voted in that epoch: an older quorum-state has lost the vote."""
+    disk = formatted_disk(1)
+    partition(disk)
+    write_quorum_state(disk, PARTITION, StoredElection(leader_epoch=5))
+    log = MetadataLog.open(disk, PARTITION)
+    log.reset_to(10)
+    log.close()
+    for epoch in (5, 6):
+        with_snapshot(disk, OffsetAndEpoch(epoch=epoch, offset=10))
+    with pytest.raises(DirectoryError, match="quorum-state has epoch 5, and the log has epoch 6"):
+        opened(disk)
+
+
+@pytest.mark.parametrize(("is_broker", "is_controller", "refuses"), [(0, 1, True), (1, 0, False), (1, 1, True)])
+def test_only_a_controller_needs_its_votes(is_broker: int, is_controller: int, refuses: bool) -> None:
+    """A broker votes in no election."""
+    disk = formatted_disk(1)
+    partition(disk)
+    log = MetadataLog.open(disk, PARTITION)
+    log.append(build_batch(0, 5, 5, [b"x"]))
+    log.close()
+    roles = options(
+        1,
+        voter_set(3),
+        broker=BrokerOptions(directories=(DIRECTORY_ID,)) if is_broker else None,
+        client_endpoints=Endpoints(()) if is_broker and is_controller else None,
+    )
+    start = Storage.opening(disk, roles, Random(1), START_MS)
+    if refuses:
+        with pytest.raises(DirectoryError, match="quorum-state is missing"):
+            finished(start)
+    else:
+        assert finished(start).log.end_offset == 1
+
+
+def test_a_damaged_batch_is_found_by_its_header_for_a_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cut removes the damage: a checksum must not stand in the way."""
+    monkeypatch.setattr(log_module, "TAIL_BYTES", 0)
+    disk = formatted_disk(1)
+    partition(disk)
+    storage = opened(disk)
+    storage.append_batch(AppendBatch(0, 3, 5, (b"value",) * 3))
+    storage.log.flush()
+    path = f"{PARTITION}/00000000000000000000.log"
+    damaged = disk.read(path)
+    disk.overwrite(path, len(damaged) - 3, b"!")
+    assert storage.read(0, 1) not in (b"", damaged)
+    assert [storage.splits_batch(offset) for offset in range(4)] == [False, True, True, False]
+
+
+@pytest.mark.parametrize("is_too_large", [False, True])
+def test_a_fetched_batch_may_be_as_large_as_the_largest(is_too_large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = build_batch(5, 3, 5, [b"x"])
+    monkeypatch.setattr(fetched, "MAX_BATCH_BYTES", len(data) - is_too_large)
+    found, problem = facts_of(data, None)
+    assert (len(found), problem is None) == ((0, False) if is_too_large else (1, True))
+
+
+@pytest.mark.parametrize(("most", "is_valid"), [(3, True), (2, False)])
+def test_a_fetched_control_batch_may_have_as_many_records_as_the_largest(
+    most: int, is_valid: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetched, "MAX_CONTROL_RECORDS", most)
+    found, problem = facts_of(deltas(10, 11, 12), None)
+    assert len(found) == is_valid
+    assert problem is None if is_valid else "which no leader writes" in (problem or "")

@@ -274,3 +274,26 @@ def test_a_served_snapshot_is_opened_for_reading_only(monkeypatch: pytest.Monkey
     monkeypatch.setattr(MemoryDisk, "open", noted)
     files.piece(snapshot, 0, 10)
     assert opened == [{"writable": False}]
+
+
+def test_a_served_piece_leaves_no_file_open() -> None:
+    disk = MemoryDisk()
+    made = maker(disk)
+    made.note(batch())
+    made.begin(lambda: iter((b"value",)), VoterHistory(VoterSet(())), NOW_MS)
+    snapshot = made.write_some(NOW_MS, 10)
+    assert snapshot is not None
+    files = SnapshotFiles(disk, MetadataLog.open(disk, "d"))
+    before = dict(disk._open)
+    files.piece(snapshot, 0, 10)
+    assert disk._open == before
+
+
+def test_a_snapshot_that_was_made_is_not_due_again_at_once() -> None:
+    made = maker(max_bytes=100)
+    made.note(batch())
+    assert made.is_due(NOW_MS)
+    made.begin(lambda: iter(()), VoterHistory(VoterSet(())), NOW_MS)
+    assert made.write_some(NOW_MS, 10) is not None
+    made.note(batch(10, size_bytes=99))
+    assert not made.is_due(NOW_MS)
