@@ -21,7 +21,7 @@ from metadata_log.spark.methods import register
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 TABLE: Final = "records"
 _PARTITIONS: Final = ("cluster", "date")
