@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
@@ -113,13 +114,41 @@ def nights(spark: SparkSession, lake: Lake, settings: dict[str, Any]) -> dict[st
     }
 
 
+def stream(spark: SparkSession, lake: Delta, settings: dict[str, Any]) -> dict[str, Any]:
+    """A stream into Delta Lake that dies right after a commit and goes on: its table beside the records of the logs."""
+    from metadata_log.spark import table_stream
+
+    paths, checkpoint = [f"{settings['nights'][-1]}/*"], f"{settings['root']}/checkpoint"
+    add = table_stream._add_to_delta
+
+    def dies(batch: DataFrame, out: Delta, number: int) -> None:
+        add(batch, out, number)
+        raise Broken
+
+    table_stream._add_to_delta = dies
+    with pytest.raises(Exception, match="Broken"):
+        table_stream.materialize_stream(spark, paths, lake, checkpoint).awaitTermination()
+    table_stream._add_to_delta = add
+    before = version(spark, lake, table_stream.TABLE)
+    table_stream.materialize_stream(spark, paths, lake, checkpoint).awaitTermination()
+    found = spark.sql(f"SELECT cluster, offset, type FROM {lake.table(table_stream.TABLE)}")
+    records = (
+        spark.read.format("kraft").load(paths[0]).where("type <> 'NoOpRecord'").select("cluster", "offset", "type")
+    )
+    assert sorted(map(tuple, found.collect())) == sorted(map(tuple, records.collect()))
+    return {"streamed": found.count(), "versions": [before, version(spark, lake, table_stream.TABLE)]}
+
+
 def main() -> None:
     settings = json.loads(sys.argv[1])
     prepare_environment(Path(settings["root"]))
     out = f"{settings['root']}/{settings['format']}"
     lake: Lake = Delta(out) if settings["format"] == "delta" else Iceberg("kraft.fleet")
     with lake_session(lake, out, master="local[2]", conf=CONF) as spark:
-        print(json.dumps(nights(spark, lake, settings)), flush=True)
+        told = nights(spark, lake, settings)
+        if isinstance(lake, Delta):
+            told |= stream(spark, lake, settings)
+        print(json.dumps(told), flush=True)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from metadata_log.log.segment import file_name
 from metadata_log.spark.materialize import find_fleet, make_job, run_here
 from metadata_log.tables.cluster import Status
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parent.parent.parent.parent
 VIEWS = ("config_history", "partition_history", "leader_history", "retention")
 CLUSTERS = 8
 SECONDS = 600
