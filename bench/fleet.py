@@ -1,6 +1,7 @@
 """The rate of histories of a fleet in Spark: replayed inside the source, and as a window query over the raw records.
 
     python bench/fleet.py [--rounds 3] [--clusters 10] [--gib 0] [--dir DIR]
+    python bench/fleet.py scale --help
 
 One session `local[2]` reads the log of 653,294 records, and a fleet of copies of it with other cluster ids. Both
 queries compute the same columns of each partition's history and discard the rows. A third query computes each column of
@@ -24,6 +25,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "spark")]
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
 
+import fleet_scale  # noqa: E402
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession  # noqa: E402
 from real_data import unpack  # noqa: E402
 from spread import spread  # noqa: E402
@@ -47,6 +49,9 @@ window told as (partition by cluster, topic_id, partition_id order by offset)
 
 
 def main() -> None:
+    if sys.argv[1:2] == ["scale"]:
+        fleet_scale.main(sys.argv[2:])
+        return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--clusters", type=int, default=10)

@@ -129,7 +129,7 @@ def _fields(view: str) -> tuple[pa.Field, ...]:
     if view in VIEWS:
         return tuple(_field_of(VIEWS[view], column) for column in VIEWS[view].columns)
     if view not in RECORD_CLASSES:
-        names = ", ".join((RECORDS, DAMAGE, *RECORD_CLASSES, *VIEWS))
+        names = ", ".join((RECORDS, *RECORD_CLASSES, *VIEWS))
         raise ValueError(f"there is no view {view!r}; there are {names}")
     return (
         *_PLACE,

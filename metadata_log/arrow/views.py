@@ -77,12 +77,24 @@ def _compact(field: pa.Field) -> pa.Field:
 
 
 def view_batches(
-    path: str, view: str, schema: pa.Schema, *, at: At | None, cluster: str, options: Options, disk: Disk
+    path: str,
+    view: str,
+    schema: pa.Schema,
+    *,
+    at: At | None,
+    cluster: str,
+    options: Options,
+    disk: Disk,
+    keep: Callable[[tuple[Any, ...]], bool] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a view, up to `at`, in the columns of `schema`. Errors as of `read_timeline` and `history.rows`."""
+    """The rows of a view, up to `at`, in the columns of `schema`. Errors as of `read_timeline` and `history.rows`.
+
+    With `keep`, only the rows for which `keep` returns true.
+    """
     places = [VIEWS[view].names.index(name) for name in schema.names]
     items = read_timeline(disk, path, until=at, on_damage=options.on_damage)
-    found = (row for _, row in rows(items, {view}, cluster=cluster, at=at, options=options))
+    every = (row for _, row in rows(items, {view}, cluster=cluster, at=at, options=options))
+    found = every if keep is None else filter(keep, every)
     while some := list(islice(found, _ROWS)):
         yield _batch(some, places, schema)
 

@@ -213,12 +213,13 @@ def plan_parts(
     if known is None or not _fits(known, options, _beginning(log, directory.path)):
         return [whole]
     wanted = [one for one in _standing(log, directory.path, known.passes) if _is_before(one, at)]
-    cuts: list[PassFile | None] = [None, *(PassFile(f"{folder}/{one.file}", one.place) for one in wanted), None]
-    each = size // (len(cuts) - 1)
-    return [
-        replace(whole, size=each, begins=begin, until=None if end is None else end.place)
-        for begin, end in pairwise(cuts)
-    ]
+    each = size // (len(wanted) + 1)
+    parts: list[HistoryTask] = []
+    for before, after in pairwise([None, *wanted, None]):
+        begins = None if before is None else PassFile(f"{folder}/{before.file}", before.place)
+        ends = (None, None) if after is None else (after.place, after.latest_ms)
+        parts.append(replace(whole, size=each, begins=begins, until=ends[0], latest_ms=ends[1]))
+    return parts
 
 
 def _is_before(one: SavedAt, at: At | None) -> bool:

@@ -16,15 +16,15 @@ from msgspec.structs import replace
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from metadata_log.arrow import Filters, Mode, Split, plan_splits, read_split, read_view
-from metadata_log.arrow.schema import CLUSTERS, DAMAGE, RECORDS, schema_of
-from metadata_log.arrow.views import batch_of
+from metadata_log.arrow import Filters, Mode, Split, plan_splits, read_split, schema_of
+from metadata_log.arrow.schema import CLUSTERS, DAMAGE, RECORDS
+from metadata_log.arrow.views import batch_of, view_batches
 from metadata_log.disk import Disk, file_bytes
 from metadata_log.errors import MetadataLogError
 from metadata_log.gc_pause import gc_paused
 from metadata_log.history import Options as HistoryOptions
 from metadata_log.log.segment import parse_file_name
-from metadata_log.reading.damage import Damage
+from metadata_log.reading.damage import Damage, OnDamage
 from metadata_log.reading.log_end import LogEnd, find_log_end
 from metadata_log.reading.timeline import END, At, moment_text
 from metadata_log.spark.directories import Copies, Directory, choose_copies, find_directories
@@ -37,6 +37,7 @@ from metadata_log.spark.passes import plan_parts, read_part
 from metadata_log.spark.remote.disk import RemoteDisk
 from metadata_log.spark.remote.index import index_remote_log
 from metadata_log.spark.remote.plan import plan_files, split_of
+from metadata_log.spark.row_filters import Condition, conditions_of, keeps, wants_part
 from metadata_log.spark.rows import Projection, damage_rows, find_view, is_history
 from metadata_log.spark.storage import Disks, disk_at, is_remote, local_path, remote_disk
 from metadata_log.spark.tasks import (
@@ -68,6 +69,7 @@ class KraftReader(DataSourceReader):
         self._names = names
         self._projection = Projection(self._view, schema, names)
         self._wanted = wanted_by(options)
+        self._conditions: tuple[Condition, ...] = ()
         if is_history(self._view):
             _check_history(self._view, options)
 
@@ -93,7 +95,9 @@ class KraftReader(DataSourceReader):
             if not self._wanted.has(directory.cluster):
                 continue
             try:
-                planned, damages = plan(self._view, directory, self._options, self._wanted.rows, disks)
+                planned, damages = plan(
+                    self._view, directory, self._options, self._wanted.rows, disks, self._conditions
+                )
             except (OSError, MetadataLogError) as bad:
                 marks.append((directory, as_damage(bad, directory.path)))
             else:
@@ -124,7 +128,8 @@ class KraftReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a task. They form no cycles, so the garbage collector is suspended."""
         with gc_paused():
-            yield from run(partition.value, self._view, self._projection, self._options, self._wanted.rows)
+            of = (self._view, self._projection, self._options, self._wanted.rows, self._conditions)
+            yield from run(partition.value, *of)
 
 
 class FilteringReader(KraftReader):
@@ -135,6 +140,8 @@ class FilteringReader(KraftReader):
         if is_history(self._view) or self._view == DAMAGE:
             exact = [condition for condition in filters if is_exact(condition)]
             self._wanted = narrowed(self._wanted, exact)
+            if is_history(self._view):
+                self._conditions = conditions_of(self._view, filters)
         else:
             self._wanted = narrowed(self._wanted, filters)
         return [condition for condition in filters if not is_exact(condition)]
@@ -207,7 +214,12 @@ def _check_whole(chosen: Sequence[Directory]) -> None:
 
 
 def plan(
-    view: str, directory: Directory, options: Options, rows: Filters, disks: Disks
+    view: str,
+    directory: Directory,
+    options: Options,
+    rows: Filters,
+    disks: Disks,
+    conditions: Sequence[Condition] = (),
 ) -> tuple[Sequence[Task], list[Damage]]:
     """The tasks for one log, and damage beside them; raises `OSError` and `MetadataLogError`."""
     disk = disks.at(directory.path)
@@ -216,7 +228,8 @@ def plan(
         if options.passes is None or options.mode != FAILFAST or directory.is_file:
             return [HistoryTask(directory.path, directory.cluster, size)], []
         root = os.path.abspath(local_path(options.passes))
-        return plan_parts(directory, disk, root, history_options(options), size=size, at=as_of(options)), []
+        parts = plan_parts(directory, disk, root, history_options(options), size=size, at=as_of(options))
+        return [one for one in parts if one.latest_ms is None or wants_part(view, conditions, one.latest_ms)], []
     if is_remote(directory.path):
         return plan_files(directory, disk, options, rows)
     splits = plan_splits(
@@ -260,15 +273,22 @@ def tell(marks: Sequence[tuple[Directory, Damage]], options: Options) -> None:
 # ------------------------------------------------------------------------------------------------------------ reading
 
 
-def run(task: Task, view: str, projection: Projection, options: Options, rows: Filters) -> Iterator[pa.RecordBatch]:
-    """The rows of one task, in Spark's schema."""
-    for batch in _read(task, view, projection, options, rows):
+def run(
+    task: Task,
+    view: str,
+    projection: Projection,
+    options: Options,
+    rows: Filters,
+    conditions: Sequence[Condition] = (),
+) -> Iterator[pa.RecordBatch]:
+    """The rows of one task, in Spark's schema; of a replayed view only those that satisfy the conditions."""
+    for batch in _read(task, view, projection, options, rows, conditions):
         if batch is not None and batch.num_rows:
             yield projection.apply(batch)
 
 
 def _read(
-    task: Task, view: str, projection: Projection, options: Options, rows: Filters
+    task: Task, view: str, projection: Projection, options: Options, rows: Filters, conditions: Sequence[Condition]
 ) -> Iterable[pa.RecordBatch | None]:
     match task:
         case MarkTask(marks):
@@ -287,11 +307,11 @@ def _read(
                 return []
             return _read_splits([found], view, projection, options, rows, disk.with_size(task.path, found.end))
         case HistoryTask():
-            return _read_history(task, view, projection, options)
+            return _read_history(task, view, projection, options, conditions)
         case ClustersTask(listed):
             return [pa.RecordBatch.from_pylist(list(listed), schema_of(view)).select(projection.columns)]
         case PackTask(packed):
-            return chain.from_iterable(_read(one, view, projection, options, rows) for one in packed)
+            return chain.from_iterable(_read(one, view, projection, options, rows, conditions) for one in packed)
 
 
 def _read_splits(
@@ -319,22 +339,27 @@ def _damaged(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
     return chosen.select(list(columns))
 
 
-def _read_history(task: HistoryTask, view: str, projection: Projection, options: Options) -> Iterator[pa.RecordBatch]:
+def _read_history(
+    task: HistoryTask, view: str, projection: Projection, options: Options, conditions: Sequence[Condition]
+) -> Iterator[pa.RecordBatch]:
+    disk, columns = disk_at(task.path, options.storage), projection.columns
+    history, at, keep = history_options(options), as_of(options), keeps(view, conditions)
     if task.begins is not None or task.until is not None:
-        disk = disk_at(task.path, options.storage)
-        found = (row for _, row in read_part(task, view, disk, history_options(options), as_of(options)))
+        every = (row for _, row in read_part(task, view, disk, history, at))
+        found = every if keep is None else filter(keep, every)
         while some := list(islice(found, _ROWS)):
-            yield batch_of(some, view, projection.columns)
+            yield batch_of(some, view, columns)
         return
-    yield from read_view(
+    on_damage = OnDamage.STRICT if options.mode == FAILFAST else OnDamage.SKIP
+    yield from view_batches(
         task.path,
         view,
-        columns=projection.columns,
-        at=as_of(options),
-        mode=Mode(options.mode),
+        schema_of(view, columns),
+        at=at,
         cluster=task.cluster,
-        disk=disk_at(task.path, options.storage),
-        options=history_options(options),
+        options=replace(history, on_damage=on_damage),
+        disk=disk,
+        keep=keep,
     )
 
 

@@ -79,6 +79,7 @@ class HistoryTask(Struct, frozen=True):
         size: About the bytes to read.
         begins: The pass behind which the part begins; None for the beginning of the log.
         until: The place where the part ends; None for the end of the log.
+        latest_ms: The latest timestamp before `until`, in ms; None for the end of the log.
     """
 
     path: str
@@ -86,6 +87,7 @@ class HistoryTask(Struct, frozen=True):
     size: int = 0
     begins: PassFile | None = None
     until: Place | None = None
+    latest_ms: int | None = None
 
 
 class MarkTask(Struct, frozen=True):

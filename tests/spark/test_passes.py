@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from fleets import PARTITION, random_log, write_meta
+from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, In, IsNull, LessThanOrEqual
 from real_data import unpack
-from test_scan import read, reader
+from test_scan import read, reader, table
 
 from metadata_log.disk import OsDisk
 from metadata_log.history.engine import HistoryPass, Options, rows
 from metadata_log.history.parts import narrowed, part_rows
 from metadata_log.history.saved_pass import restore_pass, save_pass
-from metadata_log.history.views import VIEWS
+from metadata_log.history.views import HISTORY_VIEWS, VIEWS
 from metadata_log.log.segment import file_name, scan_headers
 from metadata_log.reading.damage import Damage
 from metadata_log.reading.place import Place
 from metadata_log.reading.timeline import continue_timeline, place_of, read_timeline
 from metadata_log.spark.passes import save_passes
+from metadata_log.spark.scan import FilteringReader
 from metadata_log.spark.tasks import HistoryTask, flat
 
 LOGS = {"static3": "nodes/c1", "clusters": "failover/nodes/b101"}
@@ -151,3 +155,47 @@ def test_passes_that_do_not_fit_the_log_are_not_used(tmp_path: Path) -> None:
     # With other options the passes do not fit: one task.
     other = reader(path, view="topic_history", passes=root, sessionTimeoutMs="9000").partitions()
     assert len(flat(task.value for task in other)) == 1
+
+
+def test_filters_on_topic_partition_and_validity_leave_out_rows_and_parts(tmp_path: Path) -> None:
+    """With and without pushing the rows are those that satisfy the filters; open rows need the last part alone."""
+    rng = seeded()
+    partition = Path(drawn_log(tmp_path, rng))
+    path, root = str(partition.parent), f"{tmp_path}/passes"
+    save_passes([path], root, every_bytes=2_000)
+    whole = [row for row in read(path, view="partition_history") if row["valid_to"] is not None]
+    one = rng.choice(whole)
+    cases: list[tuple[list[Filter], Callable[[dict[str, Any]], bool]]] = [
+        ([EqualTo(("topic",), one["topic"])], lambda row: row["topic"] == one["topic"]),
+        ([In(("partition",), (0, 2))], lambda row: row["partition"] in (0, 2)),
+        ([IsNull(("valid_to",))], lambda row: row["valid_to"] is None),
+        (
+            [LessThanOrEqual(("valid_from",), one["valid_to"]), GreaterThan(("valid_to",), one["valid_to"])],
+            lambda row: row["valid_to"] is not None and row["valid_from"] <= one["valid_to"] < row["valid_to"],
+        ),
+    ]
+    for view in ("partition_history", "leader_history", "isr_history"):
+        for filters, satisfies in cases:
+            wanted = [row for row in read(path, view=view) if satisfies(row)]
+            for options in ({}, {"passes": root}):
+                source = reader(path, view=view, pushFilters="true", **options)
+                assert isinstance(source, FilteringReader)
+                assert list(source.pushFilters(filters)) == filters
+                found = [row for row in table(source).to_pylist() if satisfies(row)]
+                assert found == wanted, (view, filters)
+                assert table(source).num_rows == len(wanted)
+    source = reader(path, view="topic_history", pushFilters="true", passes=root)
+    assert isinstance(source, FilteringReader)
+    list(source.pushFilters([IsNull(("valid_to",))]))
+    assert len(flat(task.value for task in source.partitions())) == 1
+
+
+def test_only_the_last_part_of_a_history_has_open_rows(tmp_path: Path) -> None:
+    rng = seeded()
+    directory = drawn_log(tmp_path, rng)
+    for view in HISTORY_VIEWS:
+        at = VIEWS[view].names.index("valid_to")
+        story = HistoryPass("c", frozenset({view}), Options())
+        for item in read_timeline(OsDisk(), directory):
+            story.tell(item, None)
+        assert all(row[at] is not None for _, row in story.sink.take()), view

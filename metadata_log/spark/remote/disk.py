@@ -70,7 +70,7 @@ class RemoteFile:
     def _fetch(self, start: int, wanted: int) -> bytes:
         end = min(self._size, max(wanted, start + self._ahead))
         self._ahead = min(_MOST_BYTES, max(end - start, self._ahead) * _GROWTH)
-        found: bytes = self._fs.cat_file(self._path, start=start, end=end)
+        found: bytes = self._fs.cat_file(self._path, start=start or None, end=end)
         return found
 
     def size(self) -> int:
@@ -150,7 +150,7 @@ class RemoteDisk:
 
     def read_start(self, path: str, size: int) -> bytes:
         """At most the first `size` bytes of a file; raises `FileNotFoundError`."""
-        content: bytes = self._fs.cat_file(path, start=0, end=size)
+        content: bytes = self._fs.cat_file(path, end=size)
         return content
 
     def with_size(self, path: str, size: int) -> RemoteDisk:

@@ -78,6 +78,11 @@ def _sparse(
         if following is not None and former is not None and former.end_position == size:
             segments.append(former)
             continue
+        if following is not None and size <= _LARGE_BYTES and _EPOCHS in names:
+            # Where such a segment ends is where the next one begins, and no trigger needs a boundary inside.
+            whole = IndexedBatch(base, following, -1, 0, 0)
+            segments.append(SegmentIndex(path, base, size, (whole,), is_sparse=True))
+            continue
         read = 0 if former is None else former.end_position
         if size - read <= _LARGE_BYTES:
             segments.append(index_segment(disk, path, former))

@@ -1,0 +1,343 @@
+"""What a fleet costs the source itself, without Spark around it: from few clusters to many, from short logs to long.
+
+    python bench/fleet.py scale [--rounds 3] [--only plan,records,clusters,store,day] [--dir DIR]
+
+Each figure is of processes of their own, the start of a process taken off, with one core's worth of work. `plan` plans
+10,000 directories. `records` reads one log of 10⁵, 10⁶ and 10⁷ records, raw and as partition_history, and shows the
+peak memory of planning. `clusters` reads 10, 100 and 500 clusters. `store` counts requests and bytes of a simulated
+object store for each directory. `day` reads the second half of 500 real logs beside Kafka's dump tool, which gets the
+same records as files of their own; our histories begin at saved passes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "spark")]
+
+from counted_store import PROTOCOL, CountedStore  # noqa: E402
+from dump import programs  # noqa: E402
+from msgspec import Struct  # noqa: E402
+from pyspark.sql.streaming.datasource import ReadAllAvailable  # noqa: E402
+from real_data import archive, unpack  # noqa: E402
+from spread import spread  # noqa: E402
+
+from metadata_log import OsDisk, scan  # noqa: E402
+from metadata_log.history.changes import Templates  # noqa: E402
+from metadata_log.log.segment import file_name, parse_file_name  # noqa: E402
+from metadata_log.spark.options import parse_options  # noqa: E402
+from metadata_log.spark.passes import save_passes  # noqa: E402
+from metadata_log.spark.rows import spark_schema  # noqa: E402
+from metadata_log.spark.scan import KraftReader  # noqa: E402
+from metadata_log.spark.stream import KraftStreamReader  # noqa: E402
+from metadata_log.spark.tasks import HistoryTask, flat  # noqa: E402
+
+SECTIONS = ("plan", "records", "clusters", "store", "day")
+PARTITION = "__cluster_metadata-0"
+DIRECTORIES = 10_000
+READ = """
+import json, resource, sys, time
+from metadata_log.spark.options import parse_options
+from metadata_log.spark.rows import spark_schema
+from metadata_log.spark.scan import KraftReader
+options = json.loads(sys.argv[1])
+last_only = options.pop("lastOnly", None)
+parsed = parse_options(options)
+reader = KraftReader(parsed, spark_schema(parsed))
+started = time.perf_counter()
+tasks = reader.partitions()
+planned = time.perf_counter() - started
+memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+count = 0
+if last_only != "plan":
+    if last_only:
+        from metadata_log.spark.tasks import flat
+        from pyspark.sql.datasource import InputPartition
+        tasks = [InputPartition(one) for one in flat(task.value for task in tasks) if one.until is None]
+    for task in tasks:
+        for batch in reader.read(task):
+            count += batch.num_rows
+print(json.dumps({"tasks": len(tasks), "planned": planned, "memory": memory, "rows": count}))
+"""
+NOTHING = """
+import metadata_log.spark.scan
+"""
+
+
+class Cost(Struct, frozen=True):
+    """The cost of a process and what it printed."""
+
+    cpu: float
+    wall: float
+    told: dict[str, float]
+
+
+def main(arguments: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(
+        prog="fleet.py scale", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", default=",".join(SECTIONS), help="some of the sections")
+    parser.add_argument("--dir", help="where logs are written; default: a temporary directory")
+    options = parser.parse_args(arguments)
+    sections = {"plan": plan, "records": records, "clusters": clusters, "store": store, "day": day}
+    for name in options.only.split(","):
+        with tempfile.TemporaryDirectory(dir=options.dir) as scratch:
+            sections[name](Path(scratch), options.rounds)
+        print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores", flush=True)
+
+
+def measured(command: Sequence[str]) -> Cost:
+    before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    done = subprocess.run(command, capture_output=True, cwd=ROOT, check=False)
+    wall, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert done.returncode == 0, done.stderr.decode()[-2000:]
+    told = json.loads(done.stdout) if done.stdout.startswith(b"{") else {}
+    return Cost(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, wall, told)
+
+
+def reading(path: str, **options: str) -> Cost:
+    return measured([sys.executable, "-c", READ, json.dumps({"path": path, **options})])
+
+
+def start_cost() -> float:
+    return measured([sys.executable, "-c", NOTHING]).cpu
+
+
+# ------------------------------------------------------------------------------------------------------------- logs
+
+
+def copy_log(source: Path, target: Path, cluster: str) -> None:
+    """The files of a log as another cluster: links to one copy."""
+    (target / PARTITION).mkdir(parents=True)
+    for file in (source / PARTITION).iterdir():
+        if file.is_file():
+            os.link(file, target / PARTITION / file.name)
+    (target / "meta.properties").write_text(f"#\nversion=1\nnode.id=1\ncluster.id={cluster}\n")
+
+
+def long_log(source: Path, target: Path, count: int) -> int:
+    """The records of the large log, then its batches of partition changes again and again; the CRC covers no offset."""
+    batches = [
+        (content[batch.position : batch.end_position], batch)
+        for segment in sorted(source.glob("*.log"))
+        for content in [OsDisk().read(str(segment))]
+        for batch in scan(content)
+    ]
+    again = []
+    for raw, batch in batches:
+        changes = None if batch.is_control else Templates().read(batch)
+        if changes is not None and not changes.others and len(changes.all) > 100:
+            again.append((raw, batch))
+    (target / PARTITION).mkdir(parents=True)
+    offset = at = 0
+    epoch = batches[-1][1].epoch
+    with (target / PARTITION / file_name(0)).open("wb") as file:
+        while offset < count:
+            raw, batch = batches[at] if at < len(batches) else again[at % len(again)]
+            changed = bytearray(raw)
+            changed[:8] = offset.to_bytes(8, "big")
+            if at >= len(batches):
+                changed[12:16] = epoch.to_bytes(4, "big")
+            file.write(changed)
+            offset += batch.last_offset_delta + 1
+            at += 1
+    return offset
+
+
+# --------------------------------------------------------------------------------------------------------- sections
+
+
+def plan(scratch: Path, rounds: int) -> None:
+    """Plan many directories."""
+    content = archive("static3")[f"nodes/c1/{PARTITION}/{file_name(0)}"]
+    (scratch / "one").write_bytes(content)
+    for number in range(DIRECTORIES):
+        partition = scratch / "fleet" / f"c{number:05d}" / PARTITION
+        partition.mkdir(parents=True)
+        os.link(scratch / "one", partition / file_name(0))
+        (partition.parent / "meta.properties").write_text(f"#\nversion=1\nnode.id=1\ncluster.id=c-{number}\n")
+    for view in ("records", "partition_history"):
+        found = [reading(f"{scratch}/fleet/*", view=view, lastOnly="plan") for _ in range(rounds)]
+        base = start_cost()
+        walls, cpus = [one.told["planned"] for one in found], [one.cpu - base for one in found]
+        print(
+            f"plan {DIRECTORIES:,} directories, {view}: {spread(walls)} s, {spread(cpus)} CPU s,"
+            f" {found[0].told['tasks']} tasks, {spread([one.told['memory'] for one in found])} MiB",
+            flush=True,
+        )
+
+
+def records(scratch: Path, rounds: int) -> None:
+    """Read one log, from short to long."""
+    source = unpack("big", "", scratch / "big")
+    counts = {}
+    for power in (5, 6, 7):
+        counts[power] = long_log(source, scratch / f"long{power}", 10**power)
+    for view in ("records", "partition_history"):
+        for power, count in counts.items():
+            path = f"{scratch}/long{power}"
+            found = [reading(path, view=view) for _ in range(rounds)]
+            base = spread([start_cost() for _ in range(rounds)]).median
+            each = [(one.cpu - base) / count * 1e6 for one in found]
+            planning = [reading(path, view=view, lastOnly="plan").told["memory"] for _ in range(rounds)]
+            size = (scratch / f"long{power}" / PARTITION / file_name(0)).stat().st_size / 2**20
+            print(
+                f"{view}, {count:,} records, {size:,.0f} MiB: {spread(each)} CPU µs/record,"
+                f" {found[0].told['rows']:,} rows; planning {spread(planning)} MiB",
+                flush=True,
+            )
+
+
+def clusters(scratch: Path, rounds: int) -> None:
+    """Read few and many clusters."""
+    source = unpack("static3", "nodes/c1", scratch / "one")
+    for number in range(500):
+        copy_log(source, scratch / "fleet" / f"c{number:03d}", f"id-{number:03d}")
+    for view in ("records", "partition_history"):
+        for count, pattern in ((10, "c00?"), (100, "c0??"), (500, "c*")):
+            path = f"{scratch}/fleet/{pattern}"
+            found = [reading(path, view=view) for _ in range(rounds)]
+            base = spread([start_cost() for _ in range(rounds)]).median
+            total = count * record_count(source)
+            each = [(one.cpu - base) / total * 1e6 for one in found]
+            print(f"{view}, {count} clusters, {total:,} records: {spread(each)} CPU µs/record", flush=True)
+
+
+def record_count(log: Path) -> int:
+    files = (log / PARTITION).glob("*.log")
+    return sum(batch.record_count for file in files for batch in scan(file.read_bytes()))
+
+
+def store(scratch: Path, rounds: int) -> None:
+    """Count requests and bytes of a simulated object store."""
+    del rounds
+    count = 100
+    source = unpack("static3", "nodes/c1", scratch / "one")
+    size = sum(file.stat().st_size for file in (source / PARTITION).glob("*.log"))
+    segments = len(list((source / PARTITION).glob("*.log")))
+    CountedStore.clear()
+    for number in range(count):
+        for file in (source / PARTITION).iterdir():
+            if file.is_file():
+                CountedStore().pipe_file(f"/fleet/c{number}/{PARTITION}/{file.name}", file.read_bytes())
+        meta = f"#\nversion=1\nnode.id=1\ncluster.id=id-{number}\n"
+        CountedStore().pipe_file(f"/fleet/c{number}/meta.properties", meta.encode())
+    path = f"{PROTOCOL}://fleet/*"
+    print(f"a simulated store: {count} directories, each {segments} segments with {size:,} bytes")
+
+    def told(what: str) -> None:
+        print(
+            f"{what}: {CountedStore.total() / count:.2f} requests and {CountedStore.read_bytes / count:,.0f} bytes"
+            f" a directory ({', '.join(f'{name} {one}' for name, one in sorted(CountedStore.requests.items()))})",
+            flush=True,
+        )
+        CountedStore.reset()
+
+    for view in ("records", "partition_history"):
+        parsed = parse_options({"path": path, "view": view})
+        reader = KraftReader(parsed, spark_schema(parsed))
+        CountedStore.reset()
+        tasks = reader.partitions()
+        told(f"plan {view} into {len(tasks)} tasks")
+        for task in tasks:
+            for _ in reader.read(task):
+                pass
+        told(f"read {view}")
+    parsed = parse_options({"path": path})
+    stream = KraftStreamReader(parsed, spark_schema(parsed))
+    begin = stream.initialOffset()
+    CountedStore.reset()
+    end = stream.latestOffset(begin, ReadAllAvailable())
+    told("a stream's first trigger, on the driver")
+    stream.latestOffset(end, ReadAllAvailable())
+    told("a trigger with nothing new, on the driver")
+    CountedStore.clear()
+
+
+def day(scratch: Path, rounds: int) -> None:
+    """Read the second half of many real logs, beside Kafka's tool."""
+    count = 500
+    source = unpack("static3", "nodes/c1", scratch / "one")
+    half, new, bases = half_of(source, scratch / "day")
+    for number in range(count):
+        copy_log(source, scratch / "fleet" / f"c{number:03d}", f"id-{number:03d}")
+    # Passes where the day begins: those of a log that ended there.
+    save_day(source, scratch, half, count)
+    total = new * count
+    path = f"{scratch}/fleet/*"
+    kafka = [program for program in programs() if program.title.startswith("Kafka")]
+    costs: dict[str, list[float]] = {}
+    for _ in range(rounds):
+        base = start_cost()
+        costs.setdefault("ours: raw", []).append(reading(path, fromOffset=str(half)).cpu - base)
+        passes = reading(path, view="partition_history", passes=f"{scratch}/passes", lastOnly="last")
+        costs.setdefault("ours: partition_history, from saved passes", []).append(passes.cpu - base)
+        for program in kafka:
+            files = [str(scratch / "day" / file_name(begin)) for begin in bases]
+            none = measured([*program.command, ",".join(files[:1])]).cpu
+            whole = measured([*program.command, ",".join(files * count)]).cpu
+            costs.setdefault("Kafka: DumpLogSegments", []).append(whole - none)
+    print(f"a day of {count} clusters: the {new:,} records behind offset {half} of each, {total:,} records")
+    for title, found in costs.items():
+        ratios = [other / mine for mine, other in zip(found, costs.get("Kafka: DumpLogSegments", found), strict=True)]
+        each = [one / total * 1e6 for one in found]
+        print(
+            f"{title}: {spread(found)} CPU s, {spread(each)} µs/record, Kafka's CPU / this {spread(ratios)}", flush=True
+        )
+
+
+def half_of(source: Path, target: Path) -> tuple[int, int, list[int]]:
+    """The first offset of the second half, its records, and the base offsets of the files with only these."""
+    target.mkdir()
+    batches = [
+        (parse_file_name(file.name) or 0, content[one.position : one.end_position], one)
+        for file in sorted((source / PARTITION).glob("*.log"))
+        for content in [file.read_bytes()]
+        for one in scan(content)
+    ]
+    half = batches[-1][2].next_offset // 2
+    chosen = [each for each in batches if each[2].base_offset >= half]
+    bases: list[int] = []
+    for base in sorted({base for base, _, _ in chosen}):
+        part = [(raw, one) for begin, raw, one in chosen if begin == base]
+        bases.append(part[0][1].base_offset)
+        (target / file_name(bases[-1])).write_bytes(b"".join(raw for raw, _ in part))
+    return chosen[0][2].base_offset, sum(one.record_count for _, _, one in chosen), bases
+
+
+def save_day(source: Path, scratch: Path, half: int, count: int) -> None:
+    """Saved passes of each cluster at the offset where the day begins."""
+    size = 0
+    for file in sorted((source / PARTITION).glob("*.log")):
+        for one in scan(file.read_bytes()):
+            if one.base_offset < half:
+                size += one.size_bytes
+    save_passes([f"{scratch}/fleet/c000"], f"{scratch}/first", every_bytes=size)
+    listed = scratch / "first" / "cluster=id-000"
+    known = json.loads((listed / "passes.json").read_bytes())
+    (listed / "passes.json").write_text(json.dumps(known | {"passes": known["passes"][:1]}))
+    for number in range(count):
+        # The pass names its cluster, here with a name of the same length.
+        target = scratch / "passes" / f"cluster=id-{number:03d}"
+        target.mkdir(parents=True)
+        for file in listed.iterdir():
+            (target / file.name).write_bytes(file.read_bytes().replace(b"id-000", f"id-{number:03d}".encode()))
+    parsed = parse_options({"path": f"{scratch}/fleet/c000", "view": "topic_history", "passes": f"{scratch}/passes"})
+    parts = flat(task.value for task in KraftReader(parsed, spark_schema(parsed)).partitions())
+    begins = [one.begins.place.offset for one in parts if isinstance(one, HistoryTask) and one.begins is not None]
+    assert begins == [half], (begins, half)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
