@@ -21,7 +21,7 @@ BELOW_MIN_ISR: Final = "below-min-isr"
 
 
 class Outage(Struct, frozen=True, gc=False):
-    """An interval in which one partition was leaderless or below min.insync.replicas; `until` is None while it lasts."""
+    """An interval in which one partition was leaderless or below min.insync.replicas; `until` is None: it lasts."""
 
     topic: str
     partition: int

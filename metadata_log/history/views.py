@@ -389,8 +389,8 @@ DERIVED_VIEWS: Final = _by_name(
     _moment("controller_elections", "Each election of an active controller.", _EPOCH),
     _history(
         "config_drift",
-        "When a key was set on one broker or topic to another value than the default of the cluster. The default of "
-        "a topic's `retention.ms` is the brokers' `log.retention.ms`, `log.retention.minutes` or `log.retention.hours`.",
+        "When a key was set on one broker or topic to another value than the default of the cluster. For a topic that "
+        "default has the brokers' names: of `retention.ms` `log.retention.ms`, `log.retention.minutes` or `….hours`.",
         (
             *_CONFIG,
             Column(

@@ -60,8 +60,8 @@ def outage_section(
         "outages",
         "Unavailable partitions",
         f"The {what} with partitions that had no leader or refused writes with acks=all; then the incidents, the worst "
-        "first; then the interval of each partition, the longest without a leader first. Outages of one incident overlap "
-        "in time, and have a cause or a partition in common.",
+        "first; then the interval of each partition, the longest without a leader first. Outages of one incident "
+        "overlap in time, and have a cause or a partition in common.",
         [figures.outage_map(report, intervals, by_cluster=by_cluster)],
         "Every partition had a leader and enough in-sync replicas all the time.",
         list(outage_tables(report, intervals, incidents, commands)),

@@ -1,4 +1,4 @@
-"""The names of clusters in Spark: the file of names, columns with the names beside `cluster`, and the view `clusters`."""
+"""The names of clusters in Spark: their file, columns with the names beside `cluster`, and the view `clusters`."""
 
 from __future__ import annotations
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -50,6 +51,12 @@ _TABLES: Final = {
     ),
 }
 FORMATS: Final = (*FILES, *_TABLES)
+_MISFITS: Final = ("IncompatibleClassChangeError", "NoSuchMethodError", "NoClassDefFoundError", "AbstractMethodError")
+
+
+def package_of(form: str) -> str:
+    """The Maven coordinates of a table format's jar that this version is tried with."""
+    return _TABLES[form].package
 
 
 def settings_for(form: str | None, out: str | None) -> Mapping[str, str]:
@@ -100,9 +107,10 @@ def write(frame: DataFrame, out: str, form: str, partition_by: Sequence[str] = (
     if form == "iceberg":
         from pyspark.sql import functions as sql
 
-        writer = frame.writeTo(f"{_ICEBERG_CATALOG}.`{_place(out)[1]}`").using("iceberg")
         columns = [sql.col(name) for name in partition_by]
-        (writer.partitionedBy(columns[0], *columns[1:]) if columns else writer).createOrReplace()
+        with _fitting_jar(frame.sparkSession, form):
+            writer = frame.writeTo(f"{_ICEBERG_CATALOG}.`{_place(out)[1]}`").using("iceberg")
+            (writer.partitionedBy(columns[0], *columns[1:]) if columns else writer).createOrReplace()
         return
     files = frame.write.mode("overwrite").format(form)
     if form == "csv":
@@ -111,7 +119,24 @@ def write(frame: DataFrame, out: str, form: str, partition_by: Sequence[str] = (
         files = files.option("overwriteSchema", True)
     if partition_by:
         files = files.partitionBy(*partition_by)
-    files.save(out)
+    with _fitting_jar(frame.sparkSession, form):
+        files.save(out)
+
+
+@contextmanager
+def _fitting_jar(spark: SparkSession, form: str) -> Iterator[None]:
+    """Translate Java's error about classes that do not fit to a `SourceError`: the jar is made for another Spark."""
+    try:
+        yield
+    except Exception as failed:
+        # py4j may be absent in a session of Spark Connect, so its error is known by its text.
+        if form not in _TABLES or not any(one in str(failed) for one in _MISFITS):
+            raise
+        raise SourceError(
+            f"the jar of {_TABLES[form].title} is not made for Spark {spark.version}",
+            where=f"--format {form}",
+            hint="Name a release for this Spark with --packages, or run a Spark that the jar is made for.",
+        ) from failed
 
 
 def _place(out: str) -> tuple[str, str]:

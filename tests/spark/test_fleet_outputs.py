@@ -1,0 +1,118 @@
+"""`kraft fleet`: names of clusters, properties of Spark, and where the rows go."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow.dataset as ds
+import pytest
+from pyspark.sql import SparkSession
+from real_data import unpack
+from test_fleet import kraft_fleet
+
+from kraft.cli.main import main
+from metadata_log.spark import outputs
+from metadata_log.spark.errors import OptionError, SourceError
+
+FAILOVER = "A3gcw2Qkrwsj8xyJO7bBIw"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One real cluster, and its name."""
+    found = tmp_path_factory.mktemp("fleet")
+    unpack("clusters", "failover/nodes/c3", found / "backup" / "failover")
+    (found / "clusters.csv").write_text(f"cluster,name,environment\n{FAILOVER},orders-eu,production\n")
+    return found
+
+
+@pytest.mark.spark_cluster
+def test_names_partitions_and_properties_of_spark(folder: Path, tmp_path: Path) -> None:
+    """One command each: a table with names, rows as JSON with both, files by a column, and a page."""
+    given = (f"{folder}/backup/*", "--clusters", f"{folder}/clusters.csv", "--master", "local[1]")
+    conf = ("--conf", "spark.sql.session.timeZone=UTC", "--conf", "spark.sql.shuffle.partitions=1")
+    shown = kraft_fleet("incidents", *given, *conf, "--option", "cluster=orders-eu")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    head, line = shown.stdout.splitlines()
+    assert (head.split()[:2], line.split()[:2]) == (["cluster", "incident"], ["orders-eu", "1815/alerts-16-5"])
+    assert "1815,1816,1817,1818,1819,1820,1821,1822,… (111)" in line
+    rows = kraft_fleet("history", *given, "--view", "clusters", "--json").stdout.splitlines()
+    (found,) = map(json.loads, rows)
+    assert (found["cluster"], found["name"], found["environment"]) == (FAILOVER, "orders-eu", "production")
+    out = tmp_path / "outages"
+    parts = ("--partition-by", "environment", "--partition-by", "kind")
+    done = kraft_fleet("unavailability", *given, "--out", str(out), *parts)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert {path.name for path in (out / "environment=production").iterdir()} == {
+        "kind=leaderless",
+        "kind=below-min-isr",
+    }
+    table = ds.dataset(out, partitioning="hive").to_table()
+    assert set(table.column("cluster_name").to_pylist()) == {"orders-eu"}
+    assert set(table.column("cluster").to_pylist()) == {FAILOVER}
+    page = tmp_path / "fleet.html"
+    assert kraft_fleet("report", *given, "--html", str(page)).returncode == 0
+    assert f'title="{FAILOVER}">orders-eu</td>' in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--conf", "spark.ui.port"], "a name and a value are expected (--conf spark.ui.port)"),
+        (["--partition-by", "kind"], "--format and --partition-by need --out (--out)"),
+        (["--format", "delta"], "--format and --partition-by need --out (--out)"),
+        (["--clusters", "{folder}/none.csv"], "the cluster names cannot be read: No such file or directory"),
+        (["--clusters", "{folder}/names.yaml"], "cluster names are read from files of .toml, .csv, .json, .parquet"),
+        (["--clusters", "{folder}/twice.csv"], "two clusters have the name 'a': x and y"),
+    ],
+)
+def test_a_wrong_option_is_reported_before_spark_starts(
+    words: list[str], said: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "twice.csv").write_text("cluster,name\nx,a\ny,a\n")
+    given = [word.format(folder=folder) for word in words]
+    with pytest.raises(SystemExit) as ended:
+        main(["fleet", "churn", f"{folder}/backup/*", *given])
+    assert ended.value.code in (1, 2)
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith("kraft: error: ")
+    assert said in told.err
+
+
+def test_a_table_format_without_its_jar_is_refused_with_the_package(spark: SparkSession) -> None:
+    for form, package in (("delta", "io.delta:delta-spark"), ("iceberg", "org.apache.iceberg:iceberg-spark-runtime")):
+        with pytest.raises(SourceError, match="Spark has no jar of") as refused:
+            outputs.check_output(spark, form)
+        assert f"Add --packages {package}" in (refused.value.hint or "")
+    for form in outputs.FILES:
+        outputs.check_output(spark, form)
+
+
+def test_columns_of_partitions_exist_and_leave_a_column(spark: SparkSession, tmp_path: Path) -> None:
+    frame = spark.createDataFrame([(1, "a")], "n int, kind string")
+    with pytest.raises(OptionError, match="there is no column 'knd'; did you mean kind"):
+        outputs.write(frame, str(tmp_path / "x"), "parquet", ["knd"])
+    with pytest.raises(OptionError, match="a column that is no partition must be left"):
+        outputs.write(frame, str(tmp_path / "x"), "csv", ["n", "kind"])
+    outputs.write(frame, str(tmp_path / "x"), "csv", ["kind"])
+    (part,) = (tmp_path / "x" / "kind=a").glob("part-*.csv")
+    assert part.read_text() == "n\n1\n"
+
+
+@pytest.mark.spark_cluster
+@pytest.mark.soak
+def test_a_table_of_delta_lake_has_the_rows_and_an_older_version(folder: Path, tmp_path: Path) -> None:
+    """The jar comes from Maven. The second run replaces the rows, and the first ones stay a version."""
+    out = tmp_path / "outages"
+    package = outputs.package_of("delta")
+    given = (f"{folder}/backup/*", "--master", "local[1]", "--format", "delta", "--packages", package)
+    for job in ("unavailability", "elections"):
+        done = kraft_fleet(job, *given, "--out", str(out), "--overwrite")
+        assert (done.returncode, done.stderr) == (0, "")
+    log = sorted((out / "_delta_log").glob("*.json"))
+    added = [[one["add"] for one in map(json.loads, path.read_text().splitlines()) if "add" in one] for path in log]
+    outages, elections = (sum(json.loads(one["stats"])["numRecords"] for one in adds) for adds in added)
+    assert outages == 142
+    assert elections > 142
