@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from kraft.broker import BrokerAgent
+from kraft.node.node import Node
 from kraft.replica.hosts.broker_host import BrokerHost
+from transport.memory import MemoryNetwork
 
-if TYPE_CHECKING:
-    from kraft.testing.cluster import Cluster
+
+class Nodes(Protocol):
+    """What a broker needs of its cluster."""
+
+    network: MemoryNetwork
+
+    def node(self, node_id: int) -> Node:
+        """A running node."""
+
+    async def kill(self, node_id: int, *, loses_power: bool = True) -> None:
+        """End a node like a power failure, or only its process."""
+
+    async def stop(self, node_id: int) -> None:
+        """Shut a node down gracefully."""
+
+    async def restart(self, node_id: int) -> Node:
+        """Start a node with the contents of its disk."""
 
 
 class Broker:
     """One broker of a cluster, running or not; `id` is its node id."""
 
-    def __init__(self, cluster: Cluster, broker_id: int) -> None:
+    def __init__(self, cluster: Nodes, broker_id: int) -> None:
         self.id = broker_id
         self._cluster = cluster
 

@@ -14,7 +14,7 @@ import trio
 from kraft.admin import AdminClient, open_admin
 from kraft.admin.topics import create_topic
 from kraft.broker.replica import ReplicaManager
-from kraft.client import Client, ConsumedRecord, ConsumerSettings, Delivered, Isolation, open_client
+from kraft.client import Client, ConsumedRecord, Delivered, open_client
 from kraft.config import Config
 from kraft.controller.topics.partition_updates import is_active
 from kraft.invariants.disks import Ledger
@@ -439,21 +439,13 @@ class Cluster:
             self._records.acknowledged(topic, one.partition, one.offset, value)
         return delivered
 
-    async def consume(self, topic: str, *, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> list[ConsumedRecord]:
-        """Read a topic from its beginning to its present end.
-
-        Args:
-            topic: The name of the topic.
-            isolation: Whether records of open and of aborted transactions are read, too.
-
-        Returns:
-            The records, in order within their partitions.
+    async def consume(self, topic: str) -> list[ConsumedRecord]:
+        """Read a topic from its beginning to its present end; the records are in order within their partitions.
 
         Raises:
             kraft.client.ClientError: A partition was not served in time.
         """
-        settings = ConsumerSettings(isolation=isolation)
-        async with self.client("consumer") as client, client.consumer(topic, settings) as consumer:
+        async with self.client("consumer") as client, client.consumer(topic) as consumer:
             return [record async for record in consumer]
 
     async def wait_for_offset(self, offset: int, *node_ids: int) -> None:

@@ -61,13 +61,14 @@ def followers_believe_any_watermark(code: Patches) -> None:
 
 @mutant(Scope.DATA_CLUSTER, budget=200, faults=None)
 def watermark_from_a_stale_fetch(code: Patches) -> None:
-    """A leader counts the fetch of a follower whose log has another history, as if the follower had the records."""
+    """A leader counts the fetch of a follower with another history, as if the follower had the leader's records."""
 
     class AnyDivergence:
         def __eq__(self, other: object) -> bool:
             return True
 
-        __hash__ = None  # type: ignore[assignment]
+        def __hash__(self) -> int:
+            return 0
 
     code.replace(fetch, "NO_DIVERGENCE", AnyDivergence())
 

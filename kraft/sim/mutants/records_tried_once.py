@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from kraft.broker.log.loading import LoadedLog
+from kraft.broker.log.options import LogOptions
 from kraft.broker.log.outcomes import Appended
 from kraft.broker.log.partition_log import PartitionLog
 from kraft.broker.replica.followers import Followers
 from kraft.broker.replicas import PartitionKey
 from kraft.sim.mutants.registry import Patches, Scope, mutant
+from metadata_log.disk import Disk
 from metadata_log.records.batch import RecordBatch
 
 
@@ -33,11 +36,17 @@ def checkpointed_watermark_above_the_log_end(code: Patches) -> None:
     """A start takes the high watermark of the checkpoint file, also above the end of a log that a crash has cut."""
     load = PartitionLog.__init__
 
-    def load_as_written(log: PartitionLog, *given: object) -> None:
-        load(log, *given)  # type: ignore[arg-type]
-        watermark = given[4]
-        assert isinstance(watermark, int), watermark
-        log.high_watermark = max(log.high_watermark, watermark)
+    def load_as_written(
+        log: PartitionLog,
+        disk: Disk,
+        directory: str,
+        options: LogOptions,
+        loaded: LoadedLog,
+        high_watermark: int,
+        now_ms: int,
+    ) -> None:
+        load(log, disk, directory, options, loaded, high_watermark, now_ms)
+        log.high_watermark = max(log.high_watermark, high_watermark)
 
     code.replace(PartitionLog, "__init__", load_as_written)
 

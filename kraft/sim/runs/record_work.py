@@ -47,7 +47,7 @@ class RecordWork:
         ]
         later = Random(f"{seed}/transactions")
         self._moves = later.choice((0.0, 0.0, 0.03))
-        """How often a consumer's turn is one of an operator, who moves a replica to another log directory."""
+        """How often an operator moves a replica to another log directory in the turn of a consumer."""
         self._clients += [
             TransactionalProducer(Random(f"{seed}/transactions {one}"), f"transactions {one}")
             for one in range(later.choice((0, 0, 1, 2)))
