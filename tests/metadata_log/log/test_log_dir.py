@@ -296,10 +296,11 @@ def test_random_uuids() -> None:
 
 def test_a_directory_keeps_its_id() -> None:
     disk = formatted()
-    before = disk.read("data/meta.properties")
-    assert before
+    before = disk.read(META)
+    meta = read_meta_properties(disk, "d")
+    assert meta is not None
     for _ in range(2):
         directory = opened(disk)
-        assert f"directory.id={directory.directory_id}".encode() in before
+        assert directory.directory_id == meta.directory_id
         directory.release()
-    assert disk.read("data/meta.properties") == before
+    assert disk.read(META) == before
