@@ -50,7 +50,7 @@ def test_a_cut_looks_at_headers_from_one_index_entry_before_it_on() -> None:
     disk = MemoryDisk()
     segment = segment_of(disk, *range(8), interval=1)
     size = segment.size_bytes // 8
-    disk.overwrite(f"d/{file_name(0)}", 3 * size, (99).to_bytes(8, "big"))
+    disk.overwrite(f"d/{file_name(0)}", 4 * size, (99).to_bytes(8, "big"))
     segment.truncate(6, is_dense=True)
     assert segment.end_offset == 6
     with pytest.raises(CorruptBatch):
