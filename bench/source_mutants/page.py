@@ -17,8 +17,7 @@ tests and the simulated seeds that reach the changed lines
 This page is written by `python bench/mutate_source.py --report` from the outcomes of all runs,
 `bench/source_mutants/outcomes.jsonl`. An outcome counts as long as the source of the changed function stays the same.
 
-A seed puts the mutants of each package into an order, and the runs try the first ones of that order. Most mutants have
-not been tried:
+A seed puts the mutants of each package into an order, and the runs try the first ones of that order.
 """
 RESULTS: Final = """\
 What the columns say:
@@ -46,9 +45,10 @@ def page(
         reviewed: The reason of each equivalent mutant, by its key.
         seed: What determined the order.
     """
-    lines = [HEAD, "| package | mutants | tried | a test | a seed | timed out | not planted | equivalent | survived |"]
-    lines.append("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    rows = ["| package | mutants | tried | a test | a seed | timed out | not planted | equivalent | survived |"]
+    rows.append("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     total: Counter[str] = Counter()
+    untried: dict[str, int] = {}
     survivors: list[Outcome] = []
     for package, pairs in mutants.items():
         counts = Counter(_kind(one, reviewed) for one in outcomes[package].values())
@@ -56,9 +56,19 @@ def page(
         counts["tried"] = len(outcomes[package].keys() | ({mutant.key for _, mutant in pairs} & reviewed.keys()))
         counts["mutants"] = len(pairs)
         total += counts
-        lines.append(_row(f"`{package}`", counts))
+        untried[package] = counts["mutants"] - counts["tried"]
+        rows.append(_row(f"`{package}`", counts))
         survivors += [one for one in outcomes[package].values() if _kind(one, reviewed) == "survived"]
-    lines += [_row("all", total), "", f"The order is that of seed {seed}.", "", RESULTS]
+    lines = [
+        HEAD + _untried(untried),
+        "",
+        *rows,
+        _row("all", total),
+        "",
+        f"The order is that of seed {seed}.",
+        "",
+        RESULTS,
+    ]
     lines += _equivalents(reviewed)
     lines += ["## Survivors", ""]
     if not survivors:
@@ -66,6 +76,14 @@ def page(
     lines += ["No test kills these yet, and no review has shown that they are equivalent:", "", "| mutant | checks |"]
     lines += ["| --- | --- |", *(f"| {_cell(one.mutant)} | {one.checks} |" for one in sorted(survivors, key=_key))]
     return "\n".join([*lines, ""])
+
+
+def _untried(untried: dict[str, int]) -> str:
+    """The sentence about the mutants that no run has tried."""
+    left = [f"{count:,} of `{package}`" for package, count in untried.items() if count]
+    if not left:
+        return "All mutants have been tried or reviewed:"
+    return f"These have been neither tried nor reviewed: {', '.join(left)}."
 
 
 def _equivalents(reviewed: dict[str, str]) -> list[str]:

@@ -161,6 +161,7 @@ def test_a_dropped_fetch_response_does_not_delay_the_new_leaders(checks: Counted
     node.fetched(2, 1, records=large(), high_watermark=1)
     node.follow(3, 2)
     node.fetched(3, 2, records=leader_change(1, 2, 3), high_watermark=1)
+    assert node.replica.log.end_offset == 1, "what arrived before has the turn"
     node.turn()
     assert node.replica.log.end_offset == 2
     assert not node.is_judging

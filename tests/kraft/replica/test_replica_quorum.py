@@ -9,9 +9,10 @@ from hash_seeds import outputs_of
 from replica_net import START_MS, Net, formatted_disk, options, voter_set
 
 from kraft.quorum.effects import HighWatermarkMoved, PeerFault, StateChanged
-from kraft.quorum.events import BeginShutdown
+from kraft.quorum.events import BeginShutdown, Resign
 from kraft.quorum.leadership import STAY_MS
 from kraft.replica import FlushDone, Replica, Tick, commits, host_controller, host_raw_log
+from kraft.replica import proposals as proposals_module
 from kraft.replica.interface.application import Proposal, Unit
 from kraft.replica.interface.events import Trace
 from kraft.replica.proposals import FINISH_MS, Proposals
@@ -346,3 +347,39 @@ def test_a_leader_with_so_many_uncommitted_bytes_takes_no_more(written: int, is_
     proposals.backlog.written(9, written)
     assert proposals.is_full(core) is is_full
     assert proposals.is_open is False
+
+
+def test_refusals_of_a_former_leader_are_told_a_portion_in_each_millisecond(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proposals_module, "ANSWERS_PER_TURN", 1)
+    net = Net(3)
+    leader = net.elect()
+    net.cut = {node for node in net.replicas if node != leader}
+    for _ in range(3):
+        net.submit(leader, b"value")
+    net.settle()
+    net.step(leader, Resign(net.replicas[leader].core.epoch))
+    told = [len(net.done)]
+    for _ in range(2):
+        assert not net.replicas[leader].may_stop
+        net.now_ms += 1
+        net.step(leader, Tick())
+        told.append(len(net.done))
+    assert (told, net.replicas[leader].may_stop) == ([1, 2, 3], True)
+
+
+def test_another_commit_sends_no_answer_before_the_turn_of_those_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proposals_module, "ANSWERS_PER_TURN", 1)
+    net = Net(1)
+    leader = net.elect()
+    first = [net.submit(leader, b"value") for _ in range(3)]
+    net.settle()
+    told = [len(net.done)]
+    last = net.submit(leader, b"another")
+    net.settle()
+    told.append(len(net.done))
+    while len(net.done) < 4:
+        net.now_ms += 1
+        net.step(leader, Tick())
+        told.append(len(net.done))
+    assert told == [1, 1, 2, 3, 4]
+    assert [*net.done] == [*first, last]

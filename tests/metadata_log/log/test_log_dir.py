@@ -241,6 +241,7 @@ def test_directory_without_id_gets_one() -> None:
     first.release()
     meta = read_meta_properties(disk, "d")
     assert meta is not None
+    assert first.directory_id is not None
     assert meta.directory_id == first.directory_id
     assert opened(disk).directory_id == first.directory_id
 
@@ -291,3 +292,15 @@ def test_random_uuids() -> None:
         assert (made[6] >> 4, made[8] >> 6) == (4, 2)
         assert not str(made).startswith("-")
         assert Uuid.parse(str(made)) == made
+
+
+def test_a_directory_keeps_its_id() -> None:
+    disk = formatted()
+    before = disk.read(META)
+    meta = read_meta_properties(disk, "d")
+    assert meta is not None
+    for _ in range(2):
+        directory = opened(disk)
+        assert directory.directory_id == meta.directory_id
+        directory.release()
+    assert disk.read(META) == before

@@ -220,25 +220,39 @@ COORDINATED = replayed(
 """The metadata of a cluster in which broker 103 coordinates transactions."""
 
 
-@pytest.mark.parametrize("error", [Error.NONE, Error.INVALID_PRODUCER_ID_MAPPING])
-def test_records_of_a_transaction_wait_for_the_word_of_their_coordinator(error: Error):
-    broker = Broker(COORDINATED)
+def in_a_transaction() -> ProduceRequest:
+    """One record, for which the broker asks the coordinator."""
     contents = [Record(0, NOW_MS, 0, None, b"v")]
     data = write_batch(contents, epoch=-1, transactional=True, producer_id=4000, producer_epoch=0, base_sequence=0)
     topic = TopicProduceData(topic_id=KEY[0], partition_data=[PartitionProduceData(0, data)])
-    request = ProduceRequest(transactional_id="in-turn", acks=1, timeout_ms=1000, topic_data=[topic])
-    assert broker.host.on_request(asked(request, 13, 7), LEADER, NOW_MS) is PARKED
+    return ProduceRequest(transactional_id="in-turn", acks=1, timeout_ms=1000, topic_data=[topic])
+
+
+def asked_coordinator(broker: Broker) -> OutboundRequest:
+    """The request to the coordinator, after the record waits."""
+    assert broker.host.on_request(asked(in_a_transaction(), 13, 7), LEADER, NOW_MS) is PARKED
     [sent] = [
         one
         for one in broker.host.on_tick(NOW_MS)
         if isinstance(one, OutboundRequest) and isinstance(one.request, AddPartitionsToTxnRequest)
     ]
-    assert sent.target == (103, "h103", 9092)
     assert list(broker.services.poll(NOW_MS)) == []
     assert broker.services.deadline_ms() > NOW_MS
+    return sent
+
+
+def verdict(error: Error) -> AddPartitionsToTxnResponse:
+    """The answer of the coordinator."""
     of_topic = AddPartitionsToTxnTopicResult("t", [AddPartitionsToTxnPartitionResult(0, error)])
-    verdict = AddPartitionsToTxnResponse(results_by_transaction=[AddPartitionsToTxnResult("in-turn", [of_topic])])
-    broker.host.on_answer(sent.token, verdict, NOW_MS)
+    return AddPartitionsToTxnResponse(results_by_transaction=[AddPartitionsToTxnResult("in-turn", [of_topic])])
+
+
+@pytest.mark.parametrize("error", [Error.NONE, Error.INVALID_PRODUCER_ID_MAPPING])
+def test_records_of_a_transaction_wait_for_the_word_of_their_coordinator(error: Error):
+    broker = Broker(COORDINATED)
+    sent = asked_coordinator(broker)
+    assert sent.target == (103, "h103", 9092)
+    broker.host.on_answer(sent.token, verdict(error), NOW_MS)
     assert broker.services.deadline_ms() == 0
     [answer] = [one for one in broker.host.on_tick(NOW_MS) if isinstance(one, Respond)]
     assert answer.request_id == 7
@@ -265,3 +279,12 @@ def test_a_broker_without_data_answers_the_fetches_of_other_brokers_and_no_clien
     found = broker.on_request(asked(FetchRequest(), 17), LEADER, NOW_MS)
     assert isinstance(found, Respond)
     assert isinstance(found.response, FetchResponse)
+
+
+def test_a_coordinator_that_is_busy_stops_no_request_of_another_client():
+    """The records of the other client were appended before, and a fetch may wait for them."""
+    broker = Broker(COORDINATED)
+    sent = asked_coordinator(broker)
+    assert isinstance(broker.host.on_request(asked(produce(1), 13, 8), LEADER, NOW_MS), Respond)
+    broker.host.on_answer(sent.token, verdict(Error.CONCURRENT_TRANSACTIONS), NOW_MS)
+    assert broker.services.deadline_ms() == 0

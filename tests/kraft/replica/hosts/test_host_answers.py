@@ -10,7 +10,7 @@ from broker_agents import new_agent, started
 from controller_sides import InProcess, incarnation, registration
 from msgspec import structs
 from replica_net import CLUSTER_ID, Net, options, voter_set
-from test_decisions import TOPIC, with_a_topic, work
+from test_decisions import TOPIC, configs, with_a_topic, work
 from test_machine_host import LEADER, state_machine, wire
 
 from kraft.controller import VersionedRecord, leftovers
@@ -20,6 +20,7 @@ from kraft.controller.envelope import refuse_envelope
 from kraft.controller.features.supported_features import SUPPORTED_FEATURES
 from kraft.replica import host_controller
 from kraft.replica.hosts import broker_host, controller_host
+from kraft.replica.hosts import decisions as decisions_module
 from kraft.replica.hosts.broker_host import BrokerHost
 from kraft.replica.hosts.controller_host import ControllerHost
 from kraft.replica.hosts.decisions import NOTHING, STEPS_PER_TURN
@@ -369,3 +370,32 @@ def test_a_leader_reports_a_denial_in_the_step_of_the_request() -> None:
     outputs = net.replicas[leader].step(mallory, net.now_ms)
     denials = [one.effect for one in outputs if isinstance(one, Trace) and isinstance(one.effect, Denial)]
     assert {denial.caller.name for denial in denials} == {"mallory"}
+
+
+def test_a_controller_that_is_deposed_refuses_the_requests_that_wait() -> None:
+    process = InProcess()
+    host = ControllerHost(process.controller)
+    host._decisions.decide(work(steps=9 * STEPS_PER_TURN), process.controller, process.now_ms)
+    assert host.on_request(wire(IncrementalAlterConfigsRequest(), 1), LEADER, process.now_ms) is NOTHING
+    host.on_lost_leadership()
+    assert host.deadline_ms() == 0
+    answers = list(host.on_tick(process.now_ms))
+    assert [one.request_id for one in answers if isinstance(one, Respond)] == [1, 5]
+
+
+def test_a_decision_in_several_batches_leaves_its_image_to_be_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leftovers, "AT_ONCE", 10)
+    monkeypatch.setattr(decisions_module, "RECORDS_PER_BATCH", 2)
+    process = with_a_topic()
+    host = ControllerHost(process.controller)
+    host._decisions.decide(work(*configs(3), is_atomic=False), process.controller, process.now_ms)
+    now_ms = process.now_ms
+    while host._decisions.is_busy:
+        now_ms += 1
+        for action in host.on_tick(now_ms):
+            for unit in action.units if isinstance(action, Proposal) else ():
+                host.on_appended(unit, process.end)
+                process.end += len(unit.records)
+                process.controller.on_committed(process.end)
+    assert process.controller.leftovers.is_due(process.end)
+    assert host.deadline_ms() == now_ms + 1

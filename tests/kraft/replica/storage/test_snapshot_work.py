@@ -17,6 +17,7 @@ from kraft.replica.storage.snapshots import (
     SnapshotFiles,
     SnapshotMaker,
 )
+from kraft.sim.state.forking import forked
 from metadata_log.disk import File
 from metadata_log.log.log import MetadataLog
 from metadata_log.log.retention import REMOVE_AFTER_MS
@@ -297,3 +298,20 @@ def test_a_snapshot_that_was_made_is_not_due_again_at_once() -> None:
     assert made.write_some(NOW_MS, 10) is not None
     made.note(batch(10, size_bytes=99))
     assert not made.is_due(NOW_MS)
+
+
+def test_a_fork_writes_the_same_snapshot_to_its_end() -> None:
+    disk = MemoryDisk()
+    made = maker(disk)
+    made.note(batch())
+    values = [b"%d" % number for number in range(2 * RECORDS_PER_PIECE)]
+    made.begin(lambda: iter(values), VoterHistory(VoterSet(())), NOW_MS)
+    assert made.write_some(NOW_MS, 10) is None
+    copy = forked(made)
+    contents = []
+    for one in (made, copy):
+        snapshot = None
+        while snapshot is None:
+            snapshot = one.write_some(NOW_MS, 10)
+        contents.append(one._disk.read(f"d/{snapshot_name(snapshot)}"))
+    assert contents[0] == contents[1]
