@@ -11,7 +11,7 @@ import pytest
 from fleets import PARTITION, random_log, write_meta
 from pyspark.sql import SparkSession
 
-from metadata_log.arrow import read
+from metadata_log.arrow import read_records
 from metadata_log.log.segment import file_name
 from metadata_log.records.batch import scan
 from metadata_log.spark import table_stream
@@ -27,7 +27,7 @@ def wanted_of(fleet: Path) -> Counter[tuple[str, int]]:
     """All records but those of an idle leader."""
     found: Counter[tuple[str, int]] = Counter()
     for directory in sorted(fleet.iterdir()):
-        for batch in read(str(directory), "records", cluster=f"cluster-{directory.name}"):
+        for batch in read_records(str(directory), cluster=f"cluster-{directory.name}"):
             rows = batch.select(["cluster", "offset", "type"]).to_pylist()
             found.update((row["cluster"], row["offset"]) for row in rows if row["type"] != "NoOpRecord")
     return found
