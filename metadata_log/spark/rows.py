@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from inspect import signature
 from typing import Final
 
 import pyarrow as pa
@@ -63,6 +64,12 @@ def _described(field: pa.Field) -> dict[str, str] | None:
     return None if comment is None else {"comment": comment.decode()}
 
 
+def _arrow_of(schema: StructType) -> pa.Schema:
+    """Spark's schema in Arrow, with times in UTC. Spark 4.1 takes no zone: its times are in UTC always."""
+    takes_zone = "timezone" in signature(to_arrow_schema).parameters
+    return to_arrow_schema(schema, timezone="UTC") if takes_zone else to_arrow_schema(schema)
+
+
 class Projection:
     """Converts batches of a view to the schema that Spark expects: its names, order and types."""
 
@@ -71,7 +78,7 @@ class Projection:
         known = [*full.names, *([PAYLOAD] if view == RECORDS else []), *(NAME_FIELDS if names is not None else [])]
         by_lower = {name.lower(): name for name in known}
         self.columns: list[str] = []
-        self._target = to_arrow_schema(schema, timezone="UTC")
+        self._target = _arrow_of(schema)
         self._variant = None
         self._names = names
         self._sources: list[int | str] = []

@@ -1,4 +1,4 @@
-"""The examples below `docs/examples` run: the notebook's answers, the steps of the nightly job, what the bundle names."""
+"""The examples below `docs/examples` run: the notebook, the steps of the nightly job, and what the bundle names."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_the_notebook_answers_ten_questions_from_the_tables(home: Path, answers:
         moves = told(home, name, "leadership_changes")
         of_topic = [number for (cluster, topic), number in answers["answer_7"].items() if cluster == name]
         assert all(0 < number <= len(moves) for number in of_topic)
-    assert list(answers["answer_2"]["incident"])[0] == "1944/bulk0-catalog-2-3-2"
+    assert next(iter(answers["answer_2"]["incident"])) == "1944/bulk0-catalog-2-3-2"
     assert set(answers["answer_3"].index) == {"session-timeout", "controlled-shutdown"}
     assert ("orders-eu", 102) in answers["answer_4"].index
     assert set(answers["answer_6"].index.get_level_values("cluster")) == set(LOGS)
