@@ -36,7 +36,7 @@ def proposed(cluster: Cluster, request: AlterPartitionRequest) -> tuple[Error, E
 
 @scenario("B28")
 def isr_changes_are_refused_with_kafkas_codes_and_the_isr_converges(cluster: Cluster) -> None:
-    """The requests are sent by hand in the name of the leader, whose own proposals go on beside them."""
+    """The requests are sent by hand in the name of the leader. The leader's own proposals go on beside them."""
     topic = cluster.create("b28-refused", 2)
     leader, follower = topic.replicas
     stranger = next(one for one in cluster.makes if one not in topic.replicas)

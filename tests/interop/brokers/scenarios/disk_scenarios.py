@@ -38,7 +38,7 @@ SMALL_DISK: Final = 24 << 20
 """Bytes of the disk that is to be full: room for the first files of a partition of Kafka, and not for much more."""
 BULK: Final = 900_000
 LARGE: Final = 60 << 20
-"""Bytes of a log whose move takes long enough that a kill meets it in the middle."""
+"""Bytes of a log: enough that a kill meets the move in the middle."""
 
 
 def directory_id(path: Path) -> Uuid:

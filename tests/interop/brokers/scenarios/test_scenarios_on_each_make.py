@@ -33,7 +33,7 @@ def cluster(
         yield cluster
 
 
-@pytest.mark.parametrize(("cluster", "one", "first"), CASES, indirect=["cluster"])
+@pytest.mark.parametrize(("cluster", "one", "first"), CASES, indirect=["cluster"], scope="module")
 def test_a_scenario_holds_on_each_make(cluster: Cluster, one: Scenario, first: int):
     brokers = tuple(cluster.makes)
     cluster.restore()

@@ -23,7 +23,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield cluster
 
 
-@pytest.mark.parametrize(("cluster", "one"), CASES, indirect=["cluster"])
+@pytest.mark.parametrize(("cluster", "one"), CASES, indirect=["cluster"], scope="module")
 def test_a_scenario_holds_on_our_brokers(cluster: Cluster, one: Scenario):
     cluster.restore()
     one.run(cluster)
