@@ -57,10 +57,7 @@ def recovery_believes_every_checksum(code: Patches) -> None:
     Scope.DATA_CLUSTER,
     tried=30,
     killed_by="tests/kraft/broker/log/test_partition_log.py::test_old_segments_go_by_size_time_and_log_start",
-    because=(
-        "Few runs have retention by size, and in these seeds no log had more bytes above its watermark than retention leaves "
-        "in the log."
-    ),
+    because="Few runs have retention by size, and few logs have many bytes above the watermark.",
 )
 def retention_above_the_watermark(code: Patches) -> None:
     """Retention deletes segments above the high watermark, as if everything were committed."""
@@ -81,10 +78,7 @@ def retention_above_the_watermark(code: Patches) -> None:
     Scope.DATA_CLUSTER,
     tried=40,
     killed_by="tests/kraft/broker/replica/test_moves.py",
-    because=(
-        "Moves happen in a third of the runs, and the logs are short: the copy is nearly always complete when the controller "
-        "names its directory."
-    ),
+    because="Probably a copy is complete when the controller names its directory: the logs are short.",
 )
 def moved_logs_lose_their_tail(code: Patches) -> None:
     """A copy takes the place of a log after its first step, though the copy lacks the last batches."""

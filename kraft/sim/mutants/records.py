@@ -63,10 +63,7 @@ def followers_believe_any_watermark(code: Patches) -> None:
     Scope.DATA_CLUSTER,
     tried=30,
     killed_by="tests/kraft/broker/request/test_fetches_of_followers.py::test_a_fetch_with_another_history_is_no_progress",
-    because=(
-        "A follower in the ISR with another history is rare: in these seeds no record was committed between its first fetch "
-        "and its truncation."
-    ),
+    because="Probably such a follower truncates before its leader commits anything.",
 )
 def watermark_from_a_stale_fetch(code: Patches) -> None:
     """A leader counts the fetch of a follower with another history, as if the follower had the leader's records."""
@@ -88,10 +85,7 @@ def watermark_from_a_stale_fetch(code: Patches) -> None:
     Scope.DATA_CLUSTER,
     tried=30,
     killed_by="tests/kraft/broker/replica/test_watermarks.py::test_a_follower_that_has_lost_records_ends_where_it_fetches",
-    because=(
-        "A leader forgets the ends of followers at each leader epoch, and a broker that restarts leaves its ISRs first. A "
-        "new leader epoch comes with that as a rule."
-    ),
+    because="Probably a broker that restarts leaves its ISRs, or finds another leader epoch.",
 )
 def ends_of_followers_never_fall(code: Patches) -> None:
     """A leader keeps the largest end that a follower ever had, though the follower has lost its last records since."""
