@@ -11,7 +11,7 @@ from kraft.broker.replica.remote_replica import RemoteReplica
 from kraft.broker.replica.watermarks import next_high_watermark
 from kraft.broker.request import fetch, reading
 from kraft.broker.request.produce import ProduceHandler, WaitingProduce
-from kraft.sim.mutants.registry import Patches, Scope, mutant
+from kraft.sim.mutants.registry import Patches, Scope, mutant, survivor
 from metadata_log.image import MetadataImage
 
 # The watermark
@@ -59,7 +59,12 @@ def followers_believe_any_watermark(code: Patches) -> None:
     code.replace(PartitionLog, "raise_high_watermark", raise_high_watermark)
 
 
-@mutant(Scope.DATA_CLUSTER, budget=200, faults=None)
+@survivor(
+    Scope.DATA_CLUSTER,
+    tried=30,
+    killed_by="tests/kraft/broker/request/test_fetches_of_followers.py::test_a_fetch_with_another_history_is_no_progress",
+    because="Probably such a follower truncates before its leader commits anything.",
+)
 def watermark_from_a_stale_fetch(code: Patches) -> None:
     """A leader counts the fetch of a follower with another history, as if the follower had the leader's records."""
 
@@ -76,7 +81,12 @@ def watermark_from_a_stale_fetch(code: Patches) -> None:
 # The ISR
 
 
-@mutant(Scope.DATA_CLUSTER, budget=200, faults=None)
+@survivor(
+    Scope.DATA_CLUSTER,
+    tried=30,
+    killed_by="tests/kraft/broker/replica/test_watermarks.py::test_a_follower_that_has_lost_records_ends_where_it_fetches",
+    because="Probably a broker that restarts leaves its ISRs, or finds another leader epoch.",
+)
 def ends_of_followers_never_fall(code: Patches) -> None:
     """A leader keeps the largest end that a follower ever had, though the follower has lost its last records since."""
     on_fetch = RemoteReplica.on_fetch

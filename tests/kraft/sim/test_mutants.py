@@ -89,15 +89,11 @@ LONG = (
     "one-follower-is-enough-for-the-watermark",
     "watermark-of-the-leader-alone",
     "aborted-transactions-are-not-named",
-    "ends-of-followers-never-fall",
     "flush-messages-is-forgotten",
     "followers-do-not-learn-producers",
     "markers-count-when-they-are-appended",
-    "moved-logs-lose-their-tail",
     "readers-of-committed-records-read-all",
-    "retention-above-the-watermark",
     "unclean-leaders-truncate-no-follower",
-    "watermark-from-a-stale-fetch",
 )
 """Two seconds of CPU each, or more. A default run takes a part of them, another one with each submission."""
 LONG_TURNS = 5
@@ -114,7 +110,6 @@ UNMEASURED = {
     "damaged-quorum-state-is-a-first-start",
     "duplicates-are-appended",
     "duplicates-get-a-new-offset",
-    "ends-of-followers-never-fall",
     "epochs-of-fetched-batches-are-believed",
     "flush-messages-is-forgotten",
     "followers-believe-any-watermark",
@@ -122,7 +117,6 @@ UNMEASURED = {
     "isr-expanded-before-catching-up",
     "markers-count-when-they-are-appended",
     "min-isr-is-not-checked",
-    "moved-logs-lose-their-tail",
     "nothing-is-recovered-after-a-crash",
     "one-follower-is-enough-for-the-watermark",
     "quorum-state-behind-the-log-is-believed",
@@ -132,14 +126,12 @@ UNMEASURED = {
     "recovery-believes-every-checksum",
     "recovery-truncates-at-a-lower-epoch",
     "removed-voter-never-stands",
-    "retention-above-the-watermark",
     "second-directory-of-a-voter-id-is-added",
     "snapshot-before-the-log-is-flushed",
     "truncated-logs-keep-their-epochs",
     "truncation-to-the-watermark",
     "unclean-leaders-truncate-no-follower",
     "unregistered-brokers-stay-in-their-isrs",
-    "watermark-from-a-stale-fetch",
     "watermark-of-the-leader-alone",
 }
 """Seeds from 0 on find these. The searches from the other first seeds have not been made yet."""

@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from kraft.broker.replica.remote_replica import RemoteReplica
 from kraft.broker.replica.watermarks import (
     UNKNOWN_OFFSET,
     effective_min_isr,
@@ -73,3 +74,12 @@ def test_a_follower_is_caught_up_at_the_end_or_within_the_lag_time(end: int, cau
 def test_a_follower_joins_at_the_watermark_and_at_the_start_of_the_epoch(end: int, expected: bool) -> None:
     assert may_join(end, high_watermark=5, epoch_start=7) is expected
     assert may_join(end, high_watermark=7, epoch_start=5) is expected
+
+
+def test_a_follower_that_has_lost_records_ends_where_it_fetches() -> None:
+    """The leader must not let a follower into the ISR by an end that a power failure has taken."""
+    remote = RemoteReplica()
+    remote.on_fetch(5, 0, 5, 1, 1000)
+    remote.on_fetch(3, 0, 6, 1, 2000)
+    assert remote.end_offset == 3
+    assert not may_join(remote.end_offset, high_watermark=5, epoch_start=0)
