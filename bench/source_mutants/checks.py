@@ -45,14 +45,7 @@ TESTS: Final = {
 SEEDS: Final = {
     "kraft.quorum": {"core": 30, "replica": 10, "dynamic": 10},
     "metadata_log.log": {"replica": 12, "dynamic": 8},
-    "kraft.replica": {
-        "replica": 12,
-        "dynamic": 8,
-        "controller": 4,
-        "state-machine": 8,
-        "cluster": 3,
-        "data-cluster": 2,
-    },
+    "kraft.replica": {"replica": 12, "dynamic": 8, "controller": 4, "state-machine": 8},
 }
 """The simulated runs of a package: the number of seeds, from 0 on, by the members."""
 MOST_SECONDS: Final = 15.0

@@ -22,7 +22,8 @@ A seed puts the mutants of each package into an order, and the runs try the firs
 RESULTS: Final = """\
 What the columns say:
 
-- *a test*: the fastest check that fails is a test; *a seed*: a run of the simulator, with the profiles by turns;
+- *a test*: the fastest check that fails is a test; *a seed*: a run of the simulator, with the profiles by turns. A run
+  of the tool with `--tests` leaves the seeds out;
 - *timed out*: a check took over eight times its usual processor time, as in an endless loop; this counts as found;
 - *not planted*: the compiler makes the same code of both, or the function no longer uses a variable around it;
 - *equivalent*: a reviewed mutant of `bench/equivalent_mutants.toml`: no test can tell it from the sound code;

@@ -1,4 +1,4 @@
-"""The neighbours of a cut, the indexes of a segment that is to be closed, and a segment whose directory is renamed."""
+"""The neighbours of a cut, the indexes of a closed segment, and a segment in a directory with a new name."""
 
 from __future__ import annotations
 

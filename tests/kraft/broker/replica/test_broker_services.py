@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 from broker_agents import new_agent
@@ -273,8 +274,9 @@ def test_an_answer_to_the_agent_lets_the_requests_of_clients_look_again():
     assert broker.services.deadline_ms() == 0
 
 
-def test_a_broker_without_data_answers_the_fetches_of_other_brokers_and_no_client():
-    broker = BrokerHost(new_agent(), MetadataRequests(MetadataSettings(broker_id=101, cluster_id="c"), Random(1)))
+def test_the_agent_answers_the_fetches_that_the_requests_of_clients_do_not_cover():
+    clients: Any = MetadataRequests(MetadataSettings(broker_id=101, cluster_id="c"), Random(1))
+    broker = BrokerHost(new_agent(), clients)
     assert ApiKey.FETCH in broker.apis
     found = broker.on_request(asked(FetchRequest(), 17), LEADER, NOW_MS)
     assert isinstance(found, Respond)

@@ -135,7 +135,7 @@ def test_each_listener_has_the_requests_of_its_own_part() -> None:
     assert isinstance(net.ask(1, FetchRequest(), listener="PLAINTEXT"), FetchResponse)
 
 
-def test_the_broker_of_a_node_that_ends_leaves_first_and_says_so_once() -> None:
+def test_the_broker_of_a_node_that_ends_leaves_first_and_reports_that_once() -> None:
     net = running(3)
     leaving = net.leader
     net.noted.clear()

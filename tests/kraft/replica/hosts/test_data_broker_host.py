@@ -224,7 +224,7 @@ def test_each_log_directory_has_an_id() -> None:
         made(broker(), structs.replace(SERVING, log_dirs=("d",)))
 
 
-def test_a_broker_with_data_says_so() -> None:
+def test_a_broker_from_the_options_of_a_data_broker_has_data_and_clients() -> None:
     host = made(broker())
     assert host.has_data
     assert host.clients is not None
