@@ -25,7 +25,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "spark")]
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
 
-import fleet_scale  # noqa: E402
+from fleet_costs import scale  # noqa: E402
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession  # noqa: E402
 from real_data import unpack  # noqa: E402
 from spread import spread  # noqa: E402
@@ -50,7 +50,7 @@ window told as (partition by cluster, topic_id, partition_id order by offset)
 
 def main() -> None:
     if sys.argv[1:2] == ["scale"]:
-        fleet_scale.main(sys.argv[2:])
+        scale.main(sys.argv[2:])
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)

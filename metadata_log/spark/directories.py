@@ -28,7 +28,7 @@ from metadata_log.log.snapshot import parse_snapshot_name
 from metadata_log.reading.damage import Damage
 from metadata_log.spark.errors import SourceError
 from metadata_log.spark.log_index import LogIndex, first_difference
-from metadata_log.spark.remote.disk import RemoteDisk, side_by_side
+from metadata_log.spark.remote_disk import RemoteDisk, side_by_side
 from metadata_log.spark.storage import Disks, has_magic, is_remote, local_path
 from metadata_log.types import Uuid
 

@@ -106,7 +106,7 @@ def save_passes(
     Args:
         paths: Paths and globs of logs, as of `load()`.
         root: The directory of the passes, on this machine or mounted; every worker must see it.
-        spark: The session in whose tasks the work is done; None for this process.
+        spark: The session that does the work in its tasks; None for this process.
         storage: The storage options of fsspec.
         options: The options of the histories that will be read.
         every_bytes: About the bytes of the log between two passes.
@@ -260,7 +260,7 @@ def _fits(known: PassList, options: Options, begins: tuple[int, int]) -> bool:
 
 
 def _standing(log: Disk, directory: str, passes: Sequence[SavedAt]) -> Sequence[SavedAt]:
-    """The passes whose records the log still holds: by Raft, all before one that stands."""
+    """The passes that the log still holds: by Raft, all before one that the log holds."""
     for count in range(len(passes), 0, -1):
         standing, _ = find_place(log, directory, passes[count - 1].place)
         if standing is Standing.HOLDS:

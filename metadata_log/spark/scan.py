@@ -34,9 +34,9 @@ from metadata_log.spark.log_index import LogIndex, index_log
 from metadata_log.spark.named import cluster_rows, ids_of, load_cluster_names
 from metadata_log.spark.options import FAILFAST, PERMISSIVE, Options, nearest
 from metadata_log.spark.passes import plan_parts, read_part
-from metadata_log.spark.remote.disk import RemoteDisk
-from metadata_log.spark.remote.index import index_remote_log
-from metadata_log.spark.remote.plan import plan_files, split_of
+from metadata_log.spark.remote_disk import RemoteDisk
+from metadata_log.spark.remote_index import index_remote_log
+from metadata_log.spark.remote_plan import plan_files, split_of
 from metadata_log.spark.row_filters import Condition, conditions_of, keeps, wants_part
 from metadata_log.spark.rows import Projection, damage_rows, find_view, is_history
 from metadata_log.spark.storage import Disks, disk_at, is_remote, local_path, remote_disk

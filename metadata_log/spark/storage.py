@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from metadata_log.disk import Disk, OsDisk
 from metadata_log.spark.errors import SourceError
-from metadata_log.spark.remote.disk import RemoteDisk
+from metadata_log.spark.remote_disk import RemoteDisk
 
 _MAGIC: Final = frozenset("*?[")
 

@@ -37,9 +37,9 @@ from metadata_log.spark.progress import (
     resume,
     to_json,
 )
-from metadata_log.spark.remote.disk import RemoteDisk, side_by_side
-from metadata_log.spark.remote.index import index_remote_log
-from metadata_log.spark.remote.plan import plan_files
+from metadata_log.spark.remote_disk import RemoteDisk, side_by_side
+from metadata_log.spark.remote_index import index_remote_log
+from metadata_log.spark.remote_plan import plan_files
 from metadata_log.spark.rows import Projection, find_view, is_history
 from metadata_log.spark.scan import run, tell
 from metadata_log.spark.storage import Disks, is_remote

@@ -54,7 +54,8 @@ Cut = tuple[Place | None, bytes]
 
 def cuts_of(directory: str, numbers: set[int], options: Options) -> list[Cut]:
     """The passes behind the items of these numbers, with every view."""
-    story, found = HistoryPass("c", frozenset(VIEWS), options), []
+    story = HistoryPass("c", frozenset(VIEWS), options)
+    found: list[Cut] = []
     for number, item in enumerate(read_timeline(OsDisk(), directory)):
         assert not isinstance(item, Damage)
         story.tell(item, None)
@@ -66,7 +67,8 @@ def cuts_of(directory: str, numbers: set[int], options: Options) -> list[Cut]:
 
 def in_parts(directory: str, view: str, cuts: list[Cut], options: Options) -> list[object]:
     """The rows of a view in parts between these cuts."""
-    disk, found, begin, saved = OsDisk(), [], None, b""
+    disk, begin, saved = OsDisk(), None, b""
+    found: list[object] = []
     for place, data in [*cuts, (None, b"")]:
         if begin is None:
             part = HistoryPass("c", frozenset({view}), options)
@@ -122,12 +124,12 @@ def test_a_query_is_cut_at_the_saved_passes(tmp_path: Path) -> None:
     for view in ("partition_history", "topics_state", "churn", "retention", *rng.sample(sorted(VIEWS), 3)):
         assert read(path, view=view, passes=root) == read(path, view=view), view
     for offset in rng.sample(range(min(one.until for one in saved)), 2):
-        at = {"view": "leader_history", "asOfOffset": str(offset)}
-        assert read(path, passes=root, **at) == read(path, **at), offset
+        of = {"view": "leader_history", "asOfOffset": str(offset)}
+        assert read(path, None, passes=root, **of) == read(path, None, **of), offset
     whole = read(path, view="topic_history", cluster="drawn")
     for time in rng.sample(sorted({row["valid_from"] for row in whole}), 2):
-        at = {"view": "partition_history", "asOfTimestamp": time.isoformat(), "cluster": "drawn"}
-        assert read(path, passes=root, **at) == read(path, **at), time
+        of = {"view": "partition_history", "asOfTimestamp": time.isoformat(), "cluster": "drawn"}
+        assert read(path, None, passes=root, **of) == read(path, None, **of), time
 
 
 def test_passes_that_do_not_fit_the_log_are_not_used(tmp_path: Path) -> None:
@@ -178,7 +180,7 @@ def test_filters_on_topic_partition_and_validity_leave_out_rows_and_parts(tmp_pa
         for filters, satisfies in cases:
             wanted = [row for row in read(path, view=view) if satisfies(row)]
             for options in ({}, {"passes": root}):
-                source = reader(path, view=view, pushFilters="true", **options)
+                source = reader(path, None, view=view, pushFilters="true", **options)
                 assert isinstance(source, FilteringReader)
                 assert list(source.pushFilters(filters)) == filters
                 found = [row for row in table(source).to_pylist() if satisfies(row)]

@@ -23,8 +23,8 @@ from metadata_log.spark.log_index import (
     index_segment,
     indexed,
 )
-from metadata_log.spark.remote.disk import RemoteDisk
-from metadata_log.spark.remote.plan import read_index
+from metadata_log.spark.remote_disk import RemoteDisk
+from metadata_log.spark.remote_plan import read_index
 
 _EPOCHS: Final = "leader-epoch-checkpoint"
 _LARGE_BYTES: Final = 1 << 20

@@ -70,7 +70,7 @@ class RemoteFile:
     def _fetch(self, start: int, wanted: int) -> bytes:
         end = min(self._size, max(wanted, start + self._ahead))
         self._ahead = min(_MOST_BYTES, max(end - start, self._ahead) * _GROWTH)
-        found: bytes = self._fs.cat_file(self._path, start=start or None, end=end)
+        found = read_range(self._fs, self._path, start, end)
         return found
 
     def size(self) -> int:
@@ -150,8 +150,7 @@ class RemoteDisk:
 
     def read_start(self, path: str, size: int) -> bytes:
         """At most the first `size` bytes of a file; raises `FileNotFoundError`."""
-        content: bytes = self._fs.cat_file(path, end=size)
-        return content
+        return read_range(self._fs, path, 0, size)
 
     def with_size(self, path: str, size: int) -> RemoteDisk:
         """The same disk, on which a file ends at a position: nothing behind it is read ahead."""
@@ -257,6 +256,16 @@ def side_by_side(work: Any, items: Sequence[Any]) -> list[Any]:
         return [work(item) for item in items]
     with ThreadPoolExecutor(min(_AT_ONCE, len(items))) as pool:
         return list(pool.map(work, items))
+
+
+def read_range(file_system: Any, path: str, start: int, end: int) -> bytes:
+    """The bytes of a file from `start` to before `end`, as far as there are so many."""
+    options = {}
+    if start == 0 and "arrow" in type(file_system).__module__:
+        # pyarrow opens a file as a stream that cannot seek, if no start is asked for; fsspec then asks for a position.
+        options["seekable"] = True
+    content: bytes = file_system.cat_file(path, start=start, end=end, **options)
+    return content
 
 
 def _refuse(path: str) -> NoReturn:

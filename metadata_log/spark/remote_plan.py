@@ -23,7 +23,7 @@ from metadata_log.reading.missing import no_beginning
 from metadata_log.records.batch import RecordBatch
 from metadata_log.spark.directories import Directory
 from metadata_log.spark.options import Options
-from metadata_log.spark.remote.disk import RemoteDisk
+from metadata_log.spark.remote_disk import RemoteDisk
 from metadata_log.spark.tasks import FileTask
 
 _PARTS: Final = 16

@@ -22,8 +22,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "spark")]
+ROOT = Path(__file__).parent.parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "bench"), str(ROOT / "tests"), str(ROOT / "tests" / "spark")]
 
 from counted_store import PROTOCOL, CountedStore  # noqa: E402
 from dump import programs  # noqa: E402
@@ -35,6 +35,7 @@ from spread import spread  # noqa: E402
 from metadata_log import OsDisk, scan  # noqa: E402
 from metadata_log.history.changes import Templates  # noqa: E402
 from metadata_log.log.segment import file_name, parse_file_name  # noqa: E402
+from metadata_log.records.metadata import RemoveTopicRecord  # noqa: E402
 from metadata_log.spark.options import parse_options  # noqa: E402
 from metadata_log.spark.passes import save_passes  # noqa: E402
 from metadata_log.spark.rows import spark_schema  # noqa: E402
@@ -46,7 +47,8 @@ SECTIONS = ("plan", "records", "clusters", "store", "day")
 PARTITION = "__cluster_metadata-0"
 DIRECTORIES = 10_000
 READ = """
-import json, resource, sys, time
+import json, sys, time
+from metadata_log.records.metadata import RemoveTopicRecord  # noqa: E402
 from metadata_log.spark.options import parse_options
 from metadata_log.spark.rows import spark_schema
 from metadata_log.spark.scan import KraftReader
@@ -57,7 +59,8 @@ reader = KraftReader(parsed, spark_schema(parsed))
 started = time.perf_counter()
 tasks = reader.partitions()
 planned = time.perf_counter() - started
-memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+status = open("/proc/self/status").read()
+memory = int(status.partition("VmHWM:")[2].split()[0]) / 1024
 count = 0
 if last_only != "plan":
     if last_only:
@@ -134,11 +137,19 @@ def long_log(source: Path, target: Path, count: int) -> int:
         for content in [OsDisk().read(str(segment))]
         for batch in scan(content)
     ]
+    read = [None if batch.is_control else Templates().read(batch) for _, batch in batches]
+    removed = {
+        record.topic_id
+        for changes in read
+        if changes is not None
+        for _, record, _ in changes.all
+        if isinstance(record, RemoveTopicRecord)
+    }
     again = []
-    for raw, batch in batches:
-        changes = None if batch.is_control else Templates().read(batch)
-        if changes is not None and not changes.others and len(changes.all) > 100:
-            again.append((raw, batch))
+    for each, changes in zip(batches, read, strict=True):
+        are_changes = changes is not None and not changes.others and len(changes.all) > 100
+        if changes is not None and are_changes and removed.isdisjoint(key[4:] for _, _, key in changes.all):
+            again.append(each)
     (target / PARTITION).mkdir(parents=True)
     offset = at = 0
     epoch = batches[-1][1].epoch
