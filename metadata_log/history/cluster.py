@@ -17,6 +17,7 @@ from metadata_log.history.churn import Churn
 from metadata_log.history.configs import MIN_ISR, Configs
 from metadata_log.history.events import BrokerEvent, RegistrationChange, as_registration_change, broker_events
 from metadata_log.history.families import Families
+from metadata_log.history.incidents import Incidents
 from metadata_log.history.leaders import (
     IsrFlaps,
     IsrHistory,
@@ -81,6 +82,7 @@ class Cluster:
         self._acls = Acls(sink)
         self._families = Families(sink)
         self._churn = Churn(sink) if "churn" in sink.wanted else None
+        self._incidents: Incidents | None = None
         self._kraft_version: int | None = None
         self._kept: list[Family] = [
             self._partitions,
@@ -118,7 +120,9 @@ class Cluster:
         if "reassignments" in wanted:
             following.append(Reassignments(sink))
         if "unavailability" in wanted or "incidents" in wanted:
-            following.append(Unavailability(sink, self._configs))
+            unavailability = Unavailability(sink, self._configs)
+            self._incidents = unavailability.incidents
+            following.append(unavailability)
         for one in following:
             listeners.append(one.on_partition)
             self._kept.append(one)
@@ -129,6 +133,8 @@ class Cluster:
         """A batch has this timestamp."""
         if self._churn is not None:
             self._churn.on_time(when)
+        if self._incidents is not None:
+            self._incidents.on_time(when)
 
     def begin_batch(self) -> None:
         """The records of the next batch follow."""

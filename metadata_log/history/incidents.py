@@ -105,7 +105,7 @@ class Groups(Struct):
         Returns:
             The incidents that are complete, because they ended before this moment.
         """
-        complete = self._take_ended(outage.since.timestamp)
+        complete = self.take_ended(outage.since.timestamp)
         if any(key in group.lasting for group in self.growing):
             return complete
         matching = sorted((one for one in self.growing if one.overlaps(outage)), key=lambda one: -len(one.outages))
@@ -137,7 +137,8 @@ class Groups(Struct):
         found, self.growing = self.growing, []
         return found
 
-    def _take_ended(self, now_ms: int) -> list[Group]:
+    def take_ended(self, now_ms: int) -> list[Group]:
+        """The incidents that ended before this moment, and grow no more."""
         ended = [group for group in self.growing if not group.lasting and group.end_ms < now_ms]
         if ended:
             self.growing = [group for group in self.growing if group.lasting or group.end_ms >= now_ms]
@@ -156,6 +157,11 @@ class Incidents:
         """A partition is unavailable from here on."""
         if self._wanted:
             self._write(self._groups.begin(key, Outage(topic, partition, kind, when, cause)), when)
+
+    def on_time(self, when: When) -> None:
+        """A batch has this timestamp."""
+        if self._groups.growing:
+            self._write(self._groups.take_ended(when.timestamp), when)
 
     def end(self, key: Hashable, when: When, end_cause: str) -> None:
         """The partition is available again, or deleted."""

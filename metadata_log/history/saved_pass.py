@@ -85,7 +85,7 @@ STATE: Final[dict[type, tuple[str, ...]]] = {
 
 WIRING: Final[dict[type, tuple[str, ...]]] = {
     HistoryPass: ("sink", "_options", "_templates", "_states"),
-    Cluster: ("_sink", "_session_timeout_ms", "_table"),
+    Cluster: ("_sink", "_session_timeout_ms", "_table", "_incidents"),
     Quorum: ("_sink", "_tolerance_ms"),
     Configs: ("listeners", "_show_secrets", "_wanted"),
     Drift: ("_wanted", "_show_secrets"),

@@ -75,16 +75,12 @@ def check_output(spark: SparkSession, form: str) -> None:
     jvm = getattr(spark, "_jvm", None)
     if table is None or jvm is None:
         return
-    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-
-    try:
-        jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(table.jar_class)
-    except Py4JJavaError as missing:
+    if not jvm.org.apache.spark.util.Utils.classIsLoadable(table.jar_class):
         raise SourceError(
             f"Spark has no jar of {table.title}",
             where=f"--format {form}",
             hint=f"Add --packages {table.package}, or the version for your Spark.",
-        ) from missing
+        )
 
 
 def write(frame: DataFrame, out: str, form: str, partition_by: Sequence[str] = ()) -> None:
@@ -94,7 +90,7 @@ def write(frame: DataFrame, out: str, form: str, partition_by: Sequence[str] = (
         frame: The rows.
         out: The directory of the files or of the table.
         form: One of `FORMATS`.
-        partition_by: The columns whose values become directories.
+        partition_by: The columns with values that become directories.
 
     Raises:
         OptionError: A column is unknown, or no other column is left.
