@@ -152,6 +152,7 @@ PACKAGES = {
     "metadata_log.arrow": "logs and histories as Arrow tables",
     "metadata_log.tables": "histories as tables of files that grow by each day's records",
     "metadata_log.spark": "logs and histories as a Spark data source, and jobs over many clusters",
+    "metadata_log.spark.lakes": "where the rows of Spark go: files, and tables of Delta Lake and Iceberg",
     "pyspark_kraft": "the name under which Spark finds the data source",
     "transport.protocol.messages": "generated: Kafka's requests and responses, one module for each API",
     "transport.protocol": "the API table, headers, error codes, limits, connections (sans-IO)",

@@ -112,7 +112,7 @@ def make_job(
 ) -> Job:
     """What a run shall do with each cluster; raises `OptionError` for an unknown view and for tables elsewhere.
 
-    With `is_staged` the files are below `OUT/_staging`, for `metadata_log.spark.publish`.
+    With `is_staged` the files are below `OUT/_staging`, for `metadata_log.spark.lakes.publish`.
     """
     if unknown := [view for view in views if view not in VIEWS]:
         raise OptionError(f"there is no view {unknown[0]!r} with a history{nearest(unknown[0], tuple(VIEWS))}")

@@ -12,8 +12,8 @@ from real_data import unpack
 from test_fleet import kraft_fleet
 
 from kraft.cli.main import main
-from metadata_log.spark import outputs
 from metadata_log.spark.errors import OptionError, SourceError
+from metadata_log.spark.lakes import outputs
 
 FAILOVER = "A3gcw2Qkrwsj8xyJO7bBIw"
 

@@ -276,7 +276,7 @@ def _run(
 ) -> None:
     """Run one query and write the result to the selected output."""
     from metadata_log.spark import fleet as jobs
-    from metadata_log.spark import outputs
+    from metadata_log.spark.lakes import outputs
     from metadata_log.spark.named import with_names
 
     if out is not None and Path(out).exists() and not overwrite:

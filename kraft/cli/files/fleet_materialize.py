@@ -182,9 +182,9 @@ def _run(fleet: Fleet, job: Job, jobs: int | None, spark: _Spark, compact: bool)
 def _run_into(fleet: Fleet, job: Job, spark: _Spark, compact: bool) -> Run:
     """The same into tables of Delta Lake or Iceberg."""
     from metadata_log.spark.fleet import plain_errors
-    from metadata_log.spark.lake import Delta, Iceberg
-    from metadata_log.spark.lake_session import lake_session
-    from metadata_log.spark.publish import compact_tables, materialize_into
+    from metadata_log.spark.lakes.lake import Delta, Iceberg
+    from metadata_log.spark.lakes.lake_session import lake_session
+    from metadata_log.spark.lakes.publish import compact_tables, materialize_into
 
     lake = Delta(spark.location) if spark.kind == "delta" else Iceberg(spark.namespace)
     opened = lake_session(

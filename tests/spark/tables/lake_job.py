@@ -17,8 +17,8 @@ from pyspark.sql import functions as sql
 from metadata_log.spark import lake as lakes
 from metadata_log.spark import publish
 from metadata_log.spark.java import prepare_environment
-from metadata_log.spark.lake import Delta, Iceberg, Lake
-from metadata_log.spark.lake_session import lake_session
+from metadata_log.spark.lakes.lake import Delta, Iceberg, Lake
+from metadata_log.spark.lakes.lake_session import lake_session
 from metadata_log.spark.materialize import find_fleet, make_job, run_here
 from metadata_log.tables.cluster import Status
 
@@ -116,7 +116,7 @@ def nights(spark: SparkSession, lake: Lake, settings: dict[str, Any]) -> dict[st
 
 def stream(spark: SparkSession, lake: Delta, settings: dict[str, Any]) -> dict[str, Any]:
     """A stream into Delta Lake that dies right after a commit and goes on: its table beside the records of the logs."""
-    from metadata_log.spark import table_stream
+    from metadata_log.spark.lakes import table_stream
 
     paths, checkpoint = [f"{settings['nights'][-1]}/*"], f"{settings['root']}/checkpoint"
     add = table_stream._add_to_delta

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from kraft.cli.main import main
 from metadata_log.spark.errors import SourceError
-from metadata_log.spark.lake import Delta, Iceberg, check_session, package
+from metadata_log.spark.lakes.lake import Delta, Iceberg, check_session, package
 
 ROOT = Path(__file__).parent.parent.parent.parent
 JOB = Path(__file__).parent / "lake_job.py"

@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 from metadata_log.arrow import read_records
 from metadata_log.log.segment import file_name
 from metadata_log.records.batch import scan
-from metadata_log.spark import table_stream
-from metadata_log.spark.table_stream import all_but_idle, materialize_stream
+from metadata_log.spark.lakes import table_stream
+from metadata_log.spark.lakes.table_stream import all_but_idle, materialize_stream
 
 
 def found_in(out: Path) -> Counter[tuple[str, int]]:

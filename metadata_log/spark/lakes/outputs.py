@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct
-
 from metadata_log.spark.errors import OptionError, SourceError
+from metadata_log.spark.lakes.lake import Delta, Iceberg, Lake, has_jar, newest_package, settings
 from metadata_log.spark.options import nearest
 from metadata_log.spark.storage import is_remote
 
@@ -21,66 +20,40 @@ FILES: Final = ("parquet", "csv", "json")
 _ICEBERG_CATALOG: Final = "kraft_out"
 
 
-class _Table(Struct, frozen=True):
-    """A table format that Spark lacks: its package, a class of its jar, and the settings that it needs."""
-
-    title: str
-    package: str
-    jar_class: str
-    settings: Mapping[str, str]
-
-
-_TABLES: Final = {
-    "delta": _Table(
-        "Delta Lake",
-        "io.delta:delta-spark_4.2_2.13:4.4.0",
-        "io.delta.sql.DeltaSparkSessionExtension",
-        {
-            "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        },
-    ),
-    "iceberg": _Table(
-        "Iceberg",
-        "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
-        "org.apache.iceberg.spark.SparkCatalog",
-        {
-            f"spark.sql.catalog.{_ICEBERG_CATALOG}": "org.apache.iceberg.spark.SparkCatalog",
-            f"spark.sql.catalog.{_ICEBERG_CATALOG}.type": "hadoop",
-        },
-    ),
-}
-FORMATS: Final = (*FILES, *_TABLES)
+_TITLES: Final = {"delta": "Delta Lake", "iceberg": "Iceberg"}
+FORMATS: Final = (*FILES, *_TITLES)
 _MISFITS: Final = ("IncompatibleClassChangeError", "NoSuchMethodError", "NoClassDefFoundError", "AbstractMethodError")
-
-
-def package_of(form: str) -> str:
-    """The Maven coordinates of a table format's jar that this version is tried with."""
-    return _TABLES[form].package
 
 
 def settings_for(form: str | None, out: str | None) -> Mapping[str, str]:
     """The settings of a session that writes this format to `out`."""
-    table = None if form is None else _TABLES.get(form)
-    if table is None:
+    lake = None if form is None else _lake_of(form)
+    if lake is None:
         return MappingProxyType({})
-    if form != "iceberg" or out is None:
-        return table.settings
-    return {**table.settings, f"spark.sql.catalog.{_ICEBERG_CATALOG}.warehouse": _place(out)[0]}
+    return settings(lake, "" if out is None else _place(out)[0])
 
 
 def check_output(spark: SparkSession, form: str) -> None:
     """Raise `SourceError` if Spark lacks the jar of a table format. A session of Spark Connect cannot tell."""
-    table = _TABLES.get(form)
-    jvm = getattr(spark, "_jvm", None)
-    if table is None or jvm is None:
+    lake = _lake_of(form)
+    if lake is None or getattr(spark, "_jvm", None) is None:
         return
-    if not jvm.org.apache.spark.util.Utils.classIsLoadable(table.jar_class):
+    if not has_jar(spark, lake):
         raise SourceError(
-            f"Spark has no jar of {table.title}",
+            f"Spark has no jar of {_TITLES[form]}",
             where=f"--format {form}",
-            hint=f"Add --packages {table.package}, or the version for your Spark.",
+            hint=f"Add --packages {newest_package(form)}, or the version for your Spark.",
         )
+
+
+def _lake_of(form: str) -> Lake | None:
+    match form:
+        case "delta":
+            return Delta("")
+        case "iceberg":
+            return Iceberg(_ICEBERG_CATALOG)
+        case _:
+            return None
 
 
 def write(frame: DataFrame, out: str, form: str, partition_by: Sequence[str] = ()) -> None:
@@ -126,10 +99,10 @@ def _fitting_jar(spark: SparkSession, form: str) -> Iterator[None]:
         yield
     except Exception as failed:
         # py4j may be absent in a session of Spark Connect, so its error is known by its text.
-        if form not in _TABLES or not any(one in str(failed) for one in _MISFITS):
+        if form not in _TITLES or not any(one in str(failed) for one in _MISFITS):
             raise
         raise SourceError(
-            f"the jar of {_TABLES[form].title} is not made for Spark {spark.version}",
+            f"the jar of {_TITLES[form]} is not made for Spark {spark.version}",
             where=f"--format {form}",
             hint="Name a release for this Spark with --packages, or run a Spark that the jar is made for.",
         ) from failed

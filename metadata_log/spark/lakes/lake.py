@@ -69,6 +69,11 @@ class Iceberg(Struct, frozen=True):
 
 
 Lake = Delta | Iceberg
+_CLASSES: Final[dict[type[Lake], str]] = {
+    Delta: "io.delta.sql.DeltaSparkSessionExtension",
+    Iceberg: "org.apache.iceberg.spark.SparkCatalog",
+}
+"""A class of the jar of each format."""
 
 
 def package(kind: str, spark_version: str) -> str:
@@ -81,6 +86,12 @@ def package(kind: str, spark_version: str) -> str:
             hint=f"Name one with --packages, or install one of these releases of PySpark: {known}.",
         )
     return _JARS[kind][release]
+
+
+def newest_package(kind: str) -> str:
+    """The Maven coordinates of the newest release of a format that is known."""
+    *_, newest = _JARS[kind].values()
+    return newest
 
 
 def settings(lake: Lake, location: str) -> dict[str, str]:
@@ -103,14 +114,10 @@ def settings(lake: Lake, location: str) -> dict[str, str]:
 
 def check_session(spark: SparkSession, lake: Lake) -> None:
     """Raise `SourceError` if the session lacks the classes or the settings of a format."""
-    match lake:
-        case Delta():
-            kind, needed = "delta", "io.delta.sql.DeltaSparkSessionExtension"
-        case Iceberg():
-            kind, needed = "iceberg", "org.apache.iceberg.spark.SparkCatalog"
-    if not _has_class(spark, needed):
+    if not has_jar(spark, lake):
+        kind = type(lake).__name__.lower()
         raise SourceError(
-            f"this Spark session has no jars of {kind}: the class {needed} is missing",
+            f"this Spark session has no jars of {kind}: the class {_CLASSES[type(lake)]} is missing",
             hint=f"Start the session with --packages {package(kind, spark.version)}, or with the jar in --jars.",
         )
     for name in settings(lake, ""):
@@ -121,10 +128,11 @@ def check_session(spark: SparkSession, lake: Lake) -> None:
             raise SourceError(f"this Spark session lacks the setting {name}", hint=f"Set {name}={value} at its start.")
 
 
-def _has_class(spark: SparkSession, name: str) -> bool:
+def has_jar(spark: SparkSession, lake: Lake) -> bool:
+    """Whether a session with a JVM of its own has the classes of a format."""
     machine = spark.sparkContext._jvm
     assert machine is not None
-    return bool(machine.org.apache.spark.util.Utils.classIsLoadable(name))
+    return bool(machine.org.apache.spark.util.Utils.classIsLoadable(_CLASSES[type(lake)]))
 
 
 def replace_rows(

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from metadata_log.spark.fleet import plain_session
-from metadata_log.spark.lake import Lake, check_session, package, settings
+from metadata_log.spark.lakes.lake import Lake, check_session, package, settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

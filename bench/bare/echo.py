@@ -1,7 +1,7 @@
 """The transport's cost of a request and its response: a server that answers at once, and a raw client in a closed loop.
 
 Rows: a bare epoll loop that returns each frame (the lower bound), `TcpTransport` on epoll, on streams. All rows are of
-one run, because only such rows are comparable. `python bench/echo.py [SECONDS]`.
+one run, because only such rows are comparable. `python bench/bare/echo.py [SECONDS]`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,12 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import trio
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 from spread import spread
 
 from transport import Inbound, Listener, Request, TcpTransport

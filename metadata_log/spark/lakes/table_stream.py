@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from metadata_log.arrow.read import type_name
-from metadata_log.spark.lake import Delta, check_session
+from metadata_log.spark.lakes.lake import Delta, check_session
 from metadata_log.spark.methods import register
 
 if TYPE_CHECKING:

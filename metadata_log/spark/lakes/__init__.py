@@ -1,0 +1,1 @@
+"""Where the rows of Spark go: files, and tables of Delta Lake and Iceberg."""
