@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -10,39 +9,19 @@ import subprocess
 import sys
 import sysconfig
 import venv
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-import pyspark
 import pytest
 from documented_programs import program, run_program
 from fleets import write_log
 from real_data import unpack
-from real_kafka import Process
+from spark_processes import LOOPBACK, ROOT, run_job, spark_class
 
 from metadata_log.spark.java import java_version
 
-ROOT = Path(__file__).parent.parent.parent
-JOB = Path(__file__).parent / "job.py"
 PACKAGES = ("kraft", "metadata_log", "transport", "pyspark_kraft")
-LOOPBACK = {"SPARK_LOCAL_IP": "127.0.0.1"}
-JOB_SECONDS = 900
 
 pytestmark = pytest.mark.spark_cluster
-
-
-def run_job(settings: dict[str, Any], *, env: dict[str, str] | None = None) -> dict[str, Any]:
-    """Run a job to its end; its last line is its result."""
-    environment = {"PYTHONPATH": str(ROOT), **os.environ, **LOOPBACK} if env is None else env
-    command = [sys.executable, str(JOB), json.dumps(settings)]
-    done = subprocess.run(
-        command, env=environment, cwd=settings["root"], capture_output=True, text=True, timeout=JOB_SECONDS, check=False
-    )
-    assert done.returncode == 0, done.stderr[-5000:]
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return result
 
 
 @pytest.fixture
@@ -90,18 +69,6 @@ def test_a_table_survives_a_restart_of_the_catalog(fleet: Path, tmp_path: Path) 
     wanted = [[cluster, records] for cluster, records in sorted(RECORDS.items())]
     assert run_job({**settings, "statements": [make, count]})["rows"] == wanted
     assert run_job({**settings, "statements": [count]})["rows"] == wanted
-
-
-@contextmanager
-def spark_class(name: str, *arguments: str, log: Path) -> Iterator[Process]:
-    """A process of Spark while the block lasts."""
-    home = Path(pyspark.__file__).parent
-    environment = {**LOOPBACK, "SPARK_HOME": str(home), "SPARK_LOCAL_HOSTNAME": "127.0.0.1"}
-    process = Process([f"{home}/bin/spark-class", name, *arguments], log, env=environment)
-    try:
-        yield process
-    finally:
-        process.stop()
 
 
 def python_without_us(where: Path) -> Path:

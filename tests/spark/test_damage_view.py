@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from counted_store import PROTOCOL, CountedStore
 from fleets import log_bytes, write_log
+from in_process import read, reader, table
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
-from test_scan import read, reader, table
 
 from metadata_log.log.segment import file_name
 from metadata_log.spark.errors import SourceError

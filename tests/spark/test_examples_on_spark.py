@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from real_data import unpack
-from test_clusters import spark_class
+from spark_processes import spark_class
 
 from metadata_log.spark import views
 from metadata_log.spark.materialize import find_fleet, make_job, run_here

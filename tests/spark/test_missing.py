@@ -8,8 +8,8 @@ from typing import Any
 import fsspec
 import pytest
 from fleets import PARTITION, write_log
+from in_process import read, reader, table
 from real_data import unpack
-from test_scan import read, reader, table
 
 from metadata_log.errors import MetadataLogError
 from metadata_log.spark.errors import OptionError, SourceError

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from fleets import PARTITION, random_log, write_meta
+from in_process import read, reader, table
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, In, IsNull, LessThanOrEqual
 from real_data import unpack
-from test_scan import read, reader, table
 
 from metadata_log.disk import OsDisk
 from metadata_log.history.engine import HistoryPass, Options, rows

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import pickle
 from pathlib import Path
 from random import Random
-from typing import Any
 
-import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from fleets import PARTITION, log_bytes, topic, write_log
+from in_process import read, reader, table
 from pyspark.sql.datasource import EqualTo, GreaterThan, In
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 from real_data import archive, unpack
@@ -25,30 +23,10 @@ from metadata_log.log.segment import file_name
 from metadata_log.log.snapshot import parse_snapshot_name
 from metadata_log.records.batch_builder import build_batch
 from metadata_log.spark.errors import OptionError, SourceError
-from metadata_log.spark.options import parse_options
-from metadata_log.spark.rows import spark_schema, view_names
-from metadata_log.spark.scan import FilteringReader, KraftReader, RangeTask
+from metadata_log.spark.rows import view_names
+from metadata_log.spark.scan import FilteringReader, RangeTask
 
 UNKNOWN_TYPE = bytes([1, 99, 0]) + b"from a newer Kafka"
-
-
-def reader(path: Path | str, schema: StructType | None = None, **options: str) -> KraftReader:
-    parsed = parse_options({"path": str(path), **options})
-    make = FilteringReader if parsed.push_filters else KraftReader
-    return make(parsed, schema or spark_schema(parsed))
-
-
-def table(source: KraftReader) -> pa.Table:
-    """Everything that a reader gives, its tasks sent through pickle as Spark does."""
-    batches = []
-    for partition in source.partitions():
-        batches += list(pickle.loads(pickle.dumps(source)).read(pickle.loads(pickle.dumps(partition))))
-    return pa.Table.from_batches(batches) if batches else pa.table({})
-
-
-def read(path: Path | str, schema: StructType | None = None, **options: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = table(reader(path, schema, **options)).to_pylist()
-    return found
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from metadata_log.disk import OsDisk, make_directory, replace_file
-from metadata_log.spark import lake as lakes
 from metadata_log.spark.errors import SourceError
+from metadata_log.spark.lakes import lake as lakes
 from metadata_log.spark.lakes.lake import Iceberg, Lake
 from metadata_log.spark.materialize import RUN_SCHEMA, RUNS, Fleet, Run, run_in_spark
 from metadata_log.tables.cluster import Job

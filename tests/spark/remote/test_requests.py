@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 from counted_store import PROTOCOL, CountedStore
 from fleets import NO_OP, PARTITION, write_log
+from in_process import read, reader, table
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from real_data import unpack
-from test_scan import read, reader, table
 
 from metadata_log.disk import OsDisk
 from metadata_log.log.indexes import OffsetIndex

@@ -20,7 +20,7 @@ from real_kafka import (
     kafka_format,
     running,
 )
-from test_clusters import JOB, LOOPBACK, ROOT, run_job
+from spark_processes import JOB, LOOPBACK, ROOT, run_job
 
 from metadata_log.arrow import read_records
 
