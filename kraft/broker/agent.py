@@ -36,7 +36,7 @@ HEARTBEATS: Final = 1
 ISR_CHANGES: Final = 2
 ASSIGNMENTS: Final = 3
 PARTITIONS_PER_TURN: Final = 2000
-"""How many partitions are examined, or published to the replicas, in one turn."""
+"""How many partitions are examined in one turn."""
 _FETCHES: Final = 16
 """The channel of fetches from broker N is this plus N."""
 
@@ -83,6 +83,8 @@ class BrokerAgent:
         """The partitions that are still to be collected in `_changed` after a change of everything."""
         self._publish_at_ms = 0
         """When the next part of the changes is published to the replicas."""
+        self._published_offset = -1
+        """The offset of the last record that the replicas know, or -1."""
         self._judged: tuple[Broker | None, bool] = (None, False)
         """The own registration and the cluster's level at the last decision on a new registration."""
         self._fetches: dict[int, int] = {}
@@ -172,13 +174,14 @@ class BrokerAgent:
             if left <= 0:
                 return False
             self._gathering = None
-        changed = list(islice(self._changed, left))
+        changed = list(islice(self._changed, min(left, self.replicas.partitions_per_turn)))
         for key in changed:
             del self._changed[key]
             self._publish_partition(key, now_ms)
         if self._changed:
             return False
         self._look_at_own_registration(now_ms)
+        self._published_offset = self.metadata_offset
         return True
 
     @property
@@ -296,18 +299,15 @@ class BrokerAgent:
         if self.lifecycle.state is LifecycleState.NOT_RUNNING:
             self.lifecycle.begin(now_ms)
         if self._is_loaded(now_ms) and not self._publish(now_ms):
-            # Requests and answers depend on metadata that the replicas know.
+            # Other requests, and answers, depend on metadata that the replicas know.
             self._publish_at_ms = now_ms + 1
-            return []
+            return [] if self.may_stop else self._heartbeat_due(now_ms)
         if not self._is_loading:
             self._publish_at_ms = 0
         if self.may_stop:
             return []
         options = self.settings.options
-        sends = []
-        request = self.lifecycle.request_due(self.metadata_offset, now_ms, is_loading=not self.replicas.is_loaded)
-        if request is not None:
-            sends.append(Send(HEARTBEATS, request, options.heartbeat_interval_ms))
+        sends = self._heartbeat_due(now_ms)
         if self.lifecycle.epoch == NO_EPOCH:
             return sends
         self.replicas.shrink(now_ms)
@@ -320,6 +320,15 @@ class BrokerAgent:
         if assignments is not None:
             sends.append(Send(ASSIGNMENTS, assignments, options.replica_lag_time_max_ms))
         return sends
+
+    def _heartbeat_due(self, now_ms: int) -> list[Send]:
+        """The registration or heartbeat that is due. It names the metadata that the replicas know, so that it need not
+        wait for the publication of more (Kafka: `MetadataLoader.lastAppliedOffset`).
+        """
+        is_loaded = self.replicas.is_loaded
+        offset = self._published_offset if is_loaded else self.metadata_offset
+        request = self.lifecycle.request_due(offset, now_ms, is_loading=not is_loaded)
+        return [] if request is None else [Send(HEARTBEATS, request, self.settings.options.heartbeat_interval_ms)]
 
     def _fetches_due(self, now_ms: int) -> list[Send]:
         leaders = self.replicas.leaders()

@@ -23,6 +23,10 @@ class BrokerReplicas(Protocol):
     def failed_directories(self) -> dict[Uuid, str]:
         """The log directories that have failed, with the reason."""
 
+    @property
+    def partitions_per_turn(self) -> int:
+        """How many calls of `on_partition` the agent makes in one turn."""
+
     # Start and metadata
 
     @property

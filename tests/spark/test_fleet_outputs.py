@@ -14,6 +14,7 @@ from test_fleet import kraft_fleet
 from kraft.cli.main import main
 from metadata_log.spark.errors import OptionError, SourceError
 from metadata_log.spark.lakes import outputs
+from metadata_log.spark.lakes.lake import newest_package
 
 FAILOVER = "A3gcw2Qkrwsj8xyJO7bBIw"
 
@@ -106,7 +107,7 @@ def test_columns_of_partitions_exist_and_leave_a_column(spark: SparkSession, tmp
 def test_a_table_of_delta_lake_has_the_rows_and_an_older_version(folder: Path, tmp_path: Path) -> None:
     """The jar comes from Maven. The second run replaces the rows, and the first ones stay a version."""
     out = tmp_path / "outages"
-    package = outputs.package_of("delta")
+    package = newest_package("delta")
     given = (f"{folder}/backup/*", "--master", "local[1]", "--format", "delta", "--packages", package)
     for job in ("unavailability", "elections"):
         done = kraft_fleet(job, *given, "--out", str(out), "--overwrite")

@@ -56,6 +56,11 @@ class ReplicaManager:
         """The failed log directories that the owner knows."""
         self._background = Background(disk, self._hosting)
 
+    @property
+    def partitions_per_turn(self) -> int:
+        """Few: a new leader epoch and a new log cost two fsyncs or more each, as in Kafka's broker."""
+        return 8
+
     # ------------------------------------------------------------------------------------------------ what is there
 
     @property

@@ -25,15 +25,21 @@ class Row(Struct, frozen=True):
     tests: list[str]
 
 
+def codecs(cell: str) -> list[str]:
+    """The codecs in a cell."""
+    return [] if cell == "—" else cell.split(", ")
+
+
 def rows() -> dict[str, Row]:
     """The rows of the page."""
     found: dict[str, Row] = {}
     for line in PAGE.read_text().splitlines():
         cells = [cell.strip() for cell in line.split("|")[1:-1]]
         if len(cells) == 5 and cells[0] not in {"client", "---"}:
-            client, *codecs, tests = cells
-            listed = [[] if cell == "—" else cell.split(", ") for cell in codecs]
-            found[client] = Row(client, *listed, re.findall(r"`(\w+)`", tests))
+            client, by_default, soak, consumed, tests = cells
+            found[client] = Row(
+                client, codecs(by_default), codecs(soak), codecs(consumed), re.findall(r"`(\w+)`", tests)
+            )
     return found
 
 

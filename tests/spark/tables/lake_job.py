@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
-from metadata_log.spark import lake as lakes
-from metadata_log.spark import publish
 from metadata_log.spark.java import prepare_environment
+from metadata_log.spark.lakes import lake as lakes
+from metadata_log.spark.lakes import publish
 from metadata_log.spark.lakes.lake import Delta, Iceberg, Lake
 from metadata_log.spark.lakes.lake_session import lake_session
 from metadata_log.spark.materialize import find_fleet, make_job, run_here
@@ -67,15 +69,11 @@ def materialize(
             raise Broken
         replace(*given)
 
-    lakes.replace_rows = counted
-    try:
-        job = make_job(out, run=run, views=views, is_staged=True)
+    job = make_job(out, run=run, views=views, is_staged=True)
+    with patch.object(lakes, "replace_rows", counted), suppress(Broken):
         made = publish.materialize_into(spark, lake, find_fleet([f"{night}/*"], {}), job)
         return [str(outcome.status) for outcome in made.outcomes]
-    except Broken:
-        return []
-    finally:
-        lakes.replace_rows = replace
+    return []
 
 
 def nights(spark: SparkSession, lake: Lake, settings: dict[str, Any]) -> dict[str, Any]:
@@ -125,10 +123,8 @@ def stream(spark: SparkSession, lake: Delta, settings: dict[str, Any]) -> dict[s
         add(batch, out, number)
         raise Broken
 
-    table_stream._add_to_delta = dies
-    with pytest.raises(Exception, match="Broken"):
+    with patch.object(table_stream, "_add_to_delta", dies), pytest.raises(Exception, match="Broken"):
         table_stream.materialize_stream(spark, paths, lake, checkpoint).awaitTermination()
-    table_stream._add_to_delta = add
     before = version(spark, lake, table_stream.TABLE)
     table_stream.materialize_stream(spark, paths, lake, checkpoint).awaitTermination()
     found = spark.sql(f"SELECT cluster, offset, type FROM {lake.table(table_stream.TABLE)}")

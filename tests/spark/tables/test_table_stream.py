@@ -9,7 +9,7 @@ from random import Random
 import pyarrow.dataset as ds
 import pytest
 from fleets import PARTITION, random_log, write_meta
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from metadata_log.arrow import read_records
 from metadata_log.log.segment import file_name
@@ -43,7 +43,7 @@ def test_a_stream_that_dies_between_two_commits_gives_each_record_once(
     add_files = table_stream._add_files
     batches = 0
 
-    def dies(batch: object, where: Path, number: int) -> None:
+    def dies(batch: DataFrame, where: Path, number: int) -> None:
         """The files of the batch are there, and Spark does not know."""
         nonlocal batches
         add_files(batch, where, number)

@@ -64,7 +64,7 @@ def expected(written: list[Survivor], end: int, *, tombstones: bool) -> list[Sur
 
 @scenario("B35", by_default=False)
 def compaction_leaves_the_same_records_on_every_replica(cluster: Cluster) -> None:
-    topic = cluster.create("b35", **COMPACTED)
+    topic = cluster.create("b35", 3, **COMPACTED)
     leader = cluster.leader(topic)
     producer = cluster.producer_id(leader)
     written: list[Survivor] = []
@@ -89,13 +89,11 @@ def compaction_leaves_the_same_records_on_every_replica(cluster: Cluster) -> Non
         for broker in topic.replicas:
             base = active_base(cluster, broker, topic)
             assert base > 0
-            eventually(
-                lambda broker=broker, base=base: (
-                    surviving(cluster, broker, topic) == expected(written, base, tombstones=tombstones)
-                ),
-                f"the replica of {broker} is cleaned",
-                SECONDS,
-            )
+
+            def is_cleaned(broker: int = broker, base: int = base) -> bool:
+                return surviving(cluster, broker, topic) == expected(written, base, tombstones=tombstones)
+
+            eventually(is_cleaned, f"the replica of {broker} is cleaned", SECONDS)
 
     for number in range(ROUNDS):
         for key in range(KEYS):
@@ -113,14 +111,12 @@ def compaction_leaves_the_same_records_on_every_replica(cluster: Cluster) -> Non
     # A tombstone stays at first: the cleaner that meets it sets the time from which it may go.
     for broker in topic.replicas:
         base = active_base(cluster, broker, topic)
-        eventually(
-            lambda broker=broker, base=base: (
-                {one for one in surviving(cluster, broker, topic) if one[2] is not None}
-                == set(expected(written, base, tombstones=False))
-            ),
-            f"the replica of {broker} is cleaned",
-            SECONDS,
-        )
+
+        def has_values_and_tombstones(broker: int = broker, base: int = base) -> bool:
+            values = {one for one in surviving(cluster, broker, topic) if one[2] is not None}
+            return values == set(expected(written, base, tombstones=False))
+
+        eventually(has_values_and_tombstones, f"the replica of {broker} is cleaned", SECONDS)
     # With another cleaning the tombstones are gone.
     for number in range(8):
         write(b"filler", b"again %d" % number)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from lifecycle_scenarios import records_go_on_without_a_controller
 from real_kafka import eventually
@@ -45,7 +45,7 @@ def isr_changes_are_refused_with_kafkas_codes_and_the_isr_converges(cluster: Clu
 
     def ask(*isr: int, **changed: object) -> tuple[Error, Error]:
         partition, brokers = cluster.partition(topic), cluster.image().brokers.by_id
-        fields = {
+        fields: dict[str, Any] = {
             "broker": leader,
             "broker_epoch": brokers[leader].epoch,
             "topic": topic.id,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -51,7 +52,7 @@ def remove(*paths: Path) -> None:
         path.unlink()
 
 
-RECOVERED: Final[dict[str, Callable[[Path], None]]] = {
+RECOVERED: Final[dict[str, Callable[[Path], object]]] = {
     "torn-end": lambda one: cut(files(one, ".log")[-1], 7),
     "bit-in-the-active-segment": lambda one: flip(files(one, ".log")[-1], 70),
     "bit-in-an-old-segment": lambda one: flip(files(one, ".log")[0], 70),
@@ -65,16 +66,16 @@ RECOVERED: Final[dict[str, Callable[[Path], None]]] = {
     "no-snapshots": lambda one: remove(*files(one, ".snapshot")),
     "no-epochs": lambda one: remove(one / "leader-epoch-checkpoint"),
     "no-topic-id": lambda one: remove(one / "partition.metadata"),
-    "empty-active-segment": lambda one: files(one, ".log")[-1].write_bytes(b"") and None,
-    "left-over-files": lambda one: (one / "00000000000000000001.log.cleaned").write_bytes(b"x") and None,
+    "empty-active-segment": lambda one: files(one, ".log")[-1].write_bytes(b""),
+    "left-over-files": lambda one: (one / "00000000000000000001.log.cleaned").write_bytes(b"x"),
 }
 """Damages that the start mends: what is lost comes again from the leader. Kafka's recovery has the same end."""
 
-UNLOADABLE: Final[dict[str, Callable[[Path], None]]] = {
-    "epochs-without-a-number": lambda one: (one / "leader-epoch-checkpoint").write_text("0\n1\nx 0\n") and None,
-    "too-few-epochs": lambda one: (one / "leader-epoch-checkpoint").write_text("0\n5\n0 0\n") and None,
-    "empty-topic-id": lambda one: (one / "partition.metadata").write_text("") and None,
-    "bad-topic-id": lambda one: (one / "partition.metadata").write_text("version: 0\ntopic_id: ???\n") and None,
+UNLOADABLE: Final[dict[str, Callable[[Path], object]]] = {
+    "epochs-without-a-number": lambda one: (one / "leader-epoch-checkpoint").write_text("0\n1\nx 0\n"),
+    "too-few-epochs": lambda one: (one / "leader-epoch-checkpoint").write_text("0\n5\n0 0\n"),
+    "empty-topic-id": lambda one: (one / "partition.metadata").write_text(""),
+    "bad-topic-id": lambda one: (one / "partition.metadata").write_text("version: 0\ntopic_id: ???\n"),
     "later-version": lambda one: append(one / "partition.metadata", b"\nversion: 9\n"),
 }
 """Damages for which a broker of Kafka ends or loses its log directory. A broker of ours loses one partition at most."""
@@ -111,7 +112,7 @@ def damaged_partitions_are_mended_at_the_start_beside_one_another(cluster: Clust
     cluster.start(victim)
     for what, topic in topics.items():
         cluster.wait_for_isr(topic, *topic.replicas)
-        assert cluster.send(lambda topic=topic: cluster.leader(topic), topic, batch(b"after")) == BATCHES, what
+        assert cluster.send(partial(cluster.leader, topic), topic, batch(b"after")) == BATCHES, what
         cluster.wait_for_equal_logs(topic, BATCHES + 1)
 
 
@@ -133,12 +134,10 @@ def partitions_that_cannot_be_loaded_stop_no_other(cluster: Cluster) -> None:
     cluster.wait_for_equal_logs(whole, BATCHES + 1)
     for what, topic in topics.items():
         # The partition goes on with the replicas that can be loaded, and the damaged one says that its storage fails.
-        assert cluster.send(lambda topic=topic: cluster.leader(topic), topic, batch(b"after")) == BATCHES, what
-        eventually(
-            lambda topic=topic: (
-                Error.of(cluster.fetch(victim, topic, 0).error_code) in {Error.NONE, Error.KAFKA_STORAGE_ERROR}
-            ),
-            f"{victim} knows {topic.name}",
-            SECONDS,
-        )
+        assert cluster.send(partial(cluster.leader, topic), topic, batch(b"after")) == BATCHES, what
+
+        def knows(topic: Topic = topic) -> bool:
+            return Error.of(cluster.fetch(victim, topic, 0).error_code) in {Error.NONE, Error.KAFKA_STORAGE_ERROR}
+
+        eventually(knows, f"{victim} knows {topic.name}", SECONDS)
     assert cluster.processes[victim].popen.poll() is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from broker_agents import EPOCH, heartbeat
 from data_brokers import KEY, NOW_MS, TOPIC, append, batch, directory_id, new_topic, part_of, registration, settings
@@ -156,3 +158,37 @@ def test_an_empty_answer_before_the_longest_wait_is_not_followed_by_a_request_at
     follower.on_answer(again.channel, FetchResponse(session_id=7), now_ms + 10)
     assert fetches(follower.poll(now_ms + 499)) == []
     assert len(fetches(follower.poll(now_ms + 500))) == 1
+
+
+def test_heartbeats_go_on_while_many_partitions_are_published_a_few_in_each_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A new epoch costs fsyncs, so 2,000 partitions in one turn took longer than a session."""
+    agent, manager = agent_with_data(1, MemoryDisk())
+    now_ms, _ = running(agent, *metadata(leader=1))
+    known_offset = agent.metadata_offset
+    partitions = 100
+    _, first = new_topic((1, 2))
+    assert isinstance(first, records.PartitionRecord)
+    others = [replace(first, partition_id=number) for number in range(1, partitions)]
+    led_in_turn: list[int] = []
+    publish = manager.on_partition
+
+    def counted(*arguments: Any, **named: Any) -> None:
+        led_in_turn[-1] += 1
+        publish(*arguments, **named)
+
+    monkeypatch.setattr(manager, "on_partition", counted)
+    commit(agent, *others)
+    beats = []
+    while not led_in_turn or led_in_turn[-1]:
+        now_ms = max(now_ms + 600, agent.deadline_ms())
+        led_in_turn.append(0)
+        for send in agent.poll(now_ms):
+            if send.channel == HEARTBEATS:
+                beats.append(send.request.current_metadata_offset)  # type: ignore[attr-defined]
+                agent.on_answer(HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False), now_ms)
+    assert max(led_in_turn) == manager.partitions_per_turn == 8
+    assert sum(led_in_turn) == len(others)
+    assert beats[0] == known_offset < beats[-1] == agent.metadata_offset
+    assert len([beat for beat in beats if beat == known_offset]) > 1

@@ -18,15 +18,8 @@ from kraft.controller.decision.request_context import AdminSettings
 from kraft.controller.features.supported_features import SUPPORTED_FEATURES
 from kraft.quorum.values import Endpoints, ListenerAddress
 from kraft.replica.hosts import broker_host, controller_host
-from kraft.replica.hosts.broker_host import BrokerHost, host_broker
-from kraft.replica.hosts.combined_host import (
-    CombinedHost,
-    LeaveCluster,
-    Left,
-    broker_of,
-    controller_of,
-    host_combined,
-)
+from kraft.replica.hosts.broker_host import BrokerHost, LeaveCluster, Left, broker_of, host_broker
+from kraft.replica.hosts.combined_host import CombinedHost, controller_of, host_combined
 from kraft.replica.hosts.controller_host import ControllerHost
 from kraft.replica.interface.application import ForRequest, RefuseSubmit, Respond
 from kraft.replica.interface.events import Submit

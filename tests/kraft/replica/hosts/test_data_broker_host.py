@@ -16,8 +16,8 @@ from kraft.controller.decision.authorizer import AclOperation, AuthorizerSetting
 from kraft.controller.decision.caller import Caller
 from kraft.controller.decision.request_context import AdminSettings
 from kraft.quorum.values import Endpoints, ListenerAddress
-from kraft.replica.hosts.broker_host import BrokerHost, Found, Unfenced
-from kraft.replica.hosts.combined_host import CombinedHost, broker_of, host_combined
+from kraft.replica.hosts.broker_host import BrokerHost, Found, Unfenced, broker_of
+from kraft.replica.hosts.combined_host import CombinedHost, host_combined
 from kraft.replica.hosts.serving_broker import ServingOptions, host_serving_broker
 from kraft.replica.interface.application import ApplicationFactory
 from kraft.replica.interface.events import (
