@@ -31,7 +31,7 @@ def session(settings: dict[str, Any]) -> SparkSession:
 
 def read(spark: SparkSession, settings: dict[str, Any]) -> dict[str, Any]:
     """What a fleet holds, and which Python found it."""
-    records = spark.read.format("kraft").load(settings["path"])
+    records = spark.read.format("kraft").options(**settings.get("options", {})).load(settings["path"])
     by_cluster = {row["cluster"]: row["count"] for row in records.groupBy("cluster").count().collect()}
     leaders = views(spark, settings["path"]).leader_history().count() if settings.get("history") else None
     tasks = records.rdd.getNumPartitions()

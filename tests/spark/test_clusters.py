@@ -43,10 +43,11 @@ def test_executors_in_other_processes_read_the_source(fleet: Path, tmp_path: Pat
             "root": str(tmp_path),
             "path": f"{fleet}/*",
             "register": False,
+            "options": {"splitBytes": "1"},
         }
     )
     assert found["records"] == RECORDS
-    assert found["tasks"] == 3
+    assert found["tasks"] == 6, "one for each batch"
 
 
 def test_the_program_of_the_documentation(tmp_path: Path) -> None:
