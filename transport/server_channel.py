@@ -191,7 +191,9 @@ class ServerChannel:
         """
         if self.closed:
             return
-        self._mute(getattr(message, "throttle_time_ms", 0))
+        mute_ms: int = getattr(message, "throttle_time_ms", 0)
+        if mute_ms > 0:
+            self._mute(mute_ms)
         connection = self.connection
         if connection.may_be_long(request):
             steps = connection.answer_in_steps(request, message)
@@ -233,16 +235,14 @@ class ServerChannel:
             self._written += size
             self._serving.written_bytes += size
             socket.write(released)
-        self._settle_after_write()
+        if self._paused or socket.unsent or self.received_charged:
+            self.settle()
 
     def _send_pieces(self, pieces: list[bytes]) -> None:
         size = sum(map(len, pieces))
         self._written += size
         self._serving.written_bytes += size
         self._socket.write_pieces(pieces)
-        self._settle_after_write()
-
-    def _settle_after_write(self) -> None:
         if self._paused or self._socket.unsent or self.received_charged:
             self.settle()
 

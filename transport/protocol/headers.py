@@ -164,11 +164,13 @@ def encode_response(
 
 def has_large_records(message: Message) -> bool:
     """Whether an answer has records for which `encode_response_in_pieces` pays."""
-    return isinstance(message, FetchResponse) and any(
-        part.records is not None and len(part.records) >= LARGE_BYTES
-        for topic in message.responses
-        for part in topic.partitions
-    )
+    if not isinstance(message, FetchResponse):
+        return False
+    for topic in message.responses:
+        for part in topic.partitions:
+            if part.records is not None and len(part.records) >= LARGE_BYTES:
+                return True
+    return False
 
 
 def encode_response_in_pieces(

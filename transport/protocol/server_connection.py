@@ -388,7 +388,7 @@ class ServerConnection:
         sequence = request.sequence
         assert sequence in self._open, f"request {sequence} is answered twice"
         del self._open[sequence]
-        return self._answered_with(request, frame)
+        return b"".join(self._answered_with(request, frame))
 
     def answer_in_pieces(self, request: Request, message: Message) -> list[bytes]:
         """As `answer`, in a few pieces: large records are sent from where they are, not copied into the frame."""
@@ -397,13 +397,8 @@ class ServerConnection:
         )
         sequence = request.sequence
         assert sequence in self._open, f"request {sequence} is answered twice"
-        if sequence != self._answered or self._early:
-            return [self.answer(request, message)]
         del self._open[sequence]
-        size = sum(map(len, content))
-        self._count_answer(request, 4 + size)
-        self._answered += 1
-        return [size.to_bytes(4, "big") + content[0], *content[1:]]
+        return self._answered_with(request, *content)
 
     def leave_unanswered(self, request: Request) -> bytes:
         """Finish a request without an answer, such as Produce with acks=0; returns the later answers that may leave."""
@@ -439,25 +434,21 @@ class ServerConnection:
             following=ELEMENTS_PER_STEP,
             apis=self._served,
         )
-        return self._answered_with(request, *pieces)
+        return b"".join(self._answered_with(request, *pieces))
 
-    def _answered_with(self, request: Request, *content: bytes) -> bytes:
-        """The bytes that may leave after a request has got its answer, a frame with this content."""
-        # As `with_length`, without a second copy of a long answer.
-        encoded = b"".join((sum(map(len, content)).to_bytes(4, "big"), *content))
+    def _answered_with(self, request: Request, first: bytes, *others: bytes) -> list[bytes]:
+        """The pieces that may leave after a request has got its answer, a frame with this content."""
+        size = len(first) + sum(map(len, others))
         sequence = request.sequence
-        self._count_answer(request, len(encoded))
+        self.weight -= len(request.encoded) + REQUEST_WEIGHT
+        if sequence == self.bulk:
+            self.bulk = None
+            self.expected_bytes = max(4 + size, LEAST_EXPECTED_BYTES)
+        length = size.to_bytes(4, "big")
         if sequence == self._answered and not self._early:
             self._answered += 1
-            return encoded
-        return self._release(sequence, encoded)
-
-    def _count_answer(self, request: Request, size: int) -> None:
-        """A request has an answer of this size: a further bulk request may follow."""
-        self.weight -= len(request.encoded) + REQUEST_WEIGHT
-        if request.sequence == self.bulk:
-            self.bulk = None
-            self.expected_bytes = max(size, LEAST_EXPECTED_BYTES)
+            return [length + first, *others]
+        return [self._release(sequence, b"".join((length, first, *others)))]
 
     def _release(self, sequence: int, encoded: bytes) -> bytes:
         if sequence != self._answered:

@@ -79,7 +79,7 @@ def test_tables_of_nights_hold_the_rows_of_the_whole_log(seed: int) -> None:
 
 
 def test_a_second_run_changes_no_byte(seed: int) -> None:
-    _, whole = nights(Random(seed), SMALL, 2)
+    _, whole = nights(Random(seed), SMALL, 2, with_snapshots=False)
     disk = MemoryDisk()
     first = materialize(whole, disk)
     assert (first.status, first.steps, first.from_offset) == (Status.NEW, 1, 0)
