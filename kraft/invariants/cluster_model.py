@@ -146,7 +146,7 @@ class ClusterModel:
             },
             topics={
                 topic_id: TopicModel(
-                    topic.name, {number: _of_image(one) for number, one in enumerate(topic.partitions)}
+                    topic.name, {number: model_of_image(one) for number, one in enumerate(topic.partitions)}
                 )
                 for topic_id, topic in image.topics.by_id.items()
             },
@@ -220,7 +220,7 @@ class ClusterModel:
         topic = image.topics.by_id.get(key[0])
         if topic is None or key[1] >= len(topic.partitions):
             return f"partition {key} is missing"
-        expected, found = self.partition(key), _of_image(topic.partitions[key[1]])
+        expected, found = self.partition(key), model_of_image(topic.partitions[key[1]])
         return "" if found == expected else f"{topic.name}-{key[1]} is {expected}, and not {found}"
 
     def _other_difference(self, image: MetadataImage) -> str:
@@ -245,7 +245,8 @@ def _of_broker(image: MetadataImage, broker_id: int) -> BrokerModel:
     return BrokerModel(broker.epoch, broker.incarnation_id, broker.fenced, broker.in_controlled_shutdown)
 
 
-def _of_image(partition: Partition) -> PartitionModel:
+def model_of_image(partition: Partition) -> PartitionModel:
+    """The model of a partition of an image."""
     return PartitionModel(
         replicas=partition.replicas,
         isr=partition.isr,

@@ -12,11 +12,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kraft.broker.replica import HostedPartition, ReplicaManager
-from kraft.invariants.cluster_model import PartitionKey, PartitionModel
+from kraft.invariants.cluster_model import PartitionKey, PartitionModel, model_of_image
 from kraft.invariants.records import RecordLedger, Replica
 from kraft.invariants.stored_batches import StoredBatch, stored_batches
 from kraft.invariants.violation import InvariantViolated
-from metadata_log.image import MetadataImage, Partition, ResourceType
+from metadata_log.image import MetadataImage, ResourceType
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records.batch import scan
 from metadata_log.records.record import Record, records
@@ -82,7 +82,7 @@ class RecordCheck:
         self._image = image
         known = self._partitions
         self._partitions = {
-            (topic_id, number): _model(partition)
+            (topic_id, number): model_of_image(partition)
             for topic_id, topic in image.topics.by_id.items()
             for number, partition in enumerate(topic.partitions)
         }
@@ -191,22 +191,6 @@ class RecordCheck:
 def _records(batch: StoredBatch) -> Iterable[Record]:
     for found in scan(batch.content):
         yield from records(found)
-
-
-def _model(partition: Partition) -> PartitionModel:
-    return PartitionModel(
-        replicas=partition.replicas,
-        isr=partition.isr,
-        removing_replicas=partition.removing_replicas,
-        adding_replicas=partition.adding_replicas,
-        leader=partition.leader,
-        leader_recovery_state=int(partition.leader_recovery_state),
-        leader_epoch=partition.leader_epoch,
-        partition_epoch=partition.partition_epoch,
-        directories=partition.directories,
-        elr=partition.elr,
-        last_known_elr=partition.last_known_elr,
-    )
 
 
 def _replica(broker_id: int, part: HostedPartition) -> Replica:

@@ -8,24 +8,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import pyspark
 from real_kafka import Process
+from spark_processes import spark_class
 
-LOOPBACK = {"SPARK_LOCAL_IP": "127.0.0.1"}
 _MASTER, _WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.deploy.worker.Worker"
 _PLACE = ("--host", "127.0.0.1", "--webui-port", "0")
-
-
-@contextmanager
-def spark_class(name: str, *arguments: str, log: Path) -> Iterator[Process]:
-    """A process of Spark while the block lasts."""
-    home = Path(pyspark.__file__).parent
-    environment = {**LOOPBACK, "SPARK_HOME": str(home), "SPARK_LOCAL_HOSTNAME": "127.0.0.1"}
-    process = Process([f"{home}/bin/spark-class", name, *arguments], log, env=environment)
-    try:
-        yield process
-    finally:
-        process.stop()
 
 
 @contextmanager

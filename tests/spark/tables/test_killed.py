@@ -14,7 +14,8 @@ import pyarrow.dataset as ds
 import pytest
 from eventually import eventually
 from fleets import random_log, write_meta
-from standalone import LOOPBACK, executors, standalone
+from spark_processes import LOOPBACK
+from standalone import executors, standalone
 
 from metadata_log.log.segment import file_name
 from metadata_log.spark.materialize import find_fleet, make_job, run_here
