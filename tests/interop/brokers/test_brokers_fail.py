@@ -188,7 +188,7 @@ def on_disk(image: MetadataImage, broker: int, directory: object) -> set[Name]:
 
 def test_disks(cluster: BrokerCluster) -> None:
     """Replicas move between two directories of a broker; one directory fails, and is mended."""
-    broker, second = 102, cluster.log_dirs(102)[1]
+    broker, (first, second) = 102, cluster.log_dirs(102)
     with administrator(cluster) as admin:
         admin.alter_replica_log_dirs({TopicPartitionReplica(*name, broker): str(second) for name in MOVED})
     eventually(
@@ -197,6 +197,9 @@ def test_disks(cluster: BrokerCluster) -> None:
         ),
         "the replicas are in the second directory",
     )
+    # The broker tells the controller first, and then lets the copy take the place of the log.
+    former = [first / f"{topic}-{partition}" for topic, partition in MOVED]
+    eventually(lambda: not any(path.exists() for path in former), "the logs in the first directory are gone")
     eventually(lambda: is_whole(cluster), "all replicas are in sync")
     image = cluster.image()
     place = watched(image)[MOVED[0]].directories[0]

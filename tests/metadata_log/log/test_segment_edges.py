@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from struct import pack
+
 import pytest
 
 from metadata_log.errors import CorruptBatch
@@ -108,3 +110,38 @@ def test_a_log_forgets_the_batches_that_it_has_cut() -> None:
     log.append(new)
     assert log.read(1, 10**6) == new
     assert log.read(0, 10**6) == disk.read(f"d/{file_name(0)}")
+
+
+@pytest.mark.parametrize(
+    ("entries", "refused"),
+    [
+        ([(0, 0)], None),
+        ([(1, 0)], None),
+        ([(0, 1), (1, 2)], None),
+        ([(-1, 1)], "out of order"),
+        ([(1, -1)], "out of order"),
+        ([(1, 1), (1, 2)], "out of order"),
+        ([(1, 1), (2, 1)], "out of order"),
+        ([(2, 1), (1, 2)], "out of order"),
+        ([(1, 2), (2, 1)], "out of order"),
+        ([(0, 1), (1, 4)], None),
+        ([(0, 1), (1, 5)], "behind the end of the segment"),
+    ],
+)
+def test_an_offset_index_is_in_order_and_within_the_segment(
+    entries: list[tuple[int, int]], refused: str | None
+) -> None:
+    """An entry is an offset in the segment and a batch's number, which stands for its position."""
+    disk = MemoryDisk()
+    written = segment_of(disk, *range(4))
+    size = written.size_bytes // 4
+    content = b"".join(pack(">ii", offset, number * size) for offset, number in entries)
+    disk.open(f"d/{file_name(0, '.index')}", create=True).append(content)
+    loaded = Segment.open(disk, "d", 0, index_interval_bytes=1)
+    if refused is None:
+        loaded.load_indexes()
+        assert loaded.size_bytes == written.size_bytes
+        return
+    with pytest.raises(CorruptBatch, match=refused) as found:
+        loaded.load_indexes()
+    assert found.value.where == f"d/{file_name(0, '.index')}"

@@ -174,7 +174,7 @@ def test_both_parts_apply_all_records_whichever_is_quicker(
         assert host.apply_more() == ()
         turns += 1
     assert turns == (4 if 2 in (of_controller, of_broker) else 1)
-    assert host.controller.committed_image().end.offset == 7
+    assert host.controller.committed_image().end.offset == host.committed_image().end.offset == 7
     assert host.broker.committed_image().end.offset == 7
     assert dict(host.finalized_features()[0]) == {"metadata.version": 20}
     host.on_committed(batch([NoOpRecord()], 7))
