@@ -104,16 +104,18 @@ def test_columns_of_partitions_exist_and_leave_a_column(spark: SparkSession, tmp
 
 @pytest.mark.spark_cluster
 @pytest.mark.soak
-def test_a_table_of_delta_lake_has_the_rows_and_an_older_version(folder: Path, tmp_path: Path) -> None:
-    """The jar comes from Maven. The second run replaces the rows, and the first ones stay a version."""
+def test_a_jar_of_delta_for_the_spark_before_makes_a_table_and_does_not_replace_one(
+    folder: Path, tmp_path: Path
+) -> None:
+    """The jar comes from Maven. No release of Delta Lake is made for Spark 4.3 yet: reading the old table fails."""
     out = tmp_path / "outages"
     package = newest_package("delta")
     given = (f"{folder}/backup/*", "--master", "local[1]", "--format", "delta", "--packages", package)
-    for job in ("unavailability", "elections"):
-        done = kraft_fleet(job, *given, "--out", str(out), "--overwrite")
-        assert (done.returncode, done.stderr) == (0, "")
-    log = sorted((out / "_delta_log").glob("*.json"))
-    added = [[one["add"] for one in map(json.loads, path.read_text().splitlines()) if "add" in one] for path in log]
-    outages, elections = (sum(json.loads(one["stats"])["numRecords"] for one in adds) for adds in added)
-    assert outages == 142
-    assert elections > 142
+    first = kraft_fleet("unavailability", *given, "--out", str(out), "--overwrite")
+    assert (first.returncode, first.stderr) == (0, "")
+    second = kraft_fleet("elections", *given, "--out", str(out), "--overwrite")
+    assert second.returncode == 1
+    assert "the jar of Delta Lake is not made for Spark" in second.stderr
+    (log,) = (out / "_delta_log").glob("*.json")
+    added = [one["add"] for one in map(json.loads, log.read_text().splitlines()) if "add" in one]
+    assert sum(json.loads(one["stats"])["numRecords"] for one in added) == 142
