@@ -54,11 +54,11 @@ def check_leader_can_be_found(node_id: int, message: Message, version: int) -> N
 def _named(message: Message) -> tuple[int, list[int]]:
     """The id of the leader that a message names, or -1, and the ids of the nodes with addresses in the message."""
     match message:
-        case FetchResponse(responses=[topic, *_]) if topic.topic_id == Uuid.METADATA_TOPIC:
+        case FetchResponse(responses=[topic, *_]) if topic.topic_id == Uuid.METADATA_TOPIC and topic.partitions:
             endpoints = [one.node_id for one in message.node_endpoints if one.host]
             return topic.partitions[0].current_leader.leader_id, endpoints
         case FetchSnapshotResponse(topics=[topic, *_]) if (
-            topic.name == METADATA_TOPIC and not topic.partitions[0].index
+            topic.name == METADATA_TOPIC and topic.partitions and not topic.partitions[0].index
         ):
             endpoints = [one.node_id for one in message.node_endpoints if one.host]
             return topic.partitions[0].current_leader.leader_id, endpoints
