@@ -15,7 +15,7 @@ from msgspec import Struct
 from kraft.broker.directories import Directories
 from kraft.broker.isr_changes import IsrChanges
 from kraft.broker.lifecycle import BrokerLifecycle, LifecycleState, NoLogDirectory
-from kraft.broker.replicas import PartitionKey, Replicas
+from kraft.broker.replicas import PARTITIONS_PER_TURN, PartitionKey, Replicas
 from kraft.broker.replicas_protocol import BrokerReplicas
 from kraft.broker.settings import NO_EPOCH, BrokerSettings
 from kraft.controller.replaying import BatchReplay, SnapshotReplay
@@ -35,8 +35,6 @@ from transport.protocol.messages.fetch import FetchRequest, FetchResponse
 HEARTBEATS: Final = 1
 ISR_CHANGES: Final = 2
 ASSIGNMENTS: Final = 3
-PARTITIONS_PER_TURN: Final = 2000
-"""How many partitions are examined in one turn."""
 _FETCHES: Final = 16
 """The channel of fetches from broker N is this plus N."""
 

@@ -30,6 +30,8 @@ from transport.protocol.messages.fetch import (
     ReplicaState,
 )
 
+PARTITIONS_PER_TURN: Final = 2000
+"""How many partitions are examined in one turn, or published to replicas without data."""
 PartitionKey = tuple[Uuid, int]
 """The topic's id and the number of the partition."""
 _NEVER: Final = 0
@@ -84,7 +86,7 @@ class Replicas:
     @property
     def partitions_per_turn(self) -> int:
         """Many, because none of them costs an fsync."""
-        return 2000
+        return PARTITIONS_PER_TURN
 
     @property
     def failed_directories(self) -> dict[Uuid, str]:

@@ -17,19 +17,20 @@ def found_or_skipped(version: str = KAFKA_VERSION) -> KafkaInstallation:
     try:
         return with_archive(KafkaInstallation.find(version))
     except KafkaUnavailable as unavailable:
-        _skip(f"Apache Kafka cannot be run here: {unavailable}")
+        skip_here(f"Apache Kafka cannot be run here: {unavailable}")
 
 
 def oracle(kafka: KafkaInstallation, source: Path, lines: list[str]) -> str:
     """What a Java program of one file prints for these lines; skipped where there is no compiler."""
     done = kafka.run(str(source), stdin="\n".join(lines))
     if "Module jdk.compiler not found" in done.stderr:
-        _skip("this Java cannot run a source file")
+        skip_here("this Java cannot run a source file")
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def _skip(reason: str) -> NoReturn:
+def skip_here(reason: str) -> NoReturn:
+    """Skip a test for want of something on this machine; continuous integration has to have it."""
     if os.environ.get("CI") == "true":
         pytest.fail(reason)
     pytest.skip(reason)

@@ -12,6 +12,7 @@ import pytest
 from batch_clients import Pair
 from broker_cluster import CONSOLE_CONSUMER
 from kafka import admin as plain
+from kafka_or_skip import skip_here
 from our_brokers import OurBrokers, our_brokers
 from real_kafka import KafkaInstallation, Process, eventually
 from test_our_brokers_replicate import batches
@@ -166,12 +167,12 @@ def log_end(brokers: OurBrokers, broker: int, topic: str) -> int:
 def franz(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The client of franz-go; skipped without a Go toolchain."""
     if shutil.which("go") is None:
-        pytest.skip("franz-go needs a Go toolchain")
+        skip_here("franz-go needs a Go toolchain")
     program = tmp_path_factory.mktemp("franz") / "franz"
     command = ["go", "build", "-o", str(program), "."]
     built = subprocess.run(command, cwd=FRANZ, capture_output=True, text=True, timeout=600, check=False)
     if built.returncode != 0 and "dial tcp" in built.stderr:
-        pytest.skip("the modules of franz-go are not here, and the module proxy is out of reach")
+        skip_here("the modules of franz-go are not here, and the module proxy is out of reach")
     assert built.returncode == 0, built.stderr
     return program
 

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-import pytest
 from confluent_load import ConfluentLoad
+from kafka_or_skip import skip_here
 from real_kafka import eventually
 from reassignment_scenarios import elect
 from scenario_client import batch
@@ -210,7 +210,7 @@ def small_disk(path: Path) -> Iterator[None]:
         check=False,
     )
     if done.returncode != 0:
-        pytest.skip(f"a small disk cannot be mounted here: {done.stderr.strip()}")
+        skip_here(f"a small disk cannot be mounted here: {done.stderr.strip()}")
     try:
         shutil.copytree(aside, path, dirs_exist_ok=True)
         yield
