@@ -171,6 +171,7 @@ class RecoveryCluster:
             ends = {
                 (one.topic, one.partition): consumer.get_watermark_offsets(one, PATIENCE_SECONDS)[1] for one in parts
             }
+            parts = [one for one in parts if ends[one.topic, one.partition] > 0]  # without a record, no position
             consumer.assign(parts)
 
             def to_the_end() -> bool:
