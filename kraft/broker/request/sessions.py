@@ -46,10 +46,7 @@ class SessionPartition(Struct):
     log_start: int = UNKNOWN_OFFSET
 
     def take(self, data: PartitionData) -> bool:
-        """Whether an incremental answer has to hold this partition; the client then knows it.
-
-        An error comes without a watermark, so that the end of the error is a change, too.
-        """
+        """Whether an incremental answer has to hold this partition; the client then knows it."""
         is_changed = bool(
             data.records
             or self.high_watermark != data.high_watermark
@@ -58,7 +55,7 @@ class SessionPartition(Struct):
             or data.diverging_epoch != NO_DIVERGENCE
             or data.error_code != Error.NONE
         )
-        self.high_watermark, self.log_start = data.high_watermark, data.log_start_offset
+        self.high_watermark, self.log_start = _known_watermark(data), data.log_start_offset
         return is_changed
 
 
@@ -192,7 +189,7 @@ class FetchSessions:
             return SessionAnswer(NO_SESSION, answered)
         self._next = (self._next + 1) % _SHARDS
         partitions = {
-            key: SessionPartition(context.partitions[key], data.high_watermark, data.log_start_offset)
+            key: SessionPartition(context.partitions[key], _known_watermark(data), data.log_start_offset)
             for key, data in answered.items()
         }
         made = self._shards[self._next].add(partitions, context, now_ms)
@@ -325,6 +322,16 @@ def _incremental(context: IncrementalFetch, answered: Mapping[FetchKey, Partitio
             del session.partitions[key]
             session.partitions[key] = known
     return SessionAnswer(session.id, seen)
+
+
+def _known_watermark(data: PartitionData) -> int:
+    """The watermark that a client knows after an answer.
+
+    An error comes without a watermark, so that the end of the error is a change, too. A follower with another history
+    truncates its log and takes no watermark, which is therefore told again. A leader of Kafka does not tell it again:
+    there the watermark of such a follower stays low until the next record.
+    """
+    return UNKNOWN_OFFSET if data.diverging_epoch != NO_DIVERGENCE else data.high_watermark
 
 
 def _ids_of_a_shard() -> int:

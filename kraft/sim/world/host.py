@@ -44,6 +44,8 @@ class Host(Struct):
     is_disk_failing: bool = False
     """Whether a fault of the disk was injected since the last start."""
     is_disk_limited: bool = False
+    was_disk_limited: bool = False
+    """Whether the disk has been limited since the last start: a log directory that has failed so stays failed."""
     submitted: dict[int, int] = {}
     """The times of the pending submissions since the last start, by id, in virtual time."""
     administered: dict[int, Message] = {}

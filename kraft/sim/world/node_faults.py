@@ -25,6 +25,7 @@ def crash(quorum: SimulatedQuorum, action: Crash) -> bool:
 def end_life(quorum: SimulatedQuorum, host: Host, seed: int) -> None:
     """End the life of a node; the seed draws the lost data of its disk."""
     host.is_running = host.is_disk_failing = False
+    host.was_disk_limited = host.is_disk_limited
     host.held = None
     quorum.signs.died(host.member.node_id)
     host.member.crash(Random(seed))
@@ -62,6 +63,7 @@ def limit_disk(quorum: SimulatedQuorum, action: LimitDisk) -> bool:
     host = quorum.hosts[action.node]
     host.crash_seed = action.seed
     host.is_disk_limited = action.free_bytes is not None
+    host.was_disk_limited |= host.is_disk_limited
     host.member.limit_disk(action.free_bytes)
     return True
 

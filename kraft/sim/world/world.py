@@ -11,6 +11,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
+from kraft.broker import NoLogDirectory
 from kraft.invariants.observation import Applied, View
 from kraft.invariants.violation import InvariantViolated
 from kraft.sim.world import inputs, node_faults
@@ -156,6 +157,8 @@ class World(SimulatedQuorum):
         node_id = host.member.node_id
         losses = self.disk_losses
         is_failing = isinstance(failure, OSError) and (host.is_disk_failing or host.is_disk_limited)
+        if isinstance(failure, NoLogDirectory):  # a later step may notice the failed directories
+            is_failing = host.is_disk_failing or host.was_disk_limited
         is_expected = isinstance(failure, Crashed) or is_failing or losses.is_damaged(node_id)
         if not is_expected:
             assert not isinstance(failure, Crashed), failure

@@ -26,7 +26,9 @@ def brokers_with_two_epochs() -> Brokers:
     return brokers
 
 
-def fetch_as_102(offset: int, last_epoch: int, *, wait_ms: int = 0, leader_epoch: int = 1) -> FetchRequest:
+def fetch_as_102(
+    offset: int, last_epoch: int, *, wait_ms: int = 0, leader_epoch: int = 1, **session: int
+) -> FetchRequest:
     wanted = FetchPartition(
         partition=0,
         current_leader_epoch=leader_epoch,
@@ -40,6 +42,7 @@ def fetch_as_102(offset: int, last_epoch: int, *, wait_ms: int = 0, leader_epoch
         max_wait_ms=wait_ms,
         min_bytes=1,
         topics=[FetchTopic(topic_id=KEY[0], partitions=[wanted])],
+        **session,
     )
 
 
@@ -68,6 +71,16 @@ def test_a_follower_with_another_history_learns_where_the_logs_part(
     assert (part.error_code, part.high_watermark) == (0, 4)
     assert part.diverging_epoch == (diverging or EpochEndOffset())
     assert (part.records == b"") == (diverging is not None or offset == 4)
+
+
+def test_a_follower_that_has_truncated_its_log_is_told_the_watermark_again() -> None:
+    brokers = brokers_with_two_epochs()
+    apart = brokers.ask(101, fetch_as_102(6, 1, session_epoch=0))
+    assert only_partition(apart).diverging_epoch == EpochEndOffset(1, 4)
+    told = only_partition(brokers.ask(101, fetch_as_102(4, 1, session_id=apart.session_id, session_epoch=1)))
+    assert (told.high_watermark, told.records, told.diverging_epoch) == (4, b"", EpochEndOffset())
+    known = brokers.ask(101, fetch_as_102(4, 1, session_id=apart.session_id, session_epoch=2))
+    assert known.responses == []
 
 
 def test_an_epoch_that_the_leader_does_not_know_is_out_of_range() -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 from hash_seeds import outputs_of
 
+from kraft.broker import NoLogDirectory
 from kraft.sim.nodes.cluster import DATA_CLUSTER
+from kraft.sim.nodes.data_broker import DataBroker
 from kraft.sim.runs.brokers import Administration, AdministrationAndMore
 from kraft.sim.runs.record_work import RecordWork
 from kraft.sim.runs.scenario import Scenario
@@ -13,7 +17,7 @@ from kraft.sim.runs.seeded_run import CALM_MS, whole_run
 from kraft.sim.runs.simulator import Simulator
 from kraft.sim.search.seed_search import SeedSearch
 from kraft.sim.workloads.record_watch import RecordWatch
-from kraft.sim.world.actions import Action
+from kraft.sim.world.actions import Action, LimitDisk
 
 
 def _run(seed: int, chaos_ms: int, recorded: list[Action] | None = None) -> RecordWatch:
@@ -51,3 +55,36 @@ def test_a_seed_with_data_gives_the_same_run_in_every_process() -> None:
     """A failure that another process cannot repeat cannot be mended."""
     script = "from kraft.sim import run_cluster; print(run_cluster(6, kind='data-cluster', chaos_ms=6000)[0].digest)"
     assert len(outputs_of(script)) == 1
+
+
+def _broker_without_directories(*, was_full: bool) -> Simulator:
+    """All log directories of broker 101 have failed, and the broker has yet to notice. Its disk has room again."""
+    work = AdministrationAndMore(Administration(3, 3, invents_isrs=False), RecordWork(3, 3))
+    simulator = Simulator(Scenario.drawn(DATA_CLUSTER, 3, 3, 3), work=work, faults=())
+    world = simulator.world
+    broker = world.hosts[101].member
+    assert isinstance(broker, DataBroker), broker
+    simulator.begin()
+    simulator.run_until(20_000, lambda: broker.manager is not None and broker.manager.is_loaded)
+    assert broker.manager is not None
+    if was_full:
+        assert world.perform(LimitDisk(simulator.now_ms, 101, 7, 0))
+        assert world.perform(LimitDisk(simulator.now_ms, 101, 7))
+    store = broker.manager._hosting.store
+    for directory in list(store.online):
+        store.fail(directory, OSError(errno.ENOSPC, "no space left on device"))
+    return simulator
+
+
+def test_a_broker_may_end_without_a_log_directory_after_its_disk_was_full() -> None:
+    simulator = _broker_without_directories(was_full=True)
+    world = simulator.world
+    simulator.run_until(simulator.now_ms + 5000, lambda: 101 not in world.running())
+    assert 101 not in world.running()
+    assert not world.hosts[101].was_disk_limited, "the next life has no excuse"
+
+
+def test_a_broker_may_not_end_without_a_log_directory_while_its_disk_is_well() -> None:
+    simulator = _broker_without_directories(was_full=False)
+    with pytest.raises(NoLogDirectory):
+        simulator.run_until(simulator.now_ms + 5000)
