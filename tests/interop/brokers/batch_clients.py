@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine, Sequence
-from contextlib import closing
 from typing import Any, Final, Protocol, Self
 
 import confluent_kafka
@@ -17,8 +16,18 @@ from real_kafka import eventually
 SECONDS: Final = 90
 
 
+class Reader(Protocol):
+    """A consumer that has assigned partition 0 of one topic, at its start."""
+
+    def read(self, count: int) -> list[bytes]:
+        """Go on until so many values were read since the start; returns all of them."""
+
+    def close(self) -> None:
+        """End the consumer."""
+
+
 class Client(Protocol):
-    """A producer for partition 0 of one topic, and a consumer that assigns that partition."""
+    """A producer for partition 0 of one topic, and consumers of that partition."""
 
     def send(self, values: Sequence[bytes]) -> None:
         """Hand over values, without waiting for their acknowledgements."""
@@ -26,11 +35,37 @@ class Client(Protocol):
     def offsets(self) -> list[int]:
         """Wait for the acknowledgements of all values so far; returns their offsets, in the order of the values."""
 
-    def read(self, count: int) -> list[bytes]:
-        """The first values of the partition, at least so many."""
+    def reader(self) -> Reader:
+        """A consumer at the start of the partition."""
 
     def close(self) -> None:
         """End the producer."""
+
+
+class KafkaPythonReader:
+    """A consumer of kafka-python."""
+
+    def __init__(self, servers: list[str], topic: str) -> None:
+        self._topic = topic
+        self._consumer = KafkaConsumer(bootstrap_servers=servers)
+        self._consumer.assign([TopicPartition(topic, 0)])
+        self._consumer.seek_to_beginning()
+        self._found: list[bytes] = []
+
+    def read(self, count: int) -> list[bytes]:
+        """The values from the start."""
+
+        def enough() -> bool:
+            for records in self._consumer.poll(timeout_ms=500).values():
+                self._found.extend(one.value for one in records)
+            return len(self._found) >= count
+
+        eventually(enough, f"{count} records of {self._topic}", SECONDS)
+        return self._found
+
+    def close(self) -> None:
+        """End the consumer."""
+        self._consumer.close()
 
 
 class KafkaPython:
@@ -56,24 +91,42 @@ class KafkaPython:
         """The offsets of all values."""
         return [each.get(SECONDS).offset for each in self._sent]
 
-    def read(self, count: int) -> list[bytes]:
-        """The values from the start."""
-        found: list[bytes] = []
-        with closing(KafkaConsumer(bootstrap_servers=self._servers)) as consumer:
-            consumer.assign([TopicPartition(self._topic, 0)])
-            consumer.seek_to_beginning()
-
-            def enough() -> bool:
-                for records in consumer.poll(timeout_ms=500).values():
-                    found.extend(one.value for one in records)
-                return len(found) >= count
-
-            eventually(enough, f"{count} records of {self._topic}", SECONDS)
-        return found
+    def reader(self) -> KafkaPythonReader:
+        """A consumer at the start."""
+        return KafkaPythonReader(self._servers, self._topic)
 
     def close(self) -> None:
         """End the producer."""
         self._producer.close(timeout=SECONDS)
+
+
+class ConfluentReader:
+    """A consumer of confluent-kafka."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        # Without a coordinator a commit at the end would wait for the session timeout.
+        settings = {"bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False, "log_level": 0}
+        self._topic = topic
+        self._consumer = confluent_kafka.Consumer(settings)
+        self._consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+        self._found: list[bytes] = []
+
+    def read(self, count: int) -> list[bytes]:
+        """The values from the start."""
+
+        def enough() -> bool:
+            for one in self._consumer.consume(count, timeout=0.5):
+                value = one.value()
+                if one.error() is None and value is not None:
+                    self._found.append(value)
+            return len(self._found) >= count
+
+        eventually(enough, f"{count} records of {self._topic}", SECONDS)
+        return self._found
+
+    def close(self) -> None:
+        """End the consumer."""
+        self._consumer.close()
 
 
 class Confluent:
@@ -110,23 +163,9 @@ class Confluent:
         assert self._failures == []
         return self._offsets
 
-    def read(self, count: int) -> list[bytes]:
-        """The values from the start."""
-        # Without a coordinator a commit at the end would wait for the session timeout.
-        settings = {"bootstrap.servers": self._bootstrap, "group.id": "none", "enable.auto.commit": False}
-        found: list[bytes] = []
-        with closing(confluent_kafka.Consumer(settings)) as consumer:
-            consumer.assign([confluent_kafka.TopicPartition(self._topic, 0, 0)])
-
-            def enough() -> bool:
-                for one in consumer.consume(count, timeout=0.5):
-                    value = one.value()
-                    if one.error() is None and value is not None:
-                        found.append(value)
-                return len(found) >= count
-
-            eventually(enough, f"{count} records of {self._topic}", SECONDS)
-        return found
+    def reader(self) -> ConfluentReader:
+        """A consumer at the start."""
+        return ConfluentReader(self._bootstrap, self._topic)
 
     def close(self) -> None:
         """Nothing is left to do: the producer ends with the object."""
@@ -148,6 +187,37 @@ class Loop:
         """End the thread."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(SECONDS)
+        self._loop.close()
+
+
+class AioReader:
+    """A consumer of aiokafka."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self._loop = Loop()
+        self._consumer = self._loop.run(self._made(bootstrap, topic))
+        self._found: list[bytes] = []
+
+    async def _made(self, bootstrap: str, topic: str) -> AIOKafkaConsumer:
+        consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest")
+        await consumer.start()
+        partition = AioPartition(topic, 0)
+        consumer.assign([partition])
+        await consumer.seek_to_beginning(partition)
+        return consumer
+
+    def read(self, count: int) -> list[bytes]:
+        """The values from the start."""
+        self._loop.run(self._read(count))
+        return self._found
+
+    async def _read(self, count: int) -> None:
+        while len(self._found) < count:
+            self._found.append((await self._consumer.getone()).value or b"")
+
+    def close(self) -> None:
+        """End the consumer and its loop."""
+        self._loop.run(self._consumer.stop())
         self._loop.close()
 
 
@@ -181,21 +251,9 @@ class Aio:
         """The offsets of all values."""
         return [one.offset for one in self._loop.run(_gathered(self._sent))]
 
-    def read(self, count: int) -> list[bytes]:
-        """The values from the start."""
-        found: list[bytes] = self._loop.run(self._read(count))
-        return found
-
-    async def _read(self, count: int) -> list[bytes]:
-        consumer = AIOKafkaConsumer(bootstrap_servers=self._bootstrap, auto_offset_reset="earliest")
-        await consumer.start()
-        try:
-            partition = AioPartition(self._topic, 0)
-            consumer.assign([partition])
-            await consumer.seek_to_beginning(partition)
-            return [(await consumer.getone()).value or b"" for _ in range(count)]
-        finally:
-            await consumer.stop()
+    def reader(self) -> AioReader:
+        """A consumer at the start."""
+        return AioReader(self._bootstrap, self._topic)
 
     def close(self) -> None:
         """End the producer and its loop."""

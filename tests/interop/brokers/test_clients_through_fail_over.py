@@ -22,6 +22,7 @@ from metadata_log.records.batch import scan
 BROKERS = (101, 102, 103)
 LEADER = 101
 VALUES = 200
+JAVA_VALUES = 3000
 SECONDS = 90
 FRANZ = Path(__file__).parent / "franz"
 SETTINGS = ("min.insync.replicas=2", "default.replication.factor=3")
@@ -31,9 +32,8 @@ FEW = Pair.of(("aiokafka", "zstd"), ("confluent", "lz4"), ("python", "gzip"))
 EVERY = Pair.of(
     *(("aiokafka", codec) for codec in (None, "gzip", "snappy", "lz4", "zstd")),
     *(("confluent", codec) for codec in (None, "gzip", "snappy", "lz4", "zstd")),
-    *(("python", codec) for codec in (None, "gzip")),
+    *(("python", codec) for codec in (None, "gzip", "snappy", "lz4", "zstd")),
 )
-"""kafka-python compresses with other codecs only beside further packages."""
 
 
 def make_topics(brokers: OurBrokers, *topics: str) -> None:
@@ -59,6 +59,7 @@ def return_of_the_leader(brokers: OurBrokers, *topics: str) -> None:
 
 
 def through_fail_over(root: Path, pairs: list[Pair]) -> None:
+    """One consumer of each client reads while the leader dies, and another one afterwards."""
     with our_brokers(root, *BROKERS, settings=SETTINGS) as brokers:
         make_topics(brokers, *(pair.topic for pair in pairs))
         clients = [pair.open(brokers.bootstrap) for pair in pairs]
@@ -67,6 +68,9 @@ def through_fail_over(root: Path, pairs: list[Pair]) -> None:
         for client in clients:
             client.send(first[: VALUES // 2])
         assert [client.offsets() for client in clients] == [list(range(VALUES // 2))] * len(clients)
+        readers = [client.reader() for client in clients]
+        for reader in readers:
+            assert reader.read(VALUES // 2) == first[: VALUES // 2]
         for client in clients:
             client.send(first[VALUES // 2 :])
         brokers.kill(LEADER)
@@ -74,8 +78,11 @@ def through_fail_over(root: Path, pairs: list[Pair]) -> None:
             client.send(later)
         for pair, client in zip(pairs, clients, strict=True):
             assert client.offsets() == list(range(2 * VALUES)), pair.topic
-            assert client.read(2 * VALUES) == [*first, *later], pair.topic
+            readers.append(client.reader())
             client.close()
+        for reader in readers:
+            assert reader.read(2 * VALUES) == [*first, *later]
+            reader.close()
         return_of_the_leader(brokers, *(pair.topic for pair in pairs))
 
 
@@ -95,28 +102,42 @@ def acknowledged(process: Process) -> list[dict[str, object]]:
 
 
 def of_java_through_fail_over(kafka: KafkaInstallation, root: Path, codecs: list[str]) -> None:
+    """A console consumer of each topic reads while the leader dies, and another one afterwards."""
     topics = {codec: f"java-{codec}" for codec in codecs}
+    values = [str(number) for number in range(JAVA_VALUES)]
     with our_brokers(root, *BROKERS, settings=SETTINGS) as brokers:
         make_topics(brokers, *topics.values())
+        consumers = {topic: consumer_of_java(kafka, brokers, topic, root) for topic in topics.values()}
         producers = {}
         for codec, topic in topics.items():
             settings = root / f"{codec}.properties"
             settings.write_text(f"compression.type={codec}\nenable.idempotence=true\nretries=2147483647\nlinger.ms=2\n")
             arguments = ("--bootstrap-server", brokers.bootstrap, "--topic", topic, "--acks=-1", "--throughput=200")
             command = kafka.command(
-                VERIFIABLE_PRODUCER, *arguments, "--max-messages=2000", "--command-config", str(settings)
+                VERIFIABLE_PRODUCER, *arguments, f"--max-messages={JAVA_VALUES}", "--command-config", str(settings)
             )
             producers[topic] = Process(command, root / f"{topic}.log")
-        for process in producers.values():
+        for topic, process in producers.items():
             process.wait_for("producer_send_success")
+            consumers[topic].wait_for(r"^\d+$")
+        assert all(len(acknowledged(process)) < JAVA_VALUES for process in producers.values()), "all is written"
         brokers.kill(LEADER)
         for topic, process in producers.items():
             assert process.wait(SECONDS) == 0, process.text[-2000:]
             found = acknowledged(process)
-            assert [each["offset"] for each in found] == list(range(2000)), process.text[-2000:]
-            assert [each["value"] for each in found] == [str(number) for number in range(2000)]
-            assert consumed_by_java(kafka, brokers, topic, 2000) == [str(number) for number in range(2000)]
+            assert [each["offset"] for each in found] == list(range(JAVA_VALUES)), process.text[-2000:]
+            assert [each["value"] for each in found] == values
+            assert consumers[topic].wait(SECONDS) == 0, consumers[topic].text[-2000:]
+            assert [line for line in consumers[topic].text.splitlines() if line.isdigit()] == values
+            assert consumed_by_java(kafka, brokers, topic, JAVA_VALUES) == values
         return_of_the_leader(brokers, *topics.values())
+
+
+def consumer_of_java(kafka: KafkaInstallation, brokers: OurBrokers, topic: str, root: Path) -> Process:
+    """A console consumer of partition 0 that ends after all values; its log goes to the same output."""
+    flags = (f"--topic={topic}", "--partition=0", "--offset=earliest", f"--max-messages={JAVA_VALUES}")
+    command = kafka.command(CONSOLE_CONSUMER, f"--bootstrap-server={brokers.bootstrap}", *flags)
+    return Process(command, root / f"{topic}-consumer.log")
 
 
 def consumed_by_java(kafka: KafkaInstallation, brokers: OurBrokers, topic: str, count: int) -> list[str]:
@@ -197,11 +218,19 @@ def test_franz_go_loses_and_repeats_no_value_when_the_leader_dies(franz: Path, t
             return all(log_end(brokers, LEADER, topic) > 0 for topic in topics.values())
 
         eventually(has_records, "the first records", SECONDS)
+        consumers = {}
+        for topic in topics.values():
+            command = [str(franz), "consume", brokers.bootstrap, topic, str(2 * VALUES)]
+            consumers[topic] = Process(command, tmp_path / f"{topic}.log")
+        for consumer in consumers.values():
+            consumer.wait_for("before 0")
         brokers.kill(LEADER)
         for topic, producer in producers.items():
             offsets, _ = producer.communicate("".join(f"{line}\n" for line in later), timeout=SECONDS)
             assert producer.returncode == 0
             assert offsets.split() == [str(number) for number in range(2 * VALUES)]
+            assert consumers[topic].wait(SECONDS) == 0, consumers[topic].text[-2000:]
+            assert consumers[topic].text.splitlines() == [*first, *later]
             command = [str(franz), "consume", brokers.bootstrap, topic, str(2 * VALUES)]
             read = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=True)
             assert read.stdout.splitlines() == [*first, *later]
