@@ -27,7 +27,13 @@ def brokers_with_two_epochs() -> Brokers:
 
 
 def fetch_as_102(
-    offset: int, last_epoch: int, *, wait_ms: int = 0, leader_epoch: int = 1, **session: int
+    offset: int,
+    last_epoch: int,
+    *,
+    wait_ms: int = 0,
+    leader_epoch: int = 1,
+    session_id: int = 0,
+    session_epoch: int = -1,
 ) -> FetchRequest:
     wanted = FetchPartition(
         partition=0,
@@ -42,7 +48,8 @@ def fetch_as_102(
         max_wait_ms=wait_ms,
         min_bytes=1,
         topics=[FetchTopic(topic_id=KEY[0], partitions=[wanted])],
-        **session,
+        session_id=session_id,
+        session_epoch=session_epoch,
     )
 
 
