@@ -83,9 +83,14 @@ def records_go_on_without_a_controller(cluster: Cluster) -> None:
 
 @scenario("B31", by_default=False)
 def kills_at_full_rate_lose_nothing_that_was_acknowledged(cluster: Cluster) -> None:
-    topic = cluster.create("b31", min_insync_replicas="2")
+    kill_at_full_rate(cluster, "b31", 6)
+
+
+def kill_at_full_rate(cluster: Cluster, name: str, kills: int) -> None:
+    """Kill the leader, and one of the replicas in turn, again and again; check every message."""
+    topic = cluster.create(name, min_insync_replicas="2")
     with ConfluentLoad(cluster, topic, per_second=2000, size=500) as load:
-        for number in range(6):
+        for number in range(kills):
             load.wait_for_more(500)
             victim = topic.replicas[number % 3] if number % 2 else cluster.leader(topic)
             cluster.kill(victim)
