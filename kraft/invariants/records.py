@@ -33,6 +33,12 @@ class Replica(Struct, frozen=True):
     leader_epoch: int
     is_leader: bool
 
+    def __str__(self) -> str:
+        """The replica for a reader of a violation."""
+        does = "leads" if self.is_leader else "follows in"
+        log = f"log from {self.start_offset} to {self.end_offset}, high watermark {self.high_watermark}"
+        return f"broker {self.broker_id} {does} epoch {self.leader_epoch}, {log}"
+
 
 class Metadata(Protocol):
     """The committed metadata of partitions."""

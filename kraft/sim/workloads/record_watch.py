@@ -277,18 +277,22 @@ class RecordWatch(PartitionWatch):
         unsettled = super().unsettled(world)
         if unsettled:
             return unsettled
-        for key, _, replicas in self._hosted(world):
+        for key, name, replicas in self._hosted(world):
             if isinstance(replicas, str):
                 return replicas
             for one in replicas:
                 if (one.end_offset, one.high_watermark) != (replicas[0].end_offset, replicas[0].end_offset):
-                    return f"the replicas of {one.name} have not caught up: {replicas}"
+                    return f"the replicas of {one.name} have not caught up: {'; '.join(map(str, replicas))}"
                 stable = self.records.stable_end(one.broker_id, key)
                 if stable < one.high_watermark and not self.records.was_unclean(key):
                     return f"a transaction in {one.name} is open at offset {stable} on broker {one.broker_id}"
-            waiting = [batch for batch, is_over in self._produced.items() if batch[0] == key and not is_over]
+            waiting = [
+                f"sequence {sequence} of producer {producer} in epoch {epoch}"
+                for (of, producer, epoch, sequence), is_over in self._produced.items()
+                if of == key and not is_over
+            ]
             if waiting:
-                return f"batches of producers wait for an answer: {waiting}"
+                return f"batches for {name} wait for an answer: {', '.join(waiting)}"
         return ""
 
     def concluded(self, world: SimulatedQuorum) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 
 import pytest
 from hash_seeds import outputs_of
@@ -88,3 +89,21 @@ def test_a_broker_may_not_end_without_a_log_directory_while_its_disk_is_well() -
     simulator = _broker_without_directories(was_full=False)
     with pytest.raises(NoLogDirectory):
         simulator.run_until(simulator.now_ms + 5000)
+
+
+def test_replicas_that_have_not_caught_up_are_named_for_a_reader() -> None:
+    work = AdministrationAndMore(Administration(3, 3, invents_isrs=False), RecordWork(3, 3))
+    simulator = Simulator(Scenario.drawn(DATA_CLUSTER, 3, 3, 3), work=work, faults=())
+    watch = simulator.world.watch
+    assert isinstance(watch, RecordWatch), watch
+    simulator.begin()
+    said = ""
+
+    def is_said() -> bool:
+        nonlocal said
+        said = watch.unsettled(simulator.world)
+        return "have not caught up" in said
+
+    simulator.run_until(20_000, is_said)
+    replica = r"broker 10\d (leads|follows in) epoch \d+, log from \d+ to \d+, high watermark \d+"
+    assert re.fullmatch(rf"the replicas of \S+-\d have not caught up: {replica}(; {replica})+", said), said
