@@ -53,15 +53,20 @@ class NodeDisk:
         first_voters = None if formatting is None else formatting.first_voters
         self.files = _formatted(node_id, rng, is_dynamic=self._is_dynamic, first_voters=first_voters)
         self.key = _key_on(self.files)
-        """The node id and the directory id of the node's own directory. A start with another directory is refused."""
+        """The node id and the directory id of the node's own directory. A start with another directory is refused. A
+        changed letter of the directory id in meta.properties goes unseen: nothing checks that file (`started`).
+        """
         self._old_copy = self.files.fork(), self.key
         self.power_failures = 0
         """How often the power has failed so far."""
         self._is_unchecked = False
         """Whether something without a checksum has changed since the last format of the disk."""
 
-    def copy_at_start(self) -> None:
-        """Remember the present content, which an operator may restore later (`Damage.OLD_COPY`)."""
+    def started(self) -> None:
+        """The node has started with this disk. Remember the key, which rot may have made another voter's, and the
+        content, which an operator may restore later (`Damage.OLD_COPY`).
+        """
+        self.key = _key_on(self.files)
         self._old_copy = self.files.fork(), self.key
 
     def plan_failure(self, failure: PlannedFailure) -> None:

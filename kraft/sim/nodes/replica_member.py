@@ -172,7 +172,7 @@ class ReplicaMember(SteppedMember):
         self._replica, outputs = Replica.open(
             options=options, disk=self.disk.files, rng=rng, application=self._application, now_ms=now_ms
         )
-        self.disk.copy_at_start()
+        self.disk.started()
         self._read_election()
         return self._translate(outputs, now_ms)
 

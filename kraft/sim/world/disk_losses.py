@@ -92,7 +92,10 @@ class DiskLosses:
         set. A voter may be added after its disk was damaged, and be needed for a majority since.
         """
         sound = set(running).difference(self._damaged, (node_id,))
-        return all(is_majority(len(sound.intersection(one.ids)), len(one.ids)) for one in ledger.voter_sets())
+        return all(
+            is_majority(sum(key.id in sound and _is_on_its_disk(ledger, key) for key in voters.keys), len(voters.keys))
+            for voters in ledger.voter_sets()
+        )
 
     def _is_bearable_return(self, node_id: int, running: Iterable[int], ledger: Invariants) -> bool:
         own, running = ledger.observed(node_id), tuple(running)
@@ -119,7 +122,12 @@ class DiskLosses:
         )
 
 
+def _is_on_its_disk(ledger: Invariants, key: ReplicaKey) -> bool:
+    """Whether the node of a voter runs with the directory of that voter."""
+    return is_voter(key, ledger.observed(key.id).key)
+
+
 def _has_on_disk(ledger: Invariants, key: ReplicaKey, place: int, batch: LogBatch | None) -> bool:
     """Whether a voter runs with its own disk, and has the batch at this place on the disk; None needs no batch."""
-    is_own = is_voter(key, ledger.observed(key.id).key)
+    is_own = _is_on_its_disk(ledger, key)
     return is_own and (batch is None or ledger.nodes.has_on_disk(key, place, batch))

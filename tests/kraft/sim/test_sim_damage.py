@@ -9,10 +9,12 @@ import pytest
 
 from kraft.invariants.violation import InvariantViolated
 from kraft.sim import Scenario, Simulator
-from kraft.sim.nodes.node_disk import PARTITION
+from kraft.sim.nodes.node_disk import DIRECTORY, PARTITION
 from kraft.sim.nodes.replica_member import ReplicaMember
+from kraft.sim.world.actions import Crash, Start
 from kraft.sim.world.disk_damage import Damage
 from kraft.sim.world.simulated_quorum import DAMAGE_SHOWS_MS
+from metadata_log.disk import replace_file
 from metadata_log.errors import CorruptBatch
 from metadata_log.memory_disk import MemoryDisk
 
@@ -97,3 +99,25 @@ def test_a_truncation_removes_damage() -> None:
     assert disk.damaged_files() == ("/d/f",)
     disk.remove("/d/f")
     assert disk.damaged_files() == ()
+
+
+def test_a_changed_directory_id_makes_another_voter_that_counts_for_no_majority() -> None:
+    """Nothing checks meta.properties: such a node starts, and its vote is not that of the voter (`dynamic` 1000756)."""
+    simulator = Simulator(Scenario.drawn("dynamic", 3, 4), faults=())
+    world, losses = simulator.world, simulator.world.disk_losses
+    simulator.begin()
+    simulator.run_until(20_000, lambda: world.has_settled(5))
+    voters = world.invariants.voter_sets()[-1]
+    changed, other, third = voters.ids
+    assert losses.may_stop(other, world.running(), world.invariants)
+    assert world.perform(Crash(simulator.now_ms, changed, 1))
+    member = _member(simulator, changed)
+    before, files = member.key, member.disk.files
+    content = files.read(f"{DIRECTORY}/meta.properties")
+    at = content.index(b"directory.id=") + len(b"directory.id=")
+    letter = b"A" if content[at : at + 1] != b"A" else b"B"
+    replace_file(files, DIRECTORY, "meta.properties", content[:at] + letter + content[at + 1 :])
+    assert world.perform(Start(simulator.now_ms, changed, 3, 0))
+    assert member.key.directory_id != before.directory_id
+    assert set(world.running()) >= {changed, other, third}
+    assert not losses.may_stop(other, world.running(), world.invariants)
