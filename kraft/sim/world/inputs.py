@@ -7,10 +7,12 @@ running or is busy takes no input.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from msgspec import Struct
 
 from kraft.quorum.events import FailureCause
+from kraft.quorum.values import LeaderAndEpoch
 from kraft.sim.world.actions import (
     Administer,
     Deliver,
@@ -31,6 +33,10 @@ from kraft.sim.world.member_interface import STRANGERS, Corrupted, Output
 from kraft.sim.world.simulated_quorum import DAMAGE_SHOWS_MS, SimulatedQuorum
 from metadata_log.serde import decode
 from transport.protocol.broker_apis import ALL_APIS
+from transport.protocol.messages.end_quorum_epoch import EndQuorumEpochRequest
+
+_END_QUORUM_EPOCH: Final = "EndQuorumEpoch"
+"""The kind of exchange by which a leader resigns."""
 
 
 class Input(Struct, frozen=True):
@@ -63,7 +69,18 @@ def deliver(quorum: SimulatedQuorum, action: Deliver) -> Input | None:
     host.asked[request_id] = (exchange, len(exchange.answers))
     exchange.answers.append(None)
     quorum.check_quorum.heard(action.node, action.sender, host.clock_ms(quorum.now_ms))
+    if exchange.kind == _END_QUORUM_EPOCH:
+        _note_resignation(quorum, host, exchange)
     return Input(host, f"request {action.sender}", host.member.on_request, (request_id, exchange.message))
+
+
+def _note_resignation(quorum: SimulatedQuorum, host: Host, exchange: Exchange) -> None:
+    wire = host.member.wire_request(exchange.message)
+    assert wire is not None, exchange
+    request = wire[2]
+    assert isinstance(request, EndQuorumEpochRequest), request
+    for told in (part for topic in request.topics for part in topic.partitions):
+        quorum.signs.resigned(exchange.target, LeaderAndEpoch(told.leader_id, told.leader_epoch))
 
 
 def reply(quorum: SimulatedQuorum, action: Return) -> Input | None:

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from kraft.invariants.observation import View
 from kraft.invariants.violation import InvariantViolated
+from kraft.quorum.values import LeaderAndEpoch
 from kraft.sim.world.driver import Exchange
 from kraft.sim.world.member_interface import Member
 
@@ -47,6 +48,8 @@ class SignsOfLife:
         """The nodes that have received forged responses since they became followers."""
         self._left: dict[int, int] = {}
         """By node the number of its requests when it last stopped following. Responses to these do not count."""
+        self._resigned: dict[int, LeaderAndEpoch] = {}
+        """By node the leader that has last told it of its own resignation."""
 
     def answered(self, exchange: Exchange, message: object, now_ms: int) -> None:
         """A peer has answered a request of a node."""
@@ -63,6 +66,12 @@ class SignsOfLife:
             if sign is not None and sign.is_indirect == exchange.is_indirect:
                 sign.is_refused = True
 
+    def resigned(self, node_id: int, leader: LeaderAndEpoch) -> None:
+        """A node has received the EndQuorumEpoch of a leader. A voter campaigns a little later. A node that is no voter
+        by its own log refuses no more pre-votes then, as it may be a voter by the log of the leader.
+        """
+        self._resigned[node_id] = leader
+
     def forged(self, node_id: int) -> None:
         """A node has received a forged response, which the node may regard as its leader's."""
         self._deceived[node_id] = None
@@ -71,6 +80,7 @@ class SignsOfLife:
         """A node crashes and forgets all responses."""
         self._signs.pop(node_id, None)
         self._deceived.pop(node_id, None)
+        self._resigned.pop(node_id, None)
 
     def changed(self, member: Member, what: str, requests: int) -> None:
         """A node that has sent `requests` requests changes its state. A node that stops following forgets the responses
@@ -97,7 +107,7 @@ class SignsOfLife:
 
     def pre_granted(self, member: Member, view: View | None, now_ms: int) -> None:
         """A node grants a pre-vote to another node."""
-        if view is None or view.state != "Follower":
+        if view is None or view.state != "Follower" or self._resigned.get(member.node_id) == view.leader:
             return
         leader_id = view.leader.leader_id
         sign = self._last(member, leader_id)

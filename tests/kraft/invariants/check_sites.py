@@ -24,7 +24,7 @@ CHECKED = ("invariants", "sim", "testing")
 LEDGERS = ROOT / "invariants"
 DESCRIPTIONS = ("str | None", "str")
 """The types of the functions that return a description of a violation, or nothing."""
-TELLERS = ("_told", "_keys", "_difference", "_setting", "setting", "__repr__")
+TELLERS = ("_told", "_keys", "_difference", "_setting", "setting", "__repr__", "__str__")
 """Functions that return a text that describes no violation."""
 _DIFFERENCES = "tests/kraft/invariants/test_cluster_model.py::test_a_difference_of_each_family_is_named"
 _CLIENTS = "tests/kraft/sim/test_sim_clients.py"

@@ -109,6 +109,14 @@ def a_follower_of_a_live_leader_grants_a_pre_vote() -> None:
     signs.pre_granted(cast(Member, ScriptedNode(1)), FOLLOWING, 150)
 
 
+@CASES("node 1 grants a pre-vote, though its leader 2 has answered 50 ms ago")
+def a_follower_whose_leader_resigned_earlier_grants_a_pre_vote() -> None:
+    signs = SignsOfLife(FETCH_TIMEOUT_MS)
+    signs.resigned(1, LeaderAndEpoch(2, 2))
+    answered(signs, 100)
+    signs.pre_granted(cast(Member, ScriptedNode(1)), FOLLOWING, 150)
+
+
 # What clients hear
 
 

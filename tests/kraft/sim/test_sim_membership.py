@@ -286,3 +286,14 @@ def test_a_log_begins_where_its_first_snapshot_ends() -> None:
     assert ledger.listed(1, at, 4, is_moved=True)
     assert ledger.listed(1, at, 6, is_moved=False)
     assert ledger.listed(1, (), 5, is_moved=False)
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(1_000_756, id="rot in directory.id makes another voter"),
+        pytest.param(1_001_150, id="a leader resigns before a new voter knows that it votes"),
+    ],
+)
+def test_runs_that_a_check_took_for_violations_pass(seed: int) -> None:
+    assert isinstance(SeedSearch(members="dynamic").run(seed), Result)
