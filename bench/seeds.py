@@ -1,6 +1,7 @@
 """Runs seeds of the simulator over all kinds of members and all profiles, and writes one report.
 
     python bench/seeds.py [--seeds 100000] [--first 1000000] [--jobs 2] [--seconds N] [--results FILE]
+    python bench/seeds.py --again [--results FILE]
     python bench/seeds.py --check 20 [--results FILE]
     python bench/seeds.py --report [--results FILE]
 
@@ -10,9 +11,10 @@ rounds, so that a run that ends early has seeds of each kind. A result is one li
 of the same command goes on where the first one ended. A violation ends nothing: its schedule is saved beside the
 results, and the exit code is 1.
 
-`--check N` repeats N seeds of each kind with the present code and compares the digests of their traces with the stored
-ones. Equal digests say that a change of the code did not change these runs. `--report` writes the page, or another
-file.
+`--again` repeats the seeds with a violation with the present code. The page then says of each one that passes what was
+mended. `--check N` repeats N seeds of each kind with the present code and compares the digests of their traces with the
+stored ones. Equal digests say that a change of the code did not change these runs. `--report` writes the page, or
+another file.
 """
 
 from __future__ import annotations
@@ -158,11 +160,24 @@ def code_version() -> str:
 
 
 def read_results(path: Path) -> list[SeedResult]:
-    """The stored results, as far as they were written whole."""
+    """The stored results, as far as they were written whole: the last one of each seed."""
+    return list({(one.kind, one.seed): one for one in read_all(path)}.values())
+
+
+def read_all(path: Path) -> list[SeedResult]:
+    """Every stored result, also those of seeds that were repeated."""
     if not path.exists():
         return []
     lines = path.read_bytes().splitlines(keepends=True)
     return [msgspec.json.decode(line, type=SeedResult) for line in lines if line.endswith(b"\n")]
+
+
+def mended(stored: list[SeedResult], last: list[SeedResult]) -> Iterator[tuple[SeedResult, SeedResult]]:
+    """The violations of seeds that pass now, each with the result that passes."""
+    passed = {(one.kind, one.seed): one for one in last if not one.violation}
+    for one in stored:
+        if one.violation and (one.kind, one.seed) in passed:
+            yield one, passed[one.kind, one.seed]
 
 
 def wanted(seeds: int, first: int) -> Iterator[tuple[str, int]]:
@@ -214,8 +229,8 @@ def check(path: Path, count: int, jobs: int) -> int:
     return differ
 
 
-def page(results: list[SeedResult]) -> str:
-    """The page as Markdown."""
+def page(stored: list[SeedResult], results: list[SeedResult]) -> str:
+    """The page as Markdown, of all stored results and the last one of each seed."""
     rows: dict[tuple[str, str], list[SeedResult]] = defaultdict(list)
     for result in results:
         rows[result.kind.removesuffix(", wiped"), profile_name(result.kind, result.seed)].append(result)
@@ -230,7 +245,16 @@ def page(results: list[SeedResult]) -> str:
     lines += [f"- `{one.kind}`, seed {one.seed} of `{one.code}`: {one.violation}" for one in failed]
     undecided = sum(one.undecided for one in results)
     lines.append(f"Undecided histories: {undecided}. Violations: {len(failed)}.")
+    lines += _former(stored, results)
     return "\n".join(lines) + "\n"
+
+
+def _former(stored: list[SeedResult], results: list[SeedResult]) -> Iterator[str]:
+    pairs = list(mended(stored, results))
+    if pairs:
+        yield "\nViolations that were examined and mended, in the product or in a check; the seed passes now:\n"
+        for bad, good in pairs:
+            yield f"- `{bad.kind}`, seed {bad.seed} of `{bad.code}`, passes with `{good.code}`: {bad.violation}"
 
 
 def _row(name: str, group: list[SeedResult]) -> str:
@@ -255,6 +279,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no seed after so many seconds")
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--only", action="append", choices=SHARES, help="only this kind; may be repeated")
+    parser.add_argument("--again", action="store_true", help="repeat the seeds with a violation")
     parser.add_argument("--check", type=int, metavar="N", help="repeat N stored seeds of each kind")
     parser.add_argument(
         "--report", nargs="?", const=PAGE, type=Path, metavar="FILE", help="write the page from the results"
@@ -263,13 +288,15 @@ def main() -> None:
     path: Path = options.results
     path.parent.mkdir(parents=True, exist_ok=True)
     if options.report is not None:
-        options.report.write_text(page(read_results(path)), encoding="utf-8")
+        options.report.write_text(page(read_all(path), read_results(path)), encoding="utf-8")
         return
     if options.check is not None:
         sys.exit(1 if check(path, options.check, options.jobs) else 0)
-    done = {(one.kind, one.seed) for one in read_results(path)}
+    results = read_results(path)
+    done = {(one.kind, one.seed) for one in results if not (options.again and one.violation)}
     kinds = options.only or SHARES
-    pairs = [pair for pair in wanted(options.seeds, options.first) if pair not in done and pair[0] in kinds]
+    asked = [(one.kind, one.seed) for one in results] if options.again else wanted(options.seeds, options.first)
+    pairs = [pair for pair in asked if pair not in done and pair[0] in kinds]
     print(f"{len(done):,} seeds are done, {len(pairs):,} are left", flush=True)
     found = run(path, list(tasks(pairs, code_version(), path.parent)), options.jobs, options.seconds)
     for result in found:

@@ -245,6 +245,15 @@ def test_the_bench_of_seeds_goes_on_where_it_ended_and_repeats_what_it_stored(tm
     assert "| `core` | slow-disk |" in page
     assert "| all |  | 27 |" in page
     assert page.endswith("Undecided histories: 0. Violations: 0.\n")
+    with results.open("a") as file:
+        file.write('{"kind":"core","seed":1000000,"code":"planted","violation":"two leaders"}\n')
+    assert bench(f"--report={written}").returncode == 0
+    assert "- `core`, seed 1000000 of `planted`: two leaders\n" in written.read_text(encoding="utf-8")
+    assert bench("--again").stdout.startswith("26 seeds are done, 1 are left")
+    assert bench(f"--report={written}").returncode == 0
+    page = written.read_text(encoding="utf-8")
+    assert "Violations: 0.\n\nViolations that were examined and mended" in page
+    assert re.search(r"- `core`, seed 1000000 of `planted`, passes with `\w+\+?`: two leaders\n$", page)
     results.write_text(results.read_text(encoding="utf-8").replace('"digest":"', '"digest":"0'), encoding="utf-8")
     changed = bench("--check=2")
     assert changed.returncode == 1
