@@ -31,14 +31,15 @@ def on_read_index(quorum: QuorumState, event: ReadIndex) -> None:
 
 
 def on_begin_reply(quorum: QuorumState, peer_id: int, reply: BeginQuorumEpochReply) -> None:
-    """Count a voter that confirms the epoch in this round. `Peers` drops replies to requests of earlier rounds, so this
-    reply belongs to a request of this round.
+    """Count a voter that confirms the epoch and this leader in this round. `Peers` drops replies to requests of earlier
+    rounds, so this reply belongs to a request of this round. A reply that names another leader confirms nothing.
     """
     match quorum.state:
         case LeaderState(epoch=epoch, read_round=ReadRound() as current) as leader if (
             peer_id in current.asked
             and peer_id not in current.confirmed
-            and (reply.epoch, reply.error, reply.top_error) == (epoch, Error.NONE, Error.NONE)
+            and (reply.epoch, reply.leader_id) == (epoch, quorum.local.id)
+            and (reply.error, reply.top_error) == (Error.NONE, Error.NONE)
         ):
             leader.read_round = replace(current, confirmed=(*current.confirmed, peer_id))
 

@@ -69,6 +69,16 @@ def test_a_new_leader_confirms_no_read_before_the_first_commit_of_its_epoch() ->
     assert one.all(ReadConfirmed) == [ReadConfirmed((7,), end)]
 
 
+@pytest.mark.parametrize("named", [1, 3, -1])
+def test_a_reply_that_names_another_leader_of_the_epoch_confirms_no_read(named: int) -> None:
+    """No voter sends such a reply to its leader (`core` seed 1075151)."""
+    one = leader_of(1, 2, 3)
+    one.answer(BeginQuorumEpochReply(epoch=one.core.epoch, leader_id=2), peer=1)
+    one.step(ReadIndex(7))
+    one.answer(BeginQuorumEpochReply(epoch=one.core.epoch, leader_id=named), peer=1)
+    assert one.all(ReadConfirmed) == []
+
+
 # Voters that change
 
 
