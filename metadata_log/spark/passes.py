@@ -21,8 +21,9 @@ from metadata_log.errors import MetadataLogError
 from metadata_log.gc_pause import gc_paused
 from metadata_log.history.engine import HistoryPass, Options
 from metadata_log.history.open_rows import Row
-from metadata_log.history.parts import narrowed, part_rows
-from metadata_log.history.saved_pass import FORMAT, SavedPassError, restore_pass, save_pass
+from metadata_log.history.parts import part_rows
+from metadata_log.history.saved_pass import FORMAT, restore_pass, save_pass
+from metadata_log.history.saved_values import SavedPassError
 from metadata_log.history.views import VIEWS
 from metadata_log.reading.damage import Damage, OnDamage
 from metadata_log.reading.place import Place, Standing, find_place
@@ -237,8 +238,7 @@ def read_part(task: HistoryTask, view: str, log: Disk, options: Options, at: At 
         items = read_timeline(log, task.path, until=at, on_damage=OnDamage.STRICT)
     else:
         data = OsDisk().read(task.begins.path)
-        every = restore_pass(data, cluster=cluster, views=VIEWS, options=options)
-        story = narrowed(every, cluster=cluster, views={view}, options=options)
+        story = restore_pass(data, cluster=cluster, views={view}, options=options, of=VIEWS)
         items = continue_timeline(log, task.path, task.begins.place, on_damage=OnDamage.STRICT)
     return part_rows(story, items, at=at, until=task.until)
 
