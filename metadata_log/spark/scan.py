@@ -22,7 +22,6 @@ from metadata_log.arrow.views import batch_of, view_batches
 from metadata_log.disk import Disk, OsDisk, file_bytes
 from metadata_log.errors import MetadataLogError
 from metadata_log.gc_pause import gc_paused
-from metadata_log.history import Options as HistoryOptions
 from metadata_log.log.segment import parse_file_name
 from metadata_log.reading.damage import Damage, OnDamage
 from metadata_log.reading.log_end import LogEnd, find_log_end
@@ -32,7 +31,7 @@ from metadata_log.spark.errors import OptionError, SourceError
 from metadata_log.spark.filters import as_of, is_exact, narrowed, wanted_by
 from metadata_log.spark.log_index import LogIndex, index_log
 from metadata_log.spark.named import cluster_rows, ids_of, load_cluster_names
-from metadata_log.spark.options import FAILFAST, PERMISSIVE, Options, nearest
+from metadata_log.spark.options import FAILFAST, PERMISSIVE, Options, history_options, nearest
 from metadata_log.spark.passes import plan_parts, read_part
 from metadata_log.spark.remote_disk import RemoteDisk
 from metadata_log.spark.remote_index import index_remote_log
@@ -379,10 +378,3 @@ def _read_history(
         disk=disk,
         keep=keep,
     )
-
-
-def history_options(options: Options) -> HistoryOptions:
-    """The options of the history engine."""
-    told = HistoryOptions(session_timeout_ms=options.session_timeout_ms, show_secrets=options.show_secrets)
-    tolerance = options.gap_tolerance_ms
-    return told if tolerance is None else replace(told, gap_tolerance_ms=tolerance)

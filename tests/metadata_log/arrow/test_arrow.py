@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -247,7 +248,7 @@ def test_ranges_of_several_clusters_share_batches_of_rows(decoder: Decoder, view
     paths = [node(tmp_path), node(tmp_path, "c2"), f"{tmp_path}/small/x", node(tmp_path, "c3")]
     splits = [split for path in paths for split in plan_splits(path)]
     filters = Filters(from_offset=4)
-    of = {"view": view, "filters": filters, "mode": Mode.PERMISSIVE, "decoder": decoder}
+    of: dict[str, Any] = {"view": view, "filters": filters, "mode": Mode.PERMISSIVE, "decoder": decoder}
     together = list(read_splits(splits, **of))
     alone = [batch for split in splits for batch in read_split(split, **of)]
     assert pa.Table.from_batches(together).equals(pa.Table.from_batches(alone))
@@ -473,6 +474,7 @@ def test_the_programs_of_the_page(tmp_path: Path) -> None:
 MEMORY = """
 import sys
 from pathlib import Path
+from typing import Any
 import pyarrow as pa
 from metadata_log.arrow import read_records, read_typed
 pa.array(["what loads once"])
