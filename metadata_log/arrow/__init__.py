@@ -4,7 +4,16 @@ This package needs the extra `arrow`: `pip install 'trio-kraft[arrow]'`. The res
 """
 
 from metadata_log.arrow.parquet import write_parquet
-from metadata_log.arrow.read import NO_FILTERS, Decoder, Filters, Mode, read_records, read_split, read_typed
+from metadata_log.arrow.read import (
+    NO_FILTERS,
+    Decoder,
+    Filters,
+    Mode,
+    read_records,
+    read_split,
+    read_splits,
+    read_typed,
+)
 from metadata_log.arrow.schema import RECORD_CLASSES, RECORDS, schema_of
 from metadata_log.arrow.splits import Split, plan_splits
 from metadata_log.arrow.views import read_view, rows_reader
@@ -20,6 +29,7 @@ __all__ = [
     "plan_splits",
     "read_records",
     "read_split",
+    "read_splits",
     "read_typed",
     "read_view",
     "rows_reader",

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Callable, Iterator, Sequence
-from itertools import repeat
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import groupby, repeat
+from operator import itemgetter
 from typing import Any, Final
 
 import pyarrow as pa
@@ -41,50 +42,58 @@ _INT64: Final = 1 << 63
 PADDING: Final = bytes(32)
 """Zeros behind the data of plain batches, so that a read before its bounds check stays in the data."""
 
-ReadPlain = Callable[[Sequence[RecordBatch], bytes], tuple[pa.RecordBatch | None, int]]
-"""A function from batches and their joined data to their frames and the number of plain batches; no frames unless all
-are plain.
-"""
+ReadPlain = Callable[[Sequence[RecordBatch], bytes], tuple[pa.RecordBatch | None, Collection[int]]]
+"""A function from batches and their joined data to their frames; or to no frames and the batches that are not plain."""
 
 
-def frames(batches: Sequence[RecordBatch], where: str) -> pa.RecordBatch:
-    """The frames of some batches, in the columns of `FRAME_SCHEMA`; damage is a row with `damage`."""
+def frames(batches: Sequence[RecordBatch], where: str) -> tuple[pa.RecordBatch, list[int]]:
+    """The frames of some batches, in the columns of `FRAME_SCHEMA`, and the number of frames of each batch.
+
+    Damage is a frame with `damage`.
+    """
     return join_frames(batches, where, _read_plain)
 
 
-def join_frames(batches: Sequence[RecordBatch], where: str, read_plain: ReadPlain) -> pa.RecordBatch:
-    """The frames of some batches, in order: plain ones by `read_plain`, others by the slow path."""
-    parts: list[pa.RecordBatch] = []
-    first = 0
+def join_frames(batches: Sequence[RecordBatch], where: str, read_plain: ReadPlain) -> tuple[pa.RecordBatch, list[int]]:
+    """The frames of some batches, in order: plain ones together by `read_plain`, others by the slow path."""
+    plain = [index for index, batch in enumerate(batches) if _may_be_plain(batch)]
+    frame = None
+    while plain and frame is None:
+        chosen = [batches[index] for index in plain]
+        frame, others = read_plain(chosen, b"".join([*(batch.data for batch in chosen), PADDING]))
+        plain = [index for place, index in enumerate(plain) if place not in others]
+    counts = [batch.record_count for batch in batches]
+    if frame is not None and len(plain) == len(batches):
+        return frame, counts
+    rows = _Rows()
+    are_plain = [False] * len(batches)
+    for index in plain:
+        are_plain[index] = True
     for index, batch in enumerate(batches):
-        if not _may_be_plain(batch):
-            parts += _plain_parts(batches[first:index], where, read_plain)
-            parts.append(_slow(batch, where))
-            first = index + 1
-    parts += _plain_parts(batches[first:], where, read_plain)
-    return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+        if not are_plain[index]:
+            before = len(rows)
+            rows.add(batch, where)
+            counts[index] = len(rows) - before
+    return _in_order(frame, rows.take(), counts, are_plain), counts
 
 
-def _plain_parts(batches: Sequence[RecordBatch], where: str, read_plain: ReadPlain) -> Iterator[pa.RecordBatch]:
-    while batches:
-        data = b"".join([*(batch.data for batch in batches), PADDING])
-        frame, plain = read_plain(batches, data)
-        if frame is not None:
-            yield frame
-            return
-        yield from _plain_parts(batches[:plain], where, read_plain)
-        yield _slow(batches[plain], where)
-        batches = batches[plain + 1 :]
+def _in_order(
+    plain: pa.RecordBatch | None, others: pa.RecordBatch, counts: Sequence[int], are_plain: Sequence[bool]
+) -> pa.RecordBatch:
+    """The frames of plain batches and those of the others, in the order of the batches."""
+    if plain is None:
+        return others
+    parts: list[pa.RecordBatch] = []
+    at = {True: 0, False: 0}
+    for is_plain, run in groupby(zip(are_plain, counts, strict=True), key=itemgetter(0)):
+        rows = sum(count for _, count in run)
+        parts.append((plain if is_plain else others).slice(at[is_plain], rows))
+        at[is_plain] += rows
+    return pa.concat_batches(parts)
 
 
 def _may_be_plain(batch: RecordBatch) -> bool:
     return not batch.attributes and 0 < batch.record_count < _INT64 - batch.base_offset
-
-
-def _slow(batch: RecordBatch, where: str) -> pa.RecordBatch:
-    rows = _Rows()
-    rows.add(batch, where)
-    return rows.take()
 
 
 def damage_frame(damage: Damage) -> pa.RecordBatch:
@@ -215,15 +224,18 @@ def _number(data: bytes, position: int) -> tuple[int, int]:
     raise _NotPlain
 
 
-def _read_plain(batches: Sequence[RecordBatch], data: bytes) -> tuple[pa.RecordBatch | None, int]:
+def _read_plain(batches: Sequence[RecordBatch], data: bytes) -> tuple[pa.RecordBatch | None, Collection[int]]:
     plain = _Plain()
+    others = set()
     begin = 0
     for index, batch in enumerate(batches):
         try:
             plain.read(batch, data, begin)
         except (_NotPlain, struct.error, IndexError, ValueError):
-            return None, index
+            others.add(index)
         begin += batch.size_bytes
+    if others:
+        return None, others
     offsets, epochs, timestamps = array("q"), array("i"), array("q")
     for batch in batches:
         count = batch.record_count
@@ -235,7 +247,7 @@ def _read_plain(batches: Sequence[RecordBatch], data: bytes) -> tuple[pa.RecordB
         pa.Array.from_buffers(field.type, len(column), [None, pa.py_buffer(column)])
         for field, column in zip(FRAME_SCHEMA, columns, strict=False)
     ]
-    return plain_frame(places, slices(data, plain.edges, pa.binary())), len(batches)
+    return plain_frame(places, slices(data, plain.edges, pa.binary())), ()
 
 
 def plain_frame(places: Sequence[pa.Array], values: pa.Array) -> pa.RecordBatch:
@@ -266,6 +278,9 @@ class _Rows:
 
     def __init__(self) -> None:
         self._columns: dict[str, list[object]] = {name: [] for name in FRAME_SCHEMA.names}
+
+    def __len__(self) -> int:
+        return len(self._columns["position"])
 
     def take(self) -> pa.RecordBatch:
         """The rows that were added."""

@@ -6,7 +6,7 @@ A batch that is not plain is left to `frames`.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import numpy as np
@@ -25,20 +25,21 @@ BINARY: Final = pa.binary()
 _NULL: Final = 1
 
 
-def frames(batches: Sequence[RecordBatch], where: str) -> pa.RecordBatch:
-    """The frames of some batches, in the columns of `FRAME_SCHEMA`; equal to those of `frames.frames`."""
+def frames(batches: Sequence[RecordBatch], where: str) -> tuple[pa.RecordBatch, list[int]]:
+    """The frames of some batches and the number of each; equal to those of `frames.frames`."""
     return join_frames(batches, where, _read_plain)
 
 
-def _read_plain(batches: Sequence[RecordBatch], data: bytes) -> tuple[pa.RecordBatch | None, int]:
-    starts, whole = _record_starts(batches, data)
-    return _read(batches, data, starts) if whole == len(batches) else (None, whole)
+def _read_plain(batches: Sequence[RecordBatch], data: bytes) -> tuple[pa.RecordBatch | None, Collection[int]]:
+    starts, others = _record_starts(batches, data)
+    return (None, others) if others else _read(batches, data, starts)
 
 
-def _record_starts(batches: Sequence[RecordBatch], data: bytes) -> tuple[array[int], int]:
-    """The positions of records in the joined data of the batches, and how many batches they fill exactly."""
+def _record_starts(batches: Sequence[RecordBatch], data: bytes) -> tuple[array[int], set[int]]:
+    """The positions of records in the joined data of the batches, and the batches that they do not fill exactly."""
     starts = array("q")
     note = starts.append
+    others = set()
     behind = 0
     for index, batch in enumerate(batches):
         at, behind = behind + HEADER_BYTES, behind + batch.size_bytes
@@ -54,14 +55,16 @@ def _record_starts(batches: Sequence[RecordBatch], data: bytes) -> tuple[array[i
                 else:
                     at += 3 + ((data[at + 2] << 14 | (high & 0x7F) << 7 | size & 0x7F) >> 1)
             if at > behind:
-                return starts, index
+                break
         if at != behind:
-            return starts, index
-    return starts, len(batches)
+            others.add(index)
+    return starts, others
 
 
-def _read(batches: Sequence[RecordBatch], data: bytes, starts: array[int]) -> tuple[pa.RecordBatch | None, int]:
-    """The frames of the batches; or None, and the first batch that is not plain."""
+def _read(
+    batches: Sequence[RecordBatch], data: bytes, starts: array[int]
+) -> tuple[pa.RecordBatch | None, Collection[int]]:
+    """The frames of the batches; or None, and the batches that are not plain."""
     raw = np.frombuffer(data, np.uint8)
     start = np.frombuffer(starts, np.int64)
     counts = np.array([batch.record_count for batch in batches], np.int64)
@@ -86,7 +89,7 @@ def _read(batches: Sequence[RecordBatch], data: bytes, starts: array[int]) -> tu
         & ((kind | version) < 0x80)
     )
     if not plain.all():
-        return None, int(np.searchsorted(ends, start[int(np.argmin(plain))], "right"))
+        return None, set(np.searchsorted(ends, start[~plain], "right").tolist())
 
     def of_batches(values: list[int]) -> Integers:
         return np.repeat(np.array(values, np.int64), counts)
@@ -99,7 +102,7 @@ def _read(batches: Sequence[RecordBatch], data: bytes, starts: array[int]) -> tu
         kind.astype(np.int16),
         version.astype(np.int16),
     ]
-    return plain_frame([pa.array(column) for column in columns], between(data, value, value_end)), len(batches)
+    return plain_frame([pa.array(column) for column in columns], between(data, value, value_end)), ()
 
 
 def varints(raw: Bytes, at: Integers) -> tuple[Integers, Integers]:

@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 from metadata_log.arrow import bodies
 from metadata_log.arrow.schema import RECORDS, UNKNOWN_TAGS, columns_of
 from metadata_log.records.frame import RECORD_TYPES
-from metadata_log.records.redact import MAY_HOLD_SECRETS, REDACTED, secret_fields
+from metadata_log.records.metadata import ConfigRecord
+from metadata_log.records.redact import MAY_HOLD_SECRETS, REDACTED, is_secret_config, secret_fields
 from metadata_log.serde.fields import Message
 
 _TYPES: Final = {number: cls for number, cls in RECORD_TYPES.items() if cls in MAY_HOLD_SECRETS}
@@ -52,13 +53,15 @@ def _hidden(frame: pa.RecordBatch) -> pa.Array | None:
         return None
     rows = pc.indices_nonzero(suspects)
     records, _ = bodies.decode(frame.take(rows))
-    secret = {
-        row for row, record in zip(rows.to_pylist(), records, strict=True) if record is None or _is_secret(record)
-    }
-    return pa.array([row in secret for row in range(frame.num_rows)])
+    are_secret = pa.array([record is None or _is_secret(record) for record in records], pa.bool_())
+    if not pc.any(are_secret).as_py():
+        return None
+    return pc.replace_with_mask(pa.repeat(pa.scalar(False), frame.num_rows), suspects, are_secret)
 
 
 def _is_secret(record: Message) -> bool:
+    if type(record) is ConfigRecord:
+        return record.value is not None and is_secret_config(record.resource_type, record.name, record.value)
     fields = secret_fields(record)
     return any(
         getattr(record, name) is not None

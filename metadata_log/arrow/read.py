@@ -6,10 +6,11 @@ with the file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import cache
-from typing import Final, Literal
+from itertools import accumulate
+from typing import Any, Final, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -43,7 +44,8 @@ class Mode(StrEnum):
 
 
 class Filters(Struct, frozen=True, kw_only=True):
-    """A selection of rows. Rows that report damage are always selected.
+    """A selection of rows. Rows that report damage are always selected; batches without a selected offset are not
+    decoded, only their CRC is checked.
 
     Args:
         from_offset: The first offset.
@@ -162,25 +164,26 @@ def _read(
         until_offset=filters.until_offset,
         from_timestamp_ms=filters.from_timestamp_ms,
     )
-    batches = (
-        batch
-        for split in splits
-        for batch in read_split(
-            split,
-            view=view,
-            columns=columns,
-            filters=filters,
-            mode=mode,
-            show_secrets=show_secrets,
-            decoder=decoder,
-            disk=disk,
-        )
+    batches = read_splits(
+        splits,
+        view=view,
+        columns=columns,
+        filters=filters,
+        mode=mode,
+        show_secrets=show_secrets,
+        decoder=decoder,
+        disk=disk,
     )
     return pa.RecordBatchReader.from_batches(schema, batches)
 
 
-def read_split(
-    split: Split,
+def read_split(split: Split, **options: Any) -> Iterator[pa.RecordBatch]:
+    """The rows of one range: see `read_splits`."""
+    return read_splits([split], **options)
+
+
+def read_splits(
+    splits: Iterable[Split],
     *,
     view: str = RECORDS,
     columns: Sequence[str] | None = None,
@@ -190,12 +193,12 @@ def read_split(
     decoder: Decoder = "numpy",
     disk: Disk | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a range, in non-empty batches with the schema of `schema_of(view, columns)`.
+    """The rows of ranges, in non-empty batches with the schema of `schema_of(view, columns)`.
 
-    The CRC of every batch is checked before any of its records is returned.
+    The CRC of every batch is checked before any of its records is returned. Small ranges share batches of rows.
 
     Args:
-        split: The range, from `plan_splits`.
+        splits: The ranges, from `plan_splits`.
         view: `records`, or the name of a record type.
         columns: The columns and their order; None for all but `payload`.
         filters: The selected rows.
@@ -213,10 +216,10 @@ def read_split(
         OSError: A file is unreadable.
     """
     schema = _raw_schema(view, columns)
-    for frame in _steps(split, OsDisk() if disk is None else disk, mode, decoder):
-        wanted = _chosen(frame, view, filters)
+    for step in _steps(splits, OsDisk() if disk is None else disk, filters, mode, decoder):
+        wanted = _chosen(step.frame, view, filters)
         if wanted.num_rows:
-            rows = _rows(wanted, split, view, schema, mode, decoder, show_secrets=show_secrets)
+            rows = _rows(wanted, step.splits, view, schema, mode, decoder, show_secrets=show_secrets)
             if rows.num_rows:
                 yield rows
 
@@ -228,32 +231,65 @@ def _raw_schema(view: str, columns: Sequence[str] | None) -> pa.Schema:
     return schema
 
 
-def _steps(split: Split, disk: Disk, mode: Mode, decoder: Decoder) -> Iterator[pa.RecordBatch]:
-    """The frames of a range, step by step, with a frame for each damage in its position."""
+_SPLIT: Final = "split"
+"""The column of a step's frames with the number of their split, if they are of several."""
+
+
+class _Step(Struct, frozen=True):
+    """Frames, and the ranges that they are of."""
+
+    frame: pa.RecordBatch
+    splits: list[Split]
+
+
+def _steps(splits: Iterable[Split], disk: Disk, filters: Filters, mode: Mode, decoder: Decoder) -> Iterator[_Step]:
+    """The frames of ranges, step by step, with a frame for each damage in its position."""
     read_frames = frames_numpy.frames if decoder == "numpy" else frames.frames
     waiting: list[RecordBatch] = []
+    origins: list[tuple[Split, int]] = []
+    """The ranges of `waiting`, and the number of batches up to the end of each."""
     size = rows = 0
-    for item in read_batches(split, disk):
-        if waiting and (
-            isinstance(item, Damage) or size + item.size_bytes > STEP_BYTES or rows + item.record_count > STEP_ROWS
-        ):
-            yield from _sliced(read_frames(waiting, split.path))
-            waiting, size, rows = [], 0, 0
-        if isinstance(item, Damage):
-            if mode is Mode.FAILFAST and not item.unfinished:
-                raise DamagedFile(item)
-            if not item.unfinished:
-                yield frames.damage_frame(item)
-        else:
-            waiting.append(item)
-            size, rows = size + item.size_bytes, rows + item.record_count
+    for split in splits:
+        for item in read_batches(split, disk):
+            if waiting and (
+                isinstance(item, Damage) or size + item.size_bytes > STEP_BYTES or rows + item.record_count > STEP_ROWS
+            ):
+                yield from _sliced(read_frames(waiting, split.path), _with(origins, split, len(waiting)))
+                waiting, origins, size, rows = [], [], 0, 0
+            if isinstance(item, Damage):
+                if mode is Mode.FAILFAST and not item.unfinished:
+                    raise DamagedFile(item)
+                if not item.unfinished:
+                    yield _Step(frames.damage_frame(item), [split])
+            elif _may_be_chosen(item, filters):
+                waiting.append(item)
+                size, rows = size + item.size_bytes, rows + item.record_count
+        origins = _with(origins, split, len(waiting))
     if waiting:
-        yield from _sliced(read_frames(waiting, split.path))
+        yield from _sliced(read_frames(waiting, origins[-1][0].path), origins)
 
 
-def _sliced(frame: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def _with(origins: list[tuple[Split, int]], split: Split, batches: int) -> list[tuple[Split, int]]:
+    """The ranges with one more, which has the batches behind those of the others; none without any."""
+    return [*origins, (split, batches)] if batches > (origins[-1][1] if origins else 0) else origins
+
+
+def _may_be_chosen(batch: RecordBatch, filters: Filters) -> bool:
+    """Whether the offsets of a batch are among those of the filters; its CRC was checked."""
+    first, until = filters.from_offset, filters.until_offset
+    return (first is None or batch.next_offset > first) and (until is None or batch.base_offset < until)
+
+
+def _sliced(read: tuple[pa.RecordBatch, list[int]], origins: Sequence[tuple[Split, int]]) -> Iterator[_Step]:
     """A frame in pieces of at most `STEP_ROWS`: one batch can exceed them."""
-    return (frame.slice(start, STEP_ROWS) for start in range(0, frame.num_rows, STEP_ROWS))
+    frame, counts = read
+    splits = [split for split, _ in origins]
+    if len(splits) > 1:
+        rows = [0, *accumulate(counts)]
+        ends = pa.array([rows[batches] for _, batches in origins], pa.int32())
+        runs = pa.RunEndEncodedArray.from_arrays(ends, pa.array(range(len(splits)), pa.int32()))
+        frame = frame.append_column(_SPLIT, pc.run_end_decode(runs))
+    return (_Step(frame.slice(start, STEP_ROWS), splits) for start in range(0, frame.num_rows, STEP_ROWS))
 
 
 @cache
@@ -317,7 +353,7 @@ def _any_type(frame: pa.RecordBatch, pairs: Sequence[tuple[bool, int]]) -> pa.Ar
 
 def _rows(
     frame: pa.RecordBatch,
-    split: Split,
+    splits: Sequence[Split],
     view: str,
     schema: pa.Schema,
     mode: Mode,
@@ -333,12 +369,12 @@ def _rows(
     elif PAYLOAD in schema.names:
         found |= bodies.payloads(frame, show_secrets=show_secrets)
     if mode is Mode.FAILFAST and found["damage"].null_count < frame.num_rows:
-        raise DamagedFile(_first_damage(found, split.path))
+        raise DamagedFile(_first_damage(frame, found, splits))
     if not show_secrets:
         found = without_secrets(frame, view, found)
     for name in ("cluster", "directory", "segment"):
         if name in schema.names:
-            found[name] = pa.repeat(pa.scalar(getattr(split, name)), frame.num_rows)
+            found[name] = _of_splits(frame, [getattr(split, name) for split in splits])
     if "type" in schema.names:
         found["type"] = _type_names(frame)
     if "timestamp" in schema.names:
@@ -352,10 +388,17 @@ def _rows(
     return rows
 
 
-def _first_damage(found: Mapping[str, pa.Array], path: str) -> Damage:
+def _of_splits(frame: pa.RecordBatch, values: Sequence[str]) -> pa.Array:
+    """For each frame the value of its split."""
+    if len(values) == 1:
+        return pa.repeat(pa.scalar(values[0]), frame.num_rows)
+    return pc.take(pa.array(values, pa.string()), frame[_SPLIT])
+
+
+def _first_damage(frame: pa.RecordBatch, found: Mapping[str, pa.Array], splits: Sequence[Split]) -> Damage:
     row = pc.index(pc.is_valid(found["damage"]), True).as_py()
     return Damage(
-        where=path,
+        where=_of_splits(frame, [split.path for split in splits])[row].as_py(),
         what=found["damage"][row].as_py(),
         expected="a record of the metadata log",
         position=found["position"][row].as_py(),

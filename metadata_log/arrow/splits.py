@@ -5,7 +5,9 @@ Planning reads headers only: about a millisecond for 1,500 batches on a local di
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Final
 
 from msgspec import Struct
@@ -20,7 +22,7 @@ from metadata_log.log.snapshot import list_snapshots, snapshot_name
 from metadata_log.reading.damage import Damage
 from metadata_log.reading.missing import check_topic, missing_end, no_beginning
 from metadata_log.reading.reader import framed, gap_before, may_grow, order_damage, read_range
-from metadata_log.records.batch import RecordBatch
+from metadata_log.records.batch import HEADER_BYTES, RecordBatch, sound_batches
 from metadata_log.types import OffsetAndEpoch
 
 MIN_SPLIT_BYTES: Final = 8 << 20
@@ -143,7 +145,7 @@ def plan_splits(
         cluster: The value of the column `cluster`; None for that of `cluster_of`.
         snapshots: Whether the snapshots of a directory are included.
         min_bytes: The least size of a range in bytes; the last range of a file may be smaller.
-        from_offset: Ranges with only smaller offsets are left out.
+        from_offset: Ranges with only smaller offsets are left out, and files with only these are not opened.
         until_offset: Ranges with only this offset or larger ones are left out.
         from_timestamp_ms: Ranges with only earlier times are left out.
 
@@ -161,9 +163,15 @@ def plan_splits(
     end: int | None = None
     directory = _partition_directory(disk, path)
     known = list_snapshots(disk, directory) if directory is not None else ()
-    for file in log_files(disk, path, snapshots=snapshots):
-        splits = _splits_of(disk, file, name, end, max(min_bytes, 1))
-        base = parse_file_name(file.rpartition("/")[2])
+    files = log_files(disk, path, snapshots=snapshots)
+    bases = [parse_file_name(file.rpartition("/")[2]) for file in files]
+    for file, (base, following) in zip(files, pairwise([*bases, None]), strict=True):
+        if base is not None and following is not None and following <= (from_offset or 0):
+            # A reader that begins behind a file does not open it, so nothing is known of its end.
+            end = None
+            continue
+        growing = base is not None and following is None if directory is not None else may_grow(disk, file)
+        splits = _splits_of(disk, file, name, end, max(min_bytes, 1), growing=growing)
         end = splits[-1].end_offset if splits and base is not None else base if not splits else None
         found += splits
     if directory is not None:
@@ -216,7 +224,9 @@ def _may_hold(split: Split, from_offset: int | None, until_offset: int | None, f
     return from_timestamp_ms is None or split.max_timestamp_ms >= from_timestamp_ms
 
 
-def _splits_of(disk: Disk, path: str, cluster: str, end_before: int | None, min_bytes: int) -> list[Split]:
+def _splits_of(
+    disk: Disk, path: str, cluster: str, end_before: int | None, min_bytes: int, *, growing: bool
+) -> list[Split]:
     try:
         file = disk.open(path, writable=False)
     except FileNotFoundError:  # retention has removed the file since the listing
@@ -225,10 +235,10 @@ def _splits_of(disk: Disk, path: str, cluster: str, end_before: int | None, min_
     gap = None if base is None else gap_before(path, base, end_before)
     try:
         size = file.size()
-        pieces = list(_pieces(file, size, base, min_bytes))
+        whole = _whole(file, size, base) if size <= min(min_bytes, _SMALL_BYTES) else None
+        pieces = [whole] if whole is not None else list(_pieces(file, size, base, min_bytes))
     finally:
         file.close()
-    growing = may_grow(disk, path)
     return [
         Split(
             cluster=cluster,
@@ -255,6 +265,31 @@ class _Piece(Struct, frozen=True):
     epoch: int
     end_offset: int | None
     max_timestamp_ms: int
+
+
+_FRONT: Final = struct.Struct(">qiibIhiqq").unpack_from
+"""A batch's base offset, length, epoch, format, CRC, attributes, last offset delta, first and latest time."""
+_BEFORE_LENGTH: Final = 12
+_SMALL_BYTES: Final = 1 << 20
+
+
+def _whole(file: File, size: int, base: int | None) -> _Piece | None:
+    """A small segment as one piece; None if the header of a batch is unusual, which `_pieces` judges."""
+    content = file.pread(size, 0)
+    position, expected, epoch, latest = 0, base, 0, _NO_TIME
+    while position + HEADER_BYTES <= len(content):
+        offset, length, batch_epoch, magic, _, _, delta, _, newest = _FRONT(content, position)
+        if (
+            offset != expected
+            or delta < 0
+            or batch_epoch < epoch
+            or magic != 2
+            or length < HEADER_BYTES - _BEFORE_LENGTH
+        ):
+            return None
+        position += length + _BEFORE_LENGTH
+        expected, epoch, latest = offset + delta + 1, batch_epoch, max(latest, newest)
+    return _Piece(0, size, base, 0, expected, latest) if position == size > 0 else None
 
 
 def _pieces(file: File, size: int, base: int | None, min_bytes: int) -> Iterator[_Piece]:
@@ -297,14 +332,7 @@ def read_batches(split: Split, disk: Disk) -> Iterator[RecordBatch | Damage]:
         )
         return
     try:
-        found = read_range(
-            file,
-            split.start,
-            min(split.end, file.size()),
-            expected=split.expected_offset,
-            epoch=split.epoch,
-            may_grow=split.may_grow,
-        )
+        found = _read_range(file, split, min(split.end, file.size()))
         end = split.expected_offset
         for item in (
             framed(found, split.path, begins=split.start == 0, ends=split.is_last) if split.is_snapshot else found
@@ -322,6 +350,16 @@ def read_batches(split: Split, disk: Disk) -> Iterator[RecordBatch | Damage]:
         yield from split.missing
     finally:
         file.close()
+
+
+def _read_range(file: File, split: Split, end: int) -> Iterator[RecordBatch | Damage]:
+    start, expected, epoch = split.start, split.expected_offset, split.epoch
+    if end - start <= _SMALL_BYTES:
+        sound = sound_batches(file.pread(end - start, start), at=start, offset=expected, epoch=epoch)
+        yield from sound
+        if sound:
+            start, expected, epoch = sound[-1].end_position, sound[-1].next_offset, sound[-1].epoch
+    yield from read_range(file, start, end, expected=expected, epoch=epoch, may_grow=split.may_grow)
 
 
 def _behind(split: Split, end: int | None) -> Iterator[Damage]:

@@ -6,13 +6,11 @@ and a row that crosses a cut appears once. A pass that was saved with every view
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 from metadata_log.errors import ReplayError
-from metadata_log.history.engine import HistoryPass, Options
-from metadata_log.history.open_rows import OpenRows, Row
-from metadata_log.history.saved_pass import STATE
+from metadata_log.history.engine import HistoryPass
+from metadata_log.history.open_rows import Row
 from metadata_log.reading.damage import Damage
 from metadata_log.reading.place import Place
 from metadata_log.reading.timeline import At, Base, TimelineBatch, place_of
@@ -51,39 +49,3 @@ def part_rows(
         raise ReplayError(f"no batch of epoch {until.epoch} ends at offset {until.offset}: the log was rewritten")
     story.finish()
     yield from story.sink.take()
-
-
-def narrowed(story: HistoryPass, *, cluster: str, views: Collection[str], options: Options) -> HistoryPass:
-    """A pass over fewer views that continues where a pass over more of them is.
-
-    Args:
-        story: The pass over more views; it is of no further use.
-        cluster: The cluster.
-        views: The views, each of which the other pass has too.
-        options: The options, as of the other pass.
-
-    Returns:
-        The pass.
-    """
-    narrow = HistoryPass(cluster, frozenset(views), options)
-    _move(story, narrow, [])
-    return narrow
-
-
-def _move(source: Any, target: Any, seen: list[Any]) -> None:
-    """Move the values of a family, and of the families inside that both passes have."""
-    if any(one is target for one in seen):
-        return
-    seen.append(target)
-    if isinstance(target, OpenRows) and not target._wanted:
-        return
-    for name in STATE[type(target)]:
-        theirs, ours = getattr(source, name), getattr(target, name)
-        if type(ours) in STATE:
-            _move(theirs, ours, seen)
-        elif isinstance(ours, list) and any(type(one) in STATE for one in ours):
-            by_type = {type(one): one for one in theirs}
-            for one in ours:
-                _move(by_type[type(one)], one, seen)
-        elif not (ours is None and name in ("_churn", "_image")):
-            setattr(target, name, theirs)

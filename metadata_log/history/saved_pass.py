@@ -8,18 +8,14 @@ reading makes values and calls nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import fields
 
-from metadata_log.errors import MetadataLogError
-from metadata_log.history import causes, engine, events, incidents, open_rows
 from metadata_log.history.acls import Acls
 from metadata_log.history.brokers import Brokers, Fencing
-from metadata_log.history.changes import Changes, Template
 from metadata_log.history.churn import Churn
 from metadata_log.history.cluster import Cluster
 from metadata_log.history.configs import Configs, Drift
@@ -35,21 +31,14 @@ from metadata_log.history.leaders import (
     UncleanElections,
 )
 from metadata_log.history.open_rows import OpenRows
-from metadata_log.history.partitions import Partitions, Shape, Topic
+from metadata_log.history.partitions import Partitions
 from metadata_log.history.quorum import Quorum
 from metadata_log.history.retention import Retention
+from metadata_log.history.saved_values import Reader, SavedPassError, Writer
 from metadata_log.history.topics import Topics
-from metadata_log.image import acls as image_acls
-from metadata_log.image import brokers as image_brokers
-from metadata_log.image import configs as image_configs
-from metadata_log.image import controllers, features, image, producer_ids, quotas, scram, tokens, topics
-from metadata_log.image.persistent_map import Map
-from metadata_log.image.topics import Partition
-from metadata_log.records import control
-from metadata_log.records import metadata as records
-from metadata_log.types import OffsetAndEpoch, Uuid
+from metadata_log.types import Uuid
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 """Raised whenever a family keeps something else, or in another meaning: an older pass is then read from its log."""
 
 STATE: Final[dict[type, tuple[str, ...]]] = {
@@ -101,38 +90,17 @@ WIRING: Final[dict[type, tuple[str, ...]]] = {
 }
 """The attributes that follow from the options, and those that only save work (templates, shapes, steps)."""
 
-_TUPLE, _LIST, _DICT, _MAP, _SET, _FROZEN, _UUID, _STRUCT, _LARGE, _TEMPLATE, _CHANGES, _TOPIC, _SHAPE = range(13)
-_INT64: Final = 1 << 63
-_HOMES: Final = (
-    *(causes, engine, events, incidents, open_rows, records, control),
-    *(image, image_acls, image_brokers, image_configs, controllers, features, producer_ids, quotas, scram, tokens),
-    topics,
-)
-
-
-def _structs() -> Iterator[tuple[str, type[Struct]]]:
-    for home in _HOMES:
-        for cls in vars(home).values():
-            if isinstance(cls, type) and issubclass(cls, Struct) and cls.__module__ == home.__name__:
-                yield f"{cls.__module__}:{cls.__qualname__}", cls
-    yield f"{OffsetAndEpoch.__module__}:{OffsetAndEpoch.__qualname__}", OffsetAndEpoch
-
-
-_CLASSES: Final = dict(_structs())
-"""The classes of values that a pass may keep. Bytes that name another class are refused."""
-
-
-class SavedPassError(MetadataLogError):
-    """The bytes are not those of a pass with these views and options, or are of another version."""
-
 
 class _Saved(Struct, frozen=True):
+    """A pass in bytes; `values` are decoded one by one, as a pass of fewer views needs fewer."""
+
     format: int
     cluster: str
     views: list[str]
     options: Any
     classes: list[tuple[str, list[str]]]
-    values: list[Any]
+    shared: list[Any]
+    values: dict[str, msgspec.Raw]
 
 
 def save_pass(story: HistoryPass, *, cluster: str, views: Collection[str], options: Options) -> bytes:
@@ -147,20 +115,28 @@ def save_pass(story: HistoryPass, *, cluster: str, views: Collection[str], optio
     Returns:
         The bytes. They hold secrets if the log does: of SCRAM, tokens and configurations.
     """
-    writer = _Writer()
-    values = [writer.value(getattr(part, name)) for part, name in _values_of(story)]
-    saved = _Saved(FORMAT, cluster, sorted(views), _told(options), writer.classes, values)
-    return msgspec.msgpack.encode(saved)
+    writer = Writer()
+    encode = msgspec.msgpack.Encoder().encode
+    values = {
+        label: msgspec.Raw(encode(_written_cells(writer, part) if is_cells else writer.value(getattr(part, name))))
+        for label, part, name in _values_of(story)
+        for is_cells in [(type(part), name) == _CELLS]
+    }
+    told = (FORMAT, cluster, sorted(views), _told(options))
+    return encode(_Saved(*told, writer.classes, writer.shared, values))
 
 
-def restore_pass(data: bytes, *, cluster: str, views: Collection[str], options: Options) -> HistoryPass:
+def restore_pass(
+    data: bytes, *, cluster: str, views: Collection[str], options: Options, of: Collection[str] | None = None
+) -> HistoryPass:
     """The pass that `save_pass` has saved.
 
     Args:
         data: The bytes.
         cluster: The cluster, as it was saved.
-        views: The views, as they were saved.
+        views: The views of the pass that continues.
         options: The options, as they were saved.
+        of: The views of the pass that was saved, with all of `views` among them; None for `views`.
 
     Returns:
         A pass that continues with the next item.
@@ -172,18 +148,20 @@ def restore_pass(data: bytes, *, cluster: str, views: Collection[str], options: 
         saved = msgspec.msgpack.decode(data, type=_Saved)
     except msgspec.DecodeError as bad:
         raise SavedPassError(f"this is no saved pass: {bad}") from bad
-    known = (FORMAT, cluster, sorted(views), _told(options))
-    if (saved.format, saved.cluster, saved.views, saved.options) != known:
+    known = (FORMAT, cluster, sorted(views if of is None else of), _told(options))
+    if (saved.format, saved.cluster, saved.views, saved.options) != known or not set(views) <= set(saved.views):
         raise SavedPassError("the pass was saved by another version, or with another cluster, views or options")
     story = HistoryPass(cluster, frozenset(views), options)
-    parts = list(_parts_of(story))
-    shape = next(part._shape for part in parts if isinstance(part, Partitions))
-    reader = _Reader([_class_of(name, given) for name, given in saved.classes], shape)
     places = list(_values_of(story))
-    if len(places) != len(saved.values):
-        raise SavedPassError(f"the pass has {len(saved.values)} values where {len(places)} are expected")
-    for (part, name), value in zip(places, saved.values, strict=True):
-        setattr(part, name, reader.value(value))
+    shape = next(part._shape for _, part, _ in places if isinstance(part, Partitions))
+    reader = Reader(saved.classes, saved.shared, shape)
+    for label, part, name in places:
+        written = saved.values.get(label)
+        if written is None:
+            raise SavedPassError(f"the pass has no {label}")
+        value = msgspec.msgpack.decode(written)
+        is_cells = (type(part), name) == _CELLS
+        setattr(part, name, _read_cells(reader, part, cluster, value) if is_cells else reader.value(value))
     return story
 
 
@@ -192,148 +170,69 @@ def _told(options: Options) -> Any:
     return {name: value for name, value in msgspec.to_builtins(options).items() if name != "on_damage"}
 
 
-def _parts_of(part: Any, seen: list[Any] | None = None) -> Iterator[Any]:
-    """A family and the families inside, each once, in the order of `STATE`."""
+def labelled_parts(part: Any, label: str = "", seen: list[Any] | None = None) -> Iterator[tuple[str, Any]]:
+    """A family and the families inside, each once, in the order of `STATE`, with the way to each."""
     seen = [] if seen is None else seen
     if any(one is part for one in seen):
         return
     seen.append(part)
-    yield part
+    yield label, part
     for name in STATE[type(part)]:
         value = getattr(part, name)
-        for inner in value if isinstance(value, list) else [value]:
-            if type(inner) in STATE:
-                yield from _parts_of(inner, seen)
+        if isinstance(value, list):
+            for inner in value:
+                if type(inner) in STATE:
+                    yield from labelled_parts(inner, f"{label}/{type(inner).__name__}", seen)
+        elif type(value) in STATE:
+            yield from labelled_parts(value, f"{label}/{name}", seen)
 
 
-def _values_of(story: HistoryPass) -> Iterator[tuple[Any, str]]:
-    """Each attribute of each family that is a value."""
-    for part in _parts_of(story):
+def _values_of(story: HistoryPass) -> Iterator[tuple[str, Any, str]]:
+    """Each attribute of each family that is a value, and the way to the attribute.
+
+    A view or an image that no view needs has no value.
+    """
+    for label, part in labelled_parts(story):
+        if isinstance(part, OpenRows) and not part._wanted:
+            continue
         for name in STATE[type(part)]:
             value = getattr(part, name)
-            is_family = type(value) in STATE or name == "_kept" or (name == "_churn" and value is None)
-            if not is_family:
-                yield part, name
+            is_family = type(value) in STATE or name == "_kept"
+            if not is_family and not (value is None and name in ("_churn", "_image")):
+                yield f"{label}/{name}", part, name
 
 
-class _Writer:
-    """Values as lists that begin with a number for their type; plain values as they are."""
+# ----------------------------------------------------------------------------------------------------- partitions
 
-    def __init__(self) -> None:
-        self.classes: list[tuple[str, list[str]]] = []
-        self._numbers: dict[type, tuple[int, tuple[str, ...]]] = {}
-
-    def value(self, value: Any) -> Any:
-        kind = type(value)
-        if value is None or kind in (str, bool, float, bytes):
-            return value
-        if isinstance(value, int):
-            return int(value) if -_INT64 <= value < _INT64 else [_LARGE, hex(value)]
-        if kind is tuple:
-            return [_TUPLE, *map(self.value, value)]
-        if kind is Uuid:
-            return [_UUID, bytes(value)]
-        if isinstance(value, Struct):
-            number, names = self._number(kind)
-            return [_STRUCT, number, *(self.value(getattr(value, name)) for name in names)]
-        if kind is dict:
-            return [_DICT, *self._pairs(value.items())]
-        if kind is Map:
-            return [_MAP, *self._pairs(value.items())]
-        if kind is list:
-            return [_LIST, *map(self.value, value)]
-        if kind in (set, frozenset):
-            return [_SET if kind is set else _FROZEN, *map(self.value, sorted(value))]
-        match value:
-            case Template():
-                return [_TEMPLATE, self.value(value.record)]
-            case Changes():
-                return [_CHANGES, self.value(value.all), self.value(value.others), value.has_noop]
-            case Topic():
-                return [_TOPIC, value.name, value.id_text, *value.keys]
-            case Shape():
-                return [_SHAPE, self.value(value.partition)]
-        raise TypeError(f"a pass keeps no {kind.__qualname__}")
-
-    def _pairs(self, items: Any) -> Iterator[Any]:
-        for key, value in items:
-            yield self.value(key)
-            yield self.value(value)
-
-    def _number(self, kind: type[Struct]) -> tuple[int, tuple[str, ...]]:
-        known = self._numbers.get(kind)
-        if known is None:
-            known = self._numbers[kind] = (len(self.classes), kind.__struct_fields__)
-            self.classes.append((f"{kind.__module__}:{kind.__qualname__}", list(kind.__struct_fields__)))
-        return known
+_CELLS: Final = (Partitions, "_cells")
+"""The largest value by far: a row for each partition of the cluster. It is written in columns."""
+_KEY_BYTES: Final = 20
 
 
-class _Reader:
-    """The values of a `_Writer`. Equal texts become one object, as most were in the pass that was saved."""
-
-    def __init__(self, classes: list[Callable[..., Any]], shape: Callable[[Partition], Shape]) -> None:
-        self._classes = classes
-        self._shape = shape
-        self._texts: dict[str, str] = {}
-
-    def value(self, value: Any) -> Any:
-        if type(value) is str:
-            return self._texts.setdefault(value, value)
-        if type(value) is not list:
-            return value
-        return self._made(value[0], value[1:])
-
-    def _made(self, kind: int, rest: list[Any]) -> Any:
-        match kind:
-            case 0:
-                return tuple(map(self.value, rest))
-            case 1:
-                return list(map(self.value, rest))
-            case 2:
-                return dict(self._pairs(rest))
-            case 3:
-                return Map(self._pairs(rest))
-            case 4:
-                return set(map(self.value, rest))
-            case 5:
-                return frozenset(map(self.value, rest))
-            case 6:
-                return Uuid(rest[0])
-            case 7:
-                return self._classes[rest[0]](*map(self.value, rest[1:]))
-            case 8:
-                return int(rest[0], 16)
-            case 9:
-                return Template(self.value(rest[0]))
-            case 10:
-                return self._changes(rest)
-            case 11:
-                return self._topic(rest)
-            case 12:
-                return self._shape(self.value(rest[0]))
-        raise SavedPassError(f"there is no value of kind {kind}")
-
-    def _pairs(self, rest: list[Any]) -> Iterator[tuple[Any, Any]]:
-        values = map(self.value, rest)
-        return zip(values, values, strict=True)
-
-    def _changes(self, rest: list[Any]) -> Changes:
-        found = Changes()
-        found.all, found.others, found.has_noop = self.value(rest[0]), self.value(rest[1]), rest[2]
-        return found
-
-    def _topic(self, rest: list[Any]) -> Topic:
-        name, id_text, *keys = rest
-        topic = Topic(self.value(name), Uuid.parse(id_text))
-        topic.keys = dict.fromkeys(keys)
-        return topic
+def _written_cells(writer: Writer, partitions: Partitions) -> list[Any]:
+    """The cells in columns; topic and partition follow from the keys."""
+    cells = partitions._cells
+    columns: list[Any] = [list(column) for column in zip(*cells.values(), strict=True)][1:]
+    if columns:
+        for place in (_SHAPE_AT, _REASON_AT):
+            columns[place] = list(map(writer.number, columns[place]))
+    return [b"".join(cells), *columns]
 
 
-def _class_of(name: str, given: list[str]) -> Callable[..., Any]:
-    """The maker of a Struct of ours from the values of the given fields, in their order."""
-    cls = _CLASSES.get(name)
-    if cls is None:
-        raise SavedPassError(f"a pass keeps no {name}")
-    if unknown := set(given) - {field.name for field in fields(cls)}:
-        raise SavedPassError(f"{name} has no field {', '.join(sorted(unknown))}")
-    return lambda *values: cls(**dict(zip(given, values, strict=True)))
+_SHAPE_AT: Final = 0
+_REASON_AT: Final = 3
+_TEXT_AT: Final = 7
+
+
+def _read_cells(reader: Reader, partitions: Partitions, cluster: str, written: list[Any]) -> dict[bytes, Any]:
+    joined, *columns = written
+    if not columns:
+        return {}
+    keys = [joined[at : at + _KEY_BYTES] for at in range(0, len(joined), _KEY_BYTES)]
+    for place in (_SHAPE_AT, _REASON_AT):
+        columns[place] = map(reader.shared, columns[place])
+    columns[_TEXT_AT] = map(reader.text, columns[_TEXT_AT])
+    topics = partitions._topics
+    named = [(key, topics[Uuid(key[4:])]) for key in keys]
+    heads = [(cluster, topic.name, topic.id_text, int.from_bytes(key[:4], "big", signed=True)) for key, topic in named]
+    return dict(zip(keys, zip(heads, *columns, strict=True), strict=True))

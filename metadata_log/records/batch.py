@@ -232,6 +232,58 @@ def read_batch(
     )
 
 
+def sound_batches(data: bytes, *, at: int = 0, offset: int | None = None, epoch: int = 0) -> list[RecordBatch]:
+    """The batches from the beginning of `data` up to the first one that is damaged, incomplete or out of order.
+
+    For readers of many small files: a third of the time of `scan`, and `scan` says what is wrong with the next batch.
+
+    Args:
+        data: Bytes that begin with a batch.
+        at: The position of `data` in a larger whole; added to every reported position.
+        offset: The offset of the first batch; None if unknown.
+        epoch: The epoch of the batch before.
+
+    Returns:
+        The batches, each with a good CRC.
+    """
+    found: list[RecordBatch] = []
+    position, end = 0, len(data)
+    while position + HEADER_BYTES <= end:
+        base, length, leader, magic, crc, bits, delta, first_ms, last_ms, producer, fence, sequence, count = (
+            _HEADER.unpack_from(data, position)
+        )
+        behind = position + length + _BEFORE_LENGTH
+        if magic != 2 or length < HEADER_BYTES - _BEFORE_LENGTH or behind > end:
+            break
+        if (offset is not None and base != offset) or delta < 0 or leader < epoch:
+            break
+        whole = data[position:behind]
+        if crc32c(whole[CHECKED_AT:]) != crc:
+            break
+        size = behind - position
+        found.append(
+            RecordBatch(
+                position + at,
+                base,
+                size,
+                leader,
+                magic,
+                crc,
+                bits,
+                delta,
+                first_ms,
+                last_ms,
+                producer,
+                fence,
+                sequence,
+                count,
+                whole,
+            )
+        )
+        position, offset, epoch = behind, base + delta + 1, leader
+    return found
+
+
 def read_header(
     data: bytes | memoryview, at: int = 0, *, left: int, where: str | None = None, position: int = 0
 ) -> RecordBatch:

@@ -8,7 +8,9 @@ from difflib import get_close_matches
 from typing import Any, Final, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from metadata_log.history import Options as HistoryOptions
 from metadata_log.spark.errors import OptionError
 
 T = TypeVar("T")
@@ -79,6 +81,13 @@ class Options(Struct, frozen=True, kw_only=True):
     max_offsets_per_trigger: int | None = None
     fail_on_data_loss: bool = True
     on_truncation: str = "fail"
+
+
+def history_options(options: Options) -> HistoryOptions:
+    """The options of the history engine."""
+    told = HistoryOptions(session_timeout_ms=options.session_timeout_ms, show_secrets=options.show_secrets)
+    tolerance = options.gap_tolerance_ms
+    return told if tolerance is None else replace(told, gap_tolerance_ms=tolerance)
 
 
 def _one_of(*allowed: str) -> Callable[[str], str]:

@@ -21,13 +21,15 @@ from metadata_log.errors import MetadataLogError
 from metadata_log.gc_pause import gc_paused
 from metadata_log.history.engine import HistoryPass, Options
 from metadata_log.history.open_rows import Row
-from metadata_log.history.parts import narrowed, part_rows
-from metadata_log.history.saved_pass import FORMAT, SavedPassError, restore_pass, save_pass
+from metadata_log.history.parts import part_rows
+from metadata_log.history.saved_pass import FORMAT, restore_pass, save_pass
+from metadata_log.history.saved_values import SavedPassError
 from metadata_log.history.views import VIEWS
 from metadata_log.reading.damage import Damage, OnDamage
 from metadata_log.reading.place import Place, Standing, find_place
 from metadata_log.reading.timeline import At, Base, continue_timeline, place_of, read_timeline
 from metadata_log.spark.directories import Directory
+from metadata_log.spark.errors import OptionError
 from metadata_log.spark.materialize import find_fleet
 from metadata_log.spark.materialize import pack as pack_logs
 from metadata_log.spark.storage import disk_at, is_remote, local_path
@@ -98,6 +100,7 @@ def save_passes(
     *,
     spark: SparkSession | None = None,
     storage: dict[str, Any] | None = None,
+    clusters: Sequence[str] = (),
     options: Options = Options(),
     every_bytes: int = EVERY_BYTES,
 ) -> list[Saved]:
@@ -108,6 +111,7 @@ def save_passes(
         root: The directory of the passes, on this machine or mounted; every worker must see it.
         spark: The session that does the work in its tasks; None for this process.
         storage: The storage options of fsspec.
+        clusters: The clusters; all if empty.
         options: The options of the histories that will be read.
         every_bytes: About the bytes of the log between two passes.
 
@@ -115,9 +119,12 @@ def save_passes(
         What was done, by cluster. The files hold what the log holds, secrets too.
 
     Raises:
-        SourceError: Nothing is found at the paths.
+        SourceError: Nothing is found at the paths, or `root` is no directory of this machine.
+        OptionError: A cluster is not at these paths.
     """
-    fleet = find_fleet(paths, storage or {})
+    if is_remote(root):
+        raise OptionError(f"passes are written to a directory of this machine or a mounted one, not to {root}")
+    fleet = find_fleet(paths, storage or {}, clusters)
     root = os.path.abspath(local_path(root))
     found = [Saved(cluster=bad.cluster, directory=bad.directory, problem=bad.text) for bad in fleet.failed]
     logs = [one if is_remote(one.path) else replace(one, path=os.path.abspath(one.path)) for one in fleet.directories]
@@ -237,8 +244,7 @@ def read_part(task: HistoryTask, view: str, log: Disk, options: Options, at: At 
         items = read_timeline(log, task.path, until=at, on_damage=OnDamage.STRICT)
     else:
         data = OsDisk().read(task.begins.path)
-        every = restore_pass(data, cluster=cluster, views=VIEWS, options=options)
-        story = narrowed(every, cluster=cluster, views={view}, options=options)
+        story = restore_pass(data, cluster=cluster, views={view}, options=options, of=VIEWS)
         items = continue_timeline(log, task.path, task.begins.place, on_damage=OnDamage.STRICT)
     return part_rows(story, items, at=at, until=task.until)
 

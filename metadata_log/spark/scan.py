@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice, pairwise
+from itertools import groupby, islice, pairwise
 from typing import Final
 
 import pyarrow as pa
@@ -16,13 +16,12 @@ from msgspec.structs import replace
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from metadata_log.arrow import Filters, Mode, Split, plan_splits, read_split, schema_of
+from metadata_log.arrow import Filters, Mode, Split, plan_splits, read_splits, schema_of
 from metadata_log.arrow.schema import CLUSTERS, DAMAGE, RECORDS
 from metadata_log.arrow.views import batch_of, view_batches
-from metadata_log.disk import Disk, file_bytes
+from metadata_log.disk import Disk, OsDisk, file_bytes
 from metadata_log.errors import MetadataLogError
 from metadata_log.gc_pause import gc_paused
-from metadata_log.history import Options as HistoryOptions
 from metadata_log.log.segment import parse_file_name
 from metadata_log.reading.damage import Damage, OnDamage
 from metadata_log.reading.log_end import LogEnd, find_log_end
@@ -32,7 +31,7 @@ from metadata_log.spark.errors import OptionError, SourceError
 from metadata_log.spark.filters import as_of, is_exact, narrowed, wanted_by
 from metadata_log.spark.log_index import LogIndex, index_log
 from metadata_log.spark.named import cluster_rows, ids_of, load_cluster_names
-from metadata_log.spark.options import FAILFAST, PERMISSIVE, Options, nearest
+from metadata_log.spark.options import FAILFAST, PERMISSIVE, Options, history_options, nearest
 from metadata_log.spark.passes import plan_parts, read_part
 from metadata_log.spark.remote_disk import RemoteDisk
 from metadata_log.spark.remote_index import index_remote_log
@@ -47,6 +46,7 @@ from metadata_log.spark.tasks import (
     MarkTask,
     PackTask,
     RangeTask,
+    SmallTask,
     StreamTask,
     Task,
     pack,
@@ -311,24 +311,41 @@ def _read(
         case ClustersTask(listed):
             return [pa.RecordBatch.from_pylist(list(listed), schema_of(view)).select(projection.columns)]
         case PackTask(packed):
-            return chain.from_iterable(_read(one, view, projection, options, rows, conditions) for one in packed)
+            return _read_packed(packed, view, projection, options, rows, conditions)
+
+
+def _read_packed(
+    packed: Sequence[SmallTask],
+    view: str,
+    projection: Projection,
+    options: Options,
+    rows: Filters,
+    conditions: Sequence[Condition],
+) -> Iterator[pa.RecordBatch | None]:
+    """Several small tasks; the ranges of local files share batches."""
+    for is_local, group in groupby(packed, key=lambda task: isinstance(task, RangeTask)):
+        if is_local:
+            splits = [task.split for task in group if isinstance(task, RangeTask)]
+            yield from _read_splits(splits, view, projection, options, rows, OsDisk())
+        else:
+            for one in group:
+                yield from _read(one, view, projection, options, rows, conditions)
 
 
 def _read_splits(
     splits: Iterable[Split], view: str, projection: Projection, options: Options, rows: Filters, disk: Disk
 ) -> Iterator[pa.RecordBatch]:
     columns = projection.columns
-    for split in splits:
-        found = read_split(
-            split,
-            view=RECORDS if view == DAMAGE else view,
-            columns=[*columns, "damage"] if view == DAMAGE and "damage" not in columns else columns,
-            filters=rows,
-            mode=Mode(options.mode),
-            show_secrets=options.show_secrets,
-            disk=disk,
-        )
-        yield from (_damaged(batch, columns) for batch in found) if view == DAMAGE else found
+    found = read_splits(
+        splits,
+        view=RECORDS if view == DAMAGE else view,
+        columns=[*columns, "damage"] if view == DAMAGE and "damage" not in columns else columns,
+        filters=rows,
+        mode=Mode(options.mode),
+        show_secrets=options.show_secrets,
+        disk=disk,
+    )
+    return (_damaged(batch, columns) for batch in found) if view == DAMAGE else found
 
 
 def _damaged(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
@@ -361,10 +378,3 @@ def _read_history(
         disk=disk,
         keep=keep,
     )
-
-
-def history_options(options: Options) -> HistoryOptions:
-    """The options of the history engine."""
-    told = HistoryOptions(session_timeout_ms=options.session_timeout_ms, show_secrets=options.show_secrets)
-    tolerance = options.gap_tolerance_ms
-    return told if tolerance is None else replace(told, gap_tolerance_ms=tolerance)

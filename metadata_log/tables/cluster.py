@@ -10,7 +10,7 @@ from msgspec import Struct
 from metadata_log.disk import Disk
 from metadata_log.errors import MetadataLogError
 from metadata_log.history.engine import Options
-from metadata_log.history.saved_pass import SavedPassError
+from metadata_log.history.saved_values import SavedPassError
 from metadata_log.reading.damage import OnDamage
 from metadata_log.reading.place import Standing
 from metadata_log.reading.timeline import Base, TimelineBatch

@@ -33,9 +33,9 @@ def run_job(settings: dict[str, Any], *, env: dict[str, str] | None = None) -> d
 
 
 @contextmanager
-def spark_class(name: str, *arguments: str, log: Path) -> Iterator[Process]:
-    """A process of Spark while the block lasts."""
-    home = Path(pyspark.__file__).parent
+def spark_class(name: str, *arguments: str, log: Path, home: Path | None = None) -> Iterator[Process]:
+    """A process of Spark while the block lasts; `home` is another Spark than that of this interpreter."""
+    home = home or Path(pyspark.__file__).parent
     environment = {**LOOPBACK, "SPARK_HOME": str(home), "SPARK_LOCAL_HOSTNAME": "127.0.0.1"}
     process = Process([f"{home}/bin/spark-class", name, *arguments], log, env=environment)
     try:

@@ -18,6 +18,7 @@ import click
 from msgspec import Struct
 
 from kraft.cli.files.fleet_materialize import materialize_command
+from kraft.cli.files.fleet_passes import save_passes_command
 from kraft.cli.renamed import renamed_option
 from kraft.cli.text import count, echo, echo_lines, table
 from kraft.config import UsageError
@@ -78,6 +79,7 @@ def fleet_command() -> None:
 
 
 fleet_command.add_command(materialize_command)
+fleet_command.add_command(save_passes_command)
 
 
 def _options(command: Callable[..., None]) -> Callable[..., None]:

@@ -124,10 +124,10 @@ def materialize_command(
         namespace=namespace,
         master=master,
         packages=list(packages),
-        conf=dict(_pair(setting) for setting in settings),
+        conf=dict(pair(setting) for setting in settings),
     )
-    with _errors():
-        source = parse_options({**_chosen(options), "paths": json.dumps(list(paths))})
+    with plain_failures():
+        source = parse_options({**chosen_options(options, _OPTIONS), "paths": json.dumps(list(paths))})
         job = make_job(
             out,
             run=run_id or new_run_id(datetime.now(UTC)),
@@ -197,21 +197,23 @@ def _run_into(fleet: Fleet, job: Job, spark: _Spark, compact: bool) -> Run:
     return run
 
 
-def _pair(setting: str) -> tuple[str, str]:
+def pair(setting: str) -> tuple[str, str]:
+    """The name and the value of a `--conf`."""
     name, separator, value = setting.partition("=")
     if not separator or not name:
         raise UsageError("a name and a value are expected", where=f"--conf {setting}")
     return name, value
 
 
-def _chosen(options: Sequence[str]) -> dict[str, str]:
+def chosen_options(options: Sequence[str], allowed: Sequence[str]) -> dict[str, str]:
+    """The values of `--option`, by names that are allowed."""
     chosen = {}
     for option in options:
         name, separator, value = option.partition("=")
-        known = next((one for one in _OPTIONS if one.lower() == name.lower()), None)
+        known = next((one for one in allowed if one.lower() == name.lower()), None)
         if known is None or not separator:
             where = f"--option {option}"
-            raise UsageError("a name and a value are expected", where=where, hint=f"One of {', '.join(_OPTIONS)}.")
+            raise UsageError("a name and a value are expected", where=where, hint=f"One of {', '.join(allowed)}.")
         chosen[known] = value
     return chosen
 
@@ -257,7 +259,7 @@ def _tell_problems(run: Run) -> None:
 
 
 @contextmanager
-def _errors() -> Iterator[None]:
+def plain_failures() -> Iterator[None]:
     """Translate failures to exceptions of this program, and SIGTERM to the effect of Ctrl-C."""
 
     def stop(*_: object) -> None:

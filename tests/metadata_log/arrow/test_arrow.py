@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,6 +18,7 @@ import pytest
 from arrow_rows import DECODERS, disk_of, plain, read_whole, shown
 from fsspec.implementations.arrow import ArrowFSWrapper
 from fsspec.implementations.memory import MemoryFileSystem
+from msgspec.structs import replace
 from pyarrow.fs import LocalFileSystem
 from real_data import archive, real_files, unpack
 from tampering import resealed
@@ -29,11 +31,13 @@ from metadata_log.arrow import (
     plan_splits,
     read_records,
     read_split,
+    read_splits,
     read_typed,
     read_view,
     schema_of,
     write_parquet,
 )
+from metadata_log.compression import Compression
 from metadata_log.disk import OsDisk
 from metadata_log.errors import MetadataLogError
 from metadata_log.history import VIEWS, rows
@@ -42,8 +46,10 @@ from metadata_log.reading.damage import Damage, DamagedFile
 from metadata_log.reading.entries import Entry
 from metadata_log.reading.timeline import At, read_timeline
 from metadata_log.records import encode_record
-from metadata_log.records.batch_builder import build_batch
+from metadata_log.records.batch import read_batch
+from metadata_log.records.batch_builder import build_batch, rebuild_batch
 from metadata_log.records.metadata import ConfigRecord, NoOpRecord, PartitionChangeRecord, UserScramCredentialRecord
+from metadata_log.records.record import records
 from metadata_log.spark.storage import RemoteDisk, disk_at
 
 PLACE = ("cluster", "directory", "segment", "position", "offset", "epoch", "timestamp", "version")
@@ -225,6 +231,42 @@ def test_ranges_together_give_all_rows(tmp_path: Path, min_bytes: int) -> None:
     assert pa.Table.from_batches(batches).equals(whole)
     assert all(split.end - split.start >= min_bytes or split.is_last for split in splits)
     assert (len(splits) > len({split.path for split in splits})) == (min_bytes < 1 << 20)
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+@pytest.mark.parametrize("view", [RECORDS, "PartitionChangeRecord"])
+def test_ranges_of_several_clusters_share_batches_of_rows(decoder: Decoder, view: str, tmp_path: Path) -> None:
+    """Damage, compressed and control batches lie in between."""
+    values = [encode_record(NoOpRecord(), 0)] * 3
+    plain_batch = read_batch(build_batch(6, 1, 5, values))
+    packed = rebuild_batch(replace(plain_batch, attributes=Compression.GZIP), records(plain_batch))
+    sound = build_batch(0, 1, 5, values) + build_batch(3, 1, 5, values) + packed
+    (tmp_path / "small" / "x").mkdir(parents=True)
+    Path(tmp_path, "small", "x", "00000000000000000000.log").write_bytes(
+        sound + build_batch(9, 1, 5, values)[:-1] + b"!"
+    )
+    paths = [node(tmp_path), node(tmp_path, "c2"), f"{tmp_path}/small/x", node(tmp_path, "c3")]
+    splits = [split for path in paths for split in plan_splits(path)]
+    filters = Filters(from_offset=4)
+    of: dict[str, Any] = {"view": view, "filters": filters, "mode": Mode.PERMISSIVE, "decoder": decoder}
+    together = list(read_splits(splits, **of))
+    alone = [batch for split in splits for batch in read_split(split, **of)]
+    assert pa.Table.from_batches(together).equals(pa.Table.from_batches(alone))
+    assert len(together) < 6 < len(alone)
+    with pytest.raises(DamagedFile, match=re.escape(f"{tmp_path}/small/x/00000000000000000000.log")):
+        list(read_splits(splits, **{**of, "mode": Mode.FAILFAST}))
+
+
+def test_files_below_the_first_wanted_offset_are_not_opened(tmp_path: Path) -> None:
+    log = node(tmp_path)
+    for file in sorted(Path(log).rglob("*.log"))[:2]:
+        file.write_bytes(b"unreadable")
+    splits = plan_splits(log, from_offset=2000)
+    assert [split.expected_offset for split in splits] == [1893, 2908, 4072, 4847]
+    found = read_records(log, filters=Filters(from_offset=2000)).read_all()["offset"].to_pylist()
+    assert found[0] == 2000
+    with pytest.raises(DamagedFile):
+        read_records(log).read_all()
 
 
 def test_filters_are_conditions_on_columns(tmp_path: Path) -> None:
@@ -432,6 +474,7 @@ def test_the_programs_of_the_page(tmp_path: Path) -> None:
 MEMORY = """
 import sys
 from pathlib import Path
+from typing import Any
 import pyarrow as pa
 from metadata_log.arrow import read_records, read_typed
 pa.array(["what loads once"])

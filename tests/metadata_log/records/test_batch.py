@@ -14,7 +14,7 @@ from real_data import json_lines, real_files
 
 from metadata_log.compression import Compression
 from metadata_log.errors import CorruptBatch, IncompleteBatch, UnsupportedVersion
-from metadata_log.records.batch import HEADER_BYTES, RecordBatch, read_batch, scan
+from metadata_log.records.batch import HEADER_BYTES, RecordBatch, read_batch, scan, sound_batches
 from metadata_log.records.batch_builder import build_batch, build_control_batch, rebuild_batch
 from metadata_log.records.record import Record, records
 
@@ -94,6 +94,23 @@ def test_real_files() -> None:
             assert_same(batch, wanted)
             assert rebuild_batch(batch, records(batch)) == batch.data
     assert count == 29_803
+
+
+def test_sound_batches_are_those_of_a_scan_up_to_the_first_bad_one() -> None:
+    for path, data, _ in real_files():
+        first = read_batch(data)
+        assert sound_batches(data, at=7, offset=first.base_offset) == list(scan(data, where=path, at=7))
+    parts = [build_batch(offset, 5, 1_700_000_000_000, [b"one", b"two"]) for offset in (10, 12, 14)]
+    whole = list(scan(b"".join(parts)))
+    assert sound_batches(b"".join(parts), offset=11) == sound_batches(b"".join(parts), epoch=6) == []
+    for bit in range(len(parts[1]) * 8):
+        flipped = bytearray(parts[1])
+        flipped[bit // 8] ^= 0x80 >> (bit % 8)
+        found = sound_batches(parts[0] + bytes(flipped) + parts[2], offset=10)
+        # No CRC covers the epoch, bytes 12 to 15: a later one is in order.
+        assert found[:1] == whole[:1]
+        assert len(found) == 1 or 12 <= bit // 8 < 16, f"bit {bit}"
+    assert sound_batches(b"".join(parts)[:-1], offset=10) == whole[:2]
 
 
 def test_invalid_batches() -> None:

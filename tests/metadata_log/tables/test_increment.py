@@ -13,7 +13,8 @@ from metadata_log.disk import Disk
 from metadata_log.history import VIEWS, Options
 from metadata_log.history.cluster import Cluster
 from metadata_log.history.engine import HistoryPass
-from metadata_log.history.saved_pass import STATE, WIRING, SavedPassError, _parts_of, restore_pass, save_pass
+from metadata_log.history.saved_pass import STATE, WIRING, labelled_parts, restore_pass, save_pass
+from metadata_log.history.saved_values import SavedPassError
 from metadata_log.reading.damage import OnDamage
 from metadata_log.reading.place import Standing
 from metadata_log.tables.increment import BadItem, Checkpoint, Step, TableRow, read_log, standing_checkpoint
@@ -119,7 +120,7 @@ def test_a_thousand_random_cuts_give_the_rows_of_the_whole_log() -> None:
 def test_every_attribute_of_a_family_is_saved_or_follows_from_the_options() -> None:
     """An attribute that a family gains must be entered in one of the two tables."""
     story = HistoryPass(CLUSTER, frozenset(VIEWS), Options())
-    parts = list(_parts_of(story))
+    parts = [part for _, part in labelled_parts(story)]
     assert {type(part) for part in parts} == set(STATE)
     for part in parts:
         slots = getattr(type(part), "__slots__", ())

@@ -16,17 +16,19 @@ _PLACE = ("--host", "127.0.0.1", "--webui-port", "0")
 
 
 @contextmanager
-def standalone(where: Path, workers: int, *, cores: int = 2) -> Iterator[tuple[str, list[Process]]]:
-    """A master with some workers while the block lasts: its URL, and the workers."""
+def standalone(
+    where: Path, workers: int, *, cores: int = 2, home: Path | None = None
+) -> Iterator[tuple[str, list[Process]]]:
+    """A master with some workers while the block lasts: its URL, and the workers; `home` is their Spark."""
     with ExitStack() as stack:
-        master = stack.enter_context(spark_class(_MASTER, *_PLACE, "--port", "0", log=where / "master.log"))
+        master = stack.enter_context(spark_class(_MASTER, *_PLACE, "--port", "0", log=where / "master.log", home=home))
         found = re.search(r"spark://127\.0\.0\.1:\d+", master.wait_for(r"Starting Spark master at spark://"))
         assert found is not None
         started = []
         for number in range(workers):
             work = ("--cores", str(cores), "--memory", "1g", "--work-dir", str(where / f"work{number}"))
             log = where / f"worker{number}.log"
-            started.append(stack.enter_context(spark_class(_WORKER, *_PLACE, *work, found[0], log=log)))
+            started.append(stack.enter_context(spark_class(_WORKER, *_PLACE, *work, found[0], log=log, home=home)))
         for worker in started:
             worker.wait_for("Successfully registered with master")
         yield found[0], started

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
-import sys
-import sysconfig
-import venv
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -16,6 +12,7 @@ from typing import Any
 import pytest
 from fleets import write_meta
 from nightly_logs import Night, nights
+from other_pyspark import PYSPARK, python_with
 from pyspark.sql import SparkSession
 
 from kraft.cli.main import main
@@ -24,21 +21,8 @@ from metadata_log.spark.lakes.lake import Delta, Iceberg, check_session, package
 
 ROOT = Path(__file__).parent.parent.parent.parent
 JOB = Path(__file__).parent / "lake_job.py"
-PYSPARK = {"delta": "4.2.1", "iceberg": "4.1.4"}
 VIEWS = ("leader_history", "broker_history")
 SECONDS = 1_800
-
-
-def python_with(version: str, where: Path) -> Path:
-    """An interpreter with another PySpark, and all else that this one has installed."""
-    uv = os.environ.get("UV") or shutil.which("uv")
-    assert uv is not None, "this test needs uv, which runs the tests"
-    venv.create(where, with_pip=False)
-    inside = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    (where / "lib" / inside / "site-packages" / "shared.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    python = where / "bin" / "python"
-    subprocess.run([uv, "pip", "install", "--quiet", "--python", python, f"pyspark=={version}"], check=True)
-    return python
 
 
 def rewritten_nights() -> list[Night]:

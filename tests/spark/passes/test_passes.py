@@ -17,7 +17,7 @@ from real_data import unpack
 
 from metadata_log.disk import OsDisk
 from metadata_log.history.engine import HistoryPass, Options, rows
-from metadata_log.history.parts import narrowed, part_rows
+from metadata_log.history.parts import part_rows
 from metadata_log.history.saved_pass import restore_pass, save_pass
 from metadata_log.history.views import HISTORY_VIEWS, VIEWS
 from metadata_log.log.segment import file_name, scan_headers
@@ -74,8 +74,7 @@ def in_parts(directory: str, view: str, cuts: list[Cut], options: Options) -> li
             part = HistoryPass("c", frozenset({view}), options)
             behind = read_timeline(disk, directory)
         else:
-            every = restore_pass(saved, cluster="c", views=VIEWS, options=options)
-            part = narrowed(every, cluster="c", views={view}, options=options)
+            part = restore_pass(saved, cluster="c", views={view}, options=options, of=VIEWS)
             behind = continue_timeline(disk, directory, begin)
         found += [row for _, row in part_rows(part, behind, until=place)]
         begin, saved = place, data
