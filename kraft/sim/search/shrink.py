@@ -22,6 +22,7 @@ from kraft.sim.nodes.workload_spec import WorkloadSpec
 from kraft.sim.runs.simulator import CALM
 from kraft.sim.search.schedule import Replayed, Schedule, check_of, perform_all, replay
 from kraft.sim.search.smaller_scenarios import smaller_run, with_one_voter, without_last_broker
+from kraft.sim.workloads.record_watch import RecordWatch
 from kraft.sim.world.actions import (
     WORLD,
     Action,
@@ -39,7 +40,6 @@ from kraft.sim.world.actions import (
     Submit,
     Tick,
 )
-from kraft.sim.workloads.record_watch import RecordWatch
 from kraft.sim.world.driver import Exchange
 from kraft.sim.world.trace import Trace
 from kraft.sim.world.world import NoProgress, World
@@ -290,7 +290,6 @@ class _Search:
             replayed = perform_all(world, schedule, find=self._found_again)
         self._events_left -= world.events
         return replayed
-
 
     def _found_again(self, world: World, action: Action) -> Action | None:
         """The corresponding action in another world; None if there is none."""
