@@ -2,9 +2,9 @@
 
     python bench/shrink.py [NAME …] [--write] [--most-events N]
 
-The bench searches for each bug from seed 0 on, with the profiles by turns, and shrinks the first schedule with a violated
-invariant. A schedule of a cluster without progress is not shrunk: each replay would need a calm of its own. `--write`
-puts the rows into the page, and the schedules into tests/data/shrunk_schedules.jsonl.gz, which a test replays.
+The bench searches for each bug from seed 0 on, as the registry says, and shrinks the first schedule with a violated
+invariant. A schedule without progress is not shrunk: each replay would need a calm of its own. `--write` puts the rows
+into the page, and the schedules into tests/data/shrunk_schedules.jsonl.gz, which a test replays.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Shrunk(Struct, frozen=True):
 
 def look_for(mutant: Mutant) -> Schedule | None:
     """The schedule of the first seed that violates an invariant; None within the budget of the mutant."""
-    search = SeedSearch(members=mutant.scope, mutant=mutant.name, faults=mutant.faults)
+    search = SeedSearch(members=mutant.scope, mutant=mutant.name, faults=mutant.faults, profile=mutant.profile)
     outcomes = (search.run(seed) for seed in range(mutant.budget))
     found = (one for one in outcomes if isinstance(one, Schedule))
     return next((one for one in found if one.violated.startswith(InvariantViolated.__name__)), None)

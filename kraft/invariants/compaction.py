@@ -1,8 +1,8 @@
 """The invariant of compacted partitions: a cleaner never removes the last value of a key (Kafka: the guarantee of
 `cleanup.policy=compact`).
 
-The caller says what is in the files of each replica. The ledger reads the records itself. Records of transactions do not
-count: an aborted one may go.
+The caller says what is in the files of each replica, and the ledger reads the records itself. Records of transactions
+do not count: an aborted one may go.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class CompactionLedger:
             found = now.values.get(key)
             if found is None or found[0] < offset or (found[0] == offset and found[1] != value):
                 raise InvariantViolated(
-                    f"broker {replica.broker_id} has removed the last value of {key.decode()!r} in {replica.name}, which"
-                    f" was at offset {offset} below the high watermark {before.high_watermark}; the log has"
+                    f"broker {replica.broker_id} has removed the last value of {key.decode()!r} in {replica.name},"
+                    f" which was at offset {offset} below the high watermark {before.high_watermark}; the log has"
                     f" {'no other value' if found is None else f'a value at offset {found[0]}'}"
                 )
 

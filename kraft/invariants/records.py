@@ -336,21 +336,6 @@ class RecordLedger:
             self.excused += len(missing)
             self.elected_uncleanly(key, replica.leader_epoch)
 
-    def entered_isr(self, broker_id: int, key: PartitionKey, name: str) -> None:
-        """The leader has added a follower to the committed ISR: the follower has everything that is committed.
-
-        The caller knows that the broker has not restarted since the fetch that the leader counted.
-        """
-        held = self._held.get((broker_id, key))
-        if held is None:
-            return
-        for committed in self._committed.get(key, {}).values():
-            if not self._is_void(key, committed) and not self._had_by(held, committed.batch):
-                raise InvariantViolated(
-                    f"broker {broker_id} enters the ISR of {name} without the {committed};"
-                    f" its log ends at offset {_end_of(held)}"
-                )
-
     def _is_lost_everywhere(self, key: PartitionKey, batch: StoredBatch) -> bool:
         """Whether power failures took a batch from every broker that may be elected cleanly."""
         partition = self._metadata.partition_of(key)

@@ -160,7 +160,7 @@ RECORDS: Final = Profile(
 )
 SMALL_LOGS: Final = Profile(
     name="small-logs",
-    what="Brokers that restart at once, slow followers, retention by size, compaction, and slow moves between directories.",
+    what="Brokers that restart at once, slow followers, retention by size, compaction, and slow moves of logs.",
     faults=(
         *("delay", "reorder", "duplicate", "crash", "crash-all", "quick-restarts", "pause", "shut-down"),
         *("cut-links", "slow-links", "heal"),
@@ -198,7 +198,7 @@ _TURNS: Final[dict[str, tuple[Profile, ...]]] = {
     "dynamic-controller": _DYNAMIC,
     "upgraded-controller": _DYNAMIC,
     "cluster": (BROAD, SLOW_DISK, SNAPSHOTS),
-    "data-cluster": (BROAD, RECORDS, SMALL_LOGS),
+    "data-cluster": (BROAD, RECORDS),
 }
 """The profiles that take turns, by the kind of members; the broad one alone for any other kind."""
 _RARE: Final[dict[str, tuple[Profile, ...]]] = {
@@ -209,6 +209,7 @@ _RARE: Final[dict[str, tuple[Profile, ...]]] = {
     "dynamic-controller": (UNCHECKED, CORRUPTION, CLOCKS),
     "upgraded-controller": (UNCHECKED, CORRUPTION, CLOCKS),
     "cluster": (UNCHECKED, CORRUPTION, CLOCKS),
+    "data-cluster": (SMALL_LOGS,),
 }
 """The profiles that take turns among themselves in every eighth round of the others, by the kind of members."""
 _ROUNDS: Final = 8

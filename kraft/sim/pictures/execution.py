@@ -131,8 +131,10 @@ def execution_of(
 def execution_lines(execution: Execution) -> Iterator[str]:
     """The description as text, a line for each moment."""
     width = max((len(moment.what) for moment in execution.moments), default=0)
+    names = {moment.node: "" if moment.node == WORLD else f"node {moment.node}" for moment in execution.moments}
+    longest = max((len(name) for name in names.values()), default=0)
     for moment in execution.moments:
-        where = "      " if moment.node == WORLD else f"node {moment.node}"
+        where = names[moment.node].ljust(longest)
         now = moment.nodes.get(moment.node)
         state = "" if now is None else f"{now.state} {now.epoch} {now.high_watermark}/{now.log_end_offset}"
         details = "; ".join(moment.details)

@@ -1,5 +1,7 @@
-"""Describes what happens to the replicas of brokers with data, for the reader of a schedule: the requests of clients and
-followers with their partitions, and each change of a replica or of the committed metadata of a partition.
+"""Describes what happens to the replicas of brokers with data, for the reader of a schedule.
+
+A description has the requests of clients and followers with their partitions, and each change of a replica or of the
+committed metadata of a partition.
 """
 
 from __future__ import annotations

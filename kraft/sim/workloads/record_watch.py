@@ -80,7 +80,6 @@ class RecordWatch(PartitionWatch):
         self._replicas: dict[PartitionKey, tuple[int, ...]] = {}
         self._unassigned: dict[tuple[int, PartitionKey], None] = {}
         """The replicas that were taken from their brokers since the last load: a start puts such a log aside."""
-        self._partitions: dict[PartitionKey, PartitionModel] = {}
         self._compacted: dict[Uuid, None] = {}
         """The compacted topics: the cleaner changes their batches, so that the ledger of batches does not see them."""
 
@@ -94,7 +93,7 @@ class RecordWatch(PartitionWatch):
         """The smallest effective `min.insync.replicas` that the partition ever had."""
         return self._min_isr.get(key, 1)
 
-    def _follow_metadata(self, world: SimulatedQuorum) -> None:
+    def _follow_metadata(self) -> None:
         for key, epoch in self.ledger.unclean.items():
             self.records.elected_uncleanly(key, epoch)
         if self._changes == self._place:
@@ -112,22 +111,8 @@ class RecordWatch(PartitionWatch):
                         if broker_id not in partition.replicas:
                             self._unassigned[broker_id, key] = None
                     self._replicas[key] = partition.replicas
-                    self._check_new_members(key, f"{topic.name}-{number}", partition, world)
                     wanted = self.ledger.min_isr_of(key)
                     self._min_isr[key] = min(wanted, self._min_isr.get(key, wanted))
-
-    def _check_new_members(self, key: PartitionKey, name: str, now: PartitionModel, world: SimulatedQuorum) -> None:
-        """Check the members that the leader of a partition has added to the ISR, if they have not restarted since."""
-        before, self._partitions[key] = self._partitions.get(key), now
-        if before is None or before.leader_epoch != now.leader_epoch or key[0] in self._compacted:
-            return
-        for broker_id in now.isr:
-            member = world.hosts[broker_id].member
-            agent = member.agent if isinstance(member, DataBroker) else None
-            registered = self.ledger.image.brokers.by_id.get(broker_id)
-            is_same_life = agent is not None and registered is not None and agent.lifecycle.epoch == registered.epoch
-            if broker_id not in before.isr and broker_id != now.leader and is_same_life:
-                self.records.entered_isr(broker_id, key, name)
 
     # Steps
 
@@ -149,7 +134,7 @@ class RecordWatch(PartitionWatch):
     def stepped(self, member: Member, outputs: list[Output], world: SimulatedQuorum) -> None:
         """A node has completed a step: look at its replicas, and at its answers to clients."""
         super().stepped(member, outputs, world)
-        self._follow_metadata(world)
+        self._follow_metadata()
         if not isinstance(member, DataBroker):
             return
         manager, life = member.manager, self._lives[member.node_id]
