@@ -28,7 +28,7 @@ ROOT: Final = Path(__file__).parent.parent
 PAGE: Final = ROOT / "docs" / "reference" / "shrunk-schedules.md"
 SCHEDULES: Final = ROOT / "tests" / "data" / "shrunk_schedules.jsonl.gz"
 HEAD: Final = "| mutant | found by | seed | actions | shrunk | nodes | CPU |"
-MOST_EVENTS: Final = 400_000
+MOST_EVENTS: Final = 2_000_000
 
 
 class Shrunk(Struct, frozen=True):

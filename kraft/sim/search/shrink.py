@@ -156,7 +156,7 @@ class _Search:
         for smaller in with_one_voter(self.best):
             if self._try_schedule(smaller):
                 break
-        while (smaller := without_last_broker(self.best)) is not None and self._try_schedule(smaller):
+        while (fewer := without_last_broker(self.best)) is not None and self._try_schedule(fewer):
             pass
 
     def leave_out_groups(self) -> None:

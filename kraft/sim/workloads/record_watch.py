@@ -160,7 +160,7 @@ class RecordWatch(PartitionWatch):
                 continue
             log = part.log
             segments = log.segments
-            state = (
+            state: tuple[object, ...] = (
                 *(log.start_offset, log.end_offset, log.high_watermark, part.leader_epoch, part.is_leader),
                 *(len(segments), segments[-1].base_offset, segments[-1].batches.size_bytes),
             )
