@@ -35,6 +35,8 @@ class CompactionLedger:
 
     def __init__(self) -> None:
         self._kept: dict[tuple[int, PartitionKey], _Kept] = {}
+        self._cut: dict[PartitionKey, None] = {}
+        """The partitions of which a replica has lost committed records. A cleaner had removed what those replaced."""
         self.cleaned = 0
         """How many records cleaners have removed."""
 
@@ -49,6 +51,8 @@ class CompactionLedger:
         where = replica.broker_id, replica.key
         before, now = self._kept.get(where), _read(data, replica.high_watermark)
         self._kept[where] = now
+        if before is not None and replica.end_offset < before.high_watermark:
+            self._cut[replica.key] = None
         if before is None or may_lose:
             return
         self.cleaned += max(before.count - now.count, 0)
@@ -68,7 +72,12 @@ class CompactionLedger:
         self._kept.pop((broker_id, key), None)
 
     def concluded(self, key: PartitionKey, name: str, broker_ids: Sequence[int]) -> None:
-        """All faults are over, and the replicas have caught up: each key has the same last value on all of them."""
+        """All faults are over, and the replicas have caught up: each key has the same last value on all of them.
+
+        That need not hold once a replica has lost committed records, as after power failures of all brokers in the ISR.
+        """
+        if key in self._cut:
+            return
         first: dict[bytes, Value] | None = None
         for broker_id in broker_ids:
             kept = self._kept[broker_id, key]
