@@ -108,7 +108,7 @@ def _length(schedule: Schedule) -> int:
 
 def look_for(mutant: Mutant, first: int) -> tuple[int, Schedule]:
     """The number of seeds from this one on until the bug shows, and the schedule."""
-    search = SeedSearch(members=mutant.scope, mutant=mutant.name, faults=mutant.faults)
+    search = SeedSearch(members=mutant.scope, mutant=mutant.name, faults=mutant.faults, profile=mutant.profile)
     for seed in range(first, first + mutant.budget):
         outcome = search.run(seed)
         if isinstance(outcome, Schedule):

@@ -131,7 +131,7 @@ def run_command(
         brokers=brokers,
         mutant=mutant,
         chaos_ms=chaos_ms,
-        profile=profile or BY_TURNS,
+        profile=profile or (BY_TURNS if mutant is None or faults is not None else MUTANTS[mutant].profile),
         faults=drawn,
         allow_undecided=allow_undecided,
     )

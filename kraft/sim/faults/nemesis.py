@@ -249,6 +249,14 @@ def _crash_within_a_step(nemesis: Nemesis) -> str:
     return str(victim)
 
 
+def _restart_quickly(nemesis: Nemesis) -> str:
+    """Restart a node before its peers miss it, and crash another one soon after that."""
+    first, second = nemesis.rng.sample(list(nemesis.victims.node_ids), 2)
+    nemesis.victims.crash(first, nemesis.rng.randint(1, 60))
+    nemesis.victims.crash_within_a_step(second, nemesis.rng.randint(5, 300), nemesis.down_ms())
+    return f"{first} {second}"
+
+
 def _resign(nemesis: Nemesis) -> str:
     victim = nemesis.important_node()
     nemesis.victims.resign(victim)
@@ -373,6 +381,7 @@ FOCUSED_STRIKES: Final[dict[str, Callable[[Nemesis], str]]] = {
     "batch-epochs-damaged": _damage(Damage.EPOCHS),
     "corrupted-answers": _corrupt_answers,
     "clock-steps": _step_clock,
+    "quick-restarts": _restart_quickly,
 }
 """Faults of focused profiles, and by name. Broad runs never draw them, so that their seeds stay the same."""
 MESSAGE_FAULTS: Final = ("drop", "duplicate", "delay", "slow-messages", "reorder")

@@ -54,6 +54,8 @@ class Profile(Struct, frozen=True, kw_only=True):
     """Whether the disks of a dynamic quorum may be damaged, too."""
     is_careless: bool = False
     """Whether the operator starts static voters with lost disks at any time, which breaks promises."""
+    has_small_logs: bool = False
+    """Whether the logs of brokers with data are small, and are copied and fetched in small steps."""
 
     def nodes_of(self, seed: int) -> int:
         """The number of voters in the run of a seed."""
@@ -156,6 +158,16 @@ RECORDS: Final = Profile(
         *(*_PARTITIONS, "cut-links", "slow-links"),
     ),
 )
+SMALL_LOGS: Final = Profile(
+    name="small-logs",
+    what="Brokers that restart at once, slow followers, retention by size, compaction, and slow moves of logs.",
+    faults=(
+        *("delay", "reorder", "duplicate", "crash", "crash-all", "quick-restarts", "pause", "shut-down"),
+        *("cut-links", "slow-links", "heal"),
+    ),
+    pauses_ms=(300, 1000),
+    has_small_logs=True,
+)
 PROFILES: Final[dict[str, Profile]] = {
     profile.name: profile
     for profile in (
@@ -169,6 +181,7 @@ PROFILES: Final[dict[str, Profile]] = {
         CORRUPTION,
         CLOCKS,
         RECORDS,
+        SMALL_LOGS,
         WIPED_VOTERS,
     )
 }
@@ -196,6 +209,7 @@ _RARE: Final[dict[str, tuple[Profile, ...]]] = {
     "dynamic-controller": (UNCHECKED, CORRUPTION, CLOCKS),
     "upgraded-controller": (UNCHECKED, CORRUPTION, CLOCKS),
     "cluster": (UNCHECKED, CORRUPTION, CLOCKS),
+    "data-cluster": (SMALL_LOGS,),
 }
 """The profiles that take turns among themselves in every eighth round of the others, by the kind of members."""
 _ROUNDS: Final = 8

@@ -10,7 +10,7 @@ from kraft.broker.log.outcomes import Appended, Refused
 from kraft.broker.log.partition_log import PartitionLog
 from kraft.broker.replica.hosted_partition import Copy, HostedPartition
 from kraft.broker.replica.moves import Moves, _Move
-from kraft.sim.mutants.registry import Patches, Scope, mutant, survivor
+from kraft.sim.mutants.registry import Patches, Scope, mutant
 from metadata_log.log.segment import scan_file
 from metadata_log.records.batch import scan
 
@@ -53,12 +53,7 @@ def recovery_believes_every_checksum(code: Patches) -> None:
     code.replace(data_segment, "scan_file", lambda file: scan_file(file, verify=False))
 
 
-@survivor(
-    Scope.DATA_CLUSTER,
-    tried=30,
-    killed_by="tests/kraft/broker/log/test_partition_log.py::test_old_segments_go_by_size_time_and_log_start",
-    because="Few runs have retention by size, and few logs have many bytes above the watermark.",
-)
+@mutant(Scope.DATA_CLUSTER, budget=200, faults=None, profile="small-logs")
 def retention_above_the_watermark(code: Patches) -> None:
     """Retention deletes segments above the high watermark, as if everything were committed."""
 
@@ -74,12 +69,7 @@ def retention_above_the_watermark(code: Patches) -> None:
     code.replace(retention, "expired_segments", expired_to_the_end)
 
 
-@survivor(
-    Scope.DATA_CLUSTER,
-    tried=40,
-    killed_by="tests/kraft/broker/replica/test_moves.py",
-    because="Probably a copy is complete when the controller names its directory: the logs are short.",
-)
+@mutant(Scope.DATA_CLUSTER, budget=200, faults=None, profile="small-logs")
 def moved_logs_lose_their_tail(code: Patches) -> None:
     """A copy takes the place of a log after its first step, though the copy lacks the last batches."""
     step = Moves._step
@@ -96,11 +86,7 @@ def moved_logs_lose_their_tail(code: Patches) -> None:
 # Compaction
 
 
-@survivor(
-    Scope.DATA_CLUSTER,
-    killed_by="tests/kraft/broker/replica/test_compaction.py",
-    because="No topic of a run is compacted: the ledger compares whole batches.",
-)
+@mutant(Scope.DATA_CLUSTER, budget=200, faults=None, profile="small-logs")
 def compaction_removes_the_last_value(code: Patches) -> None:
     """The cleaner removes a record with the last value of its key, too."""
     code.replace(Filter, "_keeps", lambda kept, record, *, is_over: record.offset > kept.offsets.latest_offset)

@@ -14,6 +14,7 @@ from typing import Final
 from msgspec import Struct
 
 from kraft.sim.faults.nemesis import CLASSIC_FAULTS
+from kraft.sim.faults.profiles import BY_TURNS
 from kraft.sim.mutants.former_names import present_name
 
 
@@ -96,6 +97,8 @@ class Mutant(Struct, frozen=True):
     plant: Callable[[Patches], None]
     faults: tuple[str, ...] | None = CLASSIC_FAULTS
     """The possible faults in the runs that search for the bug; None for the profiles of its members by turns."""
+    profile: str = BY_TURNS
+    """The profile of the runs that search for the bug; by default the profiles of its members take turns."""
     survival: Survival | None = None
     """Why no search finds the bug; None for a bug that a seed or a schedule shows."""
 
@@ -105,13 +108,13 @@ MUTANTS: Final[dict[str, Mutant]] = {}
 
 
 def mutant(
-    scope: Scope, *, budget: int, faults: tuple[str, ...] | None = CLASSIC_FAULTS
+    scope: Scope, *, budget: int, faults: tuple[str, ...] | None = CLASSIC_FAULTS, profile: str = BY_TURNS
 ) -> Callable[[Callable[[Patches], None]], Callable[[Patches], None]]:
     """Register a function that plants a bug. The name of the function, with dashes, is the name of the mutant, and its
     docstring the description.
     """
 
-    return _registering(scope, budget, faults, None)
+    return _registering(scope, budget, faults, profile, None)
 
 
 def survivor(
@@ -121,18 +124,18 @@ def survivor(
     and runs the test that must fail.
     """
     survival = Survival(because=because, killed_by=killed_by, tried=tried, tried_classic=tried_classic)
-    return _registering(scope, 0, None, survival)
+    return _registering(scope, 0, None, BY_TURNS, survival)
 
 
 def _registering(
-    scope: Scope, budget: int, faults: tuple[str, ...] | None, survival: Survival | None
+    scope: Scope, budget: int, faults: tuple[str, ...] | None, profile: str, survival: Survival | None
 ) -> Callable[[Callable[[Patches], None]], Callable[[Patches], None]]:
     def register(plant: Callable[[Patches], None]) -> Callable[[Patches], None]:
         name = plant.__name__.replace("_", "-")
         assert name not in MUTANTS, name
         what = " ".join((plant.__doc__ or "").split())
         assert what, name
-        MUTANTS[name] = Mutant(name, what, scope, budget, plant, faults, survival)
+        MUTANTS[name] = Mutant(name, what, scope, budget, plant, faults, profile, survival)
         return plant
 
     return register

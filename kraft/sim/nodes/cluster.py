@@ -33,6 +33,7 @@ DYNAMIC_CLUSTER: Final = "dynamic-cluster"
 DATA_CLUSTER: Final = "data-cluster"
 """Controllers, and brokers with data."""
 CLUSTERS: Final = (CLUSTER, DYNAMIC_CLUSTER, DATA_CLUSTER)
+SLOWEST_LAG_MS: Final = 3000
 FIRST_BROKER: Final = 101
 SEGMENT_BYTES: Final = 1_000_000
 SNAPSHOT_BYTES: Final = 1_048_576
@@ -43,9 +44,17 @@ _FOREVER_MS: Final = 2**40
 class Cluster:
     """Makes the controllers and brokers of one run. All timeouts are shorter than in Kafka, as runs are short."""
 
-    def __init__(self, seed: int, brokers: int, *, is_dynamic: bool = False, has_data: bool = False) -> None:
+    def __init__(
+        self,
+        seed: int,
+        brokers: int,
+        *,
+        is_dynamic: bool = False,
+        has_data: bool = False,
+        has_small_logs: bool = False,
+    ) -> None:
         """Draw the settings of the nodes. With `is_dynamic` segments and answers with snapshots may be small; with
-        `has_data` the brokers hold records.
+        `has_data` the brokers hold records, with `has_small_logs` in small logs on two directories each.
         """
         self.broker_ids = broker_ids(brokers)
         self._uses_codecs = Random(f"{seed}/brokers").random() < 0.3
@@ -59,7 +68,9 @@ class Cluster:
         self._lag_ms = rng.choice((300, 800, 3000))
         self._fetch_ms = rng.choice((50, 100, 250))
         self._snapshots = draw_snapshots(Random(f"{seed}/snapshots"))
-        self.data = DataSpec(seed, self._lag_ms, self._fetch_ms) if has_data else None
+        self._has_small_logs = has_small_logs
+        lag_ms = SLOWEST_LAG_MS if has_small_logs else self._lag_ms
+        self.data = DataSpec(seed, lag_ms, self._fetch_ms, has_small_logs=has_small_logs) if has_data else None
         """The settings of brokers with data."""
         log_rng = Random(f"{seed}/cluster-log")
         self._segment_bytes = log_rng.choice((1000, SEGMENT_BYTES)) if is_dynamic else SEGMENT_BYTES
@@ -75,8 +86,9 @@ class Cluster:
         self, node_id: int, voters: VoterSet, config: QuorumConfig, formatting: Formatting | None = None
     ) -> Member:
         """A broker with one or two log directories."""
+        directories = self._rng.choice((1, 1, 2))
         options = BrokerOptions(
-            directories=tuple(Uuid(self._rng.randbytes(16)) for _ in range(self._rng.choice((1, 1, 2)))),
+            directories=tuple(Uuid(self._rng.randbytes(16)) for _ in range(2 if self._has_small_logs else directories)),
             heartbeat_interval_ms=self._heartbeat_ms,
             initial_registration_timeout_ms=_FOREVER_MS,
             replica_lag_time_max_ms=self._lag_ms,

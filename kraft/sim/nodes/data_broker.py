@@ -26,7 +26,7 @@ FOREVER: Final = str(2**62)
 class DataSpec:
     """The settings of the brokers with data of one run, drawn from its seed."""
 
-    def __init__(self, seed: int, lag_ms: int, fetch_ms: int) -> None:
+    def __init__(self, seed: int, lag_ms: int, fetch_ms: int, *, has_small_logs: bool = False) -> None:
         rng = Random(f"{seed}/data")
         self._lag_ms, self._fetch_ms = lag_ms, fetch_ms
         self.flush_messages: int | None = rng.choice((None, None, 1, 1, 3))
@@ -39,6 +39,15 @@ class DataSpec:
         later = Random(f"{seed}/data-retention")
         self._retention_bytes = later.choice((None, None, None, 2500)) if self._segment_bytes <= 4000 else None
         """The setting `log.retention.bytes`: it deletes whole segments below the high watermark."""
+        self._retention_check_ms = 500
+        self._move_bytes: int | None = None
+        self._cleaner_backoff_ms = 15_000
+        if has_small_logs:
+            small = Random(f"{seed}/small-logs")
+            self._segment_bytes, self._fetch_max_bytes = 1200, 1
+            self._retention_bytes = small.choice((None, 1300))
+            self._retention_check_ms = self._cleaner_backoff_ms = 100
+            self._move_bytes = small.choice((500, 3000))
 
     def serving(self, broker_id: int, directories: int) -> ServingOptions:
         """The settings of one broker."""
@@ -66,7 +75,9 @@ class DataSpec:
                 fetch_backoff_ms=self._fetch_ms,
                 watermark_checkpoint_ms=self._watermark_checkpoint_ms,
                 offset_checkpoint_ms=self._offset_checkpoint_ms,
-                retention_check_ms=500,
+                retention_check_ms=self._retention_check_ms,
+                cleaner_backoff_ms=self._cleaner_backoff_ms,
+                move_bytes_per_second=self._move_bytes,
                 file_delete_delay_ms=1000,
                 initial_task_delay_ms=500,
             ),

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from kraft.sim.nodes.member_kinds import MakeMember
 from kraft.sim.nodes.workload_spec import WorkloadSpec
+from kraft.sim.pictures.records import Records
 from kraft.sim.runs.simulator import CALM
 from kraft.sim.search.schedule import Replayed, Schedule, replay
 from kraft.sim.world.actions import (
@@ -45,7 +46,6 @@ from kraft.sim.world.driver import Driver, Exchange
 from kraft.sim.world.host import Host
 from kraft.sim.world.trace import Trace
 from kraft.sim.world.world import World
-from transport.protocol.broker_apis import ALL_APIS
 
 LOG_BATCHES: Final = 12
 """The number of batches of each log in a description, the last ones."""
@@ -131,8 +131,10 @@ def execution_of(
 def execution_lines(execution: Execution) -> Iterator[str]:
     """The description as text, a line for each moment."""
     width = max((len(moment.what) for moment in execution.moments), default=0)
+    names = {moment.node: "" if moment.node == WORLD else f"node {moment.node}" for moment in execution.moments}
+    longest = max((len(name) for name in names.values()), default=0)
     for moment in execution.moments:
-        where = "      " if moment.node == WORLD else f"node {moment.node}"
+        where = names[moment.node].ljust(longest)
         now = moment.nodes.get(moment.node)
         state = "" if now is None else f"{now.state} {now.epoch} {now.high_watermark}/{now.log_end_offset}"
         details = "; ".join(moment.details)
@@ -160,6 +162,7 @@ class _Notes(Driver):
         self.moments: list[Moment] = []
         self._asked: dict[tuple[int, int], tuple[int, Exchange]] = {}
         self._answered: dict[tuple[int, int, int], tuple[int, Exchange]] = {}
+        self._records = Records()
         self._delivered: dict[tuple[int, int], list[int]] = {}
         self._returned: dict[tuple[int, int, int], int] = {}
 
@@ -187,14 +190,25 @@ class _Notes(Driver):
                     self._returned[*asked, copy] = place
             case _:
                 pass
+        changes = [one for one in self._trace.heard if "->" in one[1] or "crashes" in one[1]]
         details = tuple(
-            what if node_id == action.node else f"node {node_id}: {what}"
-            for node_id, what in self._trace.heard
-            if "->" in what or "crashes" in what
+            what if node_id in (action.node, WORLD) else f"node {node_id}: {what}"
+            for node_id, what in (*changes, *self._records.changes(world))
         )
         self._trace.heard.clear()
         is_fault = isinstance(action, _FAULTS)
-        self.moments.append(Moment(action.at_ms, action.node, _told(action), details, is_fault, _states_in(world)))
+        told = self._told(action, world)
+        self.moments.append(Moment(action.at_ms, action.node, told, details, is_fault, _states_in(world)))
+
+    def _told(self, action: Action, world: World) -> str:
+        match action:
+            case Administer():
+                return self._records.request_of(action)
+            case Deliver(sender=sender) | RoundTrip(node=sender) if action.kind == "Fetch":
+                offsets = self._records.fetched(world.exchanges[sender, action.number].message)
+                return f"{_told(action)} {offsets}".rstrip()
+            case _:
+                return _told(action)
 
     def on_calm(self, world: World, calm_ms: int) -> None:
         """All faults have ended, and this virtual time has passed."""
@@ -238,8 +252,6 @@ def _told(action: Action) -> str:
             return f"is handed {action.value}"
         case Read():
             return "is read"
-        case Administer():
-            return f"is asked to {ALL_APIS[action.api_key].name}"
         case Intrude():
             return f"gets a frame of an intruder: {action.what}"
         case Forge():

@@ -185,10 +185,12 @@ class Administration:
 class AdministrationAndMore:
     """The workload of a dynamic cluster, or of brokers with data: both workloads together."""
 
-    pauses_ms = Administration.pauses_ms
     writes_ms = Administration.writes_ms
 
-    def __init__(self, administration: Administration, more: Work) -> None:
+    def __init__(
+        self, administration: Administration, more: Work, pauses_ms: tuple[int, ...] = Administration.pauses_ms
+    ) -> None:
+        self.pauses_ms = pauses_ms
         self._parts: tuple[Work, ...] = (administration, more)
 
     def begin(self, simulator: Simulator) -> None:
@@ -265,7 +267,10 @@ def run_cluster(
     if kind == DYNAMIC_CLUSTER:
         work = AdministrationAndMore(Administration(seed, brokers), Reconfiguration(scenario, broker_ids(brokers)))
     elif kind == DATA_CLUSTER:
-        work = AdministrationAndMore(Administration(seed, brokers, invents_isrs=False), RecordWork(seed, brokers))
+        records = RecordWork(seed, brokers, has_small_logs=profile.has_small_logs)
+        work = AdministrationAndMore(
+            Administration(seed, brokers, invents_isrs=False), records, profile.pauses_ms or Administration.pauses_ms
+        )
     simulator = Simulator(scenario, work=work, keep_trace=keep_trace, recorded=recorded, faults=faults, profile=profile)
     result = whole_run(
         simulator,

@@ -12,12 +12,12 @@ from kraft.invariants.cluster_model import PartitionKey
 from kraft.sim.nodes.cluster import broker_ids
 from kraft.sim.nodes.data_broker import DataBroker
 from kraft.sim.runs.simulator import Simulator
-from kraft.sim.workloads.record_clients import Consumer, Producer, choose_partition, deletion, move
+from kraft.sim.workloads.record_clients import COMPACTED, Consumer, Producer, choose_partition, deletion, move
 from kraft.sim.workloads.record_watch import FIRST_OF_RECORDS, RecordWatch
 from kraft.sim.workloads.transaction_clients import TransactionalProducer
 from kraft.sim.world.driver import Exchange
 from metadata_log.serde import Message
-from transport.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from transport.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 
 PRODUCERS: Final = 3
 CONSUMERS: Final = 2
@@ -36,18 +36,24 @@ class RecordWork:
     pauses_ms: tuple[int, ...] = ()
     writes_ms: tuple[int, ...] = ()
 
-    def __init__(self, seed: int, brokers: int) -> None:
+    def __init__(self, seed: int, brokers: int, *, has_small_logs: bool = False) -> None:
         self._rng = rng = Random(f"{seed}/record-work")
         self._broker_ids = broker_ids(brokers)
         self._mean_ms = rng.choice((10, 30, 100))
         self._deletes = rng.choice((0.0, 0.0, 0.05))
         self._clients: list[Client] = [
-            *(Producer(Random(f"{seed}/producer {one}"), f"producer {one}") for one in range(PRODUCERS)),
+            *(
+                Producer(Random(f"{seed}/producer {one}"), f"producer {one}", fills_logs=has_small_logs)
+                for one in range(PRODUCERS)
+            ),
             *(Consumer(Random(f"{seed}/consumer {one}")) for one in range(CONSUMERS)),
         ]
         later = Random(f"{seed}/transactions")
         self._moves = later.choice((0.0, 0.0, 0.03))
         """How often an operator moves a replica to another log directory in the turn of a consumer."""
+        self._has_small_logs = has_small_logs
+        if has_small_logs:
+            self._mean_ms, self._moves = min(self._mean_ms, 30), 0.05
         self._clients += [
             TransactionalProducer(Random(f"{seed}/transactions {one}"), f"transactions {one}")
             for one in range(later.choice((0, 0, 1, 2)))
@@ -69,6 +75,8 @@ class RecordWork:
             simulator.queue.schedule(self._pause_ms(), partial(self._turn, number))
         simulator.queue.schedule(TEND_MS, self._tend)
         simulator.queue.schedule(FIRST_TOPIC_MS, self._create)
+        if self._has_small_logs:
+            simulator.queue.schedule(FIRST_TOPIC_MS, self._create_compacted)
 
     def _create(self) -> None:
         """Create a topic with a replica on each broker, as soon as the cluster can have one."""
@@ -80,6 +88,23 @@ class RecordWork:
             topic = CreatableTopic(name="t1", num_partitions=2, replication_factor=len(self._broker_ids))
             self._send(self._rng.choice(leaders), CreateTopicsRequest(topics=[topic]))
         self._simulator.queue.schedule(FIRST_TOPIC_MS, self._create)
+
+    def _create_compacted(self) -> None:
+        """Create the compacted topic, also after its deletion."""
+        world = self._simulator.world
+        if self._is_over:
+            return
+        leaders = world.leaders()
+        if leaders and COMPACTED not in self._watch.ledger.image.topics.by_name:
+            settings = (("cleanup.policy", "compact"), ("min.cleanable.dirty.ratio", "0.01"))
+            topic = CreatableTopic(
+                name=COMPACTED,
+                num_partitions=2,
+                replication_factor=len(self._broker_ids),
+                configs=[CreatableTopicConfig(name=name, value=value) for name, value in settings],
+            )
+            self._send(self._rng.choice(leaders), CreateTopicsRequest(topics=[topic]))
+        self._simulator.queue.schedule(FIRST_TOPIC_MS, self._create_compacted)
 
     def end(self) -> None:
         """Send no new batches, and no message is lost any more."""

@@ -59,6 +59,8 @@ class Scenario(Struct, frozen=True, kw_only=True):
     """Whether disks of a dynamic quorum may be damaged."""
     is_careless: bool = False
     """Whether the operator starts static voters with damaged disks at any time, against the rules."""
+    has_small_logs: bool = False
+    """Whether the logs of brokers with data are small, and are copied and fetched in small steps."""
     record_us: int = 0
     """The time that a node needs for each record that it decides on or applies, in µs, also in the calm."""
     is_forged: bool = False
@@ -101,6 +103,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
             has_snapshots=profile.has_snapshots,
             is_careless=profile.is_careless,
             has_dynamic_damage=profile.has_dynamic_damage and members in DYNAMIC,
+            has_small_logs=profile.has_small_logs and members == DATA_CLUSTER,
             record_us=record_us,
             is_forged=is_forged,
         )
@@ -161,6 +164,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
             self.brokers,
             is_dynamic=self.members == DYNAMIC_CLUSTER,
             has_data=self.members == DATA_CLUSTER,
+            has_small_logs=self.has_small_logs,
         )
         watch = PartitionWatch(cluster.broker_ids)
         if cluster.data is not None:

@@ -10,21 +10,23 @@ therefore looks up the message of each action again, and the shortened schedule 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import combinations
 from typing import Final
 
 from msgspec.structs import replace
 
 from kraft.sim.mutants import planted
-from kraft.sim.nodes.cluster import CLUSTERS
+from kraft.sim.nodes.cluster import CLUSTERS, DATA_CLUSTER
 from kraft.sim.nodes.dynamic import DYNAMIC
 from kraft.sim.nodes.member_kinds import MACHINES, MakeMember
 from kraft.sim.nodes.workload_spec import WorkloadSpec
 from kraft.sim.runs.simulator import CALM
 from kraft.sim.search.schedule import Replayed, Schedule, check_of, perform_all, replay
+from kraft.sim.search.smaller_scenarios import smaller_run, with_one_voter, without_last_broker
+from kraft.sim.workloads.record_watch import RecordWatch
 from kraft.sim.world.actions import (
     WORLD,
     Action,
+    Administer,
     Corrupt,
     Deliver,
     Fail,
@@ -41,11 +43,16 @@ from kraft.sim.world.actions import (
 from kraft.sim.world.driver import Exchange
 from kraft.sim.world.trace import Trace
 from kraft.sim.world.world import NoProgress, World
+from metadata_log.image import MetadataImage
 
 MOST_EVENTS: Final = 2_000_000
 """The default limit of a search, in inputs to nodes; the search then takes some minutes."""
 _RECENT: Final = 20
 """The number of a node's last requests in which the search looks for the message of an action."""
+_FEW_ACTIONS: Final = 60
+"""Up to this length, no pair of the remaining actions can be left out."""
+_NEAR: Final = 12
+"""In a longer schedule, the largest distance of the actions of a pair."""
 _CALM_MS: Final = 20_000
 """A quorum without progress in a calm of this length is stuck."""
 
@@ -77,12 +84,15 @@ def shrink(
     Returns:
         The shortest schedule found within the limit.
     """
-    shortened = _without_calm(schedule, make_member)
+    smaller = smaller_run(schedule) if most_events > 0 else None
+    shortened = _without_calm(smaller or schedule, make_member)
     if shortened is None:
         return schedule
     search = _Search(shortened, make_member, workload_spec, most_events, on_shorter)
     try:
+        search.leave_out_nodes()
         search.leave_out_groups()
+        search.leave_out_exchanges()
         search.leave_out()
         length = len(schedule.actions) + 1
         while len(search.best.actions) < length:
@@ -91,6 +101,7 @@ def shrink(
             search.join()
             search.leave_out()
             search.leave_out_pairs()
+            search.leave_out_nodes()
     except _Spent:
         pass
     return search.best
@@ -106,7 +117,8 @@ def _without_calm(schedule: Schedule, make_member: MakeMember | None) -> Schedul
         return schedule
     ends = [place for place, action in enumerate(schedule.actions) if isinstance(action, Note) and action.text == CALM]
     members = schedule.scenario.members
-    if members in (*CLUSTERS, MACHINES) or (members in DYNAMIC and schedule.mutant is None) or not ends:
+    is_other_cluster = members in CLUSTERS and (members != DATA_CLUSTER or schedule.mutant is None)
+    if is_other_cluster or members == MACHINES or (members in DYNAMIC and schedule.mutant is None) or not ends:
         return None
     ended = replace(schedule, actions=schedule.actions[: ends[-1]], calm_ms=_CALM_MS)
     failure = replay(ended, make_member=make_member).failure
@@ -133,17 +145,42 @@ class _Search:
         self._workload_spec = workload_spec
         self._events_left = most_events
         self._on_shorter = on_shorter
+        self._topics = _Topics()
 
     @property
     def _actions(self) -> tuple[Action, ...]:
         return self.best.actions
 
+    def leave_out_nodes(self) -> None:
+        """Try to do without all voters but one, and without the last brokers."""
+        for smaller in with_one_voter(self.best):
+            if self._try_schedule(smaller):
+                break
+        while (fewer := without_last_broker(self.best)) is not None and self._try_schedule(fewer):
+            pass
+
     def leave_out_groups(self) -> None:
-        """Try to remove all actions of one kind, and all actions at one node."""
-        for kind in dict.fromkeys(type(action) for action in self._actions):
-            self._try([action for action in self._actions if type(action) is not kind])
-        for node_id in dict.fromkeys(action.node for action in self._actions):
-            self._try([action for action in self._actions if action.node != node_id])
+        """Try to remove all actions of one kind, all actions at one node, and all messages of one kind and one way."""
+        for name in (_kind_of, _node_of, _message_of, _way_of):
+            for group in dict.fromkeys(map(name, self._actions)):
+                if group is not None:
+                    self._try([action for action in self._actions if name(action) != group])
+
+    def leave_out_exchanges(self) -> None:
+        """Remove ever smaller parts of the exchanges, the last ones first: a request goes with its answers."""
+        part = max(len(_exchanges_of(self._actions)) // 2, 1)
+        while True:
+            exchanges = _exchanges_of(self._actions)
+            end = len(exchanges)
+            while end > 0:
+                begin = max(end - part, 0)
+                gone = {place for places in exchanges[begin:end] for place in places}
+                if self._try([action for place, action in enumerate(self._actions) if place not in gone]):
+                    exchanges = _exchanges_of(self._actions)
+                end = min(begin, len(exchanges))
+            if part == 1:
+                return
+            part = max(part // 2, 1)
 
     def leave_out(self) -> None:
         """Remove ever smaller parts, the last ones first, until every remaining action is necessary."""
@@ -160,12 +197,22 @@ class _Search:
             part = max(part // 2, 1)
 
     def leave_out_pairs(self) -> None:
-        """Remove pairs of actions, until every remaining pair is necessary."""
-        pairs = combinations(range(len(self._actions)), 2)
-        while (pair := next(pairs, None)) is not None:
-            if self._try([action for place, action in enumerate(self._actions) if place not in pair]):
+        """Remove pairs of actions, near ones first, until every remaining pair is necessary.
+
+        A long schedule has too many pairs: there only near ones are tried.
+        """
+        apart = 1
+        while apart < len(self._actions) and (apart <= _NEAR or len(self._actions) <= _FEW_ACTIONS):
+            first, is_shorter = len(self._actions) - 1 - apart, False
+            while first >= 0:
+                pair = first, first + apart
+                if self._try([action for place, action in enumerate(self._actions) if place not in pair]):
+                    is_shorter = True
+                    first = min(first, len(self._actions) - apart)
+                first -= 1
+            if is_shorter:
                 self.leave_out()
-                pairs = combinations(range(len(self._actions)), 2)
+            apart = 1 if is_shorter and len(self._actions) <= _FEW_ACTIONS else apart + 1
 
     def join(self) -> None:
         """Join a request and its answer to a round trip, at the time of the request or of the answer."""
@@ -216,13 +263,16 @@ class _Search:
 
     def _try(self, actions: Sequence[Action]) -> bool:
         """Perform these actions; if they fail the same check and are no longer, they become the best schedule."""
+        return self._try_schedule(replace(self.best, actions=tuple(actions)))
+
+    def _try_schedule(self, wanted: Schedule) -> bool:
         if self._events_left <= 0:
             raise _Spent
-        shortened = self._perform(replace(self.best, actions=tuple(actions)))
+        shortened = self._perform(wanted)
         performed, failure = shortened.performed, shortened.failure
         if failure is None or check_of(failure) != self.best.violated or len(performed) > len(self._actions):
             return False
-        candidate = replace(self.best, actions=performed, message=str(failure))
+        candidate = replace(wanted, actions=performed, message=str(failure))
         if _is_stuck(candidate) and candidate.mutant is not None:
             sound = self._perform(replace(candidate, mutant=None))
             if sound.failure is not None:
@@ -237,9 +287,34 @@ class _Search:
         """Replay a schedule in a new world: the performed actions and the failure."""
         world = schedule.scenario.make_world(Trace(), self._make_member, self._workload_spec)
         with planted(schedule.mutant):
-            replayed = perform_all(world, schedule, find=_found_again)
+            replayed = perform_all(world, schedule, find=self._found_again)
         self._events_left -= world.events
         return replayed
+
+    def _found_again(self, world: World, action: Action) -> Action | None:
+        """The corresponding action in another world; None if there is none."""
+        if isinstance(action, Administer) and isinstance(world.watch, RecordWatch):
+            return self._topics.translated(action, world.watch.ledger.image)
+        return _found_again(world, action)
+
+
+class _Topics:
+    """The ids of topics in all replays: a controller that starts otherwise draws other ids for the same names."""
+
+    def __init__(self) -> None:
+        self._names: dict[bytes, str] = {}
+
+    def translated(self, action: Administer, image: MetadataImage) -> Administer:
+        """The request of a client with the present ids of its topics."""
+        for topic in image.topics.by_id.values():
+            self._names.setdefault(topic.id, topic.name)
+        body = action.body
+        for known, name in self._names.items():
+            if known in body:
+                present = image.topics.by_name.get(name)
+                if present is not None and present != known:
+                    body = body.replace(known, present)
+        return action if body is action.body else replace(action, body=body)
 
 
 def _found_again(world: World, action: Action) -> Action | None:
@@ -284,6 +359,51 @@ def _newest(world: World, sender: int, target: int, kind: str, fits: Callable[[E
 
 def _has_answer(exchange: Exchange, copy: int) -> bool:
     return not exchange.is_settled and copy < len(exchange.answers) and exchange.answers[copy] is not None
+
+
+def _kind_of(action: Action) -> object:
+    return type(action)
+
+
+def _node_of(action: Action) -> object:
+    return action.node
+
+
+def _message_of(action: Action) -> object:
+    """The kind of a message; None for an action without a message."""
+    match action:
+        case Deliver() | Return() | RoundTrip() | Fail():
+            return action.kind
+        case Administer():
+            return action.api_key
+        case _:
+            return None
+
+
+def _way_of(action: Action) -> object:
+    """The kind of a message, with its sender and its target; None for an action without a message between nodes."""
+    match action:
+        case Deliver():
+            return action.kind, action.sender, action.node
+        case Return() | RoundTrip() | Fail():
+            return action.kind, action.node, action.peer
+        case _:
+            return None
+
+
+def _exchanges_of(actions: Sequence[Action]) -> list[list[int]]:
+    """The places of the actions of each exchange, in the order of their first actions; one place for other actions."""
+    found: dict[object, list[int]] = {}
+    for place, action in enumerate(actions):
+        match action:
+            case Deliver():
+                exchange: object = action.sender, action.number
+            case Return() | RoundTrip() | Fail() | Corrupt() | Forge():
+                exchange = action.node, action.number
+            case _:
+                exchange = place
+        found.setdefault(exchange, []).append(place)
+    return list(found.values())
 
 
 def _with_right_clock(action: Action) -> Action:

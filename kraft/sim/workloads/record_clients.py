@@ -10,6 +10,7 @@ from random import Random
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from kraft.invariants.cluster_model import PartitionKey
 from kraft.sim.nodes.data_broker import LOG_DIRS
@@ -40,6 +41,10 @@ from transport.protocol.messages.produce import (
 
 ALL: Final = -1
 NO_PRODUCER: Final = -1
+COMPACTED: Final = "compacted"
+"""The name of the topic that keeps the last value of each key."""
+_KEYS: Final = 5
+_TOMBSTONES: Final = 0.1
 _MAX_BYTES: Final = 1 << 20
 _ANEW: Final = (Error.OUT_OF_ORDER_SEQUENCE_NUMBER, Error.INVALID_PRODUCER_EPOCH)
 """The answers after which an idempotent producer takes another producer id."""
@@ -61,10 +66,15 @@ class Sent(Struct, frozen=True):
 class Producer:
     """One producer, with acks=all or acks=1, idempotent or not."""
 
-    def __init__(self, rng: Random, name: str) -> None:
+    def __init__(self, rng: Random, name: str, *, fills_logs: bool = False) -> None:
+        """With `fills_logs` the producer writes long batches, most of them to one partition, and more often with
+        acks=1.
+        """
         self._rng = rng
         self._name = name
-        self._is_idempotent = rng.random() < 0.7
+        self._fills_logs = fills_logs
+        self._favourite: PartitionKey | None = None
+        self._is_idempotent = rng.random() < (0.3 if fills_logs else 0.7)
         self._acks = ALL if self._is_idempotent or rng.random() < 0.6 else 1
         self._producer_id = NO_PRODUCER
         self._sequences: dict[PartitionKey, int] = {}
@@ -87,15 +97,17 @@ class Producer:
         return sent.key, ProduceRequest(acks=self._acks, timeout_ms=timeout_ms, topic_data=[data])
 
     def _new_batch(self, image: MetadataImage, now_ms: int) -> Sent | None:
-        key = choose_partition(self._rng, image)
+        key = self._choose(image)
         if key is None:
             return None
-        count = self._rng.choice((1, 1, 2, 5))
+        count = self._rng.choice((2, 5, 5) if self._fills_logs else (1, 1, 2, 5))
+        sizes = (150,) if self._fills_logs else (10, 10, 150)
         records = list[Record]()
         for at in range(count):
             self._count += 1
-            value = f"{self._name} {self._count}".encode().ljust(self._rng.choice((10, 10, 150)), b".")
-            records.append(Record(at, START_MS + now_ms, 0, None, value))
+            value = f"{self._name} {self._count}".encode().ljust(self._rng.choice(sizes), b".")
+            record = Record(at, START_MS + now_ms, 0, None, value)
+            records.append(self._with_key(record) if image.topics.by_id[key[0]].name == COMPACTED else record)
         sequence = self._sequences.get(key, 0) if self._is_idempotent else -1
         data = write_batch(
             records,
@@ -106,23 +118,32 @@ class Producer:
         )
         return Sent(key, data, sequence, count)
 
+    def _with_key(self, record: Record) -> Record:
+        """One of a few keys, now and then with a tombstone."""
+        key = f"key {self._rng.randrange(_KEYS)}".encode()
+        return replace(record, key=key, value=None if self._rng.random() < _TOMBSTONES else record.value)
+
+    def _choose(self, image: MetadataImage) -> PartitionKey | None:
+        """Any partition, or the favourite one of a producer that fills logs."""
+        known = self._favourite
+        if known is None or known[0] not in image.topics.by_id or self._rng.random() < 0.1:
+            known = choose_partition(self._rng, image)
+        if self._fills_logs:
+            self._favourite = known
+        return known
+
     def on_answer(self, response: Message) -> bool:
         """An answer to the last request has arrived; returns whether the partition may have another leader."""
-        match response:
-            case InitProducerIdResponse(error_code=Error.NONE, producer_id=producer_id):
-                if self._producer_id == NO_PRODUCER:
-                    self._producer_id = producer_id
-            case ProduceResponse(responses=[topic]) if self.sent is not None:
-                (part,) = topic.partition_responses
-                error = Error.of(part.error_code)
-                if error is Error.NONE:
-                    self._sequences[self.sent.key] = self.sent.sequence + self.sent.count
-                    self.sent = None
-                elif error in _ANEW:
-                    self.sent, self._producer_id = None, NO_PRODUCER
-                    self._sequences.clear()
-                return error is not Error.NONE
-        return False
+        self._producer_id, error = after_answer(response, self._producer_id, self.sent)
+        if self.sent is None or error is None:
+            return False
+        if error is Error.NONE:
+            self._sequences[self.sent.key] = self.sent.sequence + self.sent.count
+            self.sent = None
+        elif error in _ANEW:
+            self.sent, self._producer_id = None, NO_PRODUCER
+            self._sequences.clear()
+        return error is not Error.NONE
 
 
 class Consumer:
@@ -164,6 +185,27 @@ class Consumer:
                     self._offset = max(self._offset, _end_of(data.records))
                 return data.error_code != Error.NONE
         return False
+
+
+def after_answer(response: Message, producer_id: int, sent: Sent | None) -> tuple[int, Error | None]:
+    """What an answer means to a producer.
+
+    Args:
+        response: The answer.
+        producer_id: The present producer id.
+        sent: The batch without an answer; None if there is none.
+
+    Returns:
+        The producer id from now on, and the result of the batch; None for an answer without a result.
+    """
+    match response:
+        case InitProducerIdResponse(error_code=Error.NONE, producer_id=given) if producer_id == NO_PRODUCER:
+            return given, None
+        case ProduceResponse(responses=[topic]) if sent is not None:
+            (part,) = topic.partition_responses
+            return producer_id, Error.of(part.error_code)
+        case _:
+            return producer_id, None
 
 
 def deletion(rng: Random, image: MetadataImage, key: PartitionKey, most: int) -> DeleteRecordsRequest:

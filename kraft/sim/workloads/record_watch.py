@@ -9,10 +9,12 @@ from msgspec import Struct
 from kraft.broker.log.partition_log import PartitionLog
 from kraft.broker.replica import HostedPartition, ReplicaManager
 from kraft.invariants.cluster_model import PartitionKey, PartitionModel
+from kraft.invariants.compaction import CompactionLedger
 from kraft.invariants.records import RecordLedger, Replica
 from kraft.invariants.stored_batches import StoredBatch, stored_batches
 from kraft.sim.nodes.data_broker import DataBroker
 from kraft.sim.workloads.partition_watch import PartitionWatch, is_hopeless
+from kraft.sim.workloads.record_clients import COMPACTED
 from kraft.sim.world.member_interface import Administered, Member, Output
 from kraft.sim.world.simulated_quorum import SimulatedQuorum
 from metadata_log.serde import Message
@@ -67,6 +69,7 @@ class RecordWatch(PartitionWatch):
     def __init__(self, broker_ids: tuple[int, ...], flush_messages: int | None) -> None:
         super().__init__(broker_ids)
         self.records = RecordLedger(self, flush_messages)
+        self.compaction = CompactionLedger()
         self.answers: dict[int, Message] = {}
         """The answers to producers and consumers, by request id; the clients of the run take them."""
         self._lives: dict[int, _Life] = {}
@@ -77,6 +80,8 @@ class RecordWatch(PartitionWatch):
         self._replicas: dict[PartitionKey, tuple[int, ...]] = {}
         self._unassigned: dict[tuple[int, PartitionKey], None] = {}
         """The replicas that were taken from their brokers since the last load: a start puts such a log aside."""
+        self._compacted: dict[Uuid, None] = {}
+        """The compacted topics: the cleaner changes their batches, so that the ledger of batches does not see them."""
 
     # The committed metadata, for the ledger
 
@@ -96,6 +101,8 @@ class RecordWatch(PartitionWatch):
         self._changes = self._place
         image = self.ledger.image
         for topic_id, topic in image.topics.by_id.items():
+            if topic.name == COMPACTED:
+                self._compacted[topic_id] = None
             for number in range(len(topic.partitions)):
                 key = (topic_id, number)
                 partition = self.ledger.partition_of(key)
@@ -153,10 +160,12 @@ class RecordWatch(PartitionWatch):
                 continue
             log = part.log
             segments = log.segments
-            state = (
+            state: tuple[object, ...] = (
                 *(log.start_offset, log.end_offset, log.high_watermark, part.leader_epoch, part.is_leader),
                 *(len(segments), segments[-1].base_offset, segments[-1].batches.size_bytes),
             )
+            if key[0] in self._compacted:
+                state = *state, log.size_bytes
             seen = life.seen.get(key)
             if seen is None or seen.part is not part:
                 life.seen[key] = self._load(member, part, state, life)
@@ -166,12 +175,17 @@ class RecordWatch(PartitionWatch):
             for key in [one for one in life.seen if manager.partition(one) is None]:
                 del life.seen[key]
                 self.records.removed(member.node_id, key)
+                self.compaction.removed(member.node_id, key)
 
     def _load(self, member: DataBroker, part: HostedPartition, state: tuple[object, ...], life: _Life) -> _Seen:
         sizes, batches = _content(member, part)
         if (member.node_id, part.key) in self._unassigned:
             del self._unassigned[member.node_id, part.key]
             self.records.removed(member.node_id, part.key)
+            self.compaction.removed(member.node_id, part.key)
+        if part.key[0] in self._compacted:
+            self._look_at_values(member, part, may_lose=life.lost_power or life.was_failing)
+            return _Seen(part, part.log, state, sizes, part.log.epochs)
         self.records.loaded(
             _replica(member, part),
             batches,
@@ -183,6 +197,10 @@ class RecordWatch(PartitionWatch):
         return _Seen(part, part.log, state, sizes, part.log.epochs)
 
     def _compare(self, member: DataBroker, part: HostedPartition, state: tuple[object, ...], seen: _Seen) -> None:
+        if part.key[0] in self._compacted:
+            self._look_at_values(member, part, may_lose=False)
+            seen.log, seen.state, seen.epochs = part.log, state, part.log.epochs
+            return
         replica, log = _replica(member, part), part.log
         before = self.records.held_by(member.node_id, part.key)
         sizes = {one.base_offset: one.batches.size_bytes for one in log.segments}
@@ -208,6 +226,11 @@ class RecordWatch(PartitionWatch):
             self.records.moved(replica, kept, batches[kept:])
         seen.log, seen.state, seen.sizes, seen.epochs = log, state, sizes, log.epochs
 
+    def _look_at_values(self, member: DataBroker, part: HostedPartition, *, may_lose: bool) -> None:
+        files = member.disk.files
+        data = b"".join(files.peek(segment.batches.file.path) for segment in part.log.segments)
+        self.compaction.looked(_replica(member, part), data, may_lose=may_lose)
+
     # Answers
 
     def _judge(self, member: DataBroker, request: Message, response: Message) -> None:
@@ -220,7 +243,8 @@ class RecordWatch(PartitionWatch):
                 (asked,) = topic.partitions
                 (data,) = answered.partitions
                 part = manager.partition((topic.topic_id, asked.partition))
-                if data.error_code == Error.NONE and part is not None and not part.is_offline:
+                is_served = data.error_code == Error.NONE and part is not None and not part.is_offline
+                if is_served and part is not None and topic.topic_id not in self._compacted:
                     aborted = [(one.producer_id, one.first_offset) for one in data.aborted_transactions or ()]
                     self.records.consumed_by_client(
                         _replica(member, part),
@@ -238,7 +262,8 @@ class RecordWatch(PartitionWatch):
         (answered,) = topic.partitions
         key = (self.ledger.image.topics.by_name.get(topic.name, Uuid.ZERO), answered.partition_index)
         part = manager.partition(key)
-        if answered.error_code == Error.NONE and part is not None and not part.is_offline:
+        is_known = part is not None and not part.is_offline and key[0] not in self._compacted
+        if answered.error_code == Error.NONE and part is not None and is_known:
             is_committed = sent.transaction_result
             self.records.marked(
                 _replica(member, part), sent.producer_id, sent.producer_epoch, is_committed=is_committed
@@ -255,7 +280,7 @@ class RecordWatch(PartitionWatch):
                 (batch,) = stored_batches(data)
                 if request.acks == ALL and each.error_code in ENDINGS:
                     self._produced[_named(key, batch)] = True
-                part = manager.partition(key)
+                part = None if key[0] in self._compacted else manager.partition(key)
                 if each.error_code == Error.NONE and part is not None and not part.is_offline:
                     replica = _replica(member, part)
                     self.records.answered(replica, each.base_offset, data, is_for_all=request.acks == ALL)
@@ -283,6 +308,8 @@ class RecordWatch(PartitionWatch):
             for one in replicas:
                 if (one.end_offset, one.high_watermark) != (replicas[0].end_offset, replicas[0].end_offset):
                     return f"the replicas of {one.name} have not caught up: {'; '.join(map(str, replicas))}"
+                if key[0] in self._compacted:
+                    continue
                 stable = self.records.stable_end(one.broker_id, key)
                 if stable < one.high_watermark and not self.records.was_unclean(key):
                     return f"a transaction in {one.name} is open at offset {stable} on broker {one.broker_id}"
@@ -301,7 +328,11 @@ class RecordWatch(PartitionWatch):
         for key, name, replicas in self._hosted(world):
             if not isinstance(replicas, str):
                 ends = {(one.end_offset, one.high_watermark) for one in replicas}
-                if len(ends) == 1 and len(set(next(iter(ends)))) == 1:
+                if len(ends) != 1 or len(set(next(iter(ends)))) != 1:
+                    continue
+                if key[0] in self._compacted:
+                    self.compaction.concluded(key, name, [one.broker_id for one in replicas])
+                else:
                     self.records.concluded(key, name, replicas)
 
     def _hosted(self, world: SimulatedQuorum) -> list[tuple[PartitionKey, str, list[Replica] | str]]:

@@ -8,18 +8,17 @@ from random import Random
 from typing import Final
 
 from kraft.invariants.cluster_model import PartitionKey
-from kraft.sim.workloads.record_clients import ALL, NO_PRODUCER, Asked, Sent, choose_partition
+from kraft.sim.workloads.record_clients import ALL, NO_PRODUCER, Asked, Sent, after_answer, choose_partition
 from kraft.sim.world.host import START_MS
 from metadata_log.image import MetadataImage
 from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.record import Record
 from metadata_log.serde import Message
 from transport.protocol.errors import Error
-from transport.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from transport.protocol.messages.init_producer_id import InitProducerIdRequest
 from transport.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
-    ProduceResponse,
     TopicProduceData,
 )
 from transport.protocol.messages.write_txn_markers import (
@@ -132,13 +131,10 @@ class TransactionalProducer:
 
     def on_answer(self, response: Message) -> bool:
         """An answer to the last request has arrived; returns whether the partition may have another leader."""
+        self._producer_id, produced = after_answer(response, self._producer_id, self.sent)
+        if self.sent is not None and produced is not None:
+            return self._on_produced(self.sent, produced)
         match response:
-            case InitProducerIdResponse(error_code=Error.NONE, producer_id=producer_id):
-                if self._producer_id == NO_PRODUCER:
-                    self._producer_id = producer_id
-            case ProduceResponse(responses=[topic]) if self.sent is not None:
-                (part,) = topic.partition_responses
-                return self._on_produced(self.sent, Error.of(part.error_code))
             case WriteTxnMarkersResponse(markers=[marked]) if self._unmarked:
                 error = Error.of(marked.topics[0].partitions[0].error_code)
                 if error in (Error.NONE, Error.INVALID_PRODUCER_EPOCH):

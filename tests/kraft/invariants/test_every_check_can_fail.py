@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import compaction_cases
 import consensus_cases
 import partition_cases
 import pytest
@@ -19,6 +20,7 @@ CASES: list[Case] = [
     *consensus_cases.CASES.all,
     *partition_cases.CASES.all,
     *record_cases.CASES.all,
+    *compaction_cases.CASES.all,
     *simulator_cases.CASES.all,
 ]
 
