@@ -11,6 +11,7 @@ from kraft.invariants.cluster_model import PartitionKey
 from kraft.sim.workloads.record_clients import ALL, NO_PRODUCER, Asked, Sent, after_answer, choose_partition
 from kraft.sim.world.host import START_MS
 from metadata_log.image import MetadataImage
+from metadata_log.image.topics import NO_LEADER
 from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.record import Record
 from metadata_log.serde import Message
@@ -57,6 +58,9 @@ class TransactionalProducer:
         self._forget_deleted(image)
         if self._producer_id == NO_PRODUCER:
             return None if is_over else (None, InitProducerIdRequest(transactional_id=None))
+        if is_over and self.sent is not None and self._unmarked is None and not _has_leader(image, self.sent.key):
+            # The other partitions of the transaction wait for its end.
+            self._end(is_commit=False)
         if self.sent is None and self._unmarked is None:
             self._go_on(image, now_ms, is_over=is_over)
         if self.sent is not None:
@@ -154,3 +158,8 @@ class TransactionalProducer:
             self._is_fenced = self._is_fenced or error is Error.INVALID_PRODUCER_EPOCH
             self._end(is_commit=False)
         return error is not Error.NONE
+
+
+def _has_leader(image: MetadataImage, key: PartitionKey) -> bool:
+    topic_id, number = key
+    return image.topics.by_id[topic_id].partitions[number].leader != NO_LEADER
