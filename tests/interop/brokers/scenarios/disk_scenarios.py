@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from confluent_load import ConfluentLoad
+from deletion_scenarios import remove
 from kafka_or_skip import skip_here
 from real_kafka import eventually
 from reassignment_scenarios import elect
@@ -189,6 +190,7 @@ def a_log_directory_that_vanishes_takes_its_replicas_offline_only(cluster: Clust
             load.wait_for_more(20)
         finally:
             cluster.kill(broker)
+            shutil.rmtree(lost, ignore_errors=True)  # a broker of Kafka may have made files there anew
             aside.rename(lost)
         cluster.start(broker)
         cluster.wait_for_isr(gone, *gone.replicas)
@@ -225,6 +227,8 @@ def small_disk(path: Path) -> Iterator[None]:
 def a_full_disk_takes_its_own_log_directory_offline_only(cluster: Cluster) -> None:
     broker = cluster.order[0]
     lost = cluster.log_dirs(broker)[1]
+    for topic_id, topic in cluster.image().topics.by_id.items():
+        remove(cluster, Topic(topic.name, topic_id, ()))  # the logs of other scenarios may fill the disk
     cluster.stop(broker)
     for old in lost.glob("*-*"):
         if old.is_dir():
