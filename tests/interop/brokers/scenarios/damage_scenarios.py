@@ -71,8 +71,8 @@ RECOVERED: Final[dict[str, Callable[[Path], object]]] = {
 }
 """Damages that the start mends: what is lost comes again from the leader. Kafka's recovery has the same end."""
 
-FATAL_TO_KAFKA: Final = "bit-in-the-active-segment"
-"""A changed base offset: a broker of Kafka ends at each start (`LocalLog.splitOverflowedSegment` refuses the segment)."""
+FATAL_TO_KAFKA: Final = frozenset(("bit-in-the-active-segment", "bit-in-an-old-segment"))
+"""A changed base offset ends a broker of Kafka at each start (`LocalLog.splitOverflowedSegment` refuses the segment)."""
 
 UNLOADABLE: Final[dict[str, Callable[[Path], object]]] = {
     "epochs-without-a-number": lambda one: (one / "leader-epoch-checkpoint").write_text("0\n1\nx 0\n"),
@@ -109,7 +109,7 @@ def filled(cluster: Cluster, name: str) -> Topic:
 def damaged_partitions_are_mended_at_the_start_beside_one_another(cluster: Cluster) -> None:
     victim = cluster.order[2]
     is_ours = cluster.makes[victim] == "ours"
-    damages = {what: damage for what, damage in RECOVERED.items() if is_ours or what != FATAL_TO_KAFKA}
+    damages = {what: damage for what, damage in RECOVERED.items() if is_ours or what not in FATAL_TO_KAFKA}
     topics = {what: filled(cluster, what) for what in damages}
     cluster.kill(victim)
     for what, damage in damages.items():
