@@ -72,7 +72,7 @@ RECOVERED: Final[dict[str, Callable[[Path], object]]] = {
 """Damages that the start mends: what is lost comes again from the leader. Kafka's recovery has the same end."""
 
 FATAL_TO_KAFKA: Final = frozenset(("bit-in-the-active-segment", "bit-in-an-old-segment"))
-"""A changed base offset ends a broker of Kafka at each start (`LocalLog.splitOverflowedSegment` refuses the segment)."""
+"""A changed base offset ends Kafka at each start: `LocalLog.splitOverflowedSegment` refuses the segment."""
 
 UNLOADABLE: Final[dict[str, Callable[[Path], object]]] = {
     "epochs-without-a-number": lambda one: (one / "leader-epoch-checkpoint").write_text("0\n1\nx 0\n"),
