@@ -263,11 +263,20 @@ class RecordWatch(PartitionWatch):
         key = (self.ledger.image.topics.by_name.get(topic.name, Uuid.ZERO), answered.partition_index)
         part = manager.partition(key)
         is_known = part is not None and not part.is_offline and key[0] not in self._compacted
+        if answered.error_code in (Error.NONE, Error.INVALID_PRODUCER_EPOCH):
+            self._end_batches(key, sent)
         if answered.error_code == Error.NONE and part is not None and is_known:
             is_committed = sent.transaction_result
             self.records.marked(
                 _replica(member, part), sent.producer_id, sent.producer_epoch, is_committed=is_committed
             )
+
+    def _end_batches(self, key: PartitionKey, sent: WritableTxnMarker) -> None:
+        """A marker ends the batches before it, also one that its producer has given up."""
+        for batch in self._produced:
+            of, producer, epoch, _ = batch
+            if of == key and producer == sent.producer_id and epoch < sent.producer_epoch:
+                self._produced[batch] = True
 
     def _judge_produce(
         self, member: DataBroker, manager: ReplicaManager, request: ProduceRequest, response: ProduceResponse
