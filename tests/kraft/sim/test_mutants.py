@@ -43,7 +43,6 @@ SLOW = {
     "backoff-leaves-the-fetch-session",
     "checkpointed-watermark-above-the-log-end",
     "truncated-logs-keep-their-epochs",
-    "watermark-from-a-stale-fetch",
 }
 """Runs with these take long, as no node makes progress in them, or take many seeds."""
 LONG = (
@@ -127,7 +126,6 @@ UNMEASURED = {
     "one-follower-is-enough-for-the-watermark",
     "quorum-state-behind-the-log-is-believed",
     "readers-of-committed-records-read-all",
-    "records-of-later-epochs-are-appended",
     "recovery-believes-any-epoch",
     "recovery-believes-every-checksum",
     "recovery-truncates-at-a-lower-epoch",
@@ -139,7 +137,6 @@ UNMEASURED = {
     "truncation-to-the-watermark",
     "unclean-leaders-truncate-no-follower",
     "unregistered-brokers-stay-in-their-isrs",
-    "watermark-from-a-stale-fetch",
     "watermark-of-the-leader-alone",
 }
 """Seeds from 0 on find these. The searches from the other first seeds have not been made yet."""
