@@ -84,7 +84,7 @@ class CompactionLedger:
             values = {each: one for each, one in kept.values.items() if one[1] is not None}
             first = values if first is None else first
             if values != first:
-                differing = sorted(each.decode() for each in {*values, *first} if values.get(each) != first.get(each))
+                differing = sorted(each.decode() for each in (values | first) if values.get(each) != first.get(each))
                 raise InvariantViolated(
                     f"the last values of {differing} in {name} differ on the brokers {broker_ids[0]} and {broker_id}"
                 )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from every_scenario import SCENARIOS, Scenario
+from lifecycle_scenarios import kill_at_full_rate
 from real_kafka import KafkaInstallation
 from scenario_cluster import KINDS, MAKES, Cluster, Kind, scenario_cluster
 
@@ -39,3 +41,10 @@ def test_a_scenario_holds_on_each_make(cluster: Cluster, one: Scenario, first: i
     cluster.restore()
     cluster.order = (*brokers[first:], *brokers[:first])
     one.run(cluster)
+
+
+@pytest.mark.parametrize("make", ["ours", "mixed"])
+def test_a_hundred_kills_lose_nothing_that_was_acknowledged(make: str, kafka: KafkaInstallation, tmp_path: Path):
+    """B31 at its full size."""
+    with scenario_cluster(tmp_path, MAKES[make], kafka) as cluster:
+        kill_at_full_rate(cluster, "kills", 100)

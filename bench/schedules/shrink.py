@@ -1,6 +1,6 @@
 """Shrinks a schedule of each planted bug of brokers with data, and writes docs/reference/shrunk-schedules.md.
 
-    python bench/shrink.py [NAME …] [--write] [--most-events N]
+    python bench/schedules/shrink.py [NAME …] [--write] [--most-events N]
 
 The bench searches for each bug from seed 0 on, as the registry says, and shrinks the first schedule with a violated
 invariant. A schedule without progress is not shrunk: each replay would need a calm of its own. `--write` puts the rows
@@ -24,7 +24,7 @@ from kraft.sim.search.schedule import Schedule, decode_schedule, function_of
 from kraft.sim.search.seed_search import SeedSearch
 from kraft.sim.search.shrink import shrink
 
-ROOT: Final = Path(__file__).parent.parent
+ROOT: Final = Path(__file__).parent.parent.parent
 PAGE: Final = ROOT / "docs" / "reference" / "shrunk-schedules.md"
 SCHEDULES: Final = ROOT / "tests" / "data" / "shrunk_schedules.jsonl.gz"
 HEAD: Final = "| mutant | found by | seed | actions | shrunk | nodes | CPU |"
