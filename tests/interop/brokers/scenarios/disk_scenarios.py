@@ -227,8 +227,8 @@ def small_disk(path: Path) -> Iterator[None]:
 def a_full_disk_takes_its_own_log_directory_offline_only(cluster: Cluster) -> None:
     broker = cluster.order[0]
     lost = cluster.log_dirs(broker)[1]
-    for topic_id, topic in cluster.image().topics.by_id.items():
-        remove(cluster, Topic(topic.name, topic_id, ()))  # the logs of other scenarios may fill the disk
+    for topic_id, earlier in cluster.image().topics.by_id.items():
+        remove(cluster, Topic(earlier.name, topic_id, ()))  # the logs of other scenarios may fill the disk
     cluster.stop(broker)
     for old in lost.glob("*-*"):
         if old.is_dir():

@@ -17,7 +17,7 @@ TOPIC = Uuid(bytes(15) + b"\x07")
 
 def image(leader: int) -> MetadataImage:
     delta = MetadataDelta(MetadataImage())
-    partition = records.PartitionRecord(partition_id=0, topic_id=TOPIC, replicas=[101], isr=[101], leader=leader)
+    partition = records.PartitionRecord(partition_id=0, topic_id=TOPIC, replicas=(101,), isr=(101,), leader=leader)
     delta.replay(records.TopicRecord(name="t", topic_id=TOPIC), 0)
     delta.replay(partition, 1)
     return delta.apply(OffsetAndEpoch(epoch=1, offset=2))
