@@ -27,7 +27,7 @@ VIEWS = ("config_history", "partition_history", "leader_history", "topic_history
 CLUSTERS = 6
 SECONDS = 600
 
-pytestmark = pytest.mark.spark_cluster
+pytestmark = pytest.mark.soak  # six minutes each, most of them for PySpark and jars
 
 
 def plan_is_open(staging: Path) -> bool:
