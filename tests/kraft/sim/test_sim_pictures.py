@@ -10,13 +10,19 @@ import pytest
 from browser import PHONE_WIDTH, WIDTH, look
 
 from kraft.sim.pictures.diagram import render_diagram
-from kraft.sim.pictures.execution import Execution, _told, execution_of
+from kraft.sim.pictures.execution import Execution, execution_of
 from kraft.sim.pictures.layout import Box, Segment, layout_of
+from kraft.sim.pictures.records import Records
 from kraft.sim.pictures.wording import change_text, readable
 from kraft.sim.search.schedule import Schedule, decode_schedule
 from kraft.sim.search.seed_search import SeedSearch
 from kraft.sim.world.actions import Action, Administer
+from metadata_log.records.batch_builder import write_batch
+from metadata_log.records.record import Record
+from metadata_log.serde import encode
+from metadata_log.types import Uuid
 from transport.protocol.apis import ApiKey
+from transport.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 SCHEDULES: Final = Path(__file__).parents[3] / "docs" / "schedules"
 NAMES: Final = sorted(path.stem for path in SCHEDULES.glob("*.json"))
@@ -159,8 +165,14 @@ def test_changes_of_state_are_phrases(detail: str, text: str) -> None:
     assert change_text(detail) == text
 
 
-def test_a_request_of_a_producer_has_a_name() -> None:
-    assert _told(Administer(0, 101, 1, ApiKey.PRODUCE, 13, b"")) == "is asked to Produce"
+def test_a_request_of_a_client_tells_what_is_asked() -> None:
+    version, topic = 13, Uuid(bytes(15) + b"\x01")
+    sent = ProduceRequest(
+        acks=-1, topic_data=[TopicProduceData(topic_id=topic, partition_data=[PartitionProduceData()])]
+    )
+    body = encode(sent, version)
+    told = Records().request_of(Administer(0, 101, 1, ApiKey.PRODUCE, version, body))
+    assert told == "gets Produce for unknown topic-0: 1 record, sequence 7 of producer 5, acks=all"
 
 
 def test_messages_of_checks_are_readable() -> None:
