@@ -167,10 +167,9 @@ def test_changes_of_state_are_phrases(detail: str, text: str) -> None:
 
 def test_a_request_of_a_client_tells_what_is_asked() -> None:
     version, topic = 13, Uuid(bytes(15) + b"\x01")
-    sent = ProduceRequest(
-        acks=-1, topic_data=[TopicProduceData(topic_id=topic, partition_data=[PartitionProduceData()])]
-    )
-    body = encode(sent, version)
+    data = write_batch([Record(0, 0, 0, b"k", b"v")], epoch=-1, producer_id=5, producer_epoch=0, base_sequence=7)
+    named = TopicProduceData(topic_id=topic, partition_data=[PartitionProduceData(0, data)])
+    body = encode(ProduceRequest(acks=-1, topic_data=[named]), version)
     told = Records().request_of(Administer(0, 101, 1, ApiKey.PRODUCE, version, body))
     assert told == "gets Produce for unknown topic-0: 1 record, sequence 7 of producer 5, acks=all"
 
