@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from msgspec import Struct
 
+from kraft.cli.files.fleet_given import pairs
 from kraft.cli.files.fleet_materialize import materialize_command
 from kraft.cli.files.fleet_passes import save_passes_command
 from kraft.cli.renamed import renamed_option
@@ -96,10 +97,10 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
         options: Sequence[str],
         **given: Any,
     ) -> None:
-        settings = _pairs(confs, "--conf", "Such as spark.executor.memory=4g.")
+        settings = pairs(confs, "--conf", "Such as spark.executor.memory=4g.")
         if packages is not None:
             settings["spark.jars.packages"] = packages
-        chosen = _pairs(options, "--option", "Such as mode=PERMISSIVE.")
+        chosen = pairs(options, "--option", "Such as mode=PERMISSIVE.")
         command(fleet=_Fleet(tuple(paths), master, chosen, settings, clusters), **given)
 
     made: Callable[..., None] = run
@@ -341,16 +342,6 @@ def _show(
     echo_lines(table(columns, shown))
     if total > limit:
         echo(f"{count(total, 'row')}, of which {limit} are shown; --limit, --json and --out give more.")
-
-
-def _pairs(given: Sequence[str], option: str, hint: str) -> dict[str, str]:
-    chosen = {}
-    for text in given:
-        name, separator, value = text.partition("=")
-        if not (name and separator):
-            raise UsageError("a name and a value are expected", where=f"{option} {text}", hint=hint)
-        chosen[name] = value
-    return chosen
 
 
 def _format_of(out: str) -> str:

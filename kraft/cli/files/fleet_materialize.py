@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 from msgspec import Struct
 
+from kraft.cli.files.fleet_given import chosen_options, pairs, plain_failures
 from kraft.cli.progress import LongJob
 from kraft.cli.text import count, echo, echo_lines, table
 from kraft.config import UsageError
 from kraft.config.errors import CommandFailed
-from metadata_log.errors import MetadataLogError
 
 if TYPE_CHECKING:
     from metadata_log.spark.materialize import Fleet, Run
@@ -124,7 +122,7 @@ def materialize_command(
         namespace=namespace,
         master=master,
         packages=list(packages),
-        conf=dict(pair(setting) for setting in settings),
+        conf=pairs(settings, "--conf"),
     )
     with plain_failures():
         source = parse_options({**chosen_options(options, _OPTIONS), "paths": json.dumps(list(paths))})
@@ -197,27 +195,6 @@ def _run_into(fleet: Fleet, job: Job, spark: _Spark, compact: bool) -> Run:
     return run
 
 
-def pair(setting: str) -> tuple[str, str]:
-    """The name and the value of a `--conf`."""
-    name, separator, value = setting.partition("=")
-    if not separator or not name:
-        raise UsageError("a name and a value are expected", where=f"--conf {setting}")
-    return name, value
-
-
-def chosen_options(options: Sequence[str], allowed: Sequence[str]) -> dict[str, str]:
-    """The values of `--option`, by names that are allowed."""
-    chosen = {}
-    for option in options:
-        name, separator, value = option.partition("=")
-        known = next((one for one in allowed if one.lower() == name.lower()), None)
-        if known is None or not separator:
-            where = f"--option {option}"
-            raise UsageError("a name and a value are expected", where=where, hint=f"One of {', '.join(allowed)}.")
-        chosen[known] = value
-    return chosen
-
-
 def _as_json(run: Run, outcome: Outcome) -> dict[str, Any]:
     from msgspec.structs import asdict
 
@@ -256,19 +233,3 @@ def _tell_problems(run: Run) -> None:
             echo(f"kraft: error: {outcome.text} (cluster {outcome.cluster or 'unknown'})", err=True)
         if outcome.damage is not None:
             echo(f"kraft: {word}: {outcome.damage} (cluster {outcome.cluster})", err=True)
-
-
-@contextmanager
-def plain_failures() -> Iterator[None]:
-    """Translate failures to exceptions of this program, and SIGTERM to the effect of Ctrl-C."""
-
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    except MetadataLogError as failed:
-        raise CommandFailed(MetadataLogError.__str__(failed), hint=failed.hint) from failed
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from kraft.cli.files.fleet_materialize import chosen_options, pair, plain_failures
+from kraft.cli.files.fleet_given import chosen_options, pairs, plain_failures
 from kraft.cli.text import count, echo, echo_lines, table
 from kraft.config.errors import CommandFailed
 
@@ -70,7 +70,7 @@ def save_passes_command(
     from metadata_log.spark.options import history_options, parse_options
     from metadata_log.spark.passes import save_passes
 
-    conf = dict(pair(setting) for setting in settings)
+    conf = pairs(settings, "--conf")
     with plain_failures():
         source = parse_options({**chosen_options(options, _OPTIONS), "paths": json.dumps(list(paths))})
         save = partial(
