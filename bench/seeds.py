@@ -160,24 +160,21 @@ def code_version() -> str:
 
 
 def read_results(path: Path) -> list[SeedResult]:
-    """The stored results, as far as they were written whole: the last one of each seed."""
-    return list({(one.kind, one.seed): one for one in read_all(path)}.values())
+    """The last stored result of each seed."""
+    return last_of(read_all(path))
 
 
 def read_all(path: Path) -> list[SeedResult]:
-    """Every stored result, also those of seeds that were repeated."""
+    """Every stored result, as far as it was written whole, also those of seeds that were repeated."""
     if not path.exists():
         return []
     lines = path.read_bytes().splitlines(keepends=True)
     return [msgspec.json.decode(line, type=SeedResult) for line in lines if line.endswith(b"\n")]
 
 
-def mended(stored: list[SeedResult], last: list[SeedResult]) -> Iterator[tuple[SeedResult, SeedResult]]:
-    """The violations of seeds that pass now, each with the result that passes."""
-    passed = {(one.kind, one.seed): one for one in last if not one.violation}
-    for one in stored:
-        if one.violation and (one.kind, one.seed) in passed:
-            yield one, passed[one.kind, one.seed]
+def last_of(stored: Iterable[SeedResult]) -> list[SeedResult]:
+    """The last result of each seed."""
+    return list({(one.kind, one.seed): one for one in stored}.values())
 
 
 def wanted(seeds: int, first: int) -> Iterator[tuple[str, int]]:
@@ -229,8 +226,9 @@ def check(path: Path, count: int, jobs: int) -> int:
     return differ
 
 
-def page(stored: list[SeedResult], results: list[SeedResult]) -> str:
-    """The page as Markdown, of all stored results and the last one of each seed."""
+def page(stored: list[SeedResult]) -> str:
+    """The page as Markdown: the last result of each seed, and the violations of seeds that pass now."""
+    results = last_of(stored)
     rows: dict[tuple[str, str], list[SeedResult]] = defaultdict(list)
     for result in results:
         rows[result.kind.removesuffix(", wiped"), profile_name(result.kind, result.seed)].append(result)
@@ -250,11 +248,14 @@ def page(stored: list[SeedResult], results: list[SeedResult]) -> str:
 
 
 def _former(stored: list[SeedResult], results: list[SeedResult]) -> Iterator[str]:
-    pairs = list(mended(stored, results))
-    if pairs:
+    """The violations of seeds that pass now, each with the code that passes."""
+    passed = {(one.kind, one.seed): one.code for one in results if not one.violation}
+    mended = [one for one in stored if one.violation and (one.kind, one.seed) in passed]
+    if mended:
         yield "\nViolations that were examined and mended, in the product or in a check; the seed passes now:\n"
-        for bad, good in pairs:
-            yield f"- `{bad.kind}`, seed {bad.seed} of `{bad.code}`, passes with `{good.code}`: {bad.violation}"
+        for bad in mended:
+            code = passed[bad.kind, bad.seed]
+            yield f"- `{bad.kind}`, seed {bad.seed} of `{bad.code}`, passes with `{code}`: {bad.violation}"
 
 
 def _row(name: str, group: list[SeedResult]) -> str:
@@ -288,7 +289,7 @@ def main() -> None:
     path: Path = options.results
     path.parent.mkdir(parents=True, exist_ok=True)
     if options.report is not None:
-        options.report.write_text(page(read_all(path), read_results(path)), encoding="utf-8")
+        options.report.write_text(page(read_all(path)), encoding="utf-8")
         return
     if options.check is not None:
         sys.exit(1 if check(path, options.check, options.jobs) else 0)
