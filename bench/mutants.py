@@ -32,7 +32,7 @@ from msgspec import Struct
 
 from kraft.sim.mutants import MUTANTS, Mutant, Scope, planted
 from kraft.sim.search.schedule import Schedule, decode_schedule, encode_schedule, function_of
-from kraft.sim.search.seed_search import SeedSearch
+from kraft.sim.search.seed_search import search_for
 from kraft.sim.search.shrink import MOST_EVENTS, shrink
 
 DOCS: Final = Path(__file__).parent.parent / "docs"
@@ -108,7 +108,7 @@ def _length(schedule: Schedule) -> int:
 
 def look_for(mutant: Mutant, first: int) -> tuple[int, Schedule]:
     """The number of seeds from this one on until the bug shows, and the schedule."""
-    search = SeedSearch(members=mutant.scope, mutant=mutant.name, faults=mutant.faults, profile=mutant.profile)
+    search = search_for(mutant)
     for seed in range(first, first + mutant.budget):
         outcome = search.run(seed)
         if isinstance(outcome, Schedule):
@@ -189,7 +189,7 @@ def run_survivors(names: list[str], seeds: int) -> bool:
         mutant = MUTANTS[name]
         if mutant.survival is None:
             continue
-        search = SeedSearch(members=mutant.scope, mutant=name, faults=mutant.faults)
+        search = search_for(mutant)
         outcomes = ((seed, search.run(seed)) for seed in range(seeds))
         seen = next(((seed, one) for seed, one in outcomes if isinstance(one, Schedule)), None)
         print(f"{name}: {'survives' if seen is None else f'seed {seen[0]}: {seen[1].violated}'}", flush=True)

@@ -21,7 +21,7 @@ from msgspec import Struct
 from kraft.invariants.violation import InvariantViolated
 from kraft.sim.mutants import MUTANTS, Mutant, Scope
 from kraft.sim.search.schedule import Schedule, decode_schedule, function_of
-from kraft.sim.search.seed_search import SeedSearch
+from kraft.sim.search.seed_search import search_for
 from kraft.sim.search.shrink import shrink
 
 ROOT: Final = Path(__file__).parent.parent.parent
@@ -57,7 +57,7 @@ class Shrunk(Struct, frozen=True):
 
 def look_for(mutant: Mutant) -> Schedule | None:
     """The schedule of the first seed that violates an invariant; None within the budget of the mutant."""
-    search = SeedSearch(members=mutant.scope, mutant=mutant.name, faults=mutant.faults, profile=mutant.profile)
+    search = search_for(mutant)
     outcomes = (search.run(seed) for seed in range(mutant.budget))
     found = (one for one in outcomes if isinstance(one, Schedule))
     return next((one for one in found if one.violated.startswith(InvariantViolated.__name__)), None)

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from kraft.sim.faults.nemesis import FORGED_FRAMES
 from kraft.sim.faults.profiles import BROAD, BY_TURNS, PROFILES, Profile, profile_of
-from kraft.sim.mutants import planted
+from kraft.sim.mutants import Mutant, planted
 from kraft.sim.nodes.cluster import CLUSTERS
 from kraft.sim.nodes.dynamic import DYNAMIC
 from kraft.sim.nodes.member_kinds import LOADED, MEMBERS
@@ -133,3 +133,8 @@ class SeedSearch(Struct, frozen=True, kw_only=True):
             profile=profile,
             allow_undecided=self.allow_undecided,
         )
+
+
+def search_for(mutant: Mutant) -> SeedSearch:
+    """The search for a planted bug, with the faults and the profile that its registration names."""
+    return SeedSearch(members=mutant.scope, mutant=mutant.name, faults=mutant.faults, profile=mutant.profile)

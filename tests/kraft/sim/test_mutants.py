@@ -15,7 +15,7 @@ from kraft.sim.faults.nemesis import CLASSIC_FAULTS
 from kraft.sim.mutants import MUTANTS, Mutant, Scope, planted
 from kraft.sim.runs.seeded_run import Result
 from kraft.sim.search.schedule import Schedule, check_of, decode_schedule, function_of, replay
-from kraft.sim.search.seed_search import SeedSearch
+from kraft.sim.search.seed_search import SeedSearch, search_for
 
 DOCS = Path(__file__).parents[3] / "docs"
 SCHEDULES = sorted((DOCS / "schedules").glob("*.json"))
@@ -180,7 +180,7 @@ def _cells() -> dict[str, list[str]]:
 
 def _hunt(mutant: Mutant, first: int = 0) -> tuple[Schedule | None, int]:
     """What was found within the mutant's budget of seeds, and after how many."""
-    search = SeedSearch(members=mutant.scope, mutant=mutant.name, faults=mutant.faults, profile=mutant.profile)
+    search = search_for(mutant)
     print(f"{mutant.name}: {mutant.scope}, seeds from {first}")
     for count in range(1, mutant.budget + 1):
         outcome = search.run(first + count - 1)
