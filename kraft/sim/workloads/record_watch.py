@@ -242,9 +242,8 @@ class RecordWatch(PartitionWatch):
             case FetchRequest(topics=[topic]), FetchResponse(responses=[answered]) if not answered.topic:
                 (asked,) = topic.partitions
                 (data,) = answered.partitions
-                part = manager.partition((topic.topic_id, asked.partition))
-                is_served = data.error_code == Error.NONE and part is not None and not part.is_offline
-                if is_served and part is not None and topic.topic_id not in self._compacted:
+                part = self._in_ledger(manager, (topic.topic_id, asked.partition))
+                if data.error_code == Error.NONE and part is not None:
                     aborted = [(one.producer_id, one.first_offset) for one in data.aborted_transactions or ()]
                     self.records.consumed_by_client(
                         _replica(member, part),
@@ -255,17 +254,21 @@ class RecordWatch(PartitionWatch):
             case WriteTxnMarkersRequest(markers=[marker]), WriteTxnMarkersResponse(markers=[marked]):
                 self._judge_marker(member, manager, marker, marked)
 
+    def _in_ledger(self, manager: ReplicaManager, key: PartitionKey) -> HostedPartition | None:
+        """The replica of a partition, if it is online and the ledger of batches follows the topic."""
+        part = None if key[0] in self._compacted else manager.partition(key)
+        return None if part is None or part.is_offline else part
+
     def _judge_marker(
         self, member: DataBroker, manager: ReplicaManager, sent: WritableTxnMarker, marked: WritableTxnMarkerResult
     ) -> None:
         (topic,) = marked.topics
         (answered,) = topic.partitions
         key = (self.ledger.image.topics.by_name.get(topic.name, Uuid.ZERO), answered.partition_index)
-        part = manager.partition(key)
-        is_known = part is not None and not part.is_offline and key[0] not in self._compacted
+        part = self._in_ledger(manager, key)
         if answered.error_code in (Error.NONE, Error.INVALID_PRODUCER_EPOCH):
             self._end_batches(key, sent)
-        if answered.error_code == Error.NONE and part is not None and is_known:
+        if answered.error_code == Error.NONE and part is not None:
             is_committed = sent.transaction_result
             self.records.marked(
                 _replica(member, part), sent.producer_id, sent.producer_epoch, is_committed=is_committed
@@ -289,8 +292,8 @@ class RecordWatch(PartitionWatch):
                 (batch,) = stored_batches(data)
                 if request.acks == ALL and each.error_code in ENDINGS:
                     self._produced[_named(key, batch)] = True
-                part = None if key[0] in self._compacted else manager.partition(key)
-                if each.error_code == Error.NONE and part is not None and not part.is_offline:
+                part = self._in_ledger(manager, key)
+                if each.error_code == Error.NONE and part is not None:
                     replica = _replica(member, part)
                     self.records.answered(replica, each.base_offset, data, is_for_all=request.acks == ALL)
 
