@@ -80,31 +80,30 @@ class RecordWork:
 
     def _create(self) -> None:
         """Create a topic with a replica on each broker, as soon as the cluster can have one."""
-        world = self._simulator.world
         if self._is_over or len(self._watch.ledger.image.topics):
             return
-        leaders = world.leaders()
-        if leaders:
-            topic = CreatableTopic(name="t1", num_partitions=2, replication_factor=len(self._broker_ids))
-            self._send(self._rng.choice(leaders), CreateTopicsRequest(topics=[topic]))
+        self._ask_for_topic("t1")
         self._simulator.queue.schedule(FIRST_TOPIC_MS, self._create)
 
     def _create_compacted(self) -> None:
         """Create the compacted topic, also after its deletion."""
-        world = self._simulator.world
         if self._is_over:
             return
-        leaders = world.leaders()
-        if leaders and COMPACTED not in self._watch.ledger.image.topics.by_name:
-            settings = (("cleanup.policy", "compact"), ("min.cleanable.dirty.ratio", "0.01"))
+        if COMPACTED not in self._watch.ledger.image.topics.by_name:
+            self._ask_for_topic(COMPACTED, ("cleanup.policy", "compact"), ("min.cleanable.dirty.ratio", "0.01"))
+        self._simulator.queue.schedule(FIRST_TOPIC_MS, self._create_compacted)
+
+    def _ask_for_topic(self, name: str, *settings: tuple[str, str]) -> None:
+        """Ask a leading controller, if there is one, for a topic with a replica on each broker."""
+        leaders = self._simulator.world.leaders()
+        if leaders:
             topic = CreatableTopic(
-                name=COMPACTED,
+                name=name,
                 num_partitions=2,
                 replication_factor=len(self._broker_ids),
-                configs=[CreatableTopicConfig(name=name, value=value) for name, value in settings],
+                configs=[CreatableTopicConfig(name=key, value=value) for key, value in settings],
             )
             self._send(self._rng.choice(leaders), CreateTopicsRequest(topics=[topic]))
-        self._simulator.queue.schedule(FIRST_TOPIC_MS, self._create_compacted)
 
     def end(self) -> None:
         """Send no new batches, and no message is lost any more."""
