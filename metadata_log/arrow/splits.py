@@ -22,7 +22,7 @@ from metadata_log.log.snapshot import list_snapshots, snapshot_name
 from metadata_log.reading.damage import Damage
 from metadata_log.reading.missing import check_topic, missing_end, no_beginning
 from metadata_log.reading.reader import framed, gap_before, may_grow, order_damage, read_range
-from metadata_log.records.batch import HEADER_BYTES, RecordBatch, sound_batches
+from metadata_log.records.batch import BEFORE_LENGTH, HEADER_BYTES, RecordBatch, sound_batches
 from metadata_log.types import OffsetAndEpoch
 
 MIN_SPLIT_BYTES: Final = 8 << 20
@@ -269,7 +269,6 @@ class _Piece(Struct, frozen=True):
 
 _FRONT: Final = struct.Struct(">qiibIhiqq").unpack_from
 """A batch's base offset, length, epoch, format, CRC, attributes, last offset delta, first and latest time."""
-_BEFORE_LENGTH: Final = 12
 _SMALL_BYTES: Final = 1 << 20
 
 
@@ -284,10 +283,10 @@ def _whole(file: File, size: int, base: int | None) -> _Piece | None:
             or delta < 0
             or batch_epoch < epoch
             or magic != 2
-            or length < HEADER_BYTES - _BEFORE_LENGTH
+            or length < HEADER_BYTES - BEFORE_LENGTH
         ):
             return None
-        position += length + _BEFORE_LENGTH
+        position += length + BEFORE_LENGTH
         expected, epoch, latest = offset + delta + 1, batch_epoch, max(latest, newest)
     return _Piece(0, size, base, 0, expected, latest) if position == size > 0 else None
 

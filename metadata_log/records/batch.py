@@ -28,7 +28,7 @@ DELETE_HORIZON: Final = 0x40
 _HEADER: Final = Layout(">qiibIhiqqqhii")
 _LENGTH_AT: Final = 8
 _MAGIC_AT: Final = 16
-_BEFORE_LENGTH: Final = 12
+BEFORE_LENGTH: Final = 12
 """The bytes of a batch that its length field does not count."""
 _SMALLEST_LENGTH: Final = 14
 """The smallest length that a batch of any format has (Kafka: `LegacyRecord.RECORD_OVERHEAD_V0`)."""
@@ -200,7 +200,7 @@ def read_batch(
         base_sequence,
         count,
     ) = _HEADER.unpack_from(data, position)
-    size = length + _BEFORE_LENGTH
+    size = length + BEFORE_LENGTH
     if magic != 2 or size < HEADER_BYTES or size > most:
         raise _bad_front(length, magic, most, where, position + at)
     whole = b""
@@ -252,8 +252,8 @@ def sound_batches(data: bytes, *, at: int = 0, offset: int | None = None, epoch:
         base, length, leader, magic, crc, bits, delta, first_ms, last_ms, producer, fence, sequence, count = (
             _HEADER.unpack_from(data, position)
         )
-        behind = position + length + _BEFORE_LENGTH
-        if magic != 2 or length < HEADER_BYTES - _BEFORE_LENGTH or behind > end:
+        behind = position + length + BEFORE_LENGTH
+        if magic != 2 or length < HEADER_BYTES - BEFORE_LENGTH or behind > end:
             break
         if (offset is not None and base != offset) or delta < 0 or leader < epoch:
             break
@@ -311,9 +311,9 @@ def _short(
     data: bytes | memoryview, at: int, left: int, where: str | None, position: int
 ) -> CorruptBatch | UnsupportedVersion:
     """The error where fewer bytes are left than a header has."""
-    if left < _BEFORE_LENGTH:
+    if left < BEFORE_LENGTH:
         return IncompleteBatch(f"a batch header ends after {left} bytes", where=where, position=position)
-    length = int.from_bytes(data[at + _LENGTH_AT : at + _BEFORE_LENGTH], "big", signed=True)
+    length = int.from_bytes(data[at + _LENGTH_AT : at + BEFORE_LENGTH], "big", signed=True)
     magic = 2
     if left > _MAGIC_AT:
         magic = int.from_bytes(data[at + _MAGIC_AT : at + _MAGIC_AT + 1], "big", signed=True)
@@ -324,7 +324,7 @@ def _bad_front(
     length: int, magic: int, left: int, where: str | None, position: int
 ) -> CorruptBatch | UnsupportedVersion:
     """The error for a batch with a wrong length or format."""
-    size = length + _BEFORE_LENGTH
+    size = length + BEFORE_LENGTH
     if length < _SMALLEST_LENGTH:
         return CorruptBatch(f"no batch has a length of {length}", where=where, position=position, field="batch length")
     if magic in {0, 1}:
