@@ -118,9 +118,10 @@ def save_pass(story: HistoryPass, *, cluster: str, views: Collection[str], optio
     writer = Writer()
     encode = msgspec.msgpack.Encoder().encode
     values = {
-        label: msgspec.Raw(encode(_written_cells(writer, part) if is_cells else writer.value(getattr(part, name))))
+        label: msgspec.Raw(
+            encode(_written_cells(writer, part) if _is_cells(part, name) else writer.value(getattr(part, name)))
+        )
         for label, part, name in _values_of(story)
-        for is_cells in [(type(part), name) == _CELLS]
     }
     told = (FORMAT, cluster, sorted(views), _told(options))
     return encode(_Saved(*told, writer.classes, writer.shared, values))
@@ -160,8 +161,7 @@ def restore_pass(
         if written is None:
             raise SavedPassError(f"the pass has no {label}")
         value = msgspec.msgpack.decode(written)
-        is_cells = (type(part), name) == _CELLS
-        setattr(part, name, _read_cells(reader, part, cluster, value) if is_cells else reader.value(value))
+        setattr(part, name, _read_cells(reader, part, cluster, value) if _is_cells(part, name) else reader.value(value))
     return story
 
 
@@ -204,9 +204,16 @@ def _values_of(story: HistoryPass) -> Iterator[tuple[str, Any, str]]:
 
 # ----------------------------------------------------------------------------------------------------- partitions
 
-_CELLS: Final = (Partitions, "_cells")
-"""The largest value by far: a row for each partition of the cluster. It is written in columns."""
 _KEY_BYTES: Final = 20
+_SHAPE_AT: Final = 0
+_REASON_AT: Final = 3
+_TEXT_AT: Final = 7
+"""The columns of shapes, of reasons and of texts."""
+
+
+def _is_cells(part: Any, name: str) -> bool:
+    """Whether an attribute has a row for each partition: by far the largest value, which is written in columns."""
+    return type(part) is Partitions and name == "_cells"
 
 
 def _written_cells(writer: Writer, partitions: Partitions) -> list[Any]:
@@ -217,11 +224,6 @@ def _written_cells(writer: Writer, partitions: Partitions) -> list[Any]:
         for place in (_SHAPE_AT, _REASON_AT):
             columns[place] = list(map(writer.number, columns[place]))
     return [b"".join(cells), *columns]
-
-
-_SHAPE_AT: Final = 0
-_REASON_AT: Final = 3
-_TEXT_AT: Final = 7
 
 
 def _read_cells(reader: Reader, partitions: Partitions, cluster: str, written: list[Any]) -> dict[bytes, Any]:
