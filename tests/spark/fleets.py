@@ -69,6 +69,15 @@ def random_log(rng: Random, batches: int) -> bytes:
     return found
 
 
+def write_random_fleet(root: Path, clusters: int, seed: int, batches: int) -> None:
+    """The log directories `c0`, `c1`, ... of the clusters `cluster-0`, `cluster-1`, ..., each with a log of its own."""
+    for number in range(clusters):
+        partition = root / f"c{number}" / PARTITION
+        partition.mkdir(parents=True)
+        write_meta(partition.parent, f"cluster-{number}")
+        (partition / file_name(0)).write_bytes(random_log(Random(f"{seed} {number}"), batches))
+
+
 def _random_records(rng: Random, topics: dict[Uuid, list[list[int]]]) -> list[tuple[Message, int]]:
     kind = rng.random()
     if kind < 0.2 or not topics:

@@ -13,11 +13,10 @@ from random import Random
 import pyarrow.dataset as ds
 import pytest
 from eventually import eventually
-from fleets import random_log, write_meta
+from fleets import write_random_fleet
 from spark_processes import LOOPBACK
 from standalone import executors, standalone
 
-from metadata_log.log.segment import file_name
 from metadata_log.spark.materialize import find_fleet, make_job, run_here
 from metadata_log.tables.cluster import Status
 
@@ -43,11 +42,7 @@ def committed(out: Path) -> int:
 def test_an_executor_and_the_driver_are_killed_and_no_row_is_doubled_or_lost(tmp_path: Path) -> None:
     seed = Random().randrange(2**32)
     print(f"seed {seed}")
-    for number in range(CLUSTERS):
-        partition = tmp_path / "fleet" / f"c{number}" / "__cluster_metadata-0"
-        partition.mkdir(parents=True)
-        write_meta(partition.parent, f"cluster-{number}")
-        (partition / file_name(0)).write_bytes(random_log(Random(f"{seed} {number}"), 150))
+    write_random_fleet(tmp_path / "fleet", CLUSTERS, seed, 150)
     out, wanted = tmp_path / "out", tmp_path / "wanted"
     found = find_fleet([f"{tmp_path}/fleet/*"], {})
     environment = {**os.environ, **LOOPBACK, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}

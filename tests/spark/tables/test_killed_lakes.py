@@ -13,12 +13,11 @@ from random import Random
 
 import pytest
 from eventually import eventually
-from fleets import random_log, write_meta
+from fleets import write_random_fleet
 from other_pyspark import PYSPARK, python_with, spark_home
 from spark_processes import LOOPBACK
 from standalone import executors, standalone
 
-from metadata_log.log.segment import file_name
 from metadata_log.spark.materialize import find_fleet, make_job, run_here
 
 ROOT = Path(__file__).parent.parent.parent.parent
@@ -48,11 +47,7 @@ def commits(out: Path, kind: str) -> int:
 def test_executors_and_drivers_are_killed_and_no_row_is_doubled_or_lost(kind: str, tmp_path: Path) -> None:
     seed = Random().randrange(2**32)
     print(f"seed {seed}")
-    for number in range(CLUSTERS):
-        partition = tmp_path / "fleet" / f"c{number}" / "__cluster_metadata-0"
-        partition.mkdir(parents=True)
-        write_meta(partition.parent, f"cluster-{number}")
-        (partition / file_name(0)).write_bytes(random_log(Random(f"{seed} {number}"), 100))
+    write_random_fleet(tmp_path / "fleet", CLUSTERS, seed, 100)
     python = python_with(PYSPARK[kind], tmp_path / "venv")
     out, wanted = tmp_path / "out", tmp_path / "wanted"
     staging = out / "_staging"
