@@ -158,6 +158,8 @@ class BrokerAgent:
 
         Returns whether all changes are published.
         """
+        if not self._has_changes and self._published_offset == self.metadata_offset:
+            return True
         left = PARTITIONS_PER_TURN
         self.replicas.on_image(self.image)
         if self._is_everything_changed:
@@ -190,8 +192,9 @@ class BrokerAgent:
     @property
     def _is_loading(self) -> bool:
         """Whether logs are to be opened: the metadata that says which ones belong here is complete."""
-        is_early = self.lifecycle.state in {LifecycleState.NOT_RUNNING, LifecycleState.STARTING}
-        return not (self.replicas.is_loaded or is_early or self.may_stop)
+        if self.replicas.is_loaded or self.may_stop:
+            return False
+        return self.lifecycle.state not in {LifecycleState.NOT_RUNNING, LifecycleState.STARTING}
 
     def _is_loaded(self, now_ms: int) -> bool:
         """Open the next portion of the logs if it is time; returns whether the replicas take metadata."""
@@ -283,14 +286,11 @@ class BrokerAgent:
             return self._publish_at_ms
         if self.may_stop:
             return NEVER_MS
-        wanted = [self.lifecycle.deadline_ms()]
-        if self.lifecycle.epoch != NO_EPOCH:
-            wanted += [self.replicas.deadline_ms(), *self._fetches.values()]
-            wanted += [due for due in (self._isr_due_ms(), self.directories.deadline_ms()) if due is not None]
-        return min(wanted)
-
-    def _isr_due_ms(self) -> int | None:
-        return self._isr_changes.deadline_ms(self.replicas)
+        due_ms = self.lifecycle.deadline_ms()
+        if self.lifecycle.epoch == NO_EPOCH:
+            return due_ms
+        changes_ms, assignments_ms = self._isr_changes.deadline_ms(self.replicas), self.directories.deadline_ms()
+        return min(due_ms, self.replicas.deadline_ms(), changes_ms, assignments_ms, *self._fetches.values())
 
     def poll(self, now_ms: int) -> list[Send]:
         """Do the due work and return the requests to send; raises `RegistrationFailed` and `NoLogDirectory`."""

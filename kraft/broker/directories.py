@@ -6,7 +6,7 @@ from typing import Final
 
 from kraft.broker.replicas import PartitionKey
 from metadata_log.serde import Message
-from metadata_log.types import Uuid
+from metadata_log.types import NEVER_MS, Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
@@ -93,9 +93,9 @@ class Directories:
 
     # Requests and answers
 
-    def deadline_ms(self) -> int | None:
-        """When the next `request_due` is due; None with nothing to report, or with a request outstanding."""
-        return self._not_before_ms if self._to_tell and self._asked is None else None
+    def deadline_ms(self) -> int:
+        """When the next `request_due` is due; `NEVER_MS` with nothing to report, or with a request outstanding."""
+        return self._not_before_ms if self._to_tell and self._asked is None else NEVER_MS
 
     def request_due(self, broker_epoch: int, now_ms: int) -> AssignReplicasToDirsRequest | None:
         """The due request, if any; the caller passes exactly one answer to `on_answer`."""

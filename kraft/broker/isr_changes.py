@@ -11,7 +11,7 @@ from kraft.broker.replicas_protocol import BrokerReplicas
 from kraft.broker.settings import NO_EPOCH
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
-from metadata_log.types import Uuid
+from metadata_log.types import NEVER_MS, Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages.alter_partition import (
     AlterPartitionRequest,
@@ -44,9 +44,9 @@ class IsrChanges:
         """The partition epoch of each change in the outstanding request."""
         self._not_before_ms = 0
 
-    def deadline_ms(self, replicas: BrokerReplicas) -> int | None:
-        """When the next `request_due` is due; None with nothing to send, or with a request outstanding."""
-        return self._not_before_ms if replicas.proposals and self._asked is None else None
+    def deadline_ms(self, replicas: BrokerReplicas) -> int:
+        """When the next `request_due` is due; `NEVER_MS` with nothing to send, or with a request outstanding."""
+        return self._not_before_ms if replicas.proposals and self._asked is None else NEVER_MS
 
     def request_due(
         self, replicas: BrokerReplicas, image: MetadataImage, broker_epoch: int, now_ms: int

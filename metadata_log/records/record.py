@@ -277,9 +277,19 @@ def _consecutive_times(data: bytes, count: int, needs_keys: bool) -> tuple[int, 
         byte = data[position]
         if byte & 1 and needs_keys:
             raise ValueError("a record has no key")
-        position = position + 1 if byte == 1 else _skip(data, position)
+        if byte == 1:
+            position += 1
+        else:
+            position = position + 1 + (byte >> 1) if byte < 0x80 and not byte & 1 else _skip(data, position)
         byte = data[position]
-        position = position + 1 + (byte >> 1) if byte < 0x80 and not byte & 1 else _skip(data, position)
+        if byte & 1:
+            position = _skip(data, position)
+        elif byte < 0x80:
+            position += 1 + (byte >> 1)
+        elif (second := data[position + 1]) < 0x80:
+            position += 2 + ((byte & 0x7F | second << 7) >> 1)
+        else:
+            position = _skip(data, position)
         position = position + 1 if data[position] == 0 else _headers_at(data, position)[1]
         if position != end:
             raise ValueError("the content of a record has another size than the record")

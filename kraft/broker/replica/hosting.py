@@ -67,11 +67,12 @@ class Hosting:
             return Refused(Error.NOT_LEADER_OR_FOLLOWER, f"this broker has no replica of partition {key[1]}")
         if part.is_offline:
             return Refused(Error.KAFKA_STORAGE_ERROR, f"the log of {part} is offline")
-        text = f"{part}: the leader epoch is {part.leader_epoch}, not {current_leader_epoch}"
-        if 0 <= current_leader_epoch < part.leader_epoch:
-            return Refused(Error.FENCED_LEADER_EPOCH, text)
-        if current_leader_epoch > part.leader_epoch:
-            return Refused(Error.UNKNOWN_LEADER_EPOCH, text)
+        if current_leader_epoch >= 0 and current_leader_epoch != part.leader_epoch:
+            is_old = current_leader_epoch < part.leader_epoch
+            return Refused(
+                Error.FENCED_LEADER_EPOCH if is_old else Error.UNKNOWN_LEADER_EPOCH,
+                f"{part}: the leader epoch is {part.leader_epoch}, not {current_leader_epoch}",
+            )
         if needs_leader and not part.is_leader:
             return Refused(Error.NOT_LEADER_OR_FOLLOWER, f"this broker does not lead {part}")
         return None

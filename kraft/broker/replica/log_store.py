@@ -268,7 +268,9 @@ class LogStore:
 
     def removal_deadline_ms(self) -> int:
         """When `remove_due` is due: both lists are in the order of their times."""
-        return min((each[0][0] for each in (self._to_delete, self._files) if each), default=NEVER_MS)
+        if not (self._to_delete or self._files):
+            return NEVER_MS
+        return min(each[0][0] for each in (self._to_delete, self._files) if each)
 
     def schedule_removals(self, now_ms: int) -> None:
         """Schedule the removal of the files of segments that were deleted or truncated since the last call."""

@@ -133,7 +133,9 @@ class Moves:
 
     def deadline_ms(self) -> int:
         """When the next step is due."""
-        return max(min((move.due_ms for move in self._moves.values()), default=NEVER_MS), self._free_ms)
+        if not self._moves:
+            return NEVER_MS
+        return max(min(move.due_ms for move in self._moves.values()), self._free_ms)
 
     def run(self, now_ms: int) -> None:
         """Go a step further with the copy that waits longest, if a step is due."""

@@ -121,23 +121,25 @@ class ProduceHandler:
                 entry.refuse(Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
             return self._finish(request, entries, image)
         may_write: dict[str, bool] = {}
-        ready = [each for each in entries if self._is_ready(request, each, image, may_write)]
+        ready: list[tuple[Entry, FirstBatch]] = []
+        for entry in entries:
+            batch = self._ready_batch(request, entry, image, may_write)
+            if batch is not None:
+                ready.append((entry, batch))
         if message.acks not in (ACKS_ALL, 0, 1):
-            for entry in ready:
+            for entry, _ in ready:
                 entry.refuse(Error.INVALID_REQUIRED_ACKS)
             ready = []
         unverified = self._unverified(request, message, entries, self._of_one_producer(ready))
         return unverified if unverified.guards else self.verified(unverified, {}, image, now_ms)
 
-    def _of_one_producer(self, ready: list[Entry]) -> list[tuple[Entry, FirstBatch]]:
+    def _of_one_producer(self, ready: list[tuple[Entry, FirstBatch]]) -> list[tuple[Entry, FirstBatch]]:
         """The entries with their batches; none if transactions of several producers are among the batches."""
-        batches = [(each, first_batch(each.records or b"")) for each in ready]
-        found = [(entry, batch) for entry, batch in batches if isinstance(batch, FirstBatch)]
-        if len({(one.producer_id, one.producer_epoch) for _, one in found if one.is_transactional}) > 1:
-            for entry in ready:
+        if len({(one.producer_id, one.producer_epoch) for _, one in ready if one.is_transactional}) > 1:
+            for entry, _ in ready:
                 entry.refuse(Error.INVALID_PRODUCER_ID_MAPPING, "the batches have more than one transactional producer")
             return []
-        return found
+        return ready
 
     def _unverified(
         self,
@@ -212,8 +214,10 @@ class ProduceHandler:
         name = message.transactional_id
         return name is None or not self._rights(request, AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, name)
 
-    def _is_ready(self, request: Asked, entry: Entry, image: MetadataImage, may_write: dict[str, bool]) -> bool:
-        """Whether an entry names a partition and has one batch; otherwise the entry ends with its error.
+    def _ready_batch(
+        self, request: Asked, entry: Entry, image: MetadataImage, may_write: dict[str, bool]
+    ) -> FirstBatch | None:
+        """The one batch of an entry that names a partition; None if the entry ends with its error.
 
         `may_write` holds the topics of the request that were judged before.
         """
@@ -221,7 +225,7 @@ class ProduceHandler:
         if request.version >= TOPIC_IDS_SINCE:
             if topic_id not in image.topics.by_id:
                 entry.refuse(Error.UNKNOWN_TOPIC_ID)
-                return False
+                return None
             entry.topic = image.topics.by_id[topic_id].name
         else:
             topic_id = image.topics.by_name.get(entry.topic, Uuid.ZERO)
@@ -235,9 +239,9 @@ class ProduceHandler:
         else:
             checked = only_batch(entry.records, request.version)
             if isinstance(checked, FirstBatch):
-                return True
+                return checked
             entry.refuse(checked.error, checked.text)
-        return False
+        return None
 
     def _append(
         self,

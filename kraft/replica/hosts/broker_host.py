@@ -271,7 +271,9 @@ class BrokerHost:
         """The time of the next `on_tick`."""
         if self._clients is None:
             return self.agent.deadline_ms()
-        return min(self.agent.deadline_ms(), self._clients.deadline_ms())
+        due_ms = self._clients.deadline_ms()
+        # After each request of a client something is due at once; the agent need not say when it has something to do.
+        return min(due_ms, self.agent.deadline_ms()) if due_ms > 0 else due_ms
 
     def on_tick(self, now_ms: int) -> tuple[Action, ...]:
         """Send the requests that are due: those of the agent have channels above 0, those for clients below."""
