@@ -148,7 +148,7 @@ def partitions(tools: Tools) -> None:
 def security(tools: Tools) -> None:
     granted = ("--allow-principal=User:alice", "--consumer", "--topic=orders", "--group=readers")
     tools.run("grant", ACLS, "--add", *granted)
-    # The rules of a resource are a HashSet there, of enums whose hash differs from JVM to JVM; the first has no indent.
+    # The rules of a resource are a HashSet there, of enums with a hash of their JVM; the first rule has no indent.
     tools.printed["grant"] = "\n".join(sorted(line.strip() for line in tools.printed["grant"].splitlines()))
     eventually(lambda: len(tools.cluster.image().acls.by_id) == 3, "the rules are written")
     tools.run("revoke", ACLS, "--remove", "--force", "--topic=orders")
