@@ -33,7 +33,7 @@ from real_data import archive, unpack  # noqa: E402
 from spread import spread  # noqa: E402
 
 from metadata_log import OsDisk, scan  # noqa: E402
-from metadata_log.history.changes import Templates  # noqa: E402
+from metadata_log.history.changes import Template, Templates  # noqa: E402
 from metadata_log.log.segment import file_name, parse_file_name  # noqa: E402
 from metadata_log.records.metadata import RemoveTopicRecord  # noqa: E402
 from metadata_log.spark.options import parse_options  # noqa: E402
@@ -64,9 +64,10 @@ memory = int(status.partition("VmHWM:")[2].split()[0]) / 1024
 count = 0
 if last_only != "plan":
     if last_only:
-        from metadata_log.spark.tasks import flat
+        from metadata_log.spark.tasks import flat, pack
         from pyspark.sql.datasource import InputPartition
-        tasks = [InputPartition(one) for one in flat(task.value for task in tasks) if one.until is None]
+        last = [one for one in flat(task.value for task in tasks) if one.until is None]
+        tasks = [InputPartition(one) for one in pack(last)]
     for task in tasks:
         for batch in reader.read(task):
             count += batch.num_rows
@@ -147,8 +148,11 @@ def long_log(source: Path, target: Path, count: int) -> int:
     }
     again = []
     for each, changes in zip(batches, read, strict=True):
-        are_changes = changes is not None and not changes.others and len(changes.all) > 100
-        if changes is not None and are_changes and removed.isdisjoint(key[4:] for _, _, key in changes.all):
+        if changes is None or changes.others or len(changes.all) <= 100:
+            continue
+        if not all(isinstance(change, Template) for _, change, _ in changes.all):
+            continue
+        if removed.isdisjoint(key[4:] for _, _, key in changes.all):
             again.append(each)
     (target / PARTITION).mkdir(parents=True)
     offset = at = 0

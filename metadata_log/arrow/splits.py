@@ -22,7 +22,7 @@ from metadata_log.log.snapshot import list_snapshots, snapshot_name
 from metadata_log.reading.damage import Damage
 from metadata_log.reading.missing import check_topic, missing_end, no_beginning
 from metadata_log.reading.reader import framed, gap_before, may_grow, order_damage, read_range
-from metadata_log.records.batch import BEFORE_LENGTH, HEADER_BYTES, RecordBatch, sound_batches
+from metadata_log.records.batch import BEFORE_LENGTH, HEADER_BYTES, RecordBatch
 from metadata_log.types import OffsetAndEpoch
 
 MIN_SPLIT_BYTES: Final = 8 << 20
@@ -331,14 +331,19 @@ def read_batches(split: Split, disk: Disk) -> Iterator[RecordBatch | Damage]:
         )
         return
     try:
-        found = _read_range(file, split, min(split.end, file.size()))
-        end = split.expected_offset
+        end = min(split.end, file.size())
+        expected, may_grow = split.expected_offset, split.may_grow
+        found = read_range(file, split.start, end, expected=expected, epoch=split.epoch, may_grow=may_grow)
+        reached = split.expected_offset
         for item in (
             framed(found, split.path, begins=split.start == 0, ends=split.is_last) if split.is_snapshot else found
         ):
-            end = None if isinstance(item, Damage) and not item.unfinished else getattr(item, "next_offset", end)
+            if isinstance(item, RecordBatch):
+                reached = item.next_offset
+            elif not item.unfinished:
+                reached = None
             yield item
-        yield from _behind(split, end)
+        yield from _behind(split, reached)
         if file.size() < split.end:
             yield Damage(
                 where=split.path,
@@ -349,16 +354,6 @@ def read_batches(split: Split, disk: Disk) -> Iterator[RecordBatch | Damage]:
         yield from split.missing
     finally:
         file.close()
-
-
-def _read_range(file: File, split: Split, end: int) -> Iterator[RecordBatch | Damage]:
-    start, expected, epoch = split.start, split.expected_offset, split.epoch
-    if end - start <= _SMALL_BYTES:
-        sound = sound_batches(file.pread(end - start, start), at=start, offset=expected, epoch=epoch)
-        yield from sound
-        if sound:
-            start, expected, epoch = sound[-1].end_position, sound[-1].next_offset, sound[-1].epoch
-    yield from read_range(file, start, end, expected=expected, epoch=epoch, may_grow=split.may_grow)
 
 
 def _behind(split: Split, end: int | None) -> Iterator[Damage]:

@@ -7,22 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec.structs import replace
 
+from metadata_log.arrow.columns import array_of
+from metadata_log.arrow.partition_rows import ROWS, partition_batches
 from metadata_log.arrow.read import Mode
-from metadata_log.arrow.schema import COLUMN_TYPES, TIMESTAMP, schema_of
+from metadata_log.arrow.schema import schema_of
 from metadata_log.arrow.splits import cluster_of
 from metadata_log.disk import Disk, OsDisk
 from metadata_log.history import VIEWS, Options, rows
+from metadata_log.history.engine import HistoryPass, steps
+from metadata_log.history.partition_rows import PARTITION_HISTORY
 from metadata_log.reading.damage import OnDamage
 from metadata_log.reading.timeline import At, parse_at, read_timeline
-
-_ROWS: Final = 1 << 14
-"""The rows of a batch. As Python values they take about ten times the memory of Arrow."""
 
 
 def read_view(
@@ -93,9 +93,13 @@ def view_batches(
     """
     places = [VIEWS[view].names.index(name) for name in schema.names]
     items = read_timeline(disk, path, until=at, on_damage=options.on_damage)
+    if view == PARTITION_HISTORY and keep is None:
+        story = HistoryPass(cluster, frozenset({view}), options)
+        yield from partition_batches([(story, steps(story, items, at))], schema.names)
+        return
     every = (row for _, row in rows(items, {view}, cluster=cluster, at=at, options=options))
     found = every if keep is None else filter(keep, every)
-    while some := list(islice(found, _ROWS)):
+    while some := list(islice(found, ROWS)):
         yield _batch(some, places, schema)
 
 
@@ -111,7 +115,7 @@ def rows_reader(view: str, found: Iterable[tuple[Any, ...]]) -> pa.RecordBatchRe
     """
     schema = schema_of(view)
     source = iter(found)
-    chunks = iter(lambda: list(islice(source, _ROWS)), [])
+    chunks = iter(lambda: list(islice(source, ROWS)), [])
     batches = (_batch(some, range(len(schema)), schema) for some in chunks)
     return pa.RecordBatchReader.from_batches(schema, batches)
 
@@ -124,25 +128,5 @@ def batch_of(some: list[tuple[Any, ...]], view: str, columns: Sequence[str]) -> 
 
 def _batch(some: list[tuple[Any, ...]], places: Iterable[int], schema: pa.Schema) -> pa.RecordBatch:
     turned = list(zip(*some, strict=True))
-    arrays = [_array(turned[place], field.type) for place, field in zip(places, schema, strict=True)]
+    arrays = [array_of(turned[place], field.type) for place, field in zip(places, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    make = _MAKERS.get(kind)
-    return pa.array(values, kind) if make is None else make(values)
-
-
-def _timestamps(values: Sequence[int | None]) -> pa.Array:
-    return pc.cast(pc.multiply(pa.array(values, pa.int64()), 1000), TIMESTAMP)
-
-
-def _maps(values: Sequence[dict[str, str] | None]) -> pa.Array:
-    pairs = [None if value is None else list(value.items()) for value in values]
-    return pa.array(pairs, COLUMN_TYPES["map<string,string>"])
-
-
-_MAKERS: Final[dict[pa.DataType, Callable[[Sequence[Any]], pa.Array]]] = {
-    TIMESTAMP: _timestamps,
-    COLUMN_TYPES["map<string,string>"]: _maps,
-}

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol, cast, get_args
 from metadata_log.history.acls import Acls
 from metadata_log.history.brokers import Brokers
 from metadata_log.history.causes import NO_LEADER, CauseRow, Trigger
-from metadata_log.history.changes import Change, Template
+from metadata_log.history.changes import Change, Keyed, Template
 from metadata_log.history.churn import Churn
 from metadata_log.history.configs import MIN_ISR, Configs
 from metadata_log.history.events import BrokerEvent, RegistrationChange, as_registration_change, broker_events
@@ -27,9 +27,9 @@ from metadata_log.history.leaders import (
     UncleanElections,
 )
 from metadata_log.history.open_rows import Row, Sink, When, cause_of_snapshot
-from metadata_log.history.partitions import PartitionChanged, Partitions
+from metadata_log.history.partitions import CREATED, ENLARGED, PartitionChanged, Partitions, enlarged_text
 from metadata_log.history.quorum import Quorum
-from metadata_log.history.topics import CREATED, DELETED, ENLARGED, Topics
+from metadata_log.history.topics import DELETED, Topics
 from metadata_log.history.values import feature_values
 from metadata_log.image.brokers import FENCE
 from metadata_log.image.features import KRAFT_VERSION
@@ -200,9 +200,8 @@ class Cluster:
         index: int,
     ) -> None:
         """Consecutive changes of partitions: see `Partitions.on_changes`."""
-        # Only templates have keys.
-        templates = cast("Iterator[tuple[int, Template, bytes]]", changes)
-        self._partitions.on_changes(templates, timestamp, epoch, effective, events, index)
+        keyed = cast("Iterator[tuple[int, Keyed, bytes]]", changes)
+        self._partitions.on_changes(keyed, timestamp, epoch, effective, events, index, self._born)
 
     def on_record(
         self, record: Message, offset: int, when: When, snapshot: CauseRow | None, trigger: Trigger | None
@@ -267,10 +266,10 @@ class Cluster:
         }
 
     def _on_topic(self, record: records.TopicRecord, offset: int, when: When, snapshot: CauseRow | None) -> None:
-        self._partitions.on_topic(record)
+        topic = self._partitions.on_topic(record)
         self._born.add(record.topic_id)
         cause = snapshot or (CREATED, "TopicRecord", offset, None, f"topic {record.name} was created")
-        self._topics.on_topic(record.name, str(record.topic_id), when, cause)
+        self._topics.on_topic(record.name, topic.id_text, when, cause)
 
     def _on_partition(
         self, record: records.PartitionRecord, offset: int, when: When, snapshot: CauseRow | None
@@ -278,7 +277,7 @@ class Cluster:
         code, text = (
             (CREATED, "the topic was created; the first live replica leads")
             if record.topic_id in self._born
-            else (ENLARGED, f"partition {record.partition_id} was added to the topic; its first live replica leads")
+            else (ENLARGED, enlarged_text(record.partition_id))
         )
         cause = snapshot or (code, "PartitionRecord", offset, None, text)
         self._partitions.on_partition(record, when, cause)

@@ -13,11 +13,10 @@ from operator import length_hint
 from typing import Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from metadata_log.errors import ReplayError
 from metadata_log.history.causes import CauseRow, Trigger
-from metadata_log.history.changes import Change, Changes, Template, Templates
+from metadata_log.history.changes import Change, Changes, Keyed, Template, Templates, whole_record
 from metadata_log.history.cluster import OF_BROKERS, Cluster
 from metadata_log.history.events import FULL_BATCH, BrokerEvent, trigger_at
 from metadata_log.history.open_rows import Row, Sink, When, cause_of_snapshot
@@ -30,7 +29,7 @@ from metadata_log.reading.damage import Damage, OnDamage
 from metadata_log.reading.timeline import At, Base, TimelineBatch
 from metadata_log.records import metadata as records
 from metadata_log.serde import Message
-from metadata_log.types import OffsetAndEpoch, Uuid
+from metadata_log.types import OffsetAndEpoch
 
 _MOST_HELD: Final = 64
 """The most full batches of one split decision that wait for the record that explains them."""
@@ -84,12 +83,18 @@ def rows(
     for view in views:
         VIEWS[view]
     story = HistoryPass(cluster, frozenset(views), options)
+    for _ in steps(story, items, at):
+        yield from story.sink.take()
+
+
+def steps(story: HistoryPass, items: Iterable[Base | TimelineBatch | Damage], at: At | None = None) -> Iterator[None]:
+    """Advance a pass item by item, and write the open rows at the end; the caller takes the rows of each step."""
     for item in items:
         if not story.tell(item, at):
             break
-        yield from story.sink.take()
+        yield
     story.finish()
-    yield from story.sink.take()
+    yield
 
 
 class _Part(Struct, frozen=True):
@@ -309,11 +314,12 @@ class HistoryPass:
             changes = part.changes.all
             for begin, end in part.changes.runs():
                 offset, record, _ = changes[begin]
-                if isinstance(record, Template):
+                if isinstance(record, Keyed):
                     self._tell_partitions(changes[begin:end], part, events, before + begin)
                 else:
                     when = When(offset if part.effective is None else part.effective, part.timestamp, part.epoch)
-                    self._tell_record(record, offset, when, None, trigger_at(events, before + begin))
+                    trigger = trigger_at(events, before + begin) if events else None
+                    self._tell_record(record, offset, when, None, trigger)
                 if self._retention.is_lost:
                     return
             before += len(changes)
@@ -327,8 +333,9 @@ class HistoryPass:
             try:
                 self._cluster.on_changes(remaining, part.timestamp, part.epoch, part.effective, events, index)
             except (ReplayError, KeyError) as fault:
-                offset = changes[len(changes) - length_hint(remaining) - 1][0]
-                self._fault(fault if isinstance(fault, ReplayError) else _missing(_CHANGES, offset), offset)
+                offset, change, _ = changes[len(changes) - length_hint(remaining) - 1]
+                known = fault if isinstance(fault, ReplayError) else _missing(_name_of(change), offset)
+                self._fault(known, offset)
             else:
                 return
 
@@ -350,7 +357,7 @@ class HistoryPass:
             found += [
                 (before + at, record)
                 for at in part.changes.others
-                if type(record := changes[at][1]) in OF_BROKERS and not isinstance(record, Template)
+                if type(record := changes[at][1]) in OF_BROKERS and not isinstance(record, Keyed)
             ]
             before += len(changes)
         if not found:
@@ -375,7 +382,7 @@ class HistoryPass:
         for offset, record, key in changes:
             # A fault was one for the histories too, and is in `retention`.
             with suppress(ReplayError):
-                delta.replay(_whole(record, key) if isinstance(record, Template) else record, offset)
+                delta.replay(whole_record(record, key), offset)
         self._image = delta.apply(end)
 
     # ------------------------------------------------------------------------------------------------------ state
@@ -399,13 +406,10 @@ class HistoryPass:
 _MARKERS: Final = frozenset(
     {records.BeginTransactionRecord, records.EndTransactionRecord, records.AbortTransactionRecord}
 )
-_CHANGES: Final = "PartitionChangeRecord"
 
 
-def _whole(template: Template, key: bytes) -> records.PartitionChangeRecord:
-    """The record of a template and a partition."""
-    number, topic_id = int.from_bytes(key[:4], "big", signed=True), Uuid(key[4:])
-    return replace(template.record, partition_id=number, topic_id=topic_id)
+def _name_of(change: Message | Keyed) -> str:
+    return type(change.record if isinstance(change, Keyed) else change).__name__
 
 
 def _missing(name: str, offset: int) -> ReplayError:

@@ -8,6 +8,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from metadata_log.history.causes import LOST_SIGHT, SNAPSHOT, CauseRow
+from metadata_log.history.partition_rows import PARTITION_HISTORY, Ended, whole_row
 from metadata_log.history.views import VIEWS
 
 Row = tuple[Any, ...]
@@ -16,25 +17,26 @@ Row = tuple[Any, ...]
 class Sink:
     """Collects the rows of the requested views, with the cluster as their first column, until `take`."""
 
-    __slots__ = ("_rows", "cluster", "wanted")
+    __slots__ = ("_rows", "cluster", "ended", "wanted")
 
     def __init__(self, cluster: str, wanted: Container[str]) -> None:
         self.cluster = cluster
         self.wanted = wanted
         self._rows: list[tuple[str, Row]] = []
+        self.ended: list[Ended] = []
+        """The rows of `partition_history`, which only its partitions append, if that view is requested."""
 
     def emit(self, view: str, values: Row) -> None:
         """Write a row without its first column, if its view is requested."""
         if view in self.wanted:
             self._rows.append((view, (self.cluster, *values)))
 
-    def emit_whole(self, rows: list[tuple[str, Row]]) -> None:
-        """Write complete rows of a requested view."""
-        self._rows += rows
-
     def take(self) -> list[tuple[str, Row]]:
         """The rows since the last call."""
         rows, self._rows = self._rows, []
+        if self.ended:
+            rows += [(PARTITION_HISTORY, whole_row(one)) for one in self.ended]
+            self.ended.clear()
         return rows
 
 

@@ -8,18 +8,18 @@ change of a partition costs two look-ups and the row that it ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Final, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from metadata_log.errors import ReplayError
 from metadata_log.history.causes import LOST_SIGHT, SNAPSHOT, CauseRow, Reason, Trigger, explain
-from metadata_log.history.changes import Template, partition_key
+from metadata_log.history.changes import Creation, Keyed, Template, number_of, partition_key
 from metadata_log.history.events import BrokerEvent, trigger_of
 from metadata_log.history.open_rows import Sink, When
-from metadata_log.history.values import recovery_state, uuids
+from metadata_log.history.partition_rows import PARTITION_HISTORY, Cell, Shape, Step, cause_of
 from metadata_log.image.topics import Partition, merge, partition_of
 from metadata_log.image.topics_delta import NO_ELR
 from metadata_log.records import metadata as records
@@ -27,8 +27,13 @@ from metadata_log.types import Uuid
 
 _MEMO_SIZE: Final = 65_536
 _MOST_STEPS: Final = 256
-_VIEW: Final = "partition_history"
 _CHANGE: Final = "PartitionChangeRecord"
+_RECORD: Final = "PartitionRecord"
+_FIRST: Final = "first"
+"""The election rule of a new partition."""
+CREATED: Final = "topic-created"
+ENLARGED: Final = "partitions-added"
+_CREATED: Final = Reason(CREATED, None, _FIRST, "the topic was created; the first live replica leads")
 
 
 class PartitionChanged(Struct, frozen=True, gc=False):
@@ -48,52 +53,14 @@ Listener = Callable[[PartitionChanged], None]
 UncleanAllowed = Callable[[str], bool]
 
 
-class Shape:
-    """A partition without its epochs, as the columns of a row, and the steps from it by change."""
-
-    __slots__ = ("columns", "leader", "partition", "steps")
-
-    def __init__(self, partition: Partition) -> None:
-        self.partition = partition
-        self.leader = partition.leader
-        self.columns = (
-            partition.replicas,
-            partition.isr,
-            partition.elr,
-            partition.last_known_elr,
-            partition.adding_replicas,
-            partition.removing_replicas,
-            recovery_state(partition.leader_recovery_state),
-            uuids(partition.directories),
-        )
-        self.steps: dict[Template, Step] = {}
-
-
-class Step:
-    """The effect of one change on one shape; `reason` holds if no broker event caused the change."""
-
-    __slots__ = ("leader_epochs", "new", "reason")
-
-    def __init__(self, new: Shape, leader_epochs: int, reason: Reason | None) -> None:
-        self.new = new
-        self.leader_epochs = leader_epochs
-        self.reason = reason
-
-
-_Head = tuple[str, str, str, int]
-_Cell = tuple[_Head, Shape, int, int, Reason, int, int, int, str | None, int | None]
-"""The known state of a partition: cluster, topic, topic id and number; shape, leader epoch and partition epoch; the
-cause, and its offset, time and controller epoch; the type and the offset of the record."""
-
-
 class Topic:
     """A topic and the keys of its partitions."""
 
     __slots__ = ("id_text", "keys", "name")
 
-    def __init__(self, name: str, topic_id: Uuid) -> None:
+    def __init__(self, name: str, id_text: str) -> None:
         self.name = name
-        self.id_text = str(topic_id)
+        self.id_text = id_text
         self.keys: dict[bytes, None] = {}
 
 
@@ -104,98 +71,118 @@ class Partitions:
         self.listeners: list[Listener] = []
         self._topics: dict[Uuid, Topic] = {}
         self._ids: dict[str, Uuid] = {}
-        self._cells: dict[bytes, _Cell] = {}
+        self._cells: dict[bytes, Cell] = {}
         self._shapes: dict[Partition, Shape] = {}
-        self._steps = 0
+        self._made: dict[Creation, tuple[Shape, int, int]] = {}
+        """The shapes and epochs of new partitions."""
         self._sink = sink
-        self._wanted = _VIEW in sink.wanted
+        self._wanted = PARTITION_HISTORY in sink.wanted
         self._unclean_allowed = unclean_allowed
 
-    def on_topic(self, record: records.TopicRecord) -> None:
+    def on_topic(self, record: records.TopicRecord) -> Topic:
         """Create a topic without partitions; raises `ReplayError` if the name or the id is in use."""
         if record.name in self._ids or record.topic_id in self._topics:
             raise ReplayError(f"topic {record.name} exists already")
         self._ids[record.name] = record.topic_id
-        self._topics[record.topic_id] = Topic(record.name, record.topic_id)
+        topic = self._topics[record.topic_id] = Topic(record.name, str(record.topic_id))
+        return topic
 
     def on_partition(self, record: records.PartitionRecord, when: When, cause: CauseRow) -> None:
         """Set a partition from a PartitionRecord; raises `KeyError` if its topic does not exist."""
         topic = self._topics[record.topic_id]
-        key = partition_key(record.topic_id, record.partition_id)
         partition = partition_of(record)
-        former = self._cells.get(key)
         # A snapshot does not state the election rule.
-        reason = Reason(cause[0], cause[3], None if cause[0] == SNAPSHOT else "first", cause[4])
-        if former is not None:
-            self._end(former, when, reason.code)
-        topic.keys[key] = None
+        reason = Reason(cause[0], cause[3], None if cause[0] == SNAPSHOT else _FIRST, cause[4])
         head = (self._sink.cluster, topic.name, topic.id_text, record.partition_id)
         epochs = (partition.leader_epoch, partition.partition_epoch)
         of = (reason, when.offset, when.timestamp, when.epoch, cause[1], cause[2])
-        cell = self._cells[key] = (head, self._shape(partition), *epochs, *of)
+        cell = (head, self._shape(partition), *epochs, *of)
+        self._set(topic, partition_key(record.topic_id, record.partition_id), cell, when)
+
+    def _set(self, topic: Topic, key: bytes, cell: Cell, when: When) -> None:
+        former = self._cells.get(key)
+        if former is not None:
+            self._end(former, when, cell[4].code)
+        topic.keys[key] = None
+        self._cells[key] = cell
         if self.listeners:
             self._tell(former, cell, when)
 
     def on_changes(
         self,
-        changes: Iterator[tuple[int, Template, bytes]],
+        changes: Iterator[tuple[int, Keyed, bytes]],
         timestamp: int,
         epoch: int,
         effective: int | None,
         events: Sequence[BrokerEvent],
         index: int,
+        born: Collection[bytes],
     ) -> None:
         """Merge consecutive changes of a batch, the first one at `index`, among these broker events.
 
-        The changes take effect at their own offsets, or all at `effective`. Raises `KeyError` for a missing partition
-        and `ReplayError` for an invalid change; the changes before that one are merged, and that one is consumed.
+        The changes take effect at their own offsets, or all at `effective`. `born` are the topics that the batch
+        creates. Raises `KeyError` for a missing partition or topic and `ReplayError` for an invalid change; the changes
+        before that one are merged, and that one is consumed.
         """
         cells, wanted, tells = self._cells, self._wanted, bool(self.listeners)
-        rows: list[tuple[str, tuple[Any, ...]]] = []
-        write = rows.append
+        write = self._sink.ended.append
         explained: dict[Step, Reason] = {}
-        try:
-            for offset, template, key in changes:
-                old = cells[key]
-                head, shape, leader_epoch, partition_epoch, was, since, since_ms, since_epoch, record, said_at = old
-                step = shape.steps.get(template)
-                if step is None:
-                    step = self._step(shape, template)
-                reason = explained.get(step) if events else step.reason
-                if reason is None:
-                    trigger = trigger_of(events, index, shape.partition, step.new.partition) if events else None
-                    reason = self._explain(head[1], shape, step.new, template, trigger)
-                    if reason.election != "unclean":
+        for offset, change, key in changes:
+            at = offset if effective is None else effective
+            if type(change) is Creation:
+                self._create(change, key, offset, at, timestamp, epoch, born)
+                continue
+            template = cast("Template", change)
+            old = cells[key]
+            head, shape, leader_epoch, partition_epoch, _, _, _, _, _, _ = old
+            step = shape.steps.get(template) or self._step(shape, template)
+            reason = explained.get(step) if events else step.reason
+            if reason is None:
+                trigger = trigger_of(events, index, shape.partition, step.new.partition) if events else None
+                reason = self._explain(head[1], shape, step.new, template, trigger)
+                if reason.election != "unclean":
+                    if events:
                         explained[step] = reason
-                at = offset if effective is None else effective
-                if wanted:
-                    row = (
-                        *head,
-                        shape.leader,
-                        leader_epoch,
-                        partition_epoch,
-                        *shape.columns,
-                        was.election,
-                        since,
-                        since_ms,
-                        at,
-                        timestamp,
-                        reason.code,
-                        since_epoch,
-                        was.code,
-                        record,
-                        said_at,
-                        was.broker,
-                        was.text,
-                    )
-                    write((_VIEW, row))
-                new_epoch = leader_epoch + step.leader_epochs
-                new = (head, step.new, new_epoch, partition_epoch + 1, reason, at, timestamp, epoch, _CHANGE, offset)
-                cells[key] = new
-                if tells:
-                    self._tell(old, new, When(at, timestamp, epoch))
-        finally:
-            self._sink.emit_whole(rows)
+                    else:
+                        step.reason = reason
+            if wanted:
+                write((old, at, timestamp, reason.code))
+            new_epoch = leader_epoch + step.leader_epochs
+            new = (head, step.new, new_epoch, partition_epoch + 1, reason, at, timestamp, epoch, _CHANGE, offset)
+            cells[key] = new
+            if tells:
+                self._tell(old, new, When(at, timestamp, epoch))
+
+    def _create(
+        self,
+        creation: Creation,
+        key: bytes,
+        offset: int,
+        at: int,
+        timestamp: int,
+        epoch: int,
+        born: Collection[bytes],
+    ) -> None:
+        """Set a partition from a PartitionRecord of the log, as `on_partition` does."""
+        topic_id = key[4:]
+        topic = self._topics[cast("Uuid", topic_id)]
+        shape, leader_epoch, partition_epoch = self._made.get(creation) or self._make(creation)
+        number = number_of(key)
+        reason = _CREATED if topic_id in born else Reason(ENLARGED, None, _FIRST, enlarged_text(number))
+        head = (self._sink.cluster, topic.name, topic.id_text, number)
+        cell = (head, shape, leader_epoch, partition_epoch, reason, at, timestamp, epoch, _RECORD, offset)
+        if self.listeners or key in self._cells:
+            self._set(topic, key, cell, When(at, timestamp, epoch))
+        else:
+            topic.keys[key] = None
+            self._cells[key] = cell
+
+    def _make(self, creation: Creation) -> tuple[Shape, int, int]:
+        partition = partition_of(creation.record)
+        if len(self._made) >= _MEMO_SIZE:
+            self._made.clear()
+        made = self._made[creation] = (self._shape(partition), partition.leader_epoch, partition.partition_epoch)
+        return made
 
     def peek(self, key: bytes) -> Partition | None:
         """The present state of a partition without its epochs; None for a missing partition."""
@@ -226,9 +213,10 @@ class Partitions:
         for key in topic.keys:
             cell = self._cells.pop(key)
             self._end(cell, when, reason.code)
-            changed = PartitionChanged(*cell[0][1:], _partition(cell), None, when, reason, cause)
-            for listener in self.listeners:
-                listener(changed)
+            if self.listeners:
+                changed = PartitionChanged(*cell[0][1:], _partition(cell), None, when, reason, cause)
+                for listener in self.listeners:
+                    listener(changed)
         return topic
 
     def lose_sight(self, when: When) -> None:
@@ -242,15 +230,15 @@ class Partitions:
     def finish(self, now: When) -> None:
         """Write every open row at the end of the history."""
         if self._wanted:
-            self._sink.emit_whole([(_VIEW, _row(cell, None, None, None)) for cell in self._cells.values()])
+            self._sink.ended.extend([(cell, None, None, None) for cell in self._cells.values()])
 
-    def _end(self, cell: _Cell, when: When, end_cause: str) -> None:
+    def _end(self, cell: Cell, when: When, end_cause: str) -> None:
         if self._wanted:
-            self._sink.emit_whole([(_VIEW, _row(cell, when.offset, when.timestamp, end_cause))])
+            self._sink.ended.append((cell, when.offset, when.timestamp, end_cause))
 
-    def _tell(self, old: _Cell | None, new: _Cell, when: When) -> None:
+    def _tell(self, old: Cell | None, new: Cell, when: When) -> None:
         before = None if old is None else _partition(old)
-        changed = PartitionChanged(*new[0][1:], before, _partition(new), when, new[4], _cause(new))
+        changed = PartitionChanged(*new[0][1:], before, _partition(new), when, new[4], cause_of(new))
         for listener in self.listeners:
             listener(changed)
 
@@ -266,29 +254,24 @@ class Partitions:
 
     def _step(self, shape: Shape, template: Template) -> Step:
         merged = merge(shape.partition, template.record)
-        new = self._shape(merged)
-        reason = explain(shape.partition, new.partition, template.record, None)
         if len(shape.steps) >= _MOST_STEPS:
             shape.steps.clear()
-        step = shape.steps[template] = Step(new, merged.leader_epoch, None if reason.election == "unclean" else reason)
+        step = shape.steps[template] = Step(self._shape(merged), merged.leader_epoch)
         return step
 
     def _explain(self, topic: str, old: Shape, new: Shape, template: Template, trigger: Trigger | None) -> Reason:
-        allowed = self._unclean_allowed(topic)
-        return explain(old.partition, new.partition, template.record, trigger, unclean_allowed=allowed)
+        of = (old.partition, new.partition, template.record, trigger)
+        reason = explain(*of)
+        if reason.election == "unclean" and self._unclean_allowed(topic):
+            return explain(*of, unclean_allowed=True)
+        return reason
 
 
-def _partition(cell: _Cell) -> Partition:
+def _partition(cell: Cell) -> Partition:
     """The whole state of a partition."""
     return replace(cell[1].partition, leader_epoch=cell[2], partition_epoch=cell[3])
 
 
-def _cause(cell: _Cell) -> CauseRow:
-    reason = cell[4]
-    return (reason.code, cell[8], cell[9], reason.broker, reason.text)
-
-
-def _row(cell: _Cell, until: int | None, until_ms: int | None, end_cause: str | None) -> tuple[Any, ...]:
-    head, shape, leader_epoch, partition_epoch, reason, since, since_ms, epoch = cell[:8]
-    state = (*head, shape.leader, leader_epoch, partition_epoch, *shape.columns, reason.election)
-    return (*state, since, since_ms, until, until_ms, end_cause, epoch, *_cause(cell))
+def enlarged_text(number: int) -> str:
+    """The cause of a partition of an older topic."""
+    return f"partition {number} was added to the topic; its first live replica leads"

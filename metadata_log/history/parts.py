@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from metadata_log.errors import ReplayError
-from metadata_log.history.engine import HistoryPass
+from metadata_log.history.engine import HistoryPass, steps
 from metadata_log.history.open_rows import Row
 from metadata_log.reading.damage import Damage
 from metadata_log.reading.place import Place
@@ -35,17 +35,25 @@ def part_rows(
     Raises:
         ReplayError: A record contradicts the state, or the log no longer has a batch that ends at `until`.
     """
+    for _ in part_steps(story, items, at=at, until=until):
+        yield from story.sink.take()
+
+
+def part_steps(
+    story: HistoryPass, items: Iterable[Item], *, at: At | None = None, until: Place | None = None
+) -> Iterator[None]:
+    """Advance a pass through a part; the caller takes the rows of each step. Arguments and errors as of `part_rows`."""
+    if until is None:
+        yield from steps(story, items, at)
+        return
     for item in items:
         if not story.tell(item, at):
             break
-        yield from story.sink.take()
-        if until is not None and not isinstance(item, Damage):
+        yield
+        if not isinstance(item, Damage):
             reached = place_of(item)
             if (reached.offset, reached.epoch) == (until.offset, until.epoch):
                 return
             if reached.offset >= until.offset:
                 break
-    if until is not None:
-        raise ReplayError(f"no batch of epoch {until.epoch} ends at offset {until.offset}: the log was rewritten")
-    story.finish()
-    yield from story.sink.take()
+    raise ReplayError(f"no batch of epoch {until.epoch} ends at offset {until.offset}: the log was rewritten")

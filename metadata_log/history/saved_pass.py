@@ -9,6 +9,7 @@ reading makes values and calls nothing else.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from struct import Struct as Layout
 from typing import Any, Final
 
 import msgspec
@@ -31,14 +32,13 @@ from metadata_log.history.leaders import (
     UncleanElections,
 )
 from metadata_log.history.open_rows import OpenRows
-from metadata_log.history.partitions import Partitions
+from metadata_log.history.partitions import Partitions, Topic
 from metadata_log.history.quorum import Quorum
 from metadata_log.history.retention import Retention
 from metadata_log.history.saved_values import Reader, SavedPassError, Writer
 from metadata_log.history.topics import Topics
-from metadata_log.types import Uuid
 
-FORMAT: Final = 3
+FORMAT: Final = 4
 """Raised whenever a family keeps something else, or in another meaning: an older pass is then read from its log."""
 
 STATE: Final[dict[type, tuple[str, ...]]] = {
@@ -78,7 +78,7 @@ WIRING: Final[dict[type, tuple[str, ...]]] = {
     Quorum: ("_sink", "_tolerance_ms"),
     Configs: ("listeners", "_show_secrets", "_wanted"),
     Drift: ("_wanted", "_show_secrets"),
-    Partitions: ("listeners", "_shapes", "_steps", "_sink", "_wanted", "_unclean_allowed"),
+    Partitions: ("listeners", "_shapes", "_made", "_sink", "_wanted", "_unclean_allowed"),
     Acls: ("_audited",),
     Families: ("_all",),
     Churn: ("_sink",),
@@ -92,15 +92,15 @@ WIRING: Final[dict[type, tuple[str, ...]]] = {
 
 
 class _Saved(Struct, frozen=True):
-    """A pass in bytes; `values` are decoded one by one, as a pass of fewer views needs fewer."""
+    """A pass in bytes; `shared` and `values` are decoded one by one, as a pass of fewer views needs fewer."""
 
     format: int
     cluster: str
     views: list[str]
     options: Any
     classes: list[tuple[str, list[str]]]
-    shared: list[Any]
-    values: dict[str, msgspec.Raw]
+    shared: list[bytes]
+    values: dict[str, bytes]
 
 
 def save_pass(story: HistoryPass, *, cluster: str, views: Collection[str], options: Options) -> bytes:
@@ -118,13 +118,11 @@ def save_pass(story: HistoryPass, *, cluster: str, views: Collection[str], optio
     writer = Writer()
     encode = msgspec.msgpack.Encoder().encode
     values = {
-        label: msgspec.Raw(
-            encode(_written_cells(writer, part) if _is_cells(part, name) else writer.value(getattr(part, name)))
-        )
+        label: encode(_written_cells(writer, part) if _is_cells(part, name) else writer.value(getattr(part, name)))
         for label, part, name in _values_of(story)
     }
     told = (FORMAT, cluster, sorted(views), _told(options))
-    return encode(_Saved(*told, writer.classes, writer.shared, values))
+    return encode(_Saved(*told, writer.classes, list(map(encode, writer.shared)), values))
 
 
 def restore_pass(
@@ -204,7 +202,9 @@ def _values_of(story: HistoryPass) -> Iterator[tuple[str, Any, str]]:
 
 # ----------------------------------------------------------------------------------------------------- partitions
 
-_KEY_BYTES: Final = 20
+_KEY: Final = Layout(">20s")
+_NUMBER_AND_TOPIC: Final = Layout(">i16s")
+"""The key of a partition, and the same with the parts by themselves."""
 _SHAPE_AT: Final = 0
 _REASON_AT: Final = 3
 _TEXT_AT: Final = 7
@@ -230,11 +230,11 @@ def _read_cells(reader: Reader, partitions: Partitions, cluster: str, written: l
     joined, *columns = written
     if not columns:
         return {}
-    keys = [joined[at : at + _KEY_BYTES] for at in range(0, len(joined), _KEY_BYTES)]
+    keys = [key for (key,) in _KEY.iter_unpack(joined)]
     for place in (_SHAPE_AT, _REASON_AT):
         columns[place] = map(reader.shared, columns[place])
     columns[_TEXT_AT] = map(reader.text, columns[_TEXT_AT])
-    topics = partitions._topics
-    named = [(key, topics[Uuid(key[4:])]) for key in keys]
-    heads = [(cluster, topic.name, topic.id_text, int.from_bytes(key[:4], "big", signed=True)) for key, topic in named]
+    topics: dict[Any, Topic] = dict(partitions._topics)
+    named = [(topics[topic_id], number) for number, topic_id in _NUMBER_AND_TOPIC.iter_unpack(joined)]
+    heads = [(cluster, topic.name, topic.id_text, number) for topic, number in named]
     return dict(zip(keys, zip(heads, *columns, strict=True), strict=True))

@@ -12,13 +12,15 @@ from inspect import Parameter, signature
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.msgpack import decode
 
 from metadata_log.errors import MetadataLogError
 from metadata_log.history import causes, engine, events, incidents, open_rows
 from metadata_log.history.causes import Reason
 from metadata_log.history.changes import Changes, Template
 from metadata_log.history.open_rows import When
-from metadata_log.history.partitions import Shape, Topic
+from metadata_log.history.partition_rows import Shape
+from metadata_log.history.partitions import Topic
 from metadata_log.image import acls as image_acls
 from metadata_log.image import brokers as image_brokers
 from metadata_log.image import configs as image_configs
@@ -92,7 +94,8 @@ class Writer:
             return [_SET if kind is set else _FROZEN, *map(self.value, sorted(value))]
         match value:
             case Changes():
-                return [_CHANGES, self.value(value.all), self.value(value.others), value.has_noop]
+                saved = value.to_save()
+                return [_CHANGES, self.value(saved.all), self.value(saved.others), saved.has_noop]
             case Topic():
                 return [_TOPIC, value.name, value.id_text, *value.keys]
         raise TypeError(f"a pass keeps no {kind.__qualname__}")
@@ -135,12 +138,12 @@ class Reader:
 
     Args:
         classes: The names of the classes, each with its fields.
-        shared: The shared values in their written form.
+        shared: The shared values in their written form, as bytes.
         shape: The function that makes the shape of a partition.
     """
 
     def __init__(
-        self, classes: Iterable[tuple[str, list[str]]], shared: list[Any], shape: Callable[[Partition], Shape]
+        self, classes: Iterable[tuple[str, list[str]]], shared: list[bytes], shape: Callable[[Partition], Shape]
     ) -> None:
         self._classes = [_class_of(name, tuple(given)) for name, given in classes]
         self._written = shared
@@ -175,7 +178,7 @@ class Reader:
         """The shared value of a number."""
         found = self._shared[number]
         if found is None:
-            found = self._shared[number] = self.value(self._written[number])
+            found = self._shared[number] = self.value(decode(self._written[number]))
         return found
 
     def text(self, value: str | None) -> str | None:
@@ -208,7 +211,7 @@ class Reader:
 
     def _topic(self, given: list[Any]) -> Topic:
         _, name, id_text, *keys = given
-        topic = Topic(self.value(name), Uuid.parse(id_text))
+        topic = Topic(self.value(name), id_text)
         topic.keys = dict.fromkeys(keys)
         return topic
 

@@ -9,8 +9,6 @@ from metadata_log.history.open_rows import OpenRows, Sink, When
 from metadata_log.history.partitions import PartitionChanged
 from metadata_log.history.values import replication_factor
 
-CREATED: Final = "topic-created"
-ENLARGED: Final = "partitions-added"
 DELETED: Final = "topic-deleted"
 
 

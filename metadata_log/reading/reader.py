@@ -15,9 +15,12 @@ from metadata_log.log.segment import SUFFIX as LOG_SUFFIX
 from metadata_log.log.snapshot import DELETED_SUFFIX, control_types
 from metadata_log.log.snapshot import SUFFIX as SNAPSHOT_SUFFIX
 from metadata_log.reading.damage import Damage, OnDamage, stops
-from metadata_log.records.batch import RecordBatch
+from metadata_log.records.batch import RecordBatch, sound_batches
 from metadata_log.records.frame import ControlRecordType
 
+_FIRST_PIECE: Final = 1 << 16
+_PIECE: Final = 1 << 20
+"""How many bytes are read at once: first few, for a reader that wants the beginning."""
 _RESYNC_BUDGET: Final = 256 << 20
 """How many bytes may at least be read to find a valid batch behind damage."""
 
@@ -97,13 +100,23 @@ def read_range(
         OSError: The file is unreadable.
     """
     position, size = start, file.size() if end is None else end
+    piece = _FIRST_PIECE
     while position < size:
+        content = file.pread(min(piece, size - position), position)
+        sound = sound_batches(content, at=position, offset=expected, epoch=epoch)
+        if sound or (piece < _PIECE and len(content) == piece):
+            if sound:
+                yield from sound
+                position, expected, epoch = sound[-1].end_position, sound[-1].next_offset, sound[-1].epoch
+            piece = _PIECE
+            continue
+        # The next batch is longer than a piece, out of order, or damaged.
         try:
-            for batch in scan_file(file, position, end=size):
-                if (wrong := order_damage(batch, expected, epoch, file.path)) is not None:
-                    yield wrong
-                position, expected, epoch = batch.end_position, batch.next_offset, batch.epoch
-                yield batch
+            batch = next(scan_file(file, position, end=size))
+            if (wrong := order_damage(batch, expected, epoch, file.path)) is not None:
+                yield wrong
+            position, expected, epoch = batch.end_position, batch.next_offset, batch.epoch
+            yield batch
         except (CorruptBatch, UnsupportedVersion) as bad:
             budget = max(_RESYNC_BUDGET, 4 * (size - position))
             following = next_sound_batch(file, position + 1, end=size, budget=budget)

@@ -20,8 +20,7 @@ from metadata_log.disk import Disk, OsDisk, make_directory, replace_file
 from metadata_log.errors import MetadataLogError
 from metadata_log.gc_pause import gc_paused
 from metadata_log.history.engine import HistoryPass, Options
-from metadata_log.history.open_rows import Row
-from metadata_log.history.parts import part_rows
+from metadata_log.history.parts import part_steps
 from metadata_log.history.saved_pass import FORMAT, restore_pass, save_pass
 from metadata_log.history.saved_values import SavedPassError
 from metadata_log.history.views import VIEWS
@@ -236,17 +235,19 @@ def _is_before(one: SavedAt, at: At | None) -> bool:
     return in_offsets and (at.timestamp_ms is None or one.latest_ms <= at.timestamp_ms)
 
 
-def read_part(task: HistoryTask, view: str, log: Disk, options: Options, at: At | None) -> Iterator[tuple[str, Row]]:
-    """The rows of one part; errors as of `part_rows`."""
+def begin_part(
+    task: HistoryTask, view: str, log: Disk, options: Options, at: At | None
+) -> tuple[HistoryPass, Iterator[None]]:
+    """A pass at the beginning of a part, or of a whole history, and its steps; errors as of `part_rows`."""
     cluster = task.cluster
     if task.begins is None:
         story = HistoryPass(cluster, frozenset({view}), options)
-        items = read_timeline(log, task.path, until=at, on_damage=OnDamage.STRICT)
+        items = read_timeline(log, task.path, until=at, on_damage=options.on_damage)
     else:
         data = OsDisk().read(task.begins.path)
         story = restore_pass(data, cluster=cluster, views={view}, options=options, of=VIEWS)
-        items = continue_timeline(log, task.path, task.begins.place, on_damage=OnDamage.STRICT)
-    return part_rows(story, items, at=at, until=task.until)
+        items = continue_timeline(log, task.path, task.begins.place, on_damage=options.on_damage)
+    return story, part_steps(story, items, at=at, until=task.until)
 
 
 def _items(log: Disk, directory: str, place: Place | None) -> Iterator[Any]:

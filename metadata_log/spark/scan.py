@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, islice, pairwise
-from typing import Final
 
 import pyarrow as pa
 from msgspec.structs import replace
@@ -17,11 +16,13 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from metadata_log.arrow import Filters, Mode, Split, plan_splits, read_splits, schema_of
+from metadata_log.arrow.partition_rows import ROWS, partition_batches
 from metadata_log.arrow.schema import CLUSTERS, DAMAGE, RECORDS
-from metadata_log.arrow.views import batch_of, view_batches
+from metadata_log.arrow.views import batch_of
 from metadata_log.disk import Disk, OsDisk, file_bytes
 from metadata_log.errors import MetadataLogError
 from metadata_log.gc_pause import gc_paused
+from metadata_log.history.partition_rows import PARTITION_HISTORY
 from metadata_log.log.segment import parse_file_name
 from metadata_log.reading.damage import Damage, OnDamage
 from metadata_log.reading.log_end import LogEnd, find_log_end
@@ -32,7 +33,7 @@ from metadata_log.spark.filters import as_of, is_exact, narrowed, wanted_by
 from metadata_log.spark.log_index import LogIndex, index_log
 from metadata_log.spark.named import cluster_rows, ids_of, load_cluster_names
 from metadata_log.spark.options import FAILFAST, PERMISSIVE, Options, history_options, nearest
-from metadata_log.spark.passes import plan_parts, read_part
+from metadata_log.spark.passes import begin_part, plan_parts
 from metadata_log.spark.remote_disk import RemoteDisk
 from metadata_log.spark.remote_index import index_remote_log
 from metadata_log.spark.remote_plan import plan_files, split_of
@@ -52,8 +53,6 @@ from metadata_log.spark.tasks import (
     pack,
 )
 
-_ROWS: Final = 1 << 14
-"""The rows of a batch."""
 _GO_ON = "With mode=PERMISSIVE the query reads everything readable, and rows report the rest."
 
 
@@ -307,7 +306,7 @@ def _read(
                 return []
             return _read_splits([found], view, projection, options, rows, disk.with_size(task.path, found.end))
         case HistoryTask():
-            return _read_history(task, view, projection, options, conditions)
+            return _read_history([task], view, projection, options, conditions)
         case ClustersTask(listed):
             return [pa.RecordBatch.from_pylist(list(listed), schema_of(view)).select(projection.columns)]
         case PackTask(packed):
@@ -322,11 +321,14 @@ def _read_packed(
     rows: Filters,
     conditions: Sequence[Condition],
 ) -> Iterator[pa.RecordBatch | None]:
-    """Several small tasks; the ranges of local files share batches."""
-    for is_local, group in groupby(packed, key=lambda task: isinstance(task, RangeTask)):
-        if is_local:
+    """Several small tasks; the ranges of local files share batches, and so do histories."""
+    for kind, group in groupby(packed, key=type):
+        if kind is RangeTask:
             splits = [task.split for task in group if isinstance(task, RangeTask)]
             yield from _read_splits(splits, view, projection, options, rows, OsDisk())
+        elif kind is HistoryTask:
+            histories = [task for task in group if isinstance(task, HistoryTask)]
+            yield from _read_history(histories, view, projection, options, conditions)
         else:
             for one in group:
                 yield from _read(one, view, projection, options, rows, conditions)
@@ -357,24 +359,17 @@ def _damaged(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
 
 
 def _read_history(
-    task: HistoryTask, view: str, projection: Projection, options: Options, conditions: Sequence[Condition]
+    tasks: Sequence[HistoryTask], view: str, projection: Projection, options: Options, conditions: Sequence[Condition]
 ) -> Iterator[pa.RecordBatch]:
-    disk, columns = disk_at(task.path, options.storage), projection.columns
-    history, at, keep = history_options(options), as_of(options), keeps(view, conditions)
-    if task.begins is not None or task.until is not None:
-        every = (row for _, row in read_part(task, view, disk, history, at))
-        found = every if keep is None else filter(keep, every)
-        while some := list(islice(found, _ROWS)):
-            yield batch_of(some, view, columns)
-        return
+    """Histories, or parts of them."""
+    columns, at, keep = projection.columns, as_of(options), keeps(view, conditions)
     on_damage = OnDamage.STRICT if options.mode == FAILFAST else OnDamage.SKIP
-    yield from view_batches(
-        task.path,
-        view,
-        schema_of(view, columns),
-        at=at,
-        cluster=task.cluster,
-        options=replace(history, on_damage=on_damage),
-        disk=disk,
-        keep=keep,
-    )
+    history = replace(history_options(options), on_damage=on_damage)
+    passes = (begin_part(task, view, disk_at(task.path, options.storage), history, at) for task in tasks)
+    if view == PARTITION_HISTORY and keep is None:
+        yield from partition_batches(passes, columns)
+        return
+    every = (row for story, steps in passes for _ in steps for _, row in story.sink.take())
+    found = every if keep is None else filter(keep, every)
+    while some := list(islice(found, ROWS)):
+        yield batch_of(some, view, columns)

@@ -16,7 +16,7 @@ from metadata_log import history
 from metadata_log.compression import Compression
 from metadata_log.errors import MetadataLogError
 from metadata_log.history import VIEWS, Options
-from metadata_log.history.changes import Template, Templates
+from metadata_log.history.changes import Templates, whole_record
 from metadata_log.image import ReplayError
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.reading.damage import Damage, DamagedFile, OnDamage
@@ -280,15 +280,7 @@ def quickly(content: bytes) -> list[tuple[int, object]] | None:
     changes = Templates().read(read_batch(content))
     if changes is None:
         return None
-    found: list[tuple[int, object]] = []
-    for offset, record, key in changes.all:
-        if isinstance(record, Template):
-            of = {name: getattr(record.record, name) for name in record.record.__struct_fields__}
-            of |= {"partition_id": int.from_bytes(key[:4], "big", signed=True), "topic_id": Uuid(key[4:])}
-            found.append((offset, PartitionChangeRecord(**of)))
-        else:
-            found.append((offset, record))
-    return found
+    return [(offset, whole_record(record, key)) for offset, record, key in changes.all]
 
 
 @pytest.mark.parametrize("name", ["static3", "clusters"])
@@ -318,7 +310,15 @@ def test_the_quick_decoder_agrees_or_refuses_on_damaged_batches(seed: int) -> No
         )
         for _ in range(rng.randint(1, 5))
     ]
-    log.batch(*records, *rng.choices([NoOpRecord(), TopicRecord(name="t" * 70)], k=2))
+    created = PartitionRecord(
+        partition_id=rng.randrange(300),
+        topic_id=Uuid(rng.randbytes(16)),
+        replicas=tuple(range(rng.randrange(40))),
+        isr=(1, 2),
+        directories=tuple(Uuid(rng.randbytes(16)) for _ in range(rng.randrange(5))),
+    )
+    others = rng.choices([NoOpRecord(), TopicRecord(name="t" * 70), TopicRecord(name="t" * 35), created], k=3)
+    log.batch(*records, *others, *[NoOpRecord()] * rng.choice([0, 0, 70]), created)
     assert quickly(log.content) == plainly(log.content)
     harmed = bytearray(log.content)
     harmed[rng.randrange(61, len(harmed))] ^= 1 << rng.randrange(8)

@@ -1,0 +1,32 @@
+"""Columns of rows as Arrow arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from metadata_log.arrow.schema import COLUMN_TYPES, TIMESTAMP
+
+
+def array_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """The values of a column, as the engine writes them, as an array of this type."""
+    make = _MAKERS.get(kind)
+    return pa.array(values, kind) if make is None else make(values)
+
+
+def _timestamps(values: Sequence[int | None]) -> pa.Array:
+    return pc.cast(pc.multiply(pa.array(values, pa.int64()), 1000), TIMESTAMP)
+
+
+def _maps(values: Sequence[dict[str, str] | None]) -> pa.Array:
+    pairs = [None if value is None else list(value.items()) for value in values]
+    return pa.array(pairs, COLUMN_TYPES["map<string,string>"])
+
+
+_MAKERS: Final[dict[pa.DataType, Callable[[Sequence[Any]], pa.Array]]] = {
+    TIMESTAMP: _timestamps,
+    COLUMN_TYPES["map<string,string>"]: _maps,
+}
