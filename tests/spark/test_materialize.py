@@ -11,16 +11,22 @@ from pathlib import Path
 from random import Random
 
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 from eventually import eventually
 from fleets import random_log, write_log, write_meta
 from pyspark.sql import SparkSession
 
 from kraft.cli.main import main
+from metadata_log import OsDisk
+from metadata_log.arrow.schema import schema_of
+from metadata_log.cluster_names import ClusterNames
 from metadata_log.log.segment import file_name
+from metadata_log.spark.cluster_table import write_clusters
 from metadata_log.spark.directories import Directory
 from metadata_log.spark.materialize import Fleet, find_fleet, make_job, pack, run_here, run_in_spark
 from metadata_log.tables.cluster import Gate, Status
+from metadata_log.tables.commit import TablesBusy
 
 ROOT = Path(__file__).parent.parent.parent
 VIEWS = ("config_history", "partition_history", "retention")
@@ -110,6 +116,78 @@ def test_a_gap_ends_the_command_with_an_error_or_a_warning(tmp_path: Path, capsy
     assert (code, "kraft: warning: the log goes on at offset 4" in err) == (0, True)
 
 
+def test_the_names_of_clusters_are_a_table_beside_the_others(
+    fleet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The other tables keep the ids. A second run leaves the file, and a new name changes this file alone."""
+    names, out = tmp_path / "clusters.toml", tmp_path / "out"
+    names.write_text(
+        '[clusters.cluster-a]\nname = "orders"\nenvironment = "production"\nlabels = { team = "t1" }\n'
+        '[clusters.cluster-x]\nname = "gone"\n'
+    )
+    given = (f"{fleet}/*", "--out", str(out), "--view", "topic_history", "--jobs", "1", "--clusters", str(names))
+    code, shown, err = kraft(capsys, *given)
+    assert (code, err) == (0, "")
+    assert [line.split()[0] for line in shown.splitlines()[1:3]] == ["orders", "cluster-b"]
+    path = out / "clusters" / "clusters.parquet"
+    table = pq.read_table(path)
+    assert table.schema.equals(schema_of("clusters"))
+    logs = {name: [f"{fleet}/{name}/__cluster_metadata-0"] for name in ("a", "b")}
+    assert [tuple(row.values()) for row in table.to_pylist()] == [
+        ("cluster-a", "orders", "production", [("team", "t1")], True, logs["a"]),
+        ("cluster-b", "cluster-b", None, [], False, logs["b"]),
+        ("cluster-x", "gone", None, [], True, []),
+    ]
+    before = {file: file.stat() for file in out.rglob("*.parquet") if "runs" not in file.parts}
+    code, shown, _ = kraft(capsys, *given, "--json")
+    told = [json.loads(line) for line in shown.splitlines()]
+    assert [(one["cluster"], one["cluster_name"], one["environment"], one["status"]) for one in told] == [
+        ("cluster-a", "orders", "production", "nothing new"),
+        ("cluster-b", "cluster-b", None, "nothing new"),
+    ]
+    assert {file: file.stat().st_ino for file in before} == {file: one.st_ino for file, one in before.items()}
+    # A run over one cluster, by its name, keeps the rows of the others.
+    names.write_text("cluster,name\ncluster-a,bills\n")
+    csv = names.rename(tmp_path / "clusters.csv")
+    code, shown, _ = kraft(capsys, *given[:-1], str(csv), "--option", "cluster=bills", "--json")
+    assert (code, [json.loads(line)["cluster"] for line in shown.splitlines()]) == (0, ["cluster-a"])
+    assert [(row["cluster"], row["name"], row["directories"]) for row in pq.read_table(path).to_pylist()] == [
+        ("cluster-a", "bills", logs["a"]),
+        ("cluster-b", "cluster-b", logs["b"]),
+        ("cluster-x", "cluster-x", []),
+    ]
+    changed = {file for file, one in before.items() if file.stat().st_ino != one.st_ino}
+    assert changed == {path}
+
+
+def test_two_runs_do_not_write_the_table_of_clusters_at_a_time(tmp_path: Path) -> None:
+    lock = OsDisk()
+    (tmp_path / "_kraft").mkdir()
+    held = subprocess.Popen(
+        [sys.executable, "-c", _HOLD, str(tmp_path / "_kraft" / "clusters.lock")],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    with held:
+        assert held.stdout is not None
+        assert held.stdout.readline() == b"held\n"
+        with pytest.raises(TablesBusy, match="another run writes the table of clusters"):
+            write_clusters(lock, str(tmp_path), [Directory("/log", "a")], ClusterNames())
+        held.communicate(b"\n")
+    assert write_clusters(lock, str(tmp_path), [Directory("/log", "a")], ClusterNames())
+    assert not write_clusters(lock, str(tmp_path), [Directory("/log", "a")], ClusterNames())
+
+
+_HOLD = """
+import sys
+from metadata_log import OsDisk
+lock = OsDisk().lock(sys.argv[1])
+print("held", flush=True)
+sys.stdin.readline()
+"""
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
@@ -117,6 +195,8 @@ def test_a_gap_ends_the_command_with_an_error_or_a_warning(tmp_path: Path, capsy
         (["--option", "cluster=c"], 1, "there is no cluster 'c' at these paths"),
         (["--option", "mode=PERMISSIVE"], 2, "One of cluster, storageOptions, showSecrets, sessionTimeoutMs."),
         (["--jobs", "2", "--master", "local[1]"], 2, "exclude each other"),
+        (["--clusters", "names.toml"], 1, "the cluster names cannot be read: No such file or directory"),
+        (["--clusters", "names.toml", "--format", "delta"], 2, "the table of clusters is for --format parquet"),
         (["--out", "s3://bucket/tables"], 1, "a commit needs an atomic rename"),
     ],
 )

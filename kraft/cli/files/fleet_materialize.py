@@ -18,6 +18,7 @@ from kraft.config import UsageError
 from kraft.config.errors import CommandFailed
 
 if TYPE_CHECKING:
+    from metadata_log.cluster_names import ClusterNames
     from metadata_log.spark.materialize import Fleet, Run
     from metadata_log.tables.cluster import Job, Outcome
 
@@ -66,6 +67,12 @@ _COLUMNS: Final = ("cluster", "status", "offsets", "records", "closed rows", "op
     help="Maven coordinates of the format's jar; may be repeated.  [default: the known release for this Spark]",
 )
 @click.option("--conf", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of Spark; may be repeated.")
+@click.option(
+    "--clusters",
+    "named_by",
+    metavar="FILE",
+    help="Names of the clusters: TOML, CSV, JSON or Parquet; they become the table clusters.",
+)
 @click.option("--compact", is_flag=True, help="Merge small files after the run.")
 @click.option("--rebuild", is_flag=True, help="Make the tables again from the beginning of each log.")
 @click.option(
@@ -92,6 +99,7 @@ def materialize_command(
     namespace: str,
     packages: Sequence[str],
     settings: Sequence[str],
+    named_by: str | None,
     compact: bool,
     rebuild: bool,
     jobs: int | None,
@@ -104,11 +112,15 @@ def materialize_command(
 
     PATH is a log directory or a glob. A run reads what is new since the last run, and closes the rows that were open. A
     second run changes nothing. A run that was killed is finished by the next one. The table `runs` has a row for each
-    run and cluster.
+    run and cluster. With --clusters the table `clusters` has the name, the environment and the labels of each cluster.
 
     Exit codes: 0 the tables are up to date; 1 a cluster failed, or damage stopped a cluster (--gate fail).
     """
+    from metadata_log.cluster_names import ClusterNames
+    from metadata_log.disk import OsDisk
+    from metadata_log.spark.cluster_table import write_clusters
     from metadata_log.spark.materialize import find_fleet, make_job, new_run_id
+    from metadata_log.spark.named import ids_of, load_cluster_names
     from metadata_log.spark.options import parse_options
     from metadata_log.tables.cluster import Gate
 
@@ -116,6 +128,9 @@ def materialize_command(
         raise UsageError("processes of this machine and tasks of Spark exclude each other", where="--jobs, --master")
     if kind == "parquet" and (location is not None or packages):
         raise UsageError("this is for --format delta or iceberg", where="--location, --packages")
+    if kind != "parquet" and named_by is not None:
+        hint = f"This writes it: kraft fleet history PATH... --view clusters --clusters FILE --format {kind} --out DIR."
+        raise UsageError("the table of clusters is for --format parquet", where="--clusters", hint=hint)
     spark = _Spark(
         kind=kind,
         location=location or os.path.abspath(out),
@@ -136,13 +151,16 @@ def materialize_command(
             session_timeout_ms=source.session_timeout_ms,
             is_staged=kind != "parquet",
         )
-        fleet = find_fleet(paths, source.storage, source.clusters)
+        names = load_cluster_names(named_by)
+        fleet = find_fleet(paths, source.storage, ids_of(source.clusters, names))
         run = _run(fleet, job, jobs, spark, compact)
+        if names is not None:
+            write_clusters(OsDisk(), job.root, fleet.directories, names)
     if as_json:
-        echo_lines(json.dumps(_as_json(run, outcome), ensure_ascii=False) for outcome in run.outcomes)
+        echo_lines(json.dumps(_as_json(run, outcome, names), ensure_ascii=False) for outcome in run.outcomes)
     else:
-        _show(run)
-    _tell_problems(run)
+        _show(run, names or ClusterNames())
+    _tell_problems(run, names or ClusterNames())
     if not run.is_sound:
         raise CommandFailed
 
@@ -195,19 +213,23 @@ def _run_into(fleet: Fleet, job: Job, spark: _Spark, compact: bool) -> Run:
     return run
 
 
-def _as_json(run: Run, outcome: Outcome) -> dict[str, Any]:
+def _as_json(run: Run, outcome: Outcome, names: ClusterNames | None) -> dict[str, Any]:
     from msgspec.structs import asdict
 
-    return {"run": run.id, **asdict(outcome), "status": str(outcome.status)}
+    facts = {"run": run.id, **asdict(outcome), "status": str(outcome.status)}
+    if names is None:
+        return facts
+    cluster = outcome.cluster
+    return {**facts, "cluster_name": names.name(cluster), "environment": names.environment(cluster)}
 
 
-def _show(run: Run) -> None:
+def _show(run: Run, names: ClusterNames) -> None:
     """The clusters with news as a table, and the sum of all."""
     from metadata_log.tables.cluster import Status
 
     news = [outcome for outcome in run.outcomes if outcome.status is not Status.NOTHING]
     if news:
-        echo_lines(table(_COLUMNS, [_line(outcome) for outcome in news[:_SHOWN]]))
+        echo_lines(table(_COLUMNS, [_line(outcome, names) for outcome in news[:_SHOWN]]))
     if len(news) > _SHOWN:
         echo(f"{count(len(news), 'cluster')} with news, of which {_SHOWN} are shown; --json shows all.")
     counted = {status: sum(one.status is status for one in run.outcomes) for status in Status}
@@ -216,20 +238,21 @@ def _show(run: Run) -> None:
     echo(f"run {run.id}: {count(len(run.outcomes), 'cluster')} ({told}), {count(records, 'record')}")
 
 
-def _line(outcome: Outcome) -> list[str]:
+def _line(outcome: Outcome, names: ClusterNames) -> list[str]:
     span = "-" if outcome.from_offset is None else f"{outcome.from_offset} to {outcome.to_offset}"
     back = f", {count(outcome.taken_back, 'step')} taken back" if outcome.taken_back else ""
     numbers = [outcome.records, outcome.closed_rows, "-" if outcome.open_rows is None else outcome.open_rows]
-    return [outcome.cluster or "-", f"{outcome.status}{back}", span, *map(str, numbers)]
+    return [names.name(outcome.cluster) or "-", f"{outcome.status}{back}", span, *map(str, numbers)]
 
 
-def _tell_problems(run: Run) -> None:
+def _tell_problems(run: Run, names: ClusterNames) -> None:
     """The damage of logs and the failures of clusters, on stderr."""
     from metadata_log.tables.cluster import Gate
 
     word = "error" if run.gate is Gate.FAIL else "warning"
     for outcome in run.outcomes:
+        cluster = names.name(outcome.cluster)
         if outcome.text is not None:
-            echo(f"kraft: error: {outcome.text} (cluster {outcome.cluster or 'unknown'})", err=True)
+            echo(f"kraft: error: {outcome.text} (cluster {cluster or 'unknown'})", err=True)
         if outcome.damage is not None:
-            echo(f"kraft: {word}: {outcome.damage} (cluster {outcome.cluster})", err=True)
+            echo(f"kraft: {word}: {outcome.damage} (cluster {cluster})", err=True)

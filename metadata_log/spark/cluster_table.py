@@ -1,0 +1,87 @@
+"""The table `clusters` beside materialised tables: the name, the environment and the labels of each cluster id.
+
+The other tables keep the ids alone, so a new name changes this table and no other (decision 0079). The table is one
+file, which a rename replaces. A run that changes nothing leaves the file as it is.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from metadata_log.arrow.schema import CLUSTERS, schema_of
+from metadata_log.cluster_names import ClusterNames
+from metadata_log.disk import Disk, make_directory, replace_file
+from metadata_log.spark.directories import Directory
+from metadata_log.spark.named import cluster_rows
+from metadata_log.tables.commit import FOLDER, TablesBusy
+
+FILE: Final = "clusters.parquet"
+_LOCK: Final = "clusters.lock"
+
+
+def write_clusters(disk: Disk, root: str, directories: Sequence[Directory], names: ClusterNames) -> bool:
+    """Bring the table `clusters` up to date.
+
+    The table has a row for each cluster of the file of names, of this run, and of the table so far: a run over some of
+    the clusters takes no other cluster away. The directories of a cluster are those of its last run.
+
+    Args:
+        disk: The disk of the tables.
+        root: The directory of the tables.
+        directories: The logs of this run.
+        names: The names.
+
+    Returns:
+        Whether the table changed.
+
+    Raises:
+        TablesBusy: Another run writes the table.
+        OSError: The table cannot be read or written.
+    """
+    make_directory(disk, f"{root}/{FOLDER}")
+    place = f"{root}/{FOLDER}/{_LOCK}"
+    try:
+        lock = disk.lock(place)
+    except BlockingIOError as busy:
+        hint = "Run this again: the other tables are up to date."
+        raise TablesBusy("another run writes the table of clusters", where=place, hint=hint) from busy
+    try:
+        return _write(disk, f"{root}/{CLUSTERS}", directories, names)
+    finally:
+        lock.release()
+
+
+def _write(disk: Disk, folder: str, directories: Sequence[Directory], names: ClusterNames) -> bool:
+    path = f"{folder}/{FILE}"
+    before = _read(disk, path)
+    here = {one.cluster for one in directories}
+    kept = [
+        Directory(directory, row["cluster"])
+        for row in before
+        if row["cluster"] not in here
+        # A cluster without a directory, which no file lists any more, would vanish; its rows of other tables stay.
+        for directory in row["directories"] or [""]
+    ]
+    rows = [
+        {**row, "directories": [one for one in row["directories"] if one]}
+        for row in cluster_rows([*directories, *kept], names)
+    ]
+    if rows == before:
+        return False
+    make_directory(disk, folder)
+    content = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema_of(CLUSTERS)), content, compression="zstd")
+    replace_file(disk, folder, FILE, content.getvalue())
+    return True
+
+
+def _read(disk: Disk, path: str) -> list[dict[str, Any]]:
+    """The rows of the table so far; none without a table."""
+    if not disk.exists(path):
+        return []
+    return list(pq.read_table(io.BytesIO(disk.read(path)), schema=schema_of(CLUSTERS)).to_pylist())
