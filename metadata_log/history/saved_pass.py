@@ -38,7 +38,7 @@ from metadata_log.history.retention import Retention
 from metadata_log.history.saved_values import Reader, SavedPassError, Writer
 from metadata_log.history.topics import Topics
 
-FORMAT: Final = 4
+FORMAT: Final = 3
 """Raised whenever a family keeps something else, or in another meaning: an older pass is then read from its log."""
 
 STATE: Final[dict[type, tuple[str, ...]]] = {
@@ -99,8 +99,8 @@ class _Saved(Struct, frozen=True):
     views: list[str]
     options: Any
     classes: list[tuple[str, list[str]]]
-    shared: list[bytes]
-    values: dict[str, bytes]
+    shared: list[msgspec.Raw]
+    values: dict[str, msgspec.Raw]
 
 
 def save_pass(story: HistoryPass, *, cluster: str, views: Collection[str], options: Options) -> bytes:
@@ -117,12 +117,16 @@ def save_pass(story: HistoryPass, *, cluster: str, views: Collection[str], optio
     """
     writer = Writer()
     encode = msgspec.msgpack.Encoder().encode
+
+    def raw(written: Any) -> msgspec.Raw:
+        return msgspec.Raw(encode(written))
+
     values = {
-        label: encode(_written_cells(writer, part) if _is_cells(part, name) else writer.value(getattr(part, name)))
+        label: raw(_written_cells(writer, part) if _is_cells(part, name) else writer.value(getattr(part, name)))
         for label, part, name in _values_of(story)
     }
     told = (FORMAT, cluster, sorted(views), _told(options))
-    return encode(_Saved(*told, writer.classes, list(map(encode, writer.shared)), values))
+    return encode(_Saved(*told, writer.classes, list(map(raw, writer.shared)), values))
 
 
 def restore_pass(

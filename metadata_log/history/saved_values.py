@@ -11,7 +11,7 @@ from functools import cache
 from inspect import Parameter, signature
 from typing import Any, Final
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 from msgspec.msgpack import decode
 
 from metadata_log.errors import MetadataLogError
@@ -138,12 +138,12 @@ class Reader:
 
     Args:
         classes: The names of the classes, each with its fields.
-        shared: The shared values in their written form, as bytes.
+        shared: The shared values in their written form, not yet decoded.
         shape: The function that makes the shape of a partition.
     """
 
     def __init__(
-        self, classes: Iterable[tuple[str, list[str]]], shared: list[bytes], shape: Callable[[Partition], Shape]
+        self, classes: Iterable[tuple[str, list[str]]], shared: list[Raw], shape: Callable[[Partition], Shape]
     ) -> None:
         self._classes = [_class_of(name, tuple(given)) for name, given in classes]
         self._written = shared

@@ -100,3 +100,23 @@ def test_spark_shows_the_view(fleet: Path, spark: SparkSession) -> None:
     found = spark.read.format("kraft").option("view", "damage").load(f"{fleet}/*")
     assert found.count() == 2
     assert found.where("cluster = 'huge'").count() == 1
+
+
+def test_damage_in_segments_in_front_of_the_first_offset_is_not_reported(tmp_path: Path) -> None:
+    """The segments begin at 0, 4 and 8; each has a damaged second batch."""
+    for base in (0, 4, 8):
+        partition = write_log(tmp_path / "a", [1, 1], cluster="a", base=base)
+        path = partition / file_name(base)
+        content = bytearray(path.read_bytes())
+        content[-3] ^= 1
+        path.write_bytes(content)
+
+    def found(view: str, **options: str) -> list[int | None]:
+        rows = read(f"{tmp_path}/a", view=view, mode="PERMISSIVE", **options)
+        return [row["offset"] for row in rows if row["damage"] is not None]
+
+    for view in ("records", "damage"):
+        assert found(view) == [2, 6, 10]
+        # The segment that holds the first offset is read as a whole.
+        assert found(view, fromOffset="7") == [6, 10]
+        assert found(view, fromOffset="8") == [10]
