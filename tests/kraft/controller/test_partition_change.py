@@ -274,3 +274,34 @@ def test_a_second_reassignment_replaces_the_first_as_in_kafka() -> None:
     assert (second.replicas, second.removing, second.adding) == ((11, 13, 14, 12), (12,), (14,))
     back = begin(under_way, (11, 12, 13))
     assert (back.replicas, back.removing, back.adding) == ((11, 12, 13, 14), (14,), ())
+
+
+def test_a_removed_replica_stays_eligible_as_in_kafka() -> None:
+    """`PartitionChangeBuilder.build` of 4.3.1 completes a reassignment first. Then `maybePopulateTargetElr` takes the
+    old ELR and the old ISR without the new ISR and without unclean shutdowns, and compares nothing with the new
+    replicas. So the ELR may name a broker that is no replica, until the ISR is large enough or that broker has an
+    unclean shutdown. `data-cluster` seed 1000125 had such an ELR.
+    """
+    both = partition(replicas=(1, 2), isr=(1, 2))
+    shrunk = partition_change(TOPIC, 0, both, Target(removing=(2,)), rules((1, 2), min_isr=2, elr=True))
+    assert shrunk == change(
+        replicas=(1,), directories=(HOME,), isr=(1,), leader=1, eligible_leader_replicas=(2,), last_known_elr=None
+    )
+    alone = merge(both, shrunk)
+    assert (alone.replicas, alone.isr, alone.elr) == ((1,), (1,), (2,))
+    assert partition_change(TOPIC, 0, alone, UNCHANGED, rules((1, 2), min_isr=2, elr=True)) is None
+
+
+def test_an_eligible_broker_without_a_replica_is_not_elected() -> None:
+    """`electAnyLeader` of 4.3.1 looks through the replicas. `canElectLastKnownLeader` demands an empty ELR, so that the
+    last known leader waits for such a broker, too.
+    """
+    alone = partition(replicas=(1,), isr=(1,), elr=(2,))
+    around = rules((2,), min_isr=2, elr=True)
+    gone = partition_change(TOPIC, 0, alone, Target(isr=()), around)
+    assert gone == change(isr=(), leader=-1, eligible_leader_replicas=(1, 2), last_known_elr=(1,))
+    unclean = Target(isr=(), unclean_shutdown=(1,))
+    lost = partition_change(TOPIC, 0, merge(alone, gone), unclean, rules((1, 2), min_isr=2, elr=True))
+    assert lost == change(eligible_leader_replicas=(2,))
+    back = partition_change(TOPIC, 0, merge(merge(alone, gone), lost), UNCHANGED, rules((1, 2), min_isr=2, elr=True))
+    assert back is None, "1 is the last known leader, active, and waits"
