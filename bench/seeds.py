@@ -46,7 +46,7 @@ OBJECTS_AT_ONCE: Final = 50_000
 """The number of added objects after which a worker collects garbage."""
 WIPED: Final = "replica, wiped"
 SHARES: Final = {
-    "core": 80_000,
+    "core": 79_800,
     "replica": 11_000,
     "state-machine": 1_200,
     "controller": 2_500,
@@ -56,6 +56,8 @@ SHARES: Final = {
     "cluster": 900,
     "dynamic-cluster": 450,
     "data-cluster": 700,
+    "dynamic-data-cluster": 100,
+    "combined-cluster": 100,
     "loaded": 50,
     WIPED: 200,
 }

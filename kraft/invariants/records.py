@@ -121,6 +121,10 @@ class RecordLedger:
         """A running broker has no replica of a partition any more."""
         self._held.pop((broker_id, key), None)
 
+    def deleted(self, key: PartitionKey, offset: int) -> None:
+        """A broker had deleted all below an offset when it crashed, in a step that no look has seen."""
+        self._starts[key] = max(min(offset, self.committed_end(key)), self._starts.get(key, 0))
+
     def held_by(self, broker_id: int, key: PartitionKey) -> Sequence[StoredBatch]:
         """The batches of a replica, as of the last look."""
         held = self._held.get((broker_id, key))

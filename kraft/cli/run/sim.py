@@ -65,7 +65,8 @@ def sim_command() -> None:
     type=click.Choice(KINDS),
     metavar="KIND",
     help="Bare cores (quickest), replicas or controllers, the latter two also with changing voters, controllers with "
-    f"many decisions (loaded), or a cluster with brokers, which hold records in data-cluster: {', '.join(KINDS)}. "
+    "many decisions (loaded), or a cluster with brokers, which hold records in data-cluster, dynamic-data-cluster and "
+    f"combined-cluster: {', '.join(KINDS)}. "
     "Default: replica, or the mutant's own.",
 )
 @click.option("--brokers", type=click.IntRange(0, 9), default=3, show_default=True, help="In a cluster.")

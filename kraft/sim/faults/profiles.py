@@ -199,6 +199,8 @@ _TURNS: Final[dict[str, tuple[Profile, ...]]] = {
     "upgraded-controller": _DYNAMIC,
     "cluster": (BROAD, SLOW_DISK, SNAPSHOTS),
     "data-cluster": (BROAD, RECORDS),
+    "dynamic-data-cluster": (BROAD, RECORDS),
+    "combined-cluster": (BROAD, RECORDS),
 }
 """The profiles that take turns, by the kind of members; the broad one alone for any other kind."""
 _RARE: Final[dict[str, tuple[Profile, ...]]] = {
@@ -210,6 +212,8 @@ _RARE: Final[dict[str, tuple[Profile, ...]]] = {
     "upgraded-controller": (UNCHECKED, CORRUPTION, CLOCKS),
     "cluster": (UNCHECKED, CORRUPTION, CLOCKS),
     "data-cluster": (SMALL_LOGS,),
+    "dynamic-data-cluster": (SMALL_LOGS,),
+    "combined-cluster": (SMALL_LOGS,),
 }
 """The profiles that take turns among themselves in every eighth round of the others, by the kind of members."""
 _ROUNDS: Final = 8

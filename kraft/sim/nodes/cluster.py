@@ -1,6 +1,7 @@
 """The controllers and brokers of one run, with settings drawn from its seed.
 
-In a dynamic cluster the voter set is in the log, and brokers discover the quorum at bootstrap addresses (KIP-853).
+In a dynamic cluster the voter set is in the log, and brokers discover the quorum at bootstrap addresses (KIP-853). In a
+combined cluster some processes are a controller and a broker (`process.roles=broker,controller`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from kraft.quorum.voters import VoterSet
 from kraft.replica.hosts.broker_host import host_broker
 from kraft.replica.hosts.controller_host import host_controller
 from kraft.sim.nodes.addresses import bootstrap_of
+from kraft.sim.nodes.combined_node import CombinedNode
 from kraft.sim.nodes.data_broker import DataBroker, DataSpec
 from kraft.sim.nodes.dynamic import draw_snapshots, first_voters_of
 from kraft.sim.nodes.node_disk import Formatting
@@ -32,7 +34,13 @@ DYNAMIC_CLUSTER: Final = "dynamic-cluster"
 """The same with voter changes."""
 DATA_CLUSTER: Final = "data-cluster"
 """Controllers, and brokers with data."""
-CLUSTERS: Final = (CLUSTER, DYNAMIC_CLUSTER, DATA_CLUSTER)
+DYNAMIC_DATA_CLUSTER: Final = "dynamic-data-cluster"
+"""The same with voter changes."""
+COMBINED_CLUSTER: Final = "combined-cluster"
+"""Controllers and brokers with data, of which some are one process."""
+CLUSTERS: Final = (CLUSTER, DYNAMIC_CLUSTER, DATA_CLUSTER, DYNAMIC_DATA_CLUSTER, COMBINED_CLUSTER)
+WITH_DATA: Final = (DATA_CLUSTER, DYNAMIC_DATA_CLUSTER, COMBINED_CLUSTER)
+WITH_VOTER_CHANGES: Final = (DYNAMIC_CLUSTER, DYNAMIC_DATA_CLUSTER)
 SLOWEST_LAG_MS: Final = 3000
 FIRST_BROKER: Final = 101
 SEGMENT_BYTES: Final = 1_000_000
@@ -52,11 +60,14 @@ class Cluster:
         is_dynamic: bool = False,
         has_data: bool = False,
         has_small_logs: bool = False,
+        combined: int = 0,
     ) -> None:
         """Draw the settings of the nodes. With `is_dynamic` segments and answers with snapshots may be small; with
-        `has_data` the brokers hold records, with `has_small_logs` in small logs on two directories each.
+        `has_data` the brokers hold records, with `has_small_logs` in small logs on two directories each. `combined` of
+        the brokers are controllers, too.
         """
-        self.broker_ids = broker_ids(brokers)
+        self.broker_ids = broker_ids(brokers, combined)
+        self._combined_ids = self.broker_ids[:combined]
         self._uses_codecs = Random(f"{seed}/brokers").random() < 0.3
         self._rng = rng = Random(f"{seed}/cluster")
         self._decisions = DecisionSettings(
@@ -106,7 +117,8 @@ class Cluster:
     ) -> Member:
         make: Callable[..., Member] = ReplicaMember
         if self.data is not None and broker is not None:
-            make = partial(DataBroker, serving=self.data.serving(node_id, len(broker.directories)))
+            kind = CombinedNode if node_id in self._combined_ids else DataBroker
+            make = partial(kind, serving=self.data.serving(node_id, len(broker.directories)))
         return make(
             node_id,
             voters=voters,
@@ -139,6 +151,15 @@ def dynamic_members(
     return members, first
 
 
-def broker_ids(count: int) -> tuple[int, ...]:
-    """The ids of this number of brokers."""
-    return tuple(range(FIRST_BROKER, FIRST_BROKER + count))
+def broker_ids(count: int, combined: int = 0) -> tuple[int, ...]:
+    """The ids of this number of brokers. The first `combined` ones are one process with the controller of their id."""
+    return (*range(1, combined + 1), *range(FIRST_BROKER, FIRST_BROKER + count - combined))
+
+
+def draw_combined(kind: str, seed: int, nodes: int, brokers: int) -> int:
+    """The number of processes of a cluster with both roles: in half of the runs as many as possible."""
+    most = min(nodes, brokers)
+    if kind != COMBINED_CLUSTER or not most:
+        return 0
+    rng = Random(f"{seed}/roles")
+    return most if rng.random() < 0.5 else rng.randint(1, most)

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from kraft.broker import BrokerAgent
 from kraft.broker.replica import DataSettings, ReplicaManager
 from kraft.broker.request.settings import RequestSettings
-from kraft.replica.hosts.broker_host import BrokerHost
 from kraft.replica.hosts.serving_broker import ServingOptions, host_serving_broker
+from kraft.replica.interface.application import ApplicationFactory
 from kraft.sim.nodes.node_disk import DIRECTORY
 from kraft.sim.nodes.replica_member import ReplicaMember
 from kraft.sim.world.member_interface import Output
@@ -94,6 +94,11 @@ class DataBroker(ReplicaMember):
         self._serving = serving
         self._log_dirs = serving.log_dirs
 
+    @property
+    def log_dirs(self) -> tuple[str, ...]:
+        """The paths of the log directories."""
+        return self._log_dirs
+
     def start(self, rng: Random, now_ms: int) -> list[Output]:
         """Start the node with the content of its disk."""
         files, broker = self.disk.files, self._broker
@@ -101,14 +106,16 @@ class DataBroker(ReplicaMember):
         paths = zip(broker.directories, self._log_dirs, strict=True)
         clean = tuple(one for one, path in paths if files.exists(f"{path}/{CLEAN_SHUTDOWN_FILE}"))
         self._broker = replace(broker, clean_directories=clean)
-        self._application = host_serving_broker(files, self._serving)
+        self._application = self._host()
         return super().start(rng, now_ms)
 
+    def _host(self) -> ApplicationFactory:
+        return host_serving_broker(self.disk.files, self._serving)
+
     def _leave_cleanly(self, agent: BrokerAgent) -> None:
-        assert self._replica is not None, self.node_id
-        application = self._replica.application
-        assert isinstance(application, BrokerHost), application
-        application.close_data()
+        broker = self.broker
+        assert broker is not None, self.node_id
+        broker.close_data()
 
     @property
     def manager(self) -> ReplicaManager | None:

@@ -9,7 +9,9 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from kraft.quorum.effects import PeerFault, StateChanged
-from kraft.sim.world.member_interface import Answer, Changed, PeerFaultReported
+from kraft.replica.interface.events import SubmitDone
+from kraft.sim.world.member_interface import Answer, Changed, Outcome, PeerFaultReported
+from transport.protocol.errors import Error
 
 
 class PlannedFailure(Struct):
@@ -42,3 +44,10 @@ def granting_answer(request_id: int, message: object, epoch: int, candidate_id: 
     if is_pre_vote:
         return Answer(request_id, message, pre_granted=epoch)
     return Answer(request_id, message, granted=(epoch, candidate_id))
+
+
+def outcome_of(done: SubmitDone) -> Outcome:
+    """The outcome of a submission to a replica."""
+    if done.error == Error.NONE:
+        return Outcome.COMMITTED
+    return Outcome.UNKNOWN if done.is_uncertain else Outcome.REFUSED

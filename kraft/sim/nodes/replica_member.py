@@ -20,8 +20,8 @@ from kraft.quorum.core import RaftCore
 from kraft.quorum.events import FailureCause
 from kraft.quorum.values import ElectionState, Endpoints, QuorumConfig, ReplicaKey
 from kraft.quorum.voters import QuorumChange, VoterSet
-from kraft.replica.hosts.broker_host import BrokerHost
-from kraft.replica.hosts.controller_host import ControllerHost
+from kraft.replica.hosts.broker_host import BrokerHost, broker_of
+from kraft.replica.hosts.combined_host import controller_of
 from kraft.replica.hosts.state_machine_host import ReadCall
 from kraft.replica.interface import events as replica_events
 from kraft.replica.interface.application import ApplicationFactory
@@ -29,7 +29,7 @@ from kraft.replica.interface.options import UNITS_PER_TURN, ReplicaOptions, Snap
 from kraft.replica.replica import Replica
 from kraft.sim.nodes.addresses import endpoints_of, endpoints_of_broker, is_indirect, node_at
 from kraft.sim.nodes.broker_contacts import BrokerContacts
-from kraft.sim.nodes.effects import PlannedFailure, granting_answer, report_of
+from kraft.sim.nodes.effects import PlannedFailure, granting_answer, outcome_of, report_of
 from kraft.sim.nodes.frames import (
     Frame,
     alter_config,
@@ -251,9 +251,12 @@ class ReplicaMember(SteppedMember):
         body = message.request()
         self._received[request_id] = (key, version, requested_vote(body))
         request = replica_events.WireRequest(
-            request_id=request_id, api_key=key, version=version, message=body, listener=self._options.listener
+            request_id=request_id, api_key=key, version=version, message=body, listener=self._listener_of(key, body)
         )
         return self.step(request, now_ms)
+
+    def _listener_of(self, api_key: int, message: Message) -> str:
+        return self._options.listener
 
     def on_reply(self, request_id: int, message: object, now_ms: int) -> list[Output]:
         """A peer answers."""
@@ -358,7 +361,7 @@ class ReplicaMember(SteppedMember):
             api_key=key,
             version=ALL_APIS[key].versions.highest,
             message=message,
-            listener=self._options.listener,
+            listener=self._listener_of(key, message),
         )
         return self.step(request, now_ms)
 
@@ -388,7 +391,7 @@ class ReplicaMember(SteppedMember):
                 case replica_events.Committed(batch=batch):
                     translated.append(Applied(batch.base_offset, batch.next_offset, batch.values))
                 case replica_events.SubmitDone():
-                    translated.append(Done(output.submit_id, _outcome(output), output.base_offset))
+                    translated.append(Done(output.submit_id, outcome_of(output), output.base_offset))
                 case replica_events.Returned():
                     application = self.replica.application
                     if isinstance(application, ReadableLog):
@@ -456,14 +459,19 @@ class ReplicaMember(SteppedMember):
     @property
     def agent(self) -> BrokerAgent | None:
         """The broker agent, if the node is a running broker."""
-        application = None if self._replica is None else self._replica.application
-        return application.agent if isinstance(application, BrokerHost) else None
+        broker = self.broker
+        return None if broker is None else broker.agent
+
+    @property
+    def broker(self) -> BrokerHost | None:
+        """The host of the agent, if the node is a running broker."""
+        return None if self._replica is None else broker_of(self._replica.application)
 
     @property
     def controller(self) -> QuorumController | None:
         """The controller, if the node hosts one and is running."""
-        application = None if self._replica is None else self._replica.application
-        return application.controller if isinstance(application, ControllerHost) else None
+        host = None if self._replica is None else controller_of(self._replica.application)
+        return None if host is None else host.controller
 
     def deadline_ms(self) -> int:
         """The time of the next `tick`, by the clock of the node."""
@@ -489,9 +497,3 @@ class ReplicaMember(SteppedMember):
     def content(self, snapshot: OffsetAndEpoch) -> SnapshotContent:
         """The content of a snapshot on the disk."""
         return self.disk.content(snapshot, is_of_registers=isinstance(self.replica.application, RegisterLog))
-
-
-def _outcome(done: replica_events.SubmitDone) -> Outcome:
-    if done.error == Error.NONE:
-        return Outcome.COMMITTED
-    return Outcome.UNKNOWN if done.is_uncertain else Outcome.REFUSED

@@ -13,11 +13,12 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from kraft.replica.hosts.broker_host import BrokerHost
+from kraft.replica.hosts.combined_host import CombinedHost
 from kraft.replica.hosts.controller_host import ControllerHost
 from kraft.replica.replica import Replica
 from metadata_log.image import MetadataDelta
 
-_REPLAYING: Final = (BrokerHost, ControllerHost)
+_REPLAYING: Final = (BrokerHost, ControllerHost, CombinedHost)
 """The applications that replay records, a large batch in several turns. The applied offset moves when the batch is
 complete, and so does not tell how much of the batch a step has replayed.
 """

@@ -11,9 +11,10 @@ from functools import partial
 from random import Random
 from typing import Final
 
+from kraft.invariants.majorities import is_majority
 from kraft.invariants.partitions import PartitionLedger
 from kraft.sim.faults.profiles import BROAD, Profile
-from kraft.sim.nodes.cluster import CLUSTER, DATA_CLUSTER, DYNAMIC_CLUSTER, broker_ids
+from kraft.sim.nodes.cluster import CLUSTER, WITH_DATA, WITH_VOTER_CHANGES, broker_ids, draw_combined
 from kraft.sim.nodes.frames import Frame
 from kraft.sim.nodes.replica_member import ReplicaMember
 from kraft.sim.runs.added_work import Work
@@ -54,13 +55,13 @@ class Administration:
     writes_ms: tuple[int, ...] = (300, 1000)
     """Longer than for quorums alone, as brokers cause writes, too."""
 
-    def __init__(self, seed: int, brokers: int, *, invents_isrs: bool = True) -> None:
+    def __init__(self, seed: int, brokers: int, *, invents_isrs: bool = True, combined: int = 0) -> None:
         """With `invents_isrs` requests in the names of leaders put any replicas into an ISR. Brokers with data would
-        lose records by that.
+        lose records by that. `combined` of the brokers are controllers, too.
         """
         self._invents_isrs = invents_isrs
         self._rng = Random(f"{seed}/administration")
-        self._broker_ids = broker_ids(brokers)
+        self._broker_ids = broker_ids(brokers, combined)
         self._workload = AdminWorkload(Random(f"{seed}/admin"), self._broker_ids)
         self._repeat_mean_ms = self._rng.choice((200, 1000))
         self._unregister_rng = Random(f"{seed}/unregister")
@@ -88,9 +89,17 @@ class Administration:
         """Send no more requests, so that the cluster can settle. Some brokers first have to be fenced."""
         self._is_over = True
         for broker_id in self._absent:
-            self._simulator.world.kept_down.add(broker_id)
-            self._simulator.crash(broker_id, 1)
+            if self._is_quorum_without(broker_id):
+                self._simulator.world.kept_down.add(broker_id)
+                self._simulator.crash(broker_id, 1)
         self._release()
+
+    def _is_quorum_without(self, broker_id: int) -> bool:
+        """Whether the voters can elect a leader while a broker stays down, which may be a voter, too."""
+        world = self._simulator.world
+        voters = world.invariants.voter_sets()[-1].ids
+        gone = {one for one in voters if world.disk_losses.is_damaged(one)}.union(world.kept_down, (broker_id,))
+        return broker_id not in voters or is_majority(len(set(voters) - gone), len(voters))
 
     def _release(self) -> None:
         """Let each broker start that is fenced by now."""
@@ -183,15 +192,15 @@ class Administration:
 
 
 class AdministrationAndMore:
-    """The workload of a dynamic cluster, or of brokers with data: both workloads together."""
+    """The workload of a dynamic cluster, or of brokers with data: several workloads together."""
 
     writes_ms = Administration.writes_ms
 
     def __init__(
-        self, administration: Administration, more: Work, pauses_ms: tuple[int, ...] = Administration.pauses_ms
+        self, administration: Work, *more: Work, pauses_ms: tuple[int, ...] = Administration.pauses_ms
     ) -> None:
         self.pauses_ms = pauses_ms
-        self._parts: tuple[Work, ...] = (administration, more)
+        self._parts: tuple[Work, ...] = (administration, *more)
 
     def begin(self, simulator: Simulator) -> None:
         """All nodes are about to start."""
@@ -247,7 +256,7 @@ def run_cluster(
         seed: Determines the whole run.
         nodes: The number of controllers.
         brokers: The number of brokers.
-        kind: One of `CLUSTERS`: a dynamic cluster changes its voters.
+        kind: One of `CLUSTERS`.
         chaos_ms: The virtual time with faults, in ms.
         calm_ms: The virtual time without faults in which the cluster must make progress, in ms.
         keep_trace: Whether the result contains the whole trace.
@@ -262,16 +271,9 @@ def run_cluster(
         InvariantViolated: An invariant does not hold. The notes contain the seed and the end of the trace.
         NoProgress: The cluster made no progress in the calm phase.
     """
-    scenario = Scenario.drawn(kind, nodes, seed, brokers, profile=profile)
-    work: Work = Administration(seed, brokers)
-    if kind == DYNAMIC_CLUSTER:
-        work = AdministrationAndMore(Administration(seed, brokers), Reconfiguration(scenario, broker_ids(brokers)))
-    elif kind == DATA_CLUSTER:
-        records = RecordWork(seed, brokers, has_small_logs=profile.has_small_logs)
-        work = AdministrationAndMore(
-            Administration(seed, brokers, invents_isrs=False), records, profile.pauses_ms or Administration.pauses_ms
-        )
-    simulator = Simulator(scenario, work=work, keep_trace=keep_trace, recorded=recorded, faults=faults, profile=profile)
+    simulator = cluster_simulator(
+        seed, nodes, brokers, kind=kind, keep_trace=keep_trace, recorded=recorded, faults=faults, profile=profile
+    )
     result = whole_run(
         simulator,
         chaos_ms,
@@ -281,3 +283,29 @@ def run_cluster(
     watch = simulator.world.watch
     assert isinstance(watch, PartitionWatch), watch
     return result, watch.ledger
+
+
+def cluster_simulator(
+    seed: int,
+    nodes: int = 3,
+    brokers: int = 3,
+    *,
+    kind: str = CLUSTER,
+    keep_trace: bool = False,
+    recorded: list[Action] | None = None,
+    faults: tuple[str, ...] | None = None,
+    profile: Profile = BROAD,
+) -> Simulator:
+    """The simulator of one cluster before its first event; the arguments are those of `run_cluster`."""
+    scenario = Scenario.drawn(kind, nodes, seed, brokers, profile=profile)
+    has_data, combined = kind in WITH_DATA, draw_combined(kind, seed, nodes, brokers)
+    work: Work = Administration(seed, brokers, invents_isrs=not has_data, combined=combined)
+    more: list[Work] = []
+    if has_data:
+        more.append(RecordWork(seed, brokers, has_small_logs=profile.has_small_logs, combined=combined))
+    if kind in WITH_VOTER_CHANGES:
+        more.append(Reconfiguration(scenario, broker_ids(brokers)))
+    if more:
+        pauses_ms = profile.pauses_ms if has_data else None
+        work = AdministrationAndMore(work, *more, pauses_ms=pauses_ms or Administration.pauses_ms)
+    return Simulator(scenario, work=work, keep_trace=keep_trace, recorded=recorded, faults=faults, profile=profile)

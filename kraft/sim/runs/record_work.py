@@ -36,9 +36,9 @@ class RecordWork:
     pauses_ms: tuple[int, ...] = ()
     writes_ms: tuple[int, ...] = ()
 
-    def __init__(self, seed: int, brokers: int, *, has_small_logs: bool = False) -> None:
+    def __init__(self, seed: int, brokers: int, *, has_small_logs: bool = False, combined: int = 0) -> None:
         self._rng = rng = Random(f"{seed}/record-work")
-        self._broker_ids = broker_ids(brokers)
+        self._broker_ids = broker_ids(brokers, combined)
         self._mean_ms = rng.choice((10, 30, 100))
         self._deletes = rng.choice((0.0, 0.0, 0.05))
         self._clients: list[Client] = [

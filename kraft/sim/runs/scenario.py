@@ -12,7 +12,14 @@ from kraft.quorum.values import QuorumConfig
 from kraft.quorum.voters import VoterSet
 from kraft.sim.faults.profiles import BROAD, Profile
 from kraft.sim.nodes.client_sessions import draw_lifetime_ms
-from kraft.sim.nodes.cluster import CLUSTERS, DATA_CLUSTER, DYNAMIC_CLUSTER, Cluster, dynamic_members
+from kraft.sim.nodes.cluster import (
+    CLUSTERS,
+    WITH_DATA,
+    WITH_VOTER_CHANGES,
+    Cluster,
+    draw_combined,
+    dynamic_members,
+)
 from kraft.sim.nodes.dynamic import DYNAMIC, DynamicQuorum
 from kraft.sim.nodes.member_kinds import (
     LOADED,
@@ -103,7 +110,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
             has_snapshots=profile.has_snapshots,
             is_careless=profile.is_careless,
             has_dynamic_damage=profile.has_dynamic_damage and members in DYNAMIC,
-            has_small_logs=profile.has_small_logs and members == DATA_CLUSTER,
+            has_small_logs=profile.has_small_logs and members in WITH_DATA,
             record_us=record_us,
             is_forged=is_forged,
         )
@@ -159,20 +166,25 @@ class Scenario(Struct, frozen=True, kw_only=True):
         return World(members, voters, trace=trace, check_quorum=check_quorum, watch=history)
 
     def _make_cluster(self, trace: Trace, check_quorum: CheckQuorum, voters: VoterSet) -> World:
+        is_dynamic = self.members in WITH_VOTER_CHANGES
         cluster = Cluster(
             self.seed,
             self.brokers,
-            is_dynamic=self.members == DYNAMIC_CLUSTER,
-            has_data=self.members == DATA_CLUSTER,
+            is_dynamic=is_dynamic,
+            has_data=self.members in WITH_DATA,
             has_small_logs=self.has_small_logs,
+            combined=draw_combined(self.members, self.seed, self.nodes, self.brokers),
         )
         watch = PartitionWatch(cluster.broker_ids)
         if cluster.data is not None:
             watch = RecordWatch(cluster.broker_ids, cluster.data.flush_messages)
-        if self.members != DYNAMIC_CLUSTER:
+        if not is_dynamic:
             members = {one: cluster.make_controller(one, voters, self.config) for one in voters.ids}
             members |= {one: cluster.make_broker(one, voters, self.config) for one in cluster.broker_ids}
-            return World(members, voters, trace=trace, check_quorum=check_quorum, watch=watch)
+            world = World(members, voters, trace=trace, check_quorum=check_quorum, watch=watch)
+            if cluster.data is not None:
+                world.disk_losses = DiskLosses(voters.ids, spared=cluster.broker_ids)
+            return world
         members, first = dynamic_members(cluster, self.nodes, self.config, self.seed)
         world = World(members, first, trace=trace, check_quorum=check_quorum, watch=watch)
         # The workload of voter changes draws the disks to lose.

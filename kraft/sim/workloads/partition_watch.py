@@ -25,7 +25,8 @@ class PartitionWatch:
         """Begin with empty metadata, and with these brokers."""
         self.ledger = PartitionLedger()
         self._broker_ids = broker_ids
-        self._checked: dict[int, MetadataImage] = {}
+        self._checked: dict[tuple[int, bool], MetadataImage] = {}
+        """The last image of each controller and of each broker, which is true in the key: a node may be both."""
         self._place = 0
 
     def submitting(self, submit_id: int, line: str, world: SimulatedQuorum) -> None:
@@ -43,7 +44,8 @@ class PartitionWatch:
     def started(self, member: Member, world: SimulatedQuorum) -> None:
         """A node has started; a broker perhaps after a clean shutdown."""
         assert isinstance(member, ReplicaMember), member
-        self._checked.pop(member.node_id, None)
+        for is_published in (False, True):
+            self._checked.pop((member.node_id, is_published), None)
         agent = member.agent
         if agent is not None:
             settings = agent.settings
@@ -81,14 +83,14 @@ class PartitionWatch:
                 self.ledger.committed(values, batch.base_offset, end)
         controller, agent = member.controller, member.agent
         if controller is not None:
-            image = controller.history.committed
-        elif agent is not None:
-            image = agent.image
-        else:
-            return
-        if self._checked.get(member.node_id) is not image:
-            self._checked[member.node_id] = image
-            self.ledger.check_node(member.node_id, image, is_published=controller is None)
+            self._check_image(member.node_id, controller.history.committed, is_published=False)
+        if agent is not None:
+            self._check_image(member.node_id, agent.image, is_published=True)
+
+    def _check_image(self, node_id: int, image: MetadataImage, *, is_published: bool) -> None:
+        if self._checked.get((node_id, is_published)) is not image:
+            self._checked[node_id, is_published] = image
+            self.ledger.check_node(node_id, image, is_published=is_published)
 
     def concluded(self, world: SimulatedQuorum) -> None:
         """The run is over: check the image of all committed records."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from msgspec import Struct
@@ -17,6 +18,7 @@ from kraft.sim.workloads.partition_watch import PartitionWatch, is_hopeless
 from kraft.sim.workloads.record_clients import COMPACTED
 from kraft.sim.world.member_interface import Administered, Member, Output
 from kraft.sim.world.simulated_quorum import SimulatedQuorum
+from metadata_log.log.partition_names import parse_partition_name
 from metadata_log.serde import Message
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error
@@ -31,6 +33,8 @@ from transport.protocol.messages.write_txn_markers import (
 
 ALL: Final = -1
 READ_COMMITTED: Final = 1
+SUFFIX: Final = ".log"
+DELETED: Final = ".log.deleted"
 FIRST_OF_RECORDS: Final = 100_000_000
 """The requests of producers and consumers have ids from this one on."""
 ENDINGS: Final = (Error.NONE, Error.OUT_OF_ORDER_SEQUENCE_NUMBER, Error.INVALID_PRODUCER_EPOCH)
@@ -61,6 +65,10 @@ class _Life(Struct):
     was_clean: bool = False
     was_failing: bool = False
     has_loaded: bool = False
+    deleted_to: dict[str, int] = {}
+    """Up to where the former life had deleted old segments, by the directory of a log. A crash may have interrupted the
+    step with the last deletion, so that no look has seen it.
+    """
 
 
 class RecordWatch(PartitionWatch):
@@ -69,7 +77,7 @@ class RecordWatch(PartitionWatch):
     def __init__(self, broker_ids: tuple[int, ...], flush_messages: int | None) -> None:
         super().__init__(broker_ids)
         self.records = RecordLedger(self, flush_messages)
-        self.compaction = CompactionLedger()
+        self.compaction = CompactionLedger(self)
         self.answers: dict[int, Message] = {}
         """The answers to producers and consumers, by request id; the clients of the run take them."""
         self._lives: dict[int, _Life] = {}
@@ -96,6 +104,7 @@ class RecordWatch(PartitionWatch):
     def _follow_metadata(self) -> None:
         for key, epoch in self.ledger.unclean.items():
             self.records.elected_uncleanly(key, epoch)
+            self.compaction.elected_uncleanly(key, epoch)
         if self._changes == self._place:
             return
         self._changes = self._place
@@ -126,6 +135,8 @@ class RecordWatch(PartitionWatch):
             if before is not None:
                 life.lost_power = failures > before.power_failures or (before.lost_power and not before.has_loaded)
                 life.was_failing = before.was_failing
+                life.deleted_to |= {} if before.has_loaded else before.deleted_to
+            life.deleted_to |= dict(_deletions(member))
             agent = member.agent
             assert agent is not None, member.node_id
             life.was_clean = agent.settings.options.previous_epoch >= 0
@@ -184,8 +195,10 @@ class RecordWatch(PartitionWatch):
             self.records.removed(member.node_id, part.key)
             self.compaction.removed(member.node_id, part.key)
         if part.key[0] in self._compacted:
-            self._look_at_values(member, part, may_lose=life.lost_power or life.was_failing)
+            may_lose = (life.lost_power and not life.was_clean) or life.was_failing
+            self._look_at_values(member, part, is_start=True, may_lose=may_lose)
             return _Seen(part, part.log, state, sizes, part.log.epochs)
+        self.records.deleted(part.key, life.deleted_to.get(part.log.directory, 0))
         self.records.loaded(
             _replica(member, part),
             batches,
@@ -198,7 +211,7 @@ class RecordWatch(PartitionWatch):
 
     def _compare(self, member: DataBroker, part: HostedPartition, state: tuple[object, ...], seen: _Seen) -> None:
         if part.key[0] in self._compacted:
-            self._look_at_values(member, part, may_lose=False)
+            self._look_at_values(member, part)
             seen.log, seen.state, seen.epochs = part.log, state, part.log.epochs
             return
         replica, log = _replica(member, part), part.log
@@ -226,10 +239,12 @@ class RecordWatch(PartitionWatch):
             self.records.moved(replica, kept, batches[kept:])
         seen.log, seen.state, seen.sizes, seen.epochs = log, state, sizes, log.epochs
 
-    def _look_at_values(self, member: DataBroker, part: HostedPartition, *, may_lose: bool) -> None:
+    def _look_at_values(
+        self, member: DataBroker, part: HostedPartition, *, is_start: bool = False, may_lose: bool = False
+    ) -> None:
         files = member.disk.files
         data = b"".join(files.peek(segment.batches.file.path) for segment in part.log.segments)
-        self.compaction.looked(_replica(member, part), data, may_lose=may_lose)
+        self.compaction.looked(_replica(member, part), data, is_start=is_start, may_lose=may_lose)
 
     # Answers
 
@@ -367,6 +382,21 @@ class RecordWatch(PartitionWatch):
                     replicas.append(_replica(member, part))
                 found.append((key, f"{name}-{number}", absent or replicas))
         return found
+
+
+def _deletions(member: DataBroker) -> Iterator[tuple[str, int]]:
+    """The directories of logs with deleted old segments, and where the remaining segments begin."""
+    files = member.disk.files
+    for log_dir in member.log_dirs:
+        for name in files.list(log_dir) if files.exists(log_dir) else ():
+            if parse_partition_name(name) is None:
+                continue
+            directory = f"{log_dir}/{name}"
+            names = files.list(directory)
+            kept = [int(one.removesuffix(SUFFIX)) for one in names if one.endswith(SUFFIX)]
+            gone = [int(one.removesuffix(DELETED)) for one in names if one.endswith(DELETED)]
+            if kept and gone and min(gone) < min(kept):
+                yield directory, min(kept)
 
 
 def _content(member: DataBroker, part: HostedPartition) -> tuple[dict[int, int], list[StoredBatch]]:

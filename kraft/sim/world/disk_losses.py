@@ -39,13 +39,19 @@ class DiskLosses:
     """The damaged disks of one run."""
 
     def __init__(
-        self, voter_ids: tuple[int, ...], *, has_dynamic_damage: bool = False, is_careless: bool = False
+        self,
+        voter_ids: tuple[int, ...],
+        *,
+        spared: tuple[int, ...] = (),
+        has_dynamic_damage: bool = False,
+        is_careless: bool = False,
     ) -> None:
         """`voter_ids` are the static voters. A dynamic quorum has none of these; with `has_dynamic_damage` the disks of
         its nodes may be damaged, and the driver leaves a possible majority. A careless operator starts every node
-        at once.
+        at once. The disks of `spared` voters have the records of a broker, too, and are never damaged.
         """
         self._voter_ids = voter_ids
+        self._spared = frozenset(spared)
         self.is_of_dynamic_quorum = has_dynamic_damage
         """Whether the nodes have directory ids, and their disks may be damaged."""
         self._is_careless = is_careless
@@ -62,7 +68,8 @@ class DiskLosses:
         if self.is_of_dynamic_quorum:
             return True
         sound = set(self._voter_ids).difference(self._damaged, (node_id,))
-        return node_id in self._voter_ids and is_majority(len(sound), len(self._voter_ids))
+        may_be = node_id in self._voter_ids and node_id not in self._spared
+        return may_be and is_majority(len(sound), len(self._voter_ids))
 
     def is_new_voter(self, what: Damage) -> bool:
         """Whether a node has another directory id after this damage, and so is bound by none of its former promises."""

@@ -26,6 +26,11 @@ class Exchange(Struct):
     is_settled: bool = False
     """Whether the sender has received the reply or the failure of the request."""
 
+    @property
+    def is_of_quorum(self) -> bool:
+        """Whether a core sends the request, and not an application, such as a broker in the process of a voter."""
+        return self.request_id >= 0
+
 
 class Driver:
     """Receives notifications of possible further actions. No method may perform an action within its call.

@@ -68,7 +68,8 @@ def deliver(quorum: SimulatedQuorum, action: Deliver) -> Input | None:
     request_id = quorum.next_request_id()
     host.asked[request_id] = (exchange, len(exchange.answers))
     exchange.answers.append(None)
-    quorum.check_quorum.heard(action.node, action.sender, host.clock_ms(quorum.now_ms))
+    if exchange.is_of_quorum:
+        quorum.check_quorum.heard(action.node, action.sender, host.clock_ms(quorum.now_ms))
     if exchange.kind == _END_QUORUM_EPOCH:
         _note_resignation(quorum, host, exchange)
     return Input(host, f"request {action.sender}", host.member.on_request, (request_id, exchange.message))
@@ -96,7 +97,8 @@ def reply(quorum: SimulatedQuorum, action: Return) -> Input | None:
     exchange.is_settled = True
     if isinstance(message, Corrupted):
         return _corrupted_reply(quorum, host, exchange, message)
-    quorum.signs.answered(exchange, message, host.clock_ms(quorum.now_ms))
+    if exchange.is_of_quorum:
+        quorum.signs.answered(exchange, message, host.clock_ms(quorum.now_ms))
     return Input(host, f"reply {exchange.target}", host.member.on_reply, (exchange.request_id, message))
 
 

@@ -166,3 +166,20 @@ def test_a_start_takes_a_marker_above_the_watermark_for_the_end_of_its_transacti
     run.load(2, *batches)
     run.move(2, watermark=1)
     assert run.ledger.stable_end(2, KEY) == 1
+
+
+def test_records_that_an_interrupted_step_has_deleted_are_no_loss() -> None:
+    run = ThreeReplicas()
+    run.commit(FIRST, SECOND)
+    run.ledger.deleted(KEY, 1)
+    run.load(2, SECOND, power=False, start=1)
+    run.load(3, FIRST, SECOND)
+
+
+def test_nothing_above_the_watermark_counts_as_deleted() -> None:
+    run = ThreeReplicas()
+    run.commit(FIRST)
+    run.ledger.deleted(KEY, 2)
+    run.commit(SECOND)
+    with pytest.raises(InvariantViolated, match=r"has lost the committed batch of offsets 1 to 1"):
+        run.load(2, FIRST)
