@@ -2,8 +2,8 @@
 
     python bench/schedules/shrink.py [NAME …] [--write] [--most-events N]
 
-The bench searches for each bug from seed 0 on, as the registry says, and shrinks the first schedule with a violated
-invariant. A schedule without progress is not shrunk: each replay would need a calm of its own. `--write` puts the rows
+The bench searches for each bug from seed 0 on, as the registry says, and shrinks the first schedule with a failed
+check. A schedule without progress is not shrunk: each replay would need a calm of its own. `--write` puts the rows
 into the page, and the schedules into tests/data/shrunk_schedules.jsonl.gz, which a test replays.
 """
 
@@ -18,11 +18,11 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from kraft.invariants.violation import InvariantViolated
 from kraft.sim.mutants import MUTANTS, Mutant, Scope
 from kraft.sim.search.schedule import Schedule, decode_schedule, function_of
 from kraft.sim.search.seed_search import search_for
 from kraft.sim.search.shrink import shrink
+from kraft.sim.world.world import NoProgress
 
 ROOT: Final = Path(__file__).parent.parent.parent
 PAGE: Final = ROOT / "docs" / "reference" / "shrunk-schedules.md"
@@ -56,11 +56,11 @@ class Shrunk(Struct, frozen=True):
 
 
 def look_for(mutant: Mutant) -> Schedule | None:
-    """The schedule of the first seed that violates an invariant; None within the budget of the mutant."""
+    """The schedule of the first seed that fails a check, also one of a node; None within the budget of the mutant."""
     search = search_for(mutant)
     outcomes = (search.run(seed) for seed in range(mutant.budget))
     found = (one for one in outcomes if isinstance(one, Schedule))
-    return next((one for one in found if one.violated.startswith(InvariantViolated.__name__)), None)
+    return next((one for one in found if not one.violated.startswith(NoProgress.__name__)), None)
 
 
 def write(made: Shrunk) -> None:
@@ -88,7 +88,7 @@ def main() -> None:
     for name in names:
         found = look_for(MUTANTS[name])
         if found is None:
-            print(f"{name}: no seed violates an invariant", flush=True)
+            print(f"{name}: no seed fails a check", flush=True)
             continue
         start = time.process_time()
         shrunk = shrink(found, most_events=options.most_events)
