@@ -52,7 +52,7 @@ def test_one_power_failure_excuses_no_difference_at_the_end() -> None:
         run.ledger.concluded(KEY, "compacted-0", [1, 2])
 
 
-def test_what_was_committed_before_an_unclean_election_is_void_for_later_leaders() -> None:
+def test_later_leaders_may_lack_the_records_from_before_an_unclean_election() -> None:
     run = TwoReplicas()
     run.ledger.elected_uncleanly(KEY, 2)
     run.lead(2, 0)
