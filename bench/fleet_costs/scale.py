@@ -1,12 +1,14 @@
 """What a fleet costs the source itself, without Spark around it: from few clusters to many, from short logs to long.
 
-    python bench/fleet.py scale [--rounds 3] [--only plan,records,clusters,store,day] [--dir DIR]
+    python bench/fleet.py scale [--rounds 3] [--only plan,records,clusters,store,day] [--powers 5,6,7] [--dir DIR]
 
-Each figure is of processes of their own, the start of a process taken off, with one core's worth of work. `plan` plans
-10,000 directories. `records` reads one log of 10⁵, 10⁶ and 10⁷ records, raw and as partition_history, and shows the
-peak memory of planning. `clusters` reads 10, 100 and 500 clusters. `store` counts requests and bytes of a simulated
-object store for each directory. `day` reads the second half of 500 real logs beside Kafka's dump tool, which gets the
-same records as files of their own; our histories begin at saved passes.
+Each figure is of processes of their own, with one core's worth of work. `plan` plans 10,000 directories; the start of a
+process is taken off. Of the others, a process that reads one small log the same way is taken off, with what Python and
+pyarrow load and prepare at their first use; Kafka's tool is treated alike. `records` reads one log of 10⁵, 10⁶ and 10⁷
+records, raw and as partition_history, and shows the peak memory of planning. `clusters` reads 10, 100 and 500 clusters.
+`store` counts requests and bytes of a simulated object store for each directory. `day` reads the second half of 500
+real logs beside Kafka's dump tool, which gets the same records as files of their own; our histories begin at saved
+passes.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
@@ -92,9 +95,18 @@ def main(arguments: Sequence[str]) -> None:
     )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default=",".join(SECTIONS), help="some of the sections")
+    parser.add_argument("--powers", default="5,6,7", help="of the section records: the powers of ten of records")
+    parser.add_argument("--views", default="records,partition_history", help="of the sections records and clusters")
     parser.add_argument("--dir", help="where logs are written; default: a temporary directory")
     options = parser.parse_args(arguments)
-    sections = {"plan": plan, "records": records, "clusters": clusters, "store": store, "day": day}
+    views, powers = tuple(options.views.split(",")), tuple(map(int, options.powers.split(",")))
+    sections: dict[str, Callable[[Path, int], None]] = {
+        "plan": plan,
+        "records": partial(records, views=views, powers=powers),
+        "clusters": partial(clusters, views=views),
+        "store": store,
+        "day": day,
+    }
     for name in options.only.split(","):
         with tempfile.TemporaryDirectory(dir=options.dir) as scratch:
             sections[name](Path(scratch), options.rounds)
@@ -193,17 +205,18 @@ def plan(scratch: Path, rounds: int) -> None:
         )
 
 
-def records(scratch: Path, rounds: int) -> None:
+def records(scratch: Path, rounds: int, *, views: Sequence[str], powers: Sequence[int]) -> None:
     """Read one log, from short to long."""
     source = unpack("big", "", scratch / "big")
+    long_log(source, scratch / "small", 1)
     counts = {}
-    for power in (5, 6, 7):
+    for power in powers:
         counts[power] = long_log(source, scratch / f"long{power}", 10**power)
-    for view in ("records", "partition_history"):
+    for view in views:
         for power, count in counts.items():
             path = f"{scratch}/long{power}"
             found = [reading(path, view=view) for _ in range(rounds)]
-            base = spread([start_cost() for _ in range(rounds)]).median
+            base = spread([reading(f"{scratch}/small", view=view).cpu for _ in range(rounds)]).median
             each = [(one.cpu - base) / count * 1e6 for one in found]
             planning = [reading(path, view=view, lastOnly="plan").told["memory"] for _ in range(rounds)]
             size = (scratch / f"long{power}" / PARTITION / file_name(0)).stat().st_size / 2**20
@@ -214,17 +227,17 @@ def records(scratch: Path, rounds: int) -> None:
             )
 
 
-def clusters(scratch: Path, rounds: int) -> None:
+def clusters(scratch: Path, rounds: int, *, views: Sequence[str]) -> None:
     """Read few and many clusters."""
     source = unpack("static3", "nodes/c1", scratch / "one")
     for number in range(500):
         copy_log(source, scratch / "fleet" / f"c{number:03d}", f"id-{number:03d}")
-    for view in ("records", "partition_history"):
+    for view in views:
         for count, pattern in ((10, "c00?"), (100, "c0??"), (500, "c*")):
             path = f"{scratch}/fleet/{pattern}"
             found = [reading(path, view=view) for _ in range(rounds)]
-            base = spread([start_cost() for _ in range(rounds)]).median
-            total = count * record_count(source)
+            base = spread([reading(f"{scratch}/fleet/c000", view=view).cpu for _ in range(rounds)]).median
+            total = (count - 1) * record_count(source)
             each = [(one.cpu - base) / total * 1e6 for one in found]
             print(f"{view}, {count} clusters, {total:,} records: {spread(each)} CPU µs/record", flush=True)
 
@@ -293,16 +306,23 @@ def day(scratch: Path, rounds: int) -> None:
     path = f"{scratch}/fleet/*"
     kafka = [program for program in programs() if program.title.startswith("Kafka")]
     costs: dict[str, list[float]] = {}
+    asked: dict[str, dict[str, str]] = {
+        "ours: raw": {"fromOffset": str(half)},
+        "ours: partition_history, from saved passes": {
+            "view": "partition_history",
+            "passes": f"{scratch}/passes",
+            "lastOnly": "last",
+        },
+    }
     for _ in range(rounds):
-        base = start_cost()
-        costs.setdefault("ours: raw", []).append(reading(path, fromOffset=str(half)).cpu - base)
-        passes = reading(path, view="partition_history", passes=f"{scratch}/passes", lastOnly="last")
-        costs.setdefault("ours: partition_history, from saved passes", []).append(passes.cpu - base)
+        for title, options in asked.items():
+            one = reading(f"{scratch}/fleet/c000", **options).cpu
+            costs.setdefault(title, []).append((reading(path, **options).cpu - one) * count / (count - 1))
         for program in kafka:
             files = [str(scratch / "day" / file_name(begin)) for begin in bases]
-            none = measured([*program.command, ",".join(files[:1])]).cpu
+            none = measured([*program.command, ",".join(files)]).cpu
             whole = measured([*program.command, ",".join(files * count)]).cpu
-            costs.setdefault("Kafka: DumpLogSegments", []).append(whole - none)
+            costs.setdefault("Kafka: DumpLogSegments", []).append((whole - none) * count / (count - 1))
     print(f"a day of {count} clusters: the {new:,} records behind offset {half} of each, {total:,} records")
     for title, found in costs.items():
         ratios = [other / mine for mine, other in zip(found, costs.get("Kafka: DumpLogSegments", found), strict=True)]

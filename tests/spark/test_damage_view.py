@@ -111,7 +111,7 @@ def test_damage_in_segments_in_front_of_the_first_offset_is_not_reported(tmp_pat
         content[-3] ^= 1
         path.write_bytes(content)
 
-    def found(view: str, **options: str) -> list[int | None]:
+    def found(view: str, **options: Any) -> list[int | None]:
         rows = read(f"{tmp_path}/a", view=view, mode="PERMISSIVE", **options)
         return [row["offset"] for row in rows if row["damage"] is not None]
 
