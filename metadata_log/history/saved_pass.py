@@ -4,23 +4,27 @@ A snapshot of Kafka holds the state of a cluster. A pass also knows since when a
 it, and what waits for an explanation. So the bytes hold the attributes of the engine's families, each as a value, and a
 restored pass writes the same rows as one that was never interrupted (decision 0065). The bytes name classes and fields;
 reading makes values and calls nothing else.
+
+A history in parts, each from one saved pass to the next, gives the rows of one replay: the part in which the interval
+of a row ends writes the whole row, so a row that crosses a cut appears once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from struct import Struct as Layout
 from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 
+from metadata_log.errors import ReplayError
 from metadata_log.history.acls import Acls
 from metadata_log.history.brokers import Brokers, Fencing
 from metadata_log.history.churn import Churn
 from metadata_log.history.cluster import Cluster
 from metadata_log.history.configs import Configs, Drift
-from metadata_log.history.engine import HistoryPass, Options
+from metadata_log.history.engine import HistoryPass, Options, steps
 from metadata_log.history.families import Families
 from metadata_log.history.incidents import Incidents
 from metadata_log.history.leaders import (
@@ -31,12 +35,15 @@ from metadata_log.history.leaders import (
     Unavailability,
     UncleanElections,
 )
-from metadata_log.history.open_rows import OpenRows
+from metadata_log.history.open_rows import OpenRows, Row
 from metadata_log.history.partitions import Partitions, Topic
 from metadata_log.history.quorum import Quorum
 from metadata_log.history.retention import Retention
 from metadata_log.history.saved_values import Reader, SavedPassError, Writer
 from metadata_log.history.topics import Topics
+from metadata_log.reading.damage import Damage
+from metadata_log.reading.place import Place
+from metadata_log.reading.timeline import At, Base, TimelineBatch, place_of
 
 FORMAT: Final = 3
 """Raised whenever a family keeps something else, or in another meaning: an older pass is then read from its log."""
@@ -242,3 +249,49 @@ def _read_cells(reader: Reader, partitions: Partitions, cluster: str, written: l
     named = [(topics[topic_id], number) for number, topic_id in _NUMBER_AND_TOPIC.iter_unpack(joined)]
     heads = [(cluster, topic.name, topic.id_text, number) for topic, number in named]
     return dict(zip(keys, zip(heads, *columns, strict=True), strict=True))
+
+
+# ---------------------------------------------------------------------------------------------------------- parts
+
+Item = Base | TimelineBatch | Damage
+
+
+def part_rows(
+    story: HistoryPass, items: Iterable[Item], *, at: At | None = None, until: Place | None = None
+) -> Iterator[tuple[str, Row]]:
+    """The rows that a pass writes between its place and another one, or up to the end of the history.
+
+    Args:
+        story: The pass at the beginning of the part.
+        items: The items behind its place.
+        at: The end of the history (inclusive); None for the end of the items.
+        until: The place where the next part begins; None for the last part, which writes the open rows too.
+
+    Returns:
+        An iterator of rows, as of `rows`.
+
+    Raises:
+        ReplayError: A record contradicts the state, or the log no longer has a batch that ends at `until`.
+    """
+    for _ in part_steps(story, items, at=at, until=until):
+        yield from story.sink.take()
+
+
+def part_steps(
+    story: HistoryPass, items: Iterable[Item], *, at: At | None = None, until: Place | None = None
+) -> Iterator[None]:
+    """Advance a pass through a part; the caller takes the rows of each step. Arguments and errors as of `part_rows`."""
+    if until is None:
+        yield from steps(story, items, at)
+        return
+    for item in items:
+        if not story.tell(item, at):
+            break
+        yield
+        if not isinstance(item, Damage):
+            reached = place_of(item)
+            if (reached.offset, reached.epoch) == (until.offset, until.epoch):
+                return
+            if reached.offset >= until.offset:
+                break
+    raise ReplayError(f"no batch of epoch {until.epoch} ends at offset {until.offset}: the log was rewritten")

@@ -20,8 +20,7 @@ from metadata_log.disk import Disk, OsDisk, make_directory, replace_file
 from metadata_log.errors import MetadataLogError
 from metadata_log.gc_pause import gc_paused
 from metadata_log.history.engine import HistoryPass, Options
-from metadata_log.history.parts import part_steps
-from metadata_log.history.saved_pass import FORMAT, restore_pass, save_pass
+from metadata_log.history.saved_pass import FORMAT, part_steps, restore_pass, save_pass
 from metadata_log.history.saved_values import SavedPassError
 from metadata_log.history.views import VIEWS
 from metadata_log.reading.damage import Damage, OnDamage

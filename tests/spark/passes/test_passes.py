@@ -17,8 +17,7 @@ from real_data import unpack
 
 from metadata_log.disk import OsDisk
 from metadata_log.history.engine import HistoryPass, Options, rows
-from metadata_log.history.parts import part_rows
-from metadata_log.history.saved_pass import restore_pass, save_pass
+from metadata_log.history.saved_pass import part_rows, restore_pass, save_pass
 from metadata_log.history.views import HISTORY_VIEWS, VIEWS
 from metadata_log.log.segment import file_name, scan_headers
 from metadata_log.reading.damage import Damage
