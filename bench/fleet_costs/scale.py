@@ -49,6 +49,8 @@ from metadata_log.spark.tasks import HistoryTask, flat  # noqa: E402
 SECTIONS = ("plan", "records", "clusters", "store", "day")
 PARTITION = "__cluster_metadata-0"
 DIRECTORIES = 10_000
+_SMALL = 10_000
+"""The records of the log that is read for what a process loads at its first use."""
 READ = """
 import json, sys, time
 from metadata_log.records.metadata import RemoveTopicRecord  # noqa: E402
@@ -208,7 +210,7 @@ def plan(scratch: Path, rounds: int) -> None:
 def records(scratch: Path, rounds: int, *, views: Sequence[str], powers: Sequence[int]) -> None:
     """Read one log, from short to long."""
     source = unpack("big", "", scratch / "big")
-    long_log(source, scratch / "small", 1)
+    small = long_log(source, scratch / "small", _SMALL)
     counts = {}
     for power in powers:
         counts[power] = long_log(source, scratch / f"long{power}", 10**power)
@@ -217,7 +219,7 @@ def records(scratch: Path, rounds: int, *, views: Sequence[str], powers: Sequenc
             path = f"{scratch}/long{power}"
             found = [reading(path, view=view) for _ in range(rounds)]
             base = spread([reading(f"{scratch}/small", view=view).cpu for _ in range(rounds)]).median
-            each = [(one.cpu - base) / count * 1e6 for one in found]
+            each = [(one.cpu - base) / (count - small) * 1e6 for one in found]
             planning = [reading(path, view=view, lastOnly="plan").told["memory"] for _ in range(rounds)]
             size = (scratch / f"long{power}" / PARTITION / file_name(0)).stat().st_size / 2**20
             print(
