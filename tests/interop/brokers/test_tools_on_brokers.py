@@ -35,9 +35,9 @@ MOVED = {0: [102, 103], 1: [103, 101], 2: [101, 102]}
 LINES = "".join(f"line {number}\n" for number in range(100))
 DRAWN = re.compile(
     r"TopicId: \S+|\b\d{5}\b(?=[ /,;)])|127\.0\.0\.1:\d+|\b\d{10,}\b|LeaderEpoch:\s+\d+|[\w-]{22}(?![\w-])"
-    r"|Epoch: \d+|\(id: \d+|Local controller \d"
+    r"|Epoch: \d+|\(id: \d+|Local controller \d|adminclient-\d+"
 )
-"""Ids, ports, times and epochs: what may differ between any two clusters."""
+"""Ids, ports, times, epochs, and how many clients there were before: what may differ between any two clusters."""
 VOTERS = ("AddRaftVoter", "RemoveRaftVoter")
 """Static voters are not changed, so these are not offered here, while Kafka offers them and refuses."""
 MOVING = re.compile(r"(?m)(LeaderId|CurrentObservers|LeaderEpoch|HighWatermark|MaxFollower\w+):.*")
