@@ -21,6 +21,7 @@ from metadata_log.reading.annotate import value_position
 from metadata_log.reading.damage import Damage
 from metadata_log.records.batch import HEADER_BYTES, RecordBatch
 from metadata_log.records.frame import FRAME_VERSION, peek_type
+from metadata_log.records.offset_deltas import FAR_COUNT, FAR_DELTAS, NEAR_COUNT, NEAR_DELTAS
 from metadata_log.records.record import Record, records
 
 FRAME_SCHEMA: Final = pa.schema(
@@ -112,10 +113,6 @@ _FAR: Final = struct.Struct(">BHHBBBBB").unpack_from
 _NEAR_VALUE: Final = 6
 """The position of the value."""
 _FAR_VALUE: Final = 7
-_NEAR_COUNT: Final = 64
-_FAR_COUNT: Final = 8192
-_NEAR_DELTAS: Final = tuple(delta << 1 for delta in range(_NEAR_COUNT))
-_FAR_DELTAS: Final = tuple((delta << 9 | 0x8000) & 0xFF00 | delta >> 6 for delta in range(_NEAR_COUNT, _FAR_COUNT))
 _NULL: Final = 1
 """The encoded length of a null key."""
 _LEAST_LENGTH: Final = 6
@@ -139,10 +136,10 @@ class _Plain:
         """Read the batch that begins at `begin` of the data; raises `_NotPlain`."""
         at, count = begin + HEADER_BYTES, batch.record_count
         shift = batch.position - begin
-        at = self._run(data, at, shift, _NEAR_DELTAS[:count], 0, _NEAR, _NEAR_VALUE)
-        if count > _NEAR_COUNT:
-            at = self._run(data, at, shift, _FAR_DELTAS[: count - _NEAR_COUNT], _NEAR_COUNT, _FAR, _FAR_VALUE)
-        for index in range(_FAR_COUNT, count):
+        at = self._run(data, at, shift, NEAR_DELTAS[:count], 0, _NEAR, _NEAR_VALUE)
+        if count > NEAR_COUNT:
+            at = self._run(data, at, shift, FAR_DELTAS[: count - NEAR_COUNT], NEAR_COUNT, _FAR, _FAR_VALUE)
+        for index in range(FAR_COUNT, count):
             at = self._one(data, at, shift, index)
         if at != begin + batch.size_bytes:
             raise _NotPlain

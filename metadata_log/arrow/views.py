@@ -18,7 +18,7 @@ from metadata_log.arrow.read import Mode
 from metadata_log.arrow.schema import schema_of
 from metadata_log.arrow.splits import cluster_of
 from metadata_log.disk import Disk, OsDisk
-from metadata_log.history import VIEWS, Options, rows
+from metadata_log.history import VIEWS, Options
 from metadata_log.history.engine import HistoryPass, steps
 from metadata_log.history.partition_rows import PARTITION_HISTORY
 from metadata_log.reading.damage import OnDamage
@@ -77,30 +77,38 @@ def _compact(field: pa.Field) -> pa.Field:
 
 
 def view_batches(
-    path: str,
+    path: str, view: str, schema: pa.Schema, *, at: At | None, cluster: str, options: Options, disk: Disk
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a view, up to `at`, in the columns of `schema`. Errors as of `read_timeline` and `history.rows`."""
+    story = HistoryPass(cluster, frozenset({view}), options)
+    items = read_timeline(disk, path, until=at, on_damage=options.on_damage)
+    return history_batches([(story, steps(story, items, at))], view, schema.names)
+
+
+def history_batches(
+    passes: Iterable[tuple[HistoryPass, Iterator[None]]],
     view: str,
-    schema: pa.Schema,
-    *,
-    at: At | None,
-    cluster: str,
-    options: Options,
-    disk: Disk,
+    columns: Sequence[str],
     keep: Callable[[tuple[Any, ...]], bool] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a view, up to `at`, in the columns of `schema`. Errors as of `read_timeline` and `history.rows`.
+    """The rows of passes that write one view, in some of its columns; short histories share batches.
 
-    With `keep`, only the rows for which `keep` returns true.
+    Args:
+        passes: Passes, each with an iterator that advances it.
+        view: The name of the view.
+        columns: The columns and their order.
+        keep: Whether a row is wanted; None for all rows.
+
+    Returns:
+        An iterator of record batches. Errors are those of the iterators.
     """
-    places = [VIEWS[view].names.index(name) for name in schema.names]
-    items = read_timeline(disk, path, until=at, on_damage=options.on_damage)
     if view == PARTITION_HISTORY and keep is None:
-        story = HistoryPass(cluster, frozenset({view}), options)
-        yield from partition_batches([(story, steps(story, items, at))], schema.names)
+        yield from partition_batches(passes, columns)
         return
-    every = (row for _, row in rows(items, {view}, cluster=cluster, at=at, options=options))
+    every = (row for story, advanced in passes for _ in advanced for _, row in story.sink.take())
     found = every if keep is None else filter(keep, every)
     while some := list(islice(found, ROWS)):
-        yield _batch(some, places, schema)
+        yield batch_of(some, view, columns)
 
 
 def rows_reader(view: str, found: Iterable[tuple[Any, ...]]) -> pa.RecordBatchReader:

@@ -17,6 +17,7 @@ from metadata_log.errors import DecodeError
 from metadata_log.records.batch import COMPRESSION_MASK, HEADER_BYTES, LOG_APPEND_TIME, RecordBatch
 from metadata_log.records.frame import read_record
 from metadata_log.records.metadata import NoOpRecord, PartitionChangeRecord, PartitionRecord
+from metadata_log.records.offset_deltas import FAR_COUNT, FAR_DELTAS, NEAR_COUNT, NEAR_DELTAS
 from metadata_log.serde import Message
 from metadata_log.types import Uuid
 
@@ -145,10 +146,6 @@ _FAR: Final[_Layouts] = (
 )
 """The same with an offset delta of two bytes."""
 _FAR_VALUE: Final = 7
-_NEAR_COUNT: Final = 64
-_FAR_COUNT: Final = 8192
-_NEAR_DELTAS: Final = tuple(delta << 1 for delta in range(_NEAR_COUNT))
-_FAR_DELTAS: Final = tuple((delta << 9 | 0x8000) & 0xFF00 | delta >> 6 for delta in range(_NEAR_COUNT, _FAR_COUNT))
 _NULL: Final = 1
 """The encoded length of a null key."""
 _PADDING: Final = bytes(32)
@@ -198,11 +195,11 @@ class Templates:
     def _read(self, batch: RecordBatch) -> Changes | None:
         data, count, base = batch.data + _PADDING, batch.record_count, batch.base_offset
         found = Changes()
-        at = self._run(found, data, HEADER_BYTES, base, 0, _NEAR_DELTAS[:count], _NEAR, _NEAR_VALUE)
-        if count > _NEAR_COUNT:
-            deltas = _FAR_DELTAS[: count - _NEAR_COUNT]
-            at = self._run(found, data, at, base, _NEAR_COUNT, deltas, _FAR, _FAR_VALUE)
-        for index in range(_FAR_COUNT, count):
+        at = self._run(found, data, HEADER_BYTES, base, 0, NEAR_DELTAS[:count], _NEAR, _NEAR_VALUE)
+        if count > NEAR_COUNT:
+            deltas = FAR_DELTAS[: count - NEAR_COUNT]
+            at = self._run(found, data, at, base, NEAR_COUNT, deltas, _FAR, _FAR_VALUE)
+        for index in range(FAR_COUNT, count):
             at = self._one(found, data, at, base, index)
         return found if at == len(batch.data) else None
 

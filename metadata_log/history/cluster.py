@@ -27,7 +27,7 @@ from metadata_log.history.leaders import (
     UncleanElections,
 )
 from metadata_log.history.open_rows import Row, Sink, When, cause_of_snapshot
-from metadata_log.history.partitions import CREATED, ENLARGED, PartitionChanged, Partitions, enlarged_text
+from metadata_log.history.partitions import CREATED, PartitionChanged, Partitions, reason_of_new
 from metadata_log.history.quorum import Quorum
 from metadata_log.history.topics import DELETED, Topics
 from metadata_log.history.values import feature_values
@@ -274,12 +274,8 @@ class Cluster:
     def _on_partition(
         self, record: records.PartitionRecord, offset: int, when: When, snapshot: CauseRow | None
     ) -> None:
-        code, text = (
-            (CREATED, "the topic was created; the first live replica leads")
-            if record.topic_id in self._born
-            else (ENLARGED, enlarged_text(record.partition_id))
-        )
-        cause = snapshot or (code, "PartitionRecord", offset, None, text)
+        reason = reason_of_new(record.partition_id, is_born=record.topic_id in self._born)
+        cause = snapshot or (reason.code, "PartitionRecord", offset, None, reason.text)
         self._partitions.on_partition(record, when, cause)
 
     def _on_remove_topic(self, record: records.RemoveTopicRecord, offset: int, when: When, _: CauseRow | None) -> None:

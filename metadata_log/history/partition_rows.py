@@ -6,19 +6,18 @@ a part of Arrow columns (`metadata_log.arrow.partition_rows`), where the values 
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any, Final
 
 from metadata_log.history.causes import CauseRow, Reason
 from metadata_log.history.changes import Template
-from metadata_log.history.values import recovery_state, uuids
+from metadata_log.history.values import partition_values
 from metadata_log.image.topics import Partition
 
 PARTITION_HISTORY: Final = "partition_history"
 
 
-_directory_texts = lru_cache(4096)(uuids)
-"""Many shapes have the same directories."""
+_EPOCHS_END: Final = 3
+"""The leader and the two epochs come first among the values of a partition."""
 
 
 class Shape:
@@ -29,16 +28,7 @@ class Shape:
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.leader = partition.leader
-        self.columns = (
-            partition.replicas,
-            partition.isr,
-            partition.elr,
-            partition.last_known_elr,
-            partition.adding_replicas,
-            partition.removing_replicas,
-            recovery_state(partition.leader_recovery_state),
-            _directory_texts(partition.directories),
-        )
+        self.columns = partition_values(partition)[_EPOCHS_END:]
         self.steps: dict[Template, Step] = {}
 
 

@@ -168,14 +168,10 @@ class Partitions:
         topic = self._topics[cast("Uuid", topic_id)]
         shape, leader_epoch, partition_epoch = self._made.get(creation) or self._make(creation)
         number = number_of(key)
-        reason = _CREATED if topic_id in born else Reason(ENLARGED, None, _FIRST, enlarged_text(number))
+        reason = reason_of_new(number, is_born=topic_id in born)
         head = (self._sink.cluster, topic.name, topic.id_text, number)
         cell = (head, shape, leader_epoch, partition_epoch, reason, at, timestamp, epoch, _RECORD, offset)
-        if self.listeners or key in self._cells:
-            self._set(topic, key, cell, When(at, timestamp, epoch))
-        else:
-            topic.keys[key] = None
-            self._cells[key] = cell
+        self._set(topic, key, cell, When(at, timestamp, epoch))
 
     def _make(self, creation: Creation) -> tuple[Shape, int, int]:
         partition = partition_of(creation.record)
@@ -272,6 +268,8 @@ def _partition(cell: Cell) -> Partition:
     return replace(cell[1].partition, leader_epoch=cell[2], partition_epoch=cell[3])
 
 
-def enlarged_text(number: int) -> str:
-    """The cause of a partition of an older topic."""
-    return f"partition {number} was added to the topic; its first live replica leads"
+def reason_of_new(number: int, *, is_born: bool) -> Reason:
+    """Why a partition is new: its topic is, too (`is_born`), or an older topic has grown."""
+    if is_born:
+        return _CREATED
+    return Reason(ENLARGED, None, _FIRST, f"partition {number} was added to the topic; its first live replica leads")

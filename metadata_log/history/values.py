@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, Final
 
 from metadata_log.image.acls import Acl
@@ -51,6 +52,10 @@ def uuids(ids: Iterable[Uuid]) -> tuple[str, ...]:
     return tuple(map(str, ids))
 
 
+_directory_texts: Final = lru_cache(4096)(uuids)
+"""Many partitions have the same directories."""
+
+
 def partition_values(partition: Partition) -> Values:
     """The columns of `partitions_state` after the key."""
     return (
@@ -64,7 +69,7 @@ def partition_values(partition: Partition) -> Values:
         partition.adding_replicas,
         partition.removing_replicas,
         recovery_state(partition.leader_recovery_state),
-        uuids(partition.directories),
+        _directory_texts(partition.directories),
     )
 
 

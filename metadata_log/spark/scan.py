@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby, islice, pairwise
+from itertools import groupby, pairwise
 
 import pyarrow as pa
 from msgspec.structs import replace
@@ -16,13 +16,11 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from metadata_log.arrow import Filters, Mode, Split, plan_splits, read_splits, schema_of
-from metadata_log.arrow.partition_rows import ROWS, partition_batches
 from metadata_log.arrow.schema import CLUSTERS, DAMAGE, RECORDS
-from metadata_log.arrow.views import batch_of
+from metadata_log.arrow.views import history_batches
 from metadata_log.disk import Disk, OsDisk, file_bytes
 from metadata_log.errors import MetadataLogError
 from metadata_log.gc_pause import gc_paused
-from metadata_log.history.partition_rows import PARTITION_HISTORY
 from metadata_log.log.segment import parse_file_name
 from metadata_log.reading.damage import Damage, OnDamage
 from metadata_log.reading.log_end import LogEnd, find_log_end
@@ -366,10 +364,4 @@ def _read_history(
     on_damage = OnDamage.STRICT if options.mode == FAILFAST else OnDamage.SKIP
     history = replace(history_options(options), on_damage=on_damage)
     passes = (begin_part(task, view, disk_at(task.path, options.storage), history, at) for task in tasks)
-    if view == PARTITION_HISTORY and keep is None:
-        yield from partition_batches(passes, columns)
-        return
-    every = (row for story, steps in passes for _ in steps for _, row in story.sink.take())
-    found = every if keep is None else filter(keep, every)
-    while some := list(islice(found, ROWS)):
-        yield batch_of(some, view, columns)
+    return history_batches(passes, view, columns, keep)
