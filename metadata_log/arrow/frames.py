@@ -40,6 +40,8 @@ FRAME_SCHEMA: Final = pa.schema(
 )
 """The columns of frames; timestamps are the milliseconds of the log."""
 _INT64: Final = 1 << 63
+_FAR_OFFSET: Final = _INT64 - (1 << 31)
+"""A base offset from which on the offset of a record can exceed 64 bits."""
 PADDING: Final = bytes(32)
 """Zeros behind the data of plain batches, so that a read before its bounds check stays in the data."""
 
@@ -57,7 +59,12 @@ def frames(batches: Sequence[RecordBatch], where: str) -> tuple[pa.RecordBatch, 
 
 def join_frames(batches: Sequence[RecordBatch], where: str, read_plain: ReadPlain) -> tuple[pa.RecordBatch, list[int]]:
     """The frames of some batches, in order: plain ones together by `read_plain`, others by the slow path."""
-    plain = [index for index, batch in enumerate(batches) if _may_be_plain(batch)]
+    # The number of records is as false as its writer pleases, and a record has more than one byte.
+    plain = [
+        index
+        for index, batch in enumerate(batches)
+        if not batch.attributes and 0 < batch.record_count < batch.size_bytes and batch.base_offset < _FAR_OFFSET
+    ]
     frame = None
     while plain and frame is None:
         chosen = [batches[index] for index in plain]
@@ -91,10 +98,6 @@ def _in_order(
         parts.append((plain if is_plain else others).slice(at[is_plain], rows))
         at[is_plain] += rows
     return pa.concat_batches(parts)
-
-
-def _may_be_plain(batch: RecordBatch) -> bool:
-    return not batch.attributes and 0 < batch.record_count < _INT64 - batch.base_offset
 
 
 def damage_frame(damage: Damage) -> pa.RecordBatch:
@@ -263,8 +266,12 @@ def slices(data: bytes, edges: array[int] | memoryview, kind: pa.DataType) -> pa
     if not rows:
         return pa.array([], kind)
     every = pa.Array.from_buffers(kind, 2 * rows - 1, [None, pa.py_buffer(edges), pa.py_buffer(data)])
-    others = array("q", range(0, 2 * rows, 2))
+    others = _EVEN if rows <= len(_EVEN) else array("q", range(0, 2 * rows, 2))
     return every.take(pa.Array.from_buffers(pa.int64(), rows, [None, pa.py_buffer(others)]))
+
+
+_EVEN: Final = array("q", range(0, 1 << 17, 2))
+"""The first even numbers."""
 
 
 # ---------------------------------------------------------------------------------------------------- other batches

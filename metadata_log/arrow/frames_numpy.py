@@ -31,44 +31,74 @@ def frames(batches: Sequence[RecordBatch], where: str) -> tuple[pa.RecordBatch, 
 
 
 def _read_plain(batches: Sequence[RecordBatch], data: bytes) -> tuple[pa.RecordBatch | None, Collection[int]]:
-    starts, others = _record_starts(batches, data)
-    return (None, others) if others else _read(batches, data, starts)
+    counts = np.array([batch.record_count for batch in batches], np.int64)
+    ends = np.cumsum([batch.size_bytes for batch in batches])
+    starts, others = _record_starts(data, counts, ends)
+    return (None, others) if others else _read(batches, data, starts, counts, ends)
 
 
-def _record_starts(batches: Sequence[RecordBatch], data: bytes) -> tuple[array[int], set[int]]:
-    """The positions of records in the joined data of the batches, and the batches that they do not fill exactly."""
+_TOGETHER: Final = 48
+"""From this number of batches on a step over all of them costs less than one record of each."""
+_BEYOND: Final = -1
+"""The position behind a batch that has fewer records than its header says."""
+
+
+def _record_starts(data: bytes, counts: Integers, ends: Integers) -> tuple[Integers, set[int]]:
+    """The positions of records in the joined data of batches, and the batches that they do not fill exactly.
+
+    The next records of many batches are found together. The rest of the last few is found record by record.
+    """
+    raw = np.frombuffer(data, np.uint8)
+    begins = np.concatenate([[0], np.cumsum(counts)[:-1]])
+    starts = np.empty(int(counts.sum()), np.int64)
+    at = np.concatenate([[0], ends[:-1]]) + HEADER_BYTES
+    open_, step = np.arange(len(counts)), 0
+    while len(open_) >= _TOGETHER:
+        here = at[open_]
+        starts[begins[open_] + step] = here
+        size, behind = varints(raw, here)
+        behind += size >> 1
+        step += 1
+        at[open_] = behind
+        open_ = open_[counts[open_] > step]
+        within = at[open_] < ends[open_]
+        if not within.all():
+            at[open_[~within]] = _BEYOND
+            open_ = open_[within]
+    for index in open_.tolist():
+        first, last = int(begins[index]) + step, int(begins[index] + counts[index])
+        one = _rest(data, int(at[index]), int(ends[index]), last - first)
+        starts[first : first + len(one) - 1] = one[:-1]
+        at[index] = one[-1]
+    return starts, set(np.flatnonzero(at != ends).tolist())
+
+
+def _rest(data: bytes, at: int, end: int, count: int) -> array[int]:
+    """The positions of the next records of a batch, and the position behind them."""
     starts = array("q")
     note = starts.append
-    others = set()
-    behind = 0
-    for index, batch in enumerate(batches):
-        at, behind = behind + HEADER_BYTES, behind + batch.size_bytes
-        for _ in range(batch.record_count):
-            note(at)
-            size = data[at]
-            if size < 0x80:
-                at += 1 + (size >> 1)
+    for _ in range(count):
+        note(at)
+        size = data[at]
+        if size < 0x80:
+            at += 1 + (size >> 1)
+        else:
+            high = data[at + 1]
+            if high < 0x80:
+                at += 2 + ((high << 7 | size & 0x7F) >> 1)
             else:
-                high = data[at + 1]
-                if high < 0x80:
-                    at += 2 + ((high << 7 | size & 0x7F) >> 1)
-                else:
-                    at += 3 + ((data[at + 2] << 14 | (high & 0x7F) << 7 | size & 0x7F) >> 1)
-            if at > behind:
-                break
-        if at != behind:
-            others.add(index)
-    return starts, others
+                at += 3 + ((data[at + 2] << 14 | (high & 0x7F) << 7 | size & 0x7F) >> 1)
+        if at > end:
+            break
+    note(at)
+    return starts
 
 
 def _read(
-    batches: Sequence[RecordBatch], data: bytes, starts: array[int]
+    batches: Sequence[RecordBatch], data: bytes, start: Integers, counts: Integers, ends: Integers
 ) -> tuple[pa.RecordBatch | None, Collection[int]]:
     """The frames of the batches; or None, and the batches that are not plain."""
     raw = np.frombuffer(data, np.uint8)
-    start = np.frombuffer(starts, np.int64)
-    counts = np.array([batch.record_count for batch in batches], np.int64)
-    ends = np.cumsum([batch.size_bytes for batch in batches])
     index = np.arange(len(start)) - np.repeat(np.cumsum(counts) - counts, counts)
     size, at = varints(raw, start)
     end = at + (size >> 1)
@@ -115,12 +145,15 @@ def varints(raw: Bytes, at: Integers) -> tuple[Integers, Integers]:
     behind = at + 1
     longer = np.flatnonzero(first > 0x7F)
     if len(longer):
-        place = at[longer]
-        second, third = raw[place + 1].astype(np.int64), raw[place + 2].astype(np.int64)
-        two = second < 0x80
-        low = (number[longer] & 0x7F) | (second & 0x7F) << 7
-        number[longer] = np.where(two, low, np.where(third < 0x80, low | third << 14, TOO_LARGE))
-        behind[longer] += np.where(two, 1, 2)
+        second = raw[behind[longer]].astype(np.int64)
+        number[longer] += (second << 7) - 0x80
+        behind[longer] += 1
+        longest = longer[second > 0x7F]
+        if len(longest):
+            third = raw[behind[longest]].astype(np.int64)
+            number[longest] += (third << 14) - 0x4000
+            number[longest[third > 0x7F]] = TOO_LARGE
+            behind[longest] += 1
     return number, behind
 
 

@@ -20,7 +20,7 @@ from metadata_log.arrow import bodies, bodies_numpy, frames, frames_numpy
 from metadata_log.arrow.frames import FRAME_SCHEMA
 from metadata_log.arrow.hidden import without_secrets
 from metadata_log.arrow.schema import PAYLOAD, RECORD_CLASSES, RECORDS, TIMESTAMP, schema_of
-from metadata_log.arrow.splits import Split, plan_splits, read_batches
+from metadata_log.arrow.splits import Split, plan_splits, split_runs
 from metadata_log.disk import Disk, OsDisk
 from metadata_log.reading.damage import Damage, DamagedFile
 from metadata_log.records.batch import RecordBatch
@@ -250,20 +250,23 @@ def _steps(splits: Iterable[Split], disk: Disk, filters: Filters, mode: Mode, de
     """The ranges of `waiting`, and the number of batches up to the end of each."""
     size = rows = 0
     for split in splits:
-        for item in read_batches(split, disk):
-            if waiting and (
-                isinstance(item, Damage) or size + item.size_bytes > STEP_BYTES or rows + item.record_count > STEP_ROWS
-            ):
-                yield from _sliced(read_frames(waiting, split.path), _with(origins, split, len(waiting)))
-                waiting, origins, size, rows = [], [], 0, 0
-            if isinstance(item, Damage):
-                if mode is Mode.FAILFAST and not item.unfinished:
-                    raise DamagedFile(item)
-                if not item.unfinished:
-                    yield _Step(frames.damage_frame(item), [split])
-            elif _may_be_chosen(item, filters):
-                waiting.append(item)
-                size, rows = size + item.size_bytes, rows + item.record_count
+        for run in split_runs(split, disk):
+            if isinstance(run, Damage):
+                if waiting:
+                    yield from _sliced(read_frames(waiting, split.path), _with(origins, split, len(waiting)))
+                    waiting, origins, size, rows = [], [], 0, 0
+                if mode is Mode.FAILFAST and not run.unfinished:
+                    raise DamagedFile(run)
+                if not run.unfinished:
+                    yield _Step(frames.damage_frame(run), [split])
+                continue
+            for batch in _chosen_batches(run, filters):
+                size += batch.size_bytes
+                rows += batch.record_count
+                if waiting and (size > STEP_BYTES or rows > STEP_ROWS):
+                    yield from _sliced(read_frames(waiting, split.path), _with(origins, split, len(waiting)))
+                    waiting, origins, size, rows = [], [], batch.size_bytes, batch.record_count
+                waiting.append(batch)
         origins = _with(origins, split, len(waiting))
     if waiting:
         yield from _sliced(read_frames(waiting, origins[-1][0].path), origins)
@@ -274,10 +277,16 @@ def _with(origins: list[tuple[Split, int]], split: Split, batches: int) -> list[
     return [*origins, (split, batches)] if batches > (origins[-1][1] if origins else 0) else origins
 
 
-def _may_be_chosen(batch: RecordBatch, filters: Filters) -> bool:
-    """Whether the offsets of a batch are among those of the filters; its CRC was checked."""
+def _chosen_batches(run: list[RecordBatch], filters: Filters) -> list[RecordBatch]:
+    """The batches with an offset of the filters, of batches in order; their CRC was checked."""
     first, until = filters.from_offset, filters.until_offset
-    return (first is None or batch.next_offset > first) and (until is None or batch.base_offset < until)
+    if (first is None or run[0].next_offset > first) and (until is None or run[-1].base_offset < until):
+        return run
+    return [
+        batch
+        for batch in run
+        if (first is None or batch.next_offset > first) and (until is None or batch.base_offset < until)
+    ]
 
 
 def _sliced(read: tuple[pa.RecordBatch, list[int]], origins: Sequence[tuple[Split, int]]) -> Iterator[_Step]:

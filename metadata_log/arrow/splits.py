@@ -21,7 +21,7 @@ from metadata_log.log.snapshot import SUFFIX as SNAPSHOT_SUFFIX
 from metadata_log.log.snapshot import list_snapshots, snapshot_name
 from metadata_log.reading.damage import Damage
 from metadata_log.reading.missing import check_topic, missing_end, no_beginning
-from metadata_log.reading.reader import framed, gap_before, may_grow, order_damage, read_range
+from metadata_log.reading.reader import framed, gap_before, may_grow, order_damage, read_range, read_runs
 from metadata_log.records.batch import BEFORE_LENGTH, HEADER_BYTES, RecordBatch
 from metadata_log.types import OffsetAndEpoch
 
@@ -267,8 +267,8 @@ class _Piece(Struct, frozen=True):
     max_timestamp_ms: int
 
 
-_FRONT: Final = struct.Struct(">qiibIhiqq").unpack_from
-"""A batch's base offset, length, epoch, format, CRC, attributes, last offset delta, first and latest time."""
+_FRONT: Final = struct.Struct(">qiib6xi8xq").unpack_from
+"""A batch's base offset, length, epoch, format, last offset delta and latest time."""
 _SMALL_BYTES: Final = 1 << 20
 
 
@@ -277,7 +277,7 @@ def _whole(file: File, size: int, base: int | None) -> _Piece | None:
     content = file.pread(size, 0)
     position, expected, epoch, latest = 0, base, 0, _NO_TIME
     while position + HEADER_BYTES <= len(content):
-        offset, length, batch_epoch, magic, _, _, delta, _, newest = _FRONT(content, position)
+        offset, length, batch_epoch, magic, delta, newest = _FRONT(content, position)
         if (
             offset != expected
             or delta < 0
@@ -287,7 +287,8 @@ def _whole(file: File, size: int, base: int | None) -> _Piece | None:
         ):
             return None
         position += length + BEFORE_LENGTH
-        expected, epoch, latest = offset + delta + 1, batch_epoch, max(latest, newest)
+        expected, epoch = offset + delta + 1, batch_epoch
+        latest = max(latest, newest)
     return _Piece(0, size, base, 0, expected, latest) if position == size > 0 else None
 
 
@@ -313,8 +314,8 @@ def _pieces(file: File, size: int, base: int | None, min_bytes: int) -> Iterator
         yield _Piece(start, size, first_expected, first_epoch, end_offset, latest)
 
 
-def read_batches(split: Split, disk: Disk) -> Iterator[RecordBatch | Damage]:
-    """The batches of a range, each with a good CRC, and the damage between them; a missing file is damage.
+def split_runs(split: Split, disk: Disk) -> Iterator[list[RecordBatch] | Damage]:
+    """The batches of a range, each with a good CRC, run by run, and damage between them; a missing file is damage.
 
     A segment that retention has renamed for removal meanwhile is read under its new name.
     """
@@ -332,17 +333,13 @@ def read_batches(split: Split, disk: Disk) -> Iterator[RecordBatch | Damage]:
         return
     try:
         end = min(split.end, file.size())
-        expected, may_grow = split.expected_offset, split.may_grow
-        found = read_range(file, split.start, end, expected=expected, epoch=split.epoch, may_grow=may_grow)
         reached = split.expected_offset
-        for item in (
-            framed(found, split.path, begins=split.start == 0, ends=split.is_last) if split.is_snapshot else found
-        ):
-            if isinstance(item, RecordBatch):
-                reached = item.next_offset
-            elif not item.unfinished:
+        for run in _runs(split, file, end):
+            if not isinstance(run, Damage):
+                reached = run[-1].next_offset
+            elif not run.unfinished:
                 reached = None
-            yield item
+            yield run
         yield from _behind(split, reached)
         if file.size() < split.end:
             yield Damage(
@@ -354,6 +351,15 @@ def read_batches(split: Split, disk: Disk) -> Iterator[RecordBatch | Damage]:
         yield from split.missing
     finally:
         file.close()
+
+
+def _runs(split: Split, file: File, end: int) -> Iterator[list[RecordBatch] | Damage]:
+    expected, epoch, may_grow = split.expected_offset, split.epoch, split.may_grow
+    if not split.is_snapshot:
+        return read_runs(file, split.start, end, expected=expected, epoch=epoch, may_grow=may_grow)
+    found = read_range(file, split.start, end, expected=expected, epoch=epoch, may_grow=may_grow)
+    whole = framed(found, split.path, begins=split.start == 0, ends=split.is_last)
+    return (item if isinstance(item, Damage) else [item] for item in whole)
 
 
 def _behind(split: Split, end: int | None) -> Iterator[Damage]:

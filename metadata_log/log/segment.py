@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
@@ -43,6 +44,7 @@ def file_name(base_offset: int, suffix: str = SUFFIX) -> str:
     return f"{base_offset:020d}{suffix}"
 
 
+@lru_cache(4096)
 def parse_file_name(name: str, suffix: str = SUFFIX) -> int | None:
     """The base offset in a segment file's name, or None for any other name."""
     stem = name[: -len(suffix)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import Final
 
 from msgspec import Struct
@@ -32,6 +33,7 @@ def snapshot_name(snapshot: OffsetAndEpoch) -> str:
     return f"{snapshot.offset:020d}-{snapshot.epoch:010d}{SUFFIX}"
 
 
+@lru_cache(4096)
 def parse_snapshot_name(name: str) -> OffsetAndEpoch | None:
     """The id in a snapshot's file name, or None if it is not one."""
     stem = name[: -len(SUFFIX)]

@@ -99,6 +99,17 @@ def read_range(
     Raises:
         OSError: The file is unreadable.
     """
+    for run in read_runs(file, start, end, expected=expected, epoch=epoch, may_grow=may_grow):
+        if isinstance(run, Damage):
+            yield run
+        else:
+            yield from run
+
+
+def read_runs(
+    file: File, start: int, end: int | None, *, expected: int | None, epoch: int, may_grow: bool
+) -> Iterator[list[RecordBatch] | Damage]:
+    """The same with each run of batches as a list, for callers that treat many batches alike."""
     position, size = start, file.size() if end is None else end
     piece = _FIRST_PIECE
     while position < size:
@@ -106,7 +117,7 @@ def read_range(
         sound = sound_batches(content, at=position, offset=expected, epoch=epoch)
         if sound or (piece < _PIECE and len(content) == piece):
             if sound:
-                yield from sound
+                yield sound
                 position, expected, epoch = sound[-1].end_position, sound[-1].next_offset, sound[-1].epoch
             piece = _PIECE
             continue
@@ -116,7 +127,7 @@ def read_range(
             if (wrong := order_damage(batch, expected, epoch, file.path)) is not None:
                 yield wrong
             position, expected, epoch = batch.end_position, batch.next_offset, batch.epoch
-            yield batch
+            yield [batch]
         except (CorruptBatch, UnsupportedVersion) as bad:
             budget = max(_RESYNC_BUDGET, 4 * (size - position))
             following = next_sound_batch(file, position + 1, end=size, budget=budget)

@@ -15,8 +15,10 @@ from metadata_log.types import OffsetAndEpoch
 
 MOST_TASKS: Final = 400
 """The most tasks of a query, unless an option says otherwise: each costs some 80 ms besides its records."""
-_TASK_BYTES: Final = 1 << 20
-"""Small tasks are packed up to this size: its records cost more than a task does."""
+_TASK_BYTES: Final = 8 << 20
+"""Small tasks are packed up to this size: its records cost as much as a task does."""
+_REPLAYED: Final = 8
+"""How many times the cost of read bytes that of replayed bytes is."""
 _EACH: Final = 64 << 10
 """What a log costs besides its bytes."""
 
@@ -115,7 +117,7 @@ Task = SmallTask | PackTask
 
 
 def pack(tasks: Sequence[Task], *, most: int = MOST_TASKS, least_bytes: int = _TASK_BYTES) -> list[Task]:
-    """The same work in at most `most` tasks, in the same order; a task of a megabyte or more stays by itself.
+    """The same work in at most `most` tasks, in the same order; a task of the full size stays by itself.
 
     Args:
         tasks: The tasks.
@@ -160,7 +162,7 @@ def _weight(task: Task) -> int:
         case FileTask():
             return _EACH + task.end - task.begin
         case HistoryTask():
-            return _EACH + task.size
+            return (_EACH + task.size) * _REPLAYED
         case MarkTask() | ClustersTask():
             return 0
         case PackTask(packed):
