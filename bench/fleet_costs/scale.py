@@ -2,13 +2,13 @@
 
     python bench/fleet.py scale [--rounds 3] [--only plan,records,clusters,store,day] [--powers 5,6,7] [--dir DIR]
 
-Each figure is of processes of their own, with one core's worth of work. `plan` plans 10,000 directories; the start of a
-process is taken off. Of the others, a process that reads one small log the same way is taken off, with what Python and
-pyarrow load and prepare at their first use; Kafka's tool is treated alike. `records` reads one log of 10⁵, 10⁶ and 10⁷
-records, raw and as partition_history, and shows the peak memory of planning. `clusters` reads 10, 100 and 500 clusters.
-`store` counts requests and bytes of a simulated object store for each directory. `day` reads the second half of 500
-real logs beside Kafka's dump tool, which gets the same records as files of their own; our histories begin at saved
-passes.
+Each figure is of processes of their own, with one core's worth of work. A process reads another log the same way first,
+as what Python, pyarrow and the allocator prepare at their first use is no cost of a log; of Kafka's tool a process that
+reads as little is taken off. `plan` plans 10,000 directories. `records` reads one log of 10⁵, 10⁶ and 10⁷ records, raw
+and as partition_history, with the time and the peak memory of planning and of reading; the log is a recorded one, again
+and again, so its mix of records is the same at each length. `clusters` reads 10, 100 and 500 clusters. `store` counts
+requests and bytes of a simulated object store for each directory. `day` reads the second half of 500 real logs beside
+Kafka's dump tool, which gets the same records as files of their own; our histories begin at saved passes.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import argparse
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -30,15 +31,14 @@ sys.path[:0] = [str(ROOT), str(ROOT / "bench"), str(ROOT / "tests"), str(ROOT / 
 
 from counted_store import PROTOCOL, CountedStore  # noqa: E402
 from dump import programs  # noqa: E402
+from fleet_costs.logs import PARTITION, Rounds, copy_log  # noqa: E402
 from msgspec import Struct  # noqa: E402
 from pyspark.sql.streaming.datasource import ReadAllAvailable  # noqa: E402
 from real_data import archive, unpack  # noqa: E402
 from spread import spread  # noqa: E402
 
-from metadata_log import OsDisk, scan  # noqa: E402
-from metadata_log.history.changes import Template, Templates  # noqa: E402
+from metadata_log import scan  # noqa: E402
 from metadata_log.log.segment import file_name, parse_file_name  # noqa: E402
-from metadata_log.records.metadata import RemoveTopicRecord  # noqa: E402
 from metadata_log.spark.options import parse_options  # noqa: E402
 from metadata_log.spark.passes import save_passes  # noqa: E402
 from metadata_log.spark.rows import spark_schema  # noqa: E402
@@ -47,39 +47,42 @@ from metadata_log.spark.stream import KraftStreamReader  # noqa: E402
 from metadata_log.spark.tasks import HistoryTask, flat  # noqa: E402
 
 SECTIONS = ("plan", "records", "clusters", "store", "day")
-PARTITION = "__cluster_metadata-0"
 DIRECTORIES = 10_000
-_SMALL = 10_000
-"""The records of the log that is read for what a process loads at its first use."""
+_FIRST_ROUNDS = 19
+"""The length of the log that a process reads before a log of the section records: some 10⁵ records."""
 READ = """
 import json, sys, time
-from metadata_log.records.metadata import RemoveTopicRecord  # noqa: E402
 from metadata_log.spark.options import parse_options
 from metadata_log.spark.rows import spark_schema
 from metadata_log.spark.scan import KraftReader
-options = json.loads(sys.argv[1])
-last_only = options.pop("lastOnly", None)
-parsed = parse_options(options)
-reader = KraftReader(parsed, spark_schema(parsed))
-started = time.perf_counter()
-tasks = reader.partitions()
-planned = time.perf_counter() - started
-status = open("/proc/self/status").read()
-memory = int(status.partition("VmHWM:")[2].split()[0]) / 1024
-count = 0
-if last_only != "plan":
-    if last_only:
-        from metadata_log.spark.tasks import flat, pack
-        from pyspark.sql.datasource import InputPartition
+from metadata_log.spark.tasks import flat, pack
+from pyspark.sql.datasource import InputPartition
+
+def read(options, only):
+    parsed = parse_options(options)
+    reader = KraftReader(parsed, spark_schema(parsed))
+    started = time.perf_counter()
+    tasks = reader.partitions()
+    told = {"planned": time.perf_counter() - started, "tasks": len(tasks)}
+    if only == "last":
         last = [one for one in flat(task.value for task in tasks) if one.until is None]
         tasks = [InputPartition(one) for one in pack(last)]
-    for task in tasks:
+    count = 0
+    for task in [] if only == "plan" else tasks:
         for batch in reader.read(task):
             count += batch.num_rows
-print(json.dumps({"tasks": len(tasks), "planned": planned, "memory": memory, "rows": count}))
-"""
-NOTHING = """
-import metadata_log.spark.scan
+    return {**told, "rows": count}
+
+options = json.loads(sys.argv[1])
+only, first = options.pop("only", None), options.pop("first", None)
+if first is not None:
+    read({**options, "path": first}, only)
+before = time.process_time()
+told = read(options, only)
+told["cpu"] = time.process_time() - before
+status = open("/proc/self/status").read()
+told["memory"] = int(status.partition("VmHWM:")[2].split()[0]) / 1024
+print(json.dumps(told))
 """
 
 
@@ -124,64 +127,12 @@ def measured(command: Sequence[str]) -> Cost:
     return Cost(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, wall, told)
 
 
-def reading(path: str, **options: str) -> Cost:
-    return measured([sys.executable, "-c", READ, json.dumps({"path": path, **options})])
+def reading(path: str, **options: str) -> dict[str, float]:
+    """What a process of its own tells of a query: `cpu` is that of planning and reading, behind a reading of `first`.
 
-
-def start_cost() -> float:
-    return measured([sys.executable, "-c", NOTHING]).cpu
-
-
-# ------------------------------------------------------------------------------------------------------------- logs
-
-
-def copy_log(source: Path, target: Path, cluster: str) -> None:
-    """The files of a log as another cluster: links to one copy."""
-    (target / PARTITION).mkdir(parents=True)
-    for file in (source / PARTITION).iterdir():
-        if file.is_file():
-            os.link(file, target / PARTITION / file.name)
-    (target / "meta.properties").write_text(f"#\nversion=1\nnode.id=1\ncluster.id={cluster}\n")
-
-
-def long_log(source: Path, target: Path, count: int) -> int:
-    """The records of the large log, then its batches of partition changes again and again; the CRC covers no offset."""
-    batches = [
-        (content[batch.position : batch.end_position], batch)
-        for segment in sorted(source.glob("*.log"))
-        for content in [OsDisk().read(str(segment))]
-        for batch in scan(content)
-    ]
-    read = [None if batch.is_control else Templates().read(batch) for _, batch in batches]
-    removed = {
-        record.topic_id
-        for changes in read
-        if changes is not None
-        for _, record, _ in changes.all
-        if isinstance(record, RemoveTopicRecord)
-    }
-    again = []
-    for each, changes in zip(batches, read, strict=True):
-        if changes is None or changes.others or len(changes.all) <= 100:
-            continue
-        if not all(isinstance(change, Template) for _, change, _ in changes.all):
-            continue
-        if removed.isdisjoint(key[4:] for _, _, key in changes.all):
-            again.append(each)
-    (target / PARTITION).mkdir(parents=True)
-    offset = at = 0
-    epoch = batches[-1][1].epoch
-    with (target / PARTITION / file_name(0)).open("wb") as file:
-        while offset < count:
-            raw, batch = batches[at] if at < len(batches) else again[at % len(again)]
-            changed = bytearray(raw)
-            changed[:8] = offset.to_bytes(8, "big")
-            if at >= len(batches):
-                changed[12:16] = epoch.to_bytes(4, "big")
-            file.write(changed)
-            offset += batch.last_offset_delta + 1
-            at += 1
-    return offset
+    `only` says what is read: nothing for "plan", the parts at the ends of logs for "last".
+    """
+    return measured([sys.executable, "-c", READ, json.dumps({"path": path, **options})]).told
 
 
 # --------------------------------------------------------------------------------------------------------- sections
@@ -197,36 +148,34 @@ def plan(scratch: Path, rounds: int) -> None:
         os.link(scratch / "one", partition / file_name(0))
         (partition.parent / "meta.properties").write_text(f"#\nversion=1\nnode.id=1\ncluster.id=c-{number}\n")
     for view in ("records", "partition_history"):
-        found = [reading(f"{scratch}/fleet/*", view=view, lastOnly="plan") for _ in range(rounds)]
-        base = start_cost()
-        walls, cpus = [one.told["planned"] for one in found], [one.cpu - base for one in found]
+        found = [reading(f"{scratch}/fleet/*", view=view, only="plan") for _ in range(rounds)]
+        walls, cpus = [one["planned"] for one in found], [one["cpu"] for one in found]
         print(
             f"plan {DIRECTORIES:,} directories, {view}: {spread(walls)} s, {spread(cpus)} CPU s,"
-            f" {found[0].told['tasks']} tasks, {spread([one.told['memory'] for one in found])} MiB",
+            f" {found[0]['tasks']} tasks, {spread([one['memory'] for one in found])} MiB",
             flush=True,
         )
 
 
 def records(scratch: Path, rounds: int, *, views: Sequence[str], powers: Sequence[int]) -> None:
     """Read one log, from short to long."""
-    source = unpack("big", "", scratch / "big")
-    small = long_log(source, scratch / "small", _SMALL)
-    counts = {}
+    source = Rounds(unpack("static3", "nodes/c1", scratch / "one") / PARTITION)
+    source.write(scratch / "first", _FIRST_ROUNDS)
     for power in powers:
-        counts[power] = long_log(source, scratch / f"long{power}", 10**power)
-    for view in views:
-        for power, count in counts.items():
-            path = f"{scratch}/long{power}"
-            found = [reading(path, view=view) for _ in range(rounds)]
-            base = spread([reading(f"{scratch}/small", view=view).cpu for _ in range(rounds)]).median
-            each = [(one.cpu - base) / (count - small) * 1e6 for one in found]
-            planning = [reading(path, view=view, lastOnly="plan").told["memory"] for _ in range(rounds)]
-            size = (scratch / f"long{power}" / PARTITION / file_name(0)).stat().st_size / 2**20
+        path = scratch / f"long{power}"
+        count, size = source.write(path, -(-(10**power) // source.records))
+        for view in views:
+            found = [reading(str(path), view=view, first=f"{scratch}/first") for _ in range(rounds)]
+            plans = [reading(str(path), view=view, only="plan") for _ in range(rounds)]
             print(
-                f"{view}, {count:,} records, {size:,.0f} MiB: {spread(each)} CPU µs/record,"
-                f" {found[0].told['rows']:,} rows; planning {spread(planning)} MiB",
+                f"{view}, {count:,} records, {size / 2**20:,.0f} MiB:"
+                f" {spread([one['cpu'] / count * 1e6 for one in found])} CPU µs/record, {found[0]['rows']:,} rows,"
+                f" {spread([one['memory'] for one in found])} MiB; planning"
+                f" {spread([one['planned'] for one in plans])} s, {plans[0]['tasks']} tasks,"
+                f" {spread([one['memory'] for one in plans])} MiB",
                 flush=True,
             )
+        shutil.rmtree(path)
 
 
 def clusters(scratch: Path, rounds: int, *, views: Sequence[str]) -> None:
@@ -237,10 +186,9 @@ def clusters(scratch: Path, rounds: int, *, views: Sequence[str]) -> None:
     for view in views:
         for count, pattern in ((10, "c00?"), (100, "c0??"), (500, "c*")):
             path = f"{scratch}/fleet/{pattern}"
-            found = [reading(path, view=view) for _ in range(rounds)]
-            base = spread([reading(f"{scratch}/fleet/c000", view=view).cpu for _ in range(rounds)]).median
-            total = (count - 1) * record_count(source)
-            each = [(one.cpu - base) / total * 1e6 for one in found]
+            found = [reading(path, view=view, first=f"{scratch}/fleet/c000") for _ in range(rounds)]
+            total = count * record_count(source)
+            each = [one["cpu"] / total * 1e6 for one in found]
             print(f"{view}, {count} clusters, {total:,} records: {spread(each)} CPU µs/record", flush=True)
 
 
@@ -313,13 +261,12 @@ def day(scratch: Path, rounds: int) -> None:
         "ours: partition_history, from saved passes": {
             "view": "partition_history",
             "passes": f"{scratch}/passes",
-            "lastOnly": "last",
+            "only": "last",
         },
     }
     for _ in range(rounds):
         for title, options in asked.items():
-            one = reading(f"{scratch}/fleet/c000", **options).cpu
-            costs.setdefault(title, []).append((reading(path, **options).cpu - one) * count / (count - 1))
+            costs.setdefault(title, []).append(reading(path, **options, first=f"{scratch}/fleet/c000")["cpu"])
         for program in kafka:
             files = [str(scratch / "day" / file_name(begin)) for begin in bases]
             none = measured([*program.command, ",".join(files)]).cpu
