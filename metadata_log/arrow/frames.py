@@ -15,6 +15,7 @@ from operator import itemgetter
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from metadata_log.errors import CorruptBatch, DecodeError, UnsupportedVersion
 from metadata_log.reading.annotate import value_position
@@ -57,13 +58,20 @@ def frames(batches: Sequence[RecordBatch], where: str) -> tuple[pa.RecordBatch, 
     return join_frames(batches, where, _read_plain)
 
 
-def join_frames(batches: Sequence[RecordBatch], where: str, read_plain: ReadPlain) -> tuple[pa.RecordBatch, list[int]]:
-    """The frames of some batches, in order: plain ones together by `read_plain`, others by the slow path."""
+def join_frames(
+    batches: Sequence[RecordBatch], where: str, read_plain: ReadPlain, *, attributes: Collection[int] = (0,)
+) -> tuple[pa.RecordBatch, list[int]]:
+    """The frames of some batches, in order: plain ones together by `read_plain`, others by the slow path.
+
+    `attributes` are those of batches that `read_plain` can read.
+    """
     # The number of records is as false as its writer pleases, and a record has more than one byte.
     plain = [
         index
         for index, batch in enumerate(batches)
-        if not batch.attributes and 0 < batch.record_count < batch.size_bytes and batch.base_offset < _FAR_OFFSET
+        if batch.attributes in attributes
+        and 0 < batch.record_count < batch.size_bytes
+        and batch.base_offset < _FAR_OFFSET
     ]
     frame = None
     while plain and frame is None:
@@ -248,6 +256,14 @@ def _read_plain(batches: Sequence[RecordBatch], data: bytes) -> tuple[pa.RecordB
         for field, column in zip(FRAME_SCHEMA, columns, strict=False)
     ]
     return plain_frame(places, slices(data, plain.edges, pa.binary())), ()
+
+
+def control_frame(places: Sequence[pa.Array], values: pa.Array, is_control: pa.Array, keys: pa.Array) -> pa.RecordBatch:
+    """The frames of plain records of which some are control records, with `keys`."""
+    rows = len(values)
+    key = pc.replace_with_mask(pa.nulls(rows, pa.binary()), is_control, keys)
+    rest = [is_control, key, values, pa.nulls(rows, pa.string())]
+    return pa.RecordBatch.from_arrays([*places, *rest], schema=FRAME_SCHEMA)
 
 
 def plain_frame(places: Sequence[pa.Array], values: pa.Array) -> pa.RecordBatch:

@@ -12,13 +12,15 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from msgspec import Struct
 
-from metadata_log.arrow.frames import join_frames, plain_frame, slices
-from metadata_log.records.batch import HEADER_BYTES, RecordBatch
+from metadata_log.arrow.frames import PADDING, control_frame, join_frames, plain_frame, slices
+from metadata_log.records.batch import CONTROL, HEADER_BYTES, RecordBatch
 from metadata_log.records.frame import FRAME_VERSION
 
 Bytes = npt.NDArray[np.uint8]
 Integers = npt.NDArray[np.int64]
+Shorts = npt.NDArray[np.int16]
 Mask = npt.NDArray[np.bool_]
 
 BINARY: Final = pa.binary()
@@ -27,7 +29,7 @@ _NULL: Final = 1
 
 def frames(batches: Sequence[RecordBatch], where: str) -> tuple[pa.RecordBatch, list[int]]:
     """The frames of some batches and the number of each; equal to those of `frames.frames`."""
-    return join_frames(batches, where, _read_plain)
+    return join_frames(batches, where, _read_plain, attributes=(0, CONTROL))
 
 
 def _read_plain(batches: Sequence[RecordBatch], data: bytes) -> tuple[pa.RecordBatch | None, Collection[int]]:
@@ -106,17 +108,24 @@ def _read(
     length, value = varints(raw, behind + 1)
     value_end = value + (length >> 1)
     kind, version = raw[value + 1], raw[value + 2]
+    usual = (raw[behind] == _NULL) & (length > 4) & (raw[value] == FRAME_VERSION) & ((kind | version) < 0x80)
+    kind, version = kind.astype(np.int16), version.astype(np.int16)
+    found = is_control = None
+    controlled = np.flatnonzero(np.array([batch.is_control for batch in batches]))
+    if len(controlled):
+        is_control = np.repeat(np.isin(np.arange(len(batches)), controlled), counts)
+        rows = np.flatnonzero(is_control)
+        found = _control_records(data, behind[rows])
+        length[rows], value[rows], value_end[rows] = found.length, found.value, found.value_end
+        kind[rows], version[rows], usual[rows] = found.kind, found.version, found.usual
     plain = (
-        (raw[at] == 0)
+        usual
+        & (raw[at] == 0)
         & (raw[at + 1] == 0)
         & (delta == index << 1)
-        & (raw[behind] == _NULL)
         & (value_end + 1 == end)
         & (raw[end - 1] == 0)
         & ((size | length) & 1 == 0)
-        & (length > 4)
-        & (raw[value] == FRAME_VERSION)
-        & ((kind | version) < 0x80)
     )
     if not plain.all():
         return None, set(np.searchsorted(ends, start[~plain], "right").tolist())
@@ -129,10 +138,58 @@ def _read(
         index + of_batches([batch.base_offset for batch in batches]),
         of_batches([batch.epoch for batch in batches]).astype(np.int32),
         of_batches([batch.base_timestamp for batch in batches]),
-        kind.astype(np.int16),
-        version.astype(np.int16),
+        kind,
+        version,
     ]
-    return plain_frame([pa.array(column) for column in columns], between(data, value, value_end)), ()
+    places = [pa.array(column) for column in columns]
+    values = between(data, value, value_end)
+    if found is None or is_control is None:
+        return plain_frame(places, values), ()
+    keys = between(data, found.key, found.key_end)
+    return control_frame(places, values, pa.array(is_control), keys), ()
+
+
+class _Controls(Struct, frozen=True):
+    """Control records: where their keys and values are, their types and versions, and which are usual."""
+
+    key: Integers
+    key_end: Integers
+    length: Integers
+    value: Integers
+    value_end: Integers
+    kind: Shorts
+    version: Shorts
+    usual: Mask
+
+
+def _control_records(data: bytes, at: Integers) -> _Controls:
+    """The control records whose lengths of keys are at these positions."""
+    raw = np.frombuffer(data, np.uint8)
+    key_length, key = varints(raw, at)
+    # A read before the bounds check of the caller stays in the data.
+    key_end = np.minimum(key + (key_length >> 1), len(data) - len(PADDING))
+    length, value = varints(raw, key_end)
+    return _Controls(
+        key,
+        key_end,
+        length,
+        value,
+        value + (length >> 1),
+        _short(raw, key + 2),
+        _short(raw, value),
+        (key_length & 1 == 0) & (key_length >= _LEAST_KEY) & (raw[key] < 0x80) & (length >= _LEAST_VALUE),
+    )
+
+
+_LEAST_KEY: Final = 8
+"""The encoded length of a key with its version and the type."""
+_LEAST_VALUE: Final = 4
+"""The encoded length of a value with its version."""
+
+
+def _short(raw: Bytes, at: Integers) -> Shorts:
+    """The numbers of two bytes at these positions."""
+    return raw[at].astype(np.int16) << 8 | raw[at + 1]
 
 
 def varints(raw: Bytes, at: Integers) -> tuple[Integers, Integers]:
