@@ -235,8 +235,7 @@ def _splits_of(
     gap = None if base is None else gap_before(path, base, end_before)
     try:
         size = file.size()
-        whole = _whole(file, size, base) if size <= min(min_bytes, _SMALL_BYTES) else None
-        pieces = [whole] if whole is not None else list(_pieces(file, size, base, min_bytes))
+        pieces = _usual_pieces(file, size, base, min_bytes) or list(_pieces(file, size, base, min_bytes))
     finally:
         file.close()
     return [
@@ -269,27 +268,40 @@ class _Piece(Struct, frozen=True):
 
 _FRONT: Final = struct.Struct(">qiib6xi8xq").unpack_from
 """A batch's base offset, length, epoch, format, last offset delta and latest time."""
-_SMALL_BYTES: Final = 1 << 20
+_CHUNK_BYTES: Final = 1 << 20
 
 
-def _whole(file: File, size: int, base: int | None) -> _Piece | None:
-    """A small segment as one piece; None if the header of a batch is unusual, which `_pieces` judges."""
-    content = file.pread(size, 0)
-    position, expected, epoch, latest = 0, base, 0, _NO_TIME
-    while position + HEADER_BYTES <= len(content):
-        offset, length, batch_epoch, magic, delta, newest = _FRONT(content, position)
-        if (
-            offset != expected
-            or delta < 0
-            or batch_epoch < epoch
-            or magic != 2
-            or length < HEADER_BYTES - BEFORE_LENGTH
-        ):
+def _usual_pieces(file: File, size: int, base: int | None, min_bytes: int) -> list[_Piece] | None:
+    """The pieces of a segment; None if the header of a batch is unusual, which `_pieces` judges."""
+    found: list[_Piece] = []
+    start = position = epoch = first_epoch = 0
+    expected, first_expected, latest = base, base, _NO_TIME
+    while position < size:
+        content = file.pread(min(_CHUNK_BYTES, size - position), position)
+        at, last = 0, len(content) - HEADER_BYTES
+        while at <= last:
+            offset, length, batch_epoch, magic, delta, newest = _FRONT(content, at)
+            if (
+                offset != expected
+                or delta < 0
+                or batch_epoch < epoch
+                or magic != 2
+                or length < HEADER_BYTES - BEFORE_LENGTH
+            ):
+                return None
+            if position + at - start >= min_bytes:
+                found.append(_Piece(start, position + at, first_expected, first_epoch, offset, latest))
+                start, first_expected, first_epoch, latest = position + at, offset, epoch, _NO_TIME
+            at += length + BEFORE_LENGTH
+            expected, epoch = offset + delta + 1, batch_epoch
+            latest = max(latest, newest)
+        if not at:
             return None
-        position += length + BEFORE_LENGTH
-        expected, epoch = offset + delta + 1, batch_epoch
-        latest = max(latest, newest)
-    return _Piece(0, size, base, 0, expected, latest) if position == size > 0 else None
+        position += at
+    if position != size or not size:
+        return None
+    found.append(_Piece(start, size, first_expected, first_epoch, expected, latest))
+    return found
 
 
 def _pieces(file: File, size: int, base: int | None, min_bytes: int) -> Iterator[_Piece]:
