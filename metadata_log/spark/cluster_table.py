@@ -1,7 +1,8 @@
 """The table `clusters` beside materialised tables: the name, the environment and the labels of each cluster id.
 
-The other tables keep the ids alone, so a new name changes this table and no other (decision 0079). The table is one
-file, which a rename replaces. A run that changes nothing leaves the file as it is.
+The other tables keep the ids alone, so a new name changes this table and no other (decision 0079). In Parquet the table
+is one file, which a rename replaces; `metadata_log.spark.lakes.publish` has the same rows in Delta Lake and Iceberg. A
+run that changes nothing leaves the table as it is.
 """
 
 from __future__ import annotations
@@ -56,9 +57,19 @@ def write_clusters(disk: Disk, root: str, directories: Sequence[Directory], name
         lock.release()
 
 
-def _write(disk: Disk, folder: str, directories: Sequence[Directory], names: ClusterNames) -> bool:
-    path = f"{folder}/{FILE}"
-    before = _read(disk, path)
+def next_rows(
+    before: Sequence[dict[str, Any]], directories: Sequence[Directory], names: ClusterNames
+) -> list[dict[str, Any]]:
+    """The rows of the table after a run.
+
+    Args:
+        before: The rows of the table so far.
+        directories: The logs of this run.
+        names: The names.
+
+    Returns:
+        The rows, in the order of the cluster ids; they equal `before` if the run changes nothing.
+    """
     here = {one.cluster for one in directories}
     kept = [
         Directory(directory, row["cluster"])
@@ -67,10 +78,15 @@ def _write(disk: Disk, folder: str, directories: Sequence[Directory], names: Clu
         # A cluster without a directory, which no file lists any more, would vanish; its rows of other tables stay.
         for directory in row["directories"] or [""]
     ]
-    rows = [
+    return [
         {**row, "directories": [one for one in row["directories"] if one]}
         for row in cluster_rows([*directories, *kept], names)
     ]
+
+
+def _write(disk: Disk, folder: str, directories: Sequence[Directory], names: ClusterNames) -> bool:
+    before = _read(disk, f"{folder}/{FILE}")
+    rows = next_rows(before, directories, names)
     if rows == before:
         return False
     make_directory(disk, folder)

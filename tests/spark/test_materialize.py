@@ -196,7 +196,7 @@ sys.stdin.readline()
         (["--option", "mode=PERMISSIVE"], 2, "One of cluster, storageOptions, showSecrets, sessionTimeoutMs."),
         (["--jobs", "2", "--master", "local[1]"], 2, "exclude each other"),
         (["--clusters", "names.toml"], 1, "the cluster names cannot be read: No such file or directory"),
-        (["--clusters", "names.toml", "--format", "delta"], 2, "the table of clusters is for --format parquet"),
+        (["--clusters", "names.toml", "--format", "delta"], 1, "the cluster names cannot be read: No such file or dir"),
         (["--out", "s3://bucket/tables"], 1, "a commit needs an atomic rename"),
     ],
 )

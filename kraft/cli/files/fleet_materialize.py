@@ -128,9 +128,6 @@ def materialize_command(
         raise UsageError("processes of this machine and tasks of Spark exclude each other", where="--jobs, --master")
     if kind == "parquet" and (location is not None or packages):
         raise UsageError("this is for --format delta or iceberg", where="--location, --packages")
-    if kind != "parquet" and named_by is not None:
-        hint = f"This writes it: kraft fleet history PATH... --view clusters --clusters FILE --format {kind} --out DIR."
-        raise UsageError("the table of clusters is for --format parquet", where="--clusters", hint=hint)
     spark = _Spark(
         kind=kind,
         location=location or os.path.abspath(out),
@@ -153,9 +150,12 @@ def materialize_command(
         )
         names = load_cluster_names(named_by)
         fleet = find_fleet(paths, source.storage, ids_of(source.clusters, names))
-        run = _run(fleet, job, jobs, spark, compact)
-        if names is not None:
-            write_clusters(OsDisk(), job.root, fleet.directories, names)
+        if kind == "parquet":
+            run = _run(fleet, job, jobs, spark, compact)
+            if names is not None:
+                write_clusters(OsDisk(), job.root, fleet.directories, names)
+        else:
+            run = _run_into(fleet, job, spark, compact, names)
     if as_json:
         echo_lines(json.dumps(_as_json(run, outcome, names), ensure_ascii=False) for outcome in run.outcomes)
     else:
@@ -179,8 +179,6 @@ class _Spark(Struct, frozen=True, kw_only=True):
 def _run(fleet: Fleet, job: Job, jobs: int | None, spark: _Spark, compact: bool) -> Run:
     from metadata_log.spark.materialize import compact_here, run_here, run_in_spark
 
-    if spark.kind != "parquet":
-        return _run_into(fleet, job, spark, compact)
     processes = jobs or os.cpu_count() or 1
     if spark.master is not None:
         from metadata_log.spark.fleet import plain_errors, plain_session
@@ -195,8 +193,8 @@ def _run(fleet: Fleet, job: Job, jobs: int | None, spark: _Spark, compact: bool)
     return run
 
 
-def _run_into(fleet: Fleet, job: Job, spark: _Spark, compact: bool) -> Run:
-    """The same into tables of Delta Lake or Iceberg."""
+def _run_into(fleet: Fleet, job: Job, spark: _Spark, compact: bool, names: ClusterNames | None) -> Run:
+    """The same into tables of Delta Lake or Iceberg, with the table of clusters among them."""
     from metadata_log.spark.fleet import plain_errors
     from metadata_log.spark.lakes.lake import Delta, Iceberg
     from metadata_log.spark.lakes.lake_session import lake_session
@@ -207,7 +205,7 @@ def _run_into(fleet: Fleet, job: Job, spark: _Spark, compact: bool) -> Run:
         lake, spark.location, master=spark.master or "local[*]", packages=spark.packages, conf=spark.conf
     )
     with opened as session, plain_errors():
-        run = materialize_into(session, lake, fleet, job)
+        run = materialize_into(session, lake, fleet, job, names)
         if compact:
             compact_tables(session, lake, job)
     return run

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _APPLICATION: Final = "kraft-materialize"
 _NUMBER: Final = "kraft.publication"
+ALL_ROWS: Final = "cluster IS NOT NULL"
+"""The condition that every row of a table meets."""
 _JARS: Final = {
     "delta": {
         "4.0": "io.delta:delta-spark_2.13:4.0.1",
@@ -42,16 +44,17 @@ class Delta(Struct, frozen=True):
 
     def table(self, name: str) -> str:
         """A table in SQL."""
-        return f"delta.`{self._path(name)}`"
+        return f"delta.`{self.path(name)}`"
 
-    def _path(self, name: str) -> str:
+    def path(self, name: str) -> str:
+        """The directory of a table."""
         return f"{self.location.rstrip('/')}/{name}"
 
     def write(self, name: str, frame: DataFrame, condition: str, number: int, partitions: tuple[str, ...]) -> None:
         """Replace the rows that meet a condition; all rows of the frame meet the condition too."""
         writer = frame.write.format("delta").mode("overwrite").partitionBy(*partitions)
         writer = writer.option("replaceWhere", condition).option("txnAppId", _APPLICATION).option("txnVersion", number)
-        writer.save(self._path(name))
+        writer.save(self.path(name))
 
 
 class Iceberg(Struct, frozen=True):
@@ -135,6 +138,18 @@ def has_jar(spark: SparkSession, lake: Lake) -> bool:
     return bool(machine.org.apache.spark.util.Utils.classIsLoadable(_CLASSES[type(lake)]))
 
 
+def has_table(spark: SparkSession, lake: Lake, name: str) -> bool:
+    """Whether a table is there; Spark's catalog raises an error for a directory without a table of Delta Lake."""
+    match lake:
+        case Delta():
+            machine = spark.sparkContext._jvm
+            assert machine is not None
+            found = machine.io.delta.tables.DeltaTable.isDeltaTable(spark._jsparkSession, lake.path(name))
+            return bool(found)
+        case Iceberg():
+            return spark.catalog.tableExists(lake.table(name))
+
+
 def replace_rows(
     spark: SparkSession,
     lake: Lake,
@@ -153,9 +168,9 @@ def replace_rows(
         frame: The new rows; each meets the condition.
         condition: The rows to be replaced, in SQL.
         number: The number of the publication.
-        partitions: The columns by which a new table is partitioned.
+        partitions: The columns by which a new table is partitioned; none for a small table of one file.
     """
-    spread = frame.repartition(*partitions)
+    spread = frame.repartition(*partitions) if partitions else frame.coalesce(1)
     match lake:
         case Delta():
             lake.write(name, spread, condition, number, partitions)
@@ -175,10 +190,11 @@ def _replace_in_iceberg(
     from pyspark.sql import functions as sql
 
     table = lake.table(name)
-    if not spark.catalog.tableExists(table):
+    if not has_table(spark, lake, name):
         spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {lake.namespace}")
-        first, *others = (sql.col(column) for column in partitions)
-        frame.limit(0).writeTo(table).using("iceberg").partitionedBy(first, *others).create()
+        columns = [sql.col(column) for column in partitions]
+        maker = frame.limit(0).writeTo(table).using("iceberg")
+        (maker.partitionedBy(columns[0], *columns[1:]) if columns else maker).create()
     known = spark.sql(f"SELECT max(CAST(summary['{_NUMBER}'] AS BIGINT)) FROM {table}.snapshots").collect()[0][0]
     if known is None or known < number:
         writer = frame.writeTo(table).option(f"snapshot-property.{_NUMBER}", str(number))
@@ -187,7 +203,7 @@ def _replace_in_iceberg(
 
 def take_back(spark: SparkSession, lake: Lake, name: str, condition: str) -> None:
     """Remove rows of a table of Iceberg, which cannot replace a part of a file, in a commit of its own."""
-    if spark.catalog.tableExists(lake.table(name)):
+    if has_table(spark, lake, name):
         spark.sql(f"DELETE FROM {lake.table(name)} WHERE {condition}")
 
 

@@ -9,16 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from metadata_log.arrow.schema import CLUSTERS, schema_of
+from metadata_log.cluster_names import ClusterNames
 from metadata_log.disk import OsDisk, make_directory, replace_file
+from metadata_log.spark.cluster_table import next_rows
+from metadata_log.spark.directories import Directory
 from metadata_log.spark.errors import SourceError
 from metadata_log.spark.lakes import lake as lakes
-from metadata_log.spark.lakes.lake import Iceberg, Lake
+from metadata_log.spark.lakes.lake import ALL_ROWS, Iceberg, Lake
 from metadata_log.spark.materialize import RUN_SCHEMA, RUNS, Fleet, Run, run_in_spark
 from metadata_log.tables.cluster import Job
 from metadata_log.tables.commit import FOLDER, ClusterTables
@@ -59,6 +63,8 @@ class Plan(Struct, frozen=True):
     changes: list[Change]
     runs: list[str]
     """The staged files of the table of runs."""
+    clusters: list[dict[str, Any]] | None = None
+    """The rows of the table of clusters; None if they stay."""
 
 
 class Published(Struct, frozen=True):
@@ -70,7 +76,7 @@ class Published(Struct, frozen=True):
     """The publication under way."""
 
 
-def materialize_into(spark: SparkSession, lake: Lake, fleet: Fleet, job: Job) -> Run:
+def materialize_into(spark: SparkSession, lake: Lake, fleet: Fleet, job: Job, names: ClusterNames | None = None) -> Run:
     """Bring tables of Delta Lake or Iceberg up to date with the logs of a fleet.
 
     Args:
@@ -78,6 +84,7 @@ def materialize_into(spark: SparkSession, lake: Lake, fleet: Fleet, job: Job) ->
         lake: The format and the place of the tables.
         fleet: The logs.
         job: What to do; made with `is_staged=True`. `job.root` has the staged files and the checkpoints.
+        names: The names of the clusters, for the table `clusters`; None leaves that table as it is.
 
     Returns:
         What was done.
@@ -91,14 +98,14 @@ def materialize_into(spark: SparkSession, lake: Lake, fleet: Fleet, job: Job) ->
         publisher = Publisher(spark, lake, job)
         publisher.finish()
         run = run_in_spark(spark, fleet, job)
-        publisher.publish(sorted({one.cluster for one in run.outcomes if one.to_offset is not None}))
+        publisher.publish(sorted({one.cluster for one in run.outcomes if one.to_offset is not None}), fleet, names)
     return run
 
 
 def compact_tables(spark: SparkSession, lake: Lake, job: Job) -> None:
     """Merge the small files of all tables."""
     for name in (*job.views, RUNS):
-        if spark.catalog.tableExists(lake.table(name)):
+        if lakes.has_table(spark, lake, name):
             lakes.compact(spark, lake, name)
 
 
@@ -122,17 +129,20 @@ class Publisher:
             self._write(view, plan)
         if plan.runs:
             self._write_runs(plan)
+        if plan.clusters is not None:
+            self._write_clusters(plan.clusters, plan.number)
         steps = {**self._state.steps, **{change.cluster: change.number for change in plan.changes}}
         self._save(Published(plan.number, steps))
         self._clean(plan)
 
-    def publish(self, clusters: Sequence[str]) -> None:
-        """Publish what the clusters have and the tables lack."""
+    def publish(self, clusters: Sequence[str], fleet: Fleet, names: ClusterNames | None) -> None:
+        """Publish what the clusters have and the tables lack, and the names of the fleet if there are names."""
         number = self._state.number + 1
         changes = [change for cluster in clusters if (change := self._change(cluster)) is not None]
         runs = [f"{folder}/{name}" for folder, name in self._run_files()]
-        if changes or runs:
-            self._save(replace(self._state, plan=Plan(number, changes, runs)))
+        named = None if names is None else self._clusters(fleet.directories, names)
+        if changes or runs or named is not None:
+            self._save(replace(self._state, plan=Plan(number, changes, runs, named)))
             self.finish()
 
     def _change(self, cluster: str) -> Change | None:
@@ -175,6 +185,26 @@ class Publisher:
         frame = frame.withColumn("publication", sql.lit(plan.number).cast("bigint"))
         condition = f"publication = {plan.number}"
         lakes.replace_rows(self._spark, self._lake, RUNS, frame, condition, plan.number, ("date",))
+
+    def _clusters(self, directories: Sequence[Directory], names: ClusterNames) -> list[dict[str, Any]] | None:
+        """The rows of the table of clusters after a run; None if the table has them."""
+        before: list[dict[str, Any]] = []
+        if lakes.has_table(self._spark, self._lake, CLUSTERS):
+            found = (
+                self._spark.table(self._lake.table(CLUSTERS))
+                .select(*schema_of(CLUSTERS).names)
+                .orderBy("cluster")
+                .collect()
+            )
+            before = [{**row.asDict(), "labels": sorted(row["labels"].items())} for row in found]
+        rows = next_rows(before, directories, names)
+        return None if rows == before else rows
+
+    def _write_clusters(self, rows: Sequence[dict[str, Any]], number: int) -> None:
+        schema = _spark_schema(schema_of(CLUSTERS))
+        values = [tuple({**row, "labels": dict(row["labels"])}[name] for name in schema.names) for row in rows]
+        frame = self._spark.createDataFrame(values, schema)
+        lakes.replace_rows(self._spark, self._lake, CLUSTERS, frame, ALL_ROWS, number, ())
 
     def _staged(self, view: str, files: Sequence[str], number: int) -> DataFrame:
         """The staged rows of a view, with the columns that a table of its own commits needs."""

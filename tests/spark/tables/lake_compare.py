@@ -9,7 +9,7 @@ import json
 import sys
 from pathlib import Path
 
-from lake_job import CONF, rows
+from lake_job import CONF, rows, rows_of_parquet
 
 from metadata_log.spark.java import prepare_environment
 from metadata_log.spark.lakes.lake import Delta, Iceberg, Lake
@@ -25,7 +25,7 @@ def main() -> None:
         counts = {}
         for view in settings["views"]:
             found = rows(spark.sql(f"SELECT * FROM {lake.table(view)}"))
-            assert found == rows(spark.read.parquet(f"{wanted}/{view}")), view
+            assert found == rows_of_parquet(spark, f"{wanted}/{view}"), view
             counts[view] = len(found)
         print(json.dumps(counts), flush=True)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
+from metadata_log.arrow.schema import CLUSTERS
+from metadata_log.cluster_names import ClusterName, ClusterNames
+from metadata_log.disk import OsDisk
+from metadata_log.spark.cluster_table import write_clusters
 from metadata_log.spark.java import prepare_environment
 from metadata_log.spark.lakes import lake as lakes
 from metadata_log.spark.lakes import publish
@@ -37,7 +42,13 @@ def rows(frame: DataFrame) -> list[str]:
         name for name in frame.columns if not name.startswith("lineage_") and name not in ("date", "is_open")
     )
     made = frame.select(sql.to_json(sql.struct(*names), {"ignoreNullFields": "false"}).alias("row")).collect()
-    return sorted(row["row"] for row in made)
+    # A map has no order.
+    return sorted(json.dumps(json.loads(row["row"]), sort_keys=True) for row in made)
+
+
+def rows_of_parquet(spark: SparkSession, table: str) -> list[str]:
+    """The rows of a table of Parquet; none of one that no run has given a row."""
+    return rows(spark.read.parquet(table)) if Path(table).exists() else []
 
 
 def version(spark: SparkSession, lake: Lake, table: str) -> int:
@@ -56,7 +67,16 @@ class Broken(Exception):
 
 
 def materialize(
-    spark: SparkSession, lake: Lake, night: str, out: str, views: list[str], run: str, most: int
+    spark: SparkSession,
+    lake: Lake,
+    night: str,
+    out: str,
+    views: list[str],
+    run: str,
+    most: int,
+    *,
+    names: ClusterNames | None = None,
+    clusters: Sequence[str] = (),
 ) -> list[str]:
     """One run that stops in front of the table `most`; what it did with the clusters."""
     written = 0
@@ -71,7 +91,7 @@ def materialize(
 
     job = make_job(out, run=run, views=views, is_staged=True)
     with patch.object(lakes, "replace_rows", counted), suppress(Broken):
-        made = publish.materialize_into(spark, lake, find_fleet([f"{night}/*"], {}), job)
+        made = publish.materialize_into(spark, lake, find_fleet([f"{night}/*"], {}, clusters), job, names)
         return [str(outcome.status) for outcome in made.outcomes]
     return []
 
@@ -88,7 +108,7 @@ def nights(spark: SparkSession, lake: Lake, settings: dict[str, Any]) -> dict[st
         materialize(spark, lake, night, lake_out, views, f"n{number}", most=100)
         now = {view: rows(spark.sql(f"SELECT * FROM {lake.table(view)}")) for view in views}
         for view in views:
-            assert now[view] == rows(spark.read.parquet(f"{plain_out}/{view}")), (number, view)
+            assert now[view] == rows_of_parquet(spark, f"{plain_out}/{view}"), (number, view)
         seen.append(({view: version(spark, lake, view) for view in views}, now))
     before = {view: version(spark, lake, view) for view in views}
     again = materialize(spark, lake, settings["nights"][-1], lake_out, views, "again", most=100)
@@ -110,6 +130,45 @@ def nights(spark: SparkSession, lake: Lake, settings: dict[str, Any]) -> dict[st
         "left": left,
         "spark": spark.version,
     }
+
+
+NAMES = (
+    ClusterName("a'b", "orders", "production", {"team": "o'brien", "tier": "1"}),
+    ClusterName("c", "audit"),
+    ClusterName("gone", "no log yet", "test"),
+)
+
+
+def names(spark: SparkSession, lake: Lake, settings: dict[str, Any]) -> dict[str, Any]:
+    """The table of clusters beside that of Parquet: made, left alone, changed by a run over one cluster and a crash."""
+    root, views, night = settings["root"], settings["views"], settings["nights"][-1]
+    out, plain_out = f"{root}/{settings['format']}", f"{root}/parquet"
+    first = ClusterNames({one.cluster: one for one in NAMES})
+    other = ClusterNames({"c": ClusterName("c", "audit-eu", "production"), "late": ClusterName("late", "later")})
+    versions: list[int] = []
+    seen: list[list[str]] = []
+    for run, given, clusters, stops in (
+        ("named", first, (), None),
+        ("named-again", first, (), None),
+        ("renamed", other, ("c",), 1),
+        ("renamed-again", other, ("c",), None),
+    ):
+        before = {view: version(spark, lake, view) for view in views}
+        if stops is not None:
+            # The run ends between the table of runs and that of clusters.
+            materialize(spark, lake, night, out, views, f"{run}-broken", stops, names=given, clusters=clusters)
+            assert version(spark, lake, CLUSTERS) == versions[-1]
+        materialize(spark, lake, night, out, views, run, 100, names=given, clusters=clusters)
+        write_clusters(OsDisk(), plain_out, find_fleet([f"{night}/*"], {}, clusters).directories, given)
+        found = rows(spark.sql(f"SELECT * FROM {lake.table(CLUSTERS)}"))
+        wanted = rows_of_parquet(spark, f"{plain_out}/{CLUSTERS}")
+        assert found == wanted, (run, found, wanted)
+        assert before == {view: version(spark, lake, view) for view in views}, run
+        versions.append(version(spark, lake, CLUSTERS))
+        seen.append(found)
+    assert versions[0] == versions[1] != versions[2] == versions[3]
+    assert rows(spark.sql(f"SELECT * FROM {lake.table(CLUSTERS)} VERSION AS OF {versions[0]}")) == seen[0] != seen[2]
+    return {"named": [[json.loads(row)["name"] for row in found] for found in seen]}
 
 
 def stream(spark: SparkSession, lake: Delta, settings: dict[str, Any]) -> dict[str, Any]:
@@ -142,6 +201,7 @@ def main() -> None:
     lake: Lake = Delta(out) if settings["format"] == "delta" else Iceberg("kraft.fleet")
     with lake_session(lake, out, master="local[2]", conf=CONF) as spark:
         told = nights(spark, lake, settings)
+        told |= names(spark, lake, settings)
         if isinstance(lake, Delta):
             told |= stream(spark, lake, settings)
         print(json.dumps(told), flush=True)

@@ -70,6 +70,8 @@ def test_tables_of_a_format_are_those_of_parquet_and_their_past_stays(kind: str,
     assert min(told["rows"].values()) > 10
     assert dict(told["runs"])["n0"] == dict(told["runs"])["n1"] == dict(told["runs"])["again"] == 2
     assert told["left"] == []
+    made, renamed = ["orders", "audit", "no log yet"], ["a'b", "audit-eu", "gone", "later"]
+    assert told["named"] == [made, made, renamed, renamed]
     if kind == "delta":
         assert told["streamed"] > 100
         assert told["versions"] == [0, 0]
