@@ -258,3 +258,15 @@ def test_the_bench_of_seeds_goes_on_where_it_ended_and_repeats_what_it_stored(tm
     changed = bench("--check=2")
     assert changed.returncode == 1
     assert changed.stdout.startswith("core: 0 of 2 digests are equal")
+
+
+def test_the_bench_of_a_fleet_reads_a_log_of_any_length(tmp_path: Path) -> None:
+    """A log of repeated rounds is planned and read whole: each record has a row."""
+    small = ["--only=records", "--powers=4", "--views=records", "--rounds=1", f"--dir={tmp_path}"]
+    command = [sys.executable, str(BENCH / "fleet.py"), "scale", *small]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert done.returncode == 0, done.stderr
+    figures = r"\d\.\d\d \(.*?\) CPU µs/record, ([\d,]+) rows, .* MiB; planning .* s, 1 tasks, .* MiB"
+    records = re.search(rf"^records, ([\d,]+) records, 1 MiB: {figures}$", done.stdout, re.MULTILINE)
+    assert records is not None, done.stdout
+    assert records[1] == records[2]

@@ -61,6 +61,8 @@ class Rounds:
         self._batches = [*batches, *scan(removal)]
         self.records = self._batches[-1].next_offset
         """The records of one round."""
+        self.bytes = sum(batch.size_bytes for batch in self._batches)
+        """The bytes of one round."""
         self._epochs = last.epoch - batches[0].epoch + 1
         self._time_ms = last.max_timestamp - batches[0].base_timestamp + _QUIET_MS
 

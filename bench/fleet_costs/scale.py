@@ -1,6 +1,7 @@
 """What a fleet costs the source itself, without Spark around it: from few clusters to many, from short logs to long.
 
-    python bench/fleet.py scale [--rounds 3] [--only plan,records,clusters,store,day] [--powers 5,6,7] [--dir DIR]
+    python bench/fleet.py scale [--rounds 3] [--only plan,records,clusters,store,day] [--powers 5,6,7]
+        [--gib 20] [--dir DIR]
 
 Each figure is of processes of their own, with one core's worth of work. A process reads another log the same way first,
 as what Python, pyarrow and the allocator prepare at their first use is no cost of a log; of Kafka's tool a process that
@@ -24,6 +25,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import ceil
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
@@ -48,6 +50,8 @@ from metadata_log.spark.tasks import HistoryTask, flat  # noqa: E402
 
 SECTIONS = ("plan", "records", "clusters", "store", "day")
 DIRECTORIES = 10_000
+_LEAST_RECORDS = 1_000_000
+"""The records that a process reads at least in the sections records and clusters."""
 _FIRST_ROUNDS = 19
 """The length of the log that a process reads before a log of the section records: some 10⁵ records."""
 READ = """
@@ -74,12 +78,13 @@ def read(options, only):
     return {**told, "rows": count}
 
 options = json.loads(sys.argv[1])
-only, first = options.pop("only", None), options.pop("first", None)
+only, first, times = options.pop("only", None), options.pop("first", None), int(options.pop("times", "1"))
 if first is not None:
     read({**options, "path": first}, only)
 before = time.process_time()
-told = read(options, only)
-told["cpu"] = time.process_time() - before
+for _ in range(times):
+    told = read(options, only)
+told["cpu"] = (time.process_time() - before) / times
 status = open("/proc/self/status").read()
 told["memory"] = int(status.partition("VmHWM:")[2].split()[0]) / 1024
 print(json.dumps(told))
@@ -101,13 +106,14 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default=",".join(SECTIONS), help="some of the sections")
     parser.add_argument("--powers", default="5,6,7", help="of the section records: the powers of ten of records")
+    parser.add_argument("--gib", type=float, help="of the section records: the length of a further log in GiB")
     parser.add_argument("--views", default="records,partition_history", help="of the sections records and clusters")
     parser.add_argument("--dir", help="where logs are written; default: a temporary directory")
     options = parser.parse_args(arguments)
-    views, powers = tuple(options.views.split(",")), tuple(map(int, options.powers.split(",")))
+    views, powers = tuple(options.views.split(",")), tuple(map(int, filter(None, options.powers.split(","))))
     sections: dict[str, Callable[[Path, int], None]] = {
         "plan": plan,
-        "records": partial(records, views=views, powers=powers),
+        "records": partial(records, views=views, powers=powers, gib=options.gib),
         "clusters": partial(clusters, views=views),
         "store": store,
         "day": day,
@@ -130,7 +136,8 @@ def measured(command: Sequence[str]) -> Cost:
 def reading(path: str, **options: str) -> dict[str, float]:
     """What a process of its own tells of a query: `cpu` is that of planning and reading, behind a reading of `first`.
 
-    `only` says what is read: nothing for "plan", the parts at the ends of logs for "last".
+    `only` says what is read: nothing for "plan", the parts at the ends of logs for "last". With `times` the query
+    is made so often, and `cpu` is that of one.
     """
     return measured([sys.executable, "-c", READ, json.dumps({"path": path, **options})]).told
 
@@ -157,15 +164,16 @@ def plan(scratch: Path, rounds: int) -> None:
         )
 
 
-def records(scratch: Path, rounds: int, *, views: Sequence[str], powers: Sequence[int]) -> None:
+def records(scratch: Path, rounds: int, *, views: Sequence[str], powers: Sequence[int], gib: float | None) -> None:
     """Read one log, from short to long."""
     source = Rounds(unpack("static3", "nodes/c1", scratch / "one") / PARTITION)
     source.write(scratch / "first", _FIRST_ROUNDS)
-    for power in powers:
-        path = scratch / f"long{power}"
-        count, size = source.write(path, -(-(10**power) // source.records))
+    lengths = [10**power / source.records for power in powers] + ([] if gib is None else [gib * 2**30 / source.bytes])
+    for length in lengths:
+        path = scratch / "long"
+        count, size = source.write(path, ceil(length))
         for view in views:
-            found = [reading(str(path), view=view, first=f"{scratch}/first") for _ in range(rounds)]
+            found = [reading(str(path), **_often(view, count, f"{scratch}/first")) for _ in range(rounds)]
             plans = [reading(str(path), view=view, only="plan") for _ in range(rounds)]
             print(
                 f"{view}, {count:,} records, {size / 2**20:,.0f} MiB:"
@@ -178,6 +186,11 @@ def records(scratch: Path, rounds: int, *, views: Sequence[str], powers: Sequenc
         shutil.rmtree(path)
 
 
+def _often(view: str, count: int, first: str) -> dict[str, str]:
+    """Options of a query: one of few records is made several times, as garbage collections are few and large."""
+    return {"view": view, "first": first, "times": str(max(1, _LEAST_RECORDS // count))}
+
+
 def clusters(scratch: Path, rounds: int, *, views: Sequence[str]) -> None:
     """Read few and many clusters."""
     source = unpack("static3", "nodes/c1", scratch / "one")
@@ -186,8 +199,8 @@ def clusters(scratch: Path, rounds: int, *, views: Sequence[str]) -> None:
     for view in views:
         for count, pattern in ((10, "c00?"), (100, "c0??"), (500, "c*")):
             path = f"{scratch}/fleet/{pattern}"
-            found = [reading(path, view=view, first=f"{scratch}/fleet/c000") for _ in range(rounds)]
             total = count * record_count(source)
+            found = [reading(path, **_often(view, total, f"{scratch}/fleet/c00?")) for _ in range(rounds)]
             each = [one["cpu"] / total * 1e6 for one in found]
             print(f"{view}, {count} clusters, {total:,} records: {spread(each)} CPU µs/record", flush=True)
 

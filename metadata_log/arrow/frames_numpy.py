@@ -163,7 +163,7 @@ class _Controls(Struct, frozen=True):
 
 
 def _control_records(data: bytes, at: Integers) -> _Controls:
-    """The control records whose lengths of keys are at these positions."""
+    """What the control records say of which the lengths of the keys are at these positions."""
     raw = np.frombuffer(data, np.uint8)
     key_length, key = varints(raw, at)
     # A read before the bounds check of the caller stays in the data.
