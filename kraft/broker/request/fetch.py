@@ -96,7 +96,9 @@ class FetchHandler:
         targets, refused = self._targets(request, params, context, image)
         results = self._read_all(params, targets, image, now_ms, notes_followers=True)
         waiting = WaitingFetch(request, params, context, tuple(targets), refused)
-        if params.max_wait_ms <= 0 or not targets or _is_enough(params, results):
+        is_over = params.max_wait_ms <= 0 or not targets or _is_enough(params, results)
+        # No more comes where the segment of the reader is complete (`DelayedOperationPurgatory.tryCompleteElseWatch`).
+        if is_over or self.is_complete(waiting, image):
             return self._finish(waiting, results, image, now_ms)
         return waiting
 

@@ -320,6 +320,15 @@ def test_a_new_segment_ends_the_wait_of_a_reader_of_the_one_before() -> None:
     assert only_partition(woken(brokers.poll(101), waiting)).records
 
 
+def test_a_reader_of_an_earlier_segment_does_not_wait_at_all() -> None:
+    brokers = Brokers([NewTopic("one", ORDERS[0], ((101,),), {"internal.segment.bytes": "200"})])
+    for value in (b"x", b"y"):
+        brokers.ask(101, produce(ORDERS, batch(value * 50)))
+    answer = brokers.ask(101, fetch((ORDERS, 0), wait_ms=10_000, min_bytes=100_000))
+    assert only_partition(answer).records == brokers.part(101, ORDERS).log.read(0, 1)
+    parked(brokers, 101, fetch((ORDERS, 1), wait_ms=10_000, min_bytes=100_000))
+
+
 @pytest.mark.parametrize(("version", "is_woken"), [(10, True), (11, False)])
 def test_lost_leadership_ends_the_wait_of_readers_that_need_the_leader(version: int, is_woken: bool) -> None:
     brokers = three()
