@@ -98,7 +98,7 @@ class FetchHandler:
         waiting = WaitingFetch(request, params, context, tuple(targets), refused)
         is_over = params.max_wait_ms <= 0 or not targets or _is_enough(params, results)
         # No more comes where the segment of the reader is complete (`DelayedOperationPurgatory.tryCompleteElseWatch`).
-        if is_over or self.is_complete(waiting, image):
+        if is_over or (any(data.records for data in results.values()) and self.is_complete(waiting, image)):
             return self._finish(waiting, results, image, now_ms)
         return waiting
 
