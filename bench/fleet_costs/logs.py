@@ -8,26 +8,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from google_crc32c import value as crc32c
-
-from metadata_log import OsDisk, scan
+from metadata_log import scan
+from metadata_log.log.log_dir import PARTITION_DIRECTORY
 from metadata_log.log.segment import file_name
-from metadata_log.records.batch import CHECKED_AT, RecordBatch
-from metadata_log.records.batch_builder import build_batch
+from metadata_log.records.batch import RecordBatch
+from metadata_log.records.batch_builder import build_batch, with_checksum
 from metadata_log.records.frame import encode_record, read_record
 from metadata_log.records.metadata import RemoveTopicRecord, TopicRecord
 from metadata_log.records.record import records
 from metadata_log.types import Uuid
 
-PARTITION: Final = "__cluster_metadata-0"
 SEGMENT_BYTES: Final = 1 << 30
 """Kafka's default of metadata.log.segment.bytes."""
 _OFFSET: Final = struct.Struct(">q")
 _EPOCH: Final = struct.Struct(">i")
-_CRC: Final = struct.Struct(">I")
 _TIMES: Final = struct.Struct(">qq")
 _EPOCH_AT: Final = 12
-_CRC_AT: Final = 17
 _TIMES_AT: Final = 27
 _QUIET_MS: Final = 500
 """The time between the end of a round and the beginning of the next one."""
@@ -35,16 +31,17 @@ _QUIET_MS: Final = 500
 
 def copy_log(source: Path, target: Path, cluster: str) -> None:
     """The files of a log as another cluster: links to one copy."""
-    (target / PARTITION).mkdir(parents=True)
-    for file in (source / PARTITION).iterdir():
+    (target / PARTITION_DIRECTORY).mkdir(parents=True)
+    for file in (source / PARTITION_DIRECTORY).iterdir():
         if file.is_file():
-            os.link(file, target / PARTITION / file.name)
+            os.link(file, target / PARTITION_DIRECTORY / file.name)
     (target / "meta.properties").write_text(f"#\nversion=1\nnode.id=1\ncluster.id={cluster}\n")
 
 
-def batches_of(partition: Path) -> list[RecordBatch]:
-    """The batches of a log in order."""
-    return [batch for file in sorted(partition.glob("*.log")) for batch in scan(OsDisk().read(str(file)))]
+def batches_of(log: Path) -> list[RecordBatch]:
+    """The batches of a log directory in order."""
+    files = sorted((log / PARTITION_DIRECTORY).glob("*.log"))
+    return [batch for file in files for batch in scan(file.read_bytes())]
 
 
 class Rounds:
@@ -54,8 +51,8 @@ class Rounds:
     from round to round, and each batch has its CRC.
     """
 
-    def __init__(self, partition: Path) -> None:
-        batches = batches_of(partition)
+    def __init__(self, log: Path) -> None:
+        batches = batches_of(log)
         last = batches[-1]
         removal = build_batch(last.next_offset, last.epoch, last.max_timestamp, _removals(batches))
         self._batches = [*batches, *scan(removal)]
@@ -68,7 +65,7 @@ class Rounds:
 
     def write(self, target: Path, rounds: int, segment_bytes: int = SEGMENT_BYTES) -> tuple[int, int]:
         """Write a log directory of some rounds; returns its records and bytes."""
-        partition = target / PARTITION
+        partition = target / PARTITION_DIRECTORY
         partition.mkdir(parents=True)
         total = size = 0
         file = (partition / file_name(0)).open("wb", buffering=1 << 20)
@@ -90,8 +87,7 @@ class Rounds:
                 _OFFSET.pack_into(raw, 0, batch.base_offset + offset)
                 _EPOCH.pack_into(raw, _EPOCH_AT, batch.epoch + epoch)
                 _TIMES.pack_into(raw, _TIMES_AT, batch.base_timestamp + time_ms, batch.max_timestamp + time_ms)
-                _CRC.pack_into(raw, _CRC_AT, crc32c(bytes(raw[CHECKED_AT:])))
-                yield batch.base_offset + offset, bytes(raw)
+                yield batch.base_offset + offset, with_checksum(bytes(raw))
 
 
 def _removals(batches: list[RecordBatch]) -> list[bytes]:

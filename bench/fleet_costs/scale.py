@@ -22,7 +22,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import ceil
@@ -33,13 +32,14 @@ sys.path[:0] = [str(ROOT), str(ROOT / "bench"), str(ROOT / "tests"), str(ROOT / 
 
 from counted_store import PROTOCOL, CountedStore  # noqa: E402
 from dump import programs  # noqa: E402
-from fleet_costs.logs import PARTITION, Rounds, copy_log  # noqa: E402
+from fleet_costs.logs import Rounds, batches_of, copy_log  # noqa: E402
 from msgspec import Struct  # noqa: E402
 from pyspark.sql.streaming.datasource import ReadAllAvailable  # noqa: E402
 from real_data import archive, unpack  # noqa: E402
 from spread import spread  # noqa: E402
 
 from metadata_log import scan  # noqa: E402
+from metadata_log.log.log_dir import PARTITION_DIRECTORY  # noqa: E402
 from metadata_log.log.segment import file_name, parse_file_name  # noqa: E402
 from metadata_log.spark.options import parse_options  # noqa: E402
 from metadata_log.spark.passes import save_passes  # noqa: E402
@@ -95,7 +95,6 @@ class Cost(Struct, frozen=True):
     """The cost of a process and what it printed."""
 
     cpu: float
-    wall: float
     told: dict[str, float]
 
 
@@ -125,12 +124,12 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def measured(command: Sequence[str]) -> Cost:
-    before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(command, capture_output=True, cwd=ROOT, check=False)
-    wall, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert done.returncode == 0, done.stderr.decode()[-2000:]
     told = json.loads(done.stdout) if done.stdout.startswith(b"{") else {}
-    return Cost(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, wall, told)
+    return Cost(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, told)
 
 
 def reading(path: str, **options: str) -> dict[str, float]:
@@ -147,10 +146,10 @@ def reading(path: str, **options: str) -> dict[str, float]:
 
 def plan(scratch: Path, rounds: int) -> None:
     """Plan many directories."""
-    content = archive("static3")[f"nodes/c1/{PARTITION}/{file_name(0)}"]
+    content = archive("static3")[f"nodes/c1/{PARTITION_DIRECTORY}/{file_name(0)}"]
     (scratch / "one").write_bytes(content)
     for number in range(DIRECTORIES):
-        partition = scratch / "fleet" / f"c{number:05d}" / PARTITION
+        partition = scratch / "fleet" / f"c{number:05d}" / PARTITION_DIRECTORY
         partition.mkdir(parents=True)
         os.link(scratch / "one", partition / file_name(0))
         (partition.parent / "meta.properties").write_text(f"#\nversion=1\nnode.id=1\ncluster.id=c-{number}\n")
@@ -166,7 +165,7 @@ def plan(scratch: Path, rounds: int) -> None:
 
 def records(scratch: Path, rounds: int, *, views: Sequence[str], powers: Sequence[int], gib: float | None) -> None:
     """Read one log, from short to long."""
-    source = Rounds(unpack("static3", "nodes/c1", scratch / "one") / PARTITION)
+    source = Rounds(unpack("static3", "nodes/c1", scratch / "one"))
     source.write(scratch / "first", _FIRST_ROUNDS)
     lengths = [10**power / source.records for power in powers] + ([] if gib is None else [gib * 2**30 / source.bytes])
     for length in lengths:
@@ -199,15 +198,10 @@ def clusters(scratch: Path, rounds: int, *, views: Sequence[str]) -> None:
     for view in views:
         for count, pattern in ((10, "c00?"), (100, "c0??"), (500, "c*")):
             path = f"{scratch}/fleet/{pattern}"
-            total = count * record_count(source)
+            total = count * sum(batch.record_count for batch in batches_of(source))
             found = [reading(path, **_often(view, total, f"{scratch}/fleet/c00?")) for _ in range(rounds)]
             each = [one["cpu"] / total * 1e6 for one in found]
             print(f"{view}, {count} clusters, {total:,} records: {spread(each)} CPU µs/record", flush=True)
-
-
-def record_count(log: Path) -> int:
-    files = (log / PARTITION).glob("*.log")
-    return sum(batch.record_count for file in files for batch in scan(file.read_bytes()))
 
 
 def store(scratch: Path, rounds: int) -> None:
@@ -215,13 +209,13 @@ def store(scratch: Path, rounds: int) -> None:
     del rounds
     count = 100
     source = unpack("static3", "nodes/c1", scratch / "one")
-    size = sum(file.stat().st_size for file in (source / PARTITION).glob("*.log"))
-    segments = len(list((source / PARTITION).glob("*.log")))
+    size = sum(file.stat().st_size for file in (source / PARTITION_DIRECTORY).glob("*.log"))
+    segments = len(list((source / PARTITION_DIRECTORY).glob("*.log")))
     CountedStore.clear()
     for number in range(count):
-        for file in (source / PARTITION).iterdir():
+        for file in (source / PARTITION_DIRECTORY).iterdir():
             if file.is_file():
-                CountedStore().pipe_file(f"/fleet/c{number}/{PARTITION}/{file.name}", file.read_bytes())
+                CountedStore().pipe_file(f"/fleet/c{number}/{PARTITION_DIRECTORY}/{file.name}", file.read_bytes())
         meta = f"#\nversion=1\nnode.id=1\ncluster.id=id-{number}\n"
         CountedStore().pipe_file(f"/fleet/c{number}/meta.properties", meta.encode())
     path = f"{PROTOCOL}://fleet/*"
@@ -299,7 +293,7 @@ def half_of(source: Path, target: Path) -> tuple[int, int, list[int]]:
     target.mkdir()
     batches = [
         (parse_file_name(file.name) or 0, content[one.position : one.end_position], one)
-        for file in sorted((source / PARTITION).glob("*.log"))
+        for file in sorted((source / PARTITION_DIRECTORY).glob("*.log"))
         for content in [file.read_bytes()]
         for one in scan(content)
     ]
@@ -315,11 +309,7 @@ def half_of(source: Path, target: Path) -> tuple[int, int, list[int]]:
 
 def save_day(source: Path, scratch: Path, half: int, count: int) -> None:
     """Saved passes of each cluster at the offset where the day begins."""
-    size = 0
-    for file in sorted((source / PARTITION).glob("*.log")):
-        for one in scan(file.read_bytes()):
-            if one.base_offset < half:
-                size += one.size_bytes
+    size = sum(one.size_bytes for one in batches_of(source) if one.base_offset < half)
     save_passes([f"{scratch}/fleet/c000"], f"{scratch}/first", every_bytes=size)
     listed = scratch / "first" / "cluster=id-000"
     known = json.loads((listed / "passes.json").read_bytes())

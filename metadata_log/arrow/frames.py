@@ -258,18 +258,19 @@ def _read_plain(batches: Sequence[RecordBatch], data: bytes) -> tuple[pa.RecordB
     return plain_frame(places, slices(data, plain.edges, pa.binary())), ()
 
 
-def control_frame(places: Sequence[pa.Array], values: pa.Array, is_control: pa.Array, keys: pa.Array) -> pa.RecordBatch:
-    """The frames of plain records of which some are control records, with `keys`."""
+def plain_frame(
+    places: Sequence[pa.Array], values: pa.Array, controls: tuple[pa.Array, pa.Array] | None = None
+) -> pa.RecordBatch:
+    """The frames of plain records from their first six columns and their values.
+
+    `controls` says which records are control records, and has the keys of these.
+    """
     rows = len(values)
-    key = pc.replace_with_mask(pa.nulls(rows, pa.binary()), is_control, keys)
+    is_control, key = pa.repeat(pa.scalar(False), rows), pa.nulls(rows, pa.binary())
+    if controls is not None:
+        is_control, keys = controls
+        key = pc.replace_with_mask(key, is_control, keys)
     rest = [is_control, key, values, pa.nulls(rows, pa.string())]
-    return pa.RecordBatch.from_arrays([*places, *rest], schema=FRAME_SCHEMA)
-
-
-def plain_frame(places: Sequence[pa.Array], values: pa.Array) -> pa.RecordBatch:
-    """The frames of plain records from their first six columns and their values."""
-    rows = len(values)
-    rest = [pa.repeat(pa.scalar(False), rows), pa.nulls(rows, pa.binary()), values, pa.nulls(rows, pa.string())]
     return pa.RecordBatch.from_arrays([*places, *rest], schema=FRAME_SCHEMA)
 
 

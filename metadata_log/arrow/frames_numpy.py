@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from msgspec import Struct
 
-from metadata_log.arrow.frames import PADDING, control_frame, join_frames, plain_frame, slices
+from metadata_log.arrow.frames import PADDING, join_frames, plain_frame, slices
 from metadata_log.records.batch import CONTROL, HEADER_BYTES, RecordBatch
 from metadata_log.records.frame import FRAME_VERSION
 
@@ -110,12 +110,10 @@ def _read(
     kind, version = raw[value + 1], raw[value + 2]
     usual = (raw[behind] == _NULL) & (length > 4) & (raw[value] == FRAME_VERSION) & ((kind | version) < 0x80)
     kind, version = kind.astype(np.int16), version.astype(np.int16)
-    found = is_control = None
-    controlled = np.flatnonzero(np.array([batch.is_control for batch in batches]))
-    if len(controlled):
-        is_control = np.repeat(np.isin(np.arange(len(batches)), controlled), counts)
-        rows = np.flatnonzero(is_control)
-        found = _control_records(data, behind[rows])
+    is_control = np.repeat(np.array([batch.is_control for batch in batches]), counts)
+    rows = np.flatnonzero(is_control)
+    found = _control_records(data, behind[rows]) if len(rows) else None
+    if found is not None:
         length[rows], value[rows], value_end[rows] = found.length, found.value, found.value_end
         kind[rows], version[rows], usual[rows] = found.kind, found.version, found.usual
     plain = (
@@ -142,11 +140,8 @@ def _read(
         version,
     ]
     places = [pa.array(column) for column in columns]
-    values = between(data, value, value_end)
-    if found is None or is_control is None:
-        return plain_frame(places, values), ()
-    keys = between(data, found.key, found.key_end)
-    return control_frame(places, values, pa.array(is_control), keys), ()
+    controls = None if found is None else (pa.array(is_control), between(data, found.key, found.key_end))
+    return plain_frame(places, between(data, value, value_end), controls), ()
 
 
 class _Controls(Struct, frozen=True):

@@ -185,10 +185,13 @@ def _beyond_end(directories: Sequence[Directory], options: Options) -> list[tupl
     local = [one for one in directories if not (is_remote(one.path) or one.is_file)]
     if (at is None and first == END) or len(local) < len(directories):
         return []
-    # Reading ends needs a file of each log: mostly the first log already reaches the first record.
-    if at is None and any(find_log_end(disk_at(one.path), one.path).reaches(first) for one in local):
-        return []
-    ends = [(one, find_log_end(disk_at(one.path), one.path)) for one in local]
+    ends: list[tuple[Directory, LogEnd]] = []
+    for one in local:
+        end = find_log_end(disk_at(one.path), one.path)
+        if at is None and end.reaches(first):
+            # Each end needs a file to be read, and mostly the first log is enough.
+            return []
+        ends.append((one, end))
     late = [(one, end, at) for one, end in ends if at is not None and not end.reaches(at)]
     if not any(end.reaches(first) for _, end in ends):
         late += [(one, end, first) for one, end in ends]

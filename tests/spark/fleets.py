@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
+
+import pyarrow as pa
+import pyarrow.dataset as ds
 
 from metadata_log.log.segment import file_name
 from metadata_log.records.batch_builder import build_batch
@@ -121,3 +125,12 @@ def _random_change(rng: Random, topic_id: Uuid, partitions: list[list[int]], ind
     isr = rng.sample(replicas, rng.randint(1, 3)) if rng.random() < 0.6 else None
     leader = rng.choice([-2, -2, -1, *replicas])
     return PartitionChangeRecord(partition_id=index, topic_id=topic_id, isr=isr, leader=leader), 0
+
+
+def table_rows(path: Path, view: str) -> Counter[str]:
+    """The rows of a materialised table of Parquet without lineage, as any reader with partitions of Hive has them."""
+    # A table can have open rows alone, from which no date can be inferred.
+    parts = ds.partitioning(pa.schema([("cluster", pa.string()), ("date", pa.date32())]), flavor="hive")
+    table = ds.dataset(path / view, format="parquet", partitioning=parts).to_table()
+    names = sorted(name for name in table.schema.names if not name.startswith("lineage_") and name != "date")
+    return Counter(str(row) for row in table.select(names).to_pylist())

@@ -10,12 +10,11 @@ from collections import Counter
 from pathlib import Path
 from random import Random
 
-import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from eventually import eventually
-from fleets import random_log, write_log, write_meta
+from fleets import random_log, table_rows, write_log, write_meta
 from pyspark.sql import SparkSession
 
 from kraft.cli.main import main
@@ -55,14 +54,6 @@ def fleet(tmp_path: Path) -> Path:
     return tmp_path / "fleet"
 
 
-def rows_of(path: Path, view: str) -> Counter[str]:
-    # A table can have open rows alone, from which no date can be inferred.
-    parts = ds.partitioning(pa.schema([("cluster", pa.string()), ("date", pa.date32())]), flavor="hive")
-    table = ds.dataset(path / view, format="parquet", partitioning=parts).to_table()
-    names = sorted(name for name in table.schema.names if not name.startswith("lineage_") and name != "date")
-    return Counter(str(row) for row in table.select(names).to_pylist())
-
-
 def test_tables_are_the_same_from_one_process_two_processes_and_spark(
     spark: SparkSession, fleet: Path, tmp_path: Path
 ) -> None:
@@ -81,10 +72,10 @@ def test_tables_are_the_same_from_one_process_two_processes_and_spark(
             ("cluster-b", Status.NEW),
         ]
     for view in VIEWS:
-        assert rows_of(outs["one"], view) == rows_of(outs["two"], view) == rows_of(outs["spark"], view)
+        assert table_rows(outs["one"], view) == table_rows(outs["two"], view) == table_rows(outs["spark"], view)
     table = spark.read.parquet(str(outs["spark"] / "partition_history"))
     assert dict(table.dtypes)["date"] == "date"
-    assert table.count() == sum(rows_of(outs["one"], "partition_history").values()) > 50
+    assert table.count() == sum(table_rows(outs["one"], "partition_history").values()) > 50
 
 
 def test_the_command_tells_what_is_new_and_that_nothing_is(
@@ -257,5 +248,5 @@ def test_processes_that_are_killed_lose_no_row_and_double_none(fleet: Path, tmp_
     assert run_here(found, make_job(str(out), run="last")).is_sound
     assert run_here(found, make_job(str(wanted), run="only")).is_sound
     for view in (path.name for path in wanted.iterdir() if path.name not in ("_kraft", "runs")):
-        assert rows_of(out, view) == rows_of(wanted, view)
+        assert table_rows(out, view) == table_rows(wanted, view)
     assert not list(out.rglob(".*.part"))

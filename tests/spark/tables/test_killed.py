@@ -6,15 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 from random import Random
 
-import pyarrow as pa
-import pyarrow.dataset as ds
 import pytest
 from eventually import eventually
-from fleets import write_random_fleet
+from fleets import table_rows, write_random_fleet
 from spark_processes import LOOPBACK
 from standalone import executors, standalone
 
@@ -27,14 +24,6 @@ CLUSTERS = 8
 SECONDS = 600
 
 pytestmark = pytest.mark.spark_cluster
-
-
-def rows_of(path: Path, view: str) -> Counter[str]:
-    # A table can have open rows alone, from which no date can be inferred.
-    parts = ds.partitioning(pa.schema([("cluster", pa.string()), ("date", pa.date32())]), flavor="hive")
-    table = ds.dataset(path / view, format="parquet", partitioning=parts).to_table()
-    names = sorted(name for name in table.schema.names if not name.startswith("lineage_") and name != "date")
-    return Counter(str(row) for row in table.select(names).to_pylist())
 
 
 def committed(out: Path) -> int:
@@ -80,6 +69,6 @@ def test_an_executor_and_the_driver_are_killed_and_no_row_is_doubled_or_lost(tmp
     }
     assert run_here(found, make_job(str(wanted), run="only", views=VIEWS)).is_sound
     for view in VIEWS:
-        assert rows_of(out, view) == rows_of(wanted, view)
-        assert sum(rows_of(out, view).values()) > 0
+        assert table_rows(out, view) == table_rows(wanted, view)
+        assert sum(table_rows(out, view).values()) > 0
     assert not list(out.rglob(".*.part"))
