@@ -6,7 +6,6 @@ import ast
 import re
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
@@ -227,9 +226,6 @@ CYCLES = {
     ("kraft.quorum.states", "kraft.quorum"): "`QUORUM_ORDER` orders the modules of both one by one",
 }
 """Imports against that order, each with its reason."""
-MODULES_PER_FOLDER = 25
-CROWDED = {"transport/protocol/messages": "generated, one module for each API, and found by the name of the API"}
-LINES_PER_MODULE = 500
 
 QUORUM_ORDER = (
     ("values", "epoch_limit"),
@@ -415,24 +411,6 @@ def test_packages_import_those_above_them_in_the_map() -> None:
                 against[here, there] = f"{modules()[module].relative_to(ROOT)}:{wanted.line} imports {wanted.module}"
     assert [against[edge] for edge in against.keys() - CYCLES.keys()] == []
     assert CYCLES.keys() - against.keys() == set(), "these imports are gone: so must be their rows"
-
-
-def test_no_folder_is_crowded() -> None:
-    """Packages, tests and benches: what has more modules than one can survey is divided."""
-    folders = Counter(
-        str(path.parent.relative_to(ROOT)) for top in (*OURS, "tests", "bench") for path in (ROOT / top).rglob("*.py")
-    )
-    assert {folder for folder, count in folders.items() if count > MODULES_PER_FOLDER} == set(CROWDED)
-
-
-def test_no_module_is_long() -> None:
-    lines = {module: len(path.read_text().splitlines()) for module, path in modules().items()}
-    long = {module for module, count in lines.items() if count >= LINES_PER_MODULE and not is_generated(module)}
-    assert long == set(), f"modules of {LINES_PER_MODULE} lines and more"
-
-
-def is_generated(module: str) -> bool:
-    return is_under(module, ("transport.protocol.messages",))
 
 
 PACKAGE_FILES = [name for name, path in modules().items() if path.name == "__init__.py"]

@@ -15,7 +15,6 @@ import pytest
 import trio
 from documented_programs import HOWTO, program, run_program
 from loopback import free_ports
-from plain_words import VAGUE_ON_PAGES, prose, vague_words
 from real_data import unpack
 
 from kraft.cli.main import kraft
@@ -70,21 +69,6 @@ def test_commands_and_options_exist(page: Path) -> None:
         known = {name for parameter in command.params for name in parameter.opts}
         unknown = [word for word in words if word.startswith("-") and word.partition("=")[0] not in known]
         assert not unknown, f"kraft {line}: {unknown}"
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_sentences_name_their_subjects(page: Path) -> None:
-    """The CHANGELOG keeps the words of its time, and the page of mutants is generated from docstrings."""
-    if page.name not in {"CHANGELOG.md", "mutants.md"}:
-        assert vague_words(prose(page.read_text()), VAGUE_ON_PAGES) == []
-
-
-def test_quoted_program_output_is_exempt() -> None:
-    page = "It is for whoever has asked.\n```\nnobody\n```\n`nobody` Who is it?"
-    assert [line for _, line in vague_words(prose(page), VAGUE_ON_PAGES)] == [
-        "It is for whoever has asked.",
-        "Who is it?",
-    ]
 
 
 def test_the_search_for_commands_finds_some() -> None:
