@@ -6,6 +6,8 @@ A coordinator is the leader of a partition of an internal topic; the hash of the
 
 from __future__ import annotations
 
+import struct
+from operator import mul
 from typing import Final
 
 from metadata_log.image import Broker, MetadataImage
@@ -17,14 +19,19 @@ SHARE: Final = 2
 TOPICS: Final = {GROUP: "__consumer_offsets", TRANSACTION: "__transaction_state", SHARE: "__share_group_state"}
 """The topic of the coordinators, by the key type of FindCoordinator."""
 _INT_MIN: Final = -(2**31)
+_BLOCK: Final = 256
+"""How many units of a text one sum covers: clients choose names of 32 KB."""
+_POWERS: Final = tuple(pow(31, _BLOCK - 1 - at, 1 << 32) for at in range(_BLOCK))
 
 
 def java_hash(text: str) -> int:
     """`String.hashCode` of Java: over the UTF-16 units of the text, as a signed number of 32 bits."""
-    units = text.encode("utf-16-be", "surrogatepass")
+    data = text.encode("utf-16-be", "surrogatepass")
+    units = struct.unpack(f">{len(data) // 2}H", data)
     value = 0
-    for at in range(0, len(units), 2):
-        value = (31 * value + int.from_bytes(units[at : at + 2], "big")) & 0xFFFFFFFF
+    for at in range(0, len(units), _BLOCK):
+        block = units[at : at + _BLOCK]
+        value = (value * pow(31, len(block), 1 << 32) + sum(map(mul, block, _POWERS[-len(block) :]))) & 0xFFFFFFFF
     return value - (1 << 32) if value >> 31 else value
 
 

@@ -7,7 +7,7 @@ end, so that the ACLs are loaded before the first client asks.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, TypeVar
 
 from msgspec import Struct
 
@@ -31,8 +31,11 @@ OF_A_TOPIC: Final = (
 )
 """The operations that a topic supports (`AclEntry.supportedOperations`)."""
 MOST_VERDICTS: Final = 10_000
-"""How many verdicts are remembered: one costs a look at each prefix of the name."""
+"""How many verdicts are remembered, each for a caller and a name of at most `LONGEST`: some megabytes."""
+LONGEST: Final = 249
+"""The longest name of a resource or a caller of which a verdict is remembered: clients choose names."""
 _Question = tuple[Caller, AclOperation, AclResource, str]
+_T = TypeVar("_T")
 
 
 class Rights:
@@ -49,6 +52,8 @@ class Rights:
         self.denials: list[Denial] = []
         """The denied operations, for the audit log of the node."""
         self._verdicts: dict[_Question, Verdict] = {}
+        self._of_any: dict[_Question, bool] = {}
+        """Whether a caller may perform an operation on any resource of a type: a look at all rules of the caller."""
 
     def use(self, image: MetadataImage) -> None:
         """Judge by the ACLs of an image from now on."""
@@ -56,6 +61,7 @@ class Rights:
             assert self.settings is not None
             self.authorizer = Authorizer(self.settings, image.acls)
             self._verdicts.clear()
+            self._of_any.clear()
 
     def __call__(
         self,
@@ -78,16 +84,22 @@ class Rights:
         assert self.authorizer is not None, question
         verdict = self._verdicts.get(question)
         if verdict is None:
-            if len(self._verdicts) >= MOST_VERDICTS:
-                self._verdicts.clear()
-            verdict = self._verdicts[question] = self.authorizer.authorize(*question)
+            verdict = self.authorizer.authorize(*question)
+            _remember(self._verdicts, question, verdict)
         if is_asked and not verdict.is_allowed:
             self.denials.append(Denial(*question, str(verdict)))
         return verdict.is_allowed
 
     def of_any(self, asked: Asked, operation: AclOperation, resource: AclResource) -> bool:
         """Whether the client may perform an operation on at least one resource of a type; no denial is recorded."""
-        return self.authorizer is None or self.authorizer.authorize_by_type(caller_of(asked), operation, resource)
+        if self.authorizer is None:
+            return True
+        question = caller_of(asked), operation, resource, ""
+        found = self._of_any.get(question)
+        if found is None:
+            found = self.authorizer.authorize_by_type(*question[:3])
+            _remember(self._of_any, question, found)
+        return found
 
     def of(self, asked: Asked) -> Permissions:
         """The rights of the client of one request."""
@@ -97,6 +109,16 @@ class Rights:
         """The denials since the last call."""
         taken, self.denials[:] = list(self.denials), []
         return taken
+
+
+def _remember(answers: dict[_Question, _T], question: _Question, answer: _T) -> None:
+    """Keep an answer, unless clients have chosen long names."""
+    caller, _, _, name = question
+    if len(name) > LONGEST or len(caller.type) + len(caller.name) > LONGEST:
+        return
+    if len(answers) >= MOST_VERDICTS:
+        answers.clear()
+    answers[question] = answer
 
 
 class Permissions(Struct, frozen=True):

@@ -5,6 +5,7 @@ This software coordinates nothing yet. In a cluster with brokers of Kafka those 
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Final
 
 from kraft.broker.coordinators import GROUP, SHARE, TRANSACTION, coordinator_of
@@ -20,6 +21,7 @@ BATCHED_SINCE: Final = 4
 """The first version with several keys in a request."""
 SHARES_SINCE: Final = 6
 """The first version with coordinators of share groups."""
+_CHARACTERS_PER_STEP: Final = 1024
 _NO_ERROR: Final = "NONE"
 """Kafka names the error of an answer without one, in the versions for one key."""
 
@@ -32,7 +34,7 @@ def find_coordinator(
     listener: str,
     broker_id: int,
     permissions: Permissions,
-) -> FindCoordinatorResponse:
+) -> Generator[None, None, FindCoordinatorResponse]:
     """The leader of the partition of the coordinators' topic that each key belongs to.
 
     COORDINATOR_NOT_AVAILABLE while the topic does not exist, while the partition of the key has no leader, and if this
@@ -68,7 +70,12 @@ def find_coordinator(
             host=one.host,
             port=one.port,
         )
-    return FindCoordinatorResponse(coordinators=[find(key) for key in request.coordinator_keys])
+    coordinators = []
+    for key in request.coordinator_keys:
+        coordinators.append(find(key))
+        for _ in range(1 + len(key) // _CHARACTERS_PER_STEP):
+            yield None
+    return FindCoordinatorResponse(coordinators=coordinators)
 
 
 def refuse_coordinator(request: FindCoordinatorRequest, error: Error, version: int) -> FindCoordinatorResponse:

@@ -141,13 +141,15 @@ class MetadataRequests:
                     permissions=permissions,
                 )
             case FindCoordinatorRequest() as request:
-                return find_coordinator(
-                    image,
-                    request,
-                    version=version,
-                    listener=asked.listener,
-                    broker_id=settings.broker_id,
-                    permissions=permissions,
+                return (
+                    yield from find_coordinator(
+                        image,
+                        request,
+                        version=version,
+                        listener=asked.listener,
+                        broker_id=settings.broker_id,
+                        permissions=permissions,
+                    )
                 )
             case DescribeDelegationTokenRequest() as request:
                 return (yield from describe_tokens(image, request, permissions, settings.token_secret))

@@ -73,12 +73,14 @@ class ListOffsetsHandler:
         may = self._rights(request, AclOperation.DESCRIBE, AclResource.TOPIC, topic.name)
         topic_id = image.topics.by_name.get(topic.name, Uuid.ZERO)
         found = []
+        repeated: set[int] = set()
         for part in topic.partitions:
             if not may:
                 found.append(_failed(part, Error.TOPIC_AUTHORIZATION_FAILED))
             elif count[part.partition_index] > 1:
                 # The answer has one entry for a partition that the request names twice.
-                if all(each.partition_index != part.partition_index for each in found):
+                if part.partition_index not in repeated:
+                    repeated.add(part.partition_index)
                     found.append(_failed(part, Error.INVALID_REQUEST))
             elif part.timestamp < 0 and request.version < SINCE.get(part.timestamp, request.version + 1):
                 found.append(_failed(part, Error.UNSUPPORTED_VERSION))

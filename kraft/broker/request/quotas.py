@@ -7,6 +7,7 @@ transport reads nothing more from the connection until then.
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from math import floor
 from typing import Final
 
@@ -23,7 +24,9 @@ FETCHED: Final = "consumer_byte_rate"
 SAMPLES: Final = 11
 WINDOW_MS: Final = 1000
 MOST_RATES: Final = 10_000
-"""How many clients are counted before those without a recent use are forgotten."""
+"""How many clients are counted. Beyond that, the one whose last use is the longest ago is forgotten."""
+LONGEST: Final = 64
+"""The longest name in a key; a longer one, which clients choose freely, is there by its digest."""
 _USER, _CLIENT = "user", "client-id"
 _Key = tuple[str, str, str]
 """A quota's name with the user and the client id that share the count; either is empty if it makes no difference."""
@@ -85,10 +88,6 @@ class Rate:
         over_ms = max(1, elapsed_ms + missing * self._window_ms)
         return sum(each.value for each in self._samples) / (over_ms / 1000), over_ms
 
-    def is_unused(self, now_ms: int) -> bool:
-        """Whether the rate is as a new one."""
-        return all(now_ms - each.last_ms >= self._number * self._window_ms for each in self._samples)
-
 
 class _Limit(Struct, frozen=True):
     """The quota of a client, and the clients with which the client shares the count."""
@@ -115,6 +114,7 @@ class ClientQuotas:
         self._limits: dict[_Key, _Limit | None] = {}
         """The quotas of clients that have asked since the quotas changed."""
         self._rates: dict[_Key, Rate] = {}
+        """By key, the one that was used last at the end."""
 
     def use(self, image: MetadataImage) -> None:
         """Take the quotas of an image from now on."""
@@ -137,7 +137,7 @@ class ClientQuotas:
         limit = self._limit(name, asked)
         if limit is None:
             return 0
-        rate = self._rate(limit.key, now_ms)
+        rate = self._rate(limit.key)
         rate.note(value, now_ms)
         found, over_ms = rate.measure(now_ms)
         if found <= limit.bound:
@@ -148,29 +148,32 @@ class ClientQuotas:
         """Undo a `charge`: the client did not get what it was charged for."""
         limit = self._limit(name, asked)
         if limit is not None:
-            self._rate(limit.key, now_ms).note(-value, now_ms)
+            self._rate(limit.key).note(-value, now_ms)
 
-    def _rate(self, key: _Key, now_ms: int) -> Rate:
-        found = self._rates.get(key)
+    def _rate(self, key: _Key) -> Rate:
+        found = self._rates.pop(key, None)
         if found is None:
+            found = Rate(self._samples, self._window_ms)
             if len(self._rates) >= MOST_RATES:
-                self._rates = {one: rate for one, rate in self._rates.items() if not rate.is_unused(now_ms)}
-            found = self._rates[key] = Rate(self._samples, self._window_ms)
+                del self._rates[next(iter(self._rates))]
+        self._rates[key] = found
         return found
 
     def _limit(self, name: str, asked: Asked) -> _Limit | None:
         if not self._quotas.by_entity:
             return None
-        key = name, asked.principal.name, asked.client_id or ""
+        user, client = asked.principal.name, asked.client_id or ""
+        key = name, _short(user), _short(client)
         if key not in self._limits:
             if len(self._limits) >= MOST_RATES:
                 self._limits.clear()
-            self._limits[key] = self._find(*key)
+            self._limits[key] = self._find(name, user, client)
         return self._limits[key]
 
     def _find(self, name: str, user: str, client: str) -> _Limit | None:
         """The most specific quota and its key, which all clients share that have it (`DefaultQuotaCallback`)."""
-        both, of_user, of_client = (name, user, client), (name, user, ""), (name, "", client)
+        by_user, by_client = _short(user), _short(client)
+        both, of_user, of_client = (name, by_user, by_client), (name, by_user, ""), (name, "", by_client)
         tried: tuple[tuple[Entity, _Key], ...] = (
             (((_CLIENT, client), (_USER, user)), both),
             (((_CLIENT, None), (_USER, user)), both),
@@ -186,3 +189,10 @@ class ClientQuotas:
             if bound is not None and bound > 0:
                 return _Limit(key, bound)
         return None
+
+
+def _short(name: str) -> str:
+    """A name as a key that takes little memory, and that no other name has."""
+    if len(name) <= LONGEST:
+        return name
+    return "\0" + blake2b(name.encode("utf-8", "surrogatepass"), digest_size=32).hexdigest()

@@ -128,7 +128,7 @@ class Authorizer(Struct, frozen=True):
         principals = (ALL_PRINCIPALS,) if caller.principal == ALL_PRINCIPALS else (ALL_PRINCIPALS, caller.principal)
         allowed: Acl | None = None
         has_rules = False
-        for pattern in _patterns(resource, name):
+        for pattern in self._patterns(resource, name):
             by_principal = self.acls.by_pattern.get(pattern)
             if by_principal is None:
                 continue
@@ -153,32 +153,33 @@ class Authorizer(Struct, frozen=True):
             return True
         denied: set[tuple[int, str]] = set()
         allowed: set[tuple[int, str]] = set()
-        for (kind, pattern_type, name), by_principal in self.acls.by_pattern.items():
-            if kind == resource:
-                for principal in (ALL_PRINCIPALS, caller.principal):
-                    for acl in by_principal.get(principal, ()):
+        for principal in {ALL_PRINCIPALS: True, caller.principal: True}:
+            for pattern in self.acls.by_principal.get(principal, ()):
+                kind, pattern_type, name = pattern
+                if kind == resource:
+                    for acl in self.acls.by_pattern[pattern][principal]:
                         if acl.operation in (operation, AclOperation.ALL) and acl.host in (WILDCARD, caller.host):
                             (denied if acl.permission_type == DENY else allowed).add((pattern_type, name))
         if (LITERAL, WILDCARD) in denied:
             return False
+        lengths = {len(name) for pattern_type, name in denied if pattern_type == PREFIXED and name}
         return any(
             (pattern_type, name) == (LITERAL, WILDCARD)
             or not (
                 (pattern_type, name) in denied
-                or any((PREFIXED, name[:length]) in denied for length in range(1, len(name) + 1))
+                or any(length <= len(name) and (PREFIXED, name[:length]) in denied for length in lengths)
             )
             for pattern_type, name in allowed
         )
 
-
-def _patterns(resource: AclResource, name: str) -> Iterator[ResourcePattern]:
-    """The patterns that can match a resource, the most specific first."""
-    yield (resource, LITERAL, name)
-    for length in range(len(name), -1, -1):
-        yield (resource, PREFIXED, name[:length])
-    # As in Kafka, the wildcard does not apply to a resource with a name that begins with a wildcard.
-    if not name.startswith(WILDCARD):
-        yield (resource, LITERAL, WILDCARD)
+    def _patterns(self, resource: AclResource, name: str) -> Iterator[ResourcePattern]:
+        """The patterns that can match a resource, the most specific first."""
+        yield (resource, LITERAL, name)
+        for prefix in self.acls.prefixes(resource, name):
+            yield (resource, PREFIXED, prefix)
+        # As in Kafka, the wildcard does not apply to a resource with a name that begins with a wildcard.
+        if not name.startswith(WILDCARD):
+            yield (resource, LITERAL, WILDCARD)
 
 
 def _applies(acl: Acl, operation: AclOperation, host: str) -> bool:
