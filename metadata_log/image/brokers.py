@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from metadata_log.errors import ReplayError
 from metadata_log.image.persistent_map import Map, in_key_order, with_entry, without_key
+from metadata_log.image.topics import LOST, MIGRATING, UNASSIGNED
 from metadata_log.records.metadata import (
     BrokerEndpoint,
     BrokerRegistrationChangeRecord,
@@ -49,6 +50,16 @@ class Broker(Struct, frozen=True):
     def is_active(self) -> bool:
         """Whether the broker may lead partitions and be in their ISR."""
         return not self.fenced and not self.in_controlled_shutdown
+
+    def has_online(self, directory: Uuid) -> bool:
+        """Whether a log directory of a replica is online (`DirectoryId.isOnline`).
+
+        A replica without a known directory counts as online. A registration without directories is older than
+        directory ids (KIP-858).
+        """
+        if directory in {MIGRATING, UNASSIGNED}:
+            return True
+        return directory != LOST and (not self.directories or directory in self.directories)
 
 
 class BrokersImage(Struct, frozen=True):

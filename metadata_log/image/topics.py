@@ -24,6 +24,10 @@ LEADERLESS: Final = NO_LEADER
 """The index key of partitions without a leader."""
 MIGRATING: Final = Uuid.ZERO
 """The log directory of a replica that no broker has reported yet (KIP-858)."""
+UNASSIGNED: Final = Uuid(bytes(15) + b"\x01")
+"""The log directory of a replica for which its broker still chooses one."""
+LOST: Final = Uuid(bytes(15) + b"\x02")
+"""The log directory of a replica whose broker has lost it."""
 
 
 class Partition(Struct, frozen=True, gc=False):

@@ -16,9 +16,7 @@ from kraft.broker.rights import Permissions
 from kraft.controller.decision.authorizer import AclOperation, AclResource
 from kraft.controller.decision.result import ApiError
 from kraft.controller.decision.topic_names import check_name
-from kraft.controller.topics.partition_updates import UNASSIGNED
 from metadata_log.image import Broker, MetadataImage, Partition, TopicImage
-from metadata_log.image.topics import MIGRATING
 from metadata_log.types import NO_NODE, Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages.describe_topic_partitions import (
@@ -38,8 +36,6 @@ from transport.protocol.messages.metadata import (
 
 INTERNAL_TOPICS: Final = frozenset(("__consumer_offsets", "__transaction_state", "__share_group_state"))
 """The topics that Kafka itself writes (`Topic.INTERNAL_TOPICS`)."""
-_NO_DIRECTORY: Final = frozenset((MIGRATING, UNASSIGNED))
-"""A replica without a known directory counts as online (`DirectoryId.isOnline`)."""
 _IDS_SINCE: Final = 12
 """The first version of Metadata in which a client may name topics by id."""
 _LISTENER_ERROR_SINCE: Final = 6
@@ -241,11 +237,7 @@ def _state(image: MetadataImage, listener: str, partition: Partition, *, knows_l
 def _is_offline(broker: Broker, listener: str, partition: Partition) -> bool:
     if broker.fenced or endpoint_of(broker, listener) is None:
         return True
-    directory = partition.directories[partition.replicas.index(broker.id)]
-    if directory in _NO_DIRECTORY:
-        return False
-    # A registration without directories is older than directory ids (KIP-858).
-    return bool(broker.directories) and directory not in broker.directories
+    return not broker.has_online(partition.directories[partition.replicas.index(broker.id)])
 
 
 def describe_topic_partitions(

@@ -34,8 +34,12 @@ class Leaders:
         self._lag_ms = hosting.settings.lag_time_max_ms
         self._now_ms = 0
         """The time of the last input, for the answers of the controller."""
-        self.shrink_ms = NEVER_MS
-        """When the next `shrink` is due."""
+        self._shrink_ms = NEVER_MS
+        """When the ISRs are looked at next."""
+        self._held: dict[PartitionKey, int] = {}
+        """The partitions with a watermark that a follower outside of the ISR holds back, and until when in ms."""
+        self._held_ms = NEVER_MS
+        """No entry of `_held` is due before."""
 
     # ----------------------------------------------------------------------------------------------------- leadership
 
@@ -46,35 +50,71 @@ class Leaders:
         if leading is None or leading.leader_epoch != partition.leader_epoch:
             self.isr.forget(part.key)
             part.leading = new_leadership(partition, leading, part.log, self._broker_id, now_ms)
-            self.shrink_ms = min(self.shrink_ms, now_ms + self._lag_ms // 2)
+            self._shrink_ms = min(self._shrink_ms, now_ms + self._lag_ms // 2)
         elif partition.partition_epoch > leading.partition_epoch:
             # The leader knows an equal epoch already, from the answer to its own proposal.
             leading.accept(partition.isr, partition.partition_epoch)
-            leading.assign(partition.replicas, self._broker_id)
+            leading.assign(partition, self._broker_id)
             self.isr.forget(part.key)
         part.note(partition)
         self.advance(part, now_ms)
 
     def advance(self, part: HostedPartition, now_ms: int) -> None:
-        """Move the high watermark of a led partition as far as its replicas allow."""
+        """Move the high watermark of a led partition as far as its replicas allow (`Partition.maybeIncrementLeaderHW`).
+
+        To be called after everything that the watermark depends on: the ends of the logs, the ISR, the minimum of its
+        size, and the brokers in the metadata. Time is the last: `poll` calls this when a follower is waited for no
+        longer. Kafka does that with the next append only.
+        """
         leading = part.leading
         if leading is None:
             return
         log, image = part.log, self._hosting.image
-        offset = leading.high_watermark(log, part.min_isr_setting, image, now_ms, self._lag_ms)
+        offset, until_ms = leading.high_watermark(log, part.min_isr_setting, image, now_ms, self._lag_ms)
+        if until_ms != NEVER_MS:
+            self._held[part.key] = until_ms
+            self._held_ms = min(self._held_ms, until_ms)
+        elif self._held:
+            self._held.pop(part.key, None)
         if offset > log.high_watermark:
             log.raise_high_watermark(offset)
             self._hosting.touch(part)
+
+    def look_again(self, part: HostedPartition) -> None:
+        """The settings of a partition have changed: `poll` is due at once."""
+        self._held[part.key] = self._held_ms = 0
+
+    def on_brokers(self) -> None:
+        """The brokers in the metadata have changed. One that was waited for may be fenced, or lack a log directory."""
+        if self._held:
+            self._held_ms = 0
+            self._held = dict.fromkeys(self._held, 0)
+
+    def deadline_ms(self) -> int:
+        """When the next `poll` is due."""
+        return min(self._shrink_ms, self._held_ms)
+
+    def poll(self, now_ms: int) -> None:
+        """Do what is due: end the wait for followers, and remove members from ISRs."""
+        self._now_ms = now_ms
+        if now_ms >= self._held_ms:
+            due = [key for key, until_ms in self._held.items() if until_ms <= now_ms]
+            for key in due:
+                del self._held[key]
+            self._held_ms = min(self._held.values(), default=NEVER_MS)
+            for key in due:
+                part = self._hosting.partitions.get(key)
+                if part is not None:
+                    self.advance(part, now_ms)
+        if now_ms >= self._shrink_ms:
+            self._shrink(now_ms)
 
     def _on_isr(self, part: HostedPartition) -> None:
         self._hosting.touch(part)
         self.advance(part, self._now_ms)
 
-    def shrink(self, now_ms: int) -> None:
+    def _shrink(self, now_ms: int) -> None:
         """Propose to remove the members of the ISR that are not caught up (`ReplicaManager.maybeShrinkIsr`)."""
-        self._now_ms = now_ms
-        if now_ms < self.shrink_ms:
-            return
         leads = False
         for part in self._hosting.partitions.values():
             leading = part.leading
@@ -87,7 +127,7 @@ class Leaders:
             if slow:
                 self.isr.propose(part, tuple(one for one in leading.isr if one not in slow))
                 self._hosting.touch(part)
-        self.shrink_ms = now_ms + self._lag_ms // 2 if leads else NEVER_MS
+        self._shrink_ms = now_ms + self._lag_ms // 2 if leads else NEVER_MS
 
     # ---------------------------------------------------------------------------------------------- records of clients
 
@@ -126,8 +166,10 @@ class Leaders:
         except OSError as failed:
             self._hosting.fail(part, failed)
             return Refused(Error.KAFKA_STORAGE_ERROR, str(failed))
-        if isinstance(appended, Appended) and appended.first_offset >= 0 and not appended.is_duplicate:
-            self._hosting.touch(part)
+        if isinstance(appended, Appended):
+            if appended.first_offset >= 0 and not appended.is_duplicate:
+                self._hosting.touch(part)
+            # As in Kafka, also for a batch that is here already: its producer waits for the watermark again.
             self.advance(part, now_ms)
         return appended
 

@@ -15,12 +15,15 @@ from kraft.broker.replica.watermarks import (
 )
 from kraft.broker.settings import NO_EPOCH
 from metadata_log.image import MetadataImage, Partition
+from metadata_log.types import NEVER_MS, Uuid
 
 
 class Leading(Struct):
     """One leadership of one partition. `isr` is committed, `proposed` is the ISR requested from the controller."""
 
     replicas: tuple[int, ...]
+    directories: tuple[Uuid, ...]
+    """The log directory of each of the replicas."""
     isr: tuple[int, ...]
     leader_epoch: int
     partition_epoch: int
@@ -45,10 +48,10 @@ class Leading(Struct):
         self.isr, self.partition_epoch = isr, partition_epoch
         self.proposed, self.is_given_up = None, False
 
-    def assign(self, replicas: tuple[int, ...], broker_id: int) -> None:
+    def assign(self, partition: Partition, broker_id: int) -> None:
         """The assigned replicas have changed within the leader epoch."""
-        self.replicas = replicas
-        self.remotes = {one: self.remotes.get(one, RemoteReplica()) for one in replicas if one != broker_id}
+        self.replicas, self.directories = partition.replicas, partition.directories
+        self.remotes = {one: self.remotes.get(one, RemoteReplica()) for one in self.replicas if one != broker_id}
 
     def propose(self, isr: tuple[int, ...]) -> None:
         """Request an ISR from the controller."""
@@ -57,8 +60,8 @@ class Leading(Struct):
 
     def high_watermark(
         self, log: PartitionLog, min_isr: int, image: MetadataImage, now_ms: int, lag_time_max_ms: int
-    ) -> int:
-        """The high watermark that the ends of all replicas allow.
+    ) -> tuple[int, int]:
+        """The high watermark that the ends of all replicas allow, and until when a follower holds it back.
 
         Args:
             log: The log of this leader.
@@ -66,16 +69,31 @@ class Leading(Struct):
             image: The metadata, with the registered brokers.
             now_ms: The time in ms since 1970.
             lag_time_max_ms: The setting `replica.lag.time.max.ms`.
+
+        Returns:
+            The watermark, and the time in ms at which it may move by time alone: a follower outside of the ISR that
+            lacks records is waited for no longer then. `NEVER_MS` without such a follower.
         """
         end, members = log.end_offset, self.maximal_isr
-        ends = [
-            remote.end_offset
-            for one, remote in self.remotes.items()
-            if one in members
-            # A follower that may join at any moment holds the watermark back: otherwise a busy leader outruns it.
-            or (remote.is_caught_up(end, now_ms, lag_time_max_ms) and is_eligible(one, remote, image))
-        ]
-        return next_high_watermark(log.high_watermark, end, ends, isr_size=len(self.isr), min_isr=self.min_isr(min_isr))
+        ends, until_ms = list[int](), NEVER_MS
+        for one, remote in self.remotes.items():
+            if one in members:
+                ends.append(remote.end_offset)
+            elif remote.is_caught_up(end, now_ms, lag_time_max_ms) and self._may_return(one, remote, image):
+                # A follower that may join at any moment holds the watermark back: otherwise a busy leader outruns it.
+                ends.append(remote.end_offset)
+                if remote.end_offset < end:
+                    until_ms = min(until_ms, remote.caught_up_ms + lag_time_max_ms + 1)
+        offset = next_high_watermark(
+            log.high_watermark, end, ends, isr_size=len(self.isr), min_isr=self.min_isr(min_isr)
+        )
+        return offset, until_ms
+
+    def _may_return(self, one: int, remote: RemoteReplica, image: MetadataImage) -> bool:
+        """Whether a follower outside of the ISR may get every record soon: not one whose log directory has failed."""
+        if not is_eligible(one, remote, image):
+            return False
+        return image.brokers.by_id[one].has_online(self.directories[self.replicas.index(one)])
 
     def is_to_join(self, candidate: int, log: PartitionLog, image: MetadataImage) -> bool:
         """Whether a follower is to be proposed for the ISR (`Partition.canAddReplicaToIsr`)."""
@@ -132,6 +150,7 @@ def new_leadership(
     }
     return Leading(
         partition.replicas,
+        partition.directories,
         partition.isr,
         partition.leader_epoch,
         partition.partition_epoch,

@@ -159,12 +159,16 @@ class ReplicaManager:
         """New metadata, before the calls of `on_partition` for its changes."""
         hosting = self._hosting
         before, hosting.image = hosting.image, image
+        if image.brokers is not before.brokers:
+            self._leaders.on_brokers()
         if image.configs is before.configs:
             return
         self._topics.clear()
         for part in hosting.partitions.values():
             settings = self._settings_of(part.topic)
-            part.min_isr_setting = settings.min_isr
+            if part.min_isr_setting != settings.min_isr:
+                part.min_isr_setting = settings.min_isr
+                self._leaders.look_again(part)
             if not part.is_offline:
                 part.log.options = settings.log
                 if part.copy is not None:
@@ -473,11 +477,11 @@ class ReplicaManager:
 
     def deadline_ms(self) -> int:
         """When the next `shrink` is due."""
-        return min(self._leaders.shrink_ms, self._background.deadline_ms())
+        return min(self._leaders.deadline_ms(), self._background.deadline_ms())
 
     def shrink(self, now_ms: int) -> None:
         """Do what is due: remove slow members from the ISR, write checkpoints, delete old segments and old files, clean
         a compacted log a step further.
         """
-        self._leaders.shrink(now_ms)
+        self._leaders.poll(now_ms)
         self._background.run(now_ms)

@@ -14,13 +14,11 @@ from kraft.controller.topics.leader_selection import Election
 from kraft.controller.topics.partition_change import UNCHANGED, Rules, Target, partition_change, record_version
 from metadata_log.image import MetadataImage, Partition, TopicImage
 from metadata_log.image.persistent_map import in_key_order, in_key_order_by_runs
-from metadata_log.image.topics import MIGRATING
+from metadata_log.image.topics import MIGRATING, UNASSIGNED
 from metadata_log.records.metadata import PartitionChangeRecord
 from metadata_log.types import Uuid
 
 ELR_FEATURE: Final = "eligible.leader.replicas.version"
-UNASSIGNED: Final = Uuid(bytes(15) + b"\x01")
-LOST: Final = Uuid(bytes(15) + b"\x02")
 NO_BROKER: Final = -1
 
 Member = tuple[Uuid, int, Partition]
@@ -47,16 +45,6 @@ def is_active(image: MetadataImage, broker_id: int) -> bool:
     return broker is not None and broker.is_active
 
 
-def has_online_directory(image: MetadataImage, broker_id: int, directory: Uuid) -> bool:
-    """Whether the directory of a replica is online on its broker."""
-    if directory in {UNASSIGNED, MIGRATING}:
-        return True
-    if directory == LOST:
-        return False
-    broker = image.brokers.by_id.get(broker_id)
-    return broker is None or not broker.directories or directory in broker.directories
-
-
 def default_directory(image: MetadataImage, broker_id: int) -> Uuid:
     """The directory of a new replica: known in advance only on brokers with a single directory."""
     broker = image.brokers.by_id.get(broker_id)
@@ -79,7 +67,8 @@ def acceptance(image: MetadataImage, update: BrokerUpdate = NO_UPDATE) -> Callab
             return False
         if broker_id != update.added and not is_active(image, broker_id):
             return False
-        return has_online_directory(image, broker_id, directory)
+        broker = image.brokers.by_id.get(broker_id)
+        return broker is None or broker.has_online(directory)
 
     def is_acceptable(partition: Partition, broker_id: int) -> bool:
         replicas = partition.replicas

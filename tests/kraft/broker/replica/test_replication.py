@@ -14,7 +14,7 @@ from kraft.broker.replica.leading import Leading
 from kraft.broker.replica.watermarks import next_high_watermark
 from metadata_log.log.epochs import EpochHistory
 from metadata_log.records import metadata as records
-from metadata_log.types import OffsetAndEpoch
+from metadata_log.types import NEVER_MS, OffsetAndEpoch
 from transport.protocol.errors import Error
 from transport.protocol.messages.fetch import (
     EpochEndOffset,
@@ -208,9 +208,10 @@ def test_a_leader_that_counts_only_the_committed_isr_commits_what_the_next_leade
 ) -> None:
     """The planted bug: the test above finds a leader that does not count the maximal ISR."""
 
-    def planted(self: Leading, log: PartitionLog, min_isr: int, *_: object) -> int:
+    def planted(self: Leading, log: PartitionLog, min_isr: int, *_: object) -> tuple[int, int]:
         ends = [remote.end_offset for one, remote in self.remotes.items() if one in self.isr]
-        return next_high_watermark(log.high_watermark, log.end_offset, ends, isr_size=len(self.isr), min_isr=min_isr)
+        offset = next_high_watermark(log.high_watermark, log.end_offset, ends, isr_size=len(self.isr), min_isr=min_isr)
+        return offset, NEVER_MS
 
     monkeypatch.setattr(Leading, "high_watermark", planted)
     wired = lost_answer()

@@ -14,7 +14,7 @@ from kraft.broker.replicas import PartitionKey
 from kraft.broker.request import DataRequests, Outcome, RequestSettings
 from kraft.broker.rights import Rights
 from kraft.controller.decision.authorizer import AuthorizerSettings
-from metadata_log.image import MetadataDelta, MetadataImage
+from metadata_log.image import MetadataDelta, MetadataImage, Partition
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records import metadata as records
 from metadata_log.records.batch_builder import write_batch
@@ -140,6 +140,7 @@ class Brokers:
         self.requests: dict[int, DataRequests] = {}
         self.rights: dict[int, Rights] = {}
         self._last_id = 0
+        self._published: dict[tuple[int, PartitionKey], Partition] = {}
         for one in BROKERS:
             directory = DataDirectory(directory_of(one), "d", is_clean=disks is not None)
             disk = MemoryDisk() if disks is None else disks[one]
@@ -154,7 +155,7 @@ class Brokers:
         self.publish(self.image)
 
     def publish(self, image: MetadataImage) -> None:
-        """Apply new metadata at all brokers."""
+        """Apply new metadata at all brokers: as the agent does, only the partitions with a change."""
         self.image = image
         for one, manager in self.managers.items():
             manager.load(image, self.now_ms)
@@ -169,7 +170,9 @@ class Brokers:
                 if key not in assigned:
                     manager.on_partition(key, None, self.now_ms)
             for key, partition in assigned.items():
-                manager.on_partition(key, partition, self.now_ms, directory_of(one))
+                if self._published.get((one, key)) is not partition:
+                    self._published[one, key] = partition
+                    manager.on_partition(key, partition, self.now_ms, directory_of(one))
 
     def change(self, *added: Message) -> None:
         """Apply more metadata records at all brokers."""
