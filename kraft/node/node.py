@@ -57,6 +57,10 @@ OUTSTANDING_APPEND_BYTES: Final = 64 << 20
 """Less than the limit of the leader, as the leader refuses appends beyond its limit."""
 _TICK: Final = Tick()
 _TICKS_PER_BURST: Final = 100
+DUE_AT_ONCE: Final = 0
+"""The deadline of long work, which has a portion to do at any time: a turn does those that it has room for."""
+_PORTIONS: Final = 50
+"""The most portions of a turn where time does not end it: in virtual time."""
 LATE_MS: Final = 100
 """A node that wakes up so long after its deadline was paused, and peers have sent messages meanwhile."""
 GRACE_MS: Final = 50
@@ -327,7 +331,7 @@ class Node:
                 if wanted_ms <= now_ms:
                     self._resume_if_late(wanted_ms, now_ms)
                 continue
-            if wanted_ms <= now_ms:
+            if wanted_ms <= now_ms and (wanted_ms != DUE_AT_ONCE or not ticks or (has_room and ticks < _PORTIONS)):
                 assert ticks < _TICKS_PER_BURST, f"a deadline stays in the past: {wanted_ms} <= {now_ms}"
                 ticks += 1
                 self._carry_out(replica.step(_TICK, now_ms))
@@ -452,4 +456,4 @@ class Node:
 
 def _is_late(wanted_ms: int, now_ms: int) -> bool:
     """Whether a deadline passed so long ago that this process must have been paused; 0 is due at once."""
-    return 0 < wanted_ms <= now_ms - LATE_MS
+    return DUE_AT_ONCE < wanted_ms <= now_ms - LATE_MS

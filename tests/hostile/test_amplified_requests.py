@@ -1,0 +1,255 @@
+"""Small on the wire, large inside: what a request costs its node, in instructions, by the byte and by the turn.
+
+Every API of both listeners is asked by the shapes of `amplified`, at a controller and at a broker with data, without an
+authorizer and with one that gives the client no right. A request may cost `PER_BYTE` instructions for each of its bytes
+and `PER_REQUEST` besides, and no turn of a node may be longer than `TURN`. Instructions are counted and not timed: a
+slow host and a busy one count the same. What a function in C does inside one instruction is not counted here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from random import Random, SystemRandom
+from typing import Final
+
+import pytest
+import trio
+from amplified import Amplified, amplified
+from eventually import pause
+from frames import request_frame
+from instructions import SECONDS_PER_INSTRUCTION, InstructionClock, Work
+from loopback import free_ports
+
+from kraft.admin import open_admin
+from kraft.admin.topics import create_topic
+from kraft.config import Config
+from kraft.node.embed import tcp_transport
+from kraft.node.node import Node
+from kraft.node.run import run_node
+from kraft.node.serving import broker_with_data
+from kraft.node.turns import BOUND_MS
+from kraft.replica.hosts.controller_host import host_controller
+from metadata_log.log.log_dir import format_directory
+from metadata_log.memory_disk import MemoryDisk
+from metadata_log.types import random_uuid
+from transport.interface import Endpoint
+from transport.protocol.apis import APIS, Api, ApiKey
+from transport.protocol.broker_listener import AT_BROKERS
+from transport.protocol.frames import FrameReader
+from transport.protocol.messages import ApiVersionsRequest
+
+PER_REQUEST: Final = 60_000
+"""With the fetches, heartbeats and ticks that fall into the time of a request."""
+PER_BYTE: Final = 60
+"""Some 0.6 microseconds: a megabyte, in small turns, costs less than a second."""
+DEARER: Final = {
+    ApiKey.WRITE_TXN_MARKERS: 300,  # An append to a log for each four bytes.
+    ApiKey.ELECT_LEADERS: 120,  # A decision on each partition, by the controller, for each four bytes.
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: 90,
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: 160,  # The rights of the client on each topic, for each two bytes.
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: 120,
+    ApiKey.DESCRIBE_QUORUM: 110,  # Decoded by the broker and by the controller, with the errors of each partition.
+    ApiKey.FIND_COORDINATOR: 200,
+    ApiKey.DESCRIBE_PRODUCERS: 100,
+    ApiKey.ALTER_CONFIGS: 90,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: 90,
+}
+"""What an element of these APIs has to cost, by its bytes."""
+TURN: Final = int(BOUND_MS / 1000 / SECONDS_PER_INSTRUCTION)
+SLICE_BYTES: Final = 4_000
+SOAK_BYTES: Final = 60_000
+LONG_ANSWER_BYTES: Final = 200_000
+ANSWER_SECONDS: Final = 20
+NODES: Final = {"controller": 1, "broker": 101}
+AUTHORIZER: Final = """\
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+super.users=User:{user}
+"""
+SUPER_USERS: Final = {
+    "open": {},
+    "no rights": {"controller": "ANONYMOUS", "broker": "somebody"},
+}
+"""Who may do everything at a node. The broker that has no name may do its work at the controller."""
+CASES: Final = (("controller", "open"), ("broker", "open"), ("broker", "no rights"))
+SETTINGS: Final = """\
+process.roles={role}
+node.id={node}
+controller.quorum.voters=1@127.0.0.1:{controller}
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+listeners={listener}://127.0.0.1:{port}
+log.dirs=d
+{more}"""
+
+
+def config_of(role: str, ports: dict[str, int], rights: str) -> Config:
+    user = SUPER_USERS[rights].get(role)
+    text = SETTINGS.format(
+        role=role,
+        node=NODES[role],
+        controller=ports["controller"],
+        listener="CONTROLLER" if role == "controller" else "PLAINTEXT",
+        port=ports[role],
+        more="" if user is None else AUTHORIZER.format(user=user),
+    )
+    return Config.parse(text, source=role)
+
+
+async def run_role(
+    clock: InstructionClock,
+    role: str,
+    config: Config,
+    cluster_id: str,
+    *,
+    task_status: trio.TaskStatus[Node],
+) -> None:
+    """A controller or a broker with data, on a disk in memory, until cancelled."""
+    clock.own()
+    disk, rng = MemoryDisk(), Random(NODES[role])
+    format_directory(disk, "d", node_id=NODES[role], cluster_id=cluster_id, rng=rng, now_ms=0)
+    is_broker = role == "broker"
+    await run_node(
+        config,
+        transport=tcp_transport(config, serves_clients=is_broker),
+        disk=disk,
+        rng=rng,
+        application=broker_with_data(config, disk) if is_broker else host_controller,
+        inline_flush=True,
+        task_status=task_status,
+    )
+
+
+async def ask(port: int, frame: bytes) -> str:
+    """Send a frame on a connection of its own; how it ended."""
+    async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+        reader = FrameReader()
+        with trio.move_on_after(ANSWER_SECONDS):
+            try:
+                await stream.send_all(frame)
+                while data := await stream.receive_some(1 << 16):
+                    for answer in reader.feed(data):
+                        return f"answer of {len(answer)} bytes"
+            except (trio.BrokenResourceError, OSError):
+                pass
+            return "closed"
+    return "no answer"
+
+
+async def listens(port: int) -> bool:
+    """Whether a broker's listener is open: it opens once the broker is unfenced."""
+    try:
+        async with await trio.open_tcp_stream("127.0.0.1", port):
+            return True
+    except OSError:
+        return False
+
+
+async def measure(clock: InstructionClock, port: int, request: Amplified) -> tuple[str, Work]:
+    """What the nodes do for one request."""
+    clock.count()
+    outcome = await ask(port, request.frame)
+    for _ in range(5):
+        await trio.lowlevel.checkpoint()
+    return outcome, clock.stop()
+
+
+def offences(request: Amplified, outcome: str, work: Work) -> list[str]:
+    """What of a request is beyond its budget."""
+    size, found = len(request.frame), []
+    allowed = PER_REQUEST + DEARER.get(request.key, PER_BYTE) * size
+    where = f"{request.shape}, {size} bytes, {outcome}"
+    if work.instructions > allowed:
+        found.append(f"{where}: {work.instructions:,} instructions, allowed {allowed:,}")
+    if work.longest_turn > TURN:
+        found.append(f"{where}: a turn of {work.longest_turn:,} instructions in {work.of_task}, allowed {TURN:,}")
+    return found
+
+
+def apis_of(role: str) -> list[Api]:
+    """What a listener serves."""
+    return list(AT_BROKERS.values()) if role == "broker" else list(APIS.values())
+
+
+@asynccontextmanager
+async def both(clock: InstructionClock, rights: str) -> AsyncIterator[tuple[dict[str, int], dict[str, Node]]]:
+    """A controller and an unfenced broker with the topic `orders`: their ports, and the nodes."""
+    ports = dict(zip(NODES, free_ports(len(NODES)), strict=True))
+    cluster_id = str(random_uuid(Random(7)))
+    async with trio.open_nursery() as nursery:
+        nodes: dict[str, Node] = {
+            one: await nursery.start(partial(run_role, clock, one, config_of(one, ports, rights), cluster_id))
+            for one in NODES
+        }
+        while not await listens(ports["broker"]):
+            await pause()
+        async with open_admin([Endpoint("127.0.0.1", ports["controller"])]) as admin:
+            await create_topic(admin, "orders", partitions=3, replication_factor=1)
+        yield ports, nodes
+        assert not any(node.is_stopping for node in nodes.values())
+        nursery.cancel_scope.cancel()
+
+
+async def attack(clock: InstructionClock, role: str, rights: str, size: int, seed: int) -> list[str]:
+    """Ask everything of one listener; what was beyond its budget."""
+    found: list[str] = []
+    rng = Random(seed)
+    asked = 0
+    async with both(clock, rights) as (ports, _):
+        for api in apis_of(role):
+            for request in amplified(api, api.versions.highest, size, rng):
+                outcome, work = await measure(clock, ports[role], request)
+                assert work.instructions > 0, f"{request.shape}: nothing was counted"
+                found += offences(request, outcome, work)
+                asked += 1
+    assert asked > 2 * len(apis_of(role)), "most APIs have an array or a string"
+    return found
+
+
+def check(role: str, rights: str, size: int) -> None:
+    seed = int(os.environ.get("ATTACK_SEED") or SystemRandom().getrandbits(32))
+    print(f"ATTACK_SEED={seed}")
+    clock = InstructionClock()
+    found = trio.run(partial(attack, clock, role, rights, size, seed), clock=clock, instruments=[clock])
+    assert found == [], "\n".join(found)
+
+
+@pytest.mark.parametrize(("role", "rights"), CASES)
+def test_no_request_costs_more_than_its_bytes_allow(role: str, rights: str) -> None:
+    check(role, rights, SLICE_BYTES)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("role", "rights"), CASES)
+def test_no_large_request_costs_more_than_its_bytes_allow(role: str, rights: str) -> None:
+    check(role, rights, SOAK_BYTES)
+
+
+def test_others_are_answered_while_a_long_answer_is_made() -> None:
+    """27,000 topics that do not exist, in one request: more portions than a turn may ever have."""
+
+    async def run() -> None:
+        async with both(clock, "open") as (ports, _):
+            api = AT_BROKERS[ApiKey.DESCRIBE_TOPIC_PARTITIONS]
+            long = next(
+                one
+                for one in amplified(api, 0, LONG_ANSWER_BYTES, Random(7))
+                if one.shape.endswith("topics full, other names")
+            )
+            order: list[str] = []
+
+            async def note(what: str, frame: bytes) -> None:
+                assert (await ask(ports["broker"], frame)).startswith("answer"), what
+                order.append(what)
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(note, "long", long.frame)
+                for _ in range(20):
+                    await trio.lowlevel.checkpoint()
+                nursery.start_soon(note, "short", request_frame(ApiVersionsRequest(), 0))
+            assert order == ["short", "long"]
+
+    clock = InstructionClock()
+    trio.run(run, clock=clock, instruments=[clock])
