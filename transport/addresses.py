@@ -29,7 +29,12 @@ NO_ADDRESS: Final = "the host has no address"
 SILENT_ADDRESS: Final = "no address answers in time"
 
 _REFUSED: Final = frozenset({errno.ECONNREFUSED})
+_NO_SUCH_NAME: Final = frozenset({socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)})
 _RESET: Final = frozenset({errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED, errno.ENOTCONN, errno.ESHUTDOWN})
+
+
+class UnknownHost(OSError):
+    """The name of a host does not exist."""
 
 
 def bind(listener: Listener, *, opens_later: bool = False) -> socket.socket:
@@ -111,7 +116,9 @@ async def resolve(endpoint: Endpoint, failures: int) -> list[Address]:
             lambda: socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM), abandon_on_cancel=True
         )
     except (OSError, ValueError) as failed:
-        raise OSError(errno.EHOSTUNREACH, f"the host name cannot be resolved: {reason_of(failed)}") from None
+        is_unknown = isinstance(failed, ValueError) or failed.errno in _NO_SUCH_NAME
+        kind = UnknownHost if is_unknown else OSError
+        raise kind(errno.EHOSTUNREACH, f"the host name cannot be resolved: {reason_of(failed)}") from None
     addresses = _in_order(found)
     first = failures % len(addresses)
     return addresses[first:] + addresses[:first]
@@ -157,6 +164,8 @@ def cause_of(failed: OSError) -> Cause:
         return Cause.REFUSED
     if failed.errno in _RESET:
         return Cause.RESET
+    if isinstance(failed, UnknownHost):
+        return Cause.UNKNOWN_HOST
     return Cause.TIMEOUT
 
 

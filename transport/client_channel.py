@@ -15,6 +15,7 @@ from transport.channels import Connector, Owner, Socket
 from transport.interface import Cause, Endpoint, Failed
 from transport.protocol.apis import Api
 from transport.protocol.client_connection import ClientConnection
+from transport.protocol.inbound import NOT_TRIED
 from transport.protocol.limits import Limit
 from transport.protocol.sasl.client import SaslLogin
 from transport.sasl import RENEW_AT, client_of
@@ -22,8 +23,6 @@ from transport.traffic import Traffic
 
 log = logging.getLogger("transport")
 
-NOT_TRIED: Final = " (not tried again yet)"
-"""Follows the previous failure's reason while the reconnect backoff of a peer lasts."""
 UNHEARD: Final = " before its first answer: does its port expect another security protocol?"
 """Follows the reason where a peer closes the connection instead of answering ApiVersions."""
 UNKNOWN: Final = " before its first answer to a request: does its listener expect a login?"
@@ -31,7 +30,11 @@ UNKNOWN: Final = " before its first answer to a request: does its listener expec
 DURING_LOGIN: Final = " during the login"
 UNREADY_SECONDS: Final = 2.0
 """The channel closes a connection that no request waits for and that is not established after this time."""
-_ALWAYS_BACK_OFF: Final = (Cause.BAD_BYTES, Cause.AUTHENTICATION)
+CLOSINGS: Final = 3
+"""A peer that closes so many connections in a row before it answers a request speaks another protocol. One closing may
+be that of a node that stops.
+"""
+_ALWAYS_BACK_OFF: Final = (Cause.BAD_BYTES, Cause.AUTHENTICATION, Cause.FOREIGN)
 
 
 class ClientOptions(Struct, frozen=True, kw_only=True):
@@ -72,6 +75,10 @@ class ClientChannel:
         self._open: _Open | None = None
         self._client_id = ""
         self._failures = 0
+        self._closings = (False, 0)
+        """The connections in a row that the peer closed before it answered a request, and whether it had named its
+        versions.
+        """
         self._failure: tuple[Cause, str] = (Cause.CLOSED, "")
         self._retry_at = 0.0
 
@@ -121,6 +128,7 @@ class ClientChannel:
             answer_limits=options.answer_limits,
             max_frame_bytes=options.max_frame_bytes,
             sasl=client_of(options.login, client_id),
+            peer=str(self.endpoint),
         )
         self._client_id = client_id
         self._traffic.created += 1
@@ -145,6 +153,8 @@ class ClientChannel:
         outcomes, released = connection.feed(data)
         if connection.ready:
             self._failures = 0
+        if connection.has_answered:
+            self._closings = (False, 0)
         if released:
             self._traffic.sent_bytes += len(released)
             opened.socket.write(released)
@@ -156,7 +166,10 @@ class ClientChannel:
         for outcome in outcomes:
             self._owner.finish(outcome)
         if connection.broken is not None and opened is self._open:
-            cause = Cause.AUTHENTICATION if connection.is_refused else Cause.BAD_BYTES
+            if connection.is_refused:
+                cause = Cause.AUTHENTICATION
+            else:
+                cause = Cause.BAD_BYTES if connection.is_known else Cause.FOREIGN
             detail = f"{self.endpoint}: {connection.broken}"
             if not self._failures or self._failure != (cause, detail):  # a refused login is tried again and again
                 log.warning("closing the connection to %s: %s", self.endpoint, connection.broken)
@@ -169,10 +182,15 @@ class ClientChannel:
     def on_closed(self, cause: Cause, detail: str) -> None:
         """The peer closed the connection, or the connection failed."""
         opened = self._open
-        if cause is Cause.RESET and opened is not None and opened.connection.is_unheard:
-            detail += UNHEARD
-        elif cause is Cause.RESET and opened is not None and opened.connection.may_lack_login:
-            detail += UNKNOWN
+        if cause is Cause.RESET and opened is not None and not opened.connection.has_answered:
+            if opened.connection.is_unheard:
+                detail += UNHEARD
+            elif opened.connection.may_lack_login:
+                detail += UNKNOWN
+            is_known, before = opened.connection.is_known, self._closings
+            self._closings = (is_known, before[1] + 1 if before[0] is is_known else 1)
+            if self._closings[1] >= CLOSINGS:
+                cause = Cause.FOREIGN
         self._report(self.end(cause, f"{self.endpoint}: {detail}"))
 
     def _report(self, outcomes: list[Failed]) -> None:

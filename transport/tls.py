@@ -214,7 +214,9 @@ _REASONS: Final = {
 def _error_of(failed: ssl.SSLError) -> TlsError:
     """The failure in words. The texts of OpenSSL have no bytes of the peer."""
     if isinstance(failed, ssl.SSLCertVerificationError):
-        return TlsError(Fault.CERTIFICATE, f"the peer's certificate is not accepted: {failed.verify_message}")
+        return TlsError(
+            Fault.CERTIFICATE, f"the peer's certificate is not accepted: {failed.verify_message.rstrip('.')}"
+        )
     reason = failed.reason or ""
     if (known := _REASONS.get(reason)) is not None:
         return TlsError(*known)

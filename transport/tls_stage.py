@@ -28,6 +28,8 @@ LINGER_SECONDS: Final = 0.1
 and the reset may overtake the alert with the reason. Kafka: `connection.failed.authentication.delay.ms`.
 """
 _PEER_CLOSED: Final = "the peer closed the connection"
+_CAUSES: Final = {Fault.LATE: Cause.TIMEOUT, Fault.ENDED: Cause.RESET}
+"""The causes of failures that are none of authentication."""
 
 
 class TlsStage:
@@ -212,15 +214,16 @@ class TlsStage:
             return
         self._note(failure.fault)
         self._tell(failure)
+        cause = _CAUSES.get(failure.fault, Cause.AUTHENTICATION)
         if self._session is not None and not self._socket.unsent:
             self._send(self._session)
         if self._linger_s and self._has_heard and self in self._handshakes:
             self._is_closed = True
             self._socket.resume()
             self._owner.later(self._leave, self._linger_s)
-            self._channel.on_closed(Cause.AUTHENTICATION, str(failure))
+            self._channel.on_closed(cause, str(failure))
         else:
-            self._end(Cause.AUTHENTICATION, str(failure))
+            self._end(cause, str(failure))
 
     def _leave(self) -> None:
         """Close the socket of a refused peer."""

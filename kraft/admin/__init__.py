@@ -11,7 +11,7 @@ from kraft.admin.brokers import unregister_broker
 from kraft.admin.client import AdminClient, ConfigChange, Operation, ResourceType, open_admin
 from kraft.admin.configs import ConfigSource, Setting, alter_quotas, describe_configs, entity_name
 from kraft.admin.descriptions import ClusterDescription, QuorumDescription, ReplicaDescription
-from kraft.admin.errors import AdminError, NoController, RequestRefused, SomeRefused
+from kraft.admin.errors import AdminError, CannotConnect, NoController, RequestRefused, SomeRefused
 from kraft.admin.features import Feature, Features, UpgradeType, describe_features, update_features
 from kraft.admin.loggers import alter_loggers, describe_loggers
 from kraft.admin.partitions import (
@@ -31,6 +31,7 @@ __all__ = [
     "AclFilter",
     "AdminClient",
     "AdminError",
+    "CannotConnect",
     "ClusterDescription",
     "ConfigChange",
     "ConfigSource",

@@ -16,11 +16,12 @@ import trio
 from msgspec import Struct
 
 from kraft.admin.descriptions import ClusterDescription, QuorumDescription, quorum_description, quorum_error
-from kraft.admin.errors import AdminError, NoController, RequestRefused, SomeRefused
+from kraft.admin.errors import AdminError, CannotConnect, NoController, RequestRefused, SomeRefused
 from metadata_log.serde import Message
 from metadata_log.types import METADATA_PARTITION, METADATA_TOPIC
 from transport.interface import Cause, Endpoint, Failed, Gone, Inbound, Reply, Request, Transport
 from transport.protocol.errors import Error
+from transport.protocol.inbound import LASTING, lasting_failure
 from transport.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from transport.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
@@ -64,6 +65,8 @@ _MOVED: Final = frozenset(
     }
 )
 """The errors that mean "not here" or "not now"."""
+_FINAL: Final = frozenset({Error.CLUSTER_AUTHORIZATION_FAILED, Error.MISMATCHED_ENDPOINT_TYPE})
+"""The answers to DescribeCluster that no other controller and no later time changes."""
 
 
 class Operation(IntEnum):
@@ -173,6 +176,7 @@ class AdminClient:
 
         Raises:
             NoController: No controller knew the active one in time.
+            RequestRefused: The caller has no permission.
             AdminError: A server is no controller of Kafka 3.7 or later.
         """
         return await self._in_time(self._find_cluster)
@@ -280,10 +284,12 @@ class AdminClient:
             if isinstance(outcome, Failed):
                 is_lost = is_lost or outcome.cause is not Cause.REFUSED
                 self._forget(endpoint, outcome.detail)
+                if outcome.cause in LASTING:
+                    raise CannotConnect(outcome)
                 return None
             for error, text in refusals(outcome):
                 if error in _MOVED:
-                    self._forget(endpoint, f"{endpoint} answered {error.name}" + (f": {text}" if text else ""))
+                    self._forget(endpoint, f"{endpoint} answered {RequestRefused(error, text)}")
                     return None
             return outcome
 
@@ -321,7 +327,8 @@ class AdminClient:
             return outcome.message
         assert outcome is not None
         if outcome.cause is Cause.UNSUPPORTED_VERSION:
-            raise AdminError(outcome.detail, hint="Is that a controller's listener, of Kafka 3.7 or later?")
+            hint = "Is that a controller's listener, of Kafka 3.7 or later?"
+            raise AdminError(outcome.detail, hint=hint, cause=outcome.cause)
         return outcome
 
     async def _in_time(self, attempt: Callable[[], Awaitable[T | None]]) -> T:
@@ -389,15 +396,21 @@ class AdminClient:
         """The cluster as described by the first controller that knows the active one; None if there is none now."""
         request = DescribeClusterRequest(endpoint_type=CONTROLLERS)
         before = self.last_failure
-        for endpoint in self.addresses:
+        failures: list[Failed] = []
+        addresses = self.addresses
+        for endpoint in addresses:
             outcome = await self.ask(endpoint, request, DescribeClusterResponse)
             if isinstance(outcome, Failed):
                 self.last_failure = outcome.detail
+                failures.append(outcome)
                 continue
             error = Error.of(outcome.error_code)
             if error is not Error.NONE:
+                refusal = RequestRefused(error, outcome.error_message)
+                if error in _FINAL:
+                    raise refusal
                 # A controller that has just started knows no metadata.version yet, and says so with an error.
-                self.last_failure = f"{endpoint} answered {error.name}: {outcome.error_message}"
+                self.last_failure = f"{endpoint} answered {refusal}"
                 continue
             controllers = tuple(
                 (node.broker_id, Endpoint(node.host, node.port))
@@ -411,6 +424,8 @@ class AdminClient:
                     cluster_id=outcome.cluster_id, controller_id=outcome.controller_id, controllers=controllers
                 )
             self.last_failure = f"{endpoint} knows of no active controller"
+        if len(failures) == len(addresses) and (lasting := lasting_failure(failures)) is not None:
+            raise CannotConnect(lasting)
         return None
 
     @property

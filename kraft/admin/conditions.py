@@ -18,7 +18,6 @@ from kraft.admin.errors import AdminError
 from kraft.config import PROTECTED_PROTOCOLS
 from metadata_log.serde import Message
 from metadata_log.types import METADATA_PARTITION, NO_NODE, Uuid
-from transport.client_channel import NOT_TRIED
 from transport.interface import Endpoint, Failed
 from transport.protocol.errors import Error
 from transport.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
@@ -212,7 +211,7 @@ async def _answer_of(admin: AdminClient, endpoint: Endpoint, message: Message, a
         outcome = await admin.ask(endpoint, message, answer, timeout_ms=ANSWER_MS)
     except AdminError as failed:
         return str(failed)
-    return outcome.detail.removesuffix(NOT_TRIED) if isinstance(outcome, Failed) else outcome
+    return outcome.reason if isinstance(outcome, Failed) else outcome
 
 
 def _progress(quorum: QuorumDescription, voter: ReplicaDescription) -> Progress | None:

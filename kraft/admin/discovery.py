@@ -10,11 +10,12 @@ from collections.abc import Iterable
 
 from kraft.admin.client import open_admin
 from kraft.admin.descriptions import quorum_description, quorum_error
-from kraft.admin.errors import AdminError
+from kraft.admin.errors import AdminError, CannotConnect, RequestRefused
 from kraft.config import PROTECTED_PROTOCOLS
 from metadata_log.types import METADATA_PARTITION, METADATA_TOPIC
 from transport.interface import Endpoint, Failed, Transport
 from transport.protocol.errors import Error
+from transport.protocol.inbound import lasting_failure
 from transport.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumRequestPartitionData,
@@ -40,16 +41,18 @@ async def controllers_of(
     partition = DescribeQuorumRequestPartitionData(partition_index=METADATA_PARTITION)
     topic = DescribeQuorumRequestTopicData(topic_name=METADATA_TOPIC, partitions=[partition])
     request = DescribeQuorumRequest(topics=[topic])
-    failures = []
+    failures: list[str] = []
+    failed: list[Failed] = []
     async with open_admin(servers, transport=transport, timeout_ms=timeout_ms) as admin:
         for server in admin.addresses:
             answer = await admin.ask(server, request, DescribeQuorumResponse, timeout_ms=timeout_ms)
             if isinstance(answer, Failed):
-                failures.append(answer.detail)
+                failures.append(answer.reason)
+                failed.append(answer)
                 continue
             error, text = quorum_error(answer)
             if error is not Error.NONE:
-                failures.append(f"{server} answered {error.name}" + (f": {text}" if text else ""))
+                failures.append(f"{server} answered {RequestRefused(error, text)}")
                 continue
             found = [
                 endpoint
@@ -60,6 +63,8 @@ async def controllers_of(
             if found:
                 return tuple(dict.fromkeys(found))
             failures.append(f"{server} names no listener of a controller that {protocol} reaches")
+    if len(failed) == len(failures) and (lasting := lasting_failure(failed)) is not None:
+        raise CannotConnect(lasting)
     raise AdminError(
         f"the brokers name no controllers: {'; '.join(failures)}",
         hint="Give the address of a controller with --bootstrap-controller.",

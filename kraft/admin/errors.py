@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from transport.protocol.errors import Error
+from transport.protocol.inbound import Cause, Failed
+from transport.protocol.server_text import server_text
 
 
 class AdminError(Exception):
@@ -13,11 +15,13 @@ class AdminError(Exception):
     Args:
         what: What happened.
         hint: What the operator can do, if known.
+        cause: Why a node cannot be asked at all, if time does not cure that.
     """
 
-    def __init__(self, what: str, *, hint: str | None = None) -> None:
+    def __init__(self, what: str, *, hint: str | None = None, cause: Cause | None = None) -> None:
         super().__init__(what)
         self.hint = hint
+        self.cause = cause
 
 
 class NoController(AdminError):
@@ -25,6 +29,19 @@ class NoController(AdminError):
 
     Kafka: `TimeoutException`.
     """
+
+
+class CannotConnect(NoController):
+    """No controller can be asked, for a cause that time does not cure: a wrong password, or TLS against none.
+
+    Kafka: `AuthenticationException` and its like.
+
+    Args:
+        failed: The failure of one controller.
+    """
+
+    def __init__(self, failed: Failed) -> None:
+        super().__init__(failed.reason, cause=failed.cause)
 
 
 class RequestRefused(AdminError):
@@ -38,7 +55,8 @@ class RequestRefused(AdminError):
     """
 
     def __init__(self, error: Error, text: str | None, *, name: str = "", hint: str | None = None) -> None:
-        super().__init__(": ".join(part for part in (name, error.name, text or error.message) if part), hint=hint)
+        told = server_text(text) or error.message
+        super().__init__(": ".join(part for part in (name, error.name, told) if part), hint=hint)
         self.error = error
         self.name = name
 

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from kraft.admin.client import CONTROLLERS, AdminClient, ConfigChange, ResourceType, alteration_of
-from kraft.admin.errors import AdminError, RequestRefused
+from kraft.admin.errors import AdminError, CannotConnect, RequestRefused
 from metadata_log.serde import Message
 from transport.interface import Endpoint, Failed
 from transport.protocol.errors import Error
+from transport.protocol.inbound import LASTING, lasting_failure
 from transport.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from transport.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -84,7 +85,9 @@ async def _ask(admin: AdminClient, node_id: int, request: Message, answer: type[
         if not isinstance(last, Failed) and (len(found) == 1 or _is_addressee(last)):
             return last
     if isinstance(last, Failed):
-        raise AdminError(f"controller {node_id} did not answer: {last.detail}", hint="Does that node run?")
+        if last.cause in LASTING:
+            raise CannotConnect(last)
+        raise AdminError(f"controller {node_id} did not answer: {last.reason}", hint="Does that node run?")
     assert last is not None
     return last
 
@@ -97,11 +100,11 @@ def _is_addressee(answer: DescribeConfigsResponse | IncrementalAlterConfigsRespo
 
 async def _endpoints(admin: AdminClient, node_id: int) -> list[Endpoint]:
     """The address of a controller, from the first controller that knows this id; else the addresses that answer."""
-    failures, known, answering = [], set[int](), []
+    failures, known, answering = list[Failed](), set[int](), []
     for endpoint in admin.addresses:
         outcome = await admin.ask(endpoint, DescribeClusterRequest(endpoint_type=CONTROLLERS), DescribeClusterResponse)
         if isinstance(outcome, Failed):
-            failures.append(outcome.detail)
+            failures.append(outcome)
             continue
         answering.append(endpoint)
         known.update(node.broker_id for node in outcome.brokers)
@@ -115,5 +118,8 @@ async def _endpoints(admin: AdminClient, node_id: int) -> list[Endpoint]:
             hint=f"The controllers are {there}. Kafka's kafka-configs.sh --bootstrap-server asks a broker.",
         )
     if not answering:
-        raise AdminError(f"no controller answered: {'; '.join(failures)}", hint="Do the controllers run?")
+        if (lasting := lasting_failure(failures)) is not None:
+            raise CannotConnect(lasting)
+        told = "; ".join(one.reason for one in failures)
+        raise AdminError(f"no controller answered: {told}", hint="Do the controllers run?")
     return answering

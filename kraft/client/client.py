@@ -83,7 +83,7 @@ class Driver:
     def check(self) -> None:
         """Raise the error that has ended the work, if there is one."""
         if self._failure is not None:
-            raise ClientError(str(self._failure), hint=self._failure.hint, error=self._failure.error)
+            raise self._failure.copy()
 
     async def wait_for_change(self) -> None:
         """Wait until the engine was polled again."""
@@ -119,7 +119,7 @@ class Delivery:
             await self._done.wait()
         if isinstance(self.outcome, Undelivered):
             failed = self.outcome.error
-            raise ClientError(str(failed), hint=failed.hint, error=failed.error)
+            raise failed.copy()
         assert self.outcome is not None
         return self.outcome
 
@@ -199,6 +199,15 @@ class Producer:
             self.collect()
             for number in list(self._deliveries):
                 self._deliveries.pop(number).finish(Undelivered(number, failure))
+
+    async def wait_for_failure(self) -> None:
+        """Wait for the error that ends the work, without a record that needs it.
+
+        Raises:
+            ClientError: The producer cannot go on, for example as no broker accepts the login.
+        """
+        while True:
+            await self._driver.wait_for_change()
 
     async def confirm_reading(self) -> None:
         """Wait until each broker that got records has answered a later request: for acks=0, which has no answers."""

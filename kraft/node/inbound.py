@@ -16,7 +16,17 @@ from transport.wire import WireTransport
 if TYPE_CHECKING:
     from kraft.node.loggers import LoggerRequests
 
-_CAUSES: Final = {cause: FailureCause(cause.value) for cause in Cause}
+_CAUSES: Final = {
+    Cause.REFUSED: FailureCause.REFUSED,
+    Cause.RESET: FailureCause.RESET,
+    Cause.TIMEOUT: FailureCause.TIMEOUT,
+    Cause.UNSUPPORTED_VERSION: FailureCause.UNSUPPORTED_VERSION,
+    Cause.BAD_BYTES: FailureCause.BAD_BYTES,
+    Cause.CLOSED: FailureCause.CLOSED,
+    Cause.AUTHENTICATION: FailureCause.AUTHENTICATION,
+    Cause.FOREIGN: FailureCause.BAD_BYTES,
+    Cause.UNKNOWN_HOST: FailureCause.TIMEOUT,
+}
 _OF_LOGGERS: Final = frozenset({ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.DESCRIBE_CONFIGS})
 """The APIs that show or change loggers, too."""
 

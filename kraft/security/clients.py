@@ -14,6 +14,7 @@ from kraft.config.settings_reader import SettingsReader
 from kraft.config.tls_settings import SSL, ConfigTls, read_tls
 from kraft.security.contexts import load_tls
 from kraft.security.logins import login_of
+from transport.protocol.inbound import Cause
 from transport.protocol.sasl.client import SaslLogin
 from transport.sasl import Sasl, wall_clock_ms
 from transport.tcp import TcpTransport
@@ -32,10 +33,29 @@ class ClientSecurity(Struct, frozen=True):
     tls: Tls | None = None
     login: SaslLogin | None = None
     warnings: tuple[str, ...] = ()
+    path: str | None = None
+    """The file that says so; None without one."""
 
     def transport(self) -> TcpTransport:
         """A new transport for one client."""
         return TcpTransport(tls=self.tls, sasl=Sasl(outgoing=self.login))
+
+    def hint_for(self, cause: Cause) -> str | None:
+        """What the user can do about a connection that fails with a cause that time does not cure."""
+        if cause is Cause.UNKNOWN_HOST:
+            return "Check the name of the host. A name that was not typed comes from advertised.listeners of a node."
+        if cause not in (Cause.AUTHENTICATION, Cause.FOREIGN):
+            return None
+        if self.path is None:
+            return (
+                "Check the port. A cluster with TLS or logins needs --command-config FILE, with security.protocol, "
+                "ssl.truststore.location, sasl.jaas.config and so on."
+            )
+        keys = [f"{_PROTOCOL}={self.protocol}"]
+        if cause is Cause.AUTHENTICATION:
+            keys += ["ssl.truststore.location", "ssl.keystore.location"] if self.tls is not None else []
+            keys += [_MECHANISM, "sasl.jaas.config"] if self.login is not None else []
+        return f"Check the address, and {', '.join(keys)} in {self.path}, the file of --command-config."
 
 
 def load_client(path: str) -> ClientSecurity:
@@ -58,16 +78,17 @@ def load_client(path: str) -> ClientSecurity:
     if protocol == _PLAINTEXT:
         ignored = next((key for key in reader.settings if key.startswith(("ssl.", "sasl."))), None)
         if ignored is None:
-            return ClientSecurity()
+            return ClientSecurity(path=path)
         needed = "SSL" if ignored.startswith("ssl.") else "SASL_SSL"
-        return ClientSecurity(warnings=(f"{ignored} has no effect without {_PROTOCOL}={needed} ({path})",))
+        warning = f"{ignored} has no effect without {_PROTOCOL}={needed} ({path})"
+        return ClientSecurity(warnings=(warning,), path=path)
     if protocol != SSL and protocol not in SASL_PROTOCOLS:
         raise reader.bad(_PROTOCOL, f"allowed is PLAINTEXT, SSL, {' or '.join(SASL_PROTOCOLS)}")
     login = _login(reader) if protocol in SASL_PROTOCOLS else None
     if protocol not in (SSL, _SASL_SSL):
-        return ClientSecurity(protocol, login=login)
+        return ClientSecurity(protocol, login=login, path=path)
     loaded = load_tls(ConfigTls(outgoing=read_tls(reader)))
-    return ClientSecurity(protocol, loaded.tls, login, loaded.warnings)
+    return ClientSecurity(protocol, loaded.tls, login, loaded.warnings, path)
 
 
 def _login(reader: SettingsReader) -> SaslLogin | None:

@@ -23,7 +23,7 @@ def kraft(*args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False)
 
 
-def _in_this_process(*args: str) -> subprocess.CompletedProcess[str]:
+def kraft_here(*args: str) -> subprocess.CompletedProcess[str]:
     """Run a command of ours to its end without the half second of CPU that a process of its own takes to start."""
     out, err = StringIO(), StringIO()
     with redirect_stdout(out), redirect_stderr(err):
@@ -36,7 +36,7 @@ def _in_this_process(*args: str) -> subprocess.CompletedProcess[str]:
 
 def told(*args: str) -> str:
     """What a command of ours prints; fails if its exit code is not 0. Directories are formatted in this process."""
-    done = _in_this_process(*args) if args[0] == "format" else kraft(*args)
+    done = kraft_here(*args) if args[0] == "format" else kraft(*args)
     assert done.returncode == 0, f"kraft {' '.join(args)} ended with {done.returncode}:\n{done.stderr}\n{done.stdout}"
     return done.stdout
 

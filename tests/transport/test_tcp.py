@@ -83,7 +83,7 @@ class TestHostileClients:
     @pytest.mark.parametrize(
         ("data", "reason"),
         [
-            (b"GET / HTTP/1.1\r\nHost: here\r\n\r\n", "frame of 1195725856 bytes"),
+            (b"GET / HTTP/1.1\r\nHost: here\r\n\r\n", "text that begins with 'GET '"),
             (b"\x7f\xff\xff\xff", "frame of 2147483647 bytes"),
             (b"\x80\x00\x00\x00", "frame of -2147483648 bytes"),
             (b"\x00\x00\x00\x00", "shorter than any header"),
@@ -426,13 +426,14 @@ class TestBrokenPeers:
         """Kafka's reconnect back-off, 50 ms doubling to 500 ms: meanwhile requests fail at once, without an attempt."""
         client = new_node()
         async with raw_server() as (server, endpoint), client.running():
-            for pause_ms in (50, 100, 200, 400, 500, 500):
+            for number, pause_ms in enumerate((50, 100, 200, 400, 500, 500)):
+                cause = Cause.RESET if number < 2 else Cause.FOREIGN  # two closings may be those of a node that stops
                 token = client.ask(endpoint)
                 await (await server.accept()).aclose()
-                assert (await client.outcome(token)).cause is Cause.RESET
+                assert (await client.outcome(token)).cause is cause
                 mock_clock.jump((pause_ms - 1) / 1000)
                 failed = await client.call(endpoint)
-                assert failed.cause is Cause.RESET
+                assert failed.cause is cause
                 assert "not tried again yet" in failed.detail
                 mock_clock.jump(2 / 1000)
             token = client.ask(endpoint)
@@ -462,7 +463,9 @@ class TestBrokenPeers:
         client = new_node()
         async with client.running():
             failed = await client.call(endpoint)
-            assert failed.cause is Cause.TIMEOUT
+            is_impossible = reason == "cannot be resolved" and endpoint != UNRESOLVABLE
+            # Without a server for names, none is known not to exist.
+            assert failed.cause in ({Cause.UNKNOWN_HOST} if is_impossible else {Cause.TIMEOUT, Cause.UNKNOWN_HOST})
             assert reason in failed.detail
 
     async def test_closing_a_peer_while_its_name_is_looked_up(self, new_node: NewNode):

@@ -80,7 +80,9 @@ class ClientConnection:
         answer_limits: Callable[[int], Limit] = answer_limit,
         max_frame_bytes: int = MAX_FRAME_BYTES,
         sasl: ClientLogin | None = None,
+        peer: str = "",
     ) -> None:
+        """`peer` is the address of the peer, for the texts of failures."""
         self.broken: str | None = None
         self.is_refused = False
         """Whether `broken` is a failed login."""
@@ -92,6 +94,7 @@ class ClientConnection:
         """Whether the peer has to answer a login before anything else."""
         self.ready = False
         self.frames = FrameReader(max_frame_bytes, self._allowed)
+        self._before_texts = f"{peer}: " if peer else ""
         self._software = software
         self._client_id = ""
         self._apis = apis
@@ -122,6 +125,11 @@ class ClientConnection:
     def may_lack_login(self) -> bool:
         """Whether the peer has named its versions, and answered no request of this side, which has no login."""
         return self.sasl is None and self.ready and not self.has_answered and bool(self._in_flight)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the peer has named its versions of Kafka's APIs."""
+        return bool(self._versions)
 
     @property
     def is_unheard(self) -> bool:
@@ -276,7 +284,7 @@ class ClientConnection:
             try:
                 released.append(self.send(waiting.token, waiting.message, waiting.client_id))
             except EncodeError as bad:
-                outcomes.append(Failed(waiting.token, Cause.UNSUPPORTED_VERSION, str(bad)))
+                outcomes.append(Failed(waiting.token, Cause.UNSUPPORTED_VERSION, f"{self._before_texts}{bad}"))
         outcomes.extend(self.take_unanswered())
         return b"".join(released)
 

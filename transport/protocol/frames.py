@@ -96,6 +96,8 @@ class FrameReader:
             return None
         if size >> 8 in _TLS_RECORDS:
             return SPEAKS_TLS
+        if (text := size.to_bytes(4, "big", signed=True)).isascii() and text.decode().isprintable():
+            return f"the peer sends text that begins with {text.decode()!r}: it speaks another protocol, such as HTTP"
         return f"a frame of {size} bytes was announced; at most {most} are allowed{why}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import StrEnum
 from typing import Final
 
@@ -33,6 +34,19 @@ class Cause(StrEnum):
 
     Kafka: `AuthenticationException`.
     """
+    FOREIGN = "foreign"
+    """The peer speaks another protocol than this side: TLS or none, or not Kafka's."""
+    UNKNOWN_HOST = "unknown-host"
+    """The name of the host does not exist.
+
+    Kafka: `UnknownHostException`.
+    """
+
+
+LASTING: Final = frozenset({Cause.UNSUPPORTED_VERSION, Cause.AUTHENTICATION, Cause.FOREIGN, Cause.UNKNOWN_HOST})
+"""The causes that time alone does not cure: a configuration has to change."""
+_NOTHING_SAID: Final = frozenset({Cause.REFUSED, Cause.TIMEOUT, Cause.UNKNOWN_HOST})
+"""The causes with which a peer has said nothing about itself."""
 
 
 class Principal(Struct, frozen=True):
@@ -44,6 +58,8 @@ class Principal(Struct, frozen=True):
     """Whether a delegation token identified the peer."""
 
 
+NOT_TRIED: Final = " (not tried again yet)"
+"""Follows the previous failure's reason while the reconnect backoff of a peer lasts."""
 ANONYMOUS: Final = Principal()
 """The peer of a connection without authentication."""
 
@@ -113,3 +129,21 @@ class Failed(Struct, frozen=True):
     cause: Cause
     detail: str
     """A text for the log, with the address of the peer."""
+
+    @property
+    def reason(self) -> str:
+        """The detail, without the remark that the peer was not tried again since."""
+        return self.detail.removesuffix(NOT_TRIED)
+
+
+def lasting_failure(failures: Collection[Failed]) -> Failed | None:
+    """The failure that ends the attempts of a client, after each of its addresses has failed; None to try again.
+
+    It is one that time does not cure. An address that does not answer leaves no hope beside it, since the same
+    configuration would meet it later; an unknown host leaves hope in the other addresses.
+    """
+    lasting = [one for one in failures if one.cause in LASTING]
+    spoken = [one for one in failures if one.cause not in _NOTHING_SAID]
+    if spoken:
+        return spoken[0] if all(one.cause in LASTING for one in spoken) else None
+    return lasting[0] if lasting and len(lasting) == len(failures) else None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial, wraps
 from itertools import pairwise
 from typing import Any, Final, TypeVar
@@ -28,6 +28,7 @@ from metadata_log.errors import MetadataLogError
 from metadata_log.image import MetadataImage
 from transport.interface import Endpoint
 from transport.protocol.errors import Error
+from transport.protocol.inbound import Cause
 
 T = TypeVar("T")
 
@@ -54,6 +55,9 @@ command_config_option: Final = click.option(
 LONGEST_RETRY_MS: Final = 200
 """Short enough for a waiting user, and long enough not to flood a controller that answers "not now"."""
 MOST_FAILURES: Final = 10
+NOT_PERMITTED: Final = (
+    "The access rules do not permit that to this user: see `kraft acls list`, or log in with --command-config."
+)
 _HINTS: Final = {
     Error.TOPIC_ALREADY_EXISTS: "See `kraft topics describe`.",
     Error.UNKNOWN_TOPIC_OR_PARTITION: "See `kraft topics list`.",
@@ -65,7 +69,12 @@ _HINTS: Final = {
     Error.NO_REASSIGNMENT_IN_PROGRESS: "See `kraft reassign list`.",
     Error.PREFERRED_LEADER_NOT_AVAILABLE: "The first replica is not in sync or not alive: see `kraft topics describe`.",
     Error.ELIGIBLE_LEADERS_NOT_AVAILABLE: "No replica in sync is alive; `kraft elect unclean` may lose records.",
-    Error.CLUSTER_AUTHORIZATION_FAILED: "The access rules do not permit that: see `kraft acls list`.",
+    Error.CLUSTER_AUTHORIZATION_FAILED: NOT_PERMITTED,
+    Error.TOPIC_AUTHORIZATION_FAILED: NOT_PERMITTED,
+    Error.GROUP_AUTHORIZATION_FAILED: NOT_PERMITTED,
+    Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: NOT_PERMITTED,
+    Error.DELEGATION_TOKEN_AUTHORIZATION_FAILED: NOT_PERMITTED,
+    Error.MISMATCHED_ENDPOINT_TYPE: "That is a broker: give the address of a controller.",
 }
 """A hint for the user, by error."""
 
@@ -92,16 +101,8 @@ class Cluster(Struct, frozen=True):
         `shows_states` is True for work that shows the states itself.
         """
         report = None if shows_states else report or NoLeaderReport()
-        try:
+        with told_by(self.security):
             return trio.run(self._ask, work, report)
-        except SomeRefused as failed:
-            raise as_failure(failed.refused.values()) from failed
-        except AdminError as failed:
-            raise _failure(failed) from failed
-        except BaseExceptionGroup as group:
-            if group.subgroup(KeyboardInterrupt):
-                raise KeyboardInterrupt from group
-            raise
 
     async def _ask(self, work: Callable[[AdminClient], Awaitable[T]], report: NoLeaderReport | None) -> T:
         async with open_admin(
@@ -171,9 +172,31 @@ def as_failure(refused: Iterable[RequestRefused]) -> Exception:
     return failures[0] if len(failures) == 1 else ExceptionGroup("several things were refused", failures)
 
 
-def _failure(failed: AdminError) -> CommandFailed:
-    hint = failed.hint or (_HINTS.get(failed.error) if isinstance(failed, RequestRefused) else None)
-    return CommandFailed(str(failed), hint=hint)
+def _failure(failed: AdminError, security: ClientSecurity | None = None) -> CommandFailed:
+    error = failed.error if isinstance(failed, RequestRefused) else None
+    return CommandFailed(str(failed), hint=failed.hint or hint_for(error, failed.cause, security))
+
+
+def hint_for(error: Error | None, cause: Cause | None, security: ClientSecurity | None) -> str | None:
+    """What cures an error of a node, or a connection that time does not cure."""
+    if error is not None:
+        return _HINTS.get(error)
+    return None if cause is None or security is None else security.hint_for(cause)
+
+
+@contextmanager
+def told_by(security: ClientSecurity) -> Iterator[None]:
+    """Turn the errors of a client for administration into `CommandFailed`, and Ctrl-C in a task into Ctrl-C."""
+    try:
+        yield
+    except SomeRefused as failed:
+        raise as_failure(failed.refused.values()) from failed
+    except AdminError as failed:
+        raise _failure(failed, security) from failed
+    except BaseExceptionGroup as group:
+        if group.subgroup(KeyboardInterrupt):
+            raise KeyboardInterrupt from group
+        raise
 
 
 def on_a_cluster(command: Callable[..., None]) -> Callable[..., None]:
@@ -260,14 +283,8 @@ def _controllers_behind(
     ask = partial(
         controllers_of, servers, protocol=security.protocol, timeout_ms=timeout_ms, transport=security.transport()
     )
-    try:
+    with told_by(security):
         return trio.run(ask)
-    except AdminError as failed:
-        raise _failure(failed) from failed
-    except BaseExceptionGroup as group:
-        if group.subgroup(KeyboardInterrupt):
-            raise KeyboardInterrupt from group
-        raise
 
 
 def client_security(command_config: str | None) -> ClientSecurity:

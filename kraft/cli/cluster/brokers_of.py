@@ -11,7 +11,13 @@ import click
 import trio
 from msgspec import Struct
 
-from kraft.cli.cluster.administration import SERVERS, client_security, command_config_option, parse_bootstrap
+from kraft.cli.cluster.administration import (
+    SERVERS,
+    client_security,
+    command_config_option,
+    hint_for,
+    parse_bootstrap,
+)
 from kraft.client import Client, ClientError, open_client
 from kraft.config.errors import CommandFailed
 from kraft.security.clients import ClientSecurity
@@ -66,11 +72,15 @@ class Brokers(Struct, frozen=True):
         try:
             return trio.run(self._run, work)
         except ClientError as failed:
-            raise CommandFailed(str(failed), hint=failed.hint) from failed
+            raise CommandFailed(str(failed), hint=self.hint_for(failed)) from failed
         except BaseExceptionGroup as group:
             if group.subgroup(KeyboardInterrupt):
                 raise KeyboardInterrupt from group
             raise
+
+    def hint_for(self, failed: ClientError) -> str | None:
+        """What the user can do about an error."""
+        return failed.hint or hint_for(failed.error, failed.cause, self.security)
 
     async def _run(self, work: Callable[[Client, trio.CancelScope, Interrupted], Awaitable[int]]) -> int:
         scope, everything, interrupted = trio.CancelScope(), trio.CancelScope(), Interrupted()

@@ -31,6 +31,7 @@ from kraft.client.state.batches import NewRecord
 from kraft.config import UsageError
 from kraft.config.errors import CommandFailed
 from metadata_log.times import iso_time
+from transport.causes import one_cause
 
 ACKS: Final = {"all": -1, "-1": -1, "1": 1, "0": 0}
 CHUNK_BYTES: Final = 1 << 16
@@ -122,7 +123,7 @@ def produce_command(
         separator = None if key_separator is None else key_separator.replace(r"\t", "\t").encode()
         parse = partial(record_of_line, separator=separator, key=fixed, headers=every, partition=partition)
     brokers = Brokers.of(servers, command_config)
-    job = _Job(topic=topic, file=file, settings=settings, parse=parse, as_json=as_json)
+    job = _Job(topic=topic, file=file, brokers=brokers, settings=settings, parse=parse, as_json=as_json)
     code = brokers.run(job.run)
     if code:
         raise CommandFailed(exit_code=code)
@@ -133,6 +134,7 @@ class _Job(Struct, frozen=True):
 
     topic: str
     file: str
+    brokers: Brokers
     settings: ProducerSettings
     parse: Callable[[bytes], NewRecord]
     as_json: bool
@@ -151,15 +153,19 @@ class _Job(Struct, frozen=True):
                 ) as progress,
             ):
                 async with client.producer(self.topic, self.settings) as producer:
-                    with scope:
-                        await self._read(source, name, producer, outcomes, progress)
+                    with scope, one_cause():
+                        async with trio.open_nursery() as nursery:
+                            nursery.start_soon(producer.wait_for_failure)
+                            await self._read(source, name, producer, outcomes, progress)
+                            nursery.cancel_scope.cancel()
                     await producer.flush()
                     if self.settings.acks == 0:
                         await producer.confirm_reading()
                     outcomes.take()
         except ClientError as failed:
             outcomes.take()
-            raise CommandFailed(str(failed), hint=_with_count(failed.hint, outcomes)) from failed
+            failed.hint = _with_count(self.brokers.hint_for(failed), outcomes)
+            raise
         finally:
             outcomes.show()
         if not self.as_json:
@@ -229,7 +235,7 @@ class _Outcomes:
             if not isinstance(outcome, Delivered):
                 assert outcome is not None
                 pending.clear()
-                raise ClientError(str(outcome.error), hint=outcome.error.hint, error=outcome.error.error)
+                raise outcome.error.copy()
             self.done += 1
             written, _ = self._partitions.get(outcome.partition, (0, 0))
             self._partitions[outcome.partition] = written + 1, outcome.offset + 1

@@ -11,12 +11,12 @@ import click
 import trio
 from msgspec.structs import replace
 
-from kraft.admin import AdminError
 from kraft.cli.cluster.administration import (
     bootstrap_option,
     client_security,
     command_config_option,
     parse_bootstrap,
+    told_by,
 )
 from kraft.cli.cluster.no_leader import NoLeaderReport
 from kraft.cli.cluster.watch_events import EventFeed
@@ -24,7 +24,6 @@ from kraft.cli.record_types import type_names
 from kraft.cli.renamed import renamed_option
 from kraft.cli.text import echo, joined
 from kraft.config import UsageError
-from kraft.config.errors import CommandFailed
 from kraft.observer import Committed, Jumped, watch
 from metadata_log.log.snapshot import snapshot_name
 from metadata_log.reading.damage import Damage
@@ -110,23 +109,20 @@ def watch_command(
     is_raw = raw or bool(types) or noop or show_secrets
     feed: _Feed | EventFeed = _Feed(wanted, most) if is_raw else EventFeed(since=start, most=most, as_json=as_json)
     security = client_security(command_config)
-    try:
-        trio.run(
-            partial(
-                watch,
-                parse_bootstrap(bootstrap, security),
-                feed.show,
-                since=start if is_raw else 0,  # the names and the former state come from the whole log
-                timeout_ms=int(timeout * 1000),
-                seconds=math.inf if seconds is None else seconds,
-                allow_gap=allow_gap,
-                on_notice=_warn,
-                transport=security.transport(),
-                delays=NoLeaderReport(),
-            )
-        )
-    except AdminError as failed:
-        raise CommandFailed(str(failed), hint=failed.hint) from failed
+    work = partial(
+        watch,
+        parse_bootstrap(bootstrap, security),
+        feed.show,
+        since=start if is_raw else 0,  # the names and the former state come from the whole log
+        timeout_ms=int(timeout * 1000),
+        seconds=math.inf if seconds is None else seconds,
+        allow_gap=allow_gap,
+        on_notice=_warn,
+        transport=security.transport(),
+        delays=NoLeaderReport(),
+    )
+    with told_by(security):
+        trio.run(work)
     context.exit(0 if feed.is_sound else 1)
 
 

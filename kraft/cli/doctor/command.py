@@ -16,7 +16,7 @@ import click
 import trio
 from msgspec.structs import replace
 
-from kraft.cli.cluster.administration import client_security, command_config_option, parse_bootstrap
+from kraft.cli.cluster.administration import client_security, command_config_option, parse_bootstrap, told_by
 from kraft.cli.doctor.output import (
     Planned,
     Report,
@@ -244,12 +244,8 @@ def _ask(
         clock_ms=lambda: time.time_ns() // 1_000_000,
         watch_seconds=watch_seconds,
     )
-    try:
+    with told_by(security):
         return trio.run(work)
-    except BaseExceptionGroup as group:
-        if group.subgroup(KeyboardInterrupt):
-            raise KeyboardInterrupt from group
-        raise
 
 
 def _nothing_read(found: GatheredFacts) -> CommandFailed:

@@ -14,13 +14,11 @@ from typing import Final
 import click
 import trio
 
-from kraft.admin import AdminError
-from kraft.cli.cluster.administration import client_security, command_config_option, parse_bootstrap
+from kraft.cli.cluster.administration import client_security, command_config_option, parse_bootstrap, told_by
 from kraft.cli.cluster.no_leader import NoLeaderReport
 from kraft.cli.ending import ending
 from kraft.cli.text import echo
 from kraft.config import UsageError
-from kraft.config.errors import CommandFailed
 from kraft.observer import archive_committed
 from kraft.security.clients import ClientSecurity
 from metadata_log.archive import (
@@ -140,7 +138,7 @@ def archive_command(
             if sys.stderr.isatty():
                 archive.on_progress = _Progress()
             if live:
-                try:
+                with told_by(security):
                     trio.run(
                         _add_live,
                         archive,
@@ -152,8 +150,6 @@ def archive_command(
                         as_json,
                         security,
                     )
-                except AdminError as failed:
-                    raise CommandFailed(str(failed), hint=failed.hint) from failed
             else:
                 opened = [open_source(archive.disk, path) for path in sources]
                 if follow:

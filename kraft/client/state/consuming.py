@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.client.state.errors import ClientError, refused
+from kraft.client.state.errors import ClientError, cannot_connect, refused
 from kraft.client.state.positions import AtOffset, AtTime, Beginning, ConsumedRecord, End, Isolation, Position, Start
 from kraft.client.state.reading import read_answer
 from kraft.client.state.requests import REQUEST_TIMEOUT_MS, Address, Ask, pause_ms
@@ -20,7 +20,7 @@ from kraft.client.state.topic_view import Leader, TopicView
 from metadata_log.errors import MetadataLogError
 from metadata_log.serde import Message
 from transport.protocol.errors import Error
-from transport.protocol.inbound import Cause, Failed
+from transport.protocol.inbound import LASTING, Failed
 from transport.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -141,8 +141,8 @@ class ConsumerState:
             self.positions[number].is_asked = False
         match outcome:
             case Failed():
-                if outcome.cause is Cause.UNSUPPORTED_VERSION:
-                    raise ClientError(outcome.detail, hint="Is that the listener of a broker for clients?")
+                if outcome.cause in LASTING:
+                    raise cannot_connect(outcome)
                 for number in asked.partitions:
                     self._retry(number, outcome.detail, now_ms)
             case ListOffsetsResponse():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from transport.protocol.errors import Error
+from transport.protocol.inbound import Cause, Failed
+from transport.protocol.server_text import server_text
 
 
 class ClientError(Exception):
@@ -12,22 +14,35 @@ class ClientError(Exception):
         what: What happened.
         hint: What the user can do, if known.
         error: Kafka's error, if a broker answered with one.
+        cause: Why a broker cannot be asked at all, if time does not cure that.
     """
 
-    def __init__(self, what: str, *, hint: str | None = None, error: Error | None = None) -> None:
+    def __init__(
+        self, what: str, *, hint: str | None = None, error: Error | None = None, cause: Cause | None = None
+    ) -> None:
         super().__init__(what)
         self.hint = hint
         self.error = error
+        self.cause = cause
+
+    def copy(self) -> ClientError:
+        """The same error for another raise: a raised one grows by its traceback."""
+        return ClientError(str(self), hint=self.hint, error=self.error, cause=self.cause)
 
 
 _HINTS = {
     Error.UNKNOWN_TOPIC_OR_PARTITION: "`kraft topics list` shows the topics, `kraft topics create` makes one.",
     Error.INVALID_TOPIC_EXCEPTION: "A name has at most 249 letters, digits, '.', '_' and '-'.",
-    Error.TOPIC_AUTHORIZATION_FAILED: "The access rules do not permit that: see `kraft acls list`.",
-    Error.CLUSTER_AUTHORIZATION_FAILED: "The access rules do not permit that: see `kraft acls list`.",
     Error.MESSAGE_TOO_LARGE: "max.message.bytes of the topic bounds a batch: see `kraft configs describe topic`.",
     Error.INVALID_TIMESTAMP: "message.timestamp.before.max.ms and message.timestamp.after.max.ms bound the times.",
 }
+
+
+def cannot_connect(failed: Failed) -> ClientError:
+    """The exception for a failure that time does not cure (Kafka: `AuthenticationException` and its like)."""
+    no_version = failed.cause is Cause.UNSUPPORTED_VERSION
+    hint = "Is that the listener of a broker for clients?" if no_version else None
+    return ClientError(failed.reason, hint=hint, cause=failed.cause)
 
 
 def refused(what: str, error: Error, text: str | None = None) -> ClientError:
@@ -38,5 +53,6 @@ def refused(what: str, error: Error, text: str | None = None) -> ClientError:
         error: Kafka's error.
         text: Kafka's message, if the answer has one.
     """
-    told = f"{what}: {error.name}: {text}" if text else f"{what}: {error.name}"
+    plain = server_text(text)
+    told = f"{what}: {error.name}: {plain}" if plain else f"{what}: {error.name}"
     return ClientError(told, hint=_HINTS.get(error), error=error)

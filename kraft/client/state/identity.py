@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from kraft.client.state.batches import Batch, Sequence
-from kraft.client.state.errors import ClientError, refused
+from kraft.client.state.errors import ClientError, cannot_connect, refused
 from kraft.client.state.requests import pause_ms
 from metadata_log.types import NEVER_MS
 from transport.protocol.errors import Error
-from transport.protocol.inbound import Cause, Failed
+from transport.protocol.inbound import LASTING, Cause, Failed
 from transport.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 _INT_MAX: Final = 2**31 - 1
@@ -52,7 +52,9 @@ class Identity:
                 raise ClientError(str(bad), hint=_WITHOUT, error=error)
             self.last_failure = f"no producer id: {error.name}"
         elif outcome.cause is Cause.UNSUPPORTED_VERSION:
-            raise ClientError(outcome.detail, hint=_WITHOUT)
+            raise ClientError(outcome.detail, hint=_WITHOUT, cause=outcome.cause)
+        elif outcome.cause in LASTING:
+            raise cannot_connect(outcome)
         else:
             self.last_failure = outcome.detail
         self.due_ms = now_ms + pause_ms(self._failures)

@@ -15,7 +15,7 @@ from typing import Final
 from msgspec import Struct
 
 from kraft.client.state.batches import BATCH_BYTES, Batch, NewRecord, Numbered, size_of
-from kraft.client.state.errors import ClientError, refused
+from kraft.client.state.errors import ClientError, cannot_connect, refused
 from kraft.client.state.identity import Identity
 from kraft.client.state.partitioner import partition_of_key
 from kraft.client.state.requests import FIRST_PAUSE_MS, REQUEST_TIMEOUT_MS, Address, Ask, pause_ms
@@ -23,7 +23,7 @@ from kraft.client.state.topic_view import TopicView
 from metadata_log.compression import Compression
 from metadata_log.serde import Message
 from transport.protocol.errors import Error
-from transport.protocol.inbound import Cause, Failed
+from transport.protocol.inbound import LASTING, Failed
 from transport.protocol.messages.init_producer_id import InitProducerIdResponse
 from transport.protocol.messages.produce import (
     PartitionProduceData,
@@ -233,8 +233,8 @@ class ProducerState:
     # Outcomes
 
     def _on_lost(self, batches: list[Batch], failed: Failed, now_ms: int) -> None:
-        if failed.cause is Cause.UNSUPPORTED_VERSION:
-            raise ClientError(failed.detail, hint="Is that the listener of a broker for clients?")
+        if failed.cause in LASTING:
+            raise cannot_connect(failed)
         for batch in batches:
             self._retry(batch, failed.detail, now_ms)
 

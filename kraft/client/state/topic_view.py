@@ -7,12 +7,12 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.client.state.errors import ClientError, refused
+from kraft.client.state.errors import cannot_connect, refused
 from kraft.client.state.requests import METADATA_TIMEOUT_MS, Address, Ask, pause_ms
 from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, NO_NODE, Uuid
 from transport.protocol.errors import Error
-from transport.protocol.inbound import Cause, Failed
+from transport.protocol.inbound import Failed, lasting_failure
 from transport.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -62,6 +62,8 @@ class TopicView:
         self._tokens = tokens
         self._asked: int | None = None
         """The token of the request on its way."""
+        self._failed: dict[Address, Failed] = {}
+        """The last failure of each broker since one has answered."""
         self._unknown_since_ms: int | None = None
 
     @property
@@ -121,11 +123,15 @@ class TopicView:
         """Take the answer of a broker; raises `ClientError` for a topic that does not exist or is not for this user."""
         self._asked = None
         if isinstance(outcome, Failed):
-            if outcome.cause in (Cause.UNSUPPORTED_VERSION, Cause.AUTHENTICATION):
-                raise ClientError(outcome.detail, hint="Is that the listener of a broker for clients?")
+            self._failed[self.any_broker()] = outcome
+            if self._failed.keys() >= set(self.addresses):
+                lasting = lasting_failure(self._failed.values())
+                if lasting is not None:
+                    raise cannot_connect(lasting)
             self._turn += 1
             self.refresh(outcome.detail, now_ms)
             return
+        self._failed.clear()
         assert isinstance(outcome, MetadataResponse), outcome
         if outcome.brokers:
             self._brokers = {one.node_id: (one.host, one.port) for one in outcome.brokers}

@@ -10,7 +10,7 @@ import trio
 from kraft.admin.client import AdminClient, open_admin
 from kraft.admin.conditions import Condition, EpochReport, conditions_without_leader, voter_conditions
 from kraft.admin.descriptions import QuorumDescription, ReplicaDescription
-from kraft.admin.errors import AdminError, NoController
+from kraft.admin.errors import AdminError, CannotConnect, NoController
 from kraft.observer import read_image
 from kraft.operate.doctor.facts.live import LiveAnswer, LiveFacts, LiveReplica
 from kraft.operate.doctor.facts.log_facts import ImageFacts
@@ -40,6 +40,10 @@ async def read_live(
 
     Returns:
         The facts; and the committed metadata, None without a leader. A quorum without a leader is a fact, not an error.
+
+    Raises:
+        CannotConnect: No controller can be asked, for a cause that time does not cure.
+        AdminError: A controller refuses the questions.
     """
     text = ",".join(map(str, bootstrap))
     async with open_admin(
@@ -49,6 +53,8 @@ async def read_live(
             cluster = await admin.describe_cluster()
             quorum = await admin.describe_quorum()
             now_ms = clock_ms()
+        except CannotConnect:
+            raise
         except NoController as failed:
             answers = await conditions_without_leader(admin)
             return LiveFacts(bootstrap=text, answers=_answers(answers), problem=str(failed)), None

@@ -15,7 +15,7 @@ import trio
 from kraft.admin.client import AdminClient
 from kraft.admin.conditions import Condition, EpochReport, conditions_without_leader
 from kraft.admin.descriptions import QuorumDescription, ReplicaDescription
-from kraft.admin.errors import AdminError, NoController
+from kraft.admin.errors import AdminError, CannotConnect, NoController
 from kraft.operate.top.figures import Fsyncs, figures_of
 from kraft.operate.top.follow import LogPasses
 from kraft.operate.top.samples import (
@@ -128,7 +128,10 @@ class Poller:
         self._requests_before = 0
 
     async def once(self) -> None:
-        """Take one sample with everything in it. Raises `AdminError` if a controller refuses the question."""
+        """Take one sample with everything in it.
+
+        Raises `AdminError` if a controller refuses the question, or time does not cure that none can be asked.
+        """
         quorum = await self._ask()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._scrape)
@@ -185,6 +188,8 @@ class Poller:
         try:
             quorum = await self._admin.describe_quorum()
         except NoController as silent:
+            if isinstance(silent, CannotConnect) and not self._has_answered:
+                raise
             problem = str(silent)
         except AdminError as failed:
             if not self._has_answered:

@@ -20,6 +20,7 @@ from transport.protocol.sasl.bearer import BearerClient
 from transport.protocol.sasl.credentials import OAUTHBEARER, PLAIN
 from transport.protocol.sasl.plain import PlainClient
 from transport.protocol.sasl.scram import ScramClient
+from transport.protocol.server_text import server_text
 
 _FIRST_CORRELATION_ID: Final = 0x7FFF_FFF8
 """Logins use the last eight correlation ids, as Kafka's clients do, so that no request has one of them."""
@@ -145,7 +146,7 @@ class SaslClient:
     def _continue(self, answer: SaslAuthenticateResponse) -> bytes | None:
         assert self._exchange is not None, self._due
         if answer.error_code != Error.NONE:
-            told = (answer.error_message or Error.of(answer.error_code).name)[:_MOST_TOLD]
+            told = (server_text(answer.error_message) or Error.of(answer.error_code).name)[:_MOST_TOLD]
             raise LoginRefused(f"the peer refuses the login by {self._login.mechanism}: {told}")
         token = self._exchange.respond(answer.auth_bytes)
         if token is not None:

@@ -1,0 +1,58 @@
+"""A peer's text for an error as a plain sentence: Kafka's texts may hold names of classes, objects and stacks."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_EXCEPTION: Final = re.compile(r"\b((?:[a-z_]\w*\.)+)(?:[A-Z]\w*[.$])*[A-Z]\w*(?:Exception|Error|Throwable)\b:?\s*")
+"""The full name of an exception, as `Throwable.toString` begins."""
+_OBJECT: Final = re.compile(r"\b([A-Z]\w*)(?=\([a-zA-Z]\w*=)")
+"""The beginning of an object that prints its fields."""
+_IDENTITY: Final = re.compile(r"@[0-9a-f]{4,}\b")
+"""The end of an object that prints its address."""
+_MOST_OF_AN_OBJECT: Final = 80
+"""An object of a few short fields, such as `ConfigResource(type=TOPIC, name='a')`, may say what the error is about."""
+_KAFKA: Final = ("org.apache.kafka.", "java.util.concurrent.")
+"""The exceptions with a text for users: those of Kafka, and those that wrap them."""
+
+
+def server_text(text: str | None) -> str | None:
+    """A peer's text for an error without Java's internals; None if nothing else is left, or there is no text.
+
+    The stack, the class of an exception and long objects are cut. A defect of Java's own, such as a
+    NullPointerException, says nothing to an operator: None.
+    """
+    line = "" if text is None else text.strip().partition("\n")[0].strip()
+    for found in _EXCEPTION.finditer(line):
+        if not found[1].startswith(_KAFKA):
+            line = line[: found.start()]
+            break
+    line = _without_objects(_EXCEPTION.sub("", line)).strip(" :;")
+    return line or None
+
+
+def _without_objects(line: str) -> str:
+    pieces, position = [], 0
+    for found in _OBJECT.finditer(line):
+        if found.start() < position:
+            continue
+        end = _end_of_object(line, found.end())
+        printed = line[found.start() : end]
+        if len(printed) > _MOST_OF_AN_OBJECT or _IDENTITY.search(printed):
+            before = line[position : found.start()]
+            # "Request Request(processor=1, …) is not authorized": one word remains.
+            word = "" if before.rstrip().endswith(found[1]) else found[1]
+            pieces.append(before if word else before.rstrip())
+            pieces.append(word)
+            position = end
+    return "".join([*pieces, line[position:]])
+
+
+def _end_of_object(line: str, start: int) -> int:
+    depth = 0
+    for position in range(start, len(line)):
+        depth += (line[position] == "(") - (line[position] == ")")
+        if not depth:
+            return position + 1
+    return len(line)
