@@ -1,4 +1,4 @@
-"""Times of records as text."""
+"""Times of records as text. Clients write the times of records: a time is any int64."""
 
 from __future__ import annotations
 
@@ -6,14 +6,36 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST_MS: Final = -62_135_596_800_000
+_END_MS: Final = 253_402_300_800_000
+"""The years 1 to 9999, which a calendar has."""
+
+
+def moment_at(timestamp_ms: int) -> datetime | None:
+    """A time as a moment in UTC; None outside of the years 1 to 9999."""
+    return _EPOCH + timedelta(milliseconds=timestamp_ms) if _FIRST_MS <= timestamp_ms < _END_MS else None
 
 
 def iso_time(timestamp_ms: int | None) -> str | None:
-    """A time in UTC as `2026-11-21T08:17:20.234Z`; None for None, and for a time outside the calendar."""
-    if timestamp_ms is None or timestamp_ms < 0:
+    """A time in UTC as `2026-11-21T08:17:20.234Z`; None for None and for -1, Kafka's value for no time.
+
+    A time outside of the years 1 to 9999 is its number, as in `9223372036854775807 ms`: Kafka's tools print each time
+    as a number.
+    """
+    if timestamp_ms is None or timestamp_ms == -1:
         return None
-    try:
-        moment = _EPOCH + timedelta(milliseconds=timestamp_ms)
-    except OverflowError:
-        return None
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{timestamp_ms % 1000:03}Z"
+    moment = moment_at(timestamp_ms)
+    if moment is None:
+        return f"{timestamp_ms} ms"
+    return f"{moment.isoformat(timespec='milliseconds').removesuffix('+00:00')}Z"
+
+
+def when_text(timestamp_ms: int | None) -> str:
+    """A time within a text: as `iso_time`, or `no time`."""
+    return iso_time(timestamp_ms) or "no time"
+
+
+def json_time(timestamp_ms: int) -> str | int:
+    """A time for JSON, from which it can be read back: as `iso_time`, and a number where there is no calendar date."""
+    found = None if moment_at(timestamp_ms) is None else iso_time(timestamp_ms)
+    return timestamp_ms if found is None else found

@@ -17,8 +17,16 @@ def array_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     return pa.array(values, kind) if make is None else make(values)
 
 
+MOST_MS: Final = (1 << 63) // 1000 - 1
+"""The latest time that an Arrow timestamp in microseconds holds."""
+
+
 def _timestamps(values: Sequence[int | None]) -> pa.Array:
-    return pc.cast(pc.multiply(pa.array(values, pa.int64()), 1000), TIMESTAMP)
+    """Times. One beyond the range of Arrow is the nearest in it: most of these columns have no null."""
+    held = pc.max_element_wise(
+        pc.min_element_wise(pa.array(values, pa.int64()), MOST_MS, skip_nulls=False), -MOST_MS, skip_nulls=False
+    )
+    return pc.cast(pc.multiply(held, 1000), TIMESTAMP)
 
 
 def _maps(values: Sequence[dict[str, str] | None]) -> pa.Array:

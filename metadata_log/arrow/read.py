@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from msgspec import Struct
 
 from metadata_log.arrow import bodies, bodies_numpy, frames, frames_numpy
+from metadata_log.arrow.columns import MOST_MS
 from metadata_log.arrow.frames import FRAME_SCHEMA
 from metadata_log.arrow.hidden import without_secrets
 from metadata_log.arrow.schema import PAYLOAD, RECORD_CLASSES, RECORDS, TIMESTAMP, schema_of
@@ -428,11 +429,8 @@ def _type_names(frame: pa.RecordBatch) -> pa.Array:
     return pc.take(pa.array(names, pa.string()), encoded.indices)
 
 
-_MOST_MS: Final = (1 << 63) // 1000 - 1
-
-
 def _timestamps(milliseconds: pa.Array) -> pa.Array:
     """Milliseconds as timestamps; null for -1, Kafka's value for none, and for times beyond Arrow's range."""
-    possible = pc.and_(pc.less(milliseconds, _MOST_MS), pc.greater(milliseconds, -_MOST_MS))
+    possible = pc.and_(pc.less(milliseconds, MOST_MS), pc.greater(milliseconds, -MOST_MS))
     known = pc.and_(pc.not_equal(milliseconds, -1), possible)
     return pc.cast(pc.multiply(pc.if_else(known, milliseconds, None), 1000), TIMESTAMP)

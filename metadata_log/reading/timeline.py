@@ -26,6 +26,7 @@ from metadata_log.reading.missing import check_topic, holes, missing_end, segmen
 from metadata_log.reading.place import Place
 from metadata_log.reading.reader import read_file
 from metadata_log.records.batch import RecordBatch
+from metadata_log.times import iso_time
 from metadata_log.types import OffsetAndEpoch
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -79,11 +80,7 @@ def moment_text(at: At) -> str:
     """A point in the form of `parse_at`: the offset, or the time in UTC."""
     if at.offset is not None or at.timestamp_ms is None:
         return f"offset {at.offset}" if at.offset is not None else "the end"
-    try:
-        moment = _EPOCH + timedelta(milliseconds=at.timestamp_ms)
-    except OverflowError:
-        return f"{at.timestamp_ms} ms"
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return iso_time(at.timestamp_ms) or f"{at.timestamp_ms} ms"
 
 
 class Base(Struct, frozen=True, kw_only=True):

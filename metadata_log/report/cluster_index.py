@@ -74,7 +74,7 @@ def _row(report: ReportData, name: str, incidents: int, at_end: str, *, environm
         _number(incidents, "{:,.0f}".format),
         *(_number(_total(report, name, each), duration_text) for each, _ in _DURATIONS),
         *(_number(_total(report, name, each), "{:,.0f}".format) for each, _ in _COUNTS),
-        Cell(_NOTHING if ended is None else time_text(ended)[:16], "time"),
+        Cell(_NOTHING if ended is None else time_text(ended, to_the="minutes"), "time"),
     ]
 
 

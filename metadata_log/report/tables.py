@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 from zlib import crc32
 
 from metadata_log.report.report_data import TIMES
+from metadata_log.times import moment_at, when_text
 
 _KINDS: Final = {
     **dict.fromkeys(("cause", "cluster", "kind", "outcome", "topic"), "name"),
@@ -16,7 +16,6 @@ _KINDS: Final = {
 }
 """By column the CSS class of its cells, which may wrap nowhere (`name`), between words (`why`) or anywhere (`any`)."""
 _ABSENT: Final = "—"
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Link(NamedTuple):
@@ -156,9 +155,12 @@ def counted(count: int, one: str) -> str:
     return f"{count:,} {one}" if count == 1 else f"{count:,} {one}s"
 
 
-def time_text(timestamp_ms: int) -> str:
-    """A time in UTC, such as `2026-11-21 08:17:20.234`."""
-    return f"{_EPOCH + timedelta(milliseconds=timestamp_ms):%Y-%m-%d %H:%M:%S}.{timestamp_ms % 1000:03}"
+def time_text(timestamp_ms: int, *, to_the: str = "milliseconds") -> str:
+    """A time in UTC, such as `2026-11-21 08:17:20.234`, or to the minute."""
+    moment = moment_at(timestamp_ms)
+    if moment is None or timestamp_ms == -1:
+        return when_text(timestamp_ms)
+    return moment.isoformat(" ", to_the).removesuffix("+00:00")
 
 
 def duration_text(seconds: float) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from msgspec import Struct
+
+from metadata_log.times import moment_at, when_text
 
 _SECOND: Final = 1000
 _STEPS: Final = tuple(
@@ -21,7 +23,6 @@ _STEPS: Final = tuple(
 )
 """Round steps in milliseconds."""
 _MOST: Final = 7
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Tick(Struct, frozen=True):
@@ -40,14 +41,16 @@ def ticks_of(begin: int, end: int) -> tuple[Tick, ...]:
         end: The time at the right edge, later than `begin`.
     """
     step = next((step for step in _STEPS if (end - begin) // step < _MOST), _STEPS[-1])
+    while (end - begin) // step >= _MOST:  # A record may claim any time.
+        step *= 2
     found, day = [], ""
     for at in range(-(-begin // step) * step, end + 1, step):
         x = round(100 * (at - begin) / (end - begin), 2)
         if not 2 <= x <= 96:  # A label at an edge would leave the plot.
             continue
-        when = _EPOCH + timedelta(milliseconds=at)
-        date = f"{when:%Y-%m-%d}"
-        found.append(Tick(x, _time(when, step), "" if date == day else date))
+        when = moment_at(at)
+        date = when_text(at) if when is None else f"{when.date()}"
+        found.append(Tick(x, "" if when is None else _time(when, step), "" if date == day else date))
         day = date
     return tuple(found)
 

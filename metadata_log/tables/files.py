@@ -8,7 +8,6 @@ the step is committed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -21,6 +20,7 @@ from metadata_log.arrow.views import batch_of
 from metadata_log.disk import Disk, File, make_directory
 from metadata_log.history.views import VIEWS
 from metadata_log.tables.increment import TableRow
+from metadata_log.times import moment_at
 
 _BUFFERED: Final = 1 << 13
 """The rows of a row group, at most."""
@@ -29,7 +29,6 @@ _OPEN_FILES: Final = 256
 NO_DATE: Final = "__HIVE_DEFAULT_PARTITION__"
 """Hive's name of the partition without a value."""
 _TIMES: Final = ("valid_to", "timestamp", "hour", "as_of", "to_time")
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 LINEAGE: Final = (
     pa.field("lineage_file", pa.string(), metadata={b"comment": b"the file with the records that made the row known"}),
     pa.field("lineage_offset", pa.int64(), metadata={b"comment": b"the offset that follows those records"}),
@@ -64,9 +63,10 @@ def partition_value(text: str) -> str:
 
 
 def date_of(view: str, values: tuple[Any, ...]) -> str:
-    """The day of a row in UTC, such as 2026-11-21; `NO_DATE` for a row without an end."""
+    """The day of a row in UTC, such as 2026-11-21; `NO_DATE` for a row without an end or a day."""
     value = values[_time_at(view)]
-    return NO_DATE if value is None else f"{_EPOCH + timedelta(milliseconds=value):%Y-%m-%d}"
+    moment = None if value is None else moment_at(value)
+    return NO_DATE if moment is None else f"{moment.date()}"
 
 
 def _time_at(view: str) -> int:

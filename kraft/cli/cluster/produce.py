@@ -30,7 +30,7 @@ from kraft.client import Client, ClientError, Compression, Delivered, Delivery, 
 from kraft.client.state.batches import NewRecord
 from kraft.config import UsageError
 from kraft.config.errors import CommandFailed
-from metadata_log.times import iso_time
+from metadata_log.times import json_time
 from transport.causes import one_cause
 
 ACKS: Final = {"all": -1, "-1": -1, "1": 1, "0": 0}
@@ -255,7 +255,7 @@ class _Outcomes:
             "topic": self._topic,
             "partition": done.partition,
             "offset": done.offset if done.offset >= 0 else None,
-            "timestamp": iso_time(done.timestamp_ms),
+            "timestamp": json_time(done.timestamp_ms),
         }
         return json.dumps(facts, ensure_ascii=False)
 

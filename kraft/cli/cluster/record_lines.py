@@ -11,7 +11,7 @@ from typing import Any, Final
 from kraft.client import ConsumedRecord, Header
 from kraft.client.state.batches import NewRecord
 from metadata_log.reading.timeline import parse_at
-from metadata_log.times import iso_time
+from metadata_log.times import iso_time, json_time
 
 BASE64: Final = "base64"
 _FIELDS: Final = ("key", "value", "headers", "partition", "timestamp")
@@ -135,7 +135,7 @@ def json_line(topic: str, record: ConsumedRecord) -> bytes:
         "topic": topic,
         "partition": record.partition,
         "offset": record.offset,
-        "timestamp": iso_time(record.timestamp_ms),
+        "timestamp": json_time(record.timestamp_ms),
         "timestampType": "LogAppendTime" if record.is_append_time else "CreateTime",
         "leaderEpoch": record.leader_epoch,
         "key": _json_of(record.key),

@@ -30,7 +30,7 @@ from metadata_log.reading.damage import Damage
 from metadata_log.reading.dump_records import Range, RecordLines, RecordsWanted
 from metadata_log.reading.entries import Entry, read_entries
 from metadata_log.records.batch import RecordBatch, scan
-from metadata_log.times import iso_time
+from metadata_log.times import when_text
 
 NOW: Final = "now"
 BEGINNING: Final = "beginning"
@@ -178,6 +178,6 @@ class _Feed:
             lines = lines[: self._left]
             self._left -= len(lines)
         if not self.wanted.as_json:
-            lines = [f"{iso_time(batch.max_timestamp)} {line.strip()}" for line in lines]
+            lines = [f"{when_text(batch.max_timestamp)} {line.strip()}" for line in lines]
         if lines:
             click.echo(joined(lines))

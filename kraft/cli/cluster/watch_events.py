@@ -13,7 +13,7 @@ from metadata_log.log.snapshot import snapshot_name
 from metadata_log.reading.damage import Damage
 from metadata_log.reading.entries import Entry, read_entries
 from metadata_log.records.batch import RecordBatch, scan
-from metadata_log.times import iso_time
+from metadata_log.times import iso_time, when_text
 from metadata_log.types import OffsetAndEpoch
 
 WHERE: Final = "the metadata log"
@@ -81,13 +81,12 @@ class EventFeed:
             echo(self._line(event, batch))
 
     def _line(self, event: LiveEvent, batch: RecordBatch) -> str:
-        time = iso_time(batch.max_timestamp)
         if not self._as_json:
-            return f"{time} {event.offset} {event.text}"
+            return f"{when_text(batch.max_timestamp)} {event.offset} {event.text}"
         return json.dumps(
             {
                 "offset": event.offset,
-                "time": time,
+                "time": iso_time(batch.max_timestamp),
                 "epoch": batch.epoch,
                 "cause": event.cause,
                 "text": event.text,

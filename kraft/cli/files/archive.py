@@ -7,7 +7,6 @@ import re
 import sys
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -33,6 +32,7 @@ from metadata_log.archive import (
 )
 from metadata_log.disk import OsDisk
 from metadata_log.reading.damage import Damage
+from metadata_log.times import when_text
 from transport.interface import Endpoint
 
 _ADDRESS: Final = r"(?:[\w.-]+|\[[0-9a-fA-F:]+\]):\d+"
@@ -331,7 +331,7 @@ def _verified_text(target: str, found: Verified) -> str:
     return (
         f"{target}: {verdict}; cluster {found.cluster_id or 'unknown'}, "
         f"{_range(found.start_offset, found.end_offset)}, "
-        f"{_time(found.first_timestamp_ms)} to {_time(found.last_timestamp_ms)}, epoch {found.last_epoch}; "
+        f"{when_text(found.first_timestamp_ms)} to {when_text(found.last_timestamp_ms)}, epoch {found.last_epoch}; "
         f"{found.segments} segments, {found.checkpoints} checkpoints, {found.records} records, {found.size_bytes} bytes"
         + "".join(f"; {_range(gap.base_offset, gap.end_offset)} are missing" for gap in found.gaps)
         + (f"; {len(found.superseded)} superseded ends of the log kept aside" if found.superseded else "")
@@ -365,12 +365,6 @@ def _complain(damage: Damage, hint: str | None) -> None:
     echo(f"kraft: error: {damage}", err=True)
     if hint is not None:
         echo(f"hint: {hint}", err=True)
-
-
-def _time(timestamp_ms: int) -> str:
-    if timestamp_ms < 0:
-        return "no time"
-    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class _Progress:

@@ -6,7 +6,6 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
 from typing import Final
 
 import click
@@ -40,7 +39,7 @@ from metadata_log.reading.verify import Verdict, small_file_damage, verify_file
 from metadata_log.reading.verify_directory import verify_directory
 from metadata_log.records.batch import RecordBatch
 from metadata_log.records.redact import MAY_HOLD_SECRETS, REDACTED, secret_fields
-from metadata_log.times import iso_time
+from metadata_log.times import iso_time, when_text
 
 
 class Reach(Struct):
@@ -301,7 +300,7 @@ def _dump_index(disk: OsDisk, path: str, kind: FileKind, wanted: Wanted) -> None
         elif kind is FileKind.OFFSET_INDEX:
             echo(f"offset {entry[0]} at byte {entry[1]}")
         else:
-            echo(f"{_time(entry[0])} offset {entry[1]}")
+            echo(f"{when_text(entry[0])} offset {entry[1]}")
 
 
 def _dump_batches(disk: OsDisk, path: str, wanted: Wanted, title: str) -> bool:
@@ -405,7 +404,7 @@ def _batch_text(batch: RecordBatch) -> str:
     packed = f", {batch.codec}" if batch.is_compressed else ""
     return (
         f"offset {batch.base_offset}..{batch.last_offset} at byte {batch.position}, {batch.size_bytes} bytes, "
-        f"epoch {batch.epoch}, {_time(batch.max_timestamp)}, crc {batch.crc:#010x}, {kind}{packed}"
+        f"epoch {batch.epoch}, {when_text(batch.max_timestamp)}, crc {batch.crc:#010x}, {kind}{packed}"
     )
 
 
@@ -479,9 +478,3 @@ def _report(damage: Damage, as_json: bool, hint: str | None = None) -> bool:
     if hint:
         echo(f"hint: {hint}", err=True)
     return damage.unfinished
-
-
-def _time(timestamp_ms: int) -> str:
-    if timestamp_ms < 0:
-        return "no time"
-    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -21,7 +21,7 @@ from metadata_log.history.engine import Options
 from metadata_log.history.views import VIEWS, View
 from metadata_log.reading.damage import OnDamage
 from metadata_log.reading.timeline import At, moment_text
-from metadata_log.times import iso_time
+from metadata_log.times import iso_time, when_text
 
 GAPS: Final = "controller_gaps"
 _HINT: Final = "The history after the damage is unknown, up to the next snapshot."
@@ -138,7 +138,7 @@ def _print_history(
 
 def _announce_snapshots(reading: HistoryReading) -> None:
     for begins, base in reading.bases:
-        place = f"after offset {base.end.offset - 1}, {iso_time(base.timestamp_ms)}"
+        place = f"after offset {base.end.offset - 1}, {when_text(base.timestamp_ms)}"
         words = "begins with a snapshot" if begins else "continues with a snapshot"
         echo(f"The history {words}, {place}: earlier changes are unknown.", err=True)
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from kraft.cli.text import count
 from metadata_log.history.views import VIEWS, View
-from metadata_log.times import iso_time
+from metadata_log.times import when_text
 
 Row = tuple[Any, ...]
 Facts = dict[str, Any]
@@ -75,7 +75,7 @@ class Event(Struct, frozen=True, kw_only=True):
         """As text: offset, time, epoch, and one sentence."""
         epoch = "" if self.epoch is None else f"e{self.epoch}"
         why = f" — {self.why}" if self.why else ""
-        time = iso_time(self.timestamp) or "no time"
+        time = when_text(self.timestamp)
         return f"{self.offset:>9}  {time:24}  {epoch:>5}  {self.subject}: {self.what}{why}"
 
 
@@ -262,7 +262,7 @@ _TELLINGS: Final[dict[str, _Telling]] = {
     ),
     "token_history": _Telling(
         lambda row: f"token {row['token_id']}",
-        lambda row, _: f"owner {row['owner']}, expires {iso_time(row['expires'])}",
+        lambda row, _: f"owner {row['owner']}, expires {when_text(row['expires'])}",
         lambda _: "removed",
     ),
 }

@@ -27,7 +27,7 @@ from metadata_log.reading.entries import Entry
 from metadata_log.reading.log_end import find_log_end
 from metadata_log.reading.timeline import At, Base, TimelineBatch, moment_text, read_timeline
 from metadata_log.records.batch import RecordBatch
-from metadata_log.times import iso_time
+from metadata_log.times import when_text
 
 _RETENTION: Final = "retention"
 _REPORTED_AS_DAMAGE: Final = frozenset({"damage", "fault"})
@@ -95,7 +95,7 @@ class HistoryReading:
         begins = next((base for first, base in self.bases if first), None)
         if since is not None and begins is not None and _is_before(since, begins):
             return CommandFailed(
-                f"the history begins after offset {begins.end.offset - 1}, {iso_time(begins.timestamp_ms)}: "
+                f"the history begins after offset {begins.end.offset - 1}, {when_text(begins.timestamp_ms)}: "
                 f"what happened from --since {moment_text(since)} to there is not known ({self.path})"
             )
         if self.until is not None and not self.end.reaches(self.until):

@@ -22,7 +22,7 @@ from metadata_log.reading.entries import Entry
 from metadata_log.reading.log_end import find_log_end
 from metadata_log.reading.timeline import At, Base, From, TimelineBatch, parse_at, read_timeline
 from metadata_log.records.batch import RecordBatch
-from metadata_log.times import iso_time
+from metadata_log.times import when_text
 from metadata_log.types import OffsetAndEpoch
 
 
@@ -79,7 +79,7 @@ class ImageAt(Struct, frozen=True, kw_only=True):
         """A text for the moment."""
         if self.provenance.offset < 0:
             return f"{self.path} before the first record"
-        time = iso_time(self.provenance.timestamp_ms) or "no time"
+        time = when_text(self.provenance.timestamp_ms)
         text = f"{self.path} after offset {self.provenance.offset}, epoch {self.provenance.epoch}, {time}"
         open_since = self.open_since
         return text if open_since is None else f"{text}, without the transaction that is open since offset {open_since}"
@@ -210,13 +210,13 @@ def _check_moment(found: ImageAt, at: At | None) -> None:
         )
     if at.timestamp_ms is not None and (last < 0 or found.provenance.timestamp_ms > at.timestamp_ms):
         raise CommandFailed(
-            f"no record here is as old as {iso_time(at.timestamp_ms)} ({found.path})", hint=first_words(found.path)
+            f"no record here is as old as {when_text(at.timestamp_ms)} ({found.path})", hint=first_words(found.path)
         )
     if at.timestamp_ms is not None and at.timestamp_ms > found.provenance.timestamp_ms:
         end = find_log_end(OsDisk(), found.path)
         if at.timestamp_ms > max(end.timestamp_ms, found.provenance.timestamp_ms):
             raise CommandFailed(
-                f"{iso_time(at.timestamp_ms)} is beyond the end: {end_words(end.offset, end.timestamp_ms)}"
+                f"{when_text(at.timestamp_ms)} is beyond the end: {end_words(end.offset, end.timestamp_ms)}"
                 f" ({found.path})",
                 hint="Leave --at out for the end of the log.",
             )
@@ -226,9 +226,9 @@ def first_words(path: str) -> str | None:
     """A text with the beginning of the history."""
     for item in read_timeline(OsDisk(), path, on_damage=OnDamage.SKIP):
         if isinstance(item, TimelineBatch):
-            return f"The history begins at offset {item.from_offset}, {iso_time(item.batch.base_timestamp)}."
+            return f"The history begins at offset {item.from_offset}, {when_text(item.batch.base_timestamp)}."
         if isinstance(item, Base):
-            return f"The history begins after offset {item.end.offset - 1}, {iso_time(item.timestamp_ms)}."
+            return f"The history begins after offset {item.end.offset - 1}, {when_text(item.timestamp_ms)}."
     return None
 
 

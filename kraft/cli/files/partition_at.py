@@ -18,7 +18,7 @@ from metadata_log.history.engine import Options
 from metadata_log.image import MetadataImage
 from metadata_log.reading.damage import OnDamage
 from metadata_log.reading.timeline import At
-from metadata_log.times import iso_time
+from metadata_log.times import iso_time, when_text
 
 _PARTITIONS: Final = "partition_history"
 _LEADERS: Final = "leader_history"
@@ -162,7 +162,7 @@ def _leads(row: Facts) -> str:
 
 
 def _why(row: Facts, fence: Lost | None) -> Iterator[str]:
-    yield f"  since offset {row['valid_from_offset']}, {iso_time(row['valid_from'])}, controller epoch {row['epoch']}"
+    yield f"  since offset {row['valid_from_offset']}, {when_text(row['valid_from'])}, controller epoch {row['epoch']}"
     if row["cause_record"] is not None:
         yield f"  by the {row['cause_record']} at offset {row['cause_offset']}"
     yield f"  because {row['cause_text']}"

@@ -42,7 +42,7 @@ from metadata_log.image.topics import Partition, TopicImage
 from metadata_log.reading.damage import OnDamage
 from metadata_log.reading.timeline import At
 from metadata_log.records.redact import shown_config
-from metadata_log.times import iso_time
+from metadata_log.times import iso_time, when_text
 
 MOST_LINES: Final = 20
 """The limit on lines of one section, without --all."""
@@ -308,7 +308,7 @@ def _scram(image: MetadataImage) -> tuple[str, list[str]]:
 
 def _tokens(image: MetadataImage) -> tuple[str, list[str]]:
     lines = [
-        f"{token_id}: owner {token.owner}, requester {token.requester}, expires {iso_time(token.expiration_timestamp)}"
+        f"{token_id}: owner {token.owner}, requester {token.requester}, expires {when_text(token.expiration_timestamp)}"
         for token_id, token in in_key_order(image.tokens.by_id)
     ]
     return count(len(lines), "delegation token"), lines

@@ -15,7 +15,7 @@ from msgspec import Struct
 from kraft.operate.top.model import Sort, View
 from kraft.operate.top.samples import ControllerAnswer, Trouble
 from metadata_log.printable import printable
-from metadata_log.times import iso_time
+from metadata_log.times import moment_at
 
 WORTH_TELLING_MS: Final = 2_000
 """A voter that fetched, or had everything, within this time is healthy."""
@@ -351,8 +351,8 @@ def _ids(ids: Sequence[int]) -> str:
 
 def _clock(at_ms: int) -> str:
     """`20:15:03Z`."""
-    text = iso_time(at_ms)
-    return _NONE if text is None else f"{text[11:19]}Z"
+    moment = None if at_ms < 0 else moment_at(at_ms)
+    return _NONE if moment is None else f"{moment:%H:%M:%S}Z"
 
 
 def duration(ms: int) -> str:
