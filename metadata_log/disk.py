@@ -100,13 +100,13 @@ class Disk(Protocol):
         """Whether a file or directory exists."""
 
     def list(self, path: str) -> list[str]:
-        """The names in a directory, sorted; raises `FileNotFoundError`."""
+        """The names in a directory, sorted; raises `FileNotFoundError`, and `NotADirectoryError` for a file."""
 
     def mkdir(self, path: str) -> None:
         """Make a directory and its parents; does nothing if the directory exists."""
 
     def remove(self, path: str) -> None:
-        """Delete a file; raises `FileNotFoundError`."""
+        """Delete a file; raises `FileNotFoundError`, and `IsADirectoryError` for a directory."""
 
     def rename(self, source: str, target: str) -> None:
         """Atomically rename a file within its directory, replacing a file of the new name."""
@@ -170,6 +170,44 @@ def make_directory(disk: Disk, path: str) -> None:
         make_directory(disk, parent)
         disk.mkdir(path)
         disk.fsync_dir(parent)
+
+
+def is_directory(disk: Disk, path: str) -> bool:
+    """Whether a path is a directory; raises `OSError`."""
+    try:
+        disk.list(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def remove_tree(disk: DirectoryDisk, path: str) -> None:
+    """Remove a directory with everything in it; a link in it is removed, and what it leads to stays (Kafka:
+    `Utils.delete`). Raises `OSError`.
+    """
+    pending = [path]
+    while pending:
+        inner = []
+        for name in disk.list(pending[-1]):
+            entry = f"{pending[-1]}/{name}"
+            try:
+                disk.remove(entry)
+            except IsADirectoryError:
+                inner.append(entry)
+        if not inner:
+            disk.remove_directory(pending.pop())
+        pending += inner
+
+
+_OF_ONE_NAME: Final = {
+    *(errno.EACCES, errno.EPERM, errno.EBUSY, errno.EISDIR, errno.ENOTDIR, errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST),
+    *(errno.ELOOP, errno.ENAMETOOLONG, errno.EXDEV),
+}
+
+
+def is_of_one_name(failure: OSError) -> bool:
+    """Whether an operation failed for what stands at its path: rights, a mount, content. The disk itself is sound."""
+    return failure.errno in _OF_ONE_NAME
 
 
 def file_bytes(disk: Disk, path: str) -> int:

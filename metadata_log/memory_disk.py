@@ -87,6 +87,8 @@ class MemoryDisk:
     def list(self, path: str) -> list[str]:
         """The names in a directory, sorted."""
         directory = normal(path)
+        if directory in self._names:
+            raise NotADirectoryError(errno.ENOTDIR, "is a file", path)
         if directory not in self._directories:
             raise missing(path)
         prefix = f"{directory}/" if directory else ""
@@ -108,8 +110,10 @@ class MemoryDisk:
 
     def remove(self, path: str) -> None:
         """Delete a file."""
-        self._inode(path)
         name = normal(path)
+        if name in self._directories:
+            raise IsADirectoryError(errno.EISDIR, "is a directory", path)
+        self._inode(path)
         self._about_to("remove", path)
         del self._names[name]
         self._note(Unlink(name), name)

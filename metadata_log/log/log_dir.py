@@ -340,7 +340,8 @@ def parse_partition_metadata(text: bytes, *, where: str | None = None) -> Uuid:
         return found[2]
 
     version = value("version")
-    if java_text.whole_number(version) != 0:
+    number = java_text.whole_number(version)
+    if number is None or number < 0:  # as in Kafka: a later version has these two lines, too
         raise DirectoryError(f"unknown version {version!r}", where=where, field="version")
     try:
         topic_id = Uuid.parse(value("topic_id"))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from metadata_log.disk import DirectoryDisk, Disk, make_directory, replace_file
+from metadata_log.disk import DirectoryDisk, Disk, is_directory, make_directory, remove_tree, replace_file
 
 Check = Callable[[DirectoryDisk, str], None]
 
@@ -52,6 +52,28 @@ def removing_a_directory(disk: DirectoryDisk, root: str) -> None:
     assert not disk.exists(f"{root}/full")
     with pytest.raises(FileNotFoundError):
         disk.remove_directory(f"{root}/full")
+
+
+def files_and_directories(disk: DirectoryDisk, root: str) -> None:
+    """Each refuses what is for the other."""
+    disk.mkdir(f"{root}/directory")
+    disk.open(f"{root}/file", create=True).close()
+    assert [is_directory(disk, f"{root}/{name}") for name in ("directory", "file", "nothing")] == [True, False, False]
+    with pytest.raises(NotADirectoryError):
+        disk.list(f"{root}/file")
+    with pytest.raises(IsADirectoryError):
+        disk.remove(f"{root}/directory")
+
+
+def removing_a_tree(disk: DirectoryDisk, root: str) -> None:
+    disk.mkdir(f"{root}/tree/below/further")
+    disk.mkdir(f"{root}/tree/empty")
+    for name in ("a", "below/b", "below/further/c"):
+        disk.open(f"{root}/tree/{name}", create=True).close()
+    remove_tree(disk, f"{root}/tree")
+    assert not disk.exists(f"{root}/tree")
+    with pytest.raises(FileNotFoundError):
+        remove_tree(disk, f"{root}/tree")
 
 
 def large_appends(disk: Disk, root: str) -> None:
@@ -203,6 +225,8 @@ CHECKS: tuple[Check, ...] = (
     renaming,
     renaming_a_directory,
     removing_a_directory,
+    files_and_directories,
+    removing_a_tree,
     read_only_files,
     removing_an_open_file,
     replacing,

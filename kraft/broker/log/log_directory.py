@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 
 from kraft.broker.log.checkpoints import (
     CLEANED,
@@ -14,7 +14,7 @@ from kraft.broker.log.checkpoints import (
 )
 from kraft.broker.log.options import LogOptions
 from kraft.broker.log.partition_log import PartitionLog
-from metadata_log.disk import Disk, make_directory
+from metadata_log.disk import Disk, is_directory, make_directory
 from metadata_log.errors import MetadataLogError
 from metadata_log.log.clean_shutdown import CLEAN_SHUTDOWN_FILE, take_clean_shutdown, write_clean_shutdown
 from metadata_log.log.log_dir import PARTITION_DIRECTORY
@@ -43,6 +43,8 @@ class LogDirectory:
         """The damaged checkpoint files, as texts."""
         self.is_clean = False
         """Whether the last run ended with a clean shutdown."""
+        self._kept: dict[str, dict[PartitionName, int]] = {}
+        """By checkpoint file the offsets of the logs that were not opened."""
         self._disk = disk
 
     @classmethod
@@ -67,12 +69,20 @@ class LogDirectory:
 
     @classmethod
     def opening(
-        cls, disk: Disk, path: str, options_of: OptionsOf, *, now_ms: int, is_clean: bool | None = None
+        cls,
+        disk: Disk,
+        path: str,
+        options_of: OptionsOf,
+        *,
+        now_ms: int,
+        is_clean: bool | None = None,
+        left_alone: Mapping[str, MetadataLogError] = {},
     ) -> Generator[None, None, LogDirectory]:
         """As `open`, in steps of some milliseconds.
 
         `is_clean` says whether the last run ended with a clean shutdown, for a caller that has taken the file that
-        proves it; None to look for the file.
+        proves it; None to look for the file. `left_alone` are the names of directories that are not to be opened, with
+        the reason; a partition among them counts as failed.
         """
         made = cls(disk, path)
         make_directory(disk, path)
@@ -85,6 +95,12 @@ class LogDirectory:
             if name is None or name.suffix not in {"", FUTURE} or directory == PARTITION_DIRECTORY:
                 continue
             is_copy, name = name.suffix == FUTURE, PartitionName(name.topic, name.number)
+            if directory in left_alone:
+                if not is_copy:
+                    made.failed[name] = left_alone[directory]
+                continue
+            if not is_directory(disk, f"{path}/{directory}"):
+                continue
             try:
                 log = yield from PartitionLog.opening(
                     disk,
@@ -105,6 +121,11 @@ class LogDirectory:
                 log.cleaned_offset = cleaned.get(name)
                 (made.futures if is_copy else made.logs)[name] = log
             yield None
+        # What is known of a log that was not opened stays in the files, for the start after its repair.
+        made._kept = {
+            file: {name: offsets[name] for name in made.failed if name in offsets}
+            for file, offsets in ((LOG_STARTS, starts), (HIGH_WATERMARKS, watermarks), (CLEANED, cleaned))
+        }
         take_clean_shutdown(disk, [path])
         return made
 
@@ -136,14 +157,14 @@ class LogDirectory:
 
     def write_high_watermarks(self) -> None:
         """Write the high watermark of each log; raises `OSError`."""
-        write_offsets(self._disk, self.path, HIGH_WATERMARKS, self.high_watermarks())
+        self._write(HIGH_WATERMARKS, self.high_watermarks())
 
     def write_log_starts(self) -> None:
         """Write the log starts that no segment begins with; raises `OSError`."""
         starts = {
             name: log.start_offset for name, log in self._all.items() if log.start_offset > log.segments[0].base_offset
         }
-        write_offsets(self._disk, self.path, LOG_STARTS, starts)
+        self._write(LOG_STARTS, starts)
 
     def cleaned_offsets(self) -> dict[PartitionName, int]:
         """The offset up to which each log was cleaned; without the logs that no cleaner has looked at."""
@@ -153,7 +174,10 @@ class LogDirectory:
         """Write how far each log was cleaned; no file without such a log. Raises `OSError`."""
         offsets = self.cleaned_offsets()
         if offsets or self._disk.exists(f"{self.path}/{CLEANED}"):
-            write_offsets(self._disk, self.path, CLEANED, offsets)
+            self._write(CLEANED, offsets)
+
+    def _write(self, file: str, offsets: dict[PartitionName, int]) -> None:
+        write_offsets(self._disk, self.path, file, {**self._kept.get(file, {}), **offsets})
 
     def close(self, *, broker_epoch: int) -> None:
         """Close all logs, write the checkpoint files, and prove the clean shutdown.

@@ -76,6 +76,7 @@ class Background:
         self._compacting.run(now_ms)
         self.moves.run(now_ms)
         store.remove_due(now_ms)
+        self._hosting.take_findings()
         self._hosting.look_at_failures()
 
     def _for_each(self, act: Callable[[HostedPartition], None]) -> None:

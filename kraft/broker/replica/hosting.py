@@ -82,6 +82,12 @@ class Hosting:
         if len(self.findings) < MOST_FINDINGS:
             self.findings.append(finding)
 
+    def take_findings(self) -> None:
+        """Keep what the log directories have found."""
+        for finding in self.store.findings:
+            self.report(finding)
+        self.store.findings.clear()
+
     def go_offline(self, part: HostedPartition, reason: str) -> None:
         """Take one replica offline; its files are closed."""
         if part.copy is not None:

@@ -6,6 +6,7 @@ A failure of one directory takes the directory offline, and no other; a damaged 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from functools import partial
 from hashlib import blake2b
 from typing import Final
 
@@ -17,9 +18,14 @@ from kraft.broker.log.options import LogOptions
 from kraft.broker.log.partition_log import PartitionLog
 from kraft.broker.replica.settings import DataDirectory
 from kraft.broker.replicas import PartitionKey
-from metadata_log.disk import DirectoryDisk, make_directory, replace_file
+from metadata_log.disk import DirectoryDisk, is_directory, is_of_one_name, make_directory, remove_tree, replace_file
 from metadata_log.errors import DirectoryError, MetadataLogError
-from metadata_log.log.log_dir import PARTITION_DIRECTORY, PARTITION_METADATA, parse_partition_metadata
+from metadata_log.image.topics import TopicsImage
+from metadata_log.log.log_dir import (
+    PARTITION_DIRECTORY,
+    PARTITION_METADATA,
+    parse_partition_metadata,
+)
 from metadata_log.log.partition_names import DELETE, FUTURE, STRAY, PartitionName, parse_partition_name
 from metadata_log.types import NEVER_MS, Uuid
 
@@ -28,6 +34,10 @@ OptionsOf = Callable[[str], LogOptions]
 Assigned = Callable[[PartitionKey], Uuid | None]
 """The log directory that the metadata names for a partition of this broker; None for a partition of others."""
 _LONGEST_NAME: Final = 255
+_REMEDY: Final = (
+    "Write the file anew, with the lines `version: 0` and `topic_id: ID`; `kraft topics describe` shows the id. "
+    "Without the file a start makes the directory -stray."
+)
 
 
 class FoundLog(Struct, frozen=True):
@@ -37,6 +47,16 @@ class FoundLog(Struct, frozen=True):
     directory: Uuid
     log: PartitionLog | None
     damage: str | None = None
+
+
+class _Misnamed(DirectoryError):
+    """A partition directory does not say which topic it belongs to, or another one than its name says."""
+
+    def __init__(
+        self, what: str, *, where: str, field: str | None = None, hint: str | None = None, topic_id: Uuid | None = None
+    ) -> None:
+        super().__init__(what, where=where, field=field, hint=hint)
+        self.topic_id = topic_id
 
 
 class LogStore:
@@ -72,15 +92,17 @@ class LogStore:
     # ------------------------------------------------------------------------------------------------------- loading
 
     def loading(
-        self, assigned: Assigned, options_of: OptionsOf, now_ms: int
+        self, assigned: Assigned, topics: TopicsImage, options_of: OptionsOf, now_ms: int
     ) -> Generator[None, None, dict[PartitionKey, FoundLog]]:
         """Load every log, in steps of some milliseconds.
 
-        A partition directory of a topic that is gone, or of a partition that is not assigned to this broker, is renamed
-        with `-stray` and stays on disk.
+        A partition directory of a topic that is gone, of a partition that is not assigned to this broker, or without a
+        partition.metadata, is renamed with `-stray` and stays on disk. One with an unreadable partition.metadata, or
+        with that of a topic of another name, stays as it is, and its partition is offline.
 
         Args:
             assigned: The log directory of a partition in the metadata; None for a partition of other brokers.
+            topics: The topics of the metadata.
             options_of: The settings of a topic's logs.
             now_ms: The time in ms since 1970.
 
@@ -88,14 +110,15 @@ class LogStore:
             The logs by partition.
         """
         found: dict[PartitionKey, FoundLog] = {}
+        offline: dict[PartitionKey, FoundLog] = {}
         for directory in self._directories:
             try:
-                yield from self._load(directory, assigned, options_of, found, now_ms)
+                yield from self._load(directory, assigned, topics, options_of, found, offline, now_ms)
             except OSError as failed:
                 self.findings.append(f"the log directory {directory.path} has failed: {failed}")
                 self.fail(directory.id, failed)
         self._promote_orphans(assigned, found)
-        return found
+        return offline | found
 
     def _promote_orphans(self, assigned: Assigned, found: dict[PartitionKey, FoundLog]) -> None:
         """A copy without its original is the log: the broker ended in the middle of the replacement
@@ -121,12 +144,14 @@ class LogStore:
         self,
         directory: DataDirectory,
         assigned: Assigned,
+        topics: TopicsImage,
         options_of: OptionsOf,
         found: dict[PartitionKey, FoundLog],
+        offline: dict[PartitionKey, FoundLog],
         now_ms: int,
     ) -> Generator[None, None, None]:
         make_directory(self._disk, directory.path)
-        keys = self._look(directory, assigned, found, now_ms)
+        keys, left_alone = self._look(directory, assigned, topics, found, offline, now_ms)
         yield None
         logs = yield from LogDirectory.opening(
             self._disk,
@@ -134,6 +159,7 @@ class LogStore:
             lambda name: options_of(name.topic),
             now_ms=now_ms,
             is_clean=directory.is_clean,
+            left_alone=left_alone,
         )
         self.findings += logs.findings
         self.online[directory.id] = logs
@@ -144,24 +170,41 @@ class LogStore:
         for name, log in logs.futures.items():
             self.futures[keys[name]] = FoundLog(name, directory.id, log)
         for name, damage in logs.failed.items():
-            found[keys[name]] = FoundLog(name, directory.id, None, str(damage))
+            if name in keys:
+                found[keys[name]] = FoundLog(name, directory.id, None, f"{damage}. {damage.hint or ''}".rstrip())
 
     def _look(
-        self, directory: DataDirectory, assigned: Assigned, found: dict[PartitionKey, FoundLog], now_ms: int
-    ) -> dict[PartitionName, PartitionKey]:
-        """The partitions in a log directory; stray ones are renamed, and deleted ones are scheduled for removal."""
+        self,
+        directory: DataDirectory,
+        assigned: Assigned,
+        topics: TopicsImage,
+        found: dict[PartitionKey, FoundLog],
+        offline: dict[PartitionKey, FoundLog],
+        now_ms: int,
+    ) -> tuple[dict[PartitionName, PartitionKey], dict[str, MetadataLogError]]:
+        """The partitions in a log directory, and the entries that stay as they are, with the reason. Stray ones are
+        renamed, and deleted ones are scheduled for removal. A plain file is no partition, whatever its name.
+        """
         keys: dict[PartitionName, PartitionKey] = {}
+        left_alone: dict[str, MetadataLogError] = {}
         for entry in self._disk.list(directory.path):
             name = parse_partition_name(entry)
-            if name is None or entry == PARTITION_DIRECTORY:
-                continue
             path = f"{directory.path}/{entry}"
+            if (
+                name is None
+                or entry == PARTITION_DIRECTORY
+                or name.suffix == STRAY
+                or not is_directory(self._disk, path)
+            ):
+                continue
             if name.suffix == DELETE:
                 self._to_delete.append((now_ms + self._delete_delay_ms, directory.id, path))
-            elif name.suffix != STRAY:
-                plain = PartitionName(name.topic, name.number)
-                topic_id, reason = self._topic_of(path)
-                key = (topic_id, name.number)
+                continue
+            plain = PartitionName(name.topic, name.number)
+            try:
+                topic_id = self._topic_of(path, name, topics)
+                reason = f"{path}/{PARTITION_METADATA} is missing" if topic_id is None else None
+                key = (topic_id or Uuid.ZERO, name.number)
                 if reason is None and assigned(key) is None:
                     reason = f"the metadata does not assign partition {name.number} of topic {topic_id} to this broker"
                 if reason is None and (plain in keys or key in (self.futures if name.suffix else found)):
@@ -169,31 +212,57 @@ class LogStore:
                 if reason is None:
                     keys[plain] = key
                 else:
-                    target = self._put_aside(directory.path, plain, topic_id, STRAY, entry)
+                    target = self._put_aside(directory.path, plain, key[0], STRAY, entry)
                     self.findings.append(f"renamed {path} to {target}: {reason}")
-        return keys
+            except _Misnamed as bad:
+                left_alone[entry] = bad
+                for topic_id in (topics.by_name.get(name.topic), bad.topic_id):
+                    if topic_id is not None and assigned((topic_id, name.number)) is not None and not name.suffix:
+                        offline[topic_id, name.number] = FoundLog(plain, directory.id, None, str(bad))
+                self.findings.append(f"left {path} as it is: {bad}. {bad.hint}")
+            except OSError as failed:
+                if not is_of_one_name(failed):
+                    raise
+                left_alone[entry] = DirectoryError(str(failed), where=path)
+                self.findings.append(f"left {path} as it is: {failed}")
+        return keys, left_alone
 
-    def _topic_of(self, path: str) -> tuple[Uuid, str | None]:
-        """The topic id of a partition directory, or why there is none."""
+    def _topic_of(self, path: str, name: PartitionName, topics: TopicsImage) -> Uuid | None:
+        """The topic id of a partition directory; None if it has none. Raises `_Misnamed`, and `OSError`."""
         file = f"{path}/{PARTITION_METADATA}"
         if not self._disk.exists(file):
-            return Uuid.ZERO, f"{file} is missing"
+            return None
         try:
-            return parse_partition_metadata(self._disk.read(file), where=file), None
+            topic_id = parse_partition_metadata(self._disk.read(file), where=file)
         except MetadataLogError as bad:
-            return Uuid.ZERO, str(bad)
+            raise _Misnamed(bad.what, where=file, field=bad.field, hint=_REMEDY) from bad
+        except IsADirectoryError as bad:
+            raise _Misnamed("a directory has the place of the file", where=file, hint=_REMEDY) from bad
+        topic = topics.by_id.get(topic_id)
+        if topic is not None and topic.name != name.topic:
+            raise _Misnamed(
+                f"the topic id {topic_id} is that of topic {topic.name}, not of {name.topic}",
+                where=file,
+                hint="Give the directories back the names of their topics.",
+                topic_id=topic_id,
+            )
+        return topic_id
 
     # ------------------------------------------------------------------------------------------- new and deleted logs
 
     def create(
         self, directory: Uuid, name: PartitionName, topic_id: Uuid, options: LogOptions, now_ms: int
     ) -> PartitionLog:
-        """Make the log of a new replica; raises `OSError`.
+        """Make the log of a new replica; raises `OSError`, and `DirectoryError` if something has its place.
 
         The partition.metadata is on disk before the log: a directory without that file is stray at the next start.
         """
         logs = self.online[directory]
         path = f"{logs.path}/{name}"
+        if self._disk.exists(path):
+            raise DirectoryError(
+                "the place of a new log is taken", where=path, hint="Move it away, and start the broker again."
+            )
         make_directory(self._disk, path)
         text = f"version: 0\ntopic_id: {topic_id}".encode("ascii")
         replace_file(self._disk, path, PARTITION_METADATA, text)
@@ -244,8 +313,14 @@ class LogStore:
         log = logs.logs.pop(name, None)
         if log is not None:
             log.abandon()
-        target = self._put_aside(logs.path, name, topic_id, DELETE)
-        self._to_delete.append((now_ms + self._delete_delay_ms, directory, target))
+        try:
+            target = self._put_aside(logs.path, name, topic_id, DELETE)
+        except OSError as failed:
+            if not is_of_one_name(failed):
+                raise
+            self.findings.append(f"{logs.path}/{name} is of a deleted partition, and stays: {failed}")
+        else:
+            self._to_delete.append((now_ms + self._delete_delay_ms, directory, target))
         # A later partition of the same name must not begin with these offsets.
         self.write_checkpoints(directory)
 
@@ -281,8 +356,8 @@ class LogStore:
                     log.doomed = []
 
     def remove_due(self, now_ms: int) -> None:
-        """Remove the files of deleted segments and partitions after the delay; a failure takes their log directory
-        offline.
+        """Remove the files of deleted segments and partitions after the delay. What cannot be removed stays, and is
+        reported; a failure of the disk takes the log directory offline.
         """
         if now_ms < self.removal_deadline_ms():
             return
@@ -293,7 +368,7 @@ class LogStore:
         for _, directory, path in due_files:
             self._remove(directory, path, self._disk.remove)
         for _, directory, path in due:
-            self._remove(directory, path, self._remove_partition)
+            self._remove(directory, path, partial(remove_tree, self._disk))
 
     def _remove(self, directory: Uuid, path: str, remove: Callable[[str], None]) -> None:
         # The files of a segment are gone with the directory of their partition.
@@ -301,12 +376,10 @@ class LogStore:
             try:
                 remove(path)
             except OSError as failed:
-                self.fail(directory, failed)
-
-    def _remove_partition(self, path: str) -> None:
-        for file in self._disk.list(path):
-            self._disk.remove(f"{path}/{file}")
-        self._disk.remove_directory(path)
+                if is_of_one_name(failed):
+                    self.findings.append(f"{path} cannot be removed, and stays: {failed}")
+                else:
+                    self.fail(directory, failed)
 
     # ------------------------------------------------------------------------------------ checkpoints, failures, stop
 

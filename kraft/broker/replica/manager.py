@@ -122,7 +122,7 @@ class ReplicaManager:
         if self._loading is None:
             self.on_image(image)
             self._loading = hosting.store.loading(
-                hosting.directory_in_metadata, lambda topic: self._settings_of(topic).log, now_ms
+                hosting.directory_in_metadata, image.topics, lambda topic: self._settings_of(topic).log, now_ms
             )
         try:
             next(self._loading)
@@ -132,7 +132,7 @@ class ReplicaManager:
             return False
         self._loading = None
         self.is_loaded = True
-        self._take_findings()
+        self._hosting.take_findings()
         self._background.begin(now_ms)
         return True
 
@@ -145,13 +145,7 @@ class ReplicaManager:
             self._loading.close()
         if self.is_loaded:
             self._hosting.store.close(broker_epoch=broker_epoch)
-            self._take_findings()
-
-    def _take_findings(self) -> None:
-        store = self._hosting.store
-        for finding in store.findings:
-            self._hosting.report(finding)
-        store.findings.clear()
+            self._hosting.take_findings()
 
     # --------------------------------------------------------------------------------------------- metadata changes
 

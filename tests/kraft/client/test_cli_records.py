@@ -189,4 +189,4 @@ def test_a_record_without_fields_has_words_in_each_format():
     record = ConsumedRecord(0, 7, -1, False, None, None, (Header("h", None),), 3)
     line = formatter(r"{timestamp}\t{key}\t{value}\t{headers}\\n")("t", record)
     assert line == b"-\tnull\tnull\th=null\\n"
-    assert json.loads(json_line("t", record))["timestamp"] is None
+    assert json.loads(json_line("t", record))["timestamp"] == -1

@@ -252,7 +252,7 @@ def test_partition_metadata_of_another_topic() -> None:
     path = "p/partition.metadata"
     for text, words in (
         (b"version: 0\ntopic_id: kzvpwDEBRmuWTZqeuC5LbA", "holds topic kzvpwDEBRmuWTZqeuC5LbA"),
-        (b"version: 1\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ", "unknown version '1'"),
+        (b"version: -1\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ", "unknown version '-1'"),
         (b"nonsense", "a line with the version is missing"),
         (b"version: 0", "a line with the topic_id is missing"),
         (b"topic_id: AAAAAAAAAAAAAAAAAAAAAQ\nversion: 0", "a line with the version is missing"),

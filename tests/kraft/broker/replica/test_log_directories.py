@@ -286,3 +286,147 @@ def test_a_replica_that_is_removed_by_a_reassignment_is_deleted() -> None:
     assert [name.endswith("-delete") for name in disk.list("d") if name.startswith("t-")] == [True]
     assert manager.leaders() == []
     assert KEY in manager.take_changes()
+
+
+def two_topics(disk: MemoryDisk) -> tuple[MetadataImage, list[PartitionKey]]:
+    """The topics `a` and `b` with one record each, after a clean stop; the log of `a` starts at offset 1."""
+    made = {PartitionName("a", 0): other_id(1), PartitionName("b", 0): other_id(2)}
+    image = replayed(cluster(1), *topics(made, directory_id(1)))
+    manager = started(1, image, disk)
+    keys: list[PartitionKey] = [(topic_id, 0) for topic_id in made.values()]
+    for key in keys:
+        for value in (b"x", b"y"):
+            assert isinstance(manager.append(key, batch(value), acks=1, now_ms=NOW_MS), Appended)
+    assert manager.delete_records(keys[0], 1) == 1
+    manager.close(broker_epoch=1001)
+    return image, keys
+
+
+def metadata_of(topic_id: Uuid) -> bytes:
+    return f"version: 0\ntopic_id: {topic_id}".encode()
+
+
+def replaced(disk: MemoryDisk, path: str, content: bytes) -> None:
+    disk.remove(path)
+    put(disk, path.rpartition("/")[0], {path.rpartition("/")[2]: content})
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\x00\xff\x80", b"version: 0\n", b"version: x\ntopic_id: y", b"version: 0\ntopic_id: "]
+)
+def test_an_unreadable_partition_metadata_takes_its_partition_offline_and_its_repair_brings_it_back(
+    content: bytes,
+) -> None:
+    disk = MemoryDisk()
+    image, (a, b) = two_topics(disk)
+    replaced(disk, f"d/a-0/{PARTITION_METADATA}", content)
+    again = started(1, image, disk)
+    assert (part_end(again, a), part_end(again, b)) == (None, 2)
+    assert again.take_failed_directories() == []
+    refused = again.append(a, batch(b"y"), acks=1, now_ms=NOW_MS)
+    assert isinstance(refused, Refused)
+    assert refused.error is Error.KAFKA_STORAGE_ERROR
+    assert any("d/a-0/partition.metadata" in each and "Write the file anew" in each for each in again.findings)
+    again.close(broker_epoch=1001)
+    assert [name for name in disk.list("d") if "-0" in name] == ["a-0", "b-0"]
+    assert not disk.exists("d/.kafka_cleanshutdown"), "the next start recovers"
+    replaced(disk, f"d/a-0/{PARTITION_METADATA}", metadata_of(other_id(1)))
+    repaired = started(1, image, disk)
+    part = repaired.partition(a)
+    assert part is not None
+    assert (part.start_offset, part.end_offset) == (1, 2)
+
+
+def test_a_later_version_of_partition_metadata_is_read_as_kafka_reads_it() -> None:
+    disk = MemoryDisk()
+    image, (a, _) = two_topics(disk)
+    replaced(disk, f"d/a-0/{PARTITION_METADATA}", metadata_of(other_id(1)).replace(b"0", b"1", 1))
+    assert part_end(started(1, image, disk), a) == 2
+
+
+def test_directories_that_were_swapped_or_renamed_serve_no_other_topic() -> None:
+    disk = MemoryDisk()
+    image, (a, b) = two_topics(disk)
+    disk.rename_directory("d/a-0", "d/c-0")
+    disk.rename_directory("d/b-0", "d/a-0")
+    disk.rename_directory("d/c-0", "d/b-0")
+    swapped = started(1, image, disk)
+    assert (part_end(swapped, a), part_end(swapped, b)) == (None, None)
+    assert any("is that of topic b, not of a" in each for each in swapped.findings)
+    swapped.close(broker_epoch=1001)
+    disk.rename_directory("d/b-0", "d/c-0")
+    disk.rename_directory("d/a-0", "d/b-0")
+    renamed = started(1, image, disk)
+    assert (part_end(renamed, a), part_end(renamed, b)) == (None, 2), "the log of `a` is in c-0"
+    renamed.close(broker_epoch=1001)
+    disk.rename_directory("d/c-0", "d/a-0")
+    assert [part_end(started(1, image, disk), key) for key in (a, b)] == [2, 2]
+
+
+def test_a_new_topic_gets_no_log_of_another() -> None:
+    """An unreadable directory of no assigned partition stays as it is, and nothing is made in its place."""
+    disk = MemoryDisk()
+    image, (a, b) = two_topics(disk)
+    replaced(disk, f"d/a-0/{PARTITION_METADATA}", b"")
+    image = replayed(image, records.RemoveTopicRecord(topic_id=other_id(1)))
+    manager = started(1, image, disk)
+    assert manager.hosted() == [b]
+    image = replayed(image, *topics({PartitionName("a", 0): other_id(3)}, directory_id(1)))
+    publish(manager, image)
+    assert part_end(manager, (other_id(3), 0)) is None
+    assert any("the place of a new log is taken" in each for each in manager.findings)
+    assert disk.read(f"d/a-0/{PARTITION_METADATA}") == b""
+    assert a not in manager.hosted()
+
+
+def test_plain_files_with_names_of_partitions_stay() -> None:
+    disk = MemoryDisk()
+    image, keys = two_topics(disk)
+    names = ["heap-1234", "b-1", "x-0.0123456789abcdef0123456789abcdef-delete", "a-0.abc-future", "core-7.abc-stray"]
+    put(disk, "d", dict.fromkeys(names, b"mine"))
+    manager = started(1, image, disk)
+    assert [part_end(manager, key) for key in keys] == [2, 2]
+    manager.shrink(NOW_MS + 300_000)
+    manager.close(broker_epoch=1001)
+    assert manager.failed_directories == {}
+    assert [disk.read(f"d/{name}") for name in names] == [b"mine"] * len(names)
+
+
+def test_what_is_in_a_deleted_directory_goes_with_it() -> None:
+    disk = MemoryDisk()
+    image, keys = two_topics(disk)
+    doomed = "d/gone-0.0123456789abcdef0123456789abcdef-delete"
+    put(disk, doomed, {"00000000000000000000.log": b""})
+    put(disk, f"{doomed}/sub/sub", {"x": b"1"})
+    disk.mkdir(f"{doomed}/empty")
+    manager = started(1, image, disk)
+    manager.shrink(NOW_MS + 300_000)
+    assert not disk.exists(doomed)
+    assert manager.take_failed_directories() == []
+    assert [part_end(manager, key) for key in keys] == [2, 2]
+
+
+@pytest.mark.parametrize("operation", ["remove", "rename_directory"])
+def test_what_cannot_be_removed_or_renamed_concerns_no_other_partition(operation: str) -> None:
+    """A file that is immutable, a directory that is a mount point: it stays, is reported, and the broker goes on."""
+    disk = MemoryDisk()
+    image, keys = two_topics(disk)
+    doomed = "d/gone-0.0123456789abcdef0123456789abcdef-delete"
+    put(disk, doomed, {"x": b"1"})
+    put(disk, "d/stray-0", {"x": b"1"})
+
+    def fail(done: str, path: str) -> None:
+        names = ("gone-0",) if operation == "remove" else ("stray-0", "a-0")
+        if done == operation and any(name in path for name in names):
+            raise PermissionError(1, "Operation not permitted", path)
+
+    disk.on_operation = fail
+    manager = started(1, image, disk)
+    publish(manager, replayed(image, records.RemoveTopicRecord(topic_id=other_id(1))))
+    manager.shrink(NOW_MS + 300_000)
+    assert manager.take_failed_directories() == []
+    assert part_end(manager, keys[1]) == 2
+    assert any("Operation not permitted" in each for each in manager.findings)
+    assert disk.exists(doomed if operation == "remove" else "d/stray-0")
+    manager.close(broker_epoch=1001)
+    assert manager.failed_directories == {}
