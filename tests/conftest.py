@@ -32,6 +32,9 @@ if sys.dont_write_bytecode:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.pycache_prefix = os.environ.setdefault("PYTHONPYCACHEPREFIX", str(BYTECODE))
 
+# A node that a test starts ends at a bug in the handling of a request, so that the test sees the bug.
+os.environ["KRAFT_FAILS_FAST"] = "1"
+
 # A machine that is busy with other things must not fail a test: no property here is about speed.
 settings.register_profile("repository", deadline=None, print_blob=True)
 settings.load_profile("repository")

@@ -13,6 +13,7 @@ from typing import Any, Final, NoReturn, assert_never
 import trio
 from msgspec import Struct
 
+from kraft.controller.decision.failures import RequestFailure
 from kraft.node.appends import Appends
 from kraft.node.background import Flusher
 from kraft.node.clock import NodeClock
@@ -390,8 +391,13 @@ class Node:
         return len(self._inbound.unanswered) + len(self._appends.waiting) > BUSY
 
     def _on_told(self, told: Returned | Noted) -> None:
-        """Take an output of the application for its host. Most applications have none."""
-        raise AssertionError(f"no handler for {told}")
+        """Take an output of the application for its host. Most applications have none but failures."""
+        match told:
+            case Noted(RequestFailure(request=request, what=what, where=where)):
+                facts: dict[str, object] = {"request": request, "cause": repr(what), "at": where}
+                self._log.warn("request-failed", facts, kind=request)
+            case _:
+                raise AssertionError(f"no handler for {told}")
 
     @property
     def _is_obliged(self) -> bool:

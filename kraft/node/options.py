@@ -42,6 +42,7 @@ def replica_options(
     inline_flush: bool,
     broker: BrokerOptions | None = None,
     own_name: str = "",
+    survives_failures: bool = False,
 ) -> ReplicaOptions:
     """The options of the replica; `bound` holds the listeners' bound addresses, `own_name` is the machine's name."""
     listener = config.controller_listener_names[0]
@@ -118,4 +119,5 @@ def replica_options(
         ),
         broker=broker,
         inline_flush=inline_flush,
+        survives_failures=survives_failures,
     )

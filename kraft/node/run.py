@@ -58,6 +58,7 @@ async def run_node(
     inline_flush: bool = False,
     monitor: NodeMonitor | None = None,
     serves_loggers: bool = False,
+    survives_failures: bool = False,
     task_status: trio.TaskStatus[Node] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run one node until `Node.shutdown` or cancellation; `task_status` gets the `Node` once it listens.
@@ -67,7 +68,8 @@ async def run_node(
     without a thread, for memory disks. `users` get the metadata of the node, for the logins of `transport`; `stores`
     keep the certificates of `transport`. The default `application` is the controller or broker of the configuration.
     `monitor` serves metrics and health on a listener of its own. With `serves_loggers` requests to a controller
-    or broker show and change the log levels of the whole process.
+    or broker show and change the log levels of the whole process. With `survives_failures` an unexpected exception in
+    one request is an error for its client and a log line, where that is safe, and not the end of the node.
     """
     if not __debug__:
         raise NodeError("a node does not run under python -O: its assertions keep a bug from corrupting the log")
@@ -91,7 +93,14 @@ async def run_node(
             if isinstance(transport, TcpTransport):
                 _warn_of_exposure(config, log)
             broker = broker_options(config, disk) if config.is_broker else None
-            options = replica_options(config, endpoints, inline_flush=inline_flush, broker=broker, own_name=own_name)
+            options = replica_options(
+                config,
+                endpoints,
+                inline_flush=inline_flush,
+                broker=broker,
+                own_name=own_name,
+                survives_failures=survives_failures,
+            )
             opening = Replica.opening(
                 options=options,
                 disk=disk,

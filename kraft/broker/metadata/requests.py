@@ -13,7 +13,7 @@ from kraft.broker.metadata.auto_creation import AutoCreation
 from kraft.broker.metadata.brokers import describe_cluster
 from kraft.broker.metadata.configs import describe_client_quotas, list_config_resources, refuse_client_quotas
 from kraft.broker.metadata.coordinators import find_coordinator, refuse_coordinator
-from kraft.broker.metadata.forwarding import Forwarding
+from kraft.broker.metadata.forwarding import Forwarding, refused
 from kraft.broker.metadata.served import FORWARDED, METADATA_APIS
 from kraft.broker.metadata.settings import MetadataSettings
 from kraft.broker.metadata.tokens import describe_tokens
@@ -26,6 +26,7 @@ from kraft.broker.metadata.topics import (
 )
 from kraft.broker.rights import Permissions, Rights
 from kraft.controller.decision.authorizer import AclOperation, AclResource
+from kraft.controller.decision.failures import RequestFailures
 from kraft.controller.decision.result import ApiError
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
@@ -61,9 +62,16 @@ class MetadataRequests:
 
     apis = METADATA_APIS
 
-    def __init__(self, settings: MetadataSettings, rng: Random, rights: Rights | None = None) -> None:
-        """Without `rights` every client may do everything."""
+    def __init__(
+        self,
+        settings: MetadataSettings,
+        rng: Random,
+        rights: Rights | None = None,
+        failures: RequestFailures | None = None,
+    ) -> None:
+        """Without `rights` every client may do everything, without `failures` an unexpected exception is raised."""
         self.settings = settings
+        self._failures = RequestFailures() if failures is None else failures
         self._rights = Rights() if rights is None else rights
         self._rng = rng
         self._forwarding = Forwarding(settings.request_timeout_ms)
@@ -82,7 +90,10 @@ class MetadataRequests:
             # The node has answered all of it: only changes of its loggers.
             return Answer(asked.request_id, IncrementalAlterConfigsResponse())
         if asked.api_key in FORWARDED and not (asked.api_key in _OF_TOKENS and _is_unauthenticated(asked)):
-            self._forwarding.forward(asked, now_ms)
+            try:
+                self._forwarding.forward(asked, now_ms)
+            except Exception as failure:
+                return refused(asked, self._failures.note(asked.message, failure).error)
             return None
         answering = self._answering(asked, image, now_ms)
         answer = _advance(answering, STEPS_PER_TURN)
@@ -95,23 +106,30 @@ class MetadataRequests:
         """The answer in steps; a request that fails as a whole has the error response of its API."""
         try:
             return (yield from self._of(asked, image, now_ms))
-        except ApiError as refused:
-            match asked.message:
-                case MetadataRequest() as request:
-                    return refuse_metadata(request, refused.error, asked.version)
-                case DescribeTopicPartitionsRequest() as request:
-                    return refuse_topic_partitions(request, refused.error)
-                case DescribeClientQuotasRequest():
-                    return refuse_client_quotas(refused.error, refused.text)
-                case FindCoordinatorRequest() as request:
-                    return refuse_coordinator(request, refused.error, asked.version)
-                case ListConfigResourcesRequest():
-                    return ListConfigResourcesResponse(error_code=refused.error)
-                case request:
-                    # Loaded here, as below.
-                    from kraft.controller.refusals import refusal
+        except ApiError as refusal_of_all:
+            refused = refusal_of_all
+        except Exception as failure:
+            refused = self._failures.note(asked.message, failure)
+        return (yield from self._refused(asked, refused))
 
-                    return (yield from refusal(request, refused))
+    def _refused(self, asked: Asked, refused: ApiError) -> Answering:
+        """The answer to a request that fails as a whole."""
+        match asked.message:
+            case MetadataRequest() as request:
+                return refuse_metadata(request, refused.error, asked.version)
+            case DescribeTopicPartitionsRequest() as request:
+                return refuse_topic_partitions(request, refused.error)
+            case DescribeClientQuotasRequest():
+                return refuse_client_quotas(refused.error, refused.text)
+            case FindCoordinatorRequest() as request:
+                return refuse_coordinator(request, refused.error, asked.version)
+            case ListConfigResourcesRequest():
+                return ListConfigResourcesResponse(error_code=refused.error)
+            case request:
+                # Loaded here, as below.
+                from kraft.controller.refusals import refusal
+
+                return (yield from refusal(request, refused))
 
     def _of(self, asked: Asked, image: MetadataImage, now_ms: int) -> Answering:
         settings, version, permissions = self.settings, asked.version, self._rights.of(asked)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from kraft.broker.asked import Answer, Asked
 from kraft.broker.replica.manager import ReplicaManager
+from kraft.broker.request.outcomes import PARTITIONS_PER_STEP, Handling
 from kraft.broker.rights import Rights
 from kraft.controller.decision.authorizer import AclOperation, AclResource
 from metadata_log.image import MetadataImage
@@ -21,15 +22,17 @@ class AlterDirsHandler:
         self._manager = manager
         self._rights = rights
 
-    def answer(self, request: Asked, image: MetadataImage, now_ms: int) -> Answer:
-        """Begin the moves, and answer at once with one result for each partition."""
+    def answer(self, request: Asked, image: MetadataImage, now_ms: int) -> Handling[Answer]:
+        """Begin the moves, and answer with one result for each partition."""
         message = request.message
         assert isinstance(message, messages.AlterReplicaLogDirsRequest), message
         may = self._rights(request, AclOperation.ALTER, AclResource.CLUSTER)
         results: dict[str, list[messages.AlterReplicaLogDirPartitionResult]] = {}
         for directory in message.dirs:
             for topic in directory.topics:
-                for number in topic.partitions:
+                for at, number in enumerate(topic.partitions):
+                    if at % PARTITIONS_PER_STEP == 0:
+                        yield None
                     error = Error.CLUSTER_AUTHORIZATION_FAILED
                     if may:
                         error = self._alter(image, topic.name, number, directory.path, now_ms)

@@ -13,6 +13,7 @@ from kraft.broker.log.outcomes import Refused
 from kraft.broker.replica.manager import ReplicaManager
 from kraft.broker.replicas import PartitionKey
 from kraft.broker.request.lookup import INTERNAL_TOPICS, hosted, is_known
+from kraft.broker.request.outcomes import PARTITIONS_PER_STEP, Handling
 from kraft.broker.request.produce import ADMIN_CLIENT
 from kraft.broker.rights import Rights
 from kraft.controller.decision.authorizer import AclOperation, AclResource
@@ -59,7 +60,7 @@ class DeleteRecordsHandler:
         self._manager = manager
         self._rights = rights
 
-    def begin(self, request: Asked, image: MetadataImage) -> Answer | WaitingDelete:
+    def begin(self, request: Asked, image: MetadataImage) -> Handling[Answer | WaitingDelete]:
         """Raise the log starts; the result is the answer, or the request if it waits for followers."""
         message = request.message
         assert isinstance(message, DeleteRecordsRequest), message
@@ -68,6 +69,8 @@ class DeleteRecordsHandler:
             topic_id = image.topics.by_name.get(topic.name, Uuid.ZERO)
             may = self._rights(request, AclOperation.DELETE, AclResource.TOPIC, topic.name)
             for part in topic.partitions:
+                if len(entries) % PARTITIONS_PER_STEP == 0:
+                    yield None
                 entry = DeleteEntry(topic.name, (topic_id, part.partition_index))
                 entries[topic.name, part.partition_index] = entry
                 if may:

@@ -8,6 +8,7 @@ from kraft.broker.asked import Answer, Asked
 from kraft.broker.replica.hosted_partition import HostedPartition
 from kraft.broker.replica.manager import ReplicaManager
 from kraft.broker.request.lookup import hosted
+from kraft.broker.request.outcomes import PARTITIONS_PER_STEP, Handling
 from kraft.broker.rights import Rights
 from kraft.controller.decision.authorizer import AclOperation, AclResource
 from metadata_log.image import MetadataImage
@@ -24,28 +25,37 @@ class DescribeHandler:
         self._manager = manager
         self._rights = rights
 
-    def producers(self, request: Asked, image: MetadataImage) -> Answer:
-        """The active producers of partitions; every replica knows them, not only the leader."""
+    def producers(self, request: Asked, image: MetadataImage) -> Handling[Answer]:
+        """The active producers of partitions; every replica knows them, not only the leader.
+
+        A partition that is named again is answered once: its producers may be many.
+        """
         message = request.message
         assert isinstance(message, producers.DescribeProducersRequest), message
         topics = []
+        seen: set[tuple[str, int]] = set()
         for topic in message.topics:
             may = self._rights(request, AclOperation.READ, AclResource.TOPIC, topic.name)
             topic_id = image.topics.by_name.get(topic.name, Uuid.ZERO)
             parts = []
+            yield None
             for number in topic.partition_indexes:
+                if (topic.name, number) in seen:
+                    continue
+                seen.add((topic.name, number))
+                yield None
                 partition = hosted(self._manager, image, (topic_id, number), needs_leader=False)
                 error = Error.NONE if isinstance(partition, HostedPartition) else partition
                 if not may:
                     error = Error.TOPIC_AUTHORIZATION_FAILED
                 found = producers.PartitionResponse(partition_index=number, error_code=error)
                 if error is Error.NONE and isinstance(partition, HostedPartition):
-                    found = producers.PartitionResponse(number, active_producers=_active(partition))
+                    found = producers.PartitionResponse(number, active_producers=(yield from _active(partition)))
                 parts.append(found)
             topics.append(producers.TopicResponse(name=topic.name, partitions=parts))
         return Answer(request.request_id, producers.DescribeProducersResponse(topics=topics))
 
-    def log_dirs(self, request: Asked) -> Answer:
+    def log_dirs(self, request: Asked, _: MetadataImage) -> Handling[Answer]:
         """The log directories with the sizes of their partitions; partitions that are not here are left out."""
         message = request.message
         assert isinstance(message, log_dirs.DescribeLogDirsRequest), message
@@ -55,12 +65,17 @@ class DescribeHandler:
             )
         asked = None
         if message.topics is not None:
-            asked = {(topic.topic, number) for topic in message.topics for number in topic.partitions}
+            asked = set[tuple[str, int]]()
+            for topic in message.topics:
+                asked.update((topic.topic, number) for number in topic.partitions)
+                yield None
         results = []
         for directory in self._manager.settings.directories:
             error = Error.KAFKA_STORAGE_ERROR if directory.id in self._manager.failed_directories else Error.NONE
             topics: dict[str, list[log_dirs.DescribeLogDirsPartition]] = {}
-            for key in self._manager.hosted():
+            for at, key in enumerate(self._manager.hosted()):
+                if at % PARTITIONS_PER_STEP == 0:
+                    yield None
                 partition = self._manager.partition(key)
                 found = None if partition is None or partition.is_offline else _described(partition, directory.id)
                 if partition is None or found is None:
@@ -89,9 +104,12 @@ def _described(partition: HostedPartition, directory: Uuid) -> log_dirs.Describe
     return log_dirs.DescribeLogDirsPartition(partition.number, copy.log.size_bytes, lag, is_future_key=True)
 
 
-def _active(partition: HostedPartition) -> list[producers.ProducerState]:
-    return [
-        producers.ProducerState(
+def _active(partition: HostedPartition) -> Handling[list[producers.ProducerState]]:
+    found: list[producers.ProducerState] = []
+    for each in list(partition.log.producers.states.producers.values()):
+        if len(found) % PARTITIONS_PER_STEP == 0:
+            yield None
+        state = producers.ProducerState(
             producer_id=each.producer_id,
             producer_epoch=each.epoch,
             last_sequence=each.last_sequence,
@@ -99,5 +117,5 @@ def _active(partition: HostedPartition) -> list[producers.ProducerState]:
             coordinator_epoch=each.coordinator_epoch,
             current_txn_start_offset=-1 if each.open_offset is None else each.open_offset,
         )
-        for each in partition.log.producers.states.producers.values()
-    ]
+        found.append(state)
+    return found

@@ -7,6 +7,7 @@ from __future__ import annotations
 from kraft.broker.asked import Answer, Asked
 from kraft.broker.replica.manager import ReplicaManager
 from kraft.broker.request.lookup import hosted
+from kraft.broker.request.outcomes import PARTITIONS_PER_STEP, Handling
 from kraft.broker.rights import Rights
 from kraft.controller.decision.authorizer import AclOperation, AclResource
 from metadata_log.image import MetadataImage
@@ -28,7 +29,7 @@ class EpochEndHandler:
         self._manager = manager
         self._rights = rights
 
-    def answer(self, request: Asked, image: MetadataImage) -> Answer:
+    def answer(self, request: Asked, image: MetadataImage) -> Handling[Answer]:
         """The ends of the epochs of a request."""
         message = request.message
         assert isinstance(message, OffsetForLeaderEpochRequest), message
@@ -37,12 +38,15 @@ class EpochEndHandler:
         for topic in message.topics:
             may = may_all or self._rights(request, AclOperation.DESCRIBE, AclResource.TOPIC, topic.topic)
             topic_id = image.topics.by_name.get(topic.topic, Uuid.ZERO)
-            parts = [
-                self._partition(topic_id, part, image)
-                if may
-                else EpochEndOffset(Error.TOPIC_AUTHORIZATION_FAILED, part.partition)
-                for part in topic.partitions
-            ]
+            parts = []
+            for at, part in enumerate(topic.partitions):
+                if at % PARTITIONS_PER_STEP == 0:
+                    yield None
+                parts.append(
+                    self._partition(topic_id, part, image)
+                    if may
+                    else EpochEndOffset(Error.TOPIC_AUTHORIZATION_FAILED, part.partition)
+                )
             topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=parts))
         return Answer(request.request_id, OffsetForLeaderEpochResponse(topics=topics))
 

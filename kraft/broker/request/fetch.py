@@ -16,7 +16,7 @@ from kraft.broker.replica.manager import ReplicaManager
 from kraft.broker.replicas import PartitionKey
 from kraft.broker.request.lookup import NO_EPOCH, current_leader, hosted, is_known
 from kraft.broker.request.nearest import preferred_replica
-from kraft.broker.request.outcomes import Outcome
+from kraft.broker.request.outcomes import PARTITIONS_PER_STEP, Handling, Outcome
 from kraft.broker.request.quotas import FETCHED, ClientQuotas
 from kraft.broker.request.reading import FetchParams, Isolation, bound_of, divergence, failed, read, readable_bytes
 from kraft.broker.request.sessions import (
@@ -73,6 +73,11 @@ class WaitingFetch(Struct):
         return {each.key for each in self.targets}
 
 
+def is_of_follower(message: messages.FetchRequest, version: int) -> bool:
+    """Whether another broker fetches."""
+    return (message.replica_state.replica_id if version >= REPLICA_STATE_SINCE else message.replica_id) >= 0
+
+
 class FetchHandler:
     """Answers Fetch requests of consumers and of followers."""
 
@@ -85,21 +90,24 @@ class FetchHandler:
         self._rights = rights
         self.sessions = FetchSessions(settings.session_slots, settings.session_eviction_ms, draw_id)
 
-    def begin(self, request: Asked, image: MetadataImage, now_ms: int) -> Outcome | WaitingFetch:
+    def begin(self, request: Asked, image: MetadataImage, now_ms: int) -> Handling[Outcome | WaitingFetch]:
         """Read for a request; the result is the answer, or the request if it waits for data."""
         message = request.message
         assert isinstance(message, messages.FetchRequest), message
         params = self._params(request, message)
-        context = self.sessions.open(message, request.version, is_follower=params.is_follower, now_ms=now_ms)
+        is_follower, version = params.is_follower, request.version
+        context = yield from self.sessions.open(message, version, is_follower=is_follower, now_ms=now_ms)
         if isinstance(context, SessionRefused):
             return Answer(request.request_id, messages.FetchResponse(error_code=context.error))
-        targets, refused = self._targets(request, params, context, image)
-        results = self._read_all(params, targets, image, now_ms, notes_followers=True)
+        targets, refused = yield from self._targets(request, params, context, image)
+        results = yield from self._read_all(params, targets, image, now_ms, notes_followers=True)
         waiting = WaitingFetch(request, params, context, tuple(targets), refused)
         is_over = params.max_wait_ms <= 0 or not targets or _is_enough(params, results)
         # No more comes where the segment of the reader is complete (`DelayedOperationPurgatory.tryCompleteElseWatch`).
-        if is_over or (any(data.records for data in results.values()) and self.is_complete(waiting, image)):
-            return self._finish(waiting, results, image, now_ms)
+        # What has changed between two steps wakes nobody who does not wait yet.
+        may_be_complete = len(targets) > PARTITIONS_PER_STEP or any(data.records for data in results.values())
+        if is_over or (may_be_complete and self.is_complete(waiting, image)):
+            return (yield from self._finish(waiting, results, image, now_ms))
         return waiting
 
     def _params(self, request: Asked, message: messages.FetchRequest) -> FetchParams:
@@ -129,13 +137,15 @@ class FetchHandler:
 
     def _targets(
         self, request: Asked, params: FetchParams, context: FetchContext, image: MetadataImage
-    ) -> tuple[list[Target], dict[FetchKey, messages.PartitionData]]:
+    ) -> Handling[tuple[list[Target], dict[FetchKey, messages.PartitionData]]]:
         """The partitions to read, and the errors of those that are unknown or not allowed."""
         may_all = params.is_follower and self._rights(request, AclOperation.CLUSTER_ACTION, AclResource.CLUSTER)
         may_read: dict[str, bool] = {}
         targets: list[Target] = []
         refused: dict[FetchKey, messages.PartitionData] = {}
-        for named, wanted in context.partitions.items():
+        for at, (named, wanted) in enumerate(context.partitions.items(), 1):
+            if at % PARTITIONS_PER_STEP == 0:
+                yield None
             topic, number = named
             by_name = isinstance(topic, str)
             topic_id = image.topics.by_name.get(topic) if isinstance(topic, str) else topic
@@ -171,12 +181,14 @@ class FetchHandler:
         now_ms: int,
         *,
         notes_followers: bool,
-    ) -> dict[FetchKey, messages.PartitionData]:
+    ) -> Handling[dict[FetchKey, messages.PartitionData]]:
         """Read the partitions in order, within the size limit; the first one with data may exceed the limit."""
         left = params.max_bytes
         at_least_one = True
         results = {}
-        for target in targets:
+        for at, target in enumerate(targets, 1):
+            if at % PARTITIONS_PER_STEP == 0:
+                yield None
             data = self._read(params, target, left, image, now_ms, at_least_one=at_least_one, notes=notes_followers)
             results[target.named] = data
             size = len(data.records or b"")
@@ -262,10 +274,10 @@ class FetchHandler:
                     return True
         return False
 
-    def end(self, waiting: WaitingFetch, image: MetadataImage, now_ms: int) -> Outcome:
+    def end(self, waiting: WaitingFetch, image: MetadataImage, now_ms: int) -> Handling[Outcome]:
         """The answer of a Fetch that has waited: what there is now. Followers are not noted a second time."""
-        results = self._read_all(waiting.params, waiting.targets, image, now_ms, notes_followers=False)
-        return self._finish(waiting, results, image, now_ms)
+        results = yield from self._read_all(waiting.params, waiting.targets, image, now_ms, notes_followers=False)
+        return (yield from self._finish(waiting, results, image, now_ms))
 
     # Answers
 
@@ -275,28 +287,30 @@ class FetchHandler:
         results: dict[FetchKey, messages.PartitionData],
         image: MetadataImage,
         now_ms: int,
-    ) -> Answer:
+    ) -> Handling[Answer]:
         request = waiting.request
         endpoints: dict[int, messages.NodeEndpoint] = {}
         is_follower = waiting.params.is_follower
-        answered = {
-            target.named: self._dressed(
+        answered = {}
+        for at, target in enumerate(waiting.targets, 1):
+            if at % PARTITIONS_PER_STEP == 0:
+                yield None
+            answered[target.named] = self._dressed(
                 request, target.key, results[target.named], image, endpoints, is_follower=is_follower
             )
-            for target in waiting.targets
-        }
         answered |= waiting.refused
         if not is_follower:
-            throttled = self._throttled(waiting, answered, list(endpoints.values()), now_ms)
+            throttled = yield from self._throttled(waiting, answered, list(endpoints.values()), now_ms)
             if throttled is not None:
                 return throttled
-        closed = self.sessions.close(waiting.context, answered, now_ms)
+        unknown = len(waiting.refused)
+        closed = yield from self.sessions.close(waiting.context, answered, now_ms, unknown=unknown)
         return Answer(
             request.request_id,
             messages.FetchResponse(
                 error_code=closed.error,
                 session_id=closed.session_id,
-                responses=_by_topic(closed.partitions),
+                responses=(yield from _by_topic(closed.partitions)),
                 node_endpoints=list(endpoints.values()),
             ),
         )
@@ -307,12 +321,12 @@ class FetchHandler:
         answered: Mapping[FetchKey, messages.PartitionData],
         endpoints: list[messages.NodeEndpoint],
         now_ms: int,
-    ) -> Answer | None:
+    ) -> Handling[Answer | None]:
         """The empty answer for a consumer above its quota, without the data; None for a consumer within its quota."""
         request = waiting.request
         if self._quotas.bound(FETCHED, request) is None:
             return None
-        whole = messages.FetchResponse(responses=_by_topic(answered), node_endpoints=endpoints)
+        whole = messages.FetchResponse(responses=(yield from _by_topic(answered)), node_endpoints=endpoints)
         size = answer_size(whole, request.version)
         wait_ms = self._quotas.charge(FETCHED, request, size, now_ms)
         if wait_ms == 0:
@@ -358,11 +372,15 @@ def _is_enough(params: FetchParams, results: Mapping[FetchKey, messages.Partitio
     return size >= params.min_bytes
 
 
-def _by_topic(partitions: Mapping[FetchKey, messages.PartitionData]) -> list[messages.FetchableTopicResponse]:
+def _by_topic(
+    partitions: Mapping[FetchKey, messages.PartitionData],
+) -> Handling[list[messages.FetchableTopicResponse]]:
     """The partitions in their order; only neighbours of the same topic share an entry, as in Kafka."""
     found: list[messages.FetchableTopicResponse] = []
     last: str | Uuid | None = None
-    for (topic, _), data in partitions.items():
+    for at, ((topic, _), data) in enumerate(partitions.items(), 1):
+        if at % PARTITIONS_PER_STEP == 0:
+            yield None
         if topic != last:
             last = topic
             found.append(

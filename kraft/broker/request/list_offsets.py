@@ -13,6 +13,7 @@ from kraft.broker.asked import Answer, Asked
 from kraft.broker.replica.hosted_partition import HostedPartition
 from kraft.broker.replica.manager import ReplicaManager
 from kraft.broker.request.lookup import hosted
+from kraft.broker.request.outcomes import PARTITIONS_PER_STEP, Handling
 from kraft.broker.rights import Rights
 from kraft.controller.decision.authorizer import AclOperation, AclResource
 from metadata_log.errors import MetadataLogError
@@ -57,24 +58,27 @@ class ListOffsetsHandler:
         self._manager = manager
         self._rights = rights
 
-    def answer(self, request: Asked, image: MetadataImage) -> Answer:
-        """The offsets of the partitions of a request."""
+    def answer(self, request: Asked, image: MetadataImage) -> Handling[Answer]:
+        """The offsets of the partitions of a request, in steps: of a few partitions, or of one search by time."""
         message = request.message
         assert isinstance(message, ListOffsetsRequest), message
-        return Answer(
-            request.request_id,
-            ListOffsetsResponse(topics=[self._topic(request, message, topic, image) for topic in message.topics]),
-        )
+        topics = []
+        for topic in message.topics:
+            topics.append((yield from self._topic(request, message, topic, image)))
+            yield None
+        return Answer(request.request_id, ListOffsetsResponse(topics=topics))
 
     def _topic(
         self, request: Asked, message: ListOffsetsRequest, topic: ListOffsetsTopic, image: MetadataImage
-    ) -> ListOffsetsTopicResponse:
+    ) -> Handling[ListOffsetsTopicResponse]:
         count = Counter(part.partition_index for part in topic.partitions)
         may = self._rights(request, AclOperation.DESCRIBE, AclResource.TOPIC, topic.name)
         topic_id = image.topics.by_name.get(topic.name, Uuid.ZERO)
         found = []
         repeated: set[int] = set()
-        for part in topic.partitions:
+        for at, part in enumerate(topic.partitions):
+            if part.timestamp >= 0 or at % PARTITIONS_PER_STEP == 0:
+                yield None
             if not may:
                 found.append(_failed(part, Error.TOPIC_AUTHORIZATION_FAILED))
             elif count[part.partition_index] > 1:

@@ -4,6 +4,8 @@ Kafka: `KafkaApis.handleWriteTxnMarkersRequest`).
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec import Struct
 
 from kraft.broker.asked import Answer, Asked
@@ -12,6 +14,7 @@ from kraft.broker.log.transaction_markers import EPOCH_BUMPS_SINCE, TransactionM
 from kraft.broker.replica.manager import ReplicaManager
 from kraft.broker.replicas import PartitionKey
 from kraft.broker.request.acknowledged import acknowledgement
+from kraft.broker.request.outcomes import Handling
 from kraft.broker.request.transaction_guards import TransactionGuards
 from kraft.broker.rights import Rights
 from kraft.controller.decision.authorizer import AclOperation, AclResource
@@ -19,6 +22,9 @@ from metadata_log.image import MetadataImage
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages import write_txn_markers as messages
+
+_MARKERS_PER_STEP: Final = 4
+"""Each is an append to a log."""
 
 
 class MarkerEntry(Struct):
@@ -52,7 +58,7 @@ class MarkersHandler:
         self._rights = rights
         self._guards = guards
 
-    def begin(self, request: Asked, image: MetadataImage, now_ms: int) -> Answer | WaitingMarkers:
+    def begin(self, request: Asked, image: MetadataImage, now_ms: int) -> Handling[Answer | WaitingMarkers]:
         """Append the markers; the result is the answer, or the request if it waits for followers."""
         message = request.message
         assert isinstance(message, messages.WriteTxnMarkersRequest), message
@@ -67,6 +73,8 @@ class MarkersHandler:
                 for number in topic.partition_indexes:
                     entry = MarkerEntry(at, topic.name, (topic_id, number))
                     entries.append(entry)
+                    if len(entries) % _MARKERS_PER_STEP == 0:
+                        yield None
                     if is_allowed:
                         self._append(entry, marker, now_ms)
                     else:

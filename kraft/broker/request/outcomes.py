@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from typing import Final, TypeVar
+
 from kraft.broker.asked import Answer, Close, NoAnswer
 
 Outcome = Answer | Close | NoAnswer
+T = TypeVar("T")
+Handling = Generator[None, None, T]
+"""The handling of a request in steps of less than a millisecond: a request may name a hundred thousand partitions."""
+PARTITIONS_PER_STEP: Final = 64
+"""How many partitions a step looks at, where nothing is read."""

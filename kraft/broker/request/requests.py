@@ -14,14 +14,15 @@ from msgspec.structs import replace
 from kraft.broker.asked import Answer, Asked, NoAnswer, ToBroker
 from kraft.broker.replica.manager import ReplicaManager
 from kraft.broker.replicas import PartitionKey
+from kraft.broker.request import refusals
 from kraft.broker.request.alter_dirs import AlterDirsHandler
 from kraft.broker.request.delete_records import DeleteRecordsHandler, WaitingDelete
 from kraft.broker.request.describe import DescribeHandler
 from kraft.broker.request.epoch_ends import EpochEndHandler
-from kraft.broker.request.fetch import FetchHandler, WaitingFetch
+from kraft.broker.request.fetch import FetchHandler, WaitingFetch, is_of_follower
 from kraft.broker.request.list_offsets import ListOffsetsHandler
 from kraft.broker.request.markers import MarkersHandler, WaitingMarkers
-from kraft.broker.request.outcomes import Outcome
+from kraft.broker.request.outcomes import Handling, Outcome
 from kraft.broker.request.produce import ProduceHandler, UnverifiedProduce, WaitingProduce
 from kraft.broker.request.producer_ids import InitProducerIdHandler, ProducerIds, refused
 from kraft.broker.request.purgatory import Purgatory
@@ -31,6 +32,7 @@ from kraft.broker.request.sizes import request_size
 from kraft.broker.request.transaction_guards import TransactionGuards
 from kraft.broker.request.verification import Errors, Verifier
 from kraft.broker.rights import Rights
+from kraft.controller.decision.failures import RequestFailures
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
 from metadata_log.types import Uuid
@@ -53,6 +55,9 @@ DATA_APIS: Final = (
 MOST_PER_TURN: Final = 200
 """How many waiting requests one call of `poll` looks at: a change may wake thousands of consumers."""
 
+STEPS_PER_TURN: Final = 20
+"""How many steps of one request a turn makes: some ten milliseconds at most."""
+
 Waiting = WaitingProduce | WaitingFetch | WaitingDelete | WaitingMarkers
 
 
@@ -67,12 +72,19 @@ class DataRequests:
         settings: The settings.
         rng: The randomness for the ids of fetch sessions.
         rights: What clients may do; None to allow everything.
+        failures: Where unexpected exceptions in requests go that change nothing; None to raise them.
     """
 
     def __init__(
-        self, manager: ReplicaManager, settings: RequestSettings, rng: Random, rights: Rights | None = None
+        self,
+        manager: ReplicaManager,
+        settings: RequestSettings,
+        rng: Random,
+        rights: Rights | None = None,
+        failures: RequestFailures | None = None,
     ) -> None:
         rights = Rights() if rights is None else rights
+        self._failures = RequestFailures() if failures is None else failures
         self._manager = manager
         self._settings = settings
         self._rights = rights
@@ -99,12 +111,14 @@ class DataRequests:
             EpochEndHandler(manager, rights),
             DescribeHandler(manager, rights),
         )
-        self._at_once: dict[int, Callable[[Asked, MetadataImage], Outcome]] = {
+        self._at_once: dict[int, Callable[[Asked, MetadataImage], Handling[Outcome]]] = {
             ApiKey.LIST_OFFSETS: offsets.answer,
             ApiKey.OFFSET_FOR_LEADER_EPOCH: epochs.answer,
             ApiKey.DESCRIBE_PRODUCERS: describe.producers,
-            ApiKey.DESCRIBE_LOG_DIRS: lambda request, _: describe.log_dirs(request),
+            ApiKey.DESCRIBE_LOG_DIRS: describe.log_dirs,
         }
+        self._long: dict[int, tuple[Asked, Handling[Outcome | Waiting]]] = {}
+        """The requests about so many partitions that their handling takes further turns, by request id."""
 
     def on_request(self, request: Asked, image: MetadataImage, now_ms: int) -> Outcome | None:
         """Handle a request of one of `DATA_APIS`.
@@ -126,14 +140,13 @@ class DataRequests:
                     return self._verified_later(begun, image, now_ms)
                 return self._parked(request, begun, timeout_ms, now_ms)
             case WriteTxnMarkersRequest():
-                timeout_ms = self._settings.request_timeout_ms
-                return self._parked(request, self._markers.begin(request, image, now_ms), timeout_ms, now_ms)
-            case FetchRequest(max_wait_ms=max_wait_ms):
-                return self._parked(request, self._fetch.begin(request, image, now_ms), max_wait_ms, now_ms)
+                return self._advance(request, self._markers.begin(request, image, now_ms), now_ms)
+            case FetchRequest():
+                return self._advance(request, self._fetch.begin(request, image, now_ms), now_ms)
             case AlterReplicaLogDirsRequest():
-                return self._alter_dirs.answer(request, image, now_ms)
-            case DeleteRecordsRequest(timeout_ms=timeout_ms):
-                return self._parked(request, self._delete.begin(request, image), timeout_ms, now_ms)
+                return self._advance(request, self._alter_dirs.answer(request, image, now_ms), now_ms)
+            case DeleteRecordsRequest():
+                return self._advance(request, self._delete.begin(request, image), now_ms)
         if request.api_key == ApiKey.INIT_PRODUCER_ID:
             found = self._init.begin(request)
             if found is None:
@@ -142,7 +155,35 @@ class DataRequests:
                 deadline_ms = now_ms + self._settings.request_timeout_ms
                 self._unnumbered.park(request.request_id, request, (), deadline_ms)
             return found
-        return self._at_once[request.api_key](request, image)
+        return self._advance(request, self._at_once[request.api_key](request, image), now_ms)
+
+    def _advance(self, request: Asked, work: Handling[Outcome | Waiting], now_ms: int) -> Outcome | None:
+        """Make the next steps of a request; `poll` makes those that remain then."""
+        try:
+            for _ in range(STEPS_PER_TURN):
+                next(work)
+        except StopIteration as done:
+            return self._parked(request, done.value, self._patience_ms(request.message), now_ms)
+        except Exception as failure:
+            return self._failed(request, failure)
+        self._long[request.request_id] = request, work
+        return None
+
+    def _failed(self, request: Asked, failure: Exception) -> Outcome:
+        """Answer a request that has failed and changed nothing; for any other the exception is raised again."""
+        message = request.message
+        is_read = isinstance(message, FetchRequest) and not is_of_follower(message, request.version)
+        if not (is_read or request.api_key in self._at_once):
+            raise failure
+        return refusals.refused(request, self._failures.note(message, failure).error)
+
+    def _patience_ms(self, message: Message) -> int:
+        """For how long a request may wait."""
+        match message:
+            case FetchRequest(max_wait_ms=wait_ms) | DeleteRecordsRequest(timeout_ms=wait_ms):
+                return wait_ms
+            case _:
+                return self._settings.request_timeout_ms
 
     def _use(self, image: MetadataImage) -> None:
         self._image = image
@@ -192,7 +233,8 @@ class DataRequests:
     def poll(self, now_ms: int, image: MetadataImage | None = None) -> list[Outcome]:
         """The outcomes of waiting requests: those that a change of a partition has completed, and those out of time.
 
-        One call looks at a part of them if there are very many; `deadline_ms` is then in the past.
+        One call looks at a part of them if there are very many, and goes on a little with a long request; `deadline_ms`
+        is then in the past.
 
         Args:
             now_ms: The time in ms since 1970.
@@ -212,6 +254,9 @@ class DataRequests:
             if waiting is not None and self._is_complete(waiting):
                 self._waiting.forget(request_id)
                 outcomes.append(self._end(waiting, now_ms))
+        if self._long:
+            request_id = next(iter(self._long))
+            outcomes.append(self._advance(*self._long.pop(request_id), now_ms))
         outcomes += [self._end(waiting, now_ms) for waiting in self._waiting.due(now_ms, MOST_PER_TURN)]
         outcomes += [refused(each, Error.COORDINATOR_LOAD_IN_PROGRESS) for each in self._unnumbered.due(now_ms)]
         return [each for each in outcomes if each is not None]
@@ -227,12 +272,12 @@ class DataRequests:
             case WaitingMarkers():
                 return self._markers.is_complete(waiting, self._image)
 
-    def _end(self, waiting: Waiting, now_ms: int) -> Outcome:
+    def _end(self, waiting: Waiting, now_ms: int) -> Outcome | None:
         match waiting:
             case WaitingProduce(request=request):
                 return self._charged(request, self._produce.end(waiting, self._image), now_ms)
-            case WaitingFetch():
-                return self._fetch.end(waiting, self._image, now_ms)
+            case WaitingFetch(request=request):
+                return self._advance(request, self._fetch.end(waiting, self._image, now_ms), now_ms)
             case WaitingDelete():
                 return self._delete.end(waiting)
             case WaitingMarkers():
@@ -241,13 +286,14 @@ class DataRequests:
     def forget(self, request_id: int) -> None:
         """The connection of a request is gone: the request waits no longer. Unknown ids are allowed."""
         self._waiting.forget(request_id)
+        self._long.pop(request_id, None)
         self._unverified.pop(request_id, None)
         self._unnumbered.forget(request_id)
 
     @property
     def waiting(self) -> int:
         """How many requests wait."""
-        return len(self._waiting) + len(self._unnumbered) + len(self._unverified)
+        return len(self._waiting) + len(self._unnumbered) + len(self._unverified) + len(self._long)
 
     # Transactions
 
@@ -290,7 +336,7 @@ class DataRequests:
 
     def deadline_ms(self) -> int:
         """When the next `poll` or `ids_request_due` is due, in ms; `NEVER_MS` if nothing is."""
-        if self._woken:
+        if self._woken or self._long:
             return 0
         asking = self._ids.deadline_ms(), self._verifier.deadline_ms()
         return min(self._waiting.deadline_ms(), self._unnumbered.deadline_ms(), *asking)

@@ -4,11 +4,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from msgspec import Struct
 
+from kraft.broker.request.outcomes import PARTITIONS_PER_STEP, Handling
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages.fetch import EpochEndOffset, FetchRequest, PartitionData
@@ -19,6 +20,16 @@ INITIAL_EPOCH: Final = 0
 TOPIC_IDS_SINCE: Final = 13
 UNKNOWN_OFFSET: Final = -1
 NO_DIVERGENCE: Final = EpochEndOffset()
+MOST_UNKNOWN: Final = 1000
+"""No session holds more partitions that the broker does not know, or that the client may not read: the broker would
+have to name them all in the answer to each request of a few bytes.
+"""
+MOST_OF_A_CONSUMER: Final = 10_000
+"""No session of a consumer holds more partitions; such a consumer names them in each request."""
+BUDGET_BYTES: Final = 128 << 20
+"""What all sessions may take; consumers leave half of it to followers. Kafka bounds only their number."""
+PARTITION_BYTES: Final = 600
+"""What a partition of a session takes, besides a name that the client has chosen."""
 _LARGEST: Final = 2**31 - 1
 _SHARDS: Final = 8
 
@@ -72,6 +83,8 @@ class Session(Struct):
     names: dict[Uuid, str]
     """The names of topics when the client last fetched them by id: a topic may be deleted and made again."""
     epoch: int = 1
+    size_bytes: int = 0
+    """What the session takes of the budget."""
     is_old: bool = False
     """Whether the session was older than the eviction time at its last use."""
 
@@ -133,20 +146,27 @@ class FetchSessions:
         slots: `max.incremental.fetch.session.cache.slots`.
         eviction_ms: How long an unused session, or a young one, keeps its place.
         draw_id: The source of random session ids.
+        budget_bytes: What all sessions may take.
     """
 
-    def __init__(self, slots: int, eviction_ms: int, draw_id: DrawId) -> None:
+    def __init__(self, slots: int, eviction_ms: int, draw_id: DrawId, budget_bytes: int = BUDGET_BYTES) -> None:
         self._shards = [_Shard(at, slots // _SHARDS, eviction_ms, draw_id) for at in range(_SHARDS)]
         self._next = 0
+        self._budget_bytes = budget_bytes
 
     def __len__(self) -> int:
         """The number of sessions."""
         return sum(len(shard.sessions) for shard in self._shards)
 
+    @property
+    def size_bytes(self) -> int:
+        """What all sessions take of the budget."""
+        return sum(sum(shard.sizes) for shard in self._shards)
+
     def open(
         self, request: FetchRequest, version: int, *, is_follower: bool, now_ms: int
-    ) -> FetchContext | SessionRefused:
-        """Begin a request: its partitions, or why its session cannot go on (`FetchManager.newContext`).
+    ) -> Handling[FetchContext | SessionRefused]:
+        """Begin a request: its partitions, or why its session cannot go on (`FetchManager.newContext`), in steps.
 
         Args:
             request: The request.
@@ -157,8 +177,9 @@ class FetchSessions:
         uses_topic_ids = version >= TOPIC_IDS_SINCE
         session_id, epoch = request.session_id, request.session_epoch
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            self._shard_of(session_id).sessions.pop(session_id, None)
-            return FullFetch(wanted_of(request, version), epoch == INITIAL_EPOCH, is_follower, uses_topic_ids, {})
+            self._shard_of(session_id).remove(session_id)
+            wanted = yield from wanted_of(request, version)
+            return FullFetch(wanted, epoch == INITIAL_EPOCH, is_follower, uses_topic_ids, {})
         shard = self._shard_of(session_id)
         session = shard.sessions.get(session_id)
         if session is None:
@@ -167,33 +188,61 @@ class FetchSessions:
             return SessionRefused(Error.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_topic_ids != uses_topic_ids:
             return SessionRefused(Error.FETCH_SESSION_TOPIC_ID_ERROR)
-        _update(session, request, version)
-        if not session.partitions:
-            del shard.sessions[session_id]
-            return FullFetch(wanted_of(request, version), False, is_follower, uses_topic_ids, session.names)
-        shard.touch(session, now_ms)
         session.epoch = next_epoch(session.epoch)
-        return IncrementalFetch(session, session.epoch)
+        shard.touch(session, now_ms)
+        before = session.size_bytes
+        wanted = yield from shard.update(session, request, version)
+        if session.size_bytes > before and (
+            not self._has_room(session.is_privileged, 0) or _is_too_large(session.is_privileged, session.partitions)
+        ):
+            # The client names all of its partitions again, and gets no session then.
+            shard.remove(session_id)
+            return SessionRefused(Error.FETCH_SESSION_ID_NOT_FOUND)
+        if not session.partitions:
+            shard.remove(session_id)
+            return FullFetch(wanted, False, is_follower, uses_topic_ids, session.names)
+        return IncrementalFetch(session, next_epoch(epoch))
 
-    def close(self, context: FetchContext, answered: Mapping[FetchKey, PartitionData], now_ms: int) -> SessionAnswer:
-        """End a request: which partitions the client has to see (`FetchContext.updateAndGenerateResponseData`).
+    def close(
+        self, context: FetchContext, answered: Mapping[FetchKey, PartitionData], now_ms: int, *, unknown: int = 0
+    ) -> Handling[SessionAnswer]:
+        """End a request, in steps: the partitions that the client has to see
+        (`FetchContext.updateAndGenerateResponseData`).
 
         Args:
             context: What `open` returned.
             answered: The result of each partition, in the order of the answer.
             now_ms: The time in ms.
+            unknown: How many of these partitions the broker does not know, or the client may not read.
         """
         if isinstance(context, IncrementalFetch):
-            return _incremental(context, answered)
-        if not context.makes_session:
+            if unknown > MOST_UNKNOWN:
+                session_id = context.session.id
+                self._shard_of(session_id).remove(session_id)
+                return SessionAnswer(NO_SESSION, {}, Error.FETCH_SESSION_ID_NOT_FOUND)
+            return (yield from _incremental(context, answered))
+        if not context.makes_session or unknown > MOST_UNKNOWN or _is_too_large(context.is_follower, answered):
             return SessionAnswer(NO_SESSION, answered)
         self._next = (self._next + 1) % _SHARDS
-        partitions = {
-            key: SessionPartition(context.partitions[key], _known_watermark(data), data.log_start_offset)
-            for key, data in answered.items()
-        }
-        made = self._shards[self._next].add(partitions, context, now_ms)
+        partitions = {}
+        for at, (key, data) in enumerate(answered.items(), 1):
+            if at % PARTITIONS_PER_STEP == 0:
+                yield None
+            partitions[key] = SessionPartition(context.partitions[key], _known_watermark(data), data.log_start_offset)
+        size = _size(partitions)
+        rank = context.is_follower, len(partitions), 0
+        while not self._has_room(context.is_follower, size):
+            if not any(shard.evict(rank, now_ms) for shard in self._shards):
+                return SessionAnswer(NO_SESSION, answered)
+        made = self._shards[self._next].add(partitions, size, context, now_ms)
         return SessionAnswer(made, answered)
+
+    def _has_room(self, is_privileged: bool, size: int) -> bool:
+        """Whether the sessions may take so many bytes more."""
+        of_consumers, of_followers = (sum(shard.sizes[kind] for shard in self._shards) for kind in (False, True))
+        if of_consumers + of_followers + size > self._budget_bytes:
+            return False
+        return is_privileged or of_consumers + size <= self._budget_bytes // 2
 
     def _shard_of(self, session_id: int) -> _Shard:
         return self._shards[min(max(session_id, 0) // _ids_of_a_shard(), _SHARDS - 1)]
@@ -205,6 +254,8 @@ class _Shard:
     def __init__(self, number: int, slots: int, eviction_ms: int, draw_id: DrawId) -> None:
         self.sessions: dict[int, Session] = {}
         """The sessions by their ids, the least recently used first."""
+        self.sizes = [0, 0]
+        """What the sessions of consumers take, and those of followers."""
         self._number = number
         self._slots = slots
         self._eviction_ms = eviction_ms
@@ -217,21 +268,63 @@ class _Shard:
         del self.sessions[session.id]
         self.sessions[session.id] = session
 
-    def add(self, partitions: dict[FetchKey, SessionPartition], context: FullFetch, now_ms: int) -> int:
+    def remove(self, session_id: int) -> None:
+        """Remove a session, if it exists."""
+        session = self.sessions.pop(session_id, None)
+        if session is not None:
+            self.sizes[session.is_privileged] -= session.size_bytes
+
+    def update(self, session: Session, request: FetchRequest, version: int) -> Handling[dict[FetchKey, Wanted]]:
+        """Add, change and remove partitions (`FetchSession.update`); returns those that the request names."""
+        named = yield from wanted_of(request, version)
+        for at, (key, wanted) in enumerate(named.items(), 1):
+            if at % PARTITIONS_PER_STEP == 0:
+                yield None
+            known = session.partitions.get(key)
+            if known is None:
+                session.partitions[key] = SessionPartition(wanted)
+                self._charge(session, _size((key,)))
+            else:
+                known.wanted = wanted
+        for at, key in enumerate(_forgotten(request, version), 1):
+            if at % PARTITIONS_PER_STEP == 0:
+                yield None
+            if session.partitions.pop(key, None) is not None:
+                self._charge(session, -_size((key,)))
+        if len(session.names) > len(session.partitions):
+            kept = {topic for topic, _ in session.partitions}
+            session.names = {topic: name for topic, name in session.names.items() if topic in kept}
+        return named
+
+    def _charge(self, session: Session, change: int) -> None:
+        """Count bytes of a session, which may have given way since its request began."""
+        session.size_bytes += change
+        if self.sessions.get(session.id) is session:
+            self.sizes[session.is_privileged] += change
+
+    def add(self, partitions: dict[FetchKey, SessionPartition], size: int, context: FullFetch, now_ms: int) -> int:
         """Make a session, if there is room or a session gives way; returns its id or `NO_SESSION`."""
         is_privileged = context.is_follower
-        if len(self.sessions) >= self._slots and not self._evict((is_privileged, len(partitions), 0), now_ms):
+        if len(self.sessions) >= self._slots and not self.evict((is_privileged, len(partitions), 0), now_ms):
             return NO_SESSION
         first = self._number * _ids_of_a_shard()
         session_id = NO_SESSION
         while session_id == NO_SESSION or session_id in self.sessions:
             session_id = self._draw_id(first, first + _ids_of_a_shard())
         self.sessions[session_id] = Session(
-            session_id, is_privileged, context.uses_topic_ids, partitions, now_ms, now_ms, context.names
+            session_id,
+            is_privileged,
+            context.uses_topic_ids,
+            partitions,
+            now_ms,
+            now_ms,
+            context.names,
+            size_bytes=size,
         )
+        self.sizes[is_privileged] += size
         return session_id
 
-    def _evict(self, rank: tuple[bool, int, int], now_ms: int) -> bool:
+    def evict(self, rank: tuple[bool, int, int], now_ms: int) -> bool:
         """Remove a session for a new one of this rank (`FetchSessionCacheShard.tryEvict`): one that was not used for a
         while, else the smallest one that is old, or that is no follower's if a follower needs the place.
         """
@@ -239,7 +332,7 @@ class _Shard:
         if oldest is None:
             return False
         if now_ms - oldest.used_ms > self._eviction_ms:
-            del self.sessions[oldest.id]
+            self.remove(oldest.id)
             return True
         is_privileged = rank[0]
         candidates = [
@@ -248,7 +341,7 @@ class _Shard:
         smallest = min(candidates, key=lambda each: each.rank, default=None)
         if smallest is None or rank < smallest.rank:
             return False
-        del self.sessions[smallest.id]
+        self.remove(smallest.id)
         return True
 
 
@@ -268,12 +361,16 @@ def next_epoch(epoch: int) -> int:
     return 1 if epoch == _LARGEST else epoch + 1
 
 
-def wanted_of(request: FetchRequest, version: int) -> dict[FetchKey, Wanted]:
+def wanted_of(request: FetchRequest, version: int) -> Handling[dict[FetchKey, Wanted]]:
     """The partitions that a request names, in its order; of one that is named twice, the later entry counts."""
     found: dict[FetchKey, Wanted] = {}
+    count = 0
     for topic in request.topics:
         name: str | Uuid = topic.topic_id if version >= TOPIC_IDS_SINCE else topic.topic
         for part in topic.partitions:
+            count += 1
+            if count % PARTITIONS_PER_STEP == 0:
+                yield None
             found[name, part.partition] = Wanted(
                 part.current_leader_epoch,
                 part.fetch_offset,
@@ -291,28 +388,26 @@ def _forgotten(request: FetchRequest, version: int) -> Iterable[FetchKey]:
             yield name, number
 
 
-def _update(session: Session, request: FetchRequest, version: int) -> None:
-    """Add, change and remove partitions (`FetchSession.update`)."""
-    for key, wanted in wanted_of(request, version).items():
-        known = session.partitions.get(key)
-        if known is None:
-            session.partitions[key] = SessionPartition(wanted)
-        else:
-            known.wanted = wanted
-    for key in _forgotten(request, version):
-        session.partitions.pop(key, None)
-    if len(session.names) > len(session.partitions):
-        kept = {topic for topic, _ in session.partitions}
-        session.names = {topic: name for topic, name in session.names.items() if topic in kept}
+def _size(keys: Iterable[FetchKey]) -> int:
+    """What partitions take of the budget of sessions."""
+    return sum(PARTITION_BYTES + (4 * len(topic) if isinstance(topic, str) else 0) for topic, _ in keys)
 
 
-def _incremental(context: IncrementalFetch, answered: Mapping[FetchKey, PartitionData]) -> SessionAnswer:
+def _is_too_large(is_follower: bool, partitions: Collection[FetchKey]) -> bool:
+    return not is_follower and len(partitions) > MOST_OF_A_CONSUMER
+
+
+def _incremental(context: IncrementalFetch, answered: Mapping[FetchKey, PartitionData]) -> Handling[SessionAnswer]:
     session = context.session
     if session.epoch != context.epoch:
         # Another request has gone on in the session while this one waited.
         return SessionAnswer(session.id, {}, Error.INVALID_FETCH_SESSION_EPOCH)
     seen = {}
-    for key, data in answered.items():
+    for at, (key, data) in enumerate(answered.items(), 1):
+        if at % PARTITIONS_PER_STEP == 0:
+            yield None
+            if session.epoch != context.epoch:
+                return SessionAnswer(session.id, {}, Error.INVALID_FETCH_SESSION_EPOCH)
         known = session.partitions[key]
         if not known.take(data):
             continue

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from kraft.node.stores import StoreKeeper
 
 LOGGER: Final = logging.getLogger("kraft.node")
+FAILS_FAST: Final = "KRAFT_FAILS_FAST"
+"""The environment of tests has this: a bug in the handling of one request then ends the node."""
 _PATIENCE_MS: Final = 2
 """Longer than a commit takes and too short for a user to notice: see `TcpTransport`."""
 
@@ -60,6 +62,7 @@ async def _serve(config: Config, tls: LoadedTls, until_stdin_closes: bool) -> No
         clock=clock,
         monitor=monitor,
         serves_loggers=True,
+        survives_failures=FAILS_FAST not in os.environ,
     )
     stop = trio.Event()
     async with trio.open_nursery() as watchers:

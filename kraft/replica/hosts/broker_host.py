@@ -13,6 +13,7 @@ from kraft.broker.asked import Answer, Asked, Close, NoAnswer, ToBroker, ToContr
 from kraft.broker.settings import PLAINTEXT
 from kraft.controller.decision.authorizer import AclOperation, Denial
 from kraft.controller.decision.caller import Caller
+from kraft.controller.decision.failures import RequestFailures
 from kraft.controller.decision.result import ApiError
 from kraft.controller.features.supported_features import SUPPORTED_FEATURES, check_supported
 from kraft.controller.replaying import BatchReplay, SnapshotReplay
@@ -110,9 +111,17 @@ class BrokerHost:
     reads_batches = True
 
     def __init__(
-        self, agent: BrokerAgent, clients: ClientRequests | None = None, store: DataStore | None = None
+        self,
+        agent: BrokerAgent,
+        clients: ClientRequests | None = None,
+        store: DataStore | None = None,
+        failures: RequestFailures | None = None,
     ) -> None:
-        """Without `clients` the broker serves only the fetches of other brokers, without `store` it has no data."""
+        """Without `clients` the broker serves only the fetches of other brokers, without `store` it has no data.
+
+        `failures` are those of `clients`.
+        """
+        self._failures = RequestFailures() if failures is None else failures
         self.agent = agent
         served = () if clients is None else clients.apis
         self.apis: tuple[ApiKey, ...] = tuple(sorted({ApiKey.FETCH, *served}))
@@ -271,6 +280,8 @@ class BrokerHost:
         """The time of the next `on_tick`."""
         if self._clients is None:
             return self.agent.deadline_ms()
+        if self._failures.is_due:
+            return 0
         due_ms = self._clients.deadline_ms()
         # After each request of a client something is due at once; the agent need not say when it has something to do.
         return min(due_ms, self.agent.deadline_ms()) if due_ms > 0 else due_ms
@@ -283,6 +294,7 @@ class BrokerHost:
         ]
         if self._clients is not None:
             actions += map(_action, self._clients.poll(now_ms))
+            actions += map(Noted, self._failures.take())
             if self._findings:
                 actions.append(Noted(Found(tuple(self._findings))))
                 self._findings.clear()

@@ -17,6 +17,7 @@ from kraft.controller.apis import APIS, Read
 from kraft.controller.controller import NOT_ACTIVE
 from kraft.controller.decision.authorizer import Denial
 from kraft.controller.decision.caller import Caller, host_of_peer
+from kraft.controller.decision.failures import RequestFailures
 from kraft.controller.decision.result import ApiError, Steps, refused_with
 from kraft.controller.envelope import Forwarded, api_key_of, refuse_envelope, seal
 from kraft.controller.features.supported_features import DEFAULT_BOOTSTRAP, SUPPORTED_FEATURES
@@ -39,7 +40,7 @@ from kraft.replica.interface.application import (
     Respond,
     Unit,
 )
-from kraft.replica.interface.events import Call, CancelCall, Committed, CommittedBatch, Submit, WireRequest
+from kraft.replica.interface.events import Call, CancelCall, Committed, CommittedBatch, Noted, Submit, WireRequest
 from kraft.replica.interface.options import ReplicaOptions
 from kraft.replica.rpc.api_versions import QUORUM_APIS
 from kraft.replica.rpc.refusals import refuse_quorum_request
@@ -65,9 +66,10 @@ class ControllerHost:
     apis: tuple[ApiKey, ...] = QuorumController.apis
     reads_batches = True
 
-    def __init__(self, controller: QuorumController) -> None:
+    def __init__(self, controller: QuorumController, failures: RequestFailures | None = None) -> None:
         self.controller = controller
-        self._decisions = Decisions()
+        self._failures = RequestFailures() if failures is None else failures
+        self._decisions = Decisions(self._failures)
         self._applying: _Applying | None = None
         self._free_at_ms = NEVER_MS
         """When to free the next portion of objects that are in no image any more."""
@@ -229,6 +231,8 @@ class ControllerHost:
 
     def deadline_ms(self) -> int:
         """The time of the next timed work; none while a decision is in progress."""
+        if self._failures.is_due:
+            return 0
         decisions = self._decisions
         if decisions.is_busy:
             return decisions.deadline_ms
@@ -237,6 +241,7 @@ class ControllerHost:
     def on_tick(self, now_ms: int) -> Iterator[Action]:
         """Continue the decision in progress, and do the timed work that is due."""
         controller, decisions = self.controller, self._decisions
+        yield from map(Noted, self._failures.take())
         if now_ms >= decisions.deadline_ms:
             yield from decisions.turn(controller, now_ms)
             self._look_at_leftovers()
@@ -330,7 +335,7 @@ def host_controller(
         admin=options.admin,
         own_settings=options.own_settings,
     )
-    return ControllerHost(QuorumController(settings))
+    return ControllerHost(QuorumController(settings), RequestFailures(is_survived=options.survives_failures))
 
 
 class _OfBatch:

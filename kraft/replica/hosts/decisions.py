@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from kraft.controller import ControllerResult, QuorumController, VersionedRecord
 from kraft.controller.controller import RECORDS_PER_BATCH
+from kraft.controller.decision.failures import RequestFailures
 from kraft.controller.decision.result import Steps, refused_with
 from kraft.controller.replaying import PARTITIONS_PER_RECORD, BatchReplay
 from kraft.replica.interface.application import Action, ForRequest, Proposal, Respond, Unit
@@ -62,6 +63,7 @@ class _UnderWay:
 
     __slots__ = (
         "_bytes",
+        "_failures",
         "_stream",
         "has_written",
         "image",
@@ -75,8 +77,10 @@ class _UnderWay:
         "work",
     )
 
-    def __init__(self, work: Work, controller: QuorumController, now_ms: int) -> None:
+    def __init__(self, work: Work, controller: QuorumController, now_ms: int, failures: RequestFailures) -> None:
         self.work = work
+        self._failures: RequestFailures | None = failures if work.request is not None else None
+        """Notes the first failure of a decision for a request. Any other failure is raised."""
         self.since_ms = now_ms
         self.image = controller.history.latest
         self.result: ControllerResult | None = None
@@ -108,13 +112,16 @@ class _UnderWay:
         while steps > 0 and not self.is_full:
             try:
                 record = next(self._stream)
+                value = b"" if record is None else encode_record(record.record, record.version)
             except StopIteration:
                 self.is_done = True
                 break
+            except Exception as failure:
+                self._fail(controller, failure)
+                continue
             self.taken += 1
             steps -= 1
             if record is not None:
-                value = encode_record(record.record, record.version)
                 self.records.append(record)
                 self.values.append(value)
                 self._bytes += len(value)
@@ -124,6 +131,19 @@ class _UnderWay:
                 elif type(record.record) is ClearElrRecord and not record.record.topic_name:
                     steps -= _weight_of_all(controller)
         return steps
+
+    def _fail(self, controller: QuorumController, failure: Exception) -> None:
+        """Answer with an error in place of a decision that has failed: no record of the incomplete batch is written.
+
+        A decision changes nothing but the broker sessions, by whole steps; complete batches are valid alone.
+        """
+        failures, self._failures = self._failures, None
+        if failures is None or self.work.request is None:
+            raise failure
+        message = self.work.request.message
+        error = failures.note(message, failure)
+        self.records, self.values, self._bytes, self.replay = [], [], 0, None
+        self._stream = self._records(refused_with(controller.failure(message, error.error, error.error.message)))
 
     def replay_ahead(self, controller: QuorumController) -> None:
         """Replay the records of the incomplete batch ahead, so that the complete batch needs no long replay."""
@@ -144,7 +164,8 @@ class _UnderWay:
 class Decisions:
     """The decision in progress of an active controller, and the requests that wait for it."""
 
-    def __init__(self) -> None:
+    def __init__(self, failures: RequestFailures | None = None) -> None:
+        self._failures = RequestFailures() if failures is None else failures
         self._current: _UnderWay | None = None
         self._waiting: deque[Work] = deque()
         self._reads: deque[_UnderWay] = deque()
@@ -176,7 +197,7 @@ class Decisions:
         if self.is_busy:
             self._waiting.append(work)
             return NOTHING
-        current = _UnderWay(work, controller, now_ms)
+        current = _UnderWay(work, controller, now_ms, self._failures)
         current.advance(STEPS_PER_TURN, controller)
         if current.is_done:
             return _outcome(current)
@@ -185,7 +206,7 @@ class Decisions:
 
     def read(self, work: Work, controller: QuorumController, now_ms: int) -> Respond | None:
         """Answer from committed metadata, or refuse; returns the answer if the first turn completes it."""
-        current = _UnderWay(work, controller, now_ms)
+        current = _UnderWay(work, controller, now_ms, self._failures)
         current.advance(STEPS_PER_TURN, controller)
         if current.is_done:
             return _answer(current)
@@ -201,7 +222,7 @@ class Decisions:
         """Continue for one turn. The caller carries out each yielded action before it takes the next one."""
         left = STEPS_PER_TURN
         while self._refused and left > 0:
-            refused = _UnderWay(_not_decided(self._refused.popleft()), controller, now_ms)
+            refused = _UnderWay(_not_decided(self._refused.popleft()), controller, now_ms, self._failures)
             left = refused.advance(left - STEPS_PER_DECISION, controller)
             if refused.is_done:
                 yield _answer(refused)
@@ -218,7 +239,7 @@ class Decisions:
         while left > 0 and self.is_busy:
             current = self._current
             if current is None:
-                current = _UnderWay(self._waiting.popleft(), controller, now_ms)
+                current = _UnderWay(self._waiting.popleft(), controller, now_ms, self._failures)
                 left -= STEPS_PER_DECISION
             elif current.has_written and _backlog(controller) >= UNCOMMITTED_RECORDS:
                 break

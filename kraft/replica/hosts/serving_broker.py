@@ -13,6 +13,7 @@ from kraft.broker.replica import DataDirectory, DataSettings, ReplicaManager
 from kraft.broker.request.requests import DataRequests
 from kraft.broker.request.settings import RequestSettings
 from kraft.broker.rights import Rights
+from kraft.controller.decision.failures import RequestFailures
 from kraft.replica.hosts.broker_host import BrokerHost, broker_settings
 from kraft.replica.hosts.broker_services import BrokerServices
 from kraft.replica.interface.application import ApplicationFactory
@@ -45,9 +46,11 @@ def host_serving_broker(disk: DirectoryDisk, serving: ServingOptions) -> Applica
         manager = ReplicaManager(disk, structs.replace(serving.data, directories=directories))
         agent = BrokerAgent(broker_settings(options, cluster_id, rng), manager)
         rights = Rights(options.admin.authorizer)
-        metadata = MetadataRequests(_metadata_settings(options, cluster_id), Random(rng.getrandbits(64)), rights)
-        data = DataRequests(manager, serving.requests, Random(rng.getrandbits(64)), rights)
-        return BrokerHost(agent, BrokerServices(agent, metadata, data, rights), manager)
+        failures = RequestFailures(is_survived=options.survives_failures)
+        of_metadata = _metadata_settings(options, cluster_id)
+        metadata = MetadataRequests(of_metadata, Random(rng.getrandbits(64)), rights, failures)
+        data = DataRequests(manager, serving.requests, Random(rng.getrandbits(64)), rights, failures)
+        return BrokerHost(agent, BrokerServices(agent, metadata, data, rights), manager, failures)
 
     return host
 

@@ -69,3 +69,5 @@ class ReplicaOptions(Struct, frozen=True, kw_only=True):
     client_endpoints: Endpoints | None = None
     """The listeners of the broker of a node with both roles; `endpoints` are then those of the controller."""
     inline_flush: bool = False
+    survives_failures: bool = False
+    """Whether an unexpected exception in one request is an answer and a log line, where that is safe."""

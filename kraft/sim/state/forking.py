@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 
 from kraft.broker import BrokerAgent
 from kraft.controller import QuorumController
+from kraft.controller.decision.failures import RequestFailures
 from kraft.controller.replaying import EVERYTHING, SnapshotReplay
 from kraft.replica.applier import _Reading
 from kraft.replica.hosts.broker_host import BrokerHost
@@ -180,19 +181,19 @@ def _controller_host(host: ControllerHost, memo: Memo) -> ControllerHost:
 
 
 def _decisions(decisions: Decisions, controller: QuorumController, memo: Memo) -> Decisions:
-    current = decisions._current
+    current, failures = decisions._current, forked(decisions._failures, memo)
     return fork_fields(
         decisions,
         memo,
-        _current=None if current is None else _under_way(current, controller, memo),
-        _reads=deque(_under_way(read, controller, memo) for read in decisions._reads),
+        _current=None if current is None else _under_way(current, controller, failures, memo),
+        _reads=deque(_under_way(read, controller, failures, memo) for read in decisions._reads),
         # The copy replays these records again when it needs them.
         _ahead=None,
     )
 
 
-def _under_way(under_way: _UnderWay, controller: QuorumController, memo: Memo) -> _UnderWay:
-    made = _UnderWay(under_way.work, controller, under_way.since_ms)
+def _under_way(under_way: _UnderWay, controller: QuorumController, failures: RequestFailures, memo: Memo) -> _UnderWay:
+    made = _UnderWay(under_way.work, controller, under_way.since_ms, failures)
     for _ in range(under_way.taken):
         next(made._stream)
     made.taken = under_way.taken

@@ -9,8 +9,18 @@ import pytest
 from request_brokers import SESSION_MS, Brokers, NewTopic, batch, epoch_of, fetch, only_partition, produce, topic_id
 
 from kraft.broker.asked import Answer
-from kraft.broker.request.sessions import FetchSessions, FullFetch, IncrementalFetch, next_epoch
+from kraft.broker.request.sessions import (
+    BUDGET_BYTES,
+    MOST_OF_A_CONSUMER,
+    PARTITION_BYTES,
+    FetchSessions,
+    FullFetch,
+    IncrementalFetch,
+    SessionRefused,
+    next_epoch,
+)
 from metadata_log.records.metadata import RemoveTopicRecord
+from metadata_log.serde.codec import finished
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages.fetch import (
@@ -155,25 +165,27 @@ def full(count: int) -> FetchRequest:
 class OneSlot:
     """Sessions with one place in each of the eight shards, which take turns."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, slots: int = 8, budget_bytes: int = BUDGET_BYTES) -> None:
         ids = iter(range(1, 10**6))
-        self.sessions = FetchSessions(8, SESSION_MS, lambda first, _: first + next(ids))
+        self.sessions = FetchSessions(slots, SESSION_MS, lambda first, _: first + next(ids), budget_bytes)
 
     def make(self, count: int, now_ms: int, *, is_follower: bool = False) -> list[int]:
         """Ask for a session in each shard; returns the ids, 0 for those that were refused."""
         made = []
         for _ in range(8):
-            context = self.sessions.open(full(count), 18, is_follower=is_follower, now_ms=now_ms)
+            context = finished(self.sessions.open(full(count), 18, is_follower=is_follower, now_ms=now_ms))
             assert isinstance(context, FullFetch)
             answered = {key: PartitionData() for key in context.partitions}
-            made.append(self.sessions.close(context, answered, now_ms).session_id)
+            made.append(finished(self.sessions.close(context, answered, now_ms)).session_id)
         return made
 
     def use(self, session_ids: list[int], now_ms: int) -> None:
         """Go on in each session."""
         for session_id in session_ids:
             request = FetchRequest(session_id=session_id, session_epoch=1)
-            assert isinstance(self.sessions.open(request, 18, is_follower=False, now_ms=now_ms), IncrementalFetch)
+            assert isinstance(
+                finished(self.sessions.open(request, 18, is_follower=False, now_ms=now_ms)), IncrementalFetch
+            )
 
 
 def test_a_full_cache_gives_no_session_while_all_are_young() -> None:
@@ -280,8 +292,60 @@ def test_the_ids_of_sessions_are_those_of_their_shards() -> None:
     cache = FetchSessions(1000, SESSION_MS, Random(3).randrange)
     made = []
     for _ in range(16):
-        context = cache.open(full(1), 18, is_follower=False, now_ms=0)
+        context = finished(cache.open(full(1), 18, is_follower=False, now_ms=0))
         assert isinstance(context, FullFetch)
-        made.append(cache.close(context, {}, 0).session_id)
+        made.append(finished(cache.close(context, {}, 0)).session_id)
     assert all(0 < each < 2**31 for each in made)
     assert [each // ((2**31 - 1) // 8) for each in made] == [*range(1, 8), 0] * 2
+
+
+# A budget of bytes
+
+
+def test_sessions_have_a_budget_of_bytes_of_which_consumers_leave_half_to_followers() -> None:
+    """Sessions outlive their connections, and Kafka bounds only their number."""
+    cache = OneSlot(budget_bytes=8 * 100 * PARTITION_BYTES, slots=800)
+    made = cache.make(100, 0)
+    assert [one > 0 for one in made] == [True] * 4 + [False] * 4
+    followers = cache.make(100, 1, is_follower=True)
+    assert all(followers)
+    assert cache.sessions.size_bytes <= 8 * 100 * PARTITION_BYTES
+    assert len(cache.sessions) == 8
+    finished(
+        cache.sessions.open(FetchRequest(session_id=followers[0], session_epoch=-1), 18, is_follower=True, now_ms=2)
+    )
+    assert cache.sessions.size_bytes == 7 * 100 * PARTITION_BYTES
+
+
+def test_unused_sessions_give_way_when_the_bytes_are_used() -> None:
+    cache = OneSlot(budget_bytes=8 * 100 * PARTITION_BYTES, slots=800)
+    cache.make(100, 0)
+    assert all(cache.make(50, SESSION_MS + 1))
+    assert cache.sessions.size_bytes <= 4 * 100 * PARTITION_BYTES
+
+
+def test_a_session_that_grows_beyond_the_budget_ends() -> None:
+    cache = OneSlot(budget_bytes=1000 * PARTITION_BYTES, slots=800)
+    session_id = cache.make(50, 0)[0]
+    more = FetchRequest(session_id=session_id, session_epoch=1, topics=full(900).topics)
+    refused = finished(cache.sessions.open(more, 18, is_follower=False, now_ms=1))
+    assert refused == SessionRefused(Error.FETCH_SESSION_ID_NOT_FOUND)
+    assert len(cache.sessions) == 7
+    assert cache.sessions.size_bytes == 7 * 50 * PARTITION_BYTES
+
+
+def test_names_that_a_client_has_chosen_count_as_their_bytes() -> None:
+    cache = OneSlot(budget_bytes=100_000, slots=800)
+    parts = [FetchPartition(0)]
+    request = FetchRequest(session_epoch=0, topics=[FetchTopic(topic="x" * 32_000, partitions=parts)])
+    context = finished(cache.sessions.open(request, 12, is_follower=True, now_ms=0))
+    assert isinstance(context, FullFetch)
+    assert (
+        finished(cache.sessions.close(context, {key: PartitionData() for key in context.partitions}, 0)).session_id == 0
+    )
+
+
+def test_a_consumer_of_very_many_partitions_names_them_in_each_request() -> None:
+    cache = OneSlot(slots=800)
+    assert cache.make(MOST_OF_A_CONSUMER + 1, 0) == [0] * 8
+    assert all(cache.make(MOST_OF_A_CONSUMER + 1, 0, is_follower=True))

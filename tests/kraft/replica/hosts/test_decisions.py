@@ -6,6 +6,7 @@ import pytest
 from controller_sides import InProcess
 
 from kraft.controller import ControllerResult, VersionedRecord, leftovers
+from kraft.controller.decision.failures import RequestFailures
 from kraft.controller.decision.result import Steps
 from kraft.controller.replaying import PARTITIONS_PER_RECORD
 from kraft.replica.hosts import decisions as module
@@ -147,7 +148,7 @@ def test_decisions_and_long_answers_that_wait_are_counted_together(monkeypatch: 
 )
 def test_a_record_takes_a_step_and_more_for_many_partitions(record: Message, steps: int) -> None:
     process = with_a_topic()
-    current = _UnderWay(work(record, NoOpRecord(), steps=2), process.controller, NOW_MS)
+    current = _UnderWay(work(record, NoOpRecord(), steps=2), process.controller, NOW_MS, RequestFailures())
     assert current.advance(10, process.controller) == 10 - 2 - steps - 1
     assert current.is_done
     assert (current.taken, current.since_ms) == (4, NOW_MS)
@@ -298,7 +299,7 @@ def test_the_last_step_of_a_turn_begins_the_next_refusal(
     left: int, answered: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process, decisions = InProcess(max_idle_interval_ms=0), Decisions()
-    one = _UnderWay(_not_decided(request(0)), process.controller, NOW_MS)
+    one = _UnderWay(_not_decided(request(0)), process.controller, NOW_MS, RequestFailures())
     steps = STEPS_PER_DECISION + STEPS_PER_TURN - one.advance(STEPS_PER_TURN, process.controller)
     monkeypatch.setattr(module, "STEPS_PER_TURN", 3 * steps + left)
     for request_id in range(5):

@@ -1,0 +1,105 @@
+"""A bug in the handling of one request is an answer and a log line of `kraft serve`, and ends any other node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from controller_sides import InProcess
+
+from kraft.controller import ControllerResult, VersionedRecord
+from kraft.controller.decision.failures import RequestFailure, RequestFailures
+from kraft.controller.decision.result import Steps
+from kraft.node.logging import NodeLog
+from kraft.node.node import Node
+from kraft.replica.hosts.controller_host import ControllerHost
+from kraft.replica.hosts.decisions import Work
+from kraft.replica.interface.application import ForRequest, Proposal, Respond
+from kraft.replica.interface.events import Noted, WireRequest
+from metadata_log.records.metadata import NoOpRecord
+from transport.protocol.apis import ApiKey
+from transport.protocol.errors import Error
+from transport.protocol.messages import (
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DescribeAclsRequest,
+    DescribeAclsResponse,
+)
+from transport.protocol.messages.create_topics import CreatableTopic
+
+NOW_MS = 1_000_000
+CREATE = CreateTopicsRequest(topics=[CreatableTopic(name="t", num_partitions=1, replication_factor=1)])
+
+
+def wire(message: Any, key: ApiKey) -> WireRequest:
+    return WireRequest(request_id=1, api_key=key, version=3, message=message, listener="CONTROLLER")
+
+
+def failing(records: int = 0, *, message: Any = CREATE) -> Work:
+    """A decision with a bug behind so many records and ten steps."""
+
+    def begin(*_: object) -> Steps:
+        yield from [None] * 10
+        for _number in range(records):
+            yield VersionedRecord(NoOpRecord())
+        raise ZeroDivisionError("a bug")
+
+    return Work(begin, None if message is None else wire(message, ApiKey.CREATE_TOPICS))
+
+
+def host_of(*, is_survived: bool) -> ControllerHost:
+    return ControllerHost(InProcess(max_idle_interval_ms=0).controller, RequestFailures(is_survived=is_survived))
+
+
+def test_a_bug_in_a_decision_is_an_answer_and_a_log_line_and_the_next_request_is_decided() -> None:
+    host = host_of(is_survived=True)
+    done = host._decisions.decide(failing(), host.controller, NOW_MS)
+    assert isinstance(done, Proposal)
+    assert not done.units
+    assert isinstance(done.waiting, ForRequest)
+    response = done.waiting.response
+    assert isinstance(response, CreateTopicsResponse)
+    assert [one.error_code for one in response.topics] == [Error.UNKNOWN_SERVER_ERROR]
+    assert host.deadline_ms() == 0
+    (noted,) = (one for one in host.on_tick(NOW_MS) if isinstance(one, Noted))
+    assert isinstance(noted.what, RequestFailure)
+    assert (noted.what.request, noted.what.what) == ("CreateTopicsRequest", "ZeroDivisionError: a bug")
+    assert noted.what.where.startswith("hosts/test_request_failures.py:")
+    assert host.deadline_ms() > 0
+    after = Work(lambda *_: ControllerResult(response=CreateTopicsResponse()), wire(CREATE, ApiKey.CREATE_TOPICS))
+    assert isinstance(host._decisions.decide(after, host.controller, NOW_MS), Proposal)
+
+
+def test_a_failed_decision_writes_nothing_of_its_incomplete_batch() -> None:
+    host = host_of(is_survived=True)
+    done = host._decisions.decide(failing(5), host.controller, NOW_MS)
+    assert isinstance(done, Proposal)
+    assert not done.units
+
+
+def test_a_bug_in_a_read_is_an_answer() -> None:
+    host = host_of(is_survived=True)
+    done = host._decisions.read(failing(message=DescribeAclsRequest(1, None, 1, None, None, 1, 1)), host.controller, 0)
+    assert isinstance(done, Respond)
+    assert isinstance(done.response, DescribeAclsResponse)
+    assert done.response.error_code == Error.UNKNOWN_SERVER_ERROR
+
+
+@pytest.mark.parametrize(("is_survived", "message"), [(False, CREATE), (True, None)])
+def test_a_bug_ends_the_node_in_tests_and_in_the_simulator_and_if_no_client_asked(
+    is_survived: bool, message: Any
+) -> None:
+    host = host_of(is_survived=is_survived)
+    with pytest.raises(ZeroDivisionError):
+        host._decisions.decide(failing(message=message), host.controller, NOW_MS)
+
+
+def test_the_log_of_a_node_names_the_request_the_exception_and_the_line(caplog: pytest.LogCaptureFixture) -> None:
+    node = Node.__new__(Node)
+    node._log = NodeLog(1, lambda: 0)
+    with caplog.at_level("WARNING", "kraft.node"):
+        for _ in range(3):
+            node._on_told(Noted(RequestFailure("FetchRequest", "ZeroDivisionError: a bug", "request/fetch.py:7")))
+    assert caplog.messages == [
+        "request-failed node=1 request=FetchRequest cause='ZeroDivisionError: a bug' at=request/fetch.py:7 held_back=0"
+    ]
