@@ -70,7 +70,7 @@ LAYERS = (
     Layer(("kraft.quorum",), ("kraft.config", *IN_CORE, "transport.protocol.errors")),
     Layer(("kraft.controller", "kraft.broker"), ("kraft.config", "metadata_log.lazy_names", *IN_CONTROLLER)),
     Layer(("kraft.broker.log",), ("metadata_log", "transport.protocol.errors")),
-    Layer(("kraft.broker.replica",), ("kraft.broker", "metadata_log", "transport.protocol")),
+    Layer(("kraft.broker.replica",), ("kraft.broker", "kraft.config", "metadata_log", "transport.protocol")),
     Layer(
         ("kraft.broker.request",), ("kraft.broker", "kraft.controller.decision", "metadata_log", "transport.protocol")
     ),

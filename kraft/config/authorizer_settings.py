@@ -7,8 +7,8 @@ from kraft.config.keys import STANDARD_AUTHORIZER, TEXTS
 from kraft.config.settings_reader import SettingsReader
 
 
-def read_has_authorizer(reader: SettingsReader, listener: str) -> bool:
-    """Whether an authorizer is configured. `listener` is the one for requests between controllers."""
+def read_has_authorizer(reader: SettingsReader, listener: str | None) -> bool:
+    """Whether an authorizer is configured. `listener` is the one for requests between controllers; None at a broker."""
     key = "authorizer.class.name"
     if not reader.text(key):
         return False
@@ -19,7 +19,8 @@ def read_has_authorizer(reader: SettingsReader, listener: str) -> bool:
             hint=f"Use {STANDARD_AUTHORIZER}, or leave the setting out and listen only in a trusted network.",
         )
     key = "early.start.listeners"
-    if key in reader.settings and listener not in {name.upper() for name in split_list(reader.text(key))}:
+    early = {name.upper() for name in split_list(reader.text(key))}
+    if listener is not None and key in reader.settings and listener not in early:
         raise reader.bad(
             key,
             f"{listener} is missing: controllers would wait for access rules that no controller has",

@@ -1,71 +1,162 @@
-"""Checks of settings that this node passes on: topic defaults, and bounds that depend on each other."""
+"""Checks of every setting of a file: values by Kafka's definitions, and settings that depend on each other.
+
+Kafka: `ConfigDef`, `KafkaConfig.validateValues`, `GroupCoordinatorConfig`, `ShareGroupConfig`.
+"""
 
 from __future__ import annotations
 
-import re
+import operator
+from itertools import pairwise
 from typing import Final
 
-from kraft.config.addresses import split_list
-from kraft.config.keys import INT_MAX, LONG_MAX, NUMBERS
+from kraft.config.addresses import ListenerSpec, split_list
+from kraft.config.definitions import NODE, OF_QUOTAS, BadValue, Definition, checked
+from kraft.config.kafka_keys import REFUSED, definition_of
 from kraft.config.settings_reader import SettingsReader
-from kraft.config.topic_synonyms import TOPIC_SYNONYMS, Synonym
 
-_DECIMAL: Final = re.compile(r"[+-]?(?:[0-9]++\.?+[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?+")
-
-
-def check_queued_bytes(reader: SettingsReader) -> None:
-    """Refuse a bound below one request, which would stop every connection (Kafka: `KafkaConfig.validateValues`)."""
-    key, largest = "queued.max.request.bytes", "socket.request.max.bytes"
-    queued, request = reader.number(key, NUMBERS[key]), reader.number(largest, NUMBERS[largest])
-    if 0 < queued < request:
-        raise reader.bad(key, f"the value is less than {largest}, which is {request}")
+_MEBIBYTE: Final = 1 << 20
+_LAST_CODEC: Final = 4
+"""Kafka's number of zstd."""
 
 
-def check_topic_settings(reader: SettingsReader) -> None:
-    """Refuse invalid topic defaults, which every description of a topic shows (Kafka: the types and validators of
-    `ServerLogConfigs`).
+def _ladder(*keys: str) -> tuple[tuple[str, str], ...]:
+    """Pairs of neighbours, of which the first is at most the second."""
+    return tuple(pairwise(keys))
+
+
+def _of_groups(kind: str, what: str) -> tuple[tuple[str, str], ...]:
+    return _ladder(f"group.{kind}.min.{what}", f"group.{kind}.{what}", f"group.{kind}.max.{what}")
+
+
+_TIMES: Final = ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms")
+AT_MOST: Final = (
+    ("replica.fetch.wait.max.ms", "replica.socket.timeout.ms"),
+    ("replica.fetch.wait.max.ms", "replica.lag.time.max.ms"),
+    *(pair for kind in ("consumer", "share", "streams") for what in _TIMES for pair in _of_groups(kind, what)),
+    *(
+        pair
+        for what in ("delivery.count.limit", "partition.max.record.locks", "record.lock.duration.ms")
+        for pair in _of_groups("share", what)
+    ),
+    ("group.share.max.size", "group.share.max.share.sessions"),
+    ("group.streams.num.standby.replicas", "group.streams.max.standby.replicas"),
+)
+"""Settings of which the first is at most the second."""
+BELOW: Final = (
+    *(
+        (f"group.{kind}.heartbeat.interval.ms", f"group.{kind}.session.timeout.ms")
+        for kind in ("consumer", "share", "streams")
+    ),
+)
+"""Settings of which the first is less than the second."""
+
+
+def check_settings(reader: SettingsReader, listeners: tuple[ListenerSpec, ...], *, is_controller: bool) -> None:
+    """Refuse values that Kafka refuses, also of settings that nothing reads, and settings that this software lacks.
+
+    `listeners` are those of the node.
+
+    Raises:
+        ConfigError: It names the setting, its value, and what is allowed.
     """
-    for synonym in (one for synonyms in TOPIC_SYNONYMS.values() for one in synonyms):
-        if synonym.name in reader.settings:
-            _check_topic_setting(reader, synonym)
+    for key in reader.settings:
+        definition = definition_of(key) or OF_QUOTAS.get(key)
+        if definition is not None:
+            _check_value(reader, key, definition)
+    _check_pairs(reader)
+    _check_log_times(reader)
+    _check_connections(reader)
+    _check_listeners(reader, listeners)
+    _check_coordinators(reader)
+    if not is_controller and reader.flag("controller.quorum.auto.join.enable"):
+        raise reader.bad("controller.quorum.auto.join.enable", "the node has no role of a controller")
 
 
-_BACKGROUND: Final = {
-    "log.cleaner.backoff.ms": (0, LONG_MAX),
-    "log.cleaner.dedupe.buffer.size": (1, LONG_MAX),
-    "log.cleaner.threads": (0, INT_MAX),
-    "replica.alter.log.dirs.io.max.bytes.per.second": (1, LONG_MAX),
-    "producer.id.expiration.check.interval.ms": (1, INT_MAX),
-    "producer.id.expiration.ms": (1, INT_MAX),
-}
-"""The ranges of the settings of a broker's tasks (Kafka: `CleanerConfig`, `TransactionLogConfig`)."""
+def _check_value(reader: SettingsReader, key: str, definition: Definition) -> None:
+    text = reader.settings[key].value
+    try:
+        value = checked(definition, text)
+    except BadValue:
+        raise reader.bad(key, f"allowed is {definition.allowed}") from None
+    reason = REFUSED.get(definition.name)
+    if reason is not None and value != checked(definition, definition.default or ""):
+        default = definition.default or "empty"
+        raise reader.bad(key, f"allowed is {default} only", hint=f"{reason} Leave the setting out.")
 
 
-def check_background_settings(reader: SettingsReader) -> None:
-    """Refuse invalid settings of the cleaner, and of the expiry of producers."""
-    for key, (least, most) in _BACKGROUND.items():
-        if key in reader.settings:
-            reader.whole_number(key, least, most)
-    key = "log.cleaner.io.buffer.load.factor"
-    if key in reader.settings:
-        value = reader.settings[key].value
-        if not _DECIMAL.fullmatch(value) or not 0 < float(value) <= 1:
-            raise reader.bad(key, "allowed is a number above 0, up to 1")
-    key = "log.cleaner.enable"
-    if key in reader.settings:
-        reader.as_flag(key, reader.settings[key].value)
+def _number(reader: SettingsReader, key: str) -> float:
+    """The number in a setting, or its default; the values have been checked."""
+    setting = reader.settings.get(key)
+    value = checked(NODE[key], NODE[key].default or "0" if setting is None else setting.value)
+    assert isinstance(value, int | float), key
+    return value
 
 
-def _check_topic_setting(reader: SettingsReader, synonym: Synonym) -> None:
-    key, value = synonym.name, reader.settings[synonym.name].value
-    match synonym.type:
-        case "INT" | "LONG":
-            reader.whole_number(key, -LONG_MAX, LONG_MAX)
-        case "DOUBLE" if not _DECIMAL.fullmatch(value):
-            raise reader.bad(key, "the value is not a number")
-        case "BOOLEAN":
-            reader.as_flag(key, value)
-        case "STRING" | "LIST" if synonym.words:
-            for word in split_list(value) if synonym.type == "LIST" else (value,):
-                if word not in synonym.words:
-                    raise reader.bad(key, f"allowed is {' or '.join(synonym.words)}")
+def _check_pairs(reader: SettingsReader) -> None:
+    for pairs, is_wrong, words in (
+        (AT_MOST, operator.gt, "must not be greater than"),
+        (BELOW, operator.ge, "must be less than"),
+    ):
+        for one, other in pairs:
+            key = one if one in reader.settings else other
+            if key in reader.settings and is_wrong(_number(reader, one), _number(reader, other)):
+                why = f"{one} ({_number(reader, one):g}) {words} {other} ({_number(reader, other):g})"
+                raise reader.bad(key, why)
+
+
+def _first(reader: SettingsReader, *keys: str) -> str | None:
+    return next((key for key in keys if key in reader.settings), None)
+
+
+def _check_log_times(reader: SettingsReader) -> None:
+    """The times of logs that no definition bounds, and the memory of the cleaner."""
+    for keys, least, allowed in (
+        (("log.roll.ms", "log.roll.hours"), 1, "at least 1"),
+        (("log.roll.jitter.ms", "log.roll.jitter.hours"), 0, "at least 0"),
+    ):
+        if (key := _first(reader, *keys)) is not None and _number(reader, key) < least:
+            raise reader.bad(key, f"allowed is {allowed}")
+    key = _first(reader, "log.retention.ms", "log.retention.minutes", "log.retention.hours")
+    if key is not None and _number(reader, key) == 0:
+        # Kafka: "log.retention.ms must be unlimited (-1) or, greater than or equal to 1".
+        raise reader.bad(key, "allowed is -1 for no limit, or at least 1", hint="With 0 every record would be deleted.")
+    key = _first(reader, "log.cleaner.dedupe.buffer.size", "log.cleaner.threads")
+    memory, threads = (_number(reader, one) for one in ("log.cleaner.dedupe.buffer.size", "log.cleaner.threads"))
+    if key is not None and (threads == 0 or memory // threads <= _MEBIBYTE):
+        raise reader.bad(key, "log.cleaner.dedupe.buffer.size must be more than 1 MiB for each of log.cleaner.threads")
+
+
+def _check_connections(reader: SettingsReader) -> None:
+    key, largest = "queued.max.request.bytes", "socket.request.max.bytes"
+    queued, request = _number(reader, key), _number(reader, largest)
+    if 0 < queued < request:
+        raise reader.bad(key, f"the value is less than {largest}, which is {request:g}")
+    key, overrides = "max.connections.per.ip", "max.connections.per.ip.overrides"
+    if _number(reader, key) == 0 and not reader.text(overrides):
+        raise reader.bad(key, f"0 is allowed only with {overrides}")
+    key, delay = "connections.max.idle.ms", "connection.failed.authentication.delay.ms"
+    idle_ms = _number(reader, key)
+    if 0 <= idle_ms <= _number(reader, delay):
+        at = key if key in reader.settings else delay
+        raise reader.bad(at, f"{delay} must be less than {key}")
+
+
+def _check_listeners(reader: SettingsReader, listeners: tuple[ListenerSpec, ...]) -> None:
+    key = "early.start.listeners"
+    known = tuple(listener.name for listener in listeners)
+    for name in split_list(reader.text(key)):
+        if name.upper() not in known:
+            raise reader.bad(key, f"{name} is not among the listeners of this node ({', '.join(known)})")
+    key = "inter.broker.listener.name"
+    if key in reader.settings and not reader.text(key):
+        raise reader.bad(key, "the value is empty", hint="Name a listener, or leave the setting out.")
+
+
+def _check_coordinators(reader: SettingsReader) -> None:
+    """What Kafka's coordinators refuse, which this software does not have."""
+    key = "group.coordinator.rebalance.protocols"
+    if key in reader.settings and "classic" not in split_list(reader.settings[key].value):
+        raise reader.bad(key, "classic is missing", hint="Kafka cannot be without the protocol classic.")
+    for key in ("offsets.topic.compression.codec", "share.coordinator.state.topic.compression.codec"):
+        if key in reader.settings and not 0 <= _number(reader, key) <= _LAST_CODEC:
+            raise reader.bad(key, f"allowed is a whole number from 0 to {_LAST_CODEC}")

@@ -9,11 +9,10 @@ from msgspec import Struct
 
 from kraft.config.addresses import ListenerSpec, QuorumVoter, parse_connection_limit, parse_host_port
 from kraft.config.authorizer_settings import read_has_authorizer, read_super_users
-from kraft.config.checks import check_background_settings, check_queued_bytes, check_topic_settings
+from kraft.config.checks import check_settings
 from kraft.config.described import DescribedSetting, Secret
 from kraft.config.keys import NUMBERS, TEXTS
 from kraft.config.listener_settings import (
-    fallback_host,
     read_advertised_listeners,
     read_controller_listener_names,
     read_inter_broker_listener,
@@ -115,6 +114,7 @@ class Config(Struct, frozen=True, kw_only=True):
     """The listener at which brokers reach each other; empty for a node that is no broker."""
     controlled_shutdown: bool = True
     auto_create_topics: bool = True
+    deletes_topics: bool = True
     forwarding_timeout_ms: int = NUMBERS["request.timeout.ms"].default
     max_described_partitions: int = NUMBERS["max.request.partition.size.limit"].default
     rack: str | None = None
@@ -243,6 +243,10 @@ class FormatConfig(Struct, frozen=True, kw_only=True):
         return (self.metadata_log_dir, *(path for path in self.log_dirs if path != self.metadata_log_dir))
 
 
+def _own_voter(voters: tuple[QuorumVoter, ...], node_id: int) -> QuorumVoter | None:
+    return next((voter for voter in voters if voter.id == node_id), None)
+
+
 def _config(reader: SettingsReader, roles: tuple[str, ...]) -> Config:
     """All checked settings of a node of these roles; raises `ConfigError`."""
     node_id = read_node_id(reader)
@@ -250,9 +254,7 @@ def _config(reader: SettingsReader, roles: tuple[str, ...]) -> Config:
     voters = read_voters(reader, node_id, CONTROLLER if CONTROLLER in roles else BROKER)
     listeners = read_listeners(reader, names, roles)
     log_dirs = read_log_dirs(reader)
-    check_topic_settings(reader)
-    check_background_settings(reader)
-    check_queued_bytes(reader)
+    check_settings(reader, listeners, is_controller=CONTROLLER in roles)
     return Config(
         node_id=node_id,
         process_roles=roles,
@@ -261,18 +263,19 @@ def _config(reader: SettingsReader, roles: tuple[str, ...]) -> Config:
         auto_join=reader.flag("controller.quorum.auto.join.enable"),
         listeners=listeners,
         controller_listener_names=names,
-        advertised_listeners=read_advertised_listeners(reader, listeners, fallback_host(voters, node_id)),
+        advertised_listeners=read_advertised_listeners(reader, listeners, names, _own_voter(voters, node_id)),
         inter_broker_listener=read_inter_broker_listener(reader, listeners, names, roles),
         tls=read_node_tls(reader, listeners, names),
         sasl=read_node_sasl(reader, listeners, names),
         controlled_shutdown=reader.flag("controlled.shutdown.enable"),
         auto_create_topics=reader.flag("auto.create.topics.enable"),
+        deletes_topics=reader.flag("delete.topic.enable"),
         rack=reader.text("broker.rack") or None,
         log_dirs=log_dirs,
         metadata_log_dir=reader.text("metadata.log.dir") or log_dirs[0],
         auto_leader_rebalance=reader.flag("auto.leader.rebalance.enable"),
         unclean_election=reader.flag("unclean.leader.election.enable"),
-        has_authorizer=read_has_authorizer(reader, names[0]),
+        has_authorizer=read_has_authorizer(reader, names[0] if CONTROLLER in roles else None),
         super_users=read_super_users(reader),
         # As in Java, any other word means false.
         allows_without_acl=reader.text("allow.everyone.if.no.acl.found").lower() == "true",

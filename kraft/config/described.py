@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from msgspec import Struct
 
-from kraft.config.kafka_keys import DYNAMIC_FOR_ALL, KAFKA_DYNAMIC, KAFKA_TYPES
+from kraft.config.definitions import NODE
+from kraft.config.kafka_keys import DYNAMIC_FOR_ALL, KAFKA_DYNAMIC, why_unusable
 from kraft.config.keys import NUMBERS, TEXTS
 
-_ANYTHING: Final = re.compile(r".*", re.DOTALL)
-_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,19}")
-_FORMS: Final = {
-    "BOOLEAN": re.compile(r"true|false", re.IGNORECASE),
-    "INT": _WHOLE,
-    "SHORT": _WHOLE,
-    "LONG": _WHOLE,
-    "DOUBLE": re.compile(r"[+-]?(?:[0-9]++\.?+[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?+"),
-}
 _INTERNAL: Final = "internal."
 _INTERNAL_TOO: Final = frozenset(("unclean.leader.election.interval.ms",))
 _OWN: Final = "kraft."
@@ -82,16 +73,15 @@ def counts_for_all(name: str, value: str) -> bool:
     """Whether brokers accept this value as a default for all brokers (`DynamicBrokerConfig.updateDefaultConfig`); a key
     that Kafka does not define may belong to a plug-in.
     """
-    kind = KAFKA_TYPES.get(name)
-    if kind is None:
-        return True
-    return name in DYNAMIC_FOR_ALL and _FORMS.get(kind, _ANYTHING).fullmatch(value.strip()) is not None
+    key = NODE.get(name)
+    return key is None or (name in DYNAMIC_FOR_ALL and not why_unusable(key, value))
 
 
 def _described(
     settings: Mapping[str, str], name: str, default: str | None, provided: Collection[str]
 ) -> DescribedSetting:
-    kind = KAFKA_TYPES.get(name) or ("INT" if name in NUMBERS else "UNKNOWN")
+    key = NODE.get(name)
+    kind = key.type if key is not None else "INT" if name in NUMBERS else "UNKNOWN"
     is_sensitive = kind in ("PASSWORD", "UNKNOWN")
     return DescribedSetting(
         name,

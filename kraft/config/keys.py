@@ -9,6 +9,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from kraft.config.definitions import NODE
+
 INT_MAX: Final = 0x7FFF_FFFF
 LONG_MAX: Final = 0x7FFF_FFFF_FFFF_FFFF
 
@@ -19,8 +21,8 @@ class Number(Struct, frozen=True, kw_only=True):
     field: str
     default: int
     minimum: int
+    maximum: int
     doc: str
-    maximum: int = INT_MAX
 
     @property
     def allowed(self) -> str:
@@ -47,7 +49,7 @@ TEXTS: Final[dict[str, Text]] = {
         doc="The listeners of controllers; the first one is for requests between controllers.",
     ),
     "listeners": Text(
-        default="",
+        default="PLAINTEXT://:9092",
         allowed="NAME://host:port, separated by commas",
         doc="The addresses that the node listens on; an empty host means every address, port 0 any free port.",
     ),
@@ -151,6 +153,11 @@ TEXTS: Final[dict[str, Text]] = {
         allowed="true or false",
         doc="Whether a broker creates a topic when a client asks for its metadata and allows that.",
     ),
+    "delete.topic.enable": Text(
+        default="true",
+        allowed="true or false",
+        doc="Whether controllers delete topics. Otherwise DeleteTopics is answered with TOPIC_DELETION_DISABLED.",
+    ),
     "broker.rack": Text(default="", allowed="a name", doc="The rack of a broker; replicas are spread over racks."),
     "config.providers": Text(
         default="",
@@ -181,308 +188,282 @@ TEXTS: Final[dict[str, Text]] = {
     ),
 }
 
-NUMBERS: Final[dict[str, Number]] = {
-    "controller.quorum.election.timeout.ms": Number(
-        field="election_timeout_ms",
-        default=1000,
-        minimum=0,
-        doc="The election timeout; each timer is a random value from once to twice this.",
+_LEAST: Final = {"INT": -(2**31), "LONG": -(2**63)}
+_MOST: Final = {"INT": INT_MAX, "LONG": LONG_MAX}
+
+
+def _number(
+    key: str,
+    field: str,
+    doc: str,
+    *,
+    default: int = 0,
+    minimum: int | None = None,
+    maximum: int | None = None,
+) -> tuple[str, Number]:
+    """A number of this software, or one of Kafka, perhaps with narrower bounds."""
+    kafka = NODE.get(key)
+    if kafka is None:
+        return key, Number(field=field, default=default, minimum=minimum or 0, maximum=maximum or INT_MAX, doc=doc)
+    least, most = kafka.least, kafka.most
+    return key, Number(
+        field=field,
+        default=int(kafka.default or 0),
+        minimum=minimum if minimum is not None else _LEAST[kafka.type] if least is None else int(least),
+        maximum=maximum if maximum is not None else _MOST[kafka.type] if most is None else int(most),
+        doc=doc,
+    )
+
+
+_NUMBERS: Final = (
+    _number(
+        "controller.quorum.election.timeout.ms",
+        "election_timeout_ms",
+        "The election timeout; each timer is a random value from once to twice this.",
     ),
-    "controller.quorum.fetch.timeout.ms": Number(
-        field="fetch_timeout_ms",
-        default=2000,
-        minimum=0,
-        doc="The time that a follower waits for its leader before it starts an election; a leader without fetches of a"
-        " majority resigns after 1.5 times this.",
+    _number(
+        "controller.quorum.fetch.timeout.ms",
+        "fetch_timeout_ms",
+        "The time that a follower waits for its leader before it starts an election; a leader without fetches of"
+        " a majority resigns after 1.5 times this.",
     ),
-    "controller.quorum.election.backoff.max.ms": Number(
-        field="election_backoff_max_ms",
-        default=1000,
-        minimum=0,
-        doc="The longest election backoff by rank after a leader has resigned.",
+    _number(
+        "controller.quorum.election.backoff.max.ms",
+        "election_backoff_max_ms",
+        "The longest election backoff by rank after a leader has resigned.",
     ),
-    "controller.quorum.request.timeout.ms": Number(
-        field="request_timeout_ms", default=2000, minimum=0, doc="The timeout of a quorum request."
+    _number("controller.quorum.request.timeout.ms", "request_timeout_ms", "The timeout of a quorum request."),
+    _number(
+        "controller.quorum.retry.backoff.ms",
+        "retry_backoff_ms",
+        "The pause before a failed quorum request is repeated.",
     ),
-    "controller.quorum.retry.backoff.ms": Number(
-        field="retry_backoff_ms", default=20, minimum=0, doc="The pause before a failed quorum request is repeated."
-    ),
-    "controller.quorum.lost.leader.backoff.max.ms": Number(
-        field="lost_leader_backoff_max_ms",
+    _number(
+        "controller.quorum.lost.leader.backoff.max.ms",
+        "lost_leader_backoff_max_ms",
+        "The longest delay of an election after the leader's host refuses connections; 0 for the fetch timeout,"
+        " as in Kafka, which has no such setting.",
         default=100,
         minimum=0,
-        doc="The longest delay of an election after the leader's host refuses connections; 0 for the fetch timeout, as "
-        "in Kafka, which has no such setting.",
     ),
-    "controller.quorum.append.linger.ms": Number(
-        field="append_linger_ms", default=25, minimum=0, doc="The time that a leader collects records before a write."
+    _number(
+        "controller.quorum.append.linger.ms",
+        "append_linger_ms",
+        "The time that a leader collects records before a write.",
     ),
-    "controller.quorum.fetch.max.bytes": Number(
-        field="fetch_max_bytes",
-        default=1_048_576,
-        minimum=1,
-        doc="The most bytes of log that a replica fetches at once.",
+    _number(
+        "controller.quorum.fetch.max.bytes", "fetch_max_bytes", "The most bytes of log that a replica fetches at once."
     ),
-    "controller.quorum.fetch.snapshot.max.bytes": Number(
-        field="fetch_snapshot_max_bytes",
-        default=1_048_576,
-        minimum=1,
-        doc="The most bytes of a snapshot that a replica fetches at once.",
+    _number(
+        "controller.quorum.fetch.snapshot.max.bytes",
+        "fetch_snapshot_max_bytes",
+        "The most bytes of a snapshot that a replica fetches at once.",
     ),
-    "internal.metadata.max.batch.size.in.bytes": Number(
-        field="max_batch_bytes", default=8_388_608, minimum=512, doc="The largest record batch that a leader writes."
+    _number(
+        "internal.metadata.max.batch.size.in.bytes",
+        "max_batch_bytes",
+        "The largest record batch that a leader writes.",
+        minimum=512,
     ),
-    "metadata.log.segment.bytes": Number(
-        field="segment_bytes", default=1_073_741_824, minimum=8_388_608, doc="The size at which a log segment is full."
+    _number("metadata.log.segment.bytes", "segment_bytes", "The size at which a log segment is full."),
+    _number("metadata.log.segment.ms", "segment_ms", "The age at which a segment is full.", minimum=1),
+    _number(
+        "metadata.log.max.record.bytes.between.snapshots",
+        "snapshot_max_bytes",
+        "The size of new records after which a node makes a snapshot.",
     ),
-    "metadata.log.segment.ms": Number(
-        field="segment_ms", default=604_800_000, minimum=1, maximum=LONG_MAX, doc="The age at which a segment is full."
+    _number(
+        "metadata.log.max.snapshot.interval.ms",
+        "snapshot_max_interval_ms",
+        "The time after which a node makes a snapshot if there are new records; 0 for never.",
     ),
-    "metadata.log.max.record.bytes.between.snapshots": Number(
-        field="snapshot_max_bytes",
-        default=20_971_520,
-        minimum=1,
-        maximum=LONG_MAX,
-        doc="The size of new records after which a node makes a snapshot.",
-    ),
-    "metadata.log.max.snapshot.interval.ms": Number(
-        field="snapshot_max_interval_ms",
-        default=3_600_000,
-        minimum=0,
-        maximum=LONG_MAX,
-        doc="The time after which a node makes a snapshot if there are new records; 0 for never.",
-    ),
-    "metadata.max.retention.bytes": Number(
-        field="retention_bytes",
-        default=104_857_600,
+    _number(
+        "metadata.max.retention.bytes",
+        "retention_bytes",
+        "The total size of log and snapshots above which the oldest are deleted; -1 for no limit.",
         minimum=-1,
-        maximum=LONG_MAX,
-        doc="The total size of log and snapshots above which the oldest are deleted; -1 for no limit.",
     ),
-    "metadata.max.retention.ms": Number(
-        field="retention_ms",
-        default=604_800_000,
+    _number(
+        "metadata.max.retention.ms",
+        "retention_ms",
+        "The age of the last record in the oldest snapshot above which the snapshot is deleted; -1 for no limit.",
         minimum=-1,
-        maximum=LONG_MAX,
-        doc="The age of the last record in the oldest snapshot above which the snapshot is deleted; -1 for no limit.",
     ),
-    "metadata.max.idle.interval.ms": Number(
-        field="max_idle_interval_ms",
-        default=500,
+    _number(
+        "metadata.max.idle.interval.ms",
+        "max_idle_interval_ms",
+        "The interval of NoOp records of an idle active controller; 0 for never.",
+    ),
+    _number("min.insync.replicas", "min_insync_replicas", "The default of the topic setting of this name."),
+    _number("num.partitions", "num_partitions", "The number of partitions of a new topic, if not requested."),
+    _number(
+        "default.replication.factor",
+        "default_replication_factor",
+        "The replication factor of a new topic, if not requested.",
+        minimum=1,
+        maximum=32767,
+    ),
+    _number(
+        "broker.session.timeout.ms",
+        "broker_session_timeout_ms",
+        "The time without heartbeats after which a broker is fenced.",
+        minimum=1,
+    ),
+    _number(
+        "broker.heartbeat.interval.ms", "heartbeat_interval_ms", "The interval of a broker's heartbeats.", minimum=1
+    ),
+    _number(
+        "initial.broker.registration.timeout.ms",
+        "initial_registration_timeout_ms",
+        "The time after which a broker stops trying to register.",
+        minimum=1,
+    ),
+    _number(
+        "replica.lag.time.max.ms",
+        "replica_lag_time_max_ms",
+        "The time without fetches after which a follower leaves the ISR.",
+        minimum=1,
+    ),
+    _number(
+        "replica.fetch.wait.max.ms",
+        "replica_fetch_wait_max_ms",
+        "The longest wait of a follower's fetch without new records.",
+        minimum=1,
+    ),
+    _number(
+        "request.timeout.ms",
+        "forwarding_timeout_ms",
+        "The time after which a broker gives up a request that it forwards to the active controller.",
+        minimum=1,
+    ),
+    _number(
+        "max.request.partition.size.limit",
+        "max_described_partitions",
+        "The most partitions in one answer of a broker to DescribeTopicPartitions.",
+    ),
+    _number(
+        "replica.fetch.min.bytes",
+        "replica_fetch_min_bytes",
+        "The least bytes of an answer to a follower's fetch before the leader's wait ends.",
         minimum=0,
-        doc="The interval of NoOp records of an idle active controller; 0 for never.",
     ),
-    "min.insync.replicas": Number(
-        field="min_insync_replicas", default=1, minimum=1, doc="The default of the topic setting of this name."
+    _number(
+        "replica.fetch.max.bytes",
+        "replica_fetch_max_bytes",
+        "The most bytes that a follower fetches of one partition at once.",
     ),
-    "num.partitions": Number(
-        field="num_partitions", default=1, minimum=1, doc="The number of partitions of a new topic, if not requested."
+    _number(
+        "replica.fetch.response.max.bytes",
+        "replica_fetch_response_max_bytes",
+        "The most bytes that a follower fetches at once.",
     ),
-    "default.replication.factor": Number(
-        field="default_replication_factor",
-        default=1,
+    _number(
+        "replica.fetch.backoff.ms",
+        "replica_fetch_backoff_ms",
+        "The pause of a follower after a failed fetch of a partition.",
+    ),
+    _number(
+        "replica.high.watermark.checkpoint.interval.ms",
+        "watermark_checkpoint_ms",
+        "The interval of writing the high watermarks to disk.",
         minimum=1,
-        maximum=32_767,
-        doc="The replication factor of a new topic, if not requested.",
     ),
-    "broker.session.timeout.ms": Number(
-        field="broker_session_timeout_ms",
-        default=9000,
+    _number(
+        "log.flush.offset.checkpoint.interval.ms",
+        "offset_checkpoint_ms",
+        "The interval of writing recovery points and log starts to disk.",
         minimum=1,
-        doc="The time without heartbeats after which a broker is fenced.",
     ),
-    "broker.heartbeat.interval.ms": Number(
-        field="heartbeat_interval_ms",
-        default=2000,
-        minimum=1,
-        doc="The interval of a broker's heartbeats.",
+    _number("log.retention.check.interval.ms", "retention_check_ms", "The interval of looking for segments to delete."),
+    _number(
+        "log.segment.delete.delay.ms",
+        "file_delete_delay_ms",
+        "The time after which the files of deleted topics and segments are removed.",
     ),
-    "initial.broker.registration.timeout.ms": Number(
-        field="initial_registration_timeout_ms",
-        default=60_000,
-        minimum=1,
-        doc="The time after which a broker stops trying to register.",
+    _number("fetch.max.bytes", "client_fetch_max_bytes", "The most bytes of an answer to a fetch."),
+    _number("max.incremental.fetch.session.cache.slots", "fetch_session_slots", "The most fetch sessions of a broker."),
+    _number(
+        "leader.imbalance.check.interval.seconds",
+        "leader_imbalance_check_interval_seconds",
+        "The interval of returning leaderships to preferred replicas.",
     ),
-    "replica.lag.time.max.ms": Number(
-        field="replica_lag_time_max_ms",
-        default=30_000,
-        minimum=1,
-        maximum=LONG_MAX,
-        doc="The time without fetches after which a follower leaves the ISR.",
-    ),
-    "replica.fetch.wait.max.ms": Number(
-        field="replica_fetch_wait_max_ms",
-        default=500,
-        minimum=1,
-        doc="The longest wait of a follower's fetch without new records.",
-    ),
-    "request.timeout.ms": Number(
-        field="forwarding_timeout_ms",
-        default=30_000,
-        minimum=1,
-        doc="The time after which a broker gives up a request that it forwards to the active controller.",
-    ),
-    "max.request.partition.size.limit": Number(
-        field="max_described_partitions",
-        default=2000,
-        minimum=1,
-        doc="The most partitions in one answer of a broker to DescribeTopicPartitions.",
-    ),
-    "replica.fetch.min.bytes": Number(
-        field="replica_fetch_min_bytes",
-        default=1,
-        minimum=0,
-        doc="The least bytes of an answer to a follower's fetch before the leader's wait ends.",
-    ),
-    "replica.fetch.max.bytes": Number(
-        field="replica_fetch_max_bytes",
-        default=1_048_576,
-        minimum=0,
-        doc="The most bytes that a follower fetches of one partition at once.",
-    ),
-    "replica.fetch.response.max.bytes": Number(
-        field="replica_fetch_response_max_bytes",
-        default=10_485_760,
-        minimum=0,
-        doc="The most bytes that a follower fetches at once.",
-    ),
-    "replica.fetch.backoff.ms": Number(
-        field="replica_fetch_backoff_ms",
-        default=1_000,
-        minimum=0,
-        doc="The pause of a follower after a failed fetch of a partition.",
-    ),
-    "replica.high.watermark.checkpoint.interval.ms": Number(
-        field="watermark_checkpoint_ms",
-        default=5_000,
-        minimum=1,
-        maximum=LONG_MAX,
-        doc="The interval of writing the high watermarks to disk.",
-    ),
-    "log.flush.offset.checkpoint.interval.ms": Number(
-        field="offset_checkpoint_ms",
-        default=60_000,
-        minimum=1,
-        doc="The interval of writing recovery points and log starts to disk.",
-    ),
-    "log.retention.check.interval.ms": Number(
-        field="retention_check_ms",
-        default=300_000,
-        minimum=1,
-        maximum=LONG_MAX,
-        doc="The interval of looking for segments to delete.",
-    ),
-    "log.segment.delete.delay.ms": Number(
-        field="file_delete_delay_ms",
-        default=60_000,
-        minimum=0,
-        maximum=LONG_MAX,
-        doc="The time after which the files of deleted topics and segments are removed.",
-    ),
-    "fetch.max.bytes": Number(
-        field="client_fetch_max_bytes", default=57_671_680, minimum=1024, doc="The most bytes of an answer to a fetch."
-    ),
-    "max.incremental.fetch.session.cache.slots": Number(
-        field="fetch_session_slots", default=1_000, minimum=0, doc="The most fetch sessions of a broker."
-    ),
-    "leader.imbalance.check.interval.seconds": Number(
-        field="leader_imbalance_check_interval_seconds",
-        default=300,
-        minimum=1,
-        maximum=LONG_MAX,
-        doc="The interval of returning leaderships to preferred replicas.",
-    ),
-    "leader.imbalance.per.broker.percentage": Number(
-        field="leader_imbalance_percentage",
+    _number(
+        "leader.imbalance.per.broker.percentage",
+        "leader_imbalance_percentage",
+        "The share of a broker's preferred leaderships that other brokers may have before they return; 0 as in"
+        " Kafka 4, which has no such setting any more: every leadership returns.",
         default=0,
         minimum=0,
         maximum=100,
-        doc="The share of a broker's preferred leaderships that other brokers may have before they return; 0 as in"
-        " Kafka 4, which has no such setting any more: every leadership returns.",
     ),
-    "unclean.leader.election.interval.ms": Number(
-        field="unclean_election_interval_ms",
-        default=300_000,
+    _number(
+        "unclean.leader.election.interval.ms",
+        "unclean_election_interval_ms",
+        "The interval of unclean elections for partitions without a leader, where their topics allow them.",
+    ),
+    _number(
+        "delegation.token.max.lifetime.ms",
+        "token_max_lifetime_ms",
+        "The longest lifetime of a delegation token, renewals included.",
+    ),
+    _number(
+        "delegation.token.expiry.time.ms",
+        "token_expiry_time_ms",
+        "The validity of a delegation token until its renewal.",
+    ),
+    _number(
+        "delegation.token.expiry.check.interval.ms",
+        "token_check_interval_ms",
+        "The interval of removing expired delegation tokens.",
+    ),
+    _number("socket.request.max.bytes", "request_max_bytes", "The largest request that is accepted."),
+    _number(
+        "sasl.server.max.receive.size",
+        "sasl_max_receive_bytes",
+        "The largest request that is accepted before a login is complete.",
         minimum=1,
-        maximum=LONG_MAX,
-        doc="The interval of unclean elections for partitions without a leader, where their topics allow them.",
     ),
-    "delegation.token.max.lifetime.ms": Number(
-        field="token_max_lifetime_ms",
-        default=604_800_000,
-        minimum=1,
-        maximum=LONG_MAX,
-        doc="The longest lifetime of a delegation token, renewals included.",
+    _number(
+        "connection.failed.authentication.delay.ms",
+        "failed_authentication_delay_ms",
+        "The delay of the refusal of a login.",
     ),
-    "delegation.token.expiry.time.ms": Number(
-        field="token_expiry_time_ms",
-        default=86_400_000,
-        minimum=1,
-        maximum=LONG_MAX,
-        doc="The validity of a delegation token until its renewal.",
-    ),
-    "delegation.token.expiry.check.interval.ms": Number(
-        field="token_check_interval_ms",
-        default=3_600_000,
-        minimum=1,
-        maximum=LONG_MAX,
-        doc="The interval of removing expired delegation tokens.",
-    ),
-    "socket.request.max.bytes": Number(
-        field="request_max_bytes", default=104_857_600, minimum=1, doc="The largest request that is accepted."
-    ),
-    "sasl.server.max.receive.size": Number(
-        field="sasl_max_receive_bytes",
-        default=524_288,
-        minimum=1,
-        doc="The largest request that is accepted before a login is complete.",
-    ),
-    "connection.failed.authentication.delay.ms": Number(
-        field="failed_authentication_delay_ms", default=100, minimum=0, doc="The delay of the refusal of a login."
-    ),
-    "connections.max.reauth.ms": Number(
-        field="max_reauth_ms",
-        default=0,
+    _number(
+        "connections.max.reauth.ms",
+        "max_reauth_ms",
+        "The time after which a peer has to log in again on the same connection; 0 for never.",
         minimum=0,
-        maximum=LONG_MAX,
-        doc="The time after which a peer has to log in again on the same connection; 0 for never.",
     ),
-    "connections.max.idle.ms": Number(
-        field="connections_max_idle_ms",
-        default=600_000,
+    _number(
+        "connections.max.idle.ms",
+        "connections_max_idle_ms",
+        "The time after which an idle connection is closed.",
         minimum=1,
-        maximum=LONG_MAX,
-        doc="The time after which an idle connection is closed.",
     ),
-    "max.connections": Number(
-        field="max_connections",
-        default=INT_MAX,
-        minimum=0,
-        doc="The most connections of peers: by default 10000, and never more than descriptors allow; some are reserved"
-        " for voters and this machine.",
+    _number(
+        "max.connections",
+        "max_connections",
+        "The most connections of peers: by default 10000, and never more than descriptors allow; some are"
+        " reserved for voters and this machine.",
     ),
-    "max.connections.per.ip": Number(
-        field="max_connections_per_ip",
-        default=INT_MAX,
-        minimum=0,
-        doc="The most connections of one address; by default half of all.",
+    _number(
+        "max.connections.per.ip",
+        "max_connections_per_ip",
+        "The most connections of one address; by default half of all.",
     ),
-    "queued.max.requests": Number(
-        field="queued_max_requests",
-        default=500,
-        minimum=1,
-        doc="The most requests that wait for the node.",
-    ),
-    "queued.max.request.bytes": Number(
-        field="queued_max_request_bytes",
-        default=-1,
+    _number("queued.max.requests", "queued_max_requests", "The most requests that wait for the node."),
+    _number(
+        "queued.max.request.bytes",
+        "queued_max_request_bytes",
+        "The memory of received requests, incomplete and unanswered ones included, above which connections are"
+        " not read from; 64 MiB, or twice the largest request, if this is not above 0. Voters have a separate"
+        " bound of the same size.",
         minimum=-1,
-        maximum=LONG_MAX,
-        doc="The memory of received requests, incomplete and unanswered ones included, above which connections are not"
-        " read from; 64 MiB, or twice the largest request, if this is not above 0. Voters have a separate bound of the"
-        " same size.",
     ),
-}
+)
+NUMBERS: Final[dict[str, Number]] = dict(_NUMBERS)
+NARROWER: Final = tuple(key for key, number in NUMBERS.items() if key in NODE and number.allowed != NODE[key].allowed)
+"""Kafka's numbers that this software bounds closer than Kafka: a negative time, a batch without a byte."""
 
 SEGMENT_BYTES_OVERRIDE: Final = "internal.metadata.log.segment.bytes"
 """Takes precedence over `metadata.log.segment.bytes`, and may be smaller (for tests)."""

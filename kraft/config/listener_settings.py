@@ -6,7 +6,15 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from kraft.config.addresses import PROTECTED_PROTOCOLS, ListenerSpec, QuorumVoter, parse_listener, split_list
+from kraft.config.addresses import (
+    ANY_ADDRESS,
+    PROTECTED_PROTOCOLS,
+    ListenerSpec,
+    QuorumVoter,
+    parse_listener,
+    share_a_port,
+    split_list,
+)
 from kraft.config.node_settings import BROKER, CONTROLLER
 from kraft.config.sasl_settings import SASL_PROTOCOLS, SaslSettings, read_sasl
 from kraft.config.settings_reader import SettingsReader
@@ -14,13 +22,12 @@ from kraft.config.tls_settings import SSL, ConfigTls, TlsSettings, read_tls
 
 _PLAINTEXT: Final = "PLAINTEXT"
 _SASL_SSL: Final = "SASL_SSL"
-_ANY_ADDRESS: Final = ("0.0.0.0", "::")
 
 
 def read_controller_listener_names(reader: SettingsReader) -> tuple[str, ...]:
     """The names of the controller listeners, in upper case as in Kafka; the first one is for other controllers."""
     key = "controller.listener.names"
-    names = tuple(name.upper() for name in split_list(reader.text(key)))
+    names = tuple(dict.fromkeys(name.upper() for name in split_list(reader.text(key))))
     if not names:
         raise reader.missing(key, "Add controller.listener.names=CONTROLLER, or a name from listeners.")
     return names
@@ -34,17 +41,14 @@ def read_listeners(
     Controller listeners are in the order of their names.
     """
     key = "listeners"
-    listeners = reader.entries(key, parse_listener)
-    if not listeners:
-        name = controllers[0] if CONTROLLER in roles else _PLAINTEXT
-        raise reader.missing(key, f"Add listeners={name}://host:port.")
+    if key not in reader.settings and CONTROLLER in roles and _PLAINTEXT not in controllers:
+        raise reader.missing(key, f"Add listeners={controllers[0]}://host:port.")
+    listeners = tuple(dict.fromkeys(reader.entries(key, parse_listener)))
     bound = {listener.name: listener for listener in listeners}
     if len(bound) != len(listeners):
         raise reader.bad(key, "two listeners have the same name")
+    _check_ports(reader, listeners)
     if CONTROLLER in roles:
-        ports = [listener.port for listener in listeners if listener.port]
-        if len(set(ports)) != len(ports):
-            raise reader.bad(key, "two listeners have the same port")
         for name in controllers:
             if name not in bound:
                 raise reader.bad(
@@ -76,6 +80,18 @@ def read_listeners(
     return tuple(ListenerSpec(name, bound[name].host, bound[name].port, protocols[name]) for name in own)
 
 
+def _check_ports(reader: SettingsReader, listeners: tuple[ListenerSpec, ...]) -> None:
+    """As in Kafka (`AbstractKafkaConfig.validate`) a port has one listener, or an IPv4 and an IPv6 address."""
+    for port in {listener.port for listener in listeners} - {0}:
+        same = [listener for listener in listeners if listener.port == port]
+        if len(same) > 2 or (len(same) == 2 and not share_a_port(*same)):
+            raise reader.bad(
+                "listeners",
+                f"{' and '.join(map(str, same))} have the same port",
+                hint="Only two listeners with an IPv4 and an IPv6 address may have the same port.",
+            )
+
+
 def read_inter_broker_listener(
     reader: SettingsReader, listeners: tuple[ListenerSpec, ...], controllers: tuple[str, ...], roles: tuple[str, ...]
 ) -> str:
@@ -85,14 +101,18 @@ def read_inter_broker_listener(
     listener is named after the security protocol between brokers. Without both settings and without a listener
     PLAINTEXT, the listener is the first one, where Kafka refuses to start.
     """
-    if BROKER not in roles:
-        return ""
     by_name, by_protocol = "inter.broker.listener.name", "security.inter.broker.protocol"
     own = {one.name: one for one in listeners if one.name not in controllers}
     key = by_name if by_name in reader.settings else by_protocol
     wanted = (reader.text(key) or _PLAINTEXT).upper()
     if by_name in reader.settings and by_protocol in reader.settings:
         raise reader.bad(by_name, f"{by_protocol} is set, too", hint="Set one of the two.")
+    if BROKER not in roles:
+        if key == by_name and wanted in controllers:
+            raise reader.bad(key, f"{wanted} is in controller.listener.names", hint="Name a listener of brokers.")
+        if key == by_name and wanted not in _protocols(reader, tuple(one.name for one in listeners), controllers):
+            raise reader.bad(key, f"listener {wanted} has no security protocol")
+        return ""
     if key not in reader.settings:
         return wanted if wanted in own else next(iter(own), wanted)
     if wanted not in own:
@@ -186,41 +206,52 @@ def _protocol_map(reader: SettingsReader) -> dict[str, str]:
     return protocols
 
 
-def fallback_host(voters: tuple[QuorumVoter, ...], node_id: int) -> str | None:
-    """The host of this voter in the list of voters, for a listener on every address."""
-    return next((voter.host for voter in voters if voter.id == node_id), None)
-
-
 def read_advertised_listeners(
-    reader: SettingsReader, listeners: tuple[ListenerSpec, ...], fallback_host: str | None
+    reader: SettingsReader,
+    listeners: tuple[ListenerSpec, ...],
+    controllers: tuple[str, ...],
+    own_voter: QuorumVoter | None,
 ) -> tuple[ListenerSpec, ...]:
-    """The listeners with their addresses for other nodes; a listener on every address has `fallback_host`.
+    """The listeners with their addresses for other nodes.
 
-    Without a fallback such a listener keeps its empty host. Then the host is the name of the machine, which only a
-    starting node determines (Kafka: `ListenerInfo.withWildcardHostnamesResolved`).
+    As in Kafka (`KafkaConfig.effectiveAdvertisedControllerListeners`) the first controller listener of a static voter
+    is where `controller.quorum.voters` has it, if nothing is advertised and the listener is on every address. Otherwise
+    such a listener has an empty host. Then the host is the name of the machine, which only a starting node determines
+    (Kafka: `ListenerInfo.withWildcardHostnamesResolved`).
     """
     key = "advertised.listeners"
     names = [listener.name for listener in listeners]
-    advertised = {listener.name: listener for listener in reader.entries(key, parse_listener)}
-    for listener in advertised.values():
-        if listener.name not in names:
+    is_broker = any(name not in controllers for name in names)
+    entries = tuple(dict.fromkeys(reader.entries(key, parse_listener)))
+    advertised = {listener.name: listener for listener in entries}
+    if len(advertised) != len(entries):
+        raise reader.bad(key, "two listeners have the same name")
+    protocols = _protocols(reader, tuple(names), controllers)
+    for listener in entries:
+        # One file may serve several nodes: a controller has no listeners of brokers, and a broker none of controllers.
+        is_of_others = listener.name in controllers if is_broker else listener.name not in controllers
+        if listener.name not in names and not is_of_others:
             raise reader.bad(key, f"{listener.name} is not among the listeners of this node ({', '.join(names)})")
-        if listener.host in _ANY_ADDRESS or not listener.host:
+        if listener.name not in protocols:
+            raise reader.bad(key, f"listener {listener.name} has no security protocol")
+        if listener.host in ANY_ADDRESS:
             raise reader.bad(
-                key,
-                f"no other host can reach {listener}",
-                hint="Use an address that other nodes can route to.",
+                key, f"no other host can reach {listener}", hint="Use an address that other nodes can route to."
             )
     result = []
     for bound in listeners:
         listener = advertised.get(bound.name, bound)
-        is_everywhere = not listener.host or listener.host in _ANY_ADDRESS
-        host = fallback_host or "" if is_everywhere else listener.host
-        if not host and listener.host:
-            raise reader.bad(
-                "listeners",
-                f"{bound} is on every address, so that its address for other nodes is unknown",
-                hint=f"Add advertised.listeners={bound.name}://host:{bound.port}.",
-            )
-        result.append(ListenerSpec(bound.name, host, listener.port, bound.protocol))
+        host, port = listener.host, listener.port
+        if bound.name not in advertised and (not host or host in ANY_ADDRESS):
+            if own_voter is not None and bound.name == controllers[0]:
+                host, port = own_voter.host, own_voter.port
+            elif host and bound.name not in controllers:
+                raise reader.bad(
+                    "listeners",
+                    f"{bound} is on every address, so that its address for other nodes is unknown",
+                    hint=f"Add advertised.listeners={bound.name}://host:{bound.port}.",
+                )
+            else:
+                host = ""
+        result.append(ListenerSpec(bound.name, host, port, bound.protocol))
     return tuple(result)

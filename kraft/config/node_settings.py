@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kraft.config.addresses import QuorumVoter, parse_host_port, parse_voter, split_list
+from kraft.config.addresses import ANY_ADDRESS, QuorumVoter, parse_host_port, parse_voter, split_list
 from kraft.config.errors import ConfigError
 from kraft.config.keys import INT_MAX
 from kraft.config.settings_reader import SettingsReader
@@ -15,23 +15,27 @@ BROKER: Final = "broker"
 
 
 def read_roles(reader: SettingsReader) -> tuple[str, ...]:
-    """The roles of the node, each named once."""
+    """The roles of the node; as in Kafka, a role that is named twice counts once."""
     roles = split_list(reader.text("process.roles"))
     if not roles:
         raise reader.missing("process.roles", "Add process.roles=controller.")
     for role in roles:
         if role not in ("broker", "controller"):
             raise reader.bad("process.roles", f"there is no role {role!r}", hint="Use process.roles=controller.")
-    if len(set(roles)) != len(roles):
-        raise reader.bad("process.roles", "a role is named twice")
-    return roles
+    return tuple(dict.fromkeys(roles))
 
 
 def read_node_id(reader: SettingsReader) -> int:
-    """The id of the node, from 0."""
-    if not reader.text("node.id"):
-        raise reader.missing("node.id", "Add node.id=N, with the id of this node in controller.quorum.voters.")
-    return reader.whole_number("node.id", 0, INT_MAX)
+    """The id of the node, from 0; `broker.id` is its older name (Kafka: `AbstractKafkaConfig.populateSynonyms`)."""
+    older, key = "broker.id", "node.id"
+    if not reader.text(key):
+        if older not in reader.settings:
+            raise reader.missing(key, "Add node.id=N, with the id of this node in controller.quorum.voters.")
+        return reader.whole_number(older, 0, INT_MAX)
+    node_id = reader.whole_number(key, 0, INT_MAX)
+    if older in reader.settings and reader.whole_number(older, -1, INT_MAX) != node_id:
+        raise reader.bad(older, f"it differs from {key}, which is {node_id}", hint=f"Leave {older} out.")
+    return node_id
 
 
 def read_voters(reader: SettingsReader, node_id: int, role: str = CONTROLLER) -> tuple[QuorumVoter, ...]:
@@ -47,9 +51,14 @@ def read_voters(reader: SettingsReader, node_id: int, role: str = CONTROLLER) ->
             hint=f"Name every voter of a static quorum: {key}=id@host:port,… "
             f"or some controllers of a dynamic one: {BOOTSTRAP_SERVERS}=host:port,…",
         )
+    # As in Kafka, the last one of several entries with the same id counts.
+    entries = tuple({voter.id: voter for voter in entries}.values())
     ids = [voter.id for voter in entries]
-    if len(set(ids)) != len(ids):
-        raise reader.bad(key, "a voter id appears twice")
+    for voter in entries:
+        if voter.host in ANY_ADDRESS:
+            raise reader.bad(
+                key, f"no other host can reach {voter}", hint="Use an address that all nodes can route to."
+            )
     if role == BROKER and node_id in ids:
         raise reader.bad(key, f"node.id {node_id} is among the voters", hint="A broker alone is no voter.")
     if role == CONTROLLER and node_id not in ids:
@@ -66,7 +75,5 @@ def read_log_dirs(reader: SettingsReader) -> tuple[str, ...]:
     for key in ("log.dirs", "log.dir"):
         paths = split_list(reader.text(key))
         if paths:
-            if len(set(paths)) != len(paths):
-                raise reader.bad(key, "a directory is named twice")
-            return paths
+            return tuple(dict.fromkeys(paths))
     raise reader.bad("log.dirs", "no directory is named", hint="Add log.dirs=PATH.")

@@ -11,8 +11,6 @@ from msgspec import Struct
 from kraft.config.errors import ConfigError
 
 OVERRIDE = "--override"
-
-
 _BLANKS = "".join(map(chr, range(ord(" ") + 1)))
 
 

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 from kraft.config.addresses import split_list
+from kraft.config.definitions import NODE
 from kraft.config.described import DescribedSetting, Secret, described_settings
 from kraft.config.errors import ConfigError
-from kraft.config.kafka_keys import KAFKA_KEYS, KAFKA_TYPES, PREFIXES
+from kraft.config.kafka_keys import PREFIXES, WITHOUT_EFFECT, definition_of
 from kraft.config.keys import INT_MAX, NUMBERS, SEGMENT_BYTES_OVERRIDE, SMALLEST_SEGMENT_BYTES, TEXTS, Number
 from kraft.config.properties import Setting, apply_overrides, parse_properties, trim
 from kraft.config.providers import resolve_references
@@ -19,7 +20,7 @@ T = TypeVar("T")
 
 DYNAMIC: Final = "dynamic configuration"
 """The place of a setting in the metadata log (`kafka-configs --entity-type brokers`)."""
-_SECRETS: Final = tuple(name for name, kind in KAFKA_TYPES.items() if kind == "PASSWORD")
+_SECRETS: Final = tuple(name for name, one in NODE.items() if one.type == "PASSWORD")
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?0*[0-9]{1,19}")
 
 
@@ -122,12 +123,15 @@ class SettingsReader:
         return tuple(described_settings(values, provided=provided))
 
     def warnings(self) -> Iterable[str]:
-        """A warning for each setting that neither Kafka nor this software knows."""
+        """A warning for each setting that neither Kafka nor this software knows, and one for all without effect."""
         for key, setting in self.settings.items():
-            if key not in KAFKA_KEYS and key not in TEXTS and not key.startswith(PREFIXES):
-                nearest = difflib.get_close_matches(key, sorted(KAFKA_KEYS), n=1, cutoff=0.75)
+            if key not in NODE and key not in TEXTS and not key.startswith(PREFIXES):
+                nearest = difflib.get_close_matches(key, sorted(NODE), n=1, cutoff=0.75)
                 advice = f"; did you mean {nearest[0]}?" if nearest else ""
                 yield f"unknown setting {key}{advice} ({setting.where})"
+        idle = [key for key in self.settings if (one := definition_of(key)) and one.name in WITHOUT_EFFECT]
+        if idle:
+            yield f"without effect in this software: {', '.join(sorted(idle))} ({self.source})"
 
 
 def is_secret(key: str) -> bool:

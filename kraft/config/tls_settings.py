@@ -104,7 +104,7 @@ class ConfigTls(Struct, frozen=True):
         return listeners if self.outgoing is None else (*listeners, self.outgoing)
 
 
-_RELOADABLE: Final = (
+RELOADABLE: Final = (
     "ssl.keystore.type",
     "ssl.keystore.location",
     "ssl.keystore.password",
@@ -116,7 +116,8 @@ _RELOADABLE: Final = (
     "ssl.truststore.password",
     "ssl.truststore.certificates",
 )
-_OF_LISTENER: Final = re.compile(rf"listener\.name\.[^.]+\.({'|'.join(map(re.escape, _RELOADABLE))})")
+"""The settings that a running node takes from its dynamic configuration (`SslConfigs.RECONFIGURABLE_CONFIGS`)."""
+_OF_LISTENER: Final = re.compile(rf"listener\.name\.[^.]+\.({'|'.join(map(re.escape, RELOADABLE))})")
 
 
 def is_reloadable(key: str) -> bool:

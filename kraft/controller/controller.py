@@ -106,6 +106,7 @@ class QuorumController:
             num_partitions=settings.decisions.num_partitions,
             replication_factor=settings.decisions.default_replication_factor,
             node_id=settings.node_id,
+            deletes_topics=settings.decisions.deletes_topics,
         )
 
     @property

@@ -99,6 +99,7 @@ def replica_options(
             leader_imbalance_percentage=config.leader_imbalance_percentage,
             num_partitions=config.num_partitions,
             default_replication_factor=config.default_replication_factor,
+            deletes_topics=config.deletes_topics,
         ),
         own_settings=config.described,
         security_protocols=tuple(

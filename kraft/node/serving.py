@@ -11,6 +11,7 @@ from kraft.config import Config, ConfigError
 from kraft.replica.hosts.serving_broker import ServingOptions, host_serving_broker
 from kraft.replica.interface.application import ApplicationFactory
 from metadata_log.disk import DirectoryDisk
+from metadata_log.types import NEVER_MS
 
 VERIFICATION: Final = "transaction.partition.verification.enable"
 RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
@@ -54,6 +55,8 @@ def broker_with_data(config: Config, disk: DirectoryDisk) -> ApplicationFactory:
                 move_bytes_per_second=None if move_rate is None else int(move_rate),
                 cleaner_backoff_ms=int(static.get("log.cleaner.backoff.ms", 15_000)),
                 producer_expiry_check_ms=int(static.get("producer.id.expiration.check.interval.ms", 600_000)),
+                flush_check_ms=int(static.get("log.flush.scheduler.interval.ms", NEVER_MS)),
+                initial_task_delay_ms=int(static.get("log.initial.task.delay.ms", 30_000)),
             ),
             requests=RequestSettings(
                 broker_id=config.node_id,
@@ -63,6 +66,8 @@ def broker_with_data(config: Config, disk: DirectoryDisk) -> ApplicationFactory:
                 inter_broker_listener=config.inter_broker_listener,
                 verifies_transactions=static.get(VERIFICATION, "true").lower() != "false",
                 request_timeout_ms=config.forwarding_timeout_ms,
+                quota_samples=int(static.get("quota.window.num", 11)),
+                quota_window_ms=int(static.get("quota.window.size.seconds", 1)) * 1000,
             ),
         ),
     )

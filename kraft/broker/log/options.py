@@ -25,6 +25,8 @@ class LogOptions(Struct, frozen=True, kw_only=True):
     """`max.message.bytes`: the size of one batch as stored."""
     flush_messages: int | None = None
     """`flush.messages`: an append that leaves this many records without a flush flushes; None for no flush."""
+    flush_ms: int | None = None
+    """`flush.ms`: how long records stay without a flush; None for no limit."""
     producer_expiration_ms: int = _DAY_MS
     """`producer.id.expiration.ms`."""
     is_log_append_time: bool = False

@@ -13,6 +13,7 @@ from kraft.broker.replica.compacting import Compacting
 from kraft.broker.replica.hosted_partition import HostedPartition
 from kraft.broker.replica.hosting import Hosting
 from kraft.broker.replica.moves import Moves
+from kraft.broker.replicas import PartitionKey
 from metadata_log.disk import Disk
 from metadata_log.types import NEVER_MS
 
@@ -30,7 +31,9 @@ class Background:
         self._settings = hosting.settings
         self._compacting = Compacting(disk, hosting)
         self.moves = Moves(hosting)
-        self._watermarks_ms = self._offsets_ms = self._retention_ms = self._expiry_ms = NEVER_MS
+        self._watermarks_ms = self._offsets_ms = self._retention_ms = self._expiry_ms = self._flush_ms = NEVER_MS
+        self._flushed_ms: dict[PartitionKey, int] = {}
+        """When each log was last found without records that wait for a flush."""
 
     def begin(self, now_ms: int) -> None:
         """The logs are open."""
@@ -38,6 +41,7 @@ class Background:
         self._watermarks_ms = now_ms + settings.watermark_checkpoint_ms
         self._offsets_ms = self._retention_ms = now_ms + settings.initial_task_delay_ms
         self._expiry_ms = now_ms + settings.producer_expiry_check_ms
+        self._flush_ms = min(now_ms + settings.flush_check_ms, NEVER_MS)
         self._compacting.begin(now_ms)
 
     def stop(self) -> None:
@@ -51,6 +55,7 @@ class Background:
             self._offsets_ms,
             self._retention_ms,
             self._expiry_ms,
+            self._flush_ms,
             self._compacting.deadline_ms(),
             self.moves.deadline_ms(),
             self._hosting.store.removal_deadline_ms(),
@@ -73,6 +78,11 @@ class Background:
         if now_ms >= self._expiry_ms:
             self._expiry_ms = now_ms + settings.producer_expiry_check_ms
             self._for_each(lambda part: part.log.producers.expire(now_ms))
+        if now_ms >= self._flush_ms:
+            self._flush_ms = now_ms + settings.flush_check_ms
+            known = self._hosting.partitions
+            self._flushed_ms = {key: since for key, since in self._flushed_ms.items() if key in known}
+            self._for_each(lambda part: self._flush_old(part, now_ms))
         self._compacting.run(now_ms)
         self.moves.run(now_ms)
         store.remove_due(now_ms)
@@ -88,3 +98,13 @@ class Background:
     def _delete_old(self, part: HostedPartition, now_ms: int) -> None:
         if delete_old_segments(part.log, now_ms=now_ms):
             self._hosting.touch(part)
+
+    def _flush_old(self, part: HostedPartition, now_ms: int) -> None:
+        """Flush a log whose records have waited for `flush.ms` (`LogManager.flushDirtyLogs`)."""
+        log, most = part.log, part.log.options.flush_ms
+        since = self._flushed_ms.setdefault(part.key, now_ms - self._settings.flush_check_ms)
+        if log.recovery_point < log.end_offset:
+            if most is None or now_ms - since < most:
+                return
+            log.flush()
+        self._flushed_ms[part.key] = now_ms

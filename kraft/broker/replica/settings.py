@@ -8,7 +8,7 @@ from typing import Final
 from msgspec import Struct
 
 from kraft.broker.log.cleaning.cleaner import CleanerSettings
-from metadata_log.types import Uuid
+from metadata_log.types import NEVER_MS, Uuid
 
 INT_MAX: Final = 2**31 - 1
 
@@ -65,6 +65,8 @@ class DataSettings(Struct, frozen=True, kw_only=True):
     """`log.cleaner.backoff.ms`: the pause after a look that has found no dirty log."""
     move_bytes_per_second: int | None = None
     """`replica.alter.log.dirs.io.max.bytes.per.second`: for moves between log directories; None for no limit."""
+    flush_check_ms: int = NEVER_MS
+    """`log.flush.scheduler.interval.ms`: the interval of looking for logs whose records wait for a flush."""
     initial_task_delay_ms: int = 30_000
     """`log.initial.task.delay.ms`: the first run of checkpoints of recovery points, retention and deletion."""
 

@@ -2,45 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 from msgspec import Struct
 
 from kraft.broker.log.options import LogOptions
+from kraft.config.definitions import NODE
+from kraft.config.kafka_keys import why_unusable
 from metadata_log.compression import Compression
 from metadata_log.image import ConfigsImage, ResourceType
+from metadata_log.records.topic_synonyms import TOPIC_SYNONYMS
 
-_HOUR_MS: Final = 3_600_000
-_MINUTE_MS: Final = 60_000
 _T = TypeVar("_T")
 
-BROKER_KEYS: Final[Mapping[str, Sequence[tuple[str, int]]]] = {
-    "internal.segment.bytes": (),
-    "segment.bytes": (("log.segment.bytes", 1),),
-    "segment.ms": (("log.roll.ms", 1), ("log.roll.hours", _HOUR_MS)),
-    "index.interval.bytes": (("log.index.interval.bytes", 1),),
-    "segment.index.bytes": (("log.index.size.max.bytes", 1),),
-    "max.message.bytes": (("message.max.bytes", 1),),
-    "flush.messages": (("log.flush.interval.messages", 1),),
-    "message.timestamp.type": (("log.message.timestamp.type", 1),),
-    "message.timestamp.before.max.ms": (("log.message.timestamp.before.max.ms", 1),),
-    "message.timestamp.after.max.ms": (("log.message.timestamp.after.max.ms", 1),),
-    "compression.type": (("compression.type", 1),),
-    "cleanup.policy": (("log.cleanup.policy", 1),),
-    "retention.bytes": (("log.retention.bytes", 1),),
-    "retention.ms": (
-        ("log.retention.ms", 1),
-        ("log.retention.minutes", _MINUTE_MS),
-        ("log.retention.hours", _HOUR_MS),
-    ),
-    "min.cleanable.dirty.ratio": (("log.cleaner.min.cleanable.ratio", 1),),
-    "min.compaction.lag.ms": (("log.cleaner.min.compaction.lag.ms", 1),),
-    "max.compaction.lag.ms": (("log.cleaner.max.compaction.lag.ms", 1),),
-    "delete.retention.ms": (("log.cleaner.delete.retention.ms", 1),),
-    "min.insync.replicas": (("min.insync.replicas", 1),),
-}
-"""The broker's keys for each key of a topic, with their unit in that of the topic; the first one that is set counts."""
 _CODECS: Final[Mapping[str, Compression | None]] = {
     "producer": None,
     "uncompressed": Compression.NONE,
@@ -83,8 +58,12 @@ def topic_settings(topic: str, configs: ConfigsImage, broker_id: int, static: Ma
         if own is not None:
             return own
         for layer in layers:
-            for broker_key, unit in BROKER_KEYS[key]:
-                found = _parsed(layer.get(broker_key), parsed)
+            for broker_key, unit in TOPIC_SYNONYMS.get(key, ()):
+                text = layer.get(broker_key)
+                # A controller that is asked directly takes any value; as in Kafka, brokers ignore a bad one.
+                if text is None or why_unusable(NODE[broker_key], text):
+                    continue
+                found = _parsed(text, parsed)
                 if found is not None:
                     return scaled(found, unit)
         return default
@@ -97,6 +76,7 @@ def topic_settings(topic: str, configs: ConfigsImage, broker_id: int, static: Ma
 
     policies = {each.strip() for each in word("cleanup.policy", "delete").split(",")}
     flush_messages = number("flush.messages", _NO_FLUSH)
+    flush_ms = number("flush.ms", _NO_FLUSH)
     defaults = LogOptions()
     is_compacted = "compact" in policies
     segment_ms = number("segment.ms", defaults.segment_ms)
@@ -109,6 +89,7 @@ def topic_settings(topic: str, configs: ConfigsImage, broker_id: int, static: Ma
         index_bytes=number("segment.index.bytes", defaults.index_bytes),
         max_message_bytes=number("max.message.bytes", defaults.max_message_bytes),
         flush_messages=None if flush_messages == _NO_FLUSH else flush_messages,
+        flush_ms=None if flush_ms == _NO_FLUSH else flush_ms,
         producer_expiration_ms=_static_number(static, "producer.id.expiration.ms", defaults.producer_expiration_ms),
         is_log_append_time=word("message.timestamp.type", "CreateTime") == "LogAppendTime",
         timestamp_before_max_ms=number("message.timestamp.before.max.ms", defaults.timestamp_before_max_ms),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from kraft.config.definitions import whole_number
 from kraft.controller.configs.match_patterns import is_legal
-from kraft.controller.configs.whole_numbers import whole_number
 from kraft.controller.decision.result import ApiError
 from metadata_log.image import ResourceType
 from transport.protocol.errors import Error
@@ -27,7 +27,6 @@ _MATCHED: Final = (
     "client_source_address",
     "client_source_port",
 )
-_INT32: Final = range(-(2**31), 2**31)
 
 
 MATCH_CHARACTERS: Final = 65_536
@@ -80,8 +79,8 @@ def _elements(key: str, values: Mapping[str, str]) -> list[str]:
 
 
 def _int32(text: str) -> int:
-    number = whole_number(text.strip())
-    if number is None or number not in _INT32:
+    number = whole_number(text.strip(), 32)
+    if number is None:
         raise ApiError(
             Error.INVALID_CONFIG, f"Invalid value {text} for configuration {INTERVAL_MS}: Not a number of type INT"
         )

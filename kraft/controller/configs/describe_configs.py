@@ -8,10 +8,10 @@ from typing import Final
 
 from msgspec import Struct
 
+from kraft.config import definitions
+from kraft.config.definitions import Definition
 from kraft.config.described import DescribedSetting, counts_for_all, kafka_setting
 from kraft.config.topic_synonyms import TOPIC_SYNONYMS, inherited
-from kraft.controller.configs.group_config_keys import GROUP_KEYS
-from kraft.controller.configs.topic_config_keys import TOPIC_KEYS, TopicKey
 from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import ApiError, ControllerResult, Refusing, Steps, made_of
 from kraft.controller.decision.topic_names import check_name
@@ -45,16 +45,10 @@ TYPES_SINCE: Final = 3
 _INT: Final = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
 Value = tuple[str | None, int]
 """A setting and its source."""
-_METRICS_KEYS: Final = {
-    "interval.ms": TopicKey("INT", "300000"),
-    "match": TopicKey("LIST", ""),
-    "metrics": TopicKey("LIST", ""),
-}
-
-_TABLES: Final[Mapping[int, tuple[Mapping[str, TopicKey], int]]] = {
-    ResourceType.TOPIC: (TOPIC_KEYS, TOPIC),
-    ResourceType.GROUP: (GROUP_KEYS, GROUP),
-    ResourceType.CLIENT_METRICS: (_METRICS_KEYS, CLIENT_METRICS),
+_TABLES: Final[Mapping[int, tuple[Mapping[str, Definition], int]]] = {
+    ResourceType.TOPIC: (definitions.TOPIC, TOPIC),
+    ResourceType.GROUP: (definitions.GROUP, GROUP),
+    ResourceType.CLIENT_METRICS: (definitions.CLIENT_METRICS, CLIENT_METRICS),
 }
 """For each resource type its keys, and the source of the resource's own values."""
 _RESULTS_PER_STEP: Final = 4

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from kraft.controller.configs import client_metrics, group_config_keys, topic_config_keys
-from kraft.controller.configs.whole_numbers import whole_number
+from kraft.config.definitions import NODE, TOPIC, Definition, elements, whole_number
+from kraft.controller.configs import broker_config_keys, client_metrics, group_config_keys, topic_config_keys
 from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import (
     RECORDS_PER_OPERATION,
@@ -43,6 +43,7 @@ APPEND: Final = 2
 SUBTRACT: Final = 3
 LONGEST_VALUE: Final = 32_767
 CORDONED: Final = "cordoned.log.dirs"
+_KEYS: Final[Mapping[int, Mapping[str, Definition]]] = {ResourceType.BROKER: NODE, ResourceType.TOPIC: TOPIC}
 
 
 def incremental_alter_configs(context: RequestContext, request: IncrementalAlterConfigsRequest) -> Steps:
@@ -124,6 +125,8 @@ def alter(
     _validate(resource, after, before)
     if not is_new:
         _check_exists(context.image, resource)
+    if resource[0] == ResourceType.BROKER and context.forwarded:
+        broker_config_keys.validate(resource[1], {name: after.get(name) for name in wanted})
     if CORDONED in wanted and resource[0] == ResourceType.BROKER and not context.forwarded:
         _check_cordoned(before.get(CORDONED, ""), after.get(CORDONED, ""))
     # Brokers reload each value that is written, even an unchanged one.
@@ -159,7 +162,7 @@ def _check_exists(image: MetadataImage, resource: Resource) -> None:
     if kind == ResourceType.TOPIC and name not in image.topics:
         raise ApiError(Error.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
     if kind == ResourceType.BROKER and name:
-        broker_id = whole_number(name)
+        broker_id = whole_number(name, 32)
         if broker_id not in image.brokers.by_id and broker_id not in image.controllers.by_id:
             raise ApiError(Error.BROKER_ID_NOT_REGISTERED, f"No node with id {broker_id} found.")
 
@@ -188,8 +191,8 @@ def _validate_group(name: str, values: Mapping[str, str], _: Mapping[str, str]) 
 def _validate_broker(name: str, _: Mapping[str, str], __: Mapping[str, str]) -> None:
     """Check the name of a broker resource. Only the broker itself can validate its values."""
     if name:
-        broker_id = whole_number(name)
-        if broker_id is None or not -(2**31) <= broker_id < 2**31:
+        broker_id = whole_number(name, 32)
+        if broker_id is None:
             text = "Unable to parse broker name as a base 10 number."
             raise ApiError(Error.INVALID_REQUEST, text)
         if broker_id < 0:
@@ -218,8 +221,8 @@ def _check_eligibility(context: RequestContext, resource: Resource, after: Mappi
 
 def _check_cordoned(before: str, after: str) -> None:
     """Permit only the removal of elements: a controller does not know the broker's directories."""
-    known = frozenset(topic_config_keys.elements(before))
-    if any(path not in known for path in topic_config_keys.elements(after)):
+    known = frozenset(elements(before))
+    if any(path not in known for path in elements(after)):
         text = f"When updating {CORDONED} via controllers,  the new value must be a subset of the current "
         raise ApiError(Error.INVALID_CONFIG, text + "configuration value.")
 
@@ -232,7 +235,7 @@ def _new_value(resource: Resource, change: AlterableConfig, before: str | None) 
         if default is None:
             verb = "APPEND" if operation == APPEND else "SUBTRACT"
             raise ApiError(Error.INVALID_CONFIG, f"Can't {verb} to key {change.name} because its type is not LIST.")
-        return _joined(operation, topic_config_keys.elements(default if before is None else before), change.value)
+        return _joined(operation, elements(default if before is None else before), change.value)
     if operation not in (SET, DELETE):
         # Kafka's active controller fails on this and resigns; a client must not be able to cause that.
         raise ApiError(Error.INVALID_REQUEST, f"Unknown operation {operation} on {change.name}.")
@@ -241,43 +244,14 @@ def _new_value(resource: Resource, change: AlterableConfig, before: str | None) 
 
 def _list_default(resource: Resource, name: str) -> str | None:
     """The default of a list key without a value; None if the key is not a list."""
-    if resource[0] == ResourceType.BROKER:
-        return BROKER_LISTS.get(name)
-    key = topic_config_keys.TOPIC_KEYS.get(name) if resource[0] == ResourceType.TOPIC else None
-    return key.default if key is not None and key.type == "LIST" else None
+    key = _KEYS.get(resource[0], {}).get(name)
+    return key.default or "" if key is not None and key.type == "LIST" else None
 
 
-def _joined(operation: int, now: list[str], value: str | None) -> str:
+def _joined(operation: int, now: Sequence[str], value: str | None) -> str:
     """A list after elements were appended or subtracted."""
-    named = topic_config_keys.elements(value or "")
+    named = elements(value or "")
     left, right = (named, now) if operation == APPEND else (now, named)
     known = frozenset(right)
     kept = [element for element in left if element not in known]
     return ",".join([*now, *kept] if operation == APPEND else kept)
-
-
-BROKER_LISTS: Final = {
-    "advertised.listeners": "",
-    "config.providers": "",
-    "controller.listener.names": "",
-    "controller.quorum.bootstrap.servers": "",
-    "controller.quorum.voters": "",
-    "cordoned.log.dirs": "",
-    "early.start.listeners": "",
-    "group.consumer.assignors": "uniform,range",
-    "group.coordinator.rebalance.protocols": "classic,consumer,streams",
-    "group.share.assignors": "simple",
-    "kafka.metrics.reporters": "",
-    "listeners": "PLAINTEXT://:9092",
-    "log.cleanup.policy": "delete",
-    "log.dir": "/tmp/kafka-logs",
-    "log.dirs": "",
-    "metric.reporters": "org.apache.kafka.common.metrics.JmxReporter",
-    "process.roles": "",
-    "sasl.enabled.mechanisms": "GSSAPI",
-    "sasl.kerberos.principal.to.local.rules": "DEFAULT",
-    "sasl.oauthbearer.expected.audience": "",
-    "ssl.cipher.suites": "",
-    "ssl.enabled.protocols": "TLSv1.2,TLSv1.3",
-}
-"""The broker's list keys with their defaults (`KafkaConfig.configDef`)."""

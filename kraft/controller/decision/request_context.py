@@ -42,6 +42,7 @@ class DecisionSettings(Struct, frozen=True, kw_only=True):
     leader_imbalance_percentage: int = 0
     num_partitions: int = 1
     default_replication_factor: int = 1
+    deletes_topics: bool = True
 
 
 class RequestContext(Struct, frozen=True, kw_only=True):

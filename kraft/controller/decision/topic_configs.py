@@ -21,6 +21,8 @@ class TopicDefaults(Struct, frozen=True):
     num_partitions: int = 1
     replication_factor: int = 1
     node_id: int = -1
+    deletes_topics: bool = True
+    """`delete.topic.enable`."""
 
 
 def effective(image: MetadataImage, topic: str, key: str, defaults: TopicDefaults) -> str | None:

@@ -9,9 +9,9 @@ from collections.abc import Generator, Iterator, Sequence
 from functools import cache, partial
 from typing import Final
 
+from kraft.config.definitions import TOPIC
 from kraft.config.topic_synonyms import inherited
 from kraft.controller.configs.incremental_configs import SET, alter
-from kraft.controller.configs.topic_config_keys import TOPIC_KEYS
 from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import (
     RECORDS_PER_OPERATION,
@@ -60,6 +60,8 @@ PARTITIONS_PER_REQUEST: Final = 10_000
 DEFAULT: Final = -1
 """The count that selects the controller's configured default."""
 _BY_ID_SINCE: Final = 6
+_DISABLED_SINCE: Final = 3
+"""The first version of DeleteTopics whose clients know TOPIC_DELETION_DISABLED."""
 _NO_TOPIC: Final = "This server does not host this topic-partition."
 _NO_ID: Final = "This server does not host this topic ID."
 _FROM_TOPIC, _FROM_BROKER, _FROM_CLUSTER, _FROM_FILE, _FROM_DEFAULT = 1, 2, 3, 4, 5
@@ -293,15 +295,15 @@ def _effective(
         (image.configs.of((ResourceType.BROKER, "")), _FROM_CLUSTER),
         ({one.name: one.value for one in context.own_settings if one.is_set and one.value is not None}, _FROM_FILE),
     )
-    for key in sorted(TOPIC_KEYS):
+    for key in sorted(TOPIC):
         value, source = own.get(key), _FROM_TOPIC
         for settings, where in layers:
             if value is None:
                 value, source = inherited(key, settings), where
         if value is None:
-            if TOPIC_KEYS[key].is_internal:
+            if TOPIC[key].is_internal:
                 continue
-            value, source = TOPIC_KEYS[key].default, _FROM_DEFAULT
+            value, source = TOPIC[key].default, _FROM_DEFAULT
         yield CreatableTopicConfigs(name=key, value=value, config_source=source)
 
 
@@ -381,6 +383,10 @@ def delete_topics(context: RequestContext, request: DeleteTopicsRequest) -> Step
     Committed metadata resolves a name, as for other readers. The topic to delete must still exist in uncommitted
     metadata.
     """
+    if not context.defaults.deletes_topics:
+        if context.version < _DISABLED_SINCE:
+            raise ApiError(Error.INVALID_REQUEST, "This version does not support topic deletion.")
+        raise ApiError(Error.TOPIC_DELETION_DISABLED)
     asked = request.topics
     if context.version < _BY_ID_SINCE:
         asked = [DeleteTopicState(name=name) for name in request.topic_names]

@@ -14,10 +14,8 @@ from command_line import run
 from google_crc32c import value as crc32c
 from msgspec.structs import replace
 
-from kraft.config.kafka_keys import KAFKA_TYPES
-from kraft.controller.configs.describe_configs import _METRICS_KEYS
-from kraft.controller.configs.group_config_keys import GROUP_KEYS
-from kraft.controller.configs.topic_config_keys import TOPIC_KEYS
+from kraft.config import definitions
+from kraft.config.definitions import NODE
 from metadata_log.arrow import Mode, read_records, read_typed
 from metadata_log.records.batch import scan
 from metadata_log.records.batch_builder import build_batch, rebuild_batch
@@ -248,10 +246,10 @@ def test_columns_hide_undecodable_records(tmp_path: Path) -> None:
 def test_known_config_keys_are_those_of_kafka_4_3_1() -> None:
     """What may be shown is what this software's own tables, taken from Kafka 4.3.1, know and hold for no password."""
     assert {
-        TOPIC: set(TOPIC_KEYS),
-        BROKER: {key for key, kind in KAFKA_TYPES.items() if kind != "PASSWORD"},
-        GROUP: set(GROUP_KEYS),
-        CLIENT_METRICS: set(_METRICS_KEYS),
+        TOPIC: set(definitions.TOPIC),
+        BROKER: {key for key, one in NODE.items() if one.type != "PASSWORD"},
+        GROUP: set(definitions.GROUP),
+        CLIENT_METRICS: set(definitions.CLIENT_METRICS),
     } == SHOWN_KEYS
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from kraft.config import Config, ConfigError, configuration_table
+from kraft.config.definitions import NODE
 from kraft.config.described import Secret
-from kraft.config.kafka_keys import KAFKA_KEYS
 from kraft.config.keys import NUMBERS, SEGMENT_BYTES_OVERRIDE, STANDARD_AUTHORIZER, TEXTS
 from kraft.node.embed import tcp_transport
 from transport.serving import INT_MAX, MAX_CONNECTIONS
@@ -82,19 +82,16 @@ def test_an_override_needs_an_equals_sign() -> None:
         ("max.connections.per.ip.overrides=10.0.0.1:many", "'10.0.0.1:many' is not host:number"),
         ("queued.max.request.bytes=1000", "less than socket.request.max.bytes"),
         ("controller.quorum.voters=1@host:0", "id@host:port"),
-        ("controller.quorum.voters=1@a:1,1@b:2", "appears twice"),
         ("listeners=127.0.0.1:9001", "NAME://host:port"),
         ("listeners=CONTROLLER://h:99999", "NAME://host:port"),
         ("listeners=CONTROLLER://h:1,CONTROLLER://h:2", "the same name"),
         ("listeners=CONTROLLER://h:1,PLAINTEXT://h:2", "PLAINTEXT is not in controller.listener.names"),
         ("advertised.listeners=CONTROLLER://0.0.0.0:1", "no other host can reach"),
-        ("advertised.listeners=OTHER://h:1", "OTHER is not among the listeners of this node"),
+        ("advertised.listeners=OTHER://h:1", "listener OTHER has no security protocol"),
         ("metadata.log.segment.bytes=1000", "8388608"),
         ("process.roles=leader", "no role 'leader'"),
-        ("process.roles=controller,controller", "twice"),
         ("listener.security.protocol.map=CONTROLLER:MAGIC", "no security protocol MAGIC"),
         ("listener.security.protocol.map=PLAINTEXT:PLAINTEXT", "CONTROLLER"),
-        ("log.dirs=/a,/b,/a", "twice"),
     ],
 )
 def test_a_bad_value_is_named_with_its_line_and_what_is_allowed(line: str, said: str) -> None:
@@ -193,8 +190,11 @@ def test_an_unknown_key_is_a_warning_with_the_nearest_known_one() -> None:
     assert "f:7" in warning
 
 
-def test_broker_keys_are_accepted_without_warnings() -> None:
-    assert Config.parse(GOOD + "num.io.threads=3\nlog.retention.hours=1\nssl.protocol=TLS\n").warnings == ()
+def test_settings_of_a_broker_cause_no_warning_and_those_without_effect_cause_one() -> None:
+    assert Config.parse(GOOD + "log.retention.hours=1\nssl.protocol=TLS\n").warnings == ()
+    lines = "num.io.threads=3\nlistener.name.controller.socket.send.buffer.bytes=1\noffsets.topic.num.partitions=5\n"
+    names = "listener.name.controller.socket.send.buffer.bytes, num.io.threads, offsets.topic.num.partitions"
+    assert Config.parse(GOOD + lines, source="f").warnings == (f"without effect in this software: {names} (f)",)
 
 
 def test_only_the_standard_authorizer_is_accepted() -> None:
@@ -232,7 +232,7 @@ def test_every_key_read_here_is_kafkas() -> None:
     of_its_authorizer = {"allow.everyone.if.no.acl.found", "super.users"}
     ours = {"controller.quorum.lost.leader.backoff.max.ms", "kraft.metrics.dialect", "kraft.metrics.listener"}
     known = {*TEXTS, *NUMBERS, SEGMENT_BYTES_OVERRIDE}
-    assert known - KAFKA_KEYS == gone_in_kafka_4 | of_its_authorizer | ours
+    assert known - NODE.keys() == gone_in_kafka_4 | of_its_authorizer | ours
 
 
 def test_the_internal_segment_size_wins_as_in_kafka() -> None:
@@ -240,22 +240,42 @@ def test_the_internal_segment_size_wins_as_in_kafka() -> None:
     assert Config.parse(text).segment_bytes == 65536
 
 
-def test_a_wildcard_listener_is_advertised_with_the_address_of_the_voters_setting() -> None:
-    """Otherwise others would be told to connect to 0.0.0.0."""
-    text = GOOD.replace("CONTROLLER://127.0.0.1:9001", "CONTROLLER://:9001").replace("1@127.0.0.1", "1@node-1.example")
-    config = Config.parse(text)
-    assert config.listeners[0].host == ""
-    assert [str(listener) for listener in config.advertised_listeners] == ["CONTROLLER://node-1.example:9001"]
+@pytest.mark.parametrize("host", ["", "0.0.0.0", "[::]"])
+def test_a_listener_on_every_address_is_advertised_with_the_address_of_the_voters_setting(host: str) -> None:
+    """Host and port are those at which the others look for this voter, such as those of a load balancer."""
+    text = GOOD.replace("CONTROLLER://127.0.0.1:9001", f"CONTROLLER://{host}:9093").replace("1@127.0.0.1", "1@node-1")
+    assert [str(listener) for listener in Config.parse(text).advertised_listeners] == ["CONTROLLER://node-1:9001"]
+    told = Config.parse(text, overrides=["advertised.listeners=CONTROLLER://h:1"])
+    assert [str(listener) for listener in told.advertised_listeners] == ["CONTROLLER://h:1"]
+    two = ["controller.listener.names=CONTROLLER,OTHER", f"listeners=CONTROLLER://{host}:9093,OTHER://{host}:9094"]
+    assert [str(one) for one in Config.parse(text, overrides=two).advertised_listeners][1] == "OTHER://:9094"
 
 
-def test_a_listener_without_a_host_is_advertised_with_the_host_name() -> None:
-    """As in Kafka, where 0.0.0.0 is an error."""
+@pytest.mark.parametrize("host", ["", "0.0.0.0", "[::]"])
+def test_a_listener_without_a_host_is_advertised_with_the_host_name(host: str) -> None:
+    """As in Kafka, where 0.0.0.0 of a broker is an error."""
     text = re.sub("controller.quorum.voters=.*", "controller.quorum.bootstrap.servers=h:9001", GOOD)
-    everywhere = text.replace("CONTROLLER://127.0.0.1:9001", "CONTROLLER://:9001")
-    assert Config.parse(everywhere).advertised_listeners[0].host == ""
-    for host in ("0.0.0.0", "[::]"):
-        with pytest.raises(ConfigError, match="its address for other nodes is unknown"):
-            Config.parse(text.replace("CONTROLLER://127.0.0.1:9001", f"CONTROLLER://{host}:9001"))
+    everywhere = Config.parse(text.replace("CONTROLLER://127.0.0.1:9001", f"CONTROLLER://{host}:9001"))
+    assert [str(one) for one in everywhere.advertised_listeners] == ["CONTROLLER://:9001"]
+
+
+def test_an_advertised_listener_without_a_host_is_reached_by_the_host_name() -> None:
+    (listener,) = Config.parse(BROKER, overrides=["advertised.listeners=PLAINTEXT://:9092"]).advertised_listeners
+    assert (listener.host, listener.port) == ("", 9092)
+
+
+def test_repeated_entries_count_once_as_in_kafka() -> None:
+    lines = ["process.roles=controller,controller", "log.dirs=/a,/b,/a", "controller.quorum.voters=1@a:1,1@b:2"]
+    config = Config.parse(GOOD, overrides=lines)
+    assert (config.process_roles, config.log_dirs) == (("controller",), ("/a", "/b"))
+    assert [str(voter) for voter in config.voters] == ["1@b:2"]
+
+
+def test_the_older_name_of_the_id_is_read() -> None:
+    text = GOOD.replace("node.id=1", "broker.id=1")
+    assert Config.parse(text).node_id == 1
+    with pytest.raises(ConfigError, match=r"broker\.id=7: it differs from node\.id, which is 1"):
+        Config.parse(GOOD + "broker.id=7\n")
 
 
 def test_metadata_log_dir_may_differ_from_log_dirs() -> None:
@@ -315,7 +335,7 @@ def test_settings_of_the_controller_are_parsed() -> None:
     )
     assert (chosen.num_partitions, chosen.default_replication_factor, chosen.broker_session_timeout_ms) == (3, 2, 5000)
     assert (chosen.unclean_election, chosen.auto_leader_rebalance) == (True, False)
-    with pytest.raises(ConfigError, match="neither true nor false"):
+    with pytest.raises(ConfigError, match="allowed is true or false"):
         Config.parse(GOOD, overrides=["unclean.leader.election.enable=perhaps"])
 
 

@@ -21,6 +21,7 @@ from controller_stories import (
     topic,
 )
 
+from kraft.controller.decision.request_context import DecisionSettings
 from metadata_log.records.metadata import (
     ClearElrRecord,
     ConfigRecord,
@@ -28,6 +29,7 @@ from metadata_log.records.metadata import (
     RemoveTopicRecord,
     TopicRecord,
 )
+from transport.protocol.errors import Error
 
 
 def test_a_topic_is_written_with_its_configs_before_its_partitions() -> None:
@@ -126,3 +128,19 @@ def test_going_back_to_the_original_replicas_completes() -> None:
     now = cluster.partition("t")
     assert (now.replicas, now.is_reassigning) == ((A, B), False)
     assert cluster.do(reassignments())["topics"] == []
+
+
+def test_a_controller_that_deletes_no_topics_says_so_to_clients_that_know_the_error() -> None:
+    """Kafka: `delete.topic.enable`, `ControllerApis.deleteTopics`."""
+    cluster = Cluster(A, decisions=DecisionSettings(deletes_topics=False))
+    cluster.do(create(topic("t", [A])))
+    build, version = delete("t")
+    assert version == 5
+    for at, error in (
+        (5, Error.TOPIC_DELETION_DISABLED),
+        (3, Error.TOPIC_DELETION_DISABLED),
+        (2, Error.INVALID_REQUEST),
+    ):
+        (outcome,) = cluster.do((build, at))["responses"]
+        assert (outcome["name"], outcome["error_code"]) == ("t", error)
+    assert cluster.records(delete("t")) == []

@@ -10,6 +10,7 @@ import pytest
 from controller_sides import InProcess, registration
 from test_turns import Quorum
 
+from kraft.config import definitions
 from kraft.controller import ControllerResult
 from kraft.controller.configs import describe_configs
 from kraft.controller.decision.authorizer import Authorizer, AuthorizerSettings
@@ -142,7 +143,7 @@ def test_configurations_are_described_a_few_at_a_step(monkeypatch: pytest.Monkey
     counter = PerStep()
     made = counter.counting(DescribeConfigsResourceResult)
     monkeypatch.setattr(describe_configs, "DescribeConfigsResourceResult", made)
-    keys = sum(not key.is_internal for key in describe_configs.TOPIC_KEYS.values())
+    keys = sum(not key.is_internal for key in definitions.TOPIC.values())
     result = counter.run(side.controller.steps(descriptions(NAMES), 4, 1, 0))
     told = result.response
     assert isinstance(told, m.DescribeConfigsResponse)

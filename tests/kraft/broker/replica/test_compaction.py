@@ -11,7 +11,9 @@ from kraft.broker.log.options import LogOptions
 from kraft.broker.log.outcomes import Appended
 from kraft.broker.replica import DataSettings, ReplicaManager
 from kraft.broker.replica.settings import cleaner_settings
-from kraft.broker.replica.topic_settings import BROKER_KEYS, topic_settings
+from kraft.broker.replica.topic_settings import topic_settings
+from kraft.config.kafka_keys import READ
+from kraft.config.topic_synonyms import TOPIC_SYNONYMS
 from metadata_log.image import MetadataImage
 from metadata_log.log.partition_names import PartitionName
 from metadata_log.memory_disk import MemoryDisk
@@ -243,5 +245,26 @@ def test_the_configuration_page_names_every_key_of_topics_with_its_default() -> 
         "log.roll.hours": f"{options.segment_ms // HOUR_MS} hours",
     }
     assert {key: shown.get(key) for key in expected} == {key: str(value) for key, value in expected.items()}
-    broker_keys = {key for keys in BROKER_KEYS.values() for key, _ in keys}
-    assert broker_keys <= shown.keys()
+    assert {key for keys in TOPIC_SYNONYMS.values() for one in keys if (key := one.name) in READ} <= shown.keys()
+
+
+def test_records_that_have_waited_for_flush_ms_are_flushed() -> None:
+    """`log.flush.scheduler.interval.ms` and `flush.ms`, which a topic may set (Kafka: `LogManager.flushDirtyLogs`)."""
+    for configs, static, flushed in (
+        ({"flush.ms": "3000"}, {}, 4),
+        ({}, {"log.flush.interval.ms": "1000"}, 4),
+        ({"flush.ms": "8000"}, {"log.flush.interval.ms": "1000"}, 0),
+        ({}, {}, 0),
+    ):
+        image = replayed(cluster(1), *new_topic((1,), configs=configs))
+        manager = started(1, image, static=static, flush_check_ms=2000, offset_checkpoint_ms=HOUR_MS)
+        fill(manager, 1)
+        run_until(manager, NOW_MS + 2000)
+        assert part_of(manager).log.recovery_point == (4 if static and not configs else 0), "at the first look"
+        run_until(manager, NOW_MS + 7000, NOW_MS + 2000)
+        assert part_of(manager).log.recovery_point == flushed
+    manager = started(1, replayed(cluster(1), *new_topic((1,), configs={"flush.ms": "1"})))
+    assert manager.deadline_ms() < 2**62
+    fill(manager, 1)
+    run_until(manager, NOW_MS + 7000)
+    assert part_of(manager).log.recovery_point == 0, "as in Kafka, nothing looks at it by default"

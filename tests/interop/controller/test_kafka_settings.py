@@ -1,0 +1,117 @@
+"""Kafka's own table of settings, and its verdict on values near bounds and on random settings that belong together."""
+
+from __future__ import annotations
+
+import json
+import lzma
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import pytest
+from kafka_or_skip import oracle
+from real_kafka import KafkaInstallation
+from settings_table import MODULE, ORACLE, QUESTION, module_of
+
+from kraft.config import Config, ConfigError
+from kraft.config.checks import AT_MOST, BELOW
+from kraft.config.definitions import NODE, Definition
+from kraft.config.kafka_keys import REFUSED
+from kraft.config.keys import NARROWER, SEGMENT_BYTES_OVERRIDE
+
+pytestmark = pytest.mark.kafka
+
+VERDICTS: Final = Path(__file__).parents[2] / "data/config_verdicts.json.xz"
+CONTROLLER: Final = """\
+process.roles=controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:9001
+controller.listener.names=CONTROLLER
+listeners=CONTROLLER://127.0.0.1:9001
+log.dirs=/var/lib/kraft
+"""
+BROKER: Final = """\
+process.roles=broker
+node.id=101
+controller.quorum.voters=1@127.0.0.1:9001
+controller.listener.names=CONTROLLER
+listeners=PLAINTEXT://127.0.0.1:9101
+log.dirs=/var/lib/kraft
+"""
+BITS: Final = {"SHORT": 16, "INT": 32, "LONG": 64}
+STRICTER: Final = {*NARROWER, *REFUSED, SEGMENT_BYTES_OVERRIDE, "authorizer.class.name", "config.providers"}
+"""The settings of which we refuse values that Kafka reads; docs/differences.md says why."""
+LAXER: Final = {"controller.listener.names", "group.consumer.assignors", "group.share.assignors"}
+"""The settings of which we read values that Kafka refuses; docs/differences.md says why."""
+PAIRS: Final = 300
+
+
+def test_the_table_is_kafkas(kafka: KafkaInstallation) -> None:
+    assert MODULE.read_text() == module_of(oracle(kafka, ORACLE, [QUESTION]).splitlines())
+
+
+def test_every_value_is_judged_as_by_kafka(kafka: KafkaInstallation, tmp_path: Path) -> None:
+    cases = [(key, f"{key}={value}\n") for key, one in NODE.items() for value in dict.fromkeys(values_of(one))]
+    cases += [("", text) for text in random_pairs(Random(1))]
+    assert len(cases) > 3000
+    for base in (BROKER, CONTROLLER):
+        answers = verdicts(kafka, tmp_path, [base + text for _, text in cases])
+        for (key, text), (theirs, why) in zip(cases, answers, strict=True):
+            ours, because = verdict(base + text)
+            if ours != theirs:
+                allowed = STRICTER if ours == "refused" else LAXER
+                assert key in allowed, f"{text}: Kafka {theirs}, {why}; ours {ours}, {because}"
+
+
+def test_the_stored_verdicts_are_kafkas(kafka: KafkaInstallation, tmp_path: Path) -> None:
+    stored = json.loads(lzma.decompress(VERDICTS.read_bytes()))
+    answers = verdicts(kafka, tmp_path, [case["properties"] for case in stored.values()])
+    assert [kind for kind, _ in answers] == [case["kafka"] for case in stored.values()]
+
+
+def values_of(key: Definition) -> list[str]:
+    """Values at and around the bounds of a setting, and texts of other types."""
+    match key.type:
+        case "BOOLEAN":
+            return ["yes", "TRUE ", "false", "", "1"]
+        case "SHORT" | "INT" | "LONG":
+            size = 1 << (BITS[key.type] - 1)
+            least, most = -size if key.least is None else key.least, size - 1 if key.most is None else key.most
+            bounds = [str(one) for one in (least - 1, least, most, most + 1)]
+            return [*bounds, key.default or "1", "abc", "", " 5 ", "0", "-1", "1", "1_0", "1e3", "+7", "007"]
+        case "DOUBLE":
+            return ["0.5", "1e-1", ".5", "x", "", "-1", "2", "1d", "0x1"]
+        case "LIST":
+            return ["", "a,,b", "a,a", ",", *key.words, ",".join(key.words)]
+        case "STRING":
+            return ["", *key.words, *map(str.upper, key.words), *map(str.lower, key.words), "bad"]
+        case _:
+            return []
+
+
+def random_pairs(rng: Random) -> Iterator[str]:
+    """Settings that depend on each other, with values near each other."""
+    for _ in range(PAIRS):
+        one, other = rng.choice((*AT_MOST, *BELOW))
+        middle = int(NODE[rng.choice((one, other))].default or "1")
+        values = (max(1, middle + rng.randint(-2, 2)) for _ in range(2))
+        yield "".join(f"{key}={value}\n" for key, value in zip((one, other), values, strict=True))
+
+
+def verdict(text: str) -> tuple[str, str]:
+    try:
+        Config.parse(text)
+    except ConfigError as refused:
+        return "refused", str(refused)
+    return "read", ""
+
+
+def verdicts(kafka: KafkaInstallation, directory: Path, texts: list[str]) -> list[tuple[str, str]]:
+    """Kafka's verdict on each of these files, and its words."""
+    paths = [directory / f"{number}.properties" for number in range(len(texts))]
+    for path, text in zip(paths, texts, strict=True):
+        path.write_text(text)
+    answers = [line.partition("\t") for line in oracle(kafka, ORACLE, [str(path) for path in paths]).splitlines()]
+    assert len(answers) == len(texts)
+    return [(kind, why) for kind, _, why in answers]

@@ -1,0 +1,66 @@
+"""Changes of the dynamic configuration of brokers, judged as Kafka's brokers judge them."""
+
+from __future__ import annotations
+
+import pytest
+from controller_cluster import Cluster
+from controller_stories import BROKER, SET, A, configure
+
+from kraft.broker.replica.topic_settings import topic_settings
+from kraft.controller.configs.broker_config_keys import validate
+from kraft.controller.decision.result import ApiError
+from metadata_log.image import ConfigsImage, ResourceType
+from metadata_log.image.configs import replay_config
+from metadata_log.records.metadata import ConfigRecord
+from transport.protocol.errors import Error
+
+NOT_A_NUMBER = "Invalid value {} for configuration {}: Not a number of type {}"
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "why"),
+    [
+        ("1", {"log.cleaner.threads": "many"}, NOT_A_NUMBER.format("many", "log.cleaner.threads", "INT")),
+        (
+            "",
+            {"log.segment.bytes": "100"},
+            "Invalid value 100 for configuration log.segment.bytes: Value must be",
+        ),
+        ("1", {"log.retention.ms": "0"}, "log.retention.ms must be unlimited"),
+        ("1", {"node.id": "2"}, "Cannot update these configs dynamically: [node.id]"),
+        ("1", {"ssl.keystore.location": "/k"}, "only per-listener using the listener prefix: [ssl.keystore.location]"),
+        ("", {"sasl.enabled.mechanisms": "PLAIN"}, "broker id must be specified: [sasl.enabled.mechanisms]"),
+        ("", {"listener.name.a.ssl.keystore.type": "PEM"}, "broker id must be specified: [listener.name.a.ssl"),
+        ("1", {"listener.name.a.num.network.threads": "0"}, "Value must be at least 1"),
+        ("", {"leader.replication.throttled.rate": "-1"}, "Value must be at least 0"),
+        ("", {"compression.type": "zip"}, "String must be one of: uncompressed, zstd"),
+    ],
+)
+def test_a_change_through_a_broker_is_refused_with_kafkas_words(name: str, changed: dict[str, str], why: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        validate(name, changed)
+    assert caught.value.error == Error.INVALID_REQUEST
+    assert why in str(caught.value.text)
+
+
+def test_good_changes_and_removals_through_a_broker_are_accepted() -> None:
+    validate("", {"log.retention.ms": "-1", "max.connections": "5", "listener.name.a.max.connections": "7"})
+    validate("1", {"listener.name.a.ssl.keystore.location": "/k", "node.id": None, "my.own.key": "x"})
+
+
+def test_a_controller_that_is_asked_directly_takes_any_value_as_in_kafka() -> None:
+    cluster = Cluster(A)
+    (outcome,) = cluster.do(configure(BROKER, "", ("log.retention.ms", SET, "0")))["responses"]
+    assert outcome["error_code"] == Error.NONE
+
+
+def test_a_broker_ignores_a_value_of_the_metadata_that_it_cannot_use() -> None:
+    """So that no value which nobody has judged deletes records or ends a broker."""
+    bad = {"log.retention.ms": "0", "log.segment.bytes": "1", "log.roll.ms": "x", "log.cleanup.policy": "shrink"}
+    bad |= {"log.cleaner.min.cleanable.ratio": "7", "min.insync.replicas": "0"}
+    for name in ("", "1"):
+        image = ConfigsImage()
+        for key, value in bad.items():
+            record = ConfigRecord(resource_type=ResourceType.BROKER, resource_name=name, name=key, value=value)
+            image = replay_config(image, record)
+        assert topic_settings("t", image, 1, {}) == topic_settings("t", ConfigsImage(), 1, {})
