@@ -6,13 +6,14 @@ and leader, and keeps no state about the sender (Kafka: `KafkaRaftClient.handleF
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
 from msgspec import Struct
 
-from kraft.admin.client import CONTROLLERS, AdminClient
+from kraft.admin.client import CONTROLLERS, AdminClient, ResourceType
 from kraft.admin.descriptions import ClusterDescription, QuorumDescription, ReplicaDescription
 from kraft.admin.errors import AdminError
 from kraft.config import PROTECTED_PROTOCOLS
@@ -21,6 +22,11 @@ from metadata_log.types import METADATA_PARTITION, NO_NODE, Uuid
 from transport.interface import Endpoint, Failed
 from transport.protocol.errors import Error
 from transport.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from transport.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
 from transport.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 
 if TYPE_CHECKING:
@@ -28,6 +34,7 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound=Message)
 
+_EXPECTED_ID: Final = re.compile(r"expected ([0-9]{1,10}) ")
 ANSWER_MS: Final = 2_000
 """The limit in milliseconds for one controller's response."""
 
@@ -145,16 +152,53 @@ def _places(cluster: ClusterDescription, quorum: QuorumDescription) -> list[Endp
 async def conditions_without_leader(admin: AdminClient) -> tuple[Condition, ...]:
     """The state of the given controllers, and of those that they report, while no leader can name the voters.
 
-    Takes at most twice `ANSWER_MS`.
+    A controller that answers at several addresses counts once. Takes at most three times `ANSWER_MS`.
     """
     named = await _named_controllers(admin)
     unnamed = [(NO_NODE, endpoint) for endpoint in admin.addresses if endpoint not in named.values()]
     some = [*sorted(named.items()), *unnamed]
     reports = await _ask_all(admin, [endpoint for _, endpoint in some], None)
-    return tuple(
-        Condition(id=node_id, endpoint=endpoint, report=report, certificate=_certificate(admin, endpoint))
+    ids = await _ids_of(admin, [endpoint for _, endpoint in unnamed])
+    return once_each(
+        Condition(
+            id=ids.get(endpoint, node_id), endpoint=endpoint, report=report, certificate=_certificate(admin, endpoint)
+        )
         for (node_id, endpoint), report in zip(some, reports, strict=True)
     )
+
+
+def once_each(conditions: Iterable[Condition]) -> tuple[Condition, ...]:
+    """One condition of each controller that is known by its id, of the address at which it answers, if there is one."""
+    found: dict[object, Condition] = {}
+    for one in conditions:
+        key: object = one.endpoint if one.id == NO_NODE else one.id
+        before = found.get(key)
+        if before is None or (isinstance(before.report, str) and isinstance(one.report, EpochReport)):
+            found[key] = one
+    return tuple(found.values())
+
+
+async def _ids_of(admin: AdminClient, endpoints: Sequence[Endpoint]) -> dict[Endpoint, int]:
+    """The ids of the nodes at addresses that no controller names, as far as they say.
+
+    No answer has a field for the id of its node. One that is asked to describe another node names itself in the
+    refusal (Kafka: `ConfigHelper`); a client without the right to describe learns nothing.
+    """
+    ids: dict[Endpoint, int] = {}
+    other = DescribeConfigsResource(resource_type=ResourceType.BROKER, resource_name=str(NO_NODE))
+
+    async def ask(endpoint: Endpoint) -> None:
+        request = DescribeConfigsRequest(resources=[other])
+        answer = await _answer_of(admin, endpoint, request, DescribeConfigsResponse)
+        if not isinstance(answer, str):
+            for result in answer.results:
+                if (told := _EXPECTED_ID.search(result.error_message or "")) is not None:
+                    ids[endpoint] = int(told[1])
+
+    async with trio.open_nursery() as nursery:
+        for endpoint in endpoints:
+            nursery.start_soon(ask, endpoint)
+    return ids
 
 
 async def _named_controllers(admin: AdminClient) -> dict[int, Endpoint]:

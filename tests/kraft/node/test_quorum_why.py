@@ -19,7 +19,7 @@ from command_line import run
 from loopback import free_ports
 from test_embed import configs
 
-from kraft.admin.conditions import Condition, EpochReport, Progress
+from kraft.admin.conditions import Condition, EpochReport, Progress, once_each
 from kraft.cli.cluster.quorum_why import why_facts, why_lines
 from kraft.config import Config
 from kraft.node.embed import open_node
@@ -119,6 +119,17 @@ def test_the_last_line_without_an_answer_of_a_leader_says_what_lacks(conditions:
     assert why_lines(conditions, has_leader=False)[-1] == verdict
 
 
+def test_a_controller_that_answers_at_two_addresses_counts_once() -> None:
+    elsewhere = Endpoint("10.0.0.1", 9093)
+    silent, answering = condition("x"), condition(FOLLOWS, endpoint=elsewhere)
+    unknown = [condition(FOLLOWS, id=NO_NODE), condition(FOLLOWS, id=NO_NODE, endpoint=elsewhere)]
+    assert once_each([silent, answering]) == once_each([answering, silent]) == (answering,)
+    assert once_each([*unknown, answering]) == (*unknown, answering)
+    assert why_lines(once_each([silent, answering, condition(FOLLOWS, id=3)]), has_leader=False)[-1].startswith(
+        "2 of 2"
+    )
+
+
 def test_json_has_either_an_epoch_or_a_failure() -> None:
     asked, silent = why_facts([condition(FOLLOWS), condition("x", id=NO_NODE)])
     assert (asked["epoch"], asked["leaderId"], "failure" in asked) == (5, 1, False)
@@ -183,6 +194,10 @@ async def test_unreachable_voters_are_named(capsys: pytest.CaptureFixture[str], 
             assert "no active controller answered within 0.5 s" in err
             assert [one["id"] for one in why if "epoch" in one] == [second]
             silent = ", ".join(f"controller {one} at 127.0.0.1:{ports[one - 1]}" for one in sorted((first, leader)))
+            again = f"{everywhere},localhost:{ports[second - 1]}"
+            words = ("quorum", "status", "--why", "--json", "--timeout", "0.5", "--bootstrap-controller", again)
+            done = await trio.to_thread.run_sync(partial(run, capsys, *words))
+            assert sorted(one["id"] for one in json.loads(done.out)["why"]) == [1, 2, 3], "it answers at two addresses"
             lacks = f"1 of 3 answer; 2 make a majority: there is no leader until 1 more answers ({silent})."
             for command in NEED_A_LEADER:
                 words = (*command, "--bootstrap-controller", everywhere, "--timeout", "0.2")
