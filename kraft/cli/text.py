@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Final
@@ -24,6 +25,14 @@ def table(names: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
 def echo(line: str, *, err: bool = False) -> None:
     """Print one line with foreign control characters escaped; JSON stays JSON."""
     click.echo(printable(line), err=err)
+
+
+def echo_raw(line: str) -> None:
+    """Print one line as it is, for programs that read it; on a terminal as `echo` does."""
+    if sys.stdout.isatty():
+        echo(line)
+    else:
+        click.echo(line.encode())
 
 
 def echo_lines(lines: Iterable[str]) -> None:

@@ -16,6 +16,13 @@ from metadata_log.errors import DecodeError
 from metadata_log.types import OffsetAndEpoch
 
 FILE_NAME = "leader-epoch-checkpoint"
+REMEDY = f"Remove the {FILE_NAME} file: it is built again from the log."
+"""For the metadata log, of which every start reads all batches."""
+TOPIC_REMEDY = (
+    f"Stop the broker, and remove the {FILE_NAME} file, and of the log directory the files .kafka_cleanshutdown and "
+    "recovery-point-offset-checkpoint: the next start builds it from all batches. After a clean stop it reads none."
+)
+"""For the log of a topic."""
 
 # The rules of Java's readLine, Integer.parseInt and split("\\s+"): str.splitlines and str.strip accept more characters.
 _LINE_END = re.compile(r"\r\n|\r|\n")
@@ -86,8 +93,8 @@ def format_epochs(history: EpochHistory) -> bytes:
     return ("\n".join(lines) + "\n").encode("ascii")
 
 
-def parse_epochs(text: bytes, *, where: str | None = None) -> EpochHistory:
-    """Read the text of a leader-epoch-checkpoint file; raises `DecodeError`."""
+def parse_epochs(text: bytes, *, where: str | None = None, remedy: str = REMEDY) -> EpochHistory:
+    """Read the text of a leader-epoch-checkpoint file; raises `DecodeError`, with `remedy` as its hint."""
     lines = _LINE_END.split(text.decode("utf-8", "replace"))
     if lines[-1] == "":
         lines.pop()
@@ -97,7 +104,7 @@ def parse_epochs(text: bytes, *, where: str | None = None) -> EpochHistory:
             f"{what} in line {line}",
             where=where,
             field=FILE_NAME,
-            hint=f"Remove the {FILE_NAME} file: it is built again from the log.",
+            hint=remedy,
         )
 
     if not lines or lines[0] != "0":

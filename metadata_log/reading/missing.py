@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from metadata_log.disk import Disk, File
+from metadata_log.disk import Disk, File, is_directory
 from metadata_log.errors import CorruptBatch, DirectoryError, MetadataLogError, UnsupportedVersion
 from metadata_log.log.indexes import parse_offset_index
 from metadata_log.log.log_dir import (
@@ -20,10 +20,13 @@ from metadata_log.log.log_dir import (
     parse_partition_metadata,
 )
 from metadata_log.log.partition_names import parse_partition_name
+from metadata_log.log.quorum_state_file import FILE_NAME as QUORUM_STATE
 from metadata_log.log.segment import INDEX_SUFFIXES, file_name, parse_file_name, scan_headers
 from metadata_log.log.snapshot import list_snapshots, parse_snapshot_name, snapshot_name
 from metadata_log.reading.damage import Damage
-from metadata_log.reading.reader import gap_before
+from metadata_log.reading.entries import Entry, read_entries
+from metadata_log.reading.reader import gap_before, read_file
+from metadata_log.records.batch import RecordBatch
 from metadata_log.types import OffsetAndEpoch, Uuid
 
 
@@ -45,35 +48,57 @@ def check_topic(disk: Disk, directory: str) -> None:
 
 
 def is_of_a_topic(disk: Disk, path: str) -> bool:
-    """Whether a path is the partition directory of a topic with segments, or a file in one.
+    """Whether a path is the partition directory of a topic, or a file in one.
 
-    The partition.metadata beside the segments decides; without it, the path counts as a metadata log.
+    The partition.metadata decides, then the files that only a metadata log has, then the first record, then the name of
+    the directory: a directory may need a look just because its partition.metadata is lost.
     """
     directory = path.rstrip("/") or "/"
-    try:
-        names = disk.list(directory)
-    except (FileNotFoundError, NotADirectoryError):
-        directory = path.rpartition("/")[0] or "."
-        names = disk.list(directory)
-    if PARTITION_METADATA not in names or not any(parse_file_name(name) is not None for name in names):
+    if not is_directory(disk, directory):
+        directory = directory.rpartition("/")[0] or "."
+    name = directory.rpartition("/")[2]
+    names = disk.list(directory)
+    if name == PARTITION_DIRECTORY or META_PROPERTIES in names or PARTITION_DIRECTORY in names:
         return False
     metadata = f"{directory}/{PARTITION_METADATA}"
     try:
         return parse_partition_metadata(disk.read(metadata), where=metadata) != Uuid.METADATA_TOPIC
-    except MetadataLogError:
+    except (FileNotFoundError, IsADirectoryError, MetadataLogError):
+        pass
+    if QUORUM_STATE in names or ARCHIVE_MANIFEST in names or any(parse_snapshot_name(one) is not None for one in names):
         return False
+    bases = [base for one in names if (base := parse_file_name(one)) is not None]
+    for base in bases:
+        is_metadata = _holds_metadata(disk, f"{directory}/{file_name(base)}")
+        if is_metadata is not None:
+            return not is_metadata
+    return parse_partition_name(name) is not None
+
+
+def _holds_metadata(disk: Disk, path: str) -> bool | None:
+    """Whether the first records of a segment are those of a metadata log; None if there is no sound record."""
+    for batch in read_file(disk, path):
+        if isinstance(batch, RecordBatch) and batch.record_count:
+            first = next(read_entries(batch, path), None)
+            # A topic has no control records but the ends of transactions, which are none of a metadata log.
+            return isinstance(first, Entry) and first.record is not None and (first.is_control or first.key is None)
+    return None
 
 
 def of_topics(disk: Disk, path: str) -> list[str]:
-    """The partition directories of topics in a log directory; the path itself if it is one, or a file in one."""
-    if is_of_a_topic(disk, path):
-        return [path]
-    try:
-        names = disk.list(path)
-    except NotADirectoryError:
+    """The partition directories of topics in a log directory, by their names."""
+    if not is_directory(disk, path):
         return []
-    inner = [f"{path.rstrip('/')}/{name}" for name in names if parse_partition_name(name) is not None]
-    return [each for each in inner if is_of_a_topic(disk, each)]
+    base = path.rstrip("/")
+    inner = [f"{base}/{name}" for name in disk.list(path) if parse_partition_name(name) is not None]
+    return [each for each in inner if not each.endswith(f"/{PARTITION_DIRECTORY}") and is_directory(disk, each)]
+
+
+def is_log_directory(disk: Disk, path: str) -> bool:
+    """Whether a path is a log directory: one with a meta.properties, or with partition directories."""
+    if not is_directory(disk, path):
+        return False
+    return META_PROPERTIES in disk.list(path) or bool(of_topics(disk, path))
 
 
 def has_log(disk: Disk, directory: str) -> bool:
@@ -98,6 +123,8 @@ def check_metadata_log(disk: Disk, path: str) -> None:
         return
     check_topic(disk, directory)
     if has_log(disk, directory):
+        return
+    if any(parse_partition_name(name) is not None for name in names):
         return
     below = [name for name in names if disk.exists(f"{directory}/{name}/{PARTITION_DIRECTORY}")]
     raise DirectoryError(

@@ -16,7 +16,7 @@ from kraft.broker.log.options import LogOptions
 from kraft.broker.log.producer_files import ProducerStateManager
 from metadata_log.disk import Disk, make_directory
 from metadata_log.log.epochs import FILE_NAME as EPOCHS_FILE
-from metadata_log.log.epochs import EpochHistory, format_epochs, parse_epochs, write_epochs
+from metadata_log.log.epochs import TOPIC_REMEDY, EpochHistory, format_epochs, parse_epochs, write_epochs
 from metadata_log.log.segment import DELETED_SUFFIX, SUFFIX, Segment, parse_file_name, scan_headers
 
 CLEANED_SUFFIX = ".cleaned"
@@ -119,7 +119,7 @@ class _Loader:
         path = f"{directory}/{EPOCHS_FILE}"
         stored = disk.read(path) if disk.exists(path) else b""
         # Kafka takes an empty file for an empty cache.
-        self._epochs = parse_epochs(stored, where=path) if stored else EpochHistory()
+        self._epochs = parse_epochs(stored, where=path, remedy=TOPIC_REMEDY) if stored else EpochHistory()
         yield from self._open_segments()
         if not self._is_clean:
             yield from self._recover_unflushed()

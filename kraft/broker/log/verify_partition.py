@@ -13,6 +13,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from kraft.broker.log.checkpoints import LOG_STARTS, read_offsets
+from kraft.broker.log.loading import CLEANED_SUFFIX, SWAP_SUFFIX
 from kraft.broker.log.producers import Marker, ProducerStates, last_sequence_of, marker_of
 from kraft.broker.log.segment_batches import batches_of
 from kraft.broker.log.transaction_index import ENTRY_BYTES as TRANSACTION_BYTES
@@ -23,9 +25,10 @@ from metadata_log.errors import CorruptBatch, DecodeError, MetadataLogError, Uns
 from metadata_log.log.epochs import FILE_NAME as EPOCHS_FILE
 from metadata_log.log.epochs import EpochHistory, parse_epochs
 from metadata_log.log.log_dir import PARTITION_METADATA, parse_partition_metadata
+from metadata_log.log.partition_names import DELETE, STRAY, PartitionName, parse_partition_name
 from metadata_log.log.producer_snapshot import SUFFIX as PRODUCERS_SUFFIX
 from metadata_log.log.producer_snapshot import decode_producer_snapshot
-from metadata_log.log.segment import INDEX_SUFFIXES, file_name, parse_file_name
+from metadata_log.log.segment import DELETED_SUFFIX, INDEX_SUFFIXES, file_name, parse_file_name
 from metadata_log.reading.damage import Damage
 from metadata_log.reading.file_kinds import FileKind
 from metadata_log.reading.index_entries import verify_entries
@@ -34,6 +37,8 @@ from metadata_log.records.batch import RecordBatch
 from metadata_log.records.record import records
 
 _INDEX, _TIME_INDEX = INDEX_SUFFIXES
+_REMOVED_AT_A_START: Final = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX, ".tmp")
+"""What a deletion, the cleaner or the writing of a small file has left behind."""
 _INDEXES: Final = {_INDEX: FileKind.OFFSET_INDEX, _TIME_INDEX: FileKind.TIME_INDEX}
 
 
@@ -102,6 +107,8 @@ def verify_partition(disk: Disk, directory: str) -> Iterator[FileVerdict]:
         OSError: A file cannot be read.
     """
     names = sorted(disk.list(directory))
+    name_of_it = parse_partition_name(directory.rpartition("/")[2])
+    suffix = "" if name_of_it is None else name_of_it.suffix
     held = dict[int, list[_Batch]]()
     transactions = _Transactions()
     end = 0
@@ -113,20 +120,52 @@ def verify_partition(disk: Disk, directory: str) -> Iterator[FileVerdict]:
             held[base] = list(_checked_batches(disk, path, end, transactions, damages))
             end = held[base][-1].last_offset + 1 if held[base] else base
             yield FileVerdict(path, "segment", _content(held[base], damages))
+    # A broker empties the epochs of a partition that it is about to delete.
+    start = 2**63 - 1 if suffix == DELETE else _log_start(disk, directory)
     for name in names:
-        if (found := _beside_batches(disk, f"{directory}/{name}", held, transactions)) is not None:
+        path = f"{directory}/{name}"
+        if (found := _beside_batches(disk, path, held, transactions, start)) is not None:
             kind, damage = found
-            yield FileVerdict(f"{directory}/{name}", kind, Verdict(damages=tuple(damage)))
+            yield FileVerdict(path, kind, Verdict(damages=tuple(damage)))
+        elif parse_file_name(name) is None and not name.endswith(_REMOVED_AT_A_START):
+            what = "this is no file of a partition, and was not checked"
+            yield FileVerdict(path, "other", Verdict(damages=(Damage(where=path, what=what, expected="no such file"),)))
+    if suffix == DELETE:
+        return
+    if not held:
+        what = "there is no segment: a start begins the log anew"
+        yield _missing(f"{directory}/{file_name(0)}", "segment", what, "a segment")
+    elif EPOCHS_FILE not in names and any(held.values()):
+        what = "the file is missing: after a clean stop no start builds it again"
+        yield _missing(f"{directory}/{EPOCHS_FILE}", EPOCHS_FILE, what, "the epochs of the batches")
+    if PARTITION_METADATA not in names and suffix != STRAY:
+        what = "the file is missing: a start makes the directory -stray"
+        yield _missing(
+            f"{directory}/{PARTITION_METADATA}", PARTITION_METADATA, what, "the version and the id of the topic"
+        )
+
+
+def _missing(path: str, kind: str, what: str, expected: str) -> FileVerdict:
+    return FileVerdict(path, kind, Verdict(damages=(Damage(where=path, what=what, expected=expected),)))
+
+
+def _log_start(disk: Disk, directory: str) -> int | None:
+    """The log start in the checkpoint file of the log directory; None if the partition directory stands alone."""
+    parent, _, entry = directory.rpartition("/")
+    name = parse_partition_name(entry)
+    if name is None or not disk.exists(f"{parent or '.'}/{LOG_STARTS}"):
+        return None
+    return read_offsets(disk, parent or ".", LOG_STARTS)[0].get(PartitionName(name.topic, name.number), 0)
 
 
 def _beside_batches(
-    disk: Disk, path: str, held: dict[int, list[_Batch]], transactions: _Transactions
+    disk: Disk, path: str, held: dict[int, list[_Batch]], transactions: _Transactions, start: int | None
 ) -> tuple[str, Iterator[Damage]] | None:
     """The kind and the damage of a file that describes batches; None for other files."""
     name = path.rpartition("/")[2]
     in_order = (batch for base in sorted(held) for batch in held[base])
     if name == EPOCHS_FILE:
-        return name, _epochs(path, disk.read(path), in_order)
+        return name, _epochs(path, disk.read(path), list(in_order), start)
     if name == PARTITION_METADATA:
         return name, _topic(path, disk.read(path))
     if (end := parse_file_name(name, PRODUCERS_SUFFIX)) is not None:
@@ -261,19 +300,30 @@ def _producers(path: str, content: bytes, end: int, batches: Iterable[_Batch]) -
             yield Damage(where=path, what=what, expected="the last batch of the producer", offset=entry.last_offset)
 
 
-def _epochs(path: str, content: bytes, batches: Iterable[_Batch]) -> Iterator[Damage]:
+def _epochs(path: str, content: bytes, batches: list[_Batch], start: int | None) -> Iterator[Damage]:
     """Compare the epochs with those of the batches.
 
-    Epochs below the log start have no entry, though their batches may still be there. An epoch without a record has
-    one, but only at its leader.
+    Epochs below the log start have no entry, though their batches may still be there; a log start that is not known may
+    be that of the first entry. An epoch without a record has an entry, but only at its leader, and at the log end.
     """
     try:
         epochs = parse_epochs(content, where=path) if content else EpochHistory()
     except DecodeError as bad:
         yield Damage(where=path, what=bad.what, expected="an epoch and its first offset on each line")
         return
+    end = batches[-1].last_offset + 1 if batches else None
+    if end is not None and epochs.entries and epochs.entries[-1].offset > end:
+        last = epochs.entries[-1]
+        what = f"epoch {last.epoch} begins at offset {last.offset} here, and the log ends at offset {end}"
+        yield Damage(where=path, what=what, expected="epochs within the log", offset=last.offset)
+    if start is None:
+        start = epochs.entries[0].offset if epochs.entries else 0
     for batch in batches:
         known = epochs.epoch_at(batch.base_offset)
+        if known is None and batch.base_offset >= start:
+            what = f"offset {batch.base_offset} has no epoch here, and epoch {batch.epoch} in its batch"
+            yield Damage(where=path, what=what, expected="the epochs of the batches", offset=batch.base_offset)
+            return
         if known is not None and known != batch.epoch:
             what = f"offset {batch.base_offset} has epoch {known} here, and epoch {batch.epoch} in its batch"
             yield Damage(where=path, what=what, expected="the epochs of the batches", offset=batch.base_offset)

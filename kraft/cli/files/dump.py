@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import click
@@ -19,7 +19,7 @@ from kraft.cli.text import echo
 from kraft.config import UsageError
 from kraft.config.errors import CommandFailed
 from metadata_log.disk import OsDisk
-from metadata_log.errors import MetadataLogError
+from metadata_log.errors import DirectoryError, MetadataLogError
 from metadata_log.log.indexes import NO_TIMESTAMP
 from metadata_log.log.log_dir import PARTITION_DIRECTORY
 from metadata_log.printable import printable, printable_lines
@@ -30,7 +30,14 @@ from metadata_log.reading.dump_records import Range, RecordLines, RecordsWanted
 from metadata_log.reading.entries import Entry, read_entries
 from metadata_log.reading.file_kinds import FileKind, files_in, kind_of
 from metadata_log.reading.log_end import LogEnd
-from metadata_log.reading.missing import check_metadata_log, has_log, is_of_a_topic, missing_parts, of_topics
+from metadata_log.reading.missing import (
+    check_metadata_log,
+    has_log,
+    is_log_directory,
+    is_of_a_topic,
+    missing_parts,
+    of_topics,
+)
 from metadata_log.reading.pieces import Zeros, pieces_of
 from metadata_log.reading.reader import read_file
 from metadata_log.reading.small_files import read_index, read_small_file
@@ -168,54 +175,87 @@ def dump_command(
     )
     disk = OsDisk()
     sound = True
-    is_for_metadata = verify or as_hex or types or noop
-    if not is_for_metadata and all(is_of_a_topic(disk, named) for named in paths):
-        context.exit(0 if _dump_topics(disk, paths, wanted) else 1)
-    topics = [each for named in paths for each in of_topics(disk, named)] if verify else []
-    paths = tuple(named for named in paths if named not in topics)
-    for named in paths:
-        check_metadata_log(disk, named)
+    is_for_metadata = bool(as_hex or types or noop)
     try:
-        for path in (file for named in paths for file in files_in(disk, named)):
+        for named in paths:
             try:
-                kind = kind_of(disk, path)
-                if kind is FileKind.OTHER:
-                    expected = "a segment, a snapshot or another file of a node"
-                    sound &= _report_or_raise(
-                        Damage(where=path, what="this is not a file of a metadata log", expected=expected), wanted
-                    )
-                elif verify:
-                    sound &= _verify(disk, path, kind, as_json=as_json)
+                if is_of_a_topic(disk, named) and not is_for_metadata:
+                    show = _verify_topic if verify else _dump_topic
+                    sound &= show(disk, named, wanted)
                 else:
-                    sound &= _dump(disk, path, kind, wanted)
-            except FileNotFoundError:
-                # A running node deletes old segments and snapshots.
-                echo(f"kraft: warning: the file was removed while the directory was read ({path})", err=True)
-            except BrokenPipeError:  # standard output is closed, the file is intact
-                raise
-            except OSError as bad:
-                what = f"the file cannot be read: {bad.strerror or bad}"
-                sound &= _report_or_raise(Damage(where=path, what=what, expected="a readable file"), wanted)
-        if not verify:
-            for damage in (damage for named in paths for damage in _missing(disk, named)):
-                sound &= _report_or_raise(damage, wanted)
+                    check_metadata_log(disk, named)
+                    sound &= _each_file(disk, named, wanted, verify=verify)
+            except DirectoryError as bad:  # of this path: the others are shown all the same
+                sound = _complain(bad)
     except DamagedFile as bad:
         sound = _report(bad.damage, as_json)
-    if verify:
-        for damage in (damage for named in paths for damage in verify_directory(disk, named)):
-            sound &= _report(damage, as_json)
-        for path in topics:
-            sound &= _verify_topic(disk, path, as_json=as_json)
-    elif sound and not wanted.reach.is_met:
+    if sound and not verify and not wanted.reach.is_met:
         raise CommandFailed(wanted.reach.complaint(wanted.records.span))
-    elif sound and until is not None and wanted.reach.is_beyond(until):
+    if sound and not verify and until is not None and wanted.reach.is_beyond(until):
         end = end_words(wanted.reach.end - 1, wanted.reach.last_ms)
         raise CommandFailed(f"--until {moment_text(until)} is beyond the end: {end}")
     context.exit(0 if sound else 1)
 
 
-def _dump_topics(disk: OsDisk, paths: Sequence[str], wanted: Wanted) -> bool:
-    """Print partitions of topics; returns whether all files are sound."""
+def _complain(bad: DirectoryError) -> bool:
+    """Report an error of a path; returns that it is not sound."""
+    echo(f"kraft: error: {bad}", err=True)
+    if bad.hint:
+        echo(f"hint: {bad.hint}", err=True)
+    return False
+
+
+def _each_file(disk: OsDisk, named: str, wanted: Wanted, *, verify: bool) -> bool:
+    """Print the files of a metadata log or log directory, or the verdicts on them; returns whether all are sound."""
+    sound = True
+    for path in files_in(disk, named):
+        try:
+            kind = kind_of(disk, path)
+            if kind is FileKind.OTHER:
+                expected = "a segment, a snapshot or another file of a node"
+                sound &= _report_or_raise(
+                    Damage(where=path, what="this is not a file of a metadata log", expected=expected), wanted
+                )
+            elif verify:
+                sound &= _verify(disk, path, kind, as_json=wanted.as_json)
+            else:
+                sound &= _dump(disk, path, kind, wanted)
+        except FileNotFoundError:
+            # A running node deletes old segments and snapshots.
+            echo(f"kraft: warning: the file was removed while the directory was read ({path})", err=True)
+        except BrokenPipeError:  # standard output is closed, the file is intact
+            raise
+        except OSError as bad:
+            what = f"the file cannot be read: {bad.strerror or bad}"
+            sound &= _report_or_raise(Damage(where=path, what=what, expected="a readable file"), wanted)
+    if not verify:
+        for damage in _missing(disk, named):
+            sound &= _report_or_raise(damage, wanted)
+        return sound
+    for damage in verify_directory(disk, named):
+        sound &= _report(damage, wanted.as_json)
+    ends: dict[str, int] = {}
+    for each in of_topics(disk, named):
+        sound &= _verify_topic(disk, each, wanted, ends)
+    return _verify_log_directory(disk, named, ends, as_json=wanted.as_json) and sound
+
+
+def _verify_log_directory(disk: OsDisk, named: str, ends: dict[str, int], *, as_json: bool) -> bool:
+    """Print the verdicts on what stands beside the partitions of a log directory; returns whether all is sound."""
+    if not is_log_directory(disk, named):
+        return True
+    from kraft.broker.log.verify_log_directory import (
+        verify_log_directory,
+    )  # as slow to load as the rest of this command
+
+    sound = True
+    for each in verify_log_directory(disk, named.rstrip("/") or "/", ends):
+        sound &= _print_verdict(each.path, each.kind, each.verdict, as_json=as_json)
+    return sound
+
+
+def _dump_topic(disk: OsDisk, path: str, wanted: Wanted) -> bool:
+    """Print a partition of a topic; returns whether all files are sound."""
     # The rooms of the broker take as long to load as the rest of this command.
     from kraft.cli.files.dump_topic import TopicDump, dump_topic_path
 
@@ -225,24 +265,23 @@ def _dump_topics(disk: OsDisk, paths: Sequence[str], wanted: Wanted) -> bool:
         as_json=wanted.as_json,
         on_damage=wanted.on_damage,
     )
-    sound = True
-    try:
-        for path in paths:
-            sound &= dump_topic_path(disk, path, topic)
-        return sound
-    except DamagedFile as bad:
-        return _report(bad.damage, wanted.as_json)
+    return dump_topic_path(disk, path, topic)
 
 
-def _verify_topic(disk: OsDisk, path: str, *, as_json: bool) -> bool:
-    """Print the verdicts on a partition of a topic, or on one of its files; returns whether all are sound."""
+def _verify_topic(disk: OsDisk, path: str, wanted: Wanted, ends: dict[str, int] | None = None) -> bool:
+    """Print the verdicts on a partition of a topic, or on one of its files; returns whether all are sound.
+
+    `ends` gets the end of the log by the name of its directory.
+    """
     from kraft.broker.log.verify_partition import verify_partition  # as slow to load as the rest of this command
 
     is_directory = os.path.isdir(path)
     sound = True
     for each in verify_partition(disk, path.rstrip("/") if is_directory else os.path.dirname(path) or "."):
         if is_directory or os.path.basename(path) == os.path.basename(each.path):
-            sound &= _print_verdict(each.path, each.kind, each.verdict, as_json=as_json)
+            sound &= _print_verdict(each.path, each.kind, each.verdict, as_json=wanted.as_json)
+        if ends is not None and each.verdict.end_offset is not None:
+            ends[os.path.basename(path)] = each.verdict.end_offset
     return sound
 
 

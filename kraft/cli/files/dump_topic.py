@@ -20,11 +20,11 @@ from kraft.broker.log.producers import marker_of
 from kraft.broker.log.segment_batches import batches_of
 from kraft.broker.log.transaction_index import SUFFIX as ABORTED_SUFFIX
 from kraft.broker.log.transaction_index import decode_transactions
-from kraft.cli.text import echo
+from kraft.cli.text import echo, echo_raw
 from metadata_log.disk import Disk
 from metadata_log.errors import CorruptBatch, DecodeError, UnsupportedVersion
 from metadata_log.log.epochs import FILE_NAME as EPOCHS_FILE
-from metadata_log.log.epochs import parse_epochs
+from metadata_log.log.epochs import TOPIC_REMEDY, parse_epochs
 from metadata_log.log.indexes import parse_offset_index, parse_time_index
 from metadata_log.log.producer_snapshot import SUFFIX as PRODUCERS_SUFFIX
 from metadata_log.log.producer_snapshot import decode_producer_snapshot
@@ -91,7 +91,8 @@ def _small_file_lines(disk: Disk, path: str, wanted: TopicDump) -> Iterator[str]
     base = int(name.partition(".")[0]) if name[0].isdigit() else 0
     lines: Iterator[str]
     if name == EPOCHS_FILE:
-        lines = (f"epoch: {entry.epoch} offset: {entry.offset}" for entry in parse_epochs(content, where=path).entries)
+        epochs = parse_epochs(content, where=path, remedy=TOPIC_REMEDY).entries if content else ()
+        lines = (f"epoch: {entry.epoch} offset: {entry.offset}" for entry in epochs)
     elif name.endswith(_TIME_INDEX):
         lines = index_lines(parse_time_index(content, base), is_time=True)
     elif name.endswith(ABORTED_SUFFIX):
@@ -139,8 +140,9 @@ def _dump_batch(batch: RecordBatch, path: str, wanted: TopicDump) -> bool:
         )
         stops(damage, wanted.on_damage)
         return _report(damage, wanted)
+    show = echo if wanted.as_json else echo_raw
     for line in lines:
-        echo(line)
+        show(line)
     return True
 
 

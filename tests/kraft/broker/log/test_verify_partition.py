@@ -16,18 +16,18 @@ from metadata_log.memory_disk import MemoryDisk
 DAMAGED = "recovery/clean-before"
 
 
-def damage_of(files: dict[str, bytes]) -> list[str]:
+def damage_of(files: dict[str, bytes], name: str = "d") -> list[str]:
     """The damage of a partition, each as a text."""
     disk = MemoryDisk()
-    put(disk, "d", files)
-    return [str(damage) for each in verify_partition(disk, "d") for damage in each.verdict.damages]
+    put(disk, name, files)
+    return [str(damage) for each in verify_partition(disk, name) for damage in each.verdict.damages]
 
 
 @pytest.mark.parametrize("node", [*(f"{LIVE}/{name}" for name in NODES), *KILLED])
 def test_each_partition_that_kafka_wrote_is_sound(node: str) -> None:
     checked = 0
     for name in partition_directories(node):
-        assert damage_of(files_below(f"{node}/{name}")) == [], name
+        assert damage_of(files_below(f"{node}/{name}"), name) == [], name
         checked += 1
     assert checked > 0
 
