@@ -7,6 +7,7 @@ The state is a function of the batches of the log, in order. `producer_files` ke
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import takewhile
 from struct import Struct as Layout
 from typing import Final
 
@@ -150,7 +151,8 @@ class ProducerStates:
         self.open_transactions: dict[int, int] = {}
         """The producers of open transactions by their first offsets, smallest first."""
         self.unreplicated: dict[int, EndedTransaction] = {}
-        """The ended transactions by their first offsets, until the high watermark has passed their markers."""
+        """The ended transactions by their first offsets, until the high watermark has passed their markers. They are in
+        the order of the markers."""
 
     def load(self, stored: Iterable[StoredProducer]) -> None:
         """Take over the entries of a snapshot."""
@@ -166,7 +168,8 @@ class ProducerStates:
                 open_offset,
             )
             if open_offset is not None:
-                self._begin(open_offset, each.producer_id)
+                self.open_transactions[open_offset] = each.producer_id
+        self.open_transactions = dict(sorted(self.open_transactions.items()))
 
     def stored(self) -> list[StoredProducer]:
         """The entries of a snapshot, in the order in which a JVM's hash table gives them for this number of entries."""
@@ -250,8 +253,8 @@ class ProducerStates:
         return EndedTransaction(batch.producer_id, known.open_offset, batch.base_offset, marker.is_abort)
 
     def _begin(self, first_offset: int, producer_id: int) -> None:
+        assert first_offset > next(reversed(self.open_transactions), -1), "batches come in the order of the log"
         self.open_transactions[first_offset] = producer_id
-        self.open_transactions = dict(sorted(self.open_transactions.items()))
 
     def stable_offset_behind(self, ended: EndedTransaction) -> int:
         """The last stable offset once `ended` is over (`ProducerStateManager.lastStableOffset`)."""
@@ -265,14 +268,18 @@ class ProducerStates:
 
     def pass_high_watermark(self, high_watermark: int) -> None:
         """Forget the ended transactions below the high watermark (`onHighWatermarkUpdated`)."""
-        self.unreplicated = {
-            first: ended for first, ended in self.unreplicated.items() if ended.last_offset >= high_watermark
-        }
+        done = takewhile(lambda one: one[1].last_offset < high_watermark, self.unreplicated.items())
+        for first_offset in [first for first, _ in done]:
+            del self.unreplicated[first_offset]
 
     @property
     def first_unstable_offset(self) -> int | None:
         """The first offset of the oldest transaction that is open or not replicated; None without one."""
-        return min((*self.open_transactions, *self.unreplicated), default=None)
+        first_open = next(iter(self.open_transactions), None)
+        if not self.unreplicated:
+            return first_open
+        first_ended = min(self.unreplicated)
+        return first_ended if first_open is None else min(first_open, first_ended)
 
     def expire(self, now_ms: int, after_ms: int) -> None:
         """Forget the producers without an open transaction that wrote nothing for `after_ms` (`isProducerExpired`)."""
