@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from struct import Struct as Layout
 from typing import Final
 
+from google_crc32c import extend
 from google_crc32c import value as crc32c
 from msgspec import Struct
 
@@ -47,7 +48,13 @@ class StoredProducer(Struct, frozen=True, gc=False):
 
 def encode_producer_snapshot(producers: Sequence[StoredProducer]) -> bytes:
     """The content of a producer snapshot, with the entries in the given order."""
-    entries = b"".join(
+    entries = encode_entries(producers)
+    return encode_head(len(producers), (entries,)) + entries
+
+
+def encode_entries(producers: Iterable[StoredProducer]) -> bytes:
+    """Some of the entries of a snapshot."""
+    return b"".join(
         _ENTRY.pack(
             each.producer_id,
             each.epoch,
@@ -60,9 +67,15 @@ def encode_producer_snapshot(producers: Sequence[StoredProducer]) -> bytes:
         )
         for each in producers
     )
-    checked = len(producers).to_bytes(4, "big") + entries
-    crc: int = crc32c(checked)
-    return _VERSION.to_bytes(2, "big") + crc.to_bytes(4, "big") + checked
+
+
+def encode_head(count: int, entries: Iterable[bytes]) -> bytes:
+    """What stands before the entries of a snapshot, which come in pieces."""
+    number = count.to_bytes(4, "big")
+    crc: int = crc32c(number)
+    for piece in entries:
+        crc = extend(crc, piece)
+    return _VERSION.to_bytes(2, "big") + crc.to_bytes(4, "big") + number
 
 
 def decode_producer_snapshot(content: bytes, where: str) -> tuple[StoredProducer, ...]:

@@ -268,7 +268,7 @@ class PartitionLog:
         self.flush()
         self._segments.append(self._new_segment(base_offset, now_ms))
         self.producers.end_offset = base_offset
-        self.producers.take_snapshot()
+        self.producers.take_snapshot_later()
         self._unsynced_snapshots.add(base_offset)
 
     def _new_segment(self, base_offset: int, now_ms: int) -> DataSegment:
@@ -292,7 +292,8 @@ class PartitionLog:
         except OSError as failed:
             self._failure.error = failed
             raise
-        self._unsynced_snapshots.clear()
+        unwritten = self.producers.unwritten
+        self._unsynced_snapshots = set() if unwritten is None else {unwritten}
         self.recovery_point = self.end_offset
 
     # ------------------------------------------------------------------------------------------------------ reading
@@ -482,6 +483,7 @@ class PartitionLog:
         """
         try:
             self._failure.check()
+            self.producers.finish_writing()
             self.producers.take_snapshot()
             self._unsynced_snapshots.update(self.producers.snapshots[-1:])
             self._segments[-1].write_indexes()

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Generator
+from typing import Final
 
-from kraft.broker.log.producers import EndedTransaction, ProducerStates, marker_of
+from kraft.broker.log.producers import EndedTransaction, Producer, ProducerStates, marker_of, stored_in_steps
 from metadata_log.disk import Disk
 from metadata_log.errors import DecodeError
-from metadata_log.log.producer_snapshot import SUFFIX, decode_producer_snapshot, encode_producer_snapshot
+from metadata_log.log.producer_snapshot import (
+    SUFFIX,
+    decode_producer_snapshot,
+    encode_head,
+    encode_producer_snapshot,
+)
 from metadata_log.log.segment import file_name, parse_file_name
 from metadata_log.records.batch import RecordBatch
+
+MOST_AT_ONCE: Final = 10_000
+"""A snapshot of more producers is written in steps: of so many it takes some ten milliseconds."""
+_DONE: Final = object()
 
 
 class ProducerStateManager:
@@ -30,6 +40,8 @@ class ProducerStateManager:
         self._directory = directory
         self._expiration_ms = expiration_ms
         self._snapshot_offset = 0
+        self._writing: tuple[int, Generator[None, None, None]] | None = None
+        """The offset of a snapshot of many producers, and the steps that still have to be made."""
         self.snapshots = [base for name in disk.list(directory) if (base := parse_file_name(name, SUFFIX)) is not None]
         """The offsets of the snapshots, smallest first."""
 
@@ -85,6 +97,7 @@ class ProducerStateManager:
                 self.remove_snapshot(offset)
         if end_offset == self.end_offset:
             return
+        self._abandon()
         self.states = ProducerStates()
         while self.snapshots:
             offset = self.snapshots[-1]
@@ -102,10 +115,61 @@ class ProducerStateManager:
 
     def reset(self, offset: int) -> None:
         """Forget all producers and remove all snapshots (`truncateFullyAndStartAt`)."""
+        self._abandon()
         for each in tuple(self.snapshots):
             self.remove_snapshot(each)
         self.states = ProducerStates()
         self.end_offset = self._snapshot_offset = offset
+
+    def take_snapshot_later(self) -> None:
+        """Write the snapshot of this state, now if it is small; else `write_more` does it in steps.
+
+        Without the snapshot, which a crash may prevent, the producers are rebuilt from an older one and the log, as in
+        Kafka, which flushes it in another thread.
+        """
+        if len(self.states.producers) <= MOST_AT_ONCE:
+            self.take_snapshot()
+        elif self.end_offset > self._snapshot_offset:
+            self._abandon()
+            producers = list(self.states.producers.values())
+            self._writing = self.end_offset, self._write_in_steps(self.end_offset, producers)
+            self._snapshot_offset = self.end_offset
+
+    @property
+    def unwritten(self) -> int | None:
+        """The offset of the snapshot of which `write_more` has still to write a part; None without one."""
+        return None if self._writing is None else self._writing[0]
+
+    def write_more(self) -> None:
+        """Make a step of the snapshot that is being written; raises `OSError`."""
+        if self._writing is not None and next(self._writing[1], _DONE) is _DONE:
+            self._writing = None
+
+    def finish_writing(self) -> None:
+        """Make all steps of the snapshot that is being written; raises `OSError`."""
+        while self._writing is not None:
+            self.write_more()
+
+    def _abandon(self) -> None:
+        if self._writing is not None:
+            self._writing[1].close()
+            self._writing = None
+
+    def _write_in_steps(self, offset: int, producers: list[Producer]) -> Generator[None, None, None]:
+        pieces = yield from stored_in_steps(producers)
+        head = encode_head(len(producers), pieces)
+        yield None
+        path = self.path(offset)
+        if self._disk.exists(path):
+            self._disk.remove(path)
+        file = self._disk.open(path, create=True)
+        try:
+            for piece in (head, *pieces):
+                file.append(piece)
+                yield None
+        finally:
+            file.close()
+        self.snapshots = sorted({*self.snapshots, offset})
 
     def take_snapshot(self, *, sync: bool = False) -> None:
         """Write the snapshot of this state, unless there is one (`takeSnapshot`).

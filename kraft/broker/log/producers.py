@@ -6,7 +6,7 @@ The state is a function of the batches of the log, in order. `producer_files` ke
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Sequence
 from itertools import takewhile
 from struct import Struct as Layout
 from typing import Final
@@ -14,7 +14,7 @@ from typing import Final
 from msgspec import Struct
 
 from metadata_log.errors import CorruptBatch
-from metadata_log.log.producer_snapshot import StoredProducer
+from metadata_log.log.producer_snapshot import StoredProducer, encode_entries
 from metadata_log.records.batch import RecordBatch
 from metadata_log.records.record import records
 from transport.protocol.errors import Error
@@ -29,6 +29,8 @@ _MARKER_KEY: Final = Layout(">hh")
 _MARKER_VALUE: Final = Layout(">hi")
 _ABORT: Final = 0
 _SMALLEST_TABLE: Final = 16
+ENTRIES_PER_STEP: Final = 2000
+"""The entries of a snapshot in one step: some two milliseconds."""
 
 
 class AppendedBatch(Struct, frozen=True, gc=False):
@@ -143,6 +145,38 @@ def marker_of(batch: RecordBatch, *, where: str | None = None) -> Marker | None:
     return Marker(kind == _ABORT, coordinator_epoch, record.timestamp)
 
 
+def _buckets(count: int) -> int:
+    """The size of a JVM's hash table with so many entries."""
+    buckets = _SMALLEST_TABLE
+    while count * 4 > buckets * 3:
+        buckets *= 2
+    return buckets
+
+
+def _bucket(producer_id: int, buckets: int) -> int:
+    """The place of a producer in a JVM's hash table, and so in a snapshot: entries of one place keep their order."""
+    return _java_hash(producer_id) & (buckets - 1)
+
+
+def stored_in_steps(producers: Sequence[Producer]) -> Generator[None, None, list[bytes]]:
+    """The entries of a snapshot of these producers, encoded, in pieces.
+
+    A client may use a million producer ids, of which all are in each snapshot of the partition.
+    """
+    buckets = _buckets(len(producers))
+    ranges: list[list[Producer]] = [[] for _ in range(len(producers) // ENTRIES_PER_STEP + 1)]
+    for first in range(0, len(producers), ENTRIES_PER_STEP):
+        for each in producers[first : first + ENTRIES_PER_STEP]:
+            ranges[_bucket(each.producer_id, buckets) * len(ranges) // buckets].append(each)
+        yield None
+    pieces: list[bytes] = []
+    for some in ranges:
+        some.sort(key=lambda each: _bucket(each.producer_id, buckets))
+        pieces.append(encode_entries(each.stored() for each in some))
+        yield None
+    return pieces
+
+
 class ProducerStates:
     """All producers of a partition, with their transactions. The only way to change it is to go on in the log."""
 
@@ -172,12 +206,12 @@ class ProducerStates:
         self.open_transactions = dict(sorted(self.open_transactions.items()))
 
     def stored(self) -> list[StoredProducer]:
-        """The entries of a snapshot, in the order in which a JVM's hash table gives them for this number of entries."""
-        buckets = _SMALLEST_TABLE
-        while len(self.producers) * 4 > buckets * 3:
-            buckets *= 2
-        found = sorted(self.producers.values(), key=lambda each: _java_hash(each.producer_id) & (buckets - 1))
-        return [each.stored() for each in found]
+        """The entries of a snapshot, in their order."""
+        buckets = _buckets(len(self.producers))
+        return [
+            each.stored()
+            for each in sorted(self.producers.values(), key=lambda each: _bucket(each.producer_id, buckets))
+        ]
 
     def duplicate_of(self, batch: RecordBatch) -> AppendedBatch | None:
         """The batch of the log that `batch` is a copy of (`ProducerStateEntry.findDuplicateBatch`)."""

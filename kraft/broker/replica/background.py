@@ -50,6 +50,8 @@ class Background:
 
     def deadline_ms(self) -> int:
         """When the next `run` is due."""
+        if self._hosting.unwritten:
+            return 0
         return min(
             self._watermarks_ms,
             self._offsets_ms,
@@ -83,11 +85,22 @@ class Background:
             known = self._hosting.partitions
             self._flushed_ms = {key: since for key, since in self._flushed_ms.items() if key in known}
             self._for_each(lambda part: self._flush_old(part, now_ms))
+        if self._hosting.unwritten:
+            self._write_more()
         self._compacting.run(now_ms)
         self.moves.run(now_ms)
         store.remove_due(now_ms)
         self._hosting.take_findings()
         self._hosting.look_at_failures()
+
+    def _write_more(self) -> None:
+        """Make a step of a snapshot of very many producers."""
+        key = next(iter(self._hosting.unwritten))
+        part = self._hosting.partitions.get(key)
+        if part is not None and not part.is_offline:
+            self._hosting.guarded(part, part.log.producers.write_more)
+        if part is None or part.is_offline or part.log.producers.unwritten is None:
+            del self._hosting.unwritten[key]
 
     def _for_each(self, act: Callable[[HostedPartition], None]) -> None:
         """Do something with the log of every replica that is online."""

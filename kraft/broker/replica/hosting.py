@@ -34,6 +34,8 @@ class Hosting:
         self.partitions: dict[PartitionKey, HostedPartition] = {}
         self.by_name: dict[PartitionName, PartitionKey] = {}
         self.image = MetadataImage()
+        self.unwritten: dict[PartitionKey, None] = {}
+        """The partitions with a snapshot of producers that is written in steps."""
         self.changed: dict[PartitionKey, None] = {}
         """The partitions that may have moved since the last look of the purgatories."""
         self.moved: dict[PartitionKey, None] = {}
@@ -59,6 +61,8 @@ class Hosting:
     def touch(self, part: HostedPartition) -> None:
         """A partition may have moved."""
         self.changed[part.key] = self.moved[part.key] = None
+        if not part.is_offline and part.log.producers.unwritten is not None:
+            self.unwritten[part.key] = None
 
     def refusal(self, key: PartitionKey, current_leader_epoch: int, *, needs_leader: bool) -> Refused | None:
         """Why a request for a partition is refused; see `ReplicaManager.refusal`."""
