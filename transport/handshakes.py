@@ -12,9 +12,14 @@ from typing import Final, Protocol
 from msgspec import Struct
 
 UNSECURED_CONNECTIONS: Final = 256
-"""The most connections of unknown peers that have not finished their handshake; voters have as many of their own."""
+"""The most connections of unknown peers that have not finished their handshake; voters have as many of their own.
+
+A further one takes the place of one of the address that has the most of them: silent connections keep nobody out.
+"""
 UNSECURED_PER_ADDRESS: Final = 32
-"""The most of these connections from one address. Addresses with a reserve have no such limit."""
+"""The most of these connections from one address; a further one takes the place of one of that address. Addresses with
+a reserve have no such limit.
+"""
 STEPS_PER_TURN: Final = 16
 """How many steps of handshakes follow each other before other tasks run. A step takes up to two milliseconds."""
 _SWEEP_SECONDS: Final = 0.5
@@ -22,6 +27,10 @@ _SWEEP_SECONDS: Final = 0.5
 
 class Handshake(Protocol):
     """A connection before the end of its handshake."""
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether the peer has sent nothing yet."""
 
     def step(self) -> None:
         """Continue the handshake with the bytes that have arrived."""
@@ -75,16 +84,32 @@ class Handshakes:
         """Whether this handshake has begun and not left."""
         return handshake in self._open
 
-    def refusal(self, address: str) -> str | None:
-        """Why a new connection from this address is refused, as a text; None if the connection is accepted."""
+    def make_room(self, address: str) -> str | None:
+        """Close a connection if a new one from this address would be one too many; returns why, as a text, if so.
+
+        The oldest silent one goes, else the oldest one: of this address, or of the address that has the most.
+        """
         is_reserved = self._has_reserve(address)
-        pending = self._pending[is_reserved]
-        if pending >= UNSECURED_CONNECTIONS:
-            return f"{pending} connections have not {self._what}"
-        held = self._per_address.get(address, 0)
+        pending, held = self._pending[is_reserved], self._per_address.get(address, 0)
         if held >= UNSECURED_PER_ADDRESS and not is_reserved:
+            self._close_one({address})
             return f"{held} connections from that address have not {self._what}"
-        return None
+        if pending < UNSECURED_CONNECTIONS:
+            return None
+        addresses = {
+            entry.address
+            for entry in self._open.values()
+            if entry.is_reserved is is_reserved and entry.address is not None
+        }
+        most = max(self._per_address[one] for one in addresses)
+        self._close_one({one for one in addresses if self._per_address[one] == most})
+        return f"{pending} connections have not {self._what}"
+
+    def _close_one(self, addresses: set[str]) -> None:
+        of_these = [one for one, entry in self._open.items() if entry.address in addresses]
+        gone = next((one for one in of_these if one.is_silent), of_these[0])
+        self.leave(gone)
+        self._later(gone.expire, 0.0)
 
     def enter(self, handshake: Handshake, address: str | None = None) -> None:
         """A handshake begins: of a peer at this address, or of this side."""

@@ -344,6 +344,16 @@ class ServerChannel:
         self._logins = logins
         logins.enter(self, self.address)
 
+    @property
+    def unfinished_bytes(self) -> int:
+        """The bytes of a request that has not arrived completely."""
+        return self.connection.frames.held
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether the peer has sent nothing yet."""
+        return not self._received
+
     def step(self) -> None:
         """Nothing to do: frames of a login have their turn as requests have."""
 

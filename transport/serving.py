@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
+from math import inf
 from typing import Final, Protocol
 
 from msgspec import Struct
@@ -49,6 +50,12 @@ VOTERS_BULK_BYTES: Final = 2 << 20
 """The same for voters, all of which fetch from their leader."""
 ANSWERS_IN_ROOM: Final = 4
 """The share of the free memory that one answer may take while memory is short."""
+SMALL_BYTES: Final = 64 * 1024
+"""A connection that holds no more than this reads on while memory is short for its address alone."""
+PLACE_SECONDS: Final = 10.0
+"""For how long one unfinished request of an address keeps the others of that address from growing."""
+_LAST: Final = ""
+"""The place of the one connection that reads on while no memory is left. It is closed if it does not end in time."""
 COUNTED_BYTES: Final = 4096
 """A smaller change of a connection's memory is not counted."""
 _ONE_READ_BYTES: Final = 64 * 1024
@@ -92,6 +99,10 @@ class Member(Protocol):
     @property
     def is_idle(self) -> bool:
         """Whether no request, frame or answer is pending."""
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """The bytes of a request that has not arrived completely."""
 
     def take_turn(self, most: int) -> int:
         """Deliver up to `most` requests; returns how many."""
@@ -162,6 +173,8 @@ class Serving:
         """The connections with something to deliver, by address; the first address is the next in turn."""
         self._blocked: dict[Member, None] = {}
         """The connections that wait for memory."""
+        self._places: dict[str, tuple[Member, float]] = {}
+        """By address, the connection that reads on while memory is short for the address, and since when."""
         self._work: deque[Callable[[], bool]] = deque()
         """The long answers in progress: each call does one step of one answer."""
         self._will_continue = False
@@ -243,6 +256,7 @@ class Serving:
             self._per_address[member.address] = left
         else:
             del self._per_address[member.address]
+            self._places.pop(member.address, None)
         self._blocked.pop(member, None)
         self.charge(member, 0, 0)
         if unanswered and self.deliver is not None:
@@ -286,8 +300,30 @@ class Serving:
         shares = self._received[member.is_trusted]
         if shares.admits(member.address):
             return True
+        # Unfinished requests of one address that share its memory would keep each other from their ends, and all small
+        # requests of that address from their beginnings. So one of them reads on, and small ones do.
+        free = shares.limit - shares.used
+        if free > shares.limit // 32 and member.received_charged < SMALL_BYTES:
+            return True
+        if free > shares.limit // 16:
+            if self._has_place(member, member.address, PLACE_SECONDS):
+                return True
+        elif self._has_place(member, _LAST, inf):
+            return True
         self._block(member)
         return False
+
+    def _has_place(self, member: Member, place: str, seconds: float) -> bool:
+        """Whether this connection is the one that reads on; it is, if no other one is, or one for so many seconds."""
+        now = self._now()
+        holder, since = self._places.get(place, (member, now))
+        if holder is not member:
+            is_free = holder not in self._members or holder.unfinished_bytes < SMALL_BYTES
+            if not is_free and now - since < seconds:
+                return False
+            since = now
+        self._places[place] = member, since
+        return True
 
     def may_ask_in_bulk(self, member: Member) -> bool:
         """Whether a bulk request is delivered now; if not, the connection waits for its turn."""
@@ -405,6 +441,11 @@ class Serving:
         for member in list(self._members):
             if member.has_stalled(now, stalled_s):
                 member.close()
+        last, since_s = self._places.pop(_LAST, (None, now))
+        if last is not None and last in self._members and last.unfinished_bytes >= SMALL_BYTES:
+            self._places[_LAST] = last, since_s
+            if now - since_s >= stalled_s:
+                last.close()
         if self._blocked:
             self._let_some_read()
         self._is_watching = bool(self._members)

@@ -140,6 +140,11 @@ class TlsStage:
             self._handshakes.queue(self)
         return 0
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether the peer has sent nothing yet."""
+        return not self._has_heard
+
     def step(self) -> None:
         """Continue the handshake with the bytes that have arrived."""
         if self._is_closed or not self._is_held:

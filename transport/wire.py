@@ -354,12 +354,16 @@ class WireTransport:
         """A peer has connected. Returns None to refuse the connection."""
         tls = self._tls.listeners.get(listener.name)
         address = address_of(peer)
-        why = self.serving.refusal(address) or (None if tls is None else self.handshakes.refusal(address))
-        if why is None and listener.name in self.sasl.listeners:
-            why = self.logins.refusal(address)
+        why = self.serving.refusal(address)
         if why is not None:
             self.serving.log.write(logging.WARNING, "refused", "turning away %s: %s", peer, why)
             return None
+        why = None if tls is None else self.handshakes.make_room(address)
+        if listener.name in self.sasl.listeners:
+            why = self.logins.make_room(address) or why
+        if why is not None:
+            text = "closing a connection that has sent nothing, or the oldest one, for one of %s: %s"
+            self.serving.log.write(logging.WARNING, "refused", text, peer, why)
         if tls is not None:
             return self._secured.accept(
                 socket,

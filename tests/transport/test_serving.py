@@ -168,6 +168,44 @@ class TestMemory:
             await stack.aclose()
             await node.until(lambda: node.transport.serving.held_bytes == (0, 0))
 
+    async def test_large_requests_of_one_address_end_one_after_the_other(self, new_node: NewNode):
+        """Four halves that shared the memory of their address kept each other from their ends."""
+        node = new_node(max_frame_bytes=2 * MIB, max_received_bytes=4 * MIB)
+        node.answer_with = lambda request: EnvelopeResponse()
+        body = EnvelopeRequest(request_data=bytes(2 * MIB - 100))
+        whole = framed(encode_request(ApiKey.ENVELOPE, 0, 1, "raw", body))
+        async with serving(node) as endpoint, AsyncExitStack() as stack, trio.open_nursery() as nursery:
+            large = [await stack.enter_async_context(connected_from(STRANGER, endpoint)) for _ in range(4)]
+            for stream in large:
+                await stream.send_all(whole[: 400 * 1024])
+            await node.until(lambda: node.transport.serving.held_bytes[0] >= 4 * 400 * 1024)
+            for stream in large:
+                nursery.start_soon(send_and_keep, stream, whole[400 * 1024 :])
+            with trio.fail_after(10):
+                for stream in large:
+                    assert len(await read_frames(stream, 1)) == 1
+            assert node.transport.serving.held_bytes == (0, 0)
+
+    async def test_unfinished_large_requests_leave_room_for_small_ones_of_their_address(self, new_node: NewNode):
+        node = new_node(max_frame_bytes=2 * MIB, max_received_bytes=16 * MIB)
+        node.answer_with = echo
+        body = EnvelopeRequest(request_data=bytes(2 * MIB - 100))
+        whole = framed(encode_request(ApiKey.ENVELOPE, 0, 1, "raw", body))
+        async with serving(node) as endpoint, AsyncExitStack() as stack, trio.open_nursery() as nursery:
+            for _ in range(12):
+                half = await stack.enter_async_context(connected_from(STRANGER, endpoint))
+                nursery.start_soon(send_and_keep, half, whole[:-1])
+            await node.until(lambda: node.transport.serving.held_bytes[0] >= 8 * MIB)
+            await trio.testing.wait_all_tasks_blocked(0.1)
+            small = await stack.enter_async_context(connected_from(STRANGER, endpoint))
+            with trio.fail_after(0.5):  # a look at those that wait for memory comes each second
+                for number in range(20):
+                    await small.send_all(vote(number))
+                    assert len(await read_frames(small, 1)) == 1
+            assert node.transport.serving.held_bytes[0] <= 16 * MIB + 2 * MIB
+            await stack.aclose()
+            await node.until(lambda: node.transport.serving.held_bytes == (0, 0))
+
     async def test_a_request_of_the_largest_size_fits_beside_others(self, new_node: NewNode):
         node = new_node(max_frame_bytes=2 * MIB, max_received_bytes=2 * MIB)
         node.answer_with = lambda request: EnvelopeResponse()

@@ -304,30 +304,60 @@ async def test_half_done_handshakes_are_bounded_and_the_node_serves_on(autojump_
 class Nothing:
     """A handshake that never advances."""
 
+    def __init__(self, *, is_silent: bool = True) -> None:
+        self.is_silent = is_silent
+        self.is_closed = False
+
     def step(self) -> None:
         """No bytes arrive."""
 
     def expire(self) -> None:
-        """The test does not wait."""
+        """The connection is closed."""
+        self.is_closed = True
 
 
-def test_one_address_has_a_share_of_the_unfinished_handshakes() -> None:
-    handshakes = Handshakes(
-        timeout_s=10, later=lambda action, delay_s: None, now=lambda: 0.0, has_reserve=lambda at: at == "10.0.0.1"
+def unfinished() -> Handshakes:
+    """Handshakes in which one address has a reserve; what is due at once is done at once."""
+    return Handshakes(
+        timeout_s=10,
+        later=lambda action, delay_s: None if delay_s else action(),
+        now=lambda: 0.0,
+        has_reserve=lambda at: at == "10.0.0.1",
     )
-    held = [Nothing() for _ in range(UNSECURED_PER_ADDRESS)]
-    for one in held:
-        assert handshakes.refusal("192.0.2.1") is None
-        handshakes.enter(one, "192.0.2.1")
-    assert "32 connections from that address" in (handshakes.refusal("192.0.2.1") or "")
-    assert handshakes.refusal("192.0.2.2") is None
-    assert handshakes.refusal("10.0.0.1") is None
-    handshakes.leave(held[0])
-    assert handshakes.refusal("192.0.2.1") is None
-    for number in range(UNSECURED_CONNECTIONS - UNSECURED_PER_ADDRESS + 1):
-        handshakes.enter(Nothing(), f"198.51.100.{number}")
-    assert "256 connections have not finished" in (handshakes.refusal("192.0.2.9") or "")
-    assert handshakes.refusal("10.0.0.1") is None
+
+
+def begin(handshakes: Handshakes, address: str, *, is_silent: bool = True) -> Nothing:
+    """A connection that comes in and has its place."""
+    made = Nothing(is_silent=is_silent)
+    handshakes.make_room(address)
+    handshakes.enter(made, address)
+    return made
+
+
+def test_one_address_has_a_share_of_the_unfinished_handshakes_and_its_oldest_silent_one_gives_way() -> None:
+    handshakes = unfinished()
+    held = [begin(handshakes, "192.0.2.1", is_silent=number > 0) for number in range(UNSECURED_PER_ADDRESS)]
+    other = begin(handshakes, "192.0.2.2")
+    assert "32 connections from that address" in (handshakes.make_room("192.0.2.1") or "")
+    assert [number for number, one in enumerate(held) if one.is_closed] == [1], "the first one has sent something"
+    assert handshakes.make_room("192.0.2.1") is None
+    assert not other.is_closed
+
+
+def test_silent_connections_of_one_address_keep_no_other_address_out() -> None:
+    handshakes = unfinished()
+    few = [begin(handshakes, f"198.51.100.{number}") for number in range(UNSECURED_CONNECTIONS - 2)]
+    many = [begin(handshakes, "192.0.2.1") for _ in range(2)]
+    for number in range(50):
+        begin(handshakes, f"192.0.2.{number + 2}")
+    assert len(handshakes) == UNSECURED_CONNECTIONS
+    assert many[0].is_closed, "the address that has the most gives way first"
+    assert [one.is_closed for one in few] == [True] * 49 + [False] * (len(few) - 49), "then the oldest"
+    reserved = [begin(handshakes, "10.0.0.1") for _ in range(UNSECURED_CONNECTIONS)]
+    assert not any(one.is_closed for one in reserved)
+    begin(handshakes, "10.0.0.1")
+    assert [one.is_closed for one in reserved].index(True) == 0
+    assert sum(one.is_closed for one in few) == 49
 
 
 def test_a_long_plain_stream_is_sealed_in_portions() -> None:
