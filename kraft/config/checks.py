@@ -6,12 +6,14 @@ Kafka: `ConfigDef`, `KafkaConfig.validateValues`, `GroupCoordinatorConfig`, `Sha
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
 
 from kraft.config.addresses import ListenerSpec, split_list
 from kraft.config.definitions import NODE, OF_QUOTAS, BadValue, Definition, checked
-from kraft.config.kafka_keys import REFUSED, definition_of
+from kraft.config.errors import ConfigError
+from kraft.config.kafka_keys import LISTENER_PREFIX, REFUSED, definition_of
 from kraft.config.settings_reader import SettingsReader
 
 _MEBIBYTE: Final = 1 << 20
@@ -51,8 +53,20 @@ BELOW: Final = (
 """Settings of which the first is less than the second."""
 
 
+def check_refused(reader: SettingsReader) -> None:
+    """Refuse settings that restrict or protect something that this software does not have; raises `ConfigError`."""
+    for key, setting in reader.settings.items():
+        definition = definition_of(key)
+        reason = None if definition is None else REFUSED.get(definition.name)
+        if definition is None or reason is None:
+            continue
+        if checked(definition, setting.value) != checked(definition, definition.default or ""):
+            default = definition.default or "empty"
+            raise reader.bad(key, f"allowed is {default} only", hint=f"{reason} Leave the setting out.")
+
+
 def check_settings(reader: SettingsReader, listeners: tuple[ListenerSpec, ...], *, is_controller: bool) -> None:
-    """Refuse values that Kafka refuses, also of settings that nothing reads, and settings that this software lacks.
+    """Refuse values that Kafka refuses, also of settings that nothing reads.
 
     `listeners` are those of the node.
 
@@ -73,15 +87,10 @@ def check_settings(reader: SettingsReader, listeners: tuple[ListenerSpec, ...], 
 
 
 def _check_value(reader: SettingsReader, key: str, definition: Definition) -> None:
-    text = reader.settings[key].value
     try:
-        value = checked(definition, text)
+        checked(definition, reader.settings[key].value)
     except BadValue:
         raise reader.bad(key, f"allowed is {definition.allowed}") from None
-    reason = REFUSED.get(definition.name)
-    if reason is not None and value != checked(definition, definition.default or ""):
-        default = definition.default or "empty"
-        raise reader.bad(key, f"allowed is {default} only", hint=f"{reason} Leave the setting out.")
 
 
 def _number(reader: SettingsReader, key: str) -> float:
@@ -119,7 +128,11 @@ def _check_log_times(reader: SettingsReader) -> None:
     key = _first(reader, "log.retention.ms", "log.retention.minutes", "log.retention.hours")
     if key is not None and _number(reader, key) == 0:
         # Kafka: "log.retention.ms must be unlimited (-1) or, greater than or equal to 1".
-        raise reader.bad(key, "allowed is -1 for no limit, or at least 1", hint="With 0 every record would be deleted.")
+        raise reader.bad(
+            key,
+            "allowed is -1 for no limit, or at least 1",
+            hint="Set a time, or -1: with 0 every record would be deleted.",
+        )
     key = _first(reader, "log.cleaner.dedupe.buffer.size", "log.cleaner.threads")
     memory, threads = (_number(reader, one) for one in ("log.cleaner.dedupe.buffer.size", "log.cleaner.threads"))
     if key is not None and (threads == 0 or memory // threads <= _MEBIBYTE):
@@ -160,3 +173,27 @@ def _check_coordinators(reader: SettingsReader) -> None:
     for key in ("offsets.topic.compression.codec", "share.coordinator.state.topic.compression.codec"):
         if key in reader.settings and not 0 <= _number(reader, key) <= _LAST_CODEC:
             raise reader.bad(key, f"allowed is a whole number from 0 to {_LAST_CODEC}")
+
+
+def refused_by_kafka_alone(reader: SettingsReader, listeners: tuple[ListenerSpec, ...]) -> Iterator[ConfigError]:
+    """What this software reads and Apache Kafka refuses, in a file that passes the other checks.
+
+    `listeners` are those of the node, with their protocols.
+    """
+    names, protocol_map = "controller.listener.names", "listener.security.protocol.map"
+    for name in split_list(reader.text(names)):
+        if name != name.upper() and protocol_map not in reader.settings:
+            yield reader.bad(names, f"{name} is not in upper case, and has no entry in {protocol_map}")
+    controllers = {name.upper() for name in split_list(reader.text(names))}
+    own = {one.name: one.protocol for one in listeners if one.name not in controllers}
+    by_name, by_protocol = "inter.broker.listener.name", "security.inter.broker.protocol"
+    inter = (reader.text(by_name) or reader.text(by_protocol)).upper()
+    if own and inter not in own:
+        yield reader.bad(by_protocol, f"there is no listener {inter}", hint=f"Add {by_name}={next(iter(own))}.")
+    key, enabled = "sasl.mechanism.inter.broker.protocol", "sasl.enabled.mechanisms"
+    if own.get(inter, "").startswith("SASL"):
+        at = f"{LISTENER_PREFIX}{inter.lower()}.{enabled}"
+        mechanisms = reader.settings.get(at) or reader.settings.get(enabled)
+        wanted = reader.settings[key].value if key in reader.settings else NODE[key].default
+        if wanted not in split_list(mechanisms.value if mechanisms else NODE[enabled].default or ""):
+            yield reader.bad(key, f"{wanted} is not in {enabled}", hint=f"Name a mechanism of {enabled}.")

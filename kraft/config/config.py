@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from msgspec import Struct
 
 from kraft.config.addresses import ListenerSpec, QuorumVoter, parse_connection_limit, parse_host_port
 from kraft.config.authorizer_settings import read_has_authorizer, read_super_users
-from kraft.config.checks import check_settings
+from kraft.config.checks import check_refused, check_settings, refused_by_kafka_alone
 from kraft.config.described import DescribedSetting, Secret
+from kraft.config.errors import ConfigError
 from kraft.config.keys import NUMBERS, TEXTS
 from kraft.config.listener_settings import (
     read_advertised_listeners,
@@ -30,7 +31,8 @@ from kraft.config.node_settings import (
     read_roles,
     read_voters,
 )
-from kraft.config.properties import read_properties
+from kraft.config.properties import Setting, read_properties
+from kraft.config.providers import resolve_references
 from kraft.config.sasl_settings import SaslSettings
 from kraft.config.settings_reader import SettingsReader
 from kraft.config.tls_settings import ConfigTls
@@ -243,6 +245,41 @@ class FormatConfig(Struct, frozen=True, kw_only=True):
         return (self.metadata_log_dir, *(path for path in self.log_dirs if path != self.metadata_log_dir))
 
 
+class Verdict(Struct, frozen=True):
+    """What a node makes of a properties file. Each error names the setting, its value and what is allowed."""
+
+    refused: ConfigError | None = None
+    """Why neither this software nor Apache Kafka starts with the file."""
+    not_supported: ConfigError | None = None
+    """Why this software does not start with it, which Apache Kafka may."""
+    not_for_kafka: tuple[ConfigError, ...] = ()
+    """Why Apache Kafka does not start with it."""
+
+
+def judged(settings: Mapping[str, Setting], source: str) -> Verdict:
+    """The verdict of a node on the settings of a file, with Kafka's rules apart from those of this software."""
+    try:
+        reader = SettingsReader(resolve_references(settings), source)
+    except ConfigError as unresolved:
+        return Verdict(not_supported=unresolved)
+    try:
+        roles = read_roles(reader)
+        names = read_controller_listener_names(reader)
+        node_id = read_node_id(reader)
+        voters = read_voters(reader, node_id, CONTROLLER if CONTROLLER in roles else BROKER)
+        listeners = read_listeners(reader, names, roles)
+        check_settings(reader, listeners, is_controller=CONTROLLER in roles)
+        read_advertised_listeners(reader, listeners, names, _own_voter(voters, node_id))
+    except ConfigError as refused:
+        return Verdict(refused=refused)
+    not_for_kafka = tuple(refused_by_kafka_alone(reader, listeners))
+    try:
+        _config(reader, roles)
+    except ConfigError as refused:
+        return Verdict(not_supported=refused, not_for_kafka=not_for_kafka)
+    return Verdict(not_for_kafka=not_for_kafka)
+
+
 def _own_voter(voters: tuple[QuorumVoter, ...], node_id: int) -> QuorumVoter | None:
     return next((voter for voter in voters if voter.id == node_id), None)
 
@@ -255,6 +292,7 @@ def _config(reader: SettingsReader, roles: tuple[str, ...]) -> Config:
     listeners = read_listeners(reader, names, roles)
     log_dirs = read_log_dirs(reader)
     check_settings(reader, listeners, is_controller=CONTROLLER in roles)
+    check_refused(reader)
     return Config(
         node_id=node_id,
         process_roles=roles,

@@ -87,6 +87,7 @@ def report_json(report: Report) -> dict[str, Any]:
         ],
         "cluster": None if facts.live is None else facts.live.bootstrap,
         "findings": [finding_json(one) for one in report.findings],
+        "made": report.diagnosis.made,
         "skipped": [{"id": one.id, "needs": one.needs} for one in report.diagnosis.skipped],
         "unreadable": [{"path": one.path, "why": one.why} for one in report.unreadable],
     }
@@ -107,9 +108,19 @@ def report_lines(report: Report) -> Iterator[str]:
     if report.planned is not None:
         yield _verdict(report.planned)
     yield _summary(report)
-    skipped = sorted(report.diagnosis.skipped, key=lambda one: one.needs)
+    yield from _coverage(report.diagnosis)
+
+
+def _coverage(diagnosis: Diagnosis) -> Iterator[str]:
+    """How many checks were made, and what the others need: silence about a fault may be a check that was not made."""
+    skipped = sorted(diagnosis.skipped, key=lambda one: one.needs)
+    made = count(diagnosis.made, "check")
+    if not skipped:
+        yield f"{made} made, each one that there is."
+        return
+    yield f"{made} made, {len(skipped)} not made."
     for needs, group in groupby(skipped, key=lambda one: one.needs):
-        yield f"Skipped without {needs}: {', '.join(one.id for one in group)}."
+        yield f"Give {needs} for: {', '.join(one.id for one in group)}."
 
 
 def _finding_lines(finding: Finding) -> Iterator[str]:
@@ -150,7 +161,7 @@ def _summary(report: Report) -> str:
     ]
     what = [count(len(report.facts.nodes), "node")] if report.facts.nodes else []
     what += ["a live cluster"] if report.facts.live is not None else []
-    return f"{' and '.join(what)} read: {', '.join(numbers) or 'nothing is wrong'}."
+    return f"{' and '.join(what)} read: {', '.join(numbers) or 'nothing is wrong in what was checked'}."
 
 
 def explanation_lines(check: Described) -> Sequence[str]:

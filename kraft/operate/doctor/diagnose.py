@@ -27,6 +27,10 @@ CHECKS: Final[tuple[Check, ...]] = (
 """All checks, in the order of the catalog's parts."""
 
 
+_EXPLAINED: Final = frozenset(("no-quorum-config", "self-not-in-voters", "listener-map"))
+"""The checks that say more of a setting that a node refuses."""
+
+
 class Skipped(Struct, frozen=True, kw_only=True):
     """A check that did not run, and the input that it needs."""
 
@@ -39,6 +43,8 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
 
     findings: tuple[Finding, ...]
     skipped: tuple[Skipped, ...]
+    made: int
+    """The number of checks that ran."""
 
 
 def available(facts: Facts) -> frozenset[Need]:
@@ -71,9 +77,20 @@ def diagnose(facts: Facts) -> Diagnosis:
         findings += check.find(facts)
     left_out = {name: needs for name, needs in skipped.items() if name not in ran}
     return Diagnosis(
-        findings=in_order(merged(findings)),
+        findings=in_order(merged(_once(findings))),
         skipped=tuple(Skipped(id=name, needs=left_out[name]) for name in CATALOG if name in left_out),
+        made=len(ran),
     )
+
+
+def _once(findings: list[Finding]) -> list[Finding]:
+    """The findings, without a refused setting that another check explains better at the same place."""
+    places = [place for one in findings if one.id in _EXPLAINED for place in one.read]
+    return [
+        one
+        for one in findings
+        if one.id != "config-refused" or not any(place.startswith(one.read[0]) for place in places)
+    ]
 
 
 def in_order(findings: list[Finding]) -> tuple[Finding, ...]:

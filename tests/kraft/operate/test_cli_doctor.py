@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 import re
 from pathlib import Path
 
@@ -13,12 +14,18 @@ from doctor_cases import CASES, configs_of
 from doctor_page import page
 
 from kraft.cli.main import kraft
+from kraft.config import Config, ConfigError
+from kraft.config.config import judged
+from kraft.config.properties import parse_properties
 from kraft.operate.doctor.diagnose import CHECKS
 from kraft.operate.doctor.facts.catalog import CATALOG
 
 COMMAND = re.compile(r"kraft ([a-z][a-z -]*[a-z])")
 LATER = {"recover"}
 """Commands that remedies may name before they exist."""
+
+
+DIFFERENCES = (Path(__file__).parents[3] / "docs/differences.md").read_text("utf-8")
 
 
 def test_a_finding_is_shown_with_evidence_consequence_remedy_place_and_source(
@@ -40,7 +47,7 @@ def test_a_finding_is_shown_with_evidence_consequence_remedy_place_and_source(
         f"  read:  {config}:2: node.id; {data}/meta.properties: node.id",
         "  see:   Kafka 4.3.1, tried: exit 1",
     ]
-    assert "Skipped without a live cluster (--bootstrap-controller): " in done.out
+    assert "Give a live cluster (--bootstrap-controller) for: " in done.out
 
 
 def test_identical_findings_of_several_nodes_are_one(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -200,3 +207,59 @@ def test_damaged_properties_are_reported_with_their_line(capsys: pytest.CaptureF
 def test_the_reference_page_is_printed_from_the_descriptions() -> None:
     """`PYTHONPATH=tests/kraft python -m doctor_page > docs/reference/doctor-checks.md` writes the page anew."""
     assert (Path(__file__).parents[3] / "docs" / "reference" / "doctor-checks.md").read_text() == page()
+
+
+def test_a_file_is_judged_by_the_validator_of_serve_and_by_kafkas_rules(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Each of the files with Kafka's verdict: what Kafka refuses is fatal or a warning about Kafka, never silence."""
+    stored = json.loads(lzma.decompress((Path(__file__).parents[2] / "data/config_verdicts.json.xz").read_bytes()))
+    unseen = []
+    for name, case in stored.items():
+        verdict = judged(parse_properties(case["properties"], source=name), name) if name != "windows-path-u" else None
+        if verdict is None:
+            continue
+        warned = bool(verdict.not_for_kafka) or verdict.not_supported is not None
+        if case["kafka"] == "refused" and verdict.refused is None and not warned:
+            unseen.append(name)
+        if case["kafka"] == "read" and verdict.refused is not None:
+            assert f"`{name}`" in DIFFERENCES, name
+        try:
+            Config.parse(case["properties"])
+        except ConfigError:
+            assert verdict.refused is not None or verdict.not_supported is not None, name
+    assert unseen == []
+
+
+@pytest.mark.parametrize(
+    ("line", "check", "severity", "found"),
+    [
+        ("log.retention.hours=0", "config-refused", "fatal", "log.retention.hours=0: allowed is -1 for no limit"),
+        ("num.network.threads=abc", "config-refused", "fatal", "num.network.threads=abc: allowed is a whole number"),
+        ("create.topic.policy.class.name=com.example.P", "config-not-supported", "warn", "allowed is empty only"),
+        ("listeners=CONTROLLER://nowhere at all:1", "config-refused", "fatal", "is not NAME://host:port"),
+        ("broker.rack=${env:KRAFT_DOCTOR_NONE}", "config-not-supported", "warn", "there is no config provider 'env'"),
+    ],
+)
+def test_a_setting_with_which_a_node_does_not_start_is_found(
+    line: str, check: str, severity: str, found: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    config = Path(configs_of("healthy-static", tmp_path)[0])
+    with config.open("a") as file:
+        file.write(f"\n{line}\n")
+    report = json.loads(run(capsys, "doctor", "--offline", "--json", "-c", str(config)).out)
+    (finding,) = [one for one in report["findings"] if one["id"].startswith("config-")]
+    assert (finding["id"], finding["severity"]) == (check, severity)
+    assert found in finding["evidence"]
+    assert finding["read"][0].startswith(f"{config}:")
+
+
+def test_nothing_is_wrong_only_beside_the_number_of_checks(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (config, *_) = configs_of("healthy-static", tmp_path)
+    done = run(capsys, "doctor", "--offline", "-c", config)
+    report = json.loads(run(capsys, "doctor", "--offline", "--json", "-c", config).out)
+    made, skipped = report["made"], len(report["skipped"])
+    assert made > 20
+    assert f"\n{made} checks made, {skipped} not made.\n" in done.out
+    assert "\nGive several nodes for: " in done.out
+    assert "nothing is wrong." not in done.out

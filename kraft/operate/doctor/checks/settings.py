@@ -7,10 +7,13 @@ from collections.abc import Iterator
 from typing import Final
 
 from kraft.config.addresses import ListenerSpec
+from kraft.config.config import judged
+from kraft.config.errors import ConfigError
 from kraft.operate.doctor.checks.check import Check, bytes_text, listed
 from kraft.operate.doctor.facts.finding import Finding, Need, Severity
 from kraft.operate.doctor.facts.node import Facts, Node
 from kraft.operate.doctor.facts.settings import CONTROLLER_NAMES, PROTOCOL_MAP, Settings
+from metadata_log.records.redact import REDACTED
 
 FETCH: Final = "controller.quorum.fetch.timeout.ms"
 ELECTION: Final = "controller.quorum.election.timeout.ms"
@@ -27,6 +30,40 @@ def _configured(facts: Facts) -> Iterator[tuple[Node, Settings]]:
     for node in facts.nodes:
         if node.settings is not None:
             yield node, node.settings
+
+
+def config_refused(facts: Facts) -> Iterator[Finding]:
+    """Settings with which a node does not start, whether it is ours or Kafka's."""
+    for node, settings in _configured(facts):
+        if (error := judged(settings.values, settings.source).refused) is not None:
+            yield _of_verdict("config-refused", Severity.FATAL, node, error)
+
+
+def config_not_supported(facts: Facts) -> Iterator[Finding]:
+    """Settings with which `kraft serve` does not start, and Kafka may."""
+    for node, settings in _configured(facts):
+        if any(REDACTED in one.value for one in settings.values.values()):
+            continue  # a bundle has no secrets, without which a login cannot be judged
+        if (error := judged(settings.values, settings.source).not_supported) is not None:
+            yield _of_verdict("config-not-supported", Severity.WARN, node, error)
+
+
+def config_not_for_kafka(facts: Facts) -> Iterator[Finding]:
+    """Settings with which Kafka does not start."""
+    for node, settings in _configured(facts):
+        for error in judged(settings.values, settings.source).not_for_kafka:
+            yield _of_verdict("config-not-for-kafka", Severity.WARN, node, error)
+
+
+def _of_verdict(check: str, severity: Severity, node: Node, error: ConfigError) -> Finding:
+    return Finding(
+        id=check,
+        severity=severity,
+        nodes=(node.name,),
+        read=(error.where or node.name,),
+        evidence=error.what,
+        remedy=error.hint or "",
+    )
 
 
 def metadata_retention(facts: Facts) -> Iterator[Finding]:
@@ -260,6 +297,9 @@ def plaintext_controller(facts: Facts) -> Iterator[Finding]:
 
 
 CHECKS: Final = (
+    Check("config-refused", config_refused, (Need.SETTINGS,)),
+    Check("config-not-supported", config_not_supported, (Need.SETTINGS,)),
+    Check("config-not-for-kafka", config_not_for_kafka, (Need.SETTINGS,)),
     Check("metadata-retention", metadata_retention, (Need.SETTINGS,)),
     Check("quorum-timeouts", quorum_timeouts, (Need.SETTINGS,)),
     Check("session-timeouts", session_timeouts, (Need.SETTINGS,)),
