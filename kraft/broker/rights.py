@@ -15,6 +15,7 @@ from kraft.broker.asked import Asked
 from kraft.controller.decision.authorizer import (
     CLUSTER_NAME,
     OF_A_CLUSTER,
+    UNCOORDINATED_RULE,
     AclOperation,
     AclResource,
     Authorizer,
@@ -34,6 +35,8 @@ MOST_VERDICTS: Final = 10_000
 """How many verdicts are remembered, each for a caller and a name of at most `LONGEST`: some megabytes."""
 LONGEST: Final = 249
 """The longest name of a resource or a caller of which a verdict is remembered: clients choose names."""
+MOST_UNCOORDINATED: Final = 256
+"""How many groups and transactional ids without a coordinator are remembered."""
 _Question = tuple[Caller, AclOperation, AclResource, str]
 _T = TypeVar("_T")
 
@@ -51,6 +54,8 @@ class Rights:
         """The authorizer over the ACLs of the last image; None if everything is allowed."""
         self.denials: list[Denial] = []
         """The denied operations, for the audit log of the node."""
+        self._uncoordinated: set[tuple[AclResource, str]] = set()
+        """The groups and transactional ids that were noted as such."""
         self._verdicts: dict[_Question, Verdict] = {}
         self._of_any: dict[_Question, bool] = {}
         """Whether a caller may perform an operation on any resource of a type: a look at all rules of the caller."""
@@ -105,6 +110,16 @@ class Rights:
         """The rights of the client of one request."""
         return Permissions(self, asked)
 
+    def note_uncoordinated(self, asked: Asked, resource: AclResource, name: str) -> None:
+        """Note for the log, once for each name, that a client needs a coordinator and there is none."""
+        if (resource, name[:LONGEST]) not in self._uncoordinated:
+            if len(self._uncoordinated) >= MOST_UNCOORDINATED:
+                self._uncoordinated.clear()
+            self._uncoordinated.add((resource, name[:LONGEST]))
+            self.denials.append(
+                Denial(caller_of(asked), AclOperation.DESCRIBE, resource, name[:LONGEST], UNCOORDINATED_RULE)
+            )
+
     def take_denials(self) -> list[Denial]:
         """The denials since the last call."""
         taken, self.denials[:] = list(self.denials), []
@@ -137,6 +152,10 @@ class Permissions(Struct, frozen=True):
     ) -> bool:
         """Whether the client may perform an operation; a denial is recorded only if `is_asked` is set."""
         return self.rights(self.asked, operation, resource, name, is_asked=is_asked)
+
+    def note_uncoordinated(self, resource: AclResource, name: str) -> None:
+        """Note that the client needs a coordinator that does not exist."""
+        self.rights.note_uncoordinated(self.asked, resource, name)
 
     def on_topic(self, name: str) -> int:
         """The permitted operations on a topic, one bit for each."""

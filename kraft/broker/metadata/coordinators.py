@@ -8,7 +8,17 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Final
 
-from kraft.broker.coordinators import GROUP, SHARE, TRANSACTION, coordinator_of
+from kraft.broker.coordinators import (
+    GROUP,
+    NO_COORDINATOR,
+    SHARE,
+    TOPICS,
+    TRANSACTION,
+    UNCOORDINATED,
+    coordinator_of,
+    may_be_coordinated,
+    place_of,
+)
 from kraft.broker.rights import Permissions
 from kraft.controller.decision.authorizer import AclOperation, AclResource
 from kraft.controller.decision.result import ApiError
@@ -21,6 +31,8 @@ BATCHED_SINCE: Final = 4
 """The first version with several keys in a request."""
 SHARES_SINCE: Final = 6
 """The first version with coordinators of share groups."""
+RESOURCES: Final = {GROUP: AclResource.GROUP, TRANSACTION: AclResource.TRANSACTIONAL_ID}
+"""What a client names, by the key type."""
 _CHARACTERS_PER_STEP: Final = 1024
 _NO_ERROR: Final = "NONE"
 """Kafka names the error of an answer without one, in the versions for one key."""
@@ -37,9 +49,11 @@ def find_coordinator(
 ) -> Generator[None, None, FindCoordinatorResponse]:
     """The leader of the partition of the coordinators' topic that each key belongs to.
 
-    COORDINATOR_NOT_AVAILABLE while the topic does not exist, while the partition of the key has no leader, and if this
-    broker leads that partition. A client asks again until its own deadline, and names that error then. A client without
-    the right to describe the group or the transactional id has the error for that instead.
+    COORDINATOR_NOT_AVAILABLE while the partition of the key has no leader, and if this broker leads it and another one
+    has a replica: a client asks again. While the topic does not exist, or this broker has the only replica, nobody
+    coordinates. A client with a group has INVALID_REQUEST then, which ends it. For a transactional id this broker names
+    itself, because librdkafka takes only the error of InitProducerId for final. A client without the right to describe
+    the group or the transactional id has the error for that instead.
 
     Args:
         image: The metadata.
@@ -56,8 +70,17 @@ def find_coordinator(
     def find(key: str) -> Coordinator:
         error = _refusal(request.key_type, key, version, permissions)
         found = coordinator_of(image, request.key_type, key, listener) if error is Error.NONE else None
-        if found is None or found[0].id == broker_id:
-            return _absent(key, Error.COORDINATOR_NOT_AVAILABLE if error is Error.NONE else error)
+        if error is Error.NONE and (found is None or found[0].id == broker_id):
+            if may_be_coordinated(image, request.key_type, key, broker_id):
+                return _absent(key, Error.COORDINATOR_NOT_AVAILABLE)
+            if request.key_type in RESOURCES:
+                permissions.note_uncoordinated(RESOURCES[request.key_type], key)
+            found = place_of(image, broker_id, listener) if request.key_type == TRANSACTION else None
+            if found is None:
+                text = NO_COORDINATOR.format(topic=TOPICS.get(request.key_type, "its topic"))
+                return _absent(key, UNCOORDINATED, text)
+        if found is None:
+            return _absent(key, error)
         broker, at = found
         return Coordinator(key=key, node_id=broker.id, host=at.host, port=at.port, error_message="")
 
@@ -87,8 +110,9 @@ def refuse_coordinator(request: FindCoordinatorRequest, error: Error, version: i
     return FindCoordinatorResponse(coordinators=[_absent(key, error) for key in request.coordinator_keys])
 
 
-def _absent(key: str, error: Error) -> Coordinator:
-    return Coordinator(key=key, node_id=NO_NODE, host="", port=NO_NODE, error_code=error, error_message=error.message)
+def _absent(key: str, error: Error, text: str | None = None) -> Coordinator:
+    text = error.message if text is None else text
+    return Coordinator(key=key, node_id=NO_NODE, host="", port=NO_NODE, error_code=error, error_message=text)
 
 
 def _refusal(key_type: int, key: str, version: int, permissions: Permissions) -> Error:

@@ -11,6 +11,7 @@ from typing import Final
 from msgspec import Struct
 
 from kraft.broker.asked import Answer, Asked
+from kraft.broker.coordinators import UNCOORDINATED
 from kraft.broker.rights import Rights
 from kraft.controller.decision.authorizer import AclOperation, AclResource
 from metadata_log.serde import Message
@@ -114,7 +115,10 @@ class InitProducerIdHandler:
         if message.transactional_id is not None:
             if not self._rights(request, AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, message.transactional_id):
                 return Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-            return Error.INVALID_REQUEST if not message.transactional_id else Error.NOT_COORDINATOR
+            if message.transactional_id:
+                # Whoever named this broker as the coordinator will do so again: an error that ends the client.
+                self._rights.note_uncoordinated(request, AclResource.TRANSACTIONAL_ID, message.transactional_id)
+            return UNCOORDINATED
         rights = self._rights
         if not rights.of_any(request, AclOperation.WRITE, AclResource.TOPIC) and not rights(
             request, AclOperation.IDEMPOTENT_WRITE, AclResource.CLUSTER

@@ -258,9 +258,10 @@ def a_broker_of_ours_coordinates_no_transaction(cluster: Cluster) -> None:
     [leader] = topic.replicas
     request = FindCoordinatorRequest(key_type=TRANSACTIONS, coordinator_keys=["b07"])
     [found] = cluster.ask(leader, request, 6, FindCoordinatorResponse).coordinators
-    assert (Error.of(found.error_code), found.node_id) == (Error.COORDINATOR_NOT_AVAILABLE, -1)
+    # It names itself, because librdkafka takes only the error of InitProducerId for an end.
+    assert (Error.of(found.error_code), found.node_id) == (Error.NONE, leader)
     asked = cluster.ask(leader, InitProducerIdRequest(transactional_id="b07"), 5, InitProducerIdResponse)
-    assert Error.of(asked.error_code) in {Error.COORDINATOR_NOT_AVAILABLE, Error.NOT_COORDINATOR}
+    assert Error.of(asked.error_code) is Error.INVALID_REQUEST
     data = batch(b"v", producer=cluster.producer_id(leader), sequence=0, transactional=True)
     for version in PRODUCE_VERSION.values():
         answer = cluster.produce(leader, topic, data, version=version, transactional_id="b07")

@@ -167,13 +167,24 @@ def test_names_are_hashed_as_java_does(text: str, value: int):
 
 
 @pytest.mark.parametrize("version", range(7))
-def test_without_the_topic_of_coordinators_none_is_available(version: int):
+def test_without_the_topic_of_coordinators_a_client_ends(version: int):
     keys: dict[str, Any] = {"coordinator_keys": ["g", "h"]} if version >= 4 else {"key": "g"}
     answer = answer_to(new_requests(), asked(FindCoordinatorRequest(**keys), version, 10), MetadataImage())
     assert isinstance(answer, FindCoordinatorResponse)
     encode(answer, version)
     errors = [one.error_code for one in answer.coordinators] if version >= 4 else [answer.error_code]
-    assert errors == [Error.COORDINATOR_NOT_AVAILABLE] * (2 if version >= 4 else 1)
+    assert errors == [Error.INVALID_REQUEST] * (2 if version >= 4 else 1)
+
+
+def test_a_transaction_without_coordinator_is_refused_by_the_broker_that_was_asked():
+    """librdkafka asks for ever where FindCoordinator fails, and names the error of InitProducerId."""
+    image = image_at(NOW)
+    topics = image.topics
+    without = replace(image, topics=replace(topics, by_name=topics.by_name.delete("__transaction_state")))
+    request = FindCoordinatorRequest(key_type=1, coordinator_keys=["ptx-1"])
+    answer = answer_to(new_requests(broker_id=102), asked(request, 6, 10), without)
+    assert isinstance(answer, FindCoordinatorResponse)
+    assert [(one.error_code, one.node_id) for one in answer.coordinators] == [(Error.NONE, 102)]
 
 
 def listed(version: int, *types: int) -> ListConfigResourcesResponse:
