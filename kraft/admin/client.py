@@ -154,6 +154,8 @@ class AdminClient:
         """The cause of the latest failed attempt."""
         self.requests_sent = 0
         """The requests to controllers so far, with their repetitions."""
+        self.was_lost = False
+        """Whether an operation found no active controller for `DELAY_MS`, or in time, since this was set False."""
 
     def certificate_of(self, endpoint: Endpoint) -> bytes | None:
         """The certificate in DER form that this peer showed; None without TLS, or before an answer of the peer."""
@@ -341,6 +343,7 @@ class AdminClient:
             if self._delays is not None:
                 self._delays.on_answer()
             return result
+        self.was_lost = True
         last_failure = self.last_failure
         if self._delays is not None:
             await self._delays.on_timeout(self)
@@ -348,6 +351,11 @@ class AdminClient:
             f"no active controller answered within {self._timeout_ms / 1000:g} s: {last_failure}",
             hint=f"Asked: {', '.join(map(str, self.addresses))}. Do a majority of the voters run?",
         )
+
+    @property
+    def tells_of_delays(self) -> bool:
+        """Whether somebody hears of operations that no active controller answers."""
+        return self._delays is not None
 
     def run_in(self, tasks: trio.Nursery) -> None:
         """Use this nursery for reports of delays."""
@@ -369,6 +377,7 @@ class AdminClient:
     async def _report_delay(self, delays: Delays, scope: trio.CancelScope) -> None:
         with scope:
             await trio.sleep(DELAY_MS / 1000)
+            self.was_lost = True
             await delays.on_delay(self)
 
     # Discovery

@@ -25,9 +25,6 @@ _TOOLS: Final = {
     "topics": "topics",
 }
 """The names of Kafka's tools, without kafka- and .sh, and this program's commands."""
-_NAMES_OF_SERVERS: Final = {"--bootstrap-server": "--bootstrap-controller"}
-_TO_BROKERS: Final = frozenset(("consume", "produce"))
-"""Commands that take the address of a broker, as Kafka's tools do."""
 _OPTIONS_WITH_VALUES: Final = """
 --add-config --allow-host --allow-principal --assignment --bootstrap-controller --bootstrap-server --broker
 --broker-list --broker-logger --client --client-metrics --command-config --config --consumer-config --consumer.config
@@ -108,8 +105,6 @@ def translate_command(words: Sequence[str]) -> list[str] | None:
         command = line.action(("format", "random-uuid")) or "format"
     ours = [command, *_TRANSLATIONS.get(command, _unchanged)(line)]
     ours += line.rest()
-    if command not in _TO_BROKERS:
-        ours = [_NAMES_OF_SERVERS.get(word, word) for word in ours]
     if sorted(ours) != sorted(word for part in _parts(typed) for word in part):
         return ours
     # With equal words, order matters only if options precede the command that they belong to.

@@ -38,12 +38,20 @@ def hint_for(failed: click.UsageError, words: Sequence[str]) -> str:
     path = failed.ctx.command_path if failed.ctx else "kraft"
     ours = translate_command(words)
     if ours is not None:
-        asked = [word.partition("=")[0] for word in words]
-        is_moved = "--bootstrap-server" in asked and "--bootstrap-server" not in ours
-        where = " The address is that of a controller, not of a broker." if is_moved else ""
-        return f"Type `kraft {shlex.join(ours)}`.{where}"
+        return f"Type `kraft {shlex.join(ours)}`."
     near = [f"`{one}`" for one in _near(failed, path)]
-    return f"Did you mean {' or '.join(near)}? See `{path} --help`." if near else f"See `{path} --help`."
+    if near:
+        return f"Did you mean {' or '.join(near)}? See `{path} --help`."
+    named = _name_like_an_option(failed)
+    return f"A name that begins with - follows --, as in `{path} … -- {named}`." if named else f"See `{path} --help`."
+
+
+def _name_like_an_option(failed: click.UsageError) -> str | None:
+    """The typed word that is no option, if the command takes names and it may be one."""
+    found = _NO_SUCH_OPTION.fullmatch(failed.message)
+    takes_names = failed.ctx is not None and any(isinstance(one, click.Argument) for one in failed.ctx.command.params)
+    is_like_a_name = found is not None and not found[1].startswith("--")
+    return found[1] if found is not None and is_like_a_name and takes_names else None
 
 
 def _near(failed: click.UsageError, path: str) -> list[str]:

@@ -67,7 +67,7 @@ class Follower:
 
     The follower starts after `after`, the offset and epoch up to which the caller has the log. Alternatively it starts
     at `from_offset`, with the whole batch that contains this offset. `on_notice` is called with a text for each new
-    leader and for each period without one.
+    leader, and once for each period without one, if nobody else hears of delays.
     """
 
     def __init__(
@@ -80,7 +80,10 @@ class Follower:
         allow_gap: bool = False,
         on_notice: Callable[[str], None] = lambda what: None,
     ) -> None:
+        self._admin = admin
         self._log = LeadersLog(admin, cluster_id)
+        self._is_silent = False
+        """Whether the loss of the leader was noticed, and no leader has answered since."""
         self._allow_gap = allow_gap
         self._on_notice = on_notice
         self._noticed = (-1, 0)
@@ -115,7 +118,8 @@ class Follower:
             try:
                 jumped = await self._fetch()
             except NoController as silent:
-                self._on_notice(f"{silent}; trying again")
+                self._note_silence(silent)
+                await trio.sleep(_AGAIN_SECONDS)
             except RequestRefused as refused:
                 if refused.error is not Error.SNAPSHOT_NOT_FOUND:
                     raise
@@ -158,12 +162,21 @@ class Follower:
             self._append(part.records)
         return None
 
+    def _note_silence(self, silent: NoController) -> None:
+        """Report the loss of the leader once, unless the client's own report of delays has done so."""
+        if not self._is_silent and not self._admin.tells_of_delays:
+            self._on_notice(f"{silent}; trying again")
+        self._is_silent = True
+
     def _note_leader(self) -> None:
         leader = self._log.leader_id, self._log.epoch
+        was_lost, self._admin.was_lost, self._is_silent = self._admin.was_lost, False, False
         if leader != self._noticed:
             if self._noticed[0] >= 0:
                 self._on_notice(f"controller {leader[0]} leads in epoch {leader[1]}")
             self._noticed = leader
+        elif was_lost:
+            self._on_notice(f"controller {leader[0]} leads in epoch {leader[1]}, and answers again")
 
     def _append(self, data: bytes) -> None:
         """Keep whole batches until they are committed; as in each Fetch, the last batch may be incomplete."""

@@ -37,11 +37,16 @@ SERVERS: Final = "--bootstrap-server"
 bootstrap_option: Final = click.option(
     CONTROLLERS,
     "bootstrap",
-    required=True,
     envvar="KRAFT_BOOTSTRAP_CONTROLLER",
     show_envvar=True,
     metavar="H:P[,H:P]",
     help="The addresses of some controllers.",
+)
+servers_option: Final = click.option(
+    SERVERS,
+    "servers",
+    metavar="H:P[,H:P]",
+    help="The addresses of some brokers, which name the controllers. These must be reachable, too.",
 )
 command_config_option: Final = click.option(
     "--command-config",
@@ -200,21 +205,10 @@ def told_by(security: ClientSecurity) -> Iterator[None]:
 
 
 def on_a_cluster(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that select the cluster; the command gets them as `cluster`."""
+    """Add the options that select the cluster; the command gets them as `cluster`.
 
-    @wraps(command)
-    def with_cluster(
-        *args: Any, bootstrap: str, command_config: str | None, timeout: float, as_json: bool, **more: Any
-    ) -> None:
-        security = client_security(command_config)
-        addresses = parse_bootstrap(bootstrap, security)
-        command(*args, cluster=Cluster(addresses, int(timeout * 1000), as_json, security), **more)
-
-    return _with_options(with_cluster, bootstrap_option)
-
-
-def on_a_cluster_or_its_brokers(command: Callable[..., None]) -> Callable[..., None]:
-    """As `on_a_cluster`, with `--bootstrap-server` as well: brokers then name the controllers, which are asked."""
+    With `--bootstrap-server` brokers name the controllers, which are asked then.
+    """
 
     @wraps(command)
     def with_cluster(
@@ -226,41 +220,10 @@ def on_a_cluster_or_its_brokers(command: Callable[..., None]) -> Callable[..., N
         as_json: bool,
         **more: Any,
     ) -> None:
-        context = click.get_current_context()
-        if servers and context.get_parameter_source("bootstrap") is click.core.ParameterSource.ENVIRONMENT:
-            bootstrap = None
-        if bool(bootstrap) is bool(servers):
-            raise UsageError(
-                "give either --bootstrap-controller or --bootstrap-server", hint="For example 127.0.0.1:9093."
-            )
         security, timeout_ms = client_security(command_config), int(timeout * 1000)
-        if servers:
-            addresses = _controllers_behind(parse_bootstrap(servers, security, SERVERS), security, timeout_ms)
-        else:
-            addresses = parse_bootstrap(bootstrap or "", security)
+        addresses = find_controllers(bootstrap, servers, security, timeout_ms)
         command(*args, cluster=Cluster(addresses, timeout_ms, as_json, security), **more)
 
-    options = (
-        click.option(
-            SERVERS,
-            "servers",
-            metavar="H:P[,H:P]",
-            help="The addresses of some brokers, which name the controllers. These must be reachable, too.",
-        ),
-        click.option(
-            CONTROLLERS,
-            "bootstrap",
-            envvar="KRAFT_BOOTSTRAP_CONTROLLER",
-            show_envvar=True,
-            metavar="H:P[,H:P]",
-            help="The addresses of some controllers.",
-        ),
-    )
-    return _with_options(with_cluster, *options)
-
-
-def _with_options(command: Callable[..., None], *bootstraps: Callable[..., Any]) -> Callable[..., None]:
-    """Add the options of every command that addresses a cluster."""
     for option in (
         click.option(
             "--timeout",
@@ -271,17 +234,33 @@ def _with_options(command: Callable[..., None], *bootstraps: Callable[..., Any])
         ),
         click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
         command_config_option,
-        *bootstraps,
+        servers_option,
+        bootstrap_option,
     ):
-        command = option(command)
-    return command
+        with_cluster = option(with_cluster)
+    return with_cluster
 
 
-def _controllers_behind(
-    servers: tuple[Endpoint, ...], security: ClientSecurity, timeout_ms: int
+def find_controllers(
+    bootstrap: str | None, servers: str | None, security: ClientSecurity, timeout_ms: int
 ) -> tuple[Endpoint, ...]:
+    """The addresses of controllers that a command has got; brokers are asked for them. Raises `UsageError`.
+
+    An address on the command line is stronger than one of the environment.
+    """
+    source = click.get_current_context().get_parameter_source
+    if bootstrap and servers and source("bootstrap") is click.core.ParameterSource.ENVIRONMENT:
+        bootstrap = None
+    if bool(bootstrap) is bool(servers):
+        raise UsageError("give either --bootstrap-controller or --bootstrap-server", hint="For example 127.0.0.1:9093.")
+    if not servers:
+        return parse_bootstrap(bootstrap or "", security)
     ask = partial(
-        controllers_of, servers, protocol=security.protocol, timeout_ms=timeout_ms, transport=security.transport()
+        controllers_of,
+        parse_bootstrap(servers, security, SERVERS),
+        protocol=security.protocol,
+        timeout_ms=timeout_ms,
+        transport=security.transport(),
     )
     with told_by(security):
         return trio.run(ask)

@@ -18,7 +18,8 @@ from kraft.cli.cluster.brokers_of import (
     servers_option,
     timeout_option,
 )
-from kraft.cli.cluster.record_lines import PLACES, formatter, json_line, moment_of
+from kraft.cli.cluster.record_lines import PLACES, formatter, json_line
+from kraft.cli.moments import moment_of
 from kraft.cli.progress import LongJob
 from kraft.cli.text import echo
 from kraft.client import (
@@ -62,7 +63,7 @@ _ISOLATION: Final = {"read_uncommitted": Isolation.READ_UNCOMMITTED, "read_commi
     default=BEGINNING[0],
     show_default=True,
     metavar="beginning|end|OFFSET|TIME",
-    help="Where to begin in each partition; a time such as 2026-11-24T00:00:00Z.",
+    help="Where to begin in each partition; a time such as 2026-11-24T00:00:00Z, yesterday or -10m.",
 )
 @click.option("--follow", is_flag=True, help="Wait for further records at the end, until Ctrl-C.")
 @click.option(
@@ -142,14 +143,16 @@ def _start(text: str) -> Start:
         return Beginning()
     if text in END:
         return End()
-    if text.isascii() and text.isdecimal():
-        return AtOffset(int(text))
     try:
-        return AtTime(moment_of(text))
+        at = moment_of(text)
     except ValueError as bad:
         raise UsageError(
             f"{text!r} is no start: {bad}", where="--from", hint=f"Give {BEGINNING[0]}, {END[0]}, an offset or a time."
         ) from bad
+    if at.offset is not None:
+        return AtOffset(at.offset)
+    assert at.timestamp_ms is not None
+    return AtTime(at.timestamp_ms)
 
 
 class _Job(Struct, frozen=True):

@@ -17,14 +17,18 @@ class NoLeaderReport:
 
     Args:
         explains_timeouts: Whether to report timeouts, too. Without this, the command itself reports them.
+        repeats: Whether to report again when the states have changed, and no active controller has answered since.
     """
 
-    def __init__(self, *, explains_timeouts: bool = True) -> None:
+    def __init__(self, *, explains_timeouts: bool = True, repeats: bool = True) -> None:
         self._explains_timeouts = explains_timeouts
+        self._repeats = repeats
         self._told: list[str] = []
 
     async def on_delay(self, admin: AdminClient) -> None:
         """Report that no active controller answers, unless a controller leads: then the operation itself takes long."""
+        if self._told and not self._repeats:
+            return
         conditions = await conditions_without_leader(admin)
         if not any(map(leads, conditions)):
             seconds = f"{DELAY_MS / 1000:g} s"
@@ -32,7 +36,7 @@ class NoLeaderReport:
 
     async def on_timeout(self, admin: AdminClient) -> None:
         """Report why an operation has found no active controller."""
-        if self._explains_timeouts:
+        if self._explains_timeouts and (self._repeats or not self._told):
             self._tell(await conditions_without_leader(admin))
 
     def is_shown(self, conditions: Sequence[Condition]) -> bool:

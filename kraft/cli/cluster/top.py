@@ -12,7 +12,7 @@ import click
 from msgspec.structs import replace
 
 from kraft.admin import AdminClient
-from kraft.cli.cluster.administration import Cluster, on_a_cluster_or_its_brokers
+from kraft.cli.cluster.administration import Cluster, on_a_cluster
 from kraft.cli.cluster.top_thread import now_ms
 from kraft.cli.text import echo, echo_lines
 from kraft.config import UsageError, parse_host_port
@@ -56,7 +56,7 @@ NO_LEADER: Final = 1
     show_default=True,
     help="The order of replicas and brokers: by id, or with the worst first.",
 )
-@on_a_cluster_or_its_brokers
+@on_a_cluster
 def top_command(*, interval: float, once: bool, metrics: str | None, sort: str, cluster: Cluster) -> None:
     """Show the quorum of this program's or Apache Kafka's controllers, refreshed live: roles, epochs, log ends and lag,
     elections since the start, brokers, and the partitions without a leader or below min.insync.replicas.

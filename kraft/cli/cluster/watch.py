@@ -15,11 +15,13 @@ from kraft.cli.cluster.administration import (
     bootstrap_option,
     client_security,
     command_config_option,
-    parse_bootstrap,
+    find_controllers,
+    servers_option,
     told_by,
 )
 from kraft.cli.cluster.no_leader import NoLeaderReport
 from kraft.cli.cluster.watch_events import EventFeed
+from kraft.cli.moments import moment_of
 from kraft.cli.record_types import type_names
 from kraft.cli.renamed import renamed_option
 from kraft.cli.text import echo, joined
@@ -29,6 +31,7 @@ from metadata_log.log.snapshot import snapshot_name
 from metadata_log.reading.damage import Damage
 from metadata_log.reading.dump_records import Range, RecordLines, RecordsWanted
 from metadata_log.reading.entries import Entry, read_entries
+from metadata_log.reading.timeline import At
 from metadata_log.records.batch import RecordBatch, scan
 from metadata_log.times import when_text
 
@@ -39,6 +42,7 @@ WHERE: Final = "the metadata log"
 
 @click.command("watch", short_help="Show a live cluster's metadata changes.")
 @bootstrap_option
+@servers_option
 @command_config_option
 @click.option(
     "--type",
@@ -52,8 +56,8 @@ WHERE: Final = "the metadata log"
     "since",
     default=NOW,
     show_default=True,
-    metavar="OFFSET|now|beginning",
-    help="Where to begin. The beginning is the start of the leader's log, perhaps a snapshot.",
+    metavar="OFFSET|TIME|now|beginning",
+    help="Where to begin. The beginning is the start of the leader's log, perhaps a snapshot; a time such as -10m.",
 )
 @renamed_option("--from", "--since", "since", metavar="OFFSET|now|beginning")
 @click.option("--for", "seconds", type=click.FloatRange(min=0), metavar="SECONDS", help="End after this time.")
@@ -70,7 +74,8 @@ WHERE: Final = "the metadata log"
 def watch_command(
     context: click.Context,
     *,
-    bootstrap: str,
+    bootstrap: str | None,
+    servers: str | None,
     command_config: str | None,
     types: tuple[str, ...],
     since: str,
@@ -98,20 +103,26 @@ def watch_command(
         kraft watch --bootstrap-controller 127.0.0.1:9093
         kraft watch --bootstrap-controller 127.0.0.1:9093 --type PartitionChangeRecord
     """
+    begin = At(offset=0) if since in {NOW, BEGINNING} else _moment(since)
     wanted = RecordsWanted(
         types=type_names(types),
-        span=Range(first_offset=0 if since in {NOW, BEGINNING} else _offset(since)),
+        span=Range(first_offset=begin.offset or 0),
         as_json=as_json or not sys.stdout.isatty(),
         noop=noop,
         show_secrets=show_secrets,
     )
     start = None if since == NOW else wanted.span.first_offset
+    since_ms = begin.timestamp_ms
     is_raw = raw or bool(types) or noop or show_secrets
-    feed: _Feed | EventFeed = _Feed(wanted, most) if is_raw else EventFeed(since=start, most=most, as_json=as_json)
+    feed: _Feed | EventFeed = (
+        _Feed(wanted, most, since_ms)
+        if is_raw
+        else EventFeed(since=start, since_ms=since_ms, most=most, as_json=as_json)
+    )
     security = client_security(command_config)
     work = partial(
         watch,
-        parse_bootstrap(bootstrap, security),
+        find_controllers(bootstrap, servers, security, int(timeout * 1000)),
         feed.show,
         since=start if is_raw else 0,  # the names and the former state come from the whole log
         timeout_ms=int(timeout * 1000),
@@ -119,17 +130,18 @@ def watch_command(
         allow_gap=allow_gap,
         on_notice=_warn,
         transport=security.transport(),
-        delays=NoLeaderReport(),
+        delays=NoLeaderReport(repeats=False),
     )
     with told_by(security):
         trio.run(work)
     context.exit(0 if feed.is_sound else 1)
 
 
-def _offset(text: str) -> int:
-    if not text.isdecimal():
-        raise UsageError(f"{text!r} is no offset", where="--since", hint=f"Give a number, {NOW} or {BEGINNING}.")
-    return int(text)
+def _moment(text: str) -> At:
+    try:
+        return moment_of(text)
+    except ValueError as bad:
+        raise UsageError(str(bad), where="--since", hint=f"Give an offset, a time, {NOW} or {BEGINNING}.") from bad
 
 
 def _warn(what: str) -> None:
@@ -139,8 +151,9 @@ def _warn(what: str) -> None:
 class _Feed:
     """Prints received records, up to `most` lines."""
 
-    def __init__(self, wanted: RecordsWanted, most: int | None) -> None:
+    def __init__(self, wanted: RecordsWanted, most: int | None, since_ms: int | None) -> None:
         self.wanted = wanted
+        self._since_ms = since_ms
         self.is_sound = True
         self._left = most
         self._of_log = RecordLines(wanted, lambda where, batch: "")
@@ -150,13 +163,14 @@ class _Feed:
         match what:
             case Committed(batches):
                 for batch in batches:
-                    self._show(batch, self._of_log, WHERE)
+                    if self._since_ms is None or batch.max_timestamp >= self._since_ms:
+                        self._show(batch, self._of_log, WHERE)
             case Jumped(snapshot, data, offset):
                 if (gap := what.gap) is not None:
                     _warn(gap)
                 elif snapshot.offset == offset:
                     _warn(f"the leader's log begins at offset {offset}: what was before comes from its snapshot")
-                if snapshot.offset == offset:
+                if snapshot.offset == offset and self._since_ms is None:
                     name = snapshot_name(snapshot)
                     of_snapshot = RecordLines(
                         replace(self.wanted, span=Range()), lambda where, batch: f'"snapshot": "{name}", '

@@ -24,13 +24,15 @@ class EventFeed:
 
     Args:
         since: The offset of the first record to tell of; None for the end of the log at the start.
+        since_ms: The time of the first record to tell of, in ms since 1970; None for any time.
         most: The limit of events; None for no limit.
         as_json: Whether to print JSON.
     """
 
-    def __init__(self, *, since: int | None, most: int | None, as_json: bool) -> None:
+    def __init__(self, *, since: int | None, since_ms: int | None = None, most: int | None, as_json: bool) -> None:
         self.is_sound = True
         self._since = since
+        self._since_ms = since_ms
         self._is_checked = False
         self._left = most
         self._as_json = as_json
@@ -50,6 +52,11 @@ class EventFeed:
                     raise CommandFailed(
                         f"offsets {self._since} to {offset - 1} are gone: the leader's log begins at {offset}",
                         hint="`--since beginning` begins with the snapshot of the leader.",
+                    )
+                elif self._since_ms is not None:
+                    echo(
+                        f"kraft: warning: the leader's log begins at offset {offset}: nothing before it is told",
+                        err=True,
                     )
                 if snapshot.offset == offset:
                     name = snapshot_name(snapshot)
@@ -73,6 +80,8 @@ class EventFeed:
         entries = self._entries(batch, WHERE)
         end = OffsetAndEpoch(epoch=batch.epoch, offset=batch.next_offset)
         events = self._live.take(entries, end, batch.max_timestamp)
+        if self._since_ms is not None and batch.max_timestamp < self._since_ms:
+            return
         shown = [event for event in events if self._since is not None and event.offset >= self._since]
         if self._left is not None:
             shown = shown[: self._left]

@@ -16,7 +16,13 @@ import click
 import trio
 from msgspec.structs import replace
 
-from kraft.cli.cluster.administration import client_security, command_config_option, parse_bootstrap, told_by
+from kraft.cli.cluster.administration import (
+    client_security,
+    command_config_option,
+    find_controllers,
+    servers_option,
+    told_by,
+)
 from kraft.cli.doctor.output import (
     Planned,
     Report,
@@ -118,6 +124,7 @@ _configs_option: Final = click.option(
     metavar="H:P[,H:P]",
     help="Ask the live quorum of these controllers, too.",
 )
+@servers_option
 @command_config_option
 @click.option("--offline", is_flag=True, help="Ask no network: no controller, no resolution of host names.")
 @click.option(
@@ -153,6 +160,7 @@ def examine_command(
     *,
     configs: tuple[str, ...],
     bootstrap: str | None,
+    servers: str | None,
     command_config: str | None,
     offline: bool,
     operation: str | None,
@@ -171,11 +179,12 @@ def examine_command(
     """
     if offline and bootstrap and context.get_parameter_source("bootstrap") is click.core.ParameterSource.ENVIRONMENT:
         bootstrap = None
-    _check_usage(paths, configs, bootstrap, offline=offline, operation=operation, release=release, node_id=node_id)
+    asked = bootstrap or servers
+    _check_usage(paths, configs, asked, offline=offline, operation=operation, release=release, node_id=node_id)
     directories, files, bundles = _sorted(paths)
     live = None
-    if bootstrap:
-        live = _ask(bootstrap, command_config, timeout, watch_seconds)
+    if asked:
+        live = _ask(bootstrap, servers, command_config, timeout, watch_seconds)
     with LongJob("Reading", None) as job:
         found = gather((*configs, *files), directories, bundles, live=live, offline=offline, advance=job.advance)
     if not found.facts.nodes and live is None:
@@ -233,12 +242,12 @@ def _sorted(paths: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
 
 
 def _ask(
-    bootstrap: str, command_config: str | None, timeout: float, watch_seconds: float
+    bootstrap: str | None, servers: str | None, command_config: str | None, timeout: float, watch_seconds: float
 ) -> tuple[LiveFacts, ImageFacts | None]:
     security = client_security(command_config)
     work = partial(
         read_live,
-        parse_bootstrap(bootstrap, security),
+        find_controllers(bootstrap, servers, security, int(timeout * 1000)),
         transport=security.transport(),
         timeout_ms=int(timeout * 1000),
         clock_ms=lambda: time.time_ns() // 1_000_000,

@@ -239,7 +239,7 @@ async def _add_live(
                 allow_gap=allow_gap,
                 on_notice=lambda what: echo(f"kraft: warning: {what}", err=True),
                 transport=security.transport(),
-                delays=NoLeaderReport(),
+                delays=NoLeaderReport(repeats=False),
             )
 
 

@@ -18,13 +18,13 @@ from msgspec import Struct
 
 from kraft.cli.files.image_at import (
     ImageAt,
-    at_of,
     damage_json,
     image_at,
     reading_options,
     report_damages,
     show_secrets_option,
 )
+from kraft.cli.moments import MOMENT, moment_of
 from kraft.cli.private import make_private
 from kraft.cli.text import count, echo, echo_lines
 from kraft.config.errors import CommandFailed
@@ -42,7 +42,7 @@ from metadata_log.image.names import (
 )
 from metadata_log.image.topics import NO_LEADER
 from metadata_log.reading.damage import OnDamage
-from metadata_log.reading.timeline import At, moment_text, parse_at
+from metadata_log.reading.timeline import At, moment_text
 from metadata_log.records.metadata import BrokerEndpoint, ControllerEndpoint
 from metadata_log.records.redact import REDACTED, is_secret_config
 from metadata_log.times import iso_time
@@ -74,10 +74,8 @@ _ADDRESS: Final = re.compile(r"(?:[\w.-]+|\[[0-9a-fA-F:]+\]):\d{1,5}")
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
 @click.option("--only", metavar="KIND,…", help=f"Only some kinds of resources: {', '.join(KINDS)}.")
-@click.option(
-    "--at-a", callback=at_of, metavar="OFFSET|TIME", help="The moment of A; A@OFFSET and A@TIME say the same."
-)
-@click.option("--at-b", callback=at_of, metavar="OFFSET|TIME", help="The moment of B.")
+@click.option("--at-a", type=MOMENT, help="The moment of A; A@OFFSET and A@TIME say the same.")
+@click.option("--at-b", type=MOMENT, help="The moment of B.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--html", type=click.Path(dir_okay=False), metavar="OUT", help="Write a page to this file.")
 @click.option("--title", metavar="TEXT", help="The title of that page; the default is Difference.")
@@ -168,7 +166,7 @@ def _operand(text: str, at: At | None, option: str) -> tuple[str, At | None]:
         if at is not None:
             raise click.UsageError(f"{text} and {option} both give a moment")
         try:
-            return path, parse_at(moment)
+            return path, moment_of(moment)
         except ValueError as bad:
             raise click.UsageError(str(bad)) from bad
     if _ADDRESS.fullmatch(text):

@@ -11,7 +11,7 @@ from typing import Final
 import click
 from msgspec import Struct
 
-from kraft.cli.files.image_at import at_of
+from kraft.cli.moments import MOMENT
 from kraft.cli.near import end_words
 from kraft.cli.record_types import type_names
 from kraft.cli.renamed import renamed_option
@@ -104,8 +104,8 @@ class Wanted(Struct, frozen=True, kw_only=True):
     metavar="T",
     help="Only records of this type: a name such as PartitionRecord, or a number. May be repeated.",
 )
-@click.option("--since", callback=at_of, metavar="OFFSET|TIME", help="Only what is at this offset or time, or later.")
-@click.option("--until", callback=at_of, metavar="OFFSET|TIME", help="Only what is up to this offset or time.")
+@click.option("--since", type=MOMENT, help="Only what is at this offset or time, or later.")
+@click.option("--until", type=MOMENT, help="Only what is up to this offset or time.")
 @renamed_option("--from", "--since", "since", type=int, metavar="OFF", convert=lambda first: At(offset=first))
 @renamed_option("--to", "--until", "until", type=int, metavar="OFF", convert=lambda end: At(offset=end - 1))
 @click.option("--verify", is_flag=True, help="Check every field of every file and print a verdict for each.")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from msgspec import Struct
 
-from kraft.cli.files.fleet_given import pairs
+from kraft.cli.files.fleet_given import in_full, pairs
 from kraft.cli.files.fleet_materialize import materialize_command
 from kraft.cli.files.fleet_passes import save_passes_command
 from kraft.cli.renamed import renamed_option
@@ -100,7 +100,7 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
         settings = pairs(confs, "--conf", "Such as spark.executor.memory=4g.")
         if packages is not None:
             settings["spark.jars.packages"] = packages
-        chosen = pairs(options, "--option", "Such as mode=PERMISSIVE.")
+        chosen = in_full(pairs(options, "--option", "Such as mode=PERMISSIVE."))
         command(fleet=_Fleet(tuple(paths), master, chosen, settings, clusters), **given)
 
     made: Callable[..., None] = run

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Final
 
+from kraft.cli.moments import moment_of
 from kraft.config import UsageError
 from kraft.config.errors import CommandFailed
 from metadata_log.errors import MetadataLogError
+from metadata_log.reading.timeline import moment_text
+
+_TIMES: Final = frozenset({"since", "until", "asoftimestamp"})
+"""The options of the source with a time, in lower case."""
 
 
 def pairs(given: Sequence[str], option: str, hint: str | None = None) -> dict[str, str]:
@@ -33,6 +39,19 @@ def chosen_options(options: Sequence[str], allowed: Sequence[str]) -> dict[str, 
             raise UsageError("a name and a value are expected", where=where, hint=f"One of {', '.join(allowed)}.")
         chosen[known] = value
     return chosen
+
+
+def in_full(options: Mapping[str, str]) -> dict[str, str]:
+    """The options of the source with their times in full: the source knows no time of today."""
+    return {name: _in_full(name, text) if name.lower() in _TIMES else text for name, text in options.items()}
+
+
+def _in_full(name: str, text: str) -> str:
+    try:
+        at = moment_of(text)
+    except ValueError as bad:
+        raise UsageError(str(bad), where=f"--option {name}={text}") from bad
+    return text if at.timestamp_ms is None else moment_text(at)
 
 
 @contextmanager

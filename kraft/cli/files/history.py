@@ -13,8 +13,9 @@ import click
 
 from kraft.cli.files.history_lines import MOMENTS, STORY, Facts, Filter, HistoryLines, Row, by_name
 from kraft.cli.files.history_reading import HistoryReading
-from kraft.cli.files.image_at import at_of, report_damages, show_secrets_option
+from kraft.cli.files.image_at import report_damages, show_secrets_option
 from kraft.cli.files.unavailable import UNAVAILABILITY, VIEWS_READ, intervals, text_lines, totals
+from kraft.cli.moments import MOMENT
 from kraft.cli.private import make_private, make_private_directory
 from kraft.cli.text import count, echo, echo_lines, table
 from metadata_log.history.engine import Options
@@ -35,8 +36,8 @@ _HINT: Final = "The history after the damage is unknown, up to the next snapshot
 @click.argument("path", type=click.Path(exists=True), metavar="DIR")
 @click.option("--topic", metavar="T[-P]", help="Only changes of this topic, or of this partition of it.")
 @click.option("--broker", type=int, metavar="N", help="Only changes that concern this broker.")
-@click.option("--since", callback=at_of, metavar="T", help="Only what happened at this time or offset, or later.")
-@click.option("--until", callback=at_of, metavar="T", help="Only what happened up to this time or offset.")
+@click.option("--since", type=MOMENT, help="Only what happened at this time or offset, or later.")
+@click.option("--until", type=MOMENT, help="Only what happened up to this time or offset.")
 @click.option("--elections", is_flag=True, help="Each election of a leader and of a controller, and why it happened.")
 @click.option("--gaps", is_flag=True, help="The times in which no controller was active.")
 @click.option(

@@ -8,6 +8,7 @@ import click
 from msgspec import Struct
 from msgspec.structs import replace
 
+from kraft.cli.moments import MOMENT
 from kraft.cli.near import end_words
 from kraft.cli.progress import LongJob
 from kraft.cli.text import echo
@@ -20,25 +21,15 @@ from metadata_log.reading.annotate import value_position
 from metadata_log.reading.damage import Damage, DamagedFile, OnDamage, stops
 from metadata_log.reading.entries import Entry
 from metadata_log.reading.log_end import find_log_end
-from metadata_log.reading.timeline import At, Base, From, TimelineBatch, parse_at, read_timeline
+from metadata_log.reading.timeline import At, Base, From, TimelineBatch, read_timeline
 from metadata_log.records.batch import RecordBatch
 from metadata_log.times import when_text
 from metadata_log.types import OffsetAndEpoch
 
-
-def at_of(context: click.Context, parameter: click.Parameter, value: str | None) -> At | None:
-    """Parse the moment in an option; a usage error if it is neither an offset nor a time."""
-    try:
-        return None if value is None else parse_at(value)
-    except ValueError as bad:
-        raise click.BadParameter(str(bad), ctx=context, param=parameter) from bad
-
-
 at_option = click.option(
     "--at",
-    callback=at_of,
-    metavar="OFFSET|TIME",
-    help="The state after the record at this offset, or at this time, such as 2026-11-21T08:17:00Z.",
+    type=MOMENT,
+    help="The state after the record at this offset, or at this time, such as 2026-11-21T08:17:00Z or -10m.",
 )
 reading_options = click.option(
     "--on-damage",

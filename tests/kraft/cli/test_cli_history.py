@@ -325,7 +325,7 @@ def test_the_title_of_a_history_page_is_an_option(
     [
         (["--gaps", "--topic", "x"], "--gaps does not apply to a topic or a broker"),
         (["--gaps", "--elections"], "--gaps, --elections and --unavailable exclude each other"),
-        (["--since", "yesterday"], "'yesterday' is neither an offset"),
+        (["--since", "soon"], "'soon' is neither an offset"),
         (["--broker", "x"], "'x' is not a valid integer"),
         (["--html", "x", "--parquet", "y"], "--html and --parquet exclude each other"),
         (["--title", "x"], "--title is the title of a page: add --html OUT"),

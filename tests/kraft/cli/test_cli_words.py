@@ -167,14 +167,33 @@ def is_understood(line: str) -> bool:
     return True
 
 
-def test_a_broker_address_as_bootstrap_controller_gets_a_hint(capsys: pytest.CaptureFixture[str]) -> None:
-    for command in ("topics list", "quorum status", "watch", "acls list", "features describe"):
-        done = run(capsys, *command.split(), "--bootstrap-server", "127.0.0.1:9092")
-        assert done.code == 2
-        assert done.err.splitlines()[1] == (
-            f"hint: Type `kraft {command} --bootstrap-controller 127.0.0.1:9092`. The address is that of a controller,"
-            " not of a broker."
-        )
+WITH_SERVERS = (
+    *("topics list", "topics create t", "topics delete t", "topics describe", "topics grow t --partitions 2"),
+    *("quorum status", "quorum replication", "configs describe", "configs set topic t a=b"),
+    *("brokers list", "acls list", "reassign list", "elect preferred --all", "features describe", "users list"),
+    *("watch", "top --once", "doctor examine"),
+)
+
+
+@pytest.mark.parametrize("command", WITH_SERVERS)
+def test_a_command_takes_the_address_of_a_broker(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    more = () if command.startswith("doctor") else ("--timeout", "0.2")
+    done = run(capsys, *command.split(), "--bootstrap-server", "127.0.0.1:1", *more)
+    assert done.code == 1, done.err
+    assert "the brokers name no controllers: 127.0.0.1:1: Connection refused" in done.err
+    both = run(capsys, *command.split(), "--bootstrap-server", "h:1", "--bootstrap-controller", "h:1")
+    assert "give either --bootstrap-controller or --bootstrap-server" in both.err
+
+
+def test_an_option_like_the_name_of_a_topic_hints_at_two_dashes(capsys: pytest.CaptureFixture[str]) -> None:
+    done = run(capsys, "topics", "describe", "-x", "--bootstrap-controller", "127.0.0.1:1")
+    assert done.code == 2
+    assert done.err.splitlines()[1] == (
+        "hint: A name that begins with - follows --, as in `kraft topics describe … -- -x`."
+    )
+    after = run(capsys, "topics", "describe", "--bootstrap-controller", "127.0.0.1:1", "--timeout", "0.2", "--", "-x")
+    assert after.code == 1
+    assert "Connection refused" in after.err
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,9 @@ def test_watch_prints_the_lines_of_dump(served: Served, capsys: pytest.CaptureFi
     assert run(capsys, *watch, "--raw", "--for", "0.1") == (0, "", "")
     wrong = run(capsys, *watch, "--raw", "--since", "100000000")
     assert (wrong.code, "offset 100000000 is not there yet" in wrong.err) == (1, True)
-    assert "is no offset" in run(capsys, *watch, "--since", "yesterday").err
+    assert "'soon' is neither an offset nor a time" in run(capsys, *watch, "--since", "soon").err
+    lately = run(capsys, *watch, "--since", "-1h", "--type", "ConfigRecord", "--count", "3")
+    assert lately.out == typed.out
 
 
 def test_watch_tells_what_happens_in_sentences(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
@@ -113,6 +115,8 @@ def test_watch_tells_what_happens_in_sentences(served: Served, capsys: pytest.Ca
     assert later.out.endswith(f" {told['offset']} {told['text']}\n")
     wrong = run(capsys, *watch, "--since", "100000000")
     assert (wrong.code, "offset 100000000 is not there yet" in wrong.err) == (1, True)
+    at = run(capsys, *watch, "--since", told["time"], "--count", "1")
+    assert at.out.startswith(told["time"])
     raw = run(capsys, *watch, "--raw", "--since", str(told["offset"]), "--count", "1")
     assert json.loads(raw.out)["name"] == "ConfigRecord"
 

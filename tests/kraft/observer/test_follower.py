@@ -7,14 +7,16 @@ import trio
 import trio.testing
 from scripted_leader import CLUSTER_ID, EPOCH, answer, following, piece, topics
 
-from kraft.admin import RequestRefused
+from kraft.admin import RequestRefused, open_admin
 from kraft.admin.errors import AdminError
+from kraft.cli.cluster.no_leader import NoLeaderReport
 from kraft.observer import Committed, Follower, HistoryLost, Jumped
 from kraft.testing import Cluster
 from metadata_log.errors import CorruptBatch
 from metadata_log.reading.reader import read_log
 from metadata_log.records.batch import RecordBatch
 from metadata_log.types import OffsetAndEpoch
+from transport.memory import MemoryTransport
 from transport.protocol import messages as m
 from transport.protocol.errors import Error
 from transport.protocol.messages import fetch
@@ -215,4 +217,39 @@ async def test_silence_of_the_leader_is_reported_and_following_continues(
         with trio.fail_after(60):
             while follower.end.offset < end + 10:
                 await follower.take()
-    assert any("no active controller answered within 30 s" in notice for notice in notices)
+    silences = [notice for notice in notices if "no active controller answered within 30 s" in notice]
+    assert len(silences) == 1, notices  # three time-outs have passed
+    assert len([notice for notice in notices if "leads in epoch" in notice]) == 1, notices
+
+
+async def test_a_command_reports_a_lost_leader_once_and_its_return_once(
+    autojump_clock: trio.testing.MockClock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    notices: list[str] = []
+    async with Cluster(controllers=3, seed=1) as cluster:
+        await cluster.leader()
+        async with cluster.admin() as admin:
+            addresses = [endpoint for _, endpoint in (await admin.describe_cluster()).controllers]
+        transport = MemoryTransport(cluster.network, host="watcher")
+        report = NoLeaderReport(repeats=False)
+        async with open_admin(addresses, transport=transport, timeout_ms=5_000, delays=report) as admin:
+            follower = Follower(admin, (await admin.describe_cluster()).cluster_id, on_notice=notices.append)
+            await follower.begin()
+            await follower.take()
+            for _ in range(2):
+                end = follower.end.offset
+                for node_id in (1, 2):
+                    await cluster.kill(node_id)  # the third one stands for election again and again: its state changes
+                with trio.move_on_after(100):
+                    while True:
+                        await follower.take()
+                for node_id in (1, 2):
+                    await cluster.restart(node_id)
+                with trio.fail_after(60):
+                    while follower.end.offset < end + 10:
+                        await follower.take()
+    told = capsys.readouterr().err
+    assert "no active controller has answered for 1 s; still trying" in told
+    assert told.count(" answer; ") == 2, told  # one report for each of the two losses
+    assert len([notice for notice in notices if "leads in epoch" in notice]) == 2, notices
+    assert not any("trying again" in notice for notice in notices)
