@@ -26,7 +26,9 @@ def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     values = (
         FeatureLevelRecord(name="metadata.version", feature_level=30),
         TopicRecord(name="orders", topic_id=TOPIC),
-        PartitionRecord(partition_id=0, topic_id=TOPIC, replicas=[1, 2], isr=[1, 2], leader=1, directories=[TOPIC] * 2),
+        PartitionRecord(
+            partition_id=0, topic_id=TOPIC, replicas=(1, 2), isr=(1, 2), leader=1, directories=(TOPIC, TOPIC)
+        ),
     )
     lost = PartitionChangeRecord(partition_id=0, topic_id=TOPIC, leader=-1)
     back = PartitionChangeRecord(partition_id=0, topic_id=TOPIC, leader=2)
