@@ -12,7 +12,7 @@ from kraft.replica.replica import Replica
 from metadata_log.disk import Disk
 from metadata_log.errors import DirectoryError
 from metadata_log.log.clean_shutdown import CLEAN_SHUTDOWN_FILE, UNCLEAN, take_clean_shutdown, write_clean_shutdown
-from metadata_log.log.log_dir import read_meta_properties, take_lock
+from metadata_log.log.log_dir import check_formatted, read_meta_properties, take_lock
 from metadata_log.types import Uuid
 
 
@@ -31,7 +31,15 @@ def locked_directories(config: Config, disk: Disk) -> Iterator[None]:
 
 
 def broker_options(config: Config, disk: Disk) -> BrokerOptions:
-    """The options of the broker's agent; raises `DirectoryError` for a directory without an id."""
+    """The options of the broker's agent.
+
+    Raises:
+        DirectoryError: A directory has no id or that of another one, or belongs to another node or cluster than the
+            directory of the metadata log.
+    """
+    owner = read_meta_properties(disk, config.metadata_log_dir)
+    if owner is not None:  # the opening of the metadata log refuses a directory that is not formatted
+        check_formatted(disk, config.directories, node_id=config.node_id, cluster_id=owner.cluster_id)
     directories = tuple(_directory_id(disk, path) for path in config.log_dirs)
     paths = zip(directories, config.log_dirs, strict=True)
     clean = tuple(one for one, path in paths if disk.exists(f"{path}/{CLEAN_SHUTDOWN_FILE}"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from typing import Final
 
 from metadata_log.disk import Disk, File, is_directory
 from metadata_log.errors import CorruptBatch, DirectoryError, MetadataLogError, UnsupportedVersion
@@ -28,6 +29,9 @@ from metadata_log.reading.entries import Entry, read_entries
 from metadata_log.reading.reader import gap_before, read_file
 from metadata_log.records.batch import RecordBatch
 from metadata_log.types import OffsetAndEpoch, Uuid
+
+_REMOTE_INDEXES: Final = "remote-log-index-cache"
+"""A directory of Kafka's own beside the partitions."""
 
 
 def check_topic(disk: Disk, directory: str) -> None:
@@ -92,6 +96,17 @@ def of_topics(disk: Disk, path: str) -> list[str]:
     base = path.rstrip("/")
     inner = [f"{base}/{name}" for name in disk.list(path) if parse_partition_name(name) is not None]
     return [each for each in inner if not each.endswith(f"/{PARTITION_DIRECTORY}") and is_directory(disk, each)]
+
+
+def foreign_directories(disk: Disk, path: str, names: list[str]) -> list[str]:
+    """The directories of a log directory that are no partitions. Kafka's broker ends at its start over each of them."""
+    return [
+        name
+        for name in names
+        if name not in {PARTITION_DIRECTORY, _REMOTE_INDEXES}
+        and parse_partition_name(name) is None
+        and is_directory(disk, f"{path}/{name}")
+    ]
 
 
 def is_log_directory(disk: Disk, path: str) -> bool:

@@ -7,11 +7,10 @@ from typing import Final
 
 from kraft.broker.log.checkpoints import CLEANED, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, parse_offsets
 from kraft.broker.log.verify_partition import FileVerdict
-from metadata_log.disk import Disk, is_directory
+from metadata_log.disk import Disk
 from metadata_log.errors import DecodeError
-from metadata_log.log.log_dir import PARTITION_DIRECTORY
-from metadata_log.log.partition_names import parse_partition_name
 from metadata_log.reading.damage import Damage
+from metadata_log.reading.missing import foreign_directories
 from metadata_log.reading.verify import Verdict
 
 _CHECKPOINTS: Final = {
@@ -20,8 +19,6 @@ _CHECKPOINTS: Final = {
     LOG_STARTS: "log start",
     CLEANED: "cleaned offset",
 }
-_REMOTE_INDEXES: Final = "remote-log-index-cache"
-"""A directory of Kafka's own beside the partitions."""
 
 
 def verify_log_directory(disk: Disk, path: str, ends: Mapping[str, int]) -> Iterator[FileVerdict]:
@@ -46,17 +43,6 @@ def verify_log_directory(disk: Disk, path: str, ends: Mapping[str, int]) -> Iter
             what = "this directory is no partition, and was not checked: Kafka's broker does not start beside it"
             damage = Damage(where=where, what=what, expected="partition directories only")
             yield FileVerdict(where, "directory", Verdict(damages=(damage,)))
-
-
-def foreign_directories(disk: Disk, path: str, names: list[str]) -> list[str]:
-    """The directories of a log directory that are no partitions. Kafka's broker ends at its start over each of them."""
-    return [
-        name
-        for name in names
-        if name not in {PARTITION_DIRECTORY, _REMOTE_INDEXES}
-        and parse_partition_name(name) is None
-        and is_directory(disk, f"{path}/{name}")
-    ]
 
 
 def _offsets(disk: Disk, path: str, kind: str, ends: Mapping[str, int]) -> Iterator[Damage]:

@@ -235,7 +235,7 @@ class _Replay:
         try:
             self.delta.replay(record, entry.offset)
         except ReplayError as bad:
-            self.problem = self.problem or bad.what
+            self.problem = self.problem or f"{bad.what} (offset {entry.offset})"
             return
         moment = Moment(timestamp_ms, offset)
         match record:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 import javaproperties
 from msgspec import Struct
@@ -19,7 +19,7 @@ from kraft.operate.doctor.read_log import read_log
 from metadata_log.disk import Disk, file_bytes
 from metadata_log.errors import MetadataLogError
 from metadata_log.log.epochs import FILE_NAME as EPOCHS_FILE
-from metadata_log.log.epochs import parse_epochs
+from metadata_log.log.epochs import EpochHistory, parse_epochs
 from metadata_log.log.log_dir import (
     META_PROPERTIES,
     PARTITION_DIRECTORY,
@@ -29,9 +29,9 @@ from metadata_log.log.log_dir import (
 from metadata_log.log.partition_names import parse_partition_name
 from metadata_log.log.producer_snapshot import SUFFIX as PRODUCER_SUFFIX
 from metadata_log.log.producer_snapshot import read_producer_snapshot
-from metadata_log.reading.missing import has_log
-from metadata_log.types import Uuid
+from metadata_log.reading.missing import foreign_directories, has_log
 
+T = TypeVar("T")
 BROKER_FILES: Final = (
     "recovery-point-offset-checkpoint",
     "replication-offset-checkpoint",
@@ -199,6 +199,7 @@ def read_directory(source: Source, path: str, advance: Advance) -> Directory:
         meta=_read_meta(disk, path),
         log=log,
         replicas=replicas,
+        foreign=tuple(foreign_directories(disk, path, names)) if PARTITION_DIRECTORY in names or replicas else (),
         has_broker_files=bool(replicas) or _has_replicas(names),
         host=source.host(path, log),
     )
@@ -225,29 +226,37 @@ def _read_replica(disk: Disk, directory: str, name: str) -> Replica | None:
         names = disk.list(path)
     except (NotADirectoryError, FileNotFoundError):
         return None
+    topic_id, topic_problem = _small_file(disk, f"{path}/{PARTITION_METADATA}", parse_partition_metadata)
+    size = sum(file_bytes(disk, f"{path}/{one}") for one in names if one.endswith(".log"))
+    # Kafka takes an empty file for one without epochs.
+    epochs, epochs_problem = _small_file(
+        disk, f"{path}/{EPOCHS_FILE}", lambda text: parse_epochs(text) if text else EpochHistory()
+    )
+    if size and not epochs_problem and (epochs is None or not epochs.entries):
+        epochs_problem = f"{EPOCHS_FILE} has no epoch, and the log has records"
     return Replica(
         name=str(partition),
         path=path,
         suffix=partition.suffix,
-        topic_id=_topic_id(disk, path) if PARTITION_METADATA in names else None,
-        last_epoch=_last_epoch(disk, path) if EPOCHS_FILE in names else None,
-        size_bytes=sum(file_bytes(disk, f"{path}/{one}") for one in names if one.endswith(".log")),
+        topic_id=topic_id,
+        last_epoch=None if epochs is None else epochs.last_epoch,
+        size_bytes=size,
         max_producer_id=_max_producer(disk, path, names),
+        lacks_metadata=PARTITION_METADATA not in names,
+        damage=tuple(problem for problem in (topic_problem, epochs_problem) if problem),
     )
 
 
-def _topic_id(disk: Disk, path: str) -> Uuid | None:
+def _small_file(disk: Disk, path: str, parse: Callable[[bytes], T]) -> tuple[T | None, str]:
+    """The content of a small file, None without one; and why it cannot be read."""
     try:
-        return parse_partition_metadata(disk.read(f"{path}/{PARTITION_METADATA}"), where=path)
-    except (MetadataLogError, OSError):
-        return None
-
-
-def _last_epoch(disk: Disk, path: str) -> int | None:
-    try:
-        return parse_epochs(disk.read(f"{path}/{EPOCHS_FILE}"), where=path).last_epoch
-    except (MetadataLogError, OSError):
-        return None
+        return parse(disk.read(path)), ""
+    except FileNotFoundError:
+        return None, ""
+    except MetadataLogError as bad:
+        return None, f"{path.rpartition('/')[2]}: {bad.what}"
+    except OSError as bad:
+        return None, f"{path.rpartition('/')[2]}: {bad.strerror or bad}"
 
 
 def _max_producer(disk: Disk, path: str, names: Sequence[str]) -> int | None:

@@ -240,7 +240,21 @@ def _scram_users(settings: Settings) -> Iterator[tuple[str, str, str]]:
                 yield key, mechanism, user[1]
 
 
+def record_contradicts(facts: Facts) -> Iterator[Finding]:
+    """A record that no replay accepts."""
+    if facts.image is not None and facts.image.problem:
+        yield Finding(
+            id="record-contradicts",
+            severity=Severity.FATAL,
+            nodes=(facts.best.name,) if facts.best is not None else (),
+            subjects=(facts.image.where,),
+            read=(facts.image.where,),
+            evidence=facts.image.problem,
+        )
+
+
 CHECKS: Final = (
+    Check("record-contradicts", record_contradicts, (Need.IMAGE,)),
     Check("broker-fenced", broker_fenced, (Need.IMAGE,)),
     Check("broker-never-returned", broker_never_returned, (Need.IMAGE,)),
     Check("mv-vs-software", mv_vs_software, (Need.IMAGE,)),

@@ -45,7 +45,7 @@ def stray_dirs(facts: Facts) -> Iterator[Finding]:
     for node, directory, found in _broker_directories(facts):
         strays: list[tuple[Replica, str]] = []
         for replica in directory.replicas:
-            if replica.suffix:
+            if replica.suffix or replica.lacks_metadata or _other_name(found, replica):
                 continue
             partition = _partition(found, replica)
             if partition is None:
@@ -77,6 +77,80 @@ def stray_dirs(facts: Facts) -> Iterator[Finding]:
                 remedy="Keep them until the metadata is known to be right; kraft recover plan DIR… --brokers DIR… "
                 "names their topics",
             )
+
+
+def _other_name(found: ImageFacts, replica: Replica) -> str:
+    """The name of the topic with the topic id of a directory, if that is not the name of the directory; else empty."""
+    topic = None if replica.topic_id is None else found.image.topics.by_id.get(replica.topic_id)
+    return topic.name if topic is not None and topic.name != replica.name.rpartition("-")[0] else ""
+
+
+def misplaced_dirs(facts: Facts) -> Iterator[Finding]:
+    """Directories with the topic id of another topic than that of their name: swapped, renamed, or a wrong copy."""
+    for node, directory, found in _broker_directories(facts):
+        wrong = [(one, name) for one in directory.replicas if not one.suffix and (name := _other_name(found, one))]
+        if wrong:
+            yield Finding(
+                id="misplaced-dirs",
+                severity=Severity.FATAL,
+                nodes=(node.name,),
+                subjects=tuple(replica.name for replica, _ in wrong),
+                read=tuple(f"{replica.path}/partition.metadata" for replica, _ in wrong[:3]),
+                evidence=listed(f"{replica.name} has the topic id of {name}" for replica, name in wrong),
+            )
+
+
+def _in_use(facts: Facts) -> Iterator[tuple[Node, Directory, list[Replica]]]:
+    for node in facts.nodes:
+        for directory in node.directories:
+            yield node, directory, [replica for replica in directory.replicas if not replica.suffix]
+
+
+def partition_metadata_missing(facts: Facts) -> Iterator[Finding]:
+    """Partition directories that the next start makes stray."""
+    for node, directory, replicas in _in_use(facts):
+        lacking = [replica for replica in replicas if replica.lacks_metadata]
+        if lacking:
+            yield Finding(
+                id="partition-metadata-missing",
+                severity=Severity.FATAL,
+                nodes=(node.name,),
+                subjects=tuple(replica.name for replica in lacking),
+                read=(directory.path,),
+                evidence=f"{len(lacking)} of {len(replicas)} partition directories have no partition.metadata: "
+                + listed(f"{one.name} ({bytes_text(one.size_bytes)})" for one in lacking),
+            )
+
+
+def partition_files_damaged(facts: Facts) -> Iterator[Finding]:
+    """Small files of partitions that no broker can use."""
+    for node, _, replicas in _in_use(facts):
+        damaged = [replica for replica in replicas if replica.damage]
+        if damaged:
+            yield Finding(
+                id="partition-files-damaged",
+                severity=Severity.FATAL,
+                nodes=(node.name,),
+                subjects=tuple(replica.name for replica in damaged),
+                read=tuple(replica.path for replica in damaged[:3]),
+                evidence=listed(f"{replica.name}: {'; '.join(replica.damage)}" for replica in damaged),
+            )
+
+
+def foreign_dirs(facts: Facts) -> Iterator[Finding]:
+    """Directories of other programs among the partitions."""
+    for node in facts.nodes:
+        for directory in node.directories:
+            if directory.foreign:
+                yield Finding(
+                    id="foreign-dirs",
+                    severity=Severity.ERROR,
+                    nodes=(node.name,),
+                    subjects=directory.foreign,
+                    read=(directory.path,),
+                    evidence=f"{listed(directory.foreign)} in {directory.path} "
+                    + ("is no partition" if len(directory.foreign) == 1 else "are no partitions"),
+                )
 
 
 def missing_dirs(facts: Facts) -> Iterator[Finding]:
@@ -160,6 +234,10 @@ def producer_id_regress(facts: Facts) -> Iterator[Finding]:
 
 CHECKS: Final = (
     Check("stray-dirs", stray_dirs, (Need.IMAGE, Need.DIRECTORY)),
+    Check("misplaced-dirs", misplaced_dirs, (Need.IMAGE, Need.DIRECTORY)),
+    Check("partition-metadata-missing", partition_metadata_missing, (Need.DIRECTORY,)),
+    Check("partition-files-damaged", partition_files_damaged, (Need.DIRECTORY,)),
+    Check("foreign-dirs", foreign_dirs, (Need.DIRECTORY,)),
     Check("missing-dirs", missing_dirs, (Need.IMAGE, Need.DIRECTORY)),
     Check("partition-epoch-behind", partition_epoch_behind, (Need.IMAGE, Need.DIRECTORY)),
     Check("producer-id-regress", producer_id_regress, (Need.IMAGE, Need.DIRECTORY)),

@@ -107,6 +107,53 @@ IMAGE_CHECKS: Final = (
         source="KIP-455",
     ),
     Described(
+        id="record-contradicts",
+        title="A record of the metadata log contradicts those before it.",
+        severity="fatal",
+        consequence="Kafka's nodes end at their start over such a record. The other checks leave it out.",
+        remedy="If another copy of the log has other records there, replace this one: kraft check DIR DIR… names the "
+        "first difference. Else keep the copy, and write to the developers of the controller that wrote it",
+        source="Kafka 4.3.1, tried with a wrong broker epoch: exit 1",
+    ),
+    Described(
+        id="misplaced-dirs",
+        title="A partition directory has the topic id of a topic with another name.",
+        severity="fatal",
+        consequence="No broker serves the records to their topic. Kafka begins the partition at offset 0 where a "
+        "directory was renamed, and applies metadata in part where two were swapped; our broker takes both offline.",
+        remedy="Stop the broker, and give each directory the name of its topic and partition",
+        source="Kafka 4.3.1, tried: Tried to assign topic ID … but log already contained topic ID …",
+    ),
+    Described(
+        id="partition-metadata-missing",
+        title="A partition directory has no partition.metadata.",
+        severity="fatal",
+        consequence="The broker renames the directory to -stray at its start, and the partition begins at offset 0.",
+        remedy="Before the start write the file, with the lines version: 0 and topic_id: ID; kraft topics describe "
+        "TOPIC shows the id",
+        source="Kafka 4.3.1, tried: marked stray and renamed",
+    ),
+    Described(
+        id="partition-files-damaged",
+        title="partition.metadata or leader-epoch-checkpoint of a partition cannot be used.",
+        severity="fatal",
+        consequence="Kafka takes the log directory offline with every partition there, and ends over an empty "
+        "partition.metadata; our broker takes the partition offline. Without epochs a follower may keep other records "
+        "than its leader.",
+        remedy="partition.metadata: the lines version: 0 and topic_id: ID, which kraft topics describe TOPIC shows. "
+        "leader-epoch-checkpoint: stop the broker, and remove it, and of the log directory .kafka_cleanshutdown and "
+        "recovery-point-offset-checkpoint; the start builds it from all batches",
+        source="Kafka 4.3.1, tried: Error while reading partition metadata file; Error while reading checkpoint file",
+    ),
+    Described(
+        id="foreign-dirs",
+        title="A log directory holds a directory that is no partition, such as lost+found.",
+        severity="error",
+        consequence="Kafka's broker ends at its start. Ours leaves the directory alone.",
+        remedy="Let log.dirs name a directory below the mount point, or move the foreign directory away",
+        source="Kafka 4.3.1, tried: is not in the form of topic-partition",
+    ),
+    Described(
         id="stray-dirs",
         title="A broker has a partition directory that the metadata does not give to this broker.",
         severity="fatal; info for directories that already end in -stray",

@@ -66,6 +66,8 @@ class Replica(Struct, frozen=True, kw_only=True):
         last_epoch: The last epoch of leader-epoch-checkpoint; None without one.
         size_bytes: The size of its files.
         max_producer_id: The largest id in the producer snapshots; None without one.
+        lacks_metadata: Whether partition.metadata is missing.
+        damage: The small files that no broker can use, each with the reason.
     """
 
     name: str
@@ -75,6 +77,8 @@ class Replica(Struct, frozen=True, kw_only=True):
     last_epoch: int | None = None
     size_bytes: int = 0
     max_producer_id: int | None = None
+    lacks_metadata: bool = False
+    damage: tuple[str, ...] = ()
 
     @property
     def number(self) -> int:
@@ -125,6 +129,8 @@ class Directory(Struct, frozen=True, kw_only=True):
     """Whether only the partition directory was given, so that a missing meta.properties means nothing."""
     log: LogFacts | None = None
     replicas: tuple[Replica, ...] = ()
+    foreign: tuple[str, ...] = ()
+    """The names of the directories that are no partitions."""
     has_broker_files: bool = False
     host: HostFacts | None = None
 
