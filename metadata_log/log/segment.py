@@ -291,6 +291,11 @@ class Segment:
             pass
         return self.file.pread(end - begin, begin)
 
+    def position_of(self, offset: int) -> int:
+        """Where a reader of `offset` begins in the file: at the batch that holds it, or at the first one after it."""
+        found = self._find(offset)
+        return self.size_bytes if found is None else found.position
+
     def batches(self, offset: int) -> Iterator[RecordBatch]:
         """The batches from the one that holds `offset` on, without checking their CRC."""
         position = self._offsets.position_before(offset)

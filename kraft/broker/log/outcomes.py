@@ -25,6 +25,15 @@ class Refused(Struct, frozen=True):
     records: tuple[RecordRefusal, ...] = ()
 
 
+class Place(Struct, frozen=True, gc=False):
+    """Where the batch of an offset begins (Kafka: `LogOffsetMetadata`)."""
+
+    segment: int
+    """The base offset of the segment."""
+    position: int
+    """The position in the file of the segment."""
+
+
 class Appended(Struct, frozen=True):
     """The place of appended batches in the log.
 

@@ -6,13 +6,16 @@ and on disk after `flush`. High watermark and log start come from outside; `load
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Generator, Sequence
+from operator import attrgetter
+from typing import Final
 
 from kraft.broker.log.data_segment import DataSegment, fsync_file
 from kraft.broker.log.fetched import batches_that_follow, parts_that_fit
 from kraft.broker.log.loading import LoadedLog, loading, rebuild_producers
 from kraft.broker.log.options import LogOptions
-from kraft.broker.log.outcomes import NOTHING, Appended, Refused
+from kraft.broker.log.outcomes import NOTHING, Appended, Place, Refused
 from kraft.broker.log.swap import swap_in
 from kraft.broker.log.transaction_index import AbortedTransaction, aborted_within
 from kraft.broker.log.validation import check_producers, prepare_all
@@ -24,6 +27,9 @@ from metadata_log.records.batch import RecordBatch
 from metadata_log.records.record import Record
 from metadata_log.serde.codec import finished
 from transport.protocol.errors import Error
+
+_KEPT_PLACES: Final = 8
+_base_offset = attrgetter("base_offset")
 
 
 class PartitionLog:
@@ -56,6 +62,8 @@ class PartitionLog:
         self._segments = loaded.segments
         self._failure = FsyncFailure()
         self._unsynced_snapshots = set[int]()
+        self._places: dict[int, Place] = {}
+        """Some of the last answers of `place_of`, by offset."""
         if loaded.findings or loaded.recovery_point < loaded.end_offset:
             self._unsynced_snapshots.update(loaded.producers.snapshots)
         self.raise_high_watermark(high_watermark)
@@ -334,9 +342,32 @@ class PartitionLog:
                 return found if at_least_one or len(found) <= max_bytes else b""
         return b""
 
+    def place_of(self, offset: int) -> Place:
+        """Where a reader of an offset begins. A reader of the end costs nothing, and the last answers are kept: all
+        readers that wait ask for the same watermark.
+
+        Args:
+            offset: An offset from the log start to the end.
+
+        Raises:
+            CorruptBatch: A header on the way to the offset is damaged.
+            OSError: The disk failed.
+        """
+        if offset >= self.end_offset:
+            active = self._segments[-1]
+            return Place(active.base_offset, active.batches.size_bytes)
+        found = self._places.get(offset)
+        if found is None:
+            segment = self._segments[self._floor(offset)]
+            found = Place(segment.base_offset, segment.batches.position_of(offset))
+            if len(self._places) >= _KEPT_PLACES:
+                self._places.clear()
+            self._places[offset] = found
+        return found
+
     def _floor(self, offset: int) -> int:
         """The index of the last segment that begins at or before an offset; 0 if there is none."""
-        return max((at for at, each in enumerate(self._segments) if each.base_offset <= offset), default=0)
+        return max(bisect_right(self._segments, offset, key=_base_offset) - 1, 0)
 
     def find_time(self, timestamp_ms: int) -> Record | None:
         """The first record with this time or a later one (`fetchOffsetByTimestamp`); None if there is none.
@@ -405,6 +436,7 @@ class PartitionLog:
     def _cut(self, end_offset: int) -> None:
         """The log ends here: what follows is new for the cleaner (`LogCleanerManager.maybeTruncateCheckpoint`)."""
         self.cuts += 1
+        self._places.clear()
         if self.cleaned_offset is not None:
             self.cleaned_offset = min(self.cleaned_offset, end_offset)
 
@@ -457,6 +489,7 @@ class PartitionLog:
         doomed, made = swap_in(self._disk, self.directory, old, self.options.index_interval_bytes)
         self.doomed += doomed
         self._segments[at : at + len(old)] = [made]
+        self._places.clear()
         for each in old[1:]:
             self.producers.remove_snapshot(each.base_offset)
 

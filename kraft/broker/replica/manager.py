@@ -7,9 +7,10 @@ leaders come out of `fetch_from`. Nothing waits and nothing reads a clock; the d
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Set
+from collections.abc import Callable, Generator, Iterator, Set
+from typing import TypeVar
 
-from kraft.broker.log.outcomes import Appended, Refused
+from kraft.broker.log.outcomes import Appended, Place, Refused
 from kraft.broker.log.partition_log import PartitionLog
 from kraft.broker.log.transaction_markers import TransactionMarker
 from kraft.broker.replica.background import Background
@@ -31,6 +32,8 @@ from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch, Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages.fetch import FetchRequest, FetchResponse, ReplicaState
+
+Found = TypeVar("Found")
 
 
 class ReplicaManager:
@@ -312,12 +315,21 @@ class ReplicaManager:
         at_least_one: bool = True,
     ) -> bytes | Refused:
         """Read batches as `PartitionLog.read` does; a failure of the disk takes the log directory offline."""
+        return self._read(
+            key, lambda log: log.read(offset, max_bytes, end_offset=end_offset, at_least_one=at_least_one)
+        )
+
+    def place_of(self, key: PartitionKey, offset: int) -> Place | Refused:
+        """Where a reader begins (`PartitionLog.place_of`); a failure of the disk takes the log directory offline."""
+        return self._read(key, lambda log: log.place_of(offset))
+
+    def _read(self, key: PartitionKey, act: Callable[[PartitionLog], Found | Refused]) -> Found | Refused:
         refused = self.refusal(key, NO_EPOCH, needs_leader=False)
         if refused is not None:
             return refused
         part = self._hosting.partitions[key]
         try:
-            return part.log.read(offset, max_bytes, end_offset=end_offset, at_least_one=at_least_one)
+            return act(part.log)
         except OSError as failed:
             self._hosting.fail(part, failed)
             return Refused(Error.KAFKA_STORAGE_ERROR, str(failed))

@@ -18,7 +18,16 @@ from kraft.broker.request.lookup import NO_EPOCH, current_leader, hosted, is_kno
 from kraft.broker.request.nearest import preferred_replica
 from kraft.broker.request.outcomes import PARTITIONS_PER_STEP, Handling, Outcome
 from kraft.broker.request.quotas import FETCHED, ClientQuotas
-from kraft.broker.request.reading import FetchParams, Isolation, bound_of, divergence, failed, read, readable_bytes
+from kraft.broker.request.reading import (
+    FetchParams,
+    Isolation,
+    Reader,
+    bound_of,
+    divergence,
+    failed,
+    read,
+    readable_bytes,
+)
 from kraft.broker.request.sessions import (
     NO_DIVERGENCE,
     DrawId,
@@ -66,6 +75,8 @@ class WaitingFetch(Struct):
     targets: tuple[Target, ...]
     refused: Mapping[FetchKey, messages.PartitionData]
     """The partitions that are not read, with their errors."""
+    readers: dict[FetchKey, Reader] = {}
+    """Where the reads begin, for those that were looked for already."""
 
     @property
     def keys(self) -> set[PartitionKey]:
@@ -265,11 +276,15 @@ class FetchHandler:
             if wanted.fetch_offset > bound or divergence(partition, wanted) is not None:
                 return True
             if wanted.fetch_offset < bound:
-                most = min(wanted.max_bytes, params.min_bytes - found)
-                size = readable_bytes(self._manager, partition, wanted.fetch_offset, bound, most)
-                if size is None:
+                if found + min(wanted.max_bytes, 1) >= params.min_bytes:
+                    # Below the bound is at least one batch, so that the usual consumer costs nothing here.
                     return True
-                found += size
+                reader = waiting.readers.get(target.named)
+                readable = readable_bytes(self._manager, partition, wanted.fetch_offset, bound, reader)
+                if readable is None:
+                    return True
+                size, waiting.readers[target.named] = readable
+                found += min(size, wanted.max_bytes)
                 if found >= params.min_bytes:
                     return True
         return False

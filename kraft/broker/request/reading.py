@@ -7,7 +7,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.broker.log.outcomes import Refused
+from kraft.broker.log.outcomes import Place, Refused
+from kraft.broker.log.partition_log import PartitionLog
 from kraft.broker.replica.epoch_ends import end_of_epoch
 from kraft.broker.replica.hosted_partition import HostedPartition
 from kraft.broker.replica.manager import ReplicaManager
@@ -143,26 +144,44 @@ def end_of(data: bytes) -> int:
     return end
 
 
+class Reader(Struct):
+    """Where a waiting reader of one partition begins. As in Kafka, the place is found once."""
+
+    log: PartitionLog
+    cuts: int
+    place: Place
+
+
 def readable_bytes(
-    manager: ReplicaManager, partition: HostedPartition, offset: int, bound: int, most: int
-) -> int | None:
-    """How many bytes a reader at an offset would get, for the decision whether a Fetch waits on.
+    manager: ReplicaManager, partition: HostedPartition, offset: int, bound: int, reader: Reader | None
+) -> tuple[int, Reader] | None:
+    """How many bytes there are between a reader and its bound, for the decision whether a Fetch waits on.
+
+    Nothing is read for that but the headers on the way to the two places, and those once for all readers: an append
+    wakes each of them (`DelayedFetch.tryComplete`).
 
     Args:
         manager: The replicas of this broker.
         partition: The replica.
         offset: The offset of the reader, below `bound`.
         bound: The offset at which the read ends.
-        most: The largest answer that matters.
+        reader: What the last call returned for this reader; None before the first one.
 
     Returns:
-        The bytes; None if the wait is over: the segment of the reader is complete, or cannot be read.
+        The bytes, and the reader for the next call; None if the wait is over: the segment of the reader is complete, or
+        cannot be read, or the log begins behind the reader by now.
     """
-    segment = next((each for each in reversed(partition.log.segments) if each.base_offset <= bound), None)
-    if segment is not None and offset < segment.base_offset:
+    log = partition.log
+    if offset < log.start_offset:
         return None
-    if most <= 1:
-        # Below the bound is at least one batch, so that the usual consumer costs no read here.
-        return most
-    found = manager.read(partition.key, offset, most, end_offset=bound)
-    return None if isinstance(found, Refused) else min(len(found), most)
+    end = manager.place_of(partition.key, bound)
+    if isinstance(end, Refused):
+        return None
+    if reader is None or reader.log is not log or reader.cuts != log.cuts:
+        begin = manager.place_of(partition.key, offset)
+        if isinstance(begin, Refused):
+            return None
+        reader = Reader(log, log.cuts, begin)
+    if reader.place.segment < end.segment:
+        return None
+    return end.position - reader.place.position, reader
