@@ -2,8 +2,8 @@
 
 Every file has a content and a durable content; every directory has names and durable names. `fsync` and `fsync_dir`
 make the current state durable, and a crash restores the durable state. The disk can also fail and return wrong data:
-see `overwrite`, `spoil`, `lose_name`, `free_bytes`, and an `on_operation` that raises `OSError`. Tests and the
-simulator use this disk.
+see `overwrite`, `spoil`, `lose_name`, `free_bytes`, `full_below`, and an `on_operation` that raises `OSError`. Tests
+and the simulator use this disk.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ class MemoryDisk:
         self.on_operation = on_operation
         self.free_bytes: int | None = None
         """How many bytes may still be appended before the disk is full; None for no limit. No operation frees bytes."""
+        self.full_below = ""
+        """The path of a directory that is a full file system of its own; empty for none."""
         self._token = object()
         self._life = 0
         self._next_inode = 0
@@ -298,7 +300,7 @@ class MemoryDisk:
         copy._durable_directories = self._durable_directories.copy()
         copy._pending = {directory: changes.copy() for directory, changes in self._pending.items()}
         copy._stuck = self._stuck.copy()
-        copy.free_bytes = self.free_bytes
+        copy.free_bytes, copy.full_below = self.free_bytes, self.full_below
         self._token = object()
         return copy
 
@@ -319,7 +321,8 @@ class MemoryDisk:
             for change in self._pending[directory]
         ]
         directories = (sorted(self._directories), sorted(self._durable_directories))
-        digest.update(repr((names, durable, pending, directories, sorted(self._stuck), self.free_bytes)).encode())
+        space = self.free_bytes, self.full_below
+        digest.update(repr((names, durable, pending, directories, sorted(self._stuck), space)).encode())
         for inode in numbers:
             content = self._inodes[inode]
             digest.update(content.digest())
@@ -346,8 +349,11 @@ class MemoryDisk:
         return inode
 
     def _require_space(self, path: str) -> None:
-        if self.free_bytes == 0:
+        if self.free_bytes == 0 or self._is_full(path):
             raise full(path)
+
+    def _is_full(self, path: str) -> bool:
+        return bool(self.full_below) and path.startswith(f"{self.full_below}/")
 
     def _require_directory(self, name: str, path: str) -> None:
         if parent(name) not in self._directories:
@@ -409,6 +415,8 @@ class MemoryFile:
         self._check(writing=True)
         disk = self._disk
         disk._about_to("append", self._path)
+        if data and disk._is_full(self._path):
+            raise full(self._path)
         content = disk._own(self._inode).data
         free = disk.free_bytes
         if free is None:

@@ -300,3 +300,19 @@ def test_corruption_while_the_log_is_open_is_not_read_as_records() -> None:
     disk.overwrite("/d/p/00000000000000000000.log", 70, b"!")
     with pytest.raises(CorruptBatch, match="CRC"):
         list(log.read_batches(0, 1000, end_offset=1))
+
+
+def test_one_directory_may_be_full_while_the_rest_of_the_disk_has_room() -> None:
+    disk = MemoryDisk()
+    for directory in ("/a", "/ab"):
+        disk.mkdir(directory)
+    full, other = disk.open("/a/f", create=True), disk.open("/ab/f", create=True)
+    disk.full_below = "/a"
+    for fails in (lambda: full.append(b"x"), lambda: disk.open("/a/g", create=True)):
+        with pytest.raises(OSError, match="no space left"):
+            fails()
+    other.append(b"x")
+    assert (full.size(), other.size()) == (0, 1)
+    disk.full_below = ""
+    full.append(b"x")
+    assert full.size() == 1

@@ -65,6 +65,9 @@ class Victims(Protocol):
     def limit_disk(self, node_id: int, free_bytes: int, full_ms: int) -> None:
         """Limit the free space of a node's disk for a while."""
 
+    def fill_directory(self, node_id: int, full_ms: int) -> None:
+        """Fill the disk of one of two log directories of a broker for a while."""
+
     def damage_disk(self, node_id: int, what: Damage, down_ms: int) -> None:
         """Damage a disk permanently, unless the quorum cannot bear the loss."""
 
@@ -312,6 +315,12 @@ def _disk_full(nemesis: Nemesis) -> str:
     return str(victim)
 
 
+def _directory_full(nemesis: Nemesis) -> str:
+    victim = nemesis.any_node()
+    nemesis.victims.fill_directory(victim, nemesis.rng.randint(100, 4000))
+    return str(victim)
+
+
 def _damage(*kinds: Damage) -> Callable[[Nemesis], str]:
     def strike(nemesis: Nemesis) -> str:
         victim, what = nemesis.rng.choice(nemesis.victims.voter_ids), nemesis.rng.choice(kinds)
@@ -382,6 +391,7 @@ FOCUSED_STRIKES: Final[dict[str, Callable[[Nemesis], str]]] = {
     "corrupted-answers": _corrupt_answers,
     "clock-steps": _step_clock,
     "quick-restarts": _restart_quickly,
+    "directory-full": _directory_full,
 }
 """Faults of focused profiles, and by name. Broad runs never draw them, so that their seeds stay the same."""
 MESSAGE_FAULTS: Final = ("drop", "duplicate", "delay", "slow-messages", "reorder")

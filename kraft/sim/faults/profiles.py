@@ -56,6 +56,8 @@ class Profile(Struct, frozen=True, kw_only=True):
     """Whether the operator starts static voters with lost disks at any time, which breaks promises."""
     has_small_logs: bool = False
     """Whether the logs of brokers with data are small, and are copied and fetched in small steps."""
+    has_full_directories: bool = False
+    """Whether brokers with data have two log directories, of which one is full when the last records are written."""
 
     def nodes_of(self, seed: int) -> int:
         """The number of voters in the run of a seed."""
@@ -168,6 +170,13 @@ SMALL_LOGS: Final = Profile(
     pauses_ms=(300, 1000),
     has_small_logs=True,
 )
+FULL_DIRECTORIES: Final = Profile(
+    name="full-directories",
+    what="Brokers with two log directories, of which one is full: its partitions go on at the other brokers.",
+    faults=("delay", "reorder", "duplicate", "directory-full", "crash", "pause", "shut-down", "cut-links", "heal"),
+    pauses_ms=(300, 1000),
+    has_full_directories=True,
+)
 PROFILES: Final[dict[str, Profile]] = {
     profile.name: profile
     for profile in (
@@ -182,6 +191,7 @@ PROFILES: Final[dict[str, Profile]] = {
         CLOCKS,
         RECORDS,
         SMALL_LOGS,
+        FULL_DIRECTORIES,
         WIPED_VOTERS,
     )
 }
@@ -211,9 +221,9 @@ _RARE: Final[dict[str, tuple[Profile, ...]]] = {
     "dynamic-controller": (UNCHECKED, CORRUPTION, CLOCKS),
     "upgraded-controller": (UNCHECKED, CORRUPTION, CLOCKS),
     "cluster": (UNCHECKED, CORRUPTION, CLOCKS),
-    "data-cluster": (SMALL_LOGS,),
-    "dynamic-data-cluster": (SMALL_LOGS,),
-    "combined-cluster": (SMALL_LOGS,),
+    "data-cluster": (SMALL_LOGS, FULL_DIRECTORIES),
+    "dynamic-data-cluster": (SMALL_LOGS, FULL_DIRECTORIES),
+    "combined-cluster": (SMALL_LOGS, FULL_DIRECTORIES),
 }
 """The profiles that take turns among themselves in every eighth round of the others, by the kind of members."""
 _ROUNDS: Final = 8

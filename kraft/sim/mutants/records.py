@@ -7,12 +7,16 @@ from kraft.broker.log.producers import ProducerStates
 from kraft.broker.replica import leading
 from kraft.broker.replica.followers import Followers
 from kraft.broker.replica.hosted_partition import HostedPartition
+from kraft.broker.replica.hosting import Hosting
+from kraft.broker.replica.leaders import Leaders
+from kraft.broker.replica.leading import Leading
 from kraft.broker.replica.remote_replica import RemoteReplica
 from kraft.broker.replica.watermarks import next_high_watermark
 from kraft.broker.request import fetch, reading
 from kraft.broker.request.produce import ProduceHandler, WaitingProduce
 from kraft.sim.mutants.registry import Patches, Scope, mutant, survivor
-from metadata_log.image import MetadataImage
+from metadata_log.image import MetadataImage, Partition
+from metadata_log.types import NEVER_MS
 
 # The watermark
 
@@ -47,6 +51,65 @@ def min_isr_is_not_checked(code: Patches) -> None:
 
     code.replace(leading, "next_high_watermark", high_watermark)
     code.replace(HostedPartition, "min_isr", property(lambda part: 0))
+
+
+@mutant(Scope.DATA_CLUSTER, budget=200, faults=None, profile="full-directories")
+def watermark_waits_for_ever(code: Patches) -> None:
+    """A follower that has just left the ISR holds the watermark back until it fetches or another batch comes, though
+    its log directory has failed.
+    """
+    code.replace(Leading, "_may_return", lambda _, one, remote, image: leading.is_eligible(one, remote, image))
+    code.replace(Leaders, "deadline_ms", lambda leaders: leaders._shrink_ms)
+    _end_no_wait(code)
+
+
+@survivor(
+    Scope.DATA_CLUSTER,
+    tried=30,
+    killed_by="tests/kraft/broker/request/test_held_watermarks.py::test_a_follower_outside_of_the_isr_is_waited_for_no_longer_than_the_lag_time",
+    because="Probably a follower that leaves the ISR while it is caught up has lost its log directory, or is fenced.",
+)
+def watermark_waits_for_the_next_append(code: Patches) -> None:
+    """Nothing looks at a watermark again when the lag time of a follower outside of the ISR is over."""
+    _end_no_wait(code)
+
+
+def _end_no_wait(code: Patches) -> None:
+    poll = Leaders.poll
+
+    def shrink_alone(leaders: Leaders, now_ms: int) -> None:
+        leaders._held, leaders._held_ms = {}, NEVER_MS
+        poll(leaders, now_ms)
+
+    code.replace(Leaders, "poll", shrink_alone)
+
+
+@mutant(Scope.DATA_CLUSTER, budget=200, faults=None, profile="full-directories")
+def isr_changes_leave_the_watermark(code: Patches) -> None:
+    """A leader does not look at its watermark after a change of the ISR."""
+    lead = Leaders.lead
+
+    def lead_alone(leaders: Leaders, part: HostedPartition, partition: Partition, now_ms: int) -> None:
+        watermark = part.log.high_watermark
+        lead(leaders, part, partition, now_ms)
+        part.log.high_watermark = watermark
+
+    code.replace(Leaders, "lead", lead_alone)
+    code.replace(Leaders, "_on_isr", lambda leaders, part: None)
+
+
+@mutant(Scope.DATA_CLUSTER, budget=200, faults=None, profile="full-directories")
+def failed_directories_leave_producers_waiting(code: Patches) -> None:
+    """A log directory that fails wakes no request that waits for its partitions."""
+    go_offline = Hosting.go_offline
+
+    def go_offline_in_silence(hosting: Hosting, part: HostedPartition, reason: str) -> None:
+        was_changed = part.key in hosting.changed
+        go_offline(hosting, part, reason)
+        if not was_changed:
+            del hosting.changed[part.key]
+
+    code.replace(Hosting, "go_offline", go_offline_in_silence)
 
 
 @mutant(Scope.DATA_CLUSTER, budget=200, faults=None)

@@ -60,11 +60,12 @@ class Cluster:
         is_dynamic: bool = False,
         has_data: bool = False,
         has_small_logs: bool = False,
+        has_two_directories: bool = False,
         combined: int = 0,
     ) -> None:
         """Draw the settings of the nodes. With `is_dynamic` segments and answers with snapshots may be small; with
-        `has_data` the brokers hold records, with `has_small_logs` in small logs on two directories each. `combined` of
-        the brokers are controllers, too.
+        `has_data` the brokers hold records, with `has_small_logs` in small logs, with `has_two_directories` on two
+        directories each. `combined` of the brokers are controllers, too.
         """
         self.broker_ids = broker_ids(brokers, combined)
         self._combined_ids = self.broker_ids[:combined]
@@ -79,7 +80,7 @@ class Cluster:
         self._lag_ms = rng.choice((300, 800, 3000))
         self._fetch_ms = rng.choice((50, 100, 250))
         self._snapshots = draw_snapshots(Random(f"{seed}/snapshots"))
-        self._has_small_logs = has_small_logs
+        self._has_two_directories = has_two_directories
         lag_ms = SLOWEST_LAG_MS if has_small_logs else self._lag_ms
         self.data = DataSpec(seed, lag_ms, self._fetch_ms, has_small_logs=has_small_logs) if has_data else None
         """The settings of brokers with data."""
@@ -99,7 +100,9 @@ class Cluster:
         """A broker with one or two log directories."""
         directories = self._rng.choice((1, 1, 2))
         options = BrokerOptions(
-            directories=tuple(Uuid(self._rng.randbytes(16)) for _ in range(2 if self._has_small_logs else directories)),
+            directories=tuple(
+                Uuid(self._rng.randbytes(16)) for _ in range(2 if self._has_two_directories else directories)
+            ),
             heartbeat_interval_ms=self._heartbeat_ms,
             initial_registration_timeout_ms=_FOREVER_MS,
             replica_lag_time_max_ms=self._lag_ms,

@@ -170,6 +170,9 @@ class CoreMember(SteppedMember):
     def limit_disk(self, free_bytes: int | None) -> None:
         """A log in memory is never full."""
 
+    def fill_directory(self, path: str) -> None:
+        """A log in memory is never full."""
+
     def damage(self, what: Damage, rng: Random) -> str:
         """A log in memory can lose only everything, or everything since the last start."""
         if what not in (Damage.WIPED, Damage.FOREIGN, Damage.OLD_COPY):

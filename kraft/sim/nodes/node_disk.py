@@ -95,7 +95,7 @@ class NodeDisk:
         Returns:
             The lost directory or file; empty if such damage is not possible here.
         """
-        free_bytes = self.files.free_bytes
+        free_bytes, full_below = self.files.free_bytes, self.files.full_below
         match what:
             case Damage.WIPED:
                 self.files = _formatted(self._node_id, rng, is_dynamic=self._is_dynamic)
@@ -117,7 +117,7 @@ class NodeDisk:
                 return changed
             case _:
                 return damage_file(self.files, what, rng)
-        self.files.free_bytes, self._is_unchecked = free_bytes, False
+        self.files.free_bytes, self.files.full_below, self._is_unchecked = free_bytes, full_below, False
         return DIRECTORY
 
     def must_refuse(self) -> str:

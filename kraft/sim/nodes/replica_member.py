@@ -207,6 +207,10 @@ class ReplicaMember(SteppedMember):
         """Let the disk accept this number of further bytes."""
         self.disk.limit(free_bytes)
 
+    def fill_directory(self, path: str) -> None:
+        """Let the disk of a log directory be full."""
+        self.disk.files.full_below = path
+
     def damage(self, what: Damage, rng: Random) -> str:
         """Damage the disk."""
         return self.disk.damage(what, rng)

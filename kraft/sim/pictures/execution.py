@@ -12,9 +12,9 @@ from msgspec import Struct
 from kraft.sim.nodes.member_kinds import MakeMember
 from kraft.sim.nodes.workload_spec import WorkloadSpec
 from kraft.sim.pictures.records import Records
-from kraft.sim.runs.simulator import CALM
 from kraft.sim.search.schedule import Replayed, Schedule, replay
 from kraft.sim.world.actions import (
+    CALM,
     WORLD,
     Act,
     Action,
@@ -26,6 +26,7 @@ from kraft.sim.world.actions import (
     Deliver,
     Fail,
     FailDisk,
+    FillDirectory,
     Flushed,
     Forge,
     Intrude,
@@ -225,7 +226,7 @@ class _Notes(Driver):
             yield Arrow(exchange.target, exchange.sender, sent, back, f"{exchange.kind} answered")
 
 
-_FAULTS: Final = (Crash, CrashSoon, FailDisk, LimitDisk, DamageDisk, Intrude, Forge, Corrupt)
+_FAULTS: Final = (Crash, CrashSoon, FailDisk, FillDirectory, LimitDisk, DamageDisk, Intrude, Forge, Corrupt)
 
 
 def _told(action: Action) -> str:
@@ -272,6 +273,8 @@ def _told(action: Action) -> str:
             return f"disk will fail at its operation {action.operations}"
         case LimitDisk():
             return "disk has room again" if action.free_bytes is None else f"disk has {action.free_bytes} bytes left"
+        case FillDirectory():
+            return f"disk of {action.path} is full" if action.path else "every directory has room again"
         case DamageDisk():
             return f"disk loses something: {action.what}"
         case Note():

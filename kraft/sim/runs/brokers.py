@@ -302,7 +302,15 @@ def cluster_simulator(
     work: Work = Administration(seed, brokers, invents_isrs=not has_data, combined=combined)
     more: list[Work] = []
     if has_data:
-        more.append(RecordWork(seed, brokers, has_small_logs=profile.has_small_logs, combined=combined))
+        more.append(
+            RecordWork(
+                seed,
+                brokers,
+                has_small_logs=profile.has_small_logs,
+                has_full_directories=profile.has_full_directories,
+                combined=combined,
+            )
+        )
     if kind in WITH_VOTER_CHANGES:
         more.append(Reconfiguration(scenario, broker_ids(brokers)))
     if more:

@@ -12,12 +12,16 @@ from kraft.invariants.cluster_model import PartitionKey
 from kraft.sim.nodes.cluster import broker_ids
 from kraft.sim.nodes.data_broker import DataBroker
 from kraft.sim.runs.simulator import Simulator
-from kraft.sim.workloads.record_clients import COMPACTED, Consumer, Producer, choose_partition, deletion, move
-from kraft.sim.workloads.record_watch import FIRST_OF_RECORDS, RecordWatch
+from kraft.sim.workloads.record_clients import ALL, COMPACTED, Consumer, Producer, choose_partition, deletion, move
+from kraft.sim.workloads.record_watch import FIRST_OF_RECORDS, LONGEST_MS, RecordWatch
 from kraft.sim.workloads.transaction_clients import TransactionalProducer
 from kraft.sim.world.driver import Exchange
+from kraft.sim.world.host import START_MS
+from metadata_log.records.batch_builder import write_batch
+from metadata_log.records.record import Record
 from metadata_log.serde import Message
 from transport.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from transport.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 PRODUCERS: Final = 3
 CONSUMERS: Final = 2
@@ -26,6 +30,8 @@ PATIENCE_MS: Final = 2500
 TEND_MS: Final = 1000
 """The interval of looks at brokers with a failed log directory, which the operator restarts."""
 FIRST_TOPIC_MS: Final = 500
+FULL_MS: Final = 60_000
+"""How long a producer waits for the answer to a last batch, and how long a directory may be full meanwhile."""
 
 Client = Producer | TransactionalProducer | Consumer
 
@@ -36,7 +42,15 @@ class RecordWork:
     pauses_ms: tuple[int, ...] = ()
     writes_ms: tuple[int, ...] = ()
 
-    def __init__(self, seed: int, brokers: int, *, has_small_logs: bool = False, combined: int = 0) -> None:
+    def __init__(
+        self,
+        seed: int,
+        brokers: int,
+        *,
+        has_small_logs: bool = False,
+        has_full_directories: bool = False,
+        combined: int = 0,
+    ) -> None:
         self._rng = rng = Random(f"{seed}/record-work")
         self._broker_ids = broker_ids(brokers, combined)
         self._mean_ms = rng.choice((10, 30, 100))
@@ -65,6 +79,10 @@ class RecordWork:
         """The leaders that each client knows, until an error or a time-out: one that is cut off still gets records."""
         self._next_id = FIRST_OF_RECORDS
         self._is_over = False
+        self._has_full_directories = has_full_directories
+        self._written_ms = 0
+        """When the last batches were written, after the end of all faults."""
+        self._last_rng = Random(f"{seed}/last-writes")
 
     def begin(self, simulator: Simulator) -> None:
         """Begin to send."""
@@ -106,8 +124,48 @@ class RecordWork:
             self._send(self._rng.choice(leaders), CreateTopicsRequest(topics=[topic]))
 
     def end(self) -> None:
-        """Send no new batches, and no message is lost any more."""
+        """Send no new batches, and no message is lost any more.
+
+        If a directory may be full, one is at last, and one more batch goes to each partition. No later append moves a
+        watermark on that waits, and the operator leaves the broker alone until all of these batches have their answers,
+        or until it shows that their ISRs are too small.
+        """
         self._is_over = True
+        if self._has_full_directories:
+            self._watch.is_writing = True
+            self._simulator.queue.schedule(TEND_MS, self._write_last)
+
+    def _write_last(self) -> None:
+        simulator, rng = self._simulator, self._last_rng
+        if self._watch.not_whole(simulator.world):
+            simulator.queue.schedule(TEND_MS, self._write_last)
+            return
+        victim = rng.choice([one for one in self._broker_ids if self._follows_below_second(one)] or self._broker_ids)
+        simulator.queue.schedule(rng.choice((0, 0, 20, 300)), partial(simulator.fill_directory, victim, FULL_MS))
+        image = self._watch.ledger.image
+        for name in image.topics:
+            topic = image.topics[name]
+            for number in range(len(topic.partitions)):
+                key = (topic.id, number)
+                record = Record(0, START_MS + simulator.now_ms, 0, b"last", b"last".ljust(rng.choice((10, 5000)), b"."))
+                records = write_batch([record], epoch=-1, producer_id=-1, producer_epoch=-1, base_sequence=-1)
+                data = TopicProduceData(topic_id=key[0], partition_data=[PartitionProduceData(number, records)])
+                self._send(self._leader(key), ProduceRequest(acks=ALL, timeout_ms=FULL_MS, topic_data=[data]))
+        self._watch.is_writing, self._written_ms = False, simulator.now_ms
+
+    def _follows_below_second(self, broker_id: int) -> bool:
+        """Whether the second log directory of a broker holds a replica that follows."""
+        member = self._simulator.world.hosts[broker_id].member
+        assert isinstance(member, DataBroker), member
+        manager, directories = member.manager, member.log_dirs
+        parts = [] if manager is None else [manager.partition(key) for key in manager.hosted()]
+        return any(
+            part is not None
+            and not part.is_offline
+            and not part.is_leader
+            and part.log.directory.startswith(f"{directories[-1]}/")
+            for part in parts
+        )
 
     def on_asked(self, exchange: Exchange) -> None:
         """Nothing follows."""
@@ -207,12 +265,20 @@ class RecordWork:
         self._simulator.administer(node_id, request_id, request)
 
     def _tend(self) -> None:
-        """Restart each broker with a failed log directory, once its disk takes bytes again."""
+        """Restart each broker with a failed log directory, once its disk takes bytes again. The operator makes room in
+        a full directory after the faults, as soon as no producer waits.
+        """
+        simulator = self._simulator
+        is_patient = simulator.now_ms <= self._written_ms + LONGEST_MS + TEND_MS
+        if self._is_over and not (self._watch.is_writing or (is_patient and self._watch.unanswered(simulator.world))):
+            for node_id in self._broker_ids:
+                simulator.free_directory(node_id)
         for node_id in self._broker_ids:
-            host = self._simulator.world.hosts[node_id]
+            host = simulator.world.hosts[node_id]
             member = host.member
             assert isinstance(member, DataBroker), member
             manager = member.manager
-            if manager is not None and manager.failed_directories and not host.is_disk_limited:
-                self._simulator.crash(node_id, 1)
+            is_full = host.is_disk_limited or host.full_directory
+            if manager is not None and manager.failed_directories and not is_full:
+                simulator.crash(node_id, 1)
         self._simulator.queue.schedule(TEND_MS, self._tend)

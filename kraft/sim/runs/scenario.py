@@ -68,6 +68,8 @@ class Scenario(Struct, frozen=True, kw_only=True):
     """Whether the operator starts static voters with damaged disks at any time, against the rules."""
     has_small_logs: bool = False
     """Whether the logs of brokers with data are small, and are copied and fetched in small steps."""
+    has_full_directories: bool = False
+    """Whether brokers with data have two log directories each, of which one may be full."""
     record_us: int = 0
     """The time that a node needs for each record that it decides on or applies, in µs, also in the calm."""
     is_forged: bool = False
@@ -111,6 +113,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
             is_careless=profile.is_careless,
             has_dynamic_damage=profile.has_dynamic_damage and members in DYNAMIC,
             has_small_logs=profile.has_small_logs and members in WITH_DATA,
+            has_full_directories=profile.has_full_directories and members in WITH_DATA,
             record_us=record_us,
             is_forged=is_forged,
         )
@@ -173,6 +176,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
             is_dynamic=is_dynamic,
             has_data=self.members in WITH_DATA,
             has_small_logs=self.has_small_logs,
+            has_two_directories=self.has_small_logs or self.has_full_directories,
             combined=draw_combined(self.members, self.seed, self.nodes, self.brokers),
         )
         watch = PartitionWatch(cluster.broker_ids)

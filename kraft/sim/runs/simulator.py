@@ -18,6 +18,7 @@ from kraft.sim.faults.nemesis import Nemesis, draw_clock_error_ms, draw_faults
 from kraft.sim.faults.network import Network, failure_of
 from kraft.sim.faults.profiles import BROAD, Profile
 from kraft.sim.faults.stranded_leaders import StrandedLeaders
+from kraft.sim.nodes.data_broker import DataBroker
 from kraft.sim.nodes.frames import kind_of
 from kraft.sim.nodes.member_kinds import MakeMember
 from kraft.sim.nodes.workload_spec import WorkloadSpec
@@ -28,6 +29,7 @@ from kraft.sim.runs.scenario import Scenario
 from kraft.sim.workloads.drawn import make_workload
 from kraft.sim.workloads.workload import WRITES_MS
 from kraft.sim.world.actions import (
+    CALM,
     WORLD,
     Act,
     Action,
@@ -37,6 +39,7 @@ from kraft.sim.world.actions import (
     CrashSoon,
     DamageDisk,
     FailDisk,
+    FillDirectory,
     Flushed,
     LimitDisk,
     Move,
@@ -57,8 +60,6 @@ from metadata_log.serde import Message, encode
 from transport.faults import FaultPlan, Faults
 
 CALM_RECORDS: Final = 10
-CALM: Final = "calm"
-"""The text of the note at the end of all faults."""
 AFTERMATHS: Final = 2
 """The number of restarts of every node after a run with forged messages."""
 AFTERMATH_MS: Final = 3_000
@@ -236,6 +237,7 @@ class Simulator(Driver):
         for node_id, times in self.queue.times.items():
             times.paused_until_ms, times.flush_ms = 0, 1
             self._free_disk(node_id)
+            self.free_directory(node_id)
             if self.world.hosts[node_id].record_us != self.scenario.record_us:
                 self.slow_down(node_id, self.scenario.record_us)
                 times.busy_until_ms = 0
@@ -355,6 +357,23 @@ class Simulator(Driver):
         self.queue.times[node_id].crash_down_ms = full_ms
         self._perform(LimitDisk(self.now_ms, node_id, self._draw_seed(), free_bytes))
         self.queue.schedule(full_ms, partial(self._free_disk, node_id))
+
+    def fill_directory(self, node_id: int, full_ms: int) -> None:
+        """Fill the disk of the second log directory of a broker, if there is one, for a while."""
+        directories = self.directories_of(node_id)
+        if len(directories) > 1:
+            self._perform(FillDirectory(self.now_ms, node_id, directories[1]))
+            self.queue.schedule(full_ms, partial(self.free_directory, node_id))
+
+    def free_directory(self, node_id: int) -> None:
+        """Let all log directories of a node have room again."""
+        if self.world.hosts[node_id].full_directory:
+            self._perform(FillDirectory(self.now_ms, node_id))
+
+    def directories_of(self, node_id: int) -> tuple[str, ...]:
+        """The log directories of a broker with data; of another node none."""
+        member = self.world.hosts[node_id].member
+        return member.log_dirs if isinstance(member, DataBroker) else ()
 
     def damage_disk(self, node_id: int, what: Damage, down_ms: int) -> None:
         """Damage a disk permanently, unless the quorum cannot bear the loss."""

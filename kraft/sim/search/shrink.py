@@ -19,11 +19,11 @@ from kraft.sim.nodes.cluster import CLUSTERS, DATA_CLUSTER
 from kraft.sim.nodes.dynamic import DYNAMIC
 from kraft.sim.nodes.member_kinds import MACHINES, MakeMember
 from kraft.sim.nodes.workload_spec import WorkloadSpec
-from kraft.sim.runs.simulator import CALM
 from kraft.sim.search.schedule import Replayed, Schedule, check_of, perform_all, replay
 from kraft.sim.search.smaller_scenarios import smaller_run, with_one_voter, without_last_broker
 from kraft.sim.workloads.record_watch import RecordWatch
 from kraft.sim.world.actions import (
+    CALM,
     WORLD,
     Action,
     Administer,

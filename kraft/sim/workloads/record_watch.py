@@ -11,8 +11,10 @@ from kraft.broker.log.partition_log import PartitionLog
 from kraft.broker.replica import HostedPartition, ReplicaManager
 from kraft.invariants.cluster_model import PartitionKey, PartitionModel
 from kraft.invariants.compaction import CompactionLedger
+from kraft.invariants.liveness import Liveness
 from kraft.invariants.records import RecordLedger, Replica
 from kraft.invariants.stored_batches import StoredBatch, stored_batches
+from kraft.sim.nodes.cluster import SLOWEST_LAG_MS
 from kraft.sim.nodes.data_broker import DataBroker
 from kraft.sim.workloads.partition_watch import PartitionWatch, is_hopeless
 from kraft.sim.workloads.record_clients import COMPACTED
@@ -33,6 +35,10 @@ from transport.protocol.messages.write_txn_markers import (
 
 ALL: Final = -1
 READ_COMMITTED: Final = 1
+LONGEST_MS: Final = 2 * SLOWEST_LAG_MS + 2000
+"""How long a watermark may stand below the records of the whole ISR in the calm, and how long a producer may wait: a
+follower outside of the ISR is waited for as long as the lag time, and each member tells its end with a fetch.
+"""
 SUFFIX: Final = ".log"
 DELETED: Final = ".log.deleted"
 FIRST_OF_RECORDS: Final = 100_000_000
@@ -88,6 +94,9 @@ class RecordWatch(PartitionWatch):
         self._replicas: dict[PartitionKey, tuple[int, ...]] = {}
         self._unassigned: dict[tuple[int, PartitionKey], None] = {}
         """The replicas that were taken from their brokers since the last load: a start puts such a log aside."""
+        self.is_writing = False
+        """Whether the clients have still to write their last records, after the end of all faults."""
+        self._liveness = Liveness(LONGEST_MS)
         self._compacted: dict[Uuid, None] = {}
         """The compacted topics: the cleaner changes their batches, so that the ledger of batches does not see them."""
 
@@ -155,12 +164,33 @@ class RecordWatch(PartitionWatch):
         if manager.is_loaded:
             life.has_loaded = True
             self._look_at_replicas(member, manager, life)
+            if world.is_calm:
+                self._look_at_waits(member.node_id, manager, world)
         for output in outputs:
             if type(output) is Administered and output.request_id >= FIRST_OF_RECORDS:
                 response = output.response
                 assert isinstance(response, Message), response
                 self.answers[output.request_id] = response
                 self._judge(member, host.administered[output.request_id], response)
+
+    def _look_at_waits(self, broker_id: int, manager: ReplicaManager, world: SimulatedQuorum) -> None:
+        """Look whether the partitions that a broker leads, or their producers, wait for something that never comes."""
+        short: set[PartitionKey] = set()
+        for key in manager.hosted():
+            part, partition = manager.partition(key), self.ledger.partition_of(key)
+            if part is None or part.is_offline or not part.is_leader or partition is None:
+                continue
+            if len(partition.isr) < self.ledger.min_isr_of(key):
+                short.add(key)
+            elif part.leader_epoch == partition.leader_epoch:
+                ends = {one: _end_at(world, one, key) for one in partition.isr}
+                self._liveness.watermark(key, str(part), partition, part.high_watermark, ends, world.now_ms)
+        waiting = [
+            request_id
+            for request_id, asked in world.hosts[broker_id].administered.items()
+            if isinstance(asked, ProduceRequest) and short.isdisjoint(_partitions_in(asked))
+        ]
+        self._liveness.producers(broker_id, waiting, world.now_ms)
 
     def _look_at_replicas(self, member: DataBroker, manager: ReplicaManager, life: _Life) -> None:
         keys = manager.hosted()
@@ -324,8 +354,22 @@ class RecordWatch(PartitionWatch):
 
     # The end
 
+    def unanswered(self, world: SimulatedQuorum) -> str:
+        """Which broker has a Produce without an answer, whoever has sent that; empty if none."""
+        for node_id, host in world.hosts.items():
+            waiting = [number for number, asked in host.administered.items() if isinstance(asked, ProduceRequest)]
+            if waiting:
+                return f"broker {node_id} has not answered the Produce requests {waiting}"
+        return ""
+
     def unsettled(self, world: SimulatedQuorum) -> str:
         """Which requirement after the end of all faults is not met yet; empty if none."""
+        if self.is_writing:
+            return f"the last records are not written: {self.not_whole(world)}"
+        return self.unanswered(world) or self.not_whole(world)
+
+    def not_whole(self, world: SimulatedQuorum) -> str:
+        """What keeps the cluster from being whole, with all records on all replicas; empty if nothing does."""
         unsettled = super().unsettled(world)
         if unsettled:
             return unsettled
@@ -406,6 +450,19 @@ def _content(member: DataBroker, part: HostedPartition) -> tuple[dict[int, int],
         sizes[segment.base_offset] = segment.batches.size_bytes
         batches += stored_batches(member.disk.files.peek(segment.batches.file.path))
     return sizes, batches
+
+
+def _partitions_in(request: ProduceRequest) -> list[PartitionKey]:
+    return [(topic.topic_id, each.index) for topic in request.topic_data for each in topic.partition_data]
+
+
+def _end_at(world: SimulatedQuorum, broker_id: int, key: PartitionKey) -> int | None:
+    """The end of the log of a replica; None if the broker is down, or the log is offline."""
+    host = world.hosts[broker_id]
+    member = host.member
+    assert isinstance(member, DataBroker), member
+    part = None if member.manager is None or not host.is_running else member.manager.partition(key)
+    return None if part is None or part.is_offline else part.end_offset
 
 
 def _replica(member: DataBroker, part: HostedPartition) -> Replica:

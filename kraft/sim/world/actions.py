@@ -6,6 +6,8 @@ An action identifies a message by its sender and the number of that sender's req
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec import Struct
 
 from kraft.quorum.events import FailureCause
@@ -193,6 +195,12 @@ class FailDisk(Happening, frozen=True, tag="fail-disk"):
     seed: int
 
 
+class FillDirectory(Happening, frozen=True, tag="fill-directory"):
+    """A log directory of a node is on a disk of its own, which is full from now on; without a path, none is."""
+
+    path: str = ""
+
+
 class LimitDisk(Happening, frozen=True, tag="limit-disk"):
     """The disk of a node accepts this number of further bytes; without a number, there is no limit."""
 
@@ -211,6 +219,10 @@ class Note(Happening, frozen=True, tag="note"):
     """A remark without effect that explains the next actions, such as a cut in the network."""
 
     text: str
+
+
+CALM: Final = "calm"
+"""The text of the note at the end of all faults."""
 
 
 class Conclude(Happening, frozen=True, tag="conclude"):
@@ -245,6 +257,7 @@ Action = (
     | ShutDown
     | SetClock
     | FailDisk
+    | FillDirectory
     | LimitDisk
     | DamageDisk
     | Note

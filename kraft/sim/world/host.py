@@ -46,6 +46,8 @@ class Host(Struct):
     is_disk_limited: bool = False
     was_disk_limited: bool = False
     """Whether the disk has been limited since the last start: a log directory that has failed so stays failed."""
+    full_directory: str = ""
+    """The log directory whose disk is full; empty for none. The node has others, and goes on."""
     submitted: dict[int, int] = {}
     """The times of the pending submissions since the last start, by id, in virtual time."""
     administered: dict[int, Message] = {}

@@ -143,6 +143,9 @@ class Member(ObservedMember, Protocol):
     def limit_disk(self, free_bytes: int | None) -> None:
         """Let the disk accept this number of further bytes and then raise `OSError`; None removes the limit."""
 
+    def fill_directory(self, path: str) -> None:
+        """Let every append to a file below this path raise `OSError`; an empty path ends that."""
+
     def damage(self, what: Damage, rng: Random) -> str:
         """Damage the disk; returns a description of the loss, or an empty text if such damage is not possible."""
 

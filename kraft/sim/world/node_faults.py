@@ -7,7 +7,18 @@ from __future__ import annotations
 
 from random import Random
 
-from kraft.sim.world.actions import Crash, CrashSoon, DamageDisk, FailDisk, LimitDisk, Move, SetClock, SlowDown, Wipe
+from kraft.sim.world.actions import (
+    Crash,
+    CrashSoon,
+    DamageDisk,
+    FailDisk,
+    FillDirectory,
+    LimitDisk,
+    Move,
+    SetClock,
+    SlowDown,
+    Wipe,
+)
 from kraft.sim.world.disk_damage import Damage
 from kraft.sim.world.host import Host
 from kraft.sim.world.simulated_quorum import DAMAGE_SHOWS_MS, SimulatedQuorum
@@ -65,6 +76,16 @@ def limit_disk(quorum: SimulatedQuorum, action: LimitDisk) -> bool:
     host.is_disk_limited = action.free_bytes is not None
     host.was_disk_limited |= host.is_disk_limited
     host.member.limit_disk(action.free_bytes)
+    return True
+
+
+def fill_directory(quorum: SimulatedQuorum, action: FillDirectory) -> bool:
+    """Let the disk of one log directory be full, or have room again."""
+    host = quorum.hosts[action.node]
+    if host.full_directory == action.path:
+        return False
+    host.full_directory = action.path
+    host.member.fill_directory(action.path)
     return True
 
 

@@ -83,6 +83,8 @@ class SimulatedQuorum:
         """The number of inputs to all nodes."""
         self.exchanges: dict[tuple[int, int], Exchange] = {}
         """Every request so far, by sender and number."""
+        self.is_calm = False
+        """Whether all faults have ended."""
         self.is_attacked = False
         """Whether any node has received a hostile message."""
         self.has_forgotten = False

@@ -16,6 +16,7 @@ from kraft.invariants.observation import Applied, View
 from kraft.invariants.violation import InvariantViolated
 from kraft.sim.world import inputs, node_faults
 from kraft.sim.world.actions import (
+    CALM,
     Act,
     Action,
     Administer,
@@ -27,6 +28,7 @@ from kraft.sim.world.actions import (
     Deliver,
     Fail,
     FailDisk,
+    FillDirectory,
     Flushed,
     Forge,
     Happening,
@@ -331,6 +333,7 @@ class World(SimulatedQuorum):
 
     def _note(self, action: Note) -> bool:
         self.trace.add(self.now_ms, action.node, action.text)
+        self.is_calm = self.is_calm or action.text == CALM
         return True
 
     def _conclude(self, action: Conclude) -> bool:
@@ -375,6 +378,7 @@ _PERFORM: Final[dict[type[Happening], Callable[[World, Any], bool]]] = {
     SlowDown: node_faults.slow_down,
     SetClock: node_faults.set_clock,
     FailDisk: node_faults.fail_disk,
+    FillDirectory: node_faults.fill_directory,
     LimitDisk: node_faults.limit_disk,
     DamageDisk: node_faults.damage_disk,
 }

@@ -8,6 +8,7 @@ from scripted_node import uuid
 
 from kraft.broker.log.transaction_markers import TransactionMarker
 from kraft.invariants.cluster_model import PartitionKey, PartitionModel
+from kraft.invariants.liveness import Liveness
 from kraft.invariants.records import RecordLedger, Replica
 from kraft.invariants.stored_batches import StoredBatch, stored_batches
 from metadata_log.records.batch_builder import write_batch
@@ -311,3 +312,27 @@ def a_record_is_missing_at_the_end() -> None:
     for one in (1, 2, 3):
         run.load(one, power=True)
     run.ledger.concluded(KEY, "orders-0", list(run.replicas.values()))
+
+
+@CASES(
+    "the high watermark of orders-0 stands at 0 for 5001 ms, though the whole ISR has more: broker 1 up to 1, broker 2"
+)
+def a_watermark_waits_for_ever() -> None:
+    partition = ThreeReplicas().partition
+    liveness = Liveness(5000)
+    liveness.watermark(KEY, "orders-0", partition, 0, {1: 1, 2: None, 3: 1}, 1000)
+    liveness.watermark(KEY, "orders-0", replace(partition, isr=(1, 2)), 0, {1: 1, 2: 1}, 9_000)
+    liveness.watermark(KEY, "orders-0", partition, 0, {1: 1, 2: 1, 3: 1}, 10_000)
+    liveness.watermark(KEY, "orders-0", partition, 0, {1: 1, 2: 1, 3: 1}, 15_000)
+    liveness.watermark(KEY, "orders-0", partition, 0, {1: 1, 2: 1, 3: 1}, 15_001)
+
+
+@CASES("broker 2 has not answered the Produce request 8 for 5001 ms, though no partition of it has too small an ISR")
+def a_producer_waits_for_ever() -> None:
+    liveness = Liveness(5000)
+    liveness.producers(1, [7], 1000)
+    liveness.producers(2, [8], 1000)
+    liveness.producers(1, [], 3000)
+    liveness.producers(1, [7], 5000)
+    liveness.producers(1, [7], 6001)
+    liveness.producers(2, [8], 6001)

@@ -97,6 +97,9 @@ LONG = (
     "compaction-removes-the-last-value",
     "moved-logs-lose-their-tail",
     "retention-above-the-watermark",
+    "failed-directories-leave-producers-waiting",
+    "isr-changes-leave-the-watermark",
+    "watermark-waits-for-ever",
 )
 """Two seconds of CPU each, or more. A default run takes a part of them, another one with each submission."""
 LONG_TURNS = 5
@@ -115,9 +118,11 @@ UNMEASURED = {
     "duplicates-are-appended",
     "duplicates-get-a-new-offset",
     "epochs-of-fetched-batches-are-believed",
+    "failed-directories-leave-producers-waiting",
     "flush-messages-is-forgotten",
     "followers-believe-any-watermark",
     "followers-do-not-learn-producers",
+    "isr-changes-leave-the-watermark",
     "isr-expanded-before-catching-up",
     "markers-count-when-they-are-appended",
     "min-isr-is-not-checked",
@@ -138,6 +143,7 @@ UNMEASURED = {
     "unclean-leaders-truncate-no-follower",
     "unregistered-brokers-stay-in-their-isrs",
     "watermark-of-the-leader-alone",
+    "watermark-waits-for-ever",
 }
 """Seeds from 0 on find these. The searches from the other first seeds have not been made yet."""
 CLUSTERS = {Scope.CLUSTER, Scope.DYNAMIC_CLUSTER, Scope.DATA_CLUSTER, Scope.LOADED}

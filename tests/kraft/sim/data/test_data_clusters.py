@@ -9,7 +9,8 @@ import pytest
 from hash_seeds import outputs_of
 
 from kraft.broker import NoLogDirectory
-from kraft.sim.nodes.cluster import DATA_CLUSTER
+from kraft.sim import Result
+from kraft.sim.nodes.cluster import COMBINED_CLUSTER, DATA_CLUSTER
 from kraft.sim.nodes.data_broker import DataBroker
 from kraft.sim.runs.brokers import Administration, AdministrationAndMore
 from kraft.sim.runs.record_work import RecordWork
@@ -18,7 +19,7 @@ from kraft.sim.runs.seeded_run import CALM_MS, whole_run
 from kraft.sim.runs.simulator import Simulator
 from kraft.sim.search.seed_search import SeedSearch
 from kraft.sim.workloads.record_watch import RecordWatch
-from kraft.sim.world.actions import Action, LimitDisk
+from kraft.sim.world.actions import CALM, Action, FillDirectory, LimitDisk, Note
 
 
 def _run(seed: int, chaos_ms: int, recorded: list[Action] | None = None) -> RecordWatch:
@@ -89,6 +90,16 @@ def test_a_broker_may_not_end_without_a_log_directory_while_its_disk_is_well() -
     simulator = _broker_without_directories(was_full=False)
     with pytest.raises(NoLogDirectory):
         simulator.run_until(simulator.now_ms + 5000)
+
+
+@pytest.mark.parametrize(("members", "seed"), [(DATA_CLUSTER, 12), (COMBINED_CLUSTER, 1)])
+def test_nothing_waits_for_ever_when_a_directory_is_full(members: str, seed: int) -> None:
+    """The last records are acknowledged though one of two log directories of a broker fills up."""
+    actions: list[Action] = []
+    outcome = SeedSearch(members=members, profile="full-directories").run(seed, actions)
+    assert isinstance(outcome, Result), outcome.message
+    calm = next(at for at, one in enumerate(actions) if isinstance(one, Note) and one.text == CALM)
+    assert "/data" in [one.path for one in actions[calm:] if isinstance(one, FillDirectory)]
 
 
 def test_replicas_that_have_not_caught_up_are_named_for_a_reader() -> None:
