@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from metadata_log.errors import CorruptBatch
 from metadata_log.records.batch import RecordBatch, scan
+
+MAX_OFFSET: Final = 2**63 - 1
+"""The largest end of a log: no batch holds this offset."""
 
 
 def whole_batches(data: bytes, where: str) -> Iterator[RecordBatch]:
@@ -34,12 +38,19 @@ def batches_that_follow(data: bytes, end_offset: int, leader_epoch: int, where: 
         where: The partition directory, for errors.
 
     Raises:
-        CorruptBatch: A batch is damaged, or begins before the end of the log.
+        CorruptBatch: A batch is damaged, or has an epoch or offsets that no sound leader gives a batch here.
     """
     batches: list[RecordBatch] = []
     for batch in whole_batches(data, where):
         if batch.epoch > leader_epoch:
             break
+        if batch.epoch < 0 or batch.last_offset >= MAX_OFFSET:
+            raise CorruptBatch(
+                f"a fetched batch has epoch {batch.epoch} and the offsets {batch.base_offset} to {batch.last_offset}",
+                where=where,
+                position=batch.position,
+                field="order",
+            )
         if batch.base_offset < end_offset or batch.last_offset_delta < 0:
             raise CorruptBatch(
                 f"a fetched batch begins at offset {batch.base_offset}, where the log ends at {end_offset}",

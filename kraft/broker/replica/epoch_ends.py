@@ -66,6 +66,24 @@ def truncation(history: EpochHistory, log_end: int, leader: OffsetAndEpoch) -> T
     return Truncation(min(own.offset, leader.offset, log_end), is_complete=True)
 
 
+def absurdity(history: EpochHistory, leader: OffsetAndEpoch) -> str | None:
+    """Why no sound leader gives this end of an epoch to a follower; None for an end by which a log may be cut.
+
+    A leader names the epoch of the last record of the follower, or an earlier one. Below the log start and the high
+    watermark a cut is legal, after an unclean election.
+
+    Args:
+        history: The epochs of the follower's log, as in its request.
+        leader: The answer.
+    """
+    if leader.offset < 0:
+        return f"its leader ends epoch {leader.epoch} at offset {leader.offset}"
+    last = history.last_epoch
+    if last is None or leader.epoch > last:
+        return f"its leader answers with epoch {leader.epoch}, and the last record here has {last}"
+    return None
+
+
 def diverging_end(
     history: EpochHistory, log_end: int, last_fetched_epoch: int, fetch_offset: int
 ) -> OffsetAndEpoch | None:

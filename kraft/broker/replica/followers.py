@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.broker.replica.epoch_ends import truncation
+from kraft.broker.replica.epoch_ends import absurdity, truncation
 from kraft.broker.replica.fetch_session import FetchSession
 from kraft.broker.replica.hosted_partition import NO_LEADER, HostedPartition
 from kraft.broker.replica.hosting import Hosting
@@ -66,6 +66,8 @@ class Fetching(Struct):
     leader_epoch: int
     phase: Phase = Phase.FETCHING
     not_before_ms: int = 0
+    leader_end: int = 0
+    """The end of the leader's log, after OFFSET_OUT_OF_RANGE: its log begins there at the latest."""
     is_failed: bool = False
     """Whether only a new leader epoch can start the partition again."""
 
@@ -293,6 +295,10 @@ class Followers:
             case Error.NONE:
                 if data.diverging_epoch.epoch >= 0:
                     end = OffsetAndEpoch(epoch=data.diverging_epoch.epoch, offset=data.diverging_epoch.end_offset)
+                    absurd = absurdity(part.log.epochs, end)
+                    if absurd is not None:
+                        self._fail(part, absurd)
+                        return
                     self._truncate(part, end, now_ms)
                 else:
                     self._take(part, data, now_ms)
@@ -347,7 +353,7 @@ class Followers:
         except CorruptBatch as bad:
             is_empty = log.start_offset == log.end_offset
             first = next(scan(records), None) if bad.field == _ORDER and is_empty else None
-            if first is None or not first.base_offset < log.end_offset <= first.last_offset:
+            if first is None or not 0 <= first.base_offset < log.end_offset <= first.last_offset:
                 raise
             # The log start of the leader is within its first batch: an empty log begins where that batch does.
             log.reset(first.base_offset, now_ms=now_ms)
@@ -393,12 +399,20 @@ class Followers:
 
     def _move(self, part: HostedPartition, one: Fetching, offset: int, now_ms: int) -> None:
         log = part.log
+        if offset < 0:
+            self._fail(part, f"its leader answers that its log ends or begins at offset {offset}")
+            return
         if one.phase is Phase.ASKING_END and offset >= log.end_offset:
-            one.phase = Phase.ASKING_START
+            one.phase, one.leader_end = Phase.ASKING_START, offset
             return
         if one.phase is Phase.ASKING_END:
             self._hosting.report(f"{part} is truncated to offset {offset}, where the log of its leader ends")
             log.truncate(offset, now_ms=now_ms)
+        elif offset > one.leader_end:
+            # The log of the leader has grown meanwhile, or the leader answers at random: ask for both ends again.
+            one.phase = Phase.ASKING_END
+            self._delay(part.key, now_ms)
+            return
         elif offset > log.end_offset:
             self._hosting.report(f"{part} begins anew at offset {offset}, where the log of its leader begins")
             log.reset(offset, now_ms=now_ms)

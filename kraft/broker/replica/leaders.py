@@ -13,13 +13,15 @@ from kraft.broker.replica.isr_proposals import IsrProposals
 from kraft.broker.replica.leading import Leading, new_leadership
 from kraft.broker.replicas import PartitionKey
 from kraft.broker.settings import NO_EPOCH
-from metadata_log.image import Partition
+from metadata_log.image import Broker, Partition
 from metadata_log.types import NEVER_MS, OffsetAndEpoch
 from transport.protocol.errors import Error
 from transport.protocol.messages.fetch import ReplicaState
 
 ALL: Final = -1
 """acks=all."""
+EPOCHS_SINCE: Final = 10
+"""The metadata.version, 3.5-IV1, since which a follower's Fetch has the epoch of its broker (KIP-903)."""
 UP_TO_THE_WATERMARK: Final = -1
 """The offset in a DeleteRecords request that stands for the high watermark."""
 
@@ -230,6 +232,8 @@ class Leaders:
                 f"broker {follower.replica_id} fetches with epoch {follower.replica_epoch}; its registration has "
                 f"{broker.epoch}",
             )
+        if not self._proves(follower.replica_epoch, broker):
+            return None
         before = remote.end_offset
         start_before = remote.start_offset
         remote.on_fetch(fetch_offset, log_start, part.end_offset, follower.replica_epoch, now_ms)
@@ -239,6 +243,17 @@ class Leaders:
         if start_before != log_start:
             self._hosting.touch(part)
         return None
+
+    def _proves(self, replica_epoch: int, broker: Broker | None) -> bool:
+        """Whether a Fetch with this epoch may count as an acknowledgement of a registered broker.
+
+        Kafka believes a Fetch without an epoch, and one with an epoch later than the registered one. Every broker sends
+        its epoch since metadata.version 3.5-IV1, so that a Fetch without one is a stranger's. One with a later epoch
+        counts from the moment at which the metadata has the registration.
+        """
+        if replica_epoch == NO_EPOCH:
+            return (self._hosting.image.features.metadata_version or 0) < EPOCHS_SINCE
+        return broker is not None and replica_epoch == broker.epoch
 
     def _maybe_expand(self, part: HostedPartition, leading: Leading, candidate: int) -> None:
         if leading.is_to_join(candidate, part.log, self._hosting.image):

@@ -52,12 +52,13 @@ def answer(manager: ReplicaManager, now_ms: int, *parts: PartitionData, error: E
 
 
 def data(number: int, records_: bytes = b"", *, watermark: int = 0, start: int = 0) -> PartitionData:
+    """The answer for a partition; the records get the epoch 0 of the leader."""
     return PartitionData(
         partition_index=number,
         high_watermark=watermark,
         log_start_offset=start,
         aborted_transactions=None,
-        records=records_,
+        records=records_[:12] + bytes(4) + records_[16:] if records_ else b"",
     )
 
 
