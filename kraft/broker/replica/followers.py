@@ -345,6 +345,9 @@ class Followers:
         log.raise_start(min(data.log_start_offset, log.high_watermark))
         if (log.end_offset, log.high_watermark, log.start_offset) != before:
             self._hosting.touch(part)
+        if data.records and log.end_offset == before[0]:
+            # Records of a later epoch than the leader's, or a piece of a batch: the same question has the same answer.
+            self._delay(part.key, now_ms)
 
     def _append(self, part: HostedPartition, records: bytes, now_ms: int) -> None:
         log = part.log

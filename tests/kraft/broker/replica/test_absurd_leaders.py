@@ -133,6 +133,15 @@ def test_watermark_and_log_start_of_a_leader_are_bounded_by_the_log(
     assert manager.findings == []
 
 
+def test_a_leader_with_records_that_do_not_fit_is_not_asked_in_a_loop() -> None:
+    """Records of a later epoch than the leader's, which the follower leaves out."""
+    manager = with_records()
+    answer(manager, replace(SOUND, records=stored(b"x", offset=4, epoch=7)))
+    assert manager.fetch_from(LEADER, EPOCH, NOW_MS) is None
+    answer(manager, replace(SOUND, records=stored(b"x", offset=4)), NOW_MS + manager.settings.fetch_backoff_ms)
+    assert state(manager)[2] == 5
+
+
 def test_the_end_of_an_epoch_below_the_watermark_cuts_the_log_as_in_kafka() -> None:
     """So it is after an unclean election; no follower can tell that from a leader that lies."""
     manager = with_records()
