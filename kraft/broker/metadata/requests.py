@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from importlib import import_module
 from random import Random
 from typing import Final
 
@@ -45,6 +46,17 @@ from transport.protocol.messages import (
     ListConfigResourcesResponse,
     MetadataRequest,
 )
+
+
+def load_decisions() -> None:
+    """Load what a broker needs only for some requests: a node calls this in a thread once it serves.
+
+    The first such request would else wait for the modules, and all others with it: a third of a second, where Python
+    keeps no compiled modules.
+    """
+    for name in ("kraft.broker.metadata.reads", "kraft.controller.refusals"):
+        import_module(name)
+
 
 STEPS_PER_TURN: Final = 200
 """How many steps of long answers one turn makes: some ten milliseconds."""

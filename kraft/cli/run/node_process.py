@@ -76,6 +76,10 @@ async def _serve(config: Config, tls: LoadedTls, until_stdin_closes: bool) -> No
             node: Node = await nursery.start(run)
             _log("listening", node=config.node_id, on=",".join(map(str, node.endpoints)))
             watchers.start_soon(freeze_survivors)
+            if config.is_broker:
+                from kraft.broker.metadata.requests import load_decisions
+
+                watchers.start_soon(trio.to_thread.run_sync, load_decisions)
             await stop.wait()
             await node.shutdown()
         watchers.cancel_scope.cancel()

@@ -6,23 +6,26 @@ Brokers enforce the ACLs that they read from the metadata log. This controller e
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Final
+from heapq import merge
+from typing import Any, Final
 
 from msgspec import Struct, structs
 
 from kraft.controller.decision.authorizer import CLUSTER_NAME, LITERAL, WILDCARD, AclResource
 from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import (
+    ITEMS_PER_STEP,
     RECORDS_PER_OPERATION,
     ApiError,
     ControllerResult,
     Steps,
     VersionedRecord,
+    made_of,
     with_pauses,
 )
 from metadata_log.image import Acl, MetadataImage
 from metadata_log.image.acls import acl_record
-from metadata_log.image.persistent_map import in_key_order_by_runs
+from metadata_log.image.persistent_map import RUN
 from metadata_log.records.metadata import RemoveAccessControlEntryRecord
 from metadata_log.types import Uuid, random_uuid
 from transport.protocol.errors import Error
@@ -160,17 +163,21 @@ def describe_acls(context: RequestContext, request: DescribeAclsRequest) -> Step
     if UNKNOWN in _codes(wanted):
         return _described(DescribeAclsResponse(error_code=Error.INVALID_REQUEST, error_message=_UNKNOWN_ELEMENTS))
     by_resource: dict[tuple[int, str, int], list[AclDescription]] = {}
-    for _, acl in (yield from _found(context.committed, wanted)):
+    for at, (_, acl) in enumerate((yield from _found(context.committed, wanted))):
+        if at % ITEMS_PER_STEP == 0:
+            yield None
         key = (acl.resource_type, acl.resource_name, acl.pattern_type)
         by_resource.setdefault(key, []).append(
             AclDescription(
                 principal=acl.principal, host=acl.host, operation=acl.operation, permission_type=acl.permission_type
             )
         )
-    resources = [
-        DescribeAclsResource(resource_type=kind, resource_name=name, pattern_type=pattern, acls=acls)
-        for (kind, name, pattern), acls in by_resource.items()
-    ]
+    resources = yield from made_of(
+        list(by_resource.items()),
+        lambda entry: DescribeAclsResource(
+            resource_type=entry[0][0], resource_name=entry[0][1], pattern_type=entry[0][2], acls=entry[1]
+        ),
+    )
     return _described(DescribeAclsResponse(resources=resources))
 
 
@@ -271,13 +278,26 @@ def _delete_filter(asked: DeleteAclsFilter) -> AclFilter:
 
 def _found(image: MetadataImage, wanted: AclFilter) -> Generator[None, None, list[tuple[Uuid, Acl]]]:
     """The ACLs that match a filter, ordered by resource and principal."""
-    found = []
-    for entry in with_pauses(in_key_order_by_runs(image.acls.by_id)):
+    runs: list[list[tuple[tuple[Any, ...], Uuid, Acl]]] = [[]]
+    for entry in with_pauses(iter(image.acls.by_id.items())):
         if entry is None:
             yield None
-        elif wanted.matches(entry[1]):
-            found.append(entry)
-    return sorted(found, key=lambda one: structs.astuple(one[1]))
+            continue
+        acl_id, acl = entry
+        if wanted.matches(acl):
+            runs[-1].append((structs.astuple(acl), acl_id, acl))
+            if len(runs[-1]) == RUN:
+                runs[-1].sort()
+                runs.append([])
+                yield None
+    runs[-1].sort()
+    found = []
+    for sorted_entry in with_pauses(merge(*runs)):
+        if sorted_entry is None:
+            yield None
+        else:
+            found.append(sorted_entry[1:])
+    return found
 
 
 def _matching(acl: Acl) -> DeleteAclsMatchingAcl:

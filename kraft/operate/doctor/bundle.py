@@ -7,11 +7,13 @@ not read at all.
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
 import tarfile
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, BinaryIO, Final, cast
 
 import msgspec
 from msgspec import Struct
@@ -39,7 +41,11 @@ from metadata_log.types import Uuid
 FORMAT: Final = 1
 MANIFEST: Final = "bundle.json"
 MOST_BYTES: Final = 1 << 30
-"""The limit of one member of a bundle."""
+"""The limit of the metadata of one node in a bundle."""
+MOST_MANIFEST_BYTES: Final = 64 << 20
+MOST_TOTAL_BYTES: Final = 8 << 30
+"""The limit of an archive after decompression: also what is not read has to be skipped."""
+_SKIPPED_AT_ONCE: Final = 1 << 20
 
 
 class CollectedImage(Struct, frozen=True, kw_only=True):
@@ -199,7 +205,14 @@ def _decode(kind: type, value: Any) -> Any:
 
 def is_bundle(path: str) -> bool:
     """Whether a file is a tar archive. Raises `OSError`."""
-    return os.path.isfile(path) and tarfile.is_tarfile(path)
+    if not os.path.isfile(path):
+        return False
+    try:
+        with _opened(path) as file:
+            tarfile.TarInfo.frombuf(file.read(tarfile.BLOCKSIZE), tarfile.ENCODING, "surrogateescape")
+    except _UNREADABLE:
+        return False
+    return True
 
 
 def read_bundle(path: str) -> Bundle:
@@ -216,33 +229,70 @@ def read_bundle(path: str) -> Bundle:
         OSError: The file cannot be read.
     """
     try:
-        with tarfile.open(path) as tar:
-            manifest = msgspec.json.decode(_member(tar, MANIFEST, path), type=Manifest, dec_hook=_decode)
-            if manifest.format != FORMAT:
-                raise ConfigError(
-                    f"the bundle has format {manifest.format}, and {FORMAT} is known",
-                    where=path,
-                    hint="Read the bundle with the version of kraft that collected it.",
-                )
-            images = {one.node: _image(one, _member(tar, one.file, path), path) for one in manifest.images}
-    except (tarfile.TarError, msgspec.MsgspecError, ValueError, EOFError) as bad:
+        content = _members(path, {MANIFEST: MOST_MANIFEST_BYTES})
+        manifest = msgspec.json.decode(_member(content, MANIFEST, path), type=Manifest, dec_hook=_decode)
+        if manifest.format != FORMAT:
+            raise ConfigError(
+                f"the bundle has format {manifest.format}, and {FORMAT} is known",
+                where=path,
+                hint="Read the bundle with the version of kraft that collected it.",
+            )
+        content = _members(path, {one.file: MOST_BYTES for one in manifest.images})
+        images = {one.node: _image(one, _member(content, one.file, path), path) for one in manifest.images}
+    except (*_UNREADABLE, msgspec.MsgspecError, ValueError) as bad:
         raise ConfigError(
             f"this is no bundle: {bad}", where=path, hint="`kraft doctor collect --into TAR` makes one."
         ) from bad
     return Bundle(manifest=manifest, images=images)
 
 
-def _member(tar: tarfile.TarFile, name: str, path: str) -> bytes:
-    try:
-        member = tar.getmember(name)
-    except KeyError:
+_UNREADABLE: Final = (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error)
+_GZIP: Final = b"\x1f\x8b"
+
+
+def _opened(path: str) -> BinaryIO:
+    """The archive, or what was compressed."""
+    file = open(path, "rb")  # noqa: SIM115 - the caller closes it
+    is_compressed = file.read(len(_GZIP)) == _GZIP
+    file.seek(0)
+    return cast(BinaryIO, gzip.GzipFile(fileobj=file)) if is_compressed else file
+
+
+def _members(path: str, wanted: Mapping[str, int]) -> dict[str, bytes]:
+    """The content of the wanted files of an archive, each of at most so many bytes.
+
+    `tarfile` reads the headers of extended formats whole, whatever size they claim. No name of a bundle needs one, so
+    they are skipped, as everything else that is not wanted.
+    """
+    found: dict[str, bytes] = {}
+    left = MOST_TOTAL_BYTES
+    with _opened(path) as file:
+        while len(found) < len(wanted) and (header := file.read(tarfile.BLOCKSIZE)).strip(b"\0"):
+            member = tarfile.TarInfo.frombuf(header, tarfile.ENCODING, "surrogateescape")
+            padded = -(-max(member.size, 0) // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
+            left -= padded + tarfile.BLOCKSIZE
+            if left < 0 or member.size < 0:
+                raise tarfile.ReadError(f"the archive is larger than {MOST_TOTAL_BYTES >> 30} GiB")
+            if member.name in wanted and member.isreg():
+                if member.size > wanted[member.name]:
+                    raise tarfile.ReadError(f"{member.name} is larger than {wanted[member.name] >> 20} MiB")
+                data = file.read(padded)
+                if len(data) < member.size:
+                    raise EOFError("the archive ends early")
+                found[member.name] = data[: member.size]
+                continue
+            while padded > 0 and (skipped := file.read(min(padded, _SKIPPED_AT_ONCE))):
+                padded -= len(skipped)
+    return found
+
+
+def _member(found: Mapping[str, bytes], name: str, path: str) -> bytes:
+    content = found.get(name)
+    if content is None:
         raise ConfigError(
             f"the archive has no {name}", where=path, hint="`kraft doctor collect --into TAR` makes a bundle."
-        ) from None
-    file = tar.extractfile(member) if member.size <= MOST_BYTES else None
-    if file is None:
-        raise ConfigError(f"{name} is no file of a bundle", where=path)
-    return file.read()
+        )
+    return content
 
 
 def _image(collected: CollectedImage, content: bytes, path: str) -> ImageFacts:

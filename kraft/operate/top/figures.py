@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from msgspec import Struct
@@ -9,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kraft.operate.top.samples import NodeFigures
 
+_ID: Final = re.compile(r"[0-9]{1,10}")
 _NODE: Final = "kraft_node_info"
 _EPOCH: Final = "kafka_server_raft_metrics_current_epoch"
 _FSYNC_SUM: Final = "kraft_fsync_seconds_sum"
@@ -16,6 +18,8 @@ _FSYNC_COUNT: Final = "kraft_fsync_seconds_count"
 _OLDEST_FSYNC: Final = "kraft_fsync_oldest_seconds"
 _LONGEST_TURN: Final = "kraft_event_loop_longest_turn_seconds"
 _NO_LEADER: Final = "kraft_no_leader_reason_info"
+_BEYOND: Final = 2.0**63
+"""No figure is negative or as large as this. NaN is not below it either: what a listener says of itself is a claim."""
 _OF_LOG: Final = {"file": "log"}
 
 
@@ -42,16 +46,17 @@ def figures_of(address: str, text: str, before: Fsyncs | None) -> tuple[NodeFigu
     try:
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
-                if not sample.name.startswith("kraft_fsync_seconds") or sample.labels == _OF_LOG:
+                is_number = 0 <= sample.value < _BEYOND
+                if is_number and (not sample.name.startswith("kraft_fsync_seconds") or sample.labels == _OF_LOG):
                     values[sample.name], labels[sample.name] = sample.value, sample.labels
-    except ValueError as bad:  # which says nothing
+    except Exception as bad:  # the parser has an exception of its own for each way in which a text can be wrong
         raise ValueError("the answer is not in the text format of Prometheus") from bad
     fsyncs = Fsyncs(values.get(_FSYNC_COUNT, 0.0), values.get(_FSYNC_SUM, 0.0))
     node = labels.get(_NODE, {}).get("node_id", "")
     epoch = values.get(_EPOCH)
     figures = NodeFigures(
         address=address,
-        node_id=int(node) if node.isdecimal() else None,
+        node_id=int(node) if _ID.fullmatch(node) else None,
         epoch=None if epoch is None else int(epoch),
         fsync_s=_fsync_s(fsyncs, before, values.get(_OLDEST_FSYNC, 0.0)),
         longest_turn_s=values.get(_LONGEST_TURN),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import tarfile
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,8 @@ from doctor_cases import CASES, configs_of
 from real_data import unpack
 
 from kraft.cli.doctor.command import doctor_command
-from kraft.config.errors import CommandFailed
-from kraft.operate.doctor.bundle import read_bundle
+from kraft.config.errors import CommandFailed, ConfigError
+from kraft.operate.doctor.bundle import is_bundle, read_bundle
 from metadata_log import replay
 
 PASSWORD = "not-a-secret"
@@ -120,3 +122,66 @@ def test_an_archive_that_is_no_bundle_is_refused_with_its_name(tmp_path: Path) -
     assert isinstance(done.exception, CommandFailed)
     assert done.exception.exit_code == 3
     assert f"{other}: the archive has no bundle.json" in str(done.exception.what)
+
+
+# Archives that somebody else has made
+
+
+def header(name: str, size: int, kind: bytes = tarfile.REGTYPE) -> bytes:
+    """The header of a member that claims a size."""
+    member = tarfile.TarInfo(name)
+    member.size, member.type = size, kind
+    return member.tobuf(tarfile.GNU_FORMAT)
+
+
+CLAIMS = {
+    "a pax header": header("PaxHeader", 400 << 20, tarfile.XHDTYPE),
+    "a global pax header": header("PaxHeader", 400 << 20, tarfile.XGLTYPE),
+    "a long name": header("././@LongLink", 400 << 20, tarfile.GNUTYPE_LONGNAME),
+    "a long link": header("././@LongLink", 400 << 20, tarfile.GNUTYPE_LONGLINK),
+    "a manifest": header("bundle.json", 400 << 20),
+    "a size beyond all disks": header("x", 1 << 62),
+    "a negative size": header("x", -5),
+}
+
+
+@pytest.mark.parametrize("claim", sorted(CLAIMS))
+def test_no_header_of_an_archive_takes_memory_by_its_claim(claim: str, tmp_path: Path) -> None:
+    """400 MB of nothing are 400 KB of gzip."""
+    path = tmp_path / "bundle.tar.gz"
+    with gzip.open(path, "wb", compresslevel=9) as file:
+        file.write(CLAIMS[claim])
+        for _ in range(400):
+            file.write(bytes(1 << 20))
+    tracemalloc.start()
+    try:
+        assert is_bundle(str(path))
+        with pytest.raises(ConfigError):
+            read_bundle(str(path))
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("suffix", ["tar", "tar.gz"])
+def test_a_bundle_may_be_packed_again_by_other_tools(suffix: str, tmp_path: Path) -> None:
+    (config,) = configs_of("min-isr-over-rf", tmp_path / "nodes")
+    made = collect(tmp_path / "bundle.tar.gz", "-c", config, "--records")
+    again = tmp_path / f"again.{suffix}"
+    mode: Any = {"tar": "w", "tar.gz": "w:gz"}[suffix]
+    with tarfile.open(made) as old, tarfile.open(again, mode, format=tarfile.PAX_FORMAT) as new:
+        for member in reversed(old.getmembers()):
+            member.pax_headers = {"comment": "x" * 1000, "mtime": "1.5"}
+            new.addfile(member, old.extractfile(member))
+    assert is_bundle(str(again))
+    assert read_bundle(str(again)).manifest == read_bundle(made).manifest
+    assert len(read_bundle(str(again)).images) == len(read_bundle(made).images) == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"x", bytes(512), b"\x1f\x8bno gzip", b"x" * 600])
+def test_what_is_no_archive_is_no_bundle(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    assert not is_bundle(str(path))
+    with pytest.raises(ConfigError):
+        read_bundle(str(path))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -242,3 +245,25 @@ def test_ids_of_topics_that_do_not_exist_have_an_error_of_their_own():
     answer = answer_to(new_requests(), asked(MetadataRequest(topics=topics), 13, 3), image_at(NOW))
     assert isinstance(answer, MetadataResponse)
     assert [(one.name, one.error_code) for one in answer.topics] == [(None, Error.UNKNOWN_TOPIC_ID)]
+
+
+LOADING = """
+import sys
+import kraft.replica.hosts.serving_broker
+from kraft.broker.metadata.requests import load_decisions
+assert "kraft.controller.security.acls" not in sys.modules, "a start loads what it needs"
+load_decisions()
+before = set(sys.modules)
+from kraft.broker.metadata.reads import read_as_a_controller
+from kraft.controller.refusals import refusal
+from kraft.controller.apis import APIS
+print(*(name for name in sys.modules if name.startswith(("kraft", "metadata_log")) and name not in before))
+"""
+
+
+def test_no_request_waits_for_modules_that_a_broker_loads_behind_its_start() -> None:
+    """The first DescribeAcls took a third of a second of everybody's time."""
+    done = subprocess.run(
+        [sys.executable, "-c", LOADING], capture_output=True, text=True, check=False, cwd=Path(__file__).parents[4]
+    )
+    assert (done.returncode, done.stdout.split()) == (0, []), done.stderr

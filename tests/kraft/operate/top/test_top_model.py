@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
+from contextlib import suppress
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from top_samples import HEALTHY, METADATA, NOW_MS, SILENT, quorum, replica, sample
 
 from kraft.operate.top.facts import facts
@@ -131,6 +137,31 @@ def test_a_listener_of_other_software_is_named_as_such() -> None:
     assert "kraft_node_info is absent" in figures.problem
     with pytest.raises(ValueError, match="not in the text format of Prometheus"):
         figures_of("h:1", "{", None)
+
+
+@pytest.mark.parametrize("value", ["+Inf", "-Inf", "NaN", "1e300", "-1", "9" * 400])
+def test_a_listener_may_claim_any_number(value: str) -> None:
+    """The answer `+Inf` for an epoch ended the screen."""
+    text = re.sub(r" [0-9.]+$", f" {value}", TEXT % (4, 4, 0.2, 0.0), flags=re.MULTILINE)
+    text = text.replace('kraft_node_info{node_id="2"} ' + value, 'kraft_node_info{node_id="2"} 1.0')
+    figures, seen = figures_of("h:1", text, Fsyncs(2, 0.1))
+    assert (figures.node_id, figures.problem, seen) == (2, None, Fsyncs())
+    assert (figures.epoch, figures.fsync_s, figures.longest_turn_s) == (None, None, None)
+    shown = view_of(sample(figures=(figures,)))
+    assert shown.replicas[1].epoch == 13
+    json.dumps(facts(shown), allow_nan=False)
+
+
+@pytest.mark.parametrize("node", ["9" * 5000, "٣", "-1", "1_0", ""])
+def test_a_listener_may_claim_any_id(node: str) -> None:
+    text = f'# TYPE kraft_node_info gauge\nkraft_node_info{{node_id="{node}"}} 1\n'
+    assert figures_of("h:1", text, None)[0].node_id is None
+
+
+@given(st.text(alphabet='{}"=,#\\n ab1.+eInfN\t\\\\', max_size=60))
+def test_no_text_of_a_listener_is_anything_but_figures_or_a_problem(text: str) -> None:
+    with suppress(ValueError):
+        figures_of("h:1", text, None)
 
 
 def test_the_json_object_has_every_row() -> None:
