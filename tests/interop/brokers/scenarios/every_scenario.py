@@ -8,6 +8,7 @@ import controller_scenarios
 import damage_scenarios
 import deletion_scenarios
 import disk_scenarios
+import endurance_scenarios
 import failover_scenarios
 import fetch_scenarios
 import idempotence_scenarios
@@ -35,4 +36,5 @@ GROUPS = (
     deletion_scenarios,
     compaction_scenarios,
     disk_scenarios,
+    endurance_scenarios,
 )

@@ -144,13 +144,17 @@ class Connection:
 
     def ask(self, message: Message, version: int, answer: type[M]) -> M:
         """Send a request, and return its answer."""
-        sent = self.send(message, version)
-        api_key = schema_of(type(message)).api_key
+        self.send(message, version)
+        return self.answer(version, answer)
+
+    def answer(self, version: int, answer: type[M]) -> M:
+        """The answer to the last request."""
+        api_key = schema_of(answer).api_key
         assert api_key is not None
         frame = self.frame()
-        assert frame is not None, f"the broker closed the connection instead of answering {type(message).__name__}"
+        assert frame is not None, f"the broker closed the connection instead of sending {answer.__name__}"
         header, body = decode_response(api_key, version, frame, apis=ALL_APIS)
-        assert header.correlation_id == sent
+        assert header.correlation_id == self._last
         assert isinstance(body, answer)
         return body
 
