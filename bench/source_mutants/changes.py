@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, FunctionType
 from typing import Final
 
 from msgspec import Struct
@@ -329,16 +329,16 @@ class Source:
         """
         assert mutant.module == self.name
         code = self.code_of(mutant)
-        _function(importlib.import_module(self.name), mutant.function, code.co_firstlineno).__code__ = code
+        function_of(self.name, mutant.function, code.co_firstlineno).__code__ = code
 
     def code_of(self, mutant: SourceMutant) -> CodeType:
         """The code of the changed function."""
         change = _Change(mutant.number)
         tree = ast.fix_missing_locations(change.visit(ast.parse(self.path.read_text())))
-        found = [one for one in _codes(compile(tree, str(self.path), "exec")) if one.co_qualname == mutant.function]
+        found = [one for one in codes(compile(tree, str(self.path), "exec")) if one.co_qualname == mutant.function]
         sound = [
             one
-            for one in _codes(compile(self.path.read_text(), str(self.path), "exec"))
+            for one in codes(compile(self.path.read_text(), str(self.path), "exec"))
             if one.co_qualname == mutant.function
         ]
         changed = [new for new, old in zip(found, sound, strict=True) if new != old]
@@ -347,16 +347,17 @@ class Source:
         return changed[0]
 
 
-def _codes(code: CodeType) -> Iterator[CodeType]:
+def codes(code: CodeType) -> Iterator[CodeType]:
+    """The codes of all functions within a code."""
     for one in code.co_consts:
         if isinstance(one, CodeType):
             yield one
-            yield from _codes(one)
+            yield from codes(one)
 
 
-def _function(module: ModuleType, name: str, first_line: int) -> FunctionType:
+def function_of(module: str, name: str, first_line: int) -> FunctionType:
     """The function object of a qualified name: unwrapped from properties, class methods and decorators."""
-    owner: object = module
+    owner: object = importlib.import_module(module)
     for part in name.split("."):
         owner = vars(owner)[part]
     for _ in range(4):
