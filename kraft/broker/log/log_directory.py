@@ -87,9 +87,8 @@ class LogDirectory:
         made = cls(disk, path)
         make_directory(disk, path)
         made.is_clean = disk.exists(f"{path}/{CLEAN_SHUTDOWN_FILE}") if is_clean is None else is_clean
-        recovery_points, starts, watermarks, cleaned = (
-            made._read(name) for name in (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANED)
-        )
+        checkpoints = {file: made._read(file) for file in (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEANED)}
+        recovery_points, starts, watermarks, cleaned = checkpoints.values()
         for directory in disk.list(path):
             name = parse_partition_name(directory)
             if name is None or name.suffix not in {"", FUTURE} or directory == PARTITION_DIRECTORY:
@@ -124,10 +123,22 @@ class LogDirectory:
         # What is known of a log that was not opened stays in the files, for the start after its repair.
         made._kept = {
             file: {name: offsets[name] for name in made.failed if name in offsets}
-            for file, offsets in ((LOG_STARTS, starts), (HIGH_WATERMARKS, watermarks), (CLEANED, cleaned))
+            for file, offsets in checkpoints.items()
+            if file != RECOVERY_POINTS
         }
+        made._forget_gone(checkpoints)
         take_clean_shutdown(disk, [path])
         return made
+
+    def _forget_gone(self, checkpoints: dict[str, dict[PartitionName, int]]) -> None:
+        """Take the partitions that are not here out of the checkpoint files: one of their names may be made again, and
+        must not begin with these offsets if the broker ends before the files are written the next time.
+        """
+        here = self.logs.keys() | self.futures.keys() | self.failed.keys()
+        for file, offsets in checkpoints.items():
+            kept = {name: offset for name, offset in offsets.items() if name in here}
+            if len(kept) < len(offsets):
+                write_offsets(self._disk, self.path, file, kept)
 
     def _read(self, file: str) -> dict[PartitionName, int]:
         offsets, defect = read_offsets(self._disk, self.path, file)
