@@ -264,7 +264,8 @@ class ProducerState:
             if result.record_errors:
                 text = result.record_errors[0].batch_index_error_message or text
             self._take_back(batch)
-            if error in _LOST_IDENTITY and self._identity is not None:
+            # An earlier attempt may have been written: a batch with the same numbers would count as a copy of that.
+            if self._identity is not None and (batch.attempts or error in _LOST_IDENTITY):
                 self._identity.forget(now_ms)
             self._fail(batch.entries, refused(what, error, text))
 
