@@ -425,12 +425,18 @@ class PartitionLog:
         self.high_watermark = min(self.high_watermark, offset)
         self.recovery_point = min(self.recovery_point, offset)
         self._set_epochs(self.epochs.truncate_end(offset))
+        ended = self.producers.states.unreplicated
         segments = self._segments
         finished(
             rebuild_producers(self.producers, segments, self.start_offset, offset, trusts_absence=False, now_ms=now_ms)
         )
-        # The replay has ended transactions that the high watermark passed long ago.
-        self.producers.states.pass_high_watermark(self.high_watermark)
+        # A snapshot behind a marker does not say whether the marker is replicated. On the other hand the replay has
+        # ended transactions that the high watermark passed long ago.
+        states = self.producers.states
+        kept = {first: each for first, each in ended.items() if each.last_offset < offset}
+        known = sorted((states.unreplicated | kept).items(), key=lambda one: one[1].last_offset)
+        states.unreplicated = dict(known)
+        states.pass_high_watermark(self.high_watermark)
         self._unsynced_snapshots.update(self.producers.snapshots)
 
     def _cut(self, end_offset: int) -> None:
