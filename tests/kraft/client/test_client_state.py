@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from random import Random
 
 import pytest
+from client_wires import TOPIC_ID, Wire, metadata
 
 from kraft.client import (
     AtOffset,
@@ -28,9 +29,8 @@ from metadata_log.records.batch import RecordBatch, read_batch
 from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.record import Record, records
 from metadata_log.serde import Message
-from metadata_log.types import Uuid
 from transport.protocol.errors import Error
-from transport.protocol.inbound import Cause, Failed
+from transport.protocol.inbound import Cause
 from transport.protocol.messages.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,
@@ -47,10 +47,7 @@ from transport.protocol.messages.list_offsets import (
 )
 from transport.protocol.messages.metadata import (
     MetadataRequest,
-    MetadataResponse,
-    MetadataResponseBroker,
     MetadataResponsePartition,
-    MetadataResponseTopic,
 )
 from transport.protocol.messages.produce import (
     PartitionProduceResponse,
@@ -59,51 +56,12 @@ from transport.protocol.messages.produce import (
     TopicProduceResponse,
 )
 
-TOPIC_ID = Uuid(b"\x07" * 16)
 PRODUCER_ID = 4711
-
-
-def metadata(leaders: Sequence[int], epoch: int = 0, error: Error = Error.NONE) -> MetadataResponse:
-    """An answer with brokers 1 and 2, and the leader of each partition."""
-    partitions = [
-        MetadataResponsePartition(partition_index=number, leader_id=leader, leader_epoch=epoch)
-        for number, leader in enumerate(leaders)
-    ]
-    topic = MetadataResponseTopic(error_code=error, name="t", topic_id=TOPIC_ID, partitions=partitions)
-    brokers = [MetadataResponseBroker(node_id=one, host="h", port=one) for one in (1, 2)]
-    return MetadataResponse(brokers=brokers, topics=[topic])
 
 
 def produced(error: Error = Error.NONE, base_offset: int = 0, partition: int = 0) -> ProduceResponse:
     found = PartitionProduceResponse(index=partition, error_code=error, base_offset=base_offset)
     return ProduceResponse(responses=[TopicProduceResponse(partition_responses=[found])])
-
-
-class Wire:
-    """An engine with its network: a test answers the requests one by one."""
-
-    def __init__(self, engine: ProducerState | ConsumerState) -> None:
-        self.engine = engine
-        self.now_ms = 1_000_000
-        self.open: list[Ask] = []
-
-    def next(self, expected: type[Message]) -> Ask:
-        """The next request, which has this class; time passes if it is due later."""
-        if not self.open:
-            self.open += self.engine.poll(self.now_ms)
-        while not self.open:
-            self.now_ms = max(self.now_ms, self.engine.deadline_ms())
-            self.open += self.engine.poll(self.now_ms)
-        ask = self.open.pop(0)
-        assert isinstance(ask.message, expected), ask
-        return ask
-
-    def answer(self, expected: type[Message], outcome: Message | Cause) -> Ask:
-        """Answer the next request, or let it fail."""
-        ask = self.next(expected)
-        found = Failed(ask.token, outcome, "h:1: lost") if isinstance(outcome, Cause) else outcome
-        self.engine.on_outcome(ask.token, found, self.now_ms)
-        return ask
 
 
 def sent_batch(ask: Ask) -> RecordBatch:

@@ -10,28 +10,25 @@ from data_brokers import (
     NOW_MS,
     TOPIC,
     append,
-    cluster,
-    directory_id,
-    new_topic,
     part_of,
     publish,
     replayed,
     values_of,
 )
+from moving_brokers import FIRST, SECOND, assigned, image_of, moved, started, two_directories
 from request_brokers import Request
 from test_compaction import run_until
 
 from kraft.broker.asked import Answer
 from kraft.broker.directories import Directories
 from kraft.broker.log.outcomes import Appended
-from kraft.broker.replica import DataDirectory, DataSettings, ReplicaManager
+from kraft.broker.replica import DataSettings, ReplicaManager
 from kraft.broker.replicas import PartitionKey
 from kraft.broker.request.requests import DataRequests
 from kraft.broker.request.settings import RequestSettings
 from kraft.config import Config
 from kraft.node.broker import locked_directories
 from metadata_log.errors import DirectoryError
-from metadata_log.image import MetadataImage
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records import metadata as records
 from metadata_log.types import Uuid
@@ -40,54 +37,14 @@ from transport.protocol.errors import Error
 from transport.protocol.messages import alter_replica_log_dirs as alter
 from transport.protocol.messages import describe_log_dirs as describe
 
-FIRST, SECOND = directory_id(1), directory_id(1, 1)
-CONFIGS = {"internal.segment.bytes": "2000"}
-
 
 class Power(Exception):
     pass
 
 
-def two_directories(disk: MemoryDisk) -> ReplicaManager:
-    directories = (DataDirectory(FIRST, "d", is_clean=False), DataDirectory(SECOND, "e", is_clean=False))
-    return ReplicaManager(disk, DataSettings(broker_id=1, directories=directories))
-
-
-def image_of(configs: dict[str, str] | None = None) -> MetadataImage:
-    return replayed(cluster(1), *new_topic((1,), configs={**CONFIGS, **(configs or {})}))
-
-
-def assigned(image: MetadataImage, directory: Uuid) -> MetadataImage:
-    """The metadata after the controller has taken an assignment."""
-    return replayed(image, records.PartitionChangeRecord(partition_id=0, topic_id=TOPIC, directories=(directory,)))
-
-
-def started(disk: MemoryDisk, image: MetadataImage) -> ReplicaManager:
-    manager = two_directories(disk)
-    publish(manager, image)
-    return manager
-
-
 def fill(manager: ReplicaManager, count: int) -> None:
     for _ in range(count):
         append(manager, b"%06d" % part_of(manager).end_offset, b"x" * 90)
-
-
-def moved(manager: ReplicaManager, image: MetadataImage, seen: list[MetadataImage] | None = None) -> MetadataImage:
-    """Run the move up to its end; the metadata follows the wish of the broker, and goes into `seen`."""
-    now_ms = NOW_MS
-    for _ in range(1000):
-        now_ms = max(now_ms, manager.deadline_ms())
-        manager.shrink(now_ms)
-        for key, directory in manager.take_assignments().items():
-            assert key == KEY
-            image = assigned(image, directory)
-            if seen is not None:
-                seen.append(image)
-            publish(manager, image, now_ms)
-        if part_of(manager).copy is None:
-            return image
-    raise AssertionError("the move does not end")
 
 
 def directories_of(disk: MemoryDisk) -> list[str]:
