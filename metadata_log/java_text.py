@@ -33,3 +33,14 @@ def whole_number(text: str, bits: int = 32) -> int | None:
         return None
     value = int(found[1] + (found[2] or "0"))
     return value if -(1 << (bits - 1)) <= value < 1 << (bits - 1) else None
+
+
+_SURROGATE: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
+
+
+def utf8(data: bytes) -> str:
+    """Bytes as text (`new String(bytes, UTF_8)`): what is no UTF-8 becomes U+FFFD, a half of a surrogate pair one."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return _SURROGATE.sub("\ufffd".encode(), data).decode("utf-8", "replace")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from kraft.broker.log.producers import decrement_sequence, last_sequence_of, marker_of
 from kraft.broker.log.transaction_index import AbortedTransaction
+from metadata_log.java_text import utf8
 from metadata_log.log.producer_snapshot import StoredProducer
 from metadata_log.records.batch import RecordBatch
 from metadata_log.records.record import Record, records
@@ -59,8 +60,8 @@ def record_lines(
                 kind = "ABORT" if marker.is_abort else "COMMIT"
                 line += f" endTxnMarker: {kind} coordinatorEpoch: {marker.coordinator_epoch}"
         else:
-            line += "" if record.key is None else f" key: {record.key.decode('utf-8', 'replace')}"
-            line += "" if record.value is None else f" payload: {record.value.decode('utf-8', 'replace')}"
+            line += "" if record.key is None else f" key: {utf8(record.key)}"
+            line += "" if record.value is None else f" payload: {utf8(record.value)}"
         yield line
 
 

@@ -59,6 +59,15 @@ class _Misnamed(DirectoryError):
         self.topic_id = topic_id
 
 
+def _unusable(failed: _Misnamed | OSError, path: str) -> _Misnamed:
+    """Why a partition directory stays as it is; raises the failure of a disk."""
+    if isinstance(failed, _Misnamed):
+        return failed
+    if not is_of_one_name(failed):
+        raise failed
+    return _Misnamed(failed.strerror or str(failed), where=failed.filename or path)
+
+
 class LogStore:
     """The log directories of one broker.
 
@@ -214,17 +223,13 @@ class LogStore:
                 else:
                     target = self._put_aside(directory.path, plain, key[0], STRAY, entry)
                     self.findings.append(f"renamed {path} to {target}: {reason}")
-            except _Misnamed as bad:
+            except (_Misnamed, OSError) as failed:
+                bad = _unusable(failed, path)
                 left_alone[entry] = bad
-                for topic_id in (topics.by_name.get(name.topic), bad.topic_id):
-                    if topic_id is not None and assigned((topic_id, name.number)) is not None and not name.suffix:
-                        offline[topic_id, name.number] = FoundLog(plain, directory.id, None, str(bad))
-                self.findings.append(f"left {path} as it is: {bad}. {bad.hint}")
-            except OSError as failed:
-                if not is_of_one_name(failed):
-                    raise
-                left_alone[entry] = DirectoryError(str(failed), where=path)
-                self.findings.append(f"left {path} as it is: {failed}")
+                for known in (topics.by_name.get(name.topic), bad.topic_id):
+                    if known is not None and assigned((known, name.number)) is not None and not name.suffix:
+                        offline[known, name.number] = FoundLog(plain, directory.id, None, str(bad))
+                self.findings.append(f"left {path} as it is: {bad}. {bad.hint or ''}".rstrip())
         return keys, left_alone
 
     def _topic_of(self, path: str, name: PartitionName, topics: TopicsImage) -> Uuid | None:
@@ -236,8 +241,6 @@ class LogStore:
             topic_id = parse_partition_metadata(self._disk.read(file), where=file)
         except MetadataLogError as bad:
             raise _Misnamed(bad.what, where=file, field=bad.field, hint=_REMEDY) from bad
-        except IsADirectoryError as bad:
-            raise _Misnamed("a directory has the place of the file", where=file, hint=_REMEDY) from bad
         topic = topics.by_id.get(topic_id)
         if topic is not None and topic.name != name.topic:
             raise _Misnamed(

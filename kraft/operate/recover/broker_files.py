@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from metadata_log.disk import Disk
+from metadata_log.disk import Disk, is_directory
 from metadata_log.errors import CorruptBatch, MetadataLogError, UnsupportedVersion
 from metadata_log.log.epochs import FILE_NAME as EPOCHS_FILE
 from metadata_log.log.epochs import parse_epochs
@@ -66,6 +66,7 @@ def read_partitions(disk: Disk, directory: str) -> tuple[PartitionFiles, ...]:
     return tuple(
         _read_partition(disk, f"{directory}/{name}", name, partition.topic, partition.number)
         for name, partition in partition_names(names)
+        if is_directory(disk, f"{directory}/{name}")
     )
 
 

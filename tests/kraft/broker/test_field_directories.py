@@ -14,6 +14,7 @@ from kraft.broker.replica import DataDirectory, DataSettings, ReplicaManager
 from kraft.cli.doctor.command import doctor_command
 from kraft.config import Config
 from kraft.node.broker import broker_options
+from kraft.operate.recover.broker_files import read_partitions
 from metadata_log import replay
 from metadata_log.disk import OsDisk
 from metadata_log.errors import MetadataLogError
@@ -76,6 +77,12 @@ def test_doctor_reports_what_a_start_would_trip_over(case: Case, tmp_path: Path)
     assert set(found) - {"file-modes", "offline-partitions", "broker-never-returned"} >= ({case.doctor} - {""})
     if not case.doctor:
         assert not found.keys() & {one.doctor for one in CASES}
+
+
+def test_a_plan_of_recovery_reads_the_partitions_beside_plain_files(tmp_path: Path) -> None:
+    [case] = [one for one in CASES if one.name == "heap-dump"]
+    found = read_partitions(OsDisk(), str(unpacked(case, tmp_path) / "data"))
+    assert [one.topic for one in found] == sorted(TOPICS)
 
 
 def test_the_page_lists_the_cases() -> None:

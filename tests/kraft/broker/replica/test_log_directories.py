@@ -430,3 +430,15 @@ def test_what_cannot_be_removed_or_renamed_concerns_no_other_partition(operation
     assert disk.exists(doomed if operation == "remove" else "d/stray-0")
     manager.close(broker_epoch=1001)
     assert manager.failed_directories == {}
+
+
+def test_a_partition_metadata_that_nobody_may_read_takes_its_partition_offline() -> None:
+    """Access rights, a directory in its place: no new log begins instead."""
+    disk = MemoryDisk()
+    image, (a, b) = two_topics(disk)
+    disk.remove(f"d/a-0/{PARTITION_METADATA}")
+    disk.mkdir(f"d/a-0/{PARTITION_METADATA}")
+    again = started(1, image, disk)
+    assert (part_end(again, a), part_end(again, b)) == (None, 2)
+    assert again.take_failed_directories() == []
+    assert any("left d/a-0 as it is" in each for each in again.findings)
