@@ -18,9 +18,10 @@ from kraft.broker.lifecycle import BrokerLifecycle, LifecycleState, NoLogDirecto
 from kraft.broker.replicas import PARTITIONS_PER_TURN, PartitionKey, Replicas
 from kraft.broker.replicas_protocol import BrokerReplicas
 from kraft.broker.settings import NO_EPOCH, BrokerSettings
+from kraft.config.definitions import elements
 from kraft.controller.replaying import BatchReplay, SnapshotReplay
 from kraft.controller.topics.partition_change import DIRECTORIES_SINCE
-from metadata_log.image import Broker, MetadataImage
+from metadata_log.image import Broker, MetadataImage, ResourceType
 from metadata_log.records.metadata import (
     ClearElrRecord,
     PartitionChangeRecord,
@@ -32,6 +33,7 @@ from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, OffsetAndEpoch, Uuid
 from transport.protocol.messages.fetch import FetchRequest, FetchResponse
 
+_CORDONED: Final = "cordoned.log.dirs"
 HEARTBEATS: Final = 1
 ISR_CHANGES: Final = 2
 ASSIGNMENTS: Final = 3
@@ -325,8 +327,16 @@ class BrokerAgent:
         """
         is_loaded = self.replicas.is_loaded
         offset = self._published_offset if is_loaded else self.metadata_offset
-        request = self.lifecycle.request_due(offset, now_ms, is_loading=not is_loaded)
+        request = self.lifecycle.request_due(offset, now_ms, is_loading=not is_loaded, cordoned=self._cordoned())
         return [] if request is None else [Send(HEARTBEATS, request, self.settings.options.heartbeat_interval_ms)]
+
+    def _cordoned(self) -> tuple[Uuid, ...]:
+        """The directories that take no new replicas (`cordoned.log.dirs`; KIP-1066)."""
+        options = self.settings.options
+        own = self.image.configs.of((ResourceType.BROKER, str(self.settings.broker_id)))
+        named = elements(own.get(_CORDONED, options.cordoned))
+        places = zip(options.directories, options.paths, strict=False)
+        return tuple(sorted(directory for directory, path in places if path in named or "*" in named))
 
     def _fetches_due(self, now_ms: int) -> list[Send]:
         leaders = self.replicas.leaders()

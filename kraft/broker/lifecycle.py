@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 from typing import Final
 
@@ -117,10 +118,13 @@ class BrokerLifecycle:
         """When the next `request_due` is due."""
         return min(self._next_ms, self._give_up_ms)
 
-    def request_due(self, metadata_offset: int, now_ms: int, *, is_loading: bool = False) -> Message | None:
+    def request_due(
+        self, metadata_offset: int, now_ms: int, *, is_loading: bool = False, cordoned: Sequence[Uuid] = ()
+    ) -> Message | None:
         """The due request, if any; the caller passes exactly one answer to `on_answer`.
 
-        `metadata_offset` is the offset of the last replayed record. While the logs are loading the broker stays fenced.
+        `metadata_offset` is the offset of the last replayed record, `cordoned` are the directories that take no new
+        replicas. While the logs are loading the broker stays fenced.
         Raises `RegistrationFailed`.
         """
         if now_ms >= self._give_up_ms:
@@ -134,7 +138,7 @@ class BrokerLifecycle:
             return None
         self._next_ms = NEVER_MS
         self._in_flight = True
-        return self._heartbeat(metadata_offset, is_loading) if self._is_registered else self._registration()
+        return self._heartbeat(metadata_offset, is_loading, cordoned) if self._is_registered else self._registration()
 
     def _registration(self) -> BrokerRegistrationRequest:
         settings = self._settings
@@ -155,7 +159,7 @@ class BrokerLifecycle:
             previous_broker_epoch=settings.options.previous_epoch,
         )
 
-    def _heartbeat(self, metadata_offset: int, is_loading: bool) -> BrokerHeartbeatRequest:
+    def _heartbeat(self, metadata_offset: int, is_loading: bool, cordoned: Sequence[Uuid]) -> BrokerHeartbeatRequest:
         return BrokerHeartbeatRequest(
             broker_id=self._settings.broker_id,
             broker_epoch=self.epoch,
@@ -163,7 +167,7 @@ class BrokerLifecycle:
             want_fence=is_loading or self.state is LifecycleState.STARTING,
             want_shut_down=self.state is LifecycleState.PENDING_CONTROLLED_SHUTDOWN,
             offline_log_dirs=list(self._offline),
-            cordoned_log_dirs=None if self.state is LifecycleState.STARTING else [],
+            cordoned_log_dirs=None if self.state is LifecycleState.STARTING else list(cordoned),
         )
 
     def on_answer(self, response: Message | None, now_ms: int) -> None:

@@ -32,6 +32,10 @@ class BrokerOptions(Struct, frozen=True, kw_only=True):
     previous_epoch: int = NO_EPOCH
     clean_directories: tuple[Uuid, ...] = ()
     """The log directories that the last run has left with proof of a clean shutdown."""
+    paths: tuple[str, ...] = ()
+    """The paths of the log directories, in the order of `directories`."""
+    cordoned: str = ""
+    """`cordoned.log.dirs` of the configuration file, which the dynamic configuration of the broker overrides."""
     rack: str | None = None
     heartbeat_interval_ms: int = 2000
     initial_registration_timeout_ms: int = 60_000

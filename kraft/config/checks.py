@@ -6,14 +6,15 @@ Kafka: `ConfigDef`, `KafkaConfig.validateValues`, `GroupCoordinatorConfig`, `Sha
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
 from kraft.config.addresses import ListenerSpec, split_list
 from kraft.config.definitions import NODE, OF_QUOTAS, BadValue, Definition, checked
 from kraft.config.errors import ConfigError
-from kraft.config.kafka_keys import LISTENER_PREFIX, REFUSED, definition_of
+from kraft.config.kafka_keys import LISTENER_PREFIX, REFUSED, definition_of, is_refused
+from kraft.config.node_settings import BROKER, CONTROLLER
 from kraft.config.settings_reader import SettingsReader
 
 _MEBIBYTE: Final = 1 << 20
@@ -57,15 +58,12 @@ def check_refused(reader: SettingsReader) -> None:
     """Refuse settings that restrict or protect something that this software does not have; raises `ConfigError`."""
     for key, setting in reader.settings.items():
         definition = definition_of(key)
-        reason = None if definition is None else REFUSED.get(definition.name)
-        if definition is None or reason is None:
-            continue
-        if checked(definition, setting.value) != checked(definition, definition.default or ""):
-            default = definition.default or "empty"
-            raise reader.bad(key, f"allowed is {default} only", hint=f"{reason} Leave the setting out.")
+        if definition is not None and is_refused(definition, setting.value):
+            why = f"allowed is {definition.default or 'empty'} only"
+            raise reader.bad(key, why, hint=f"{REFUSED[definition.name]} Leave the setting out.")
 
 
-def check_settings(reader: SettingsReader, listeners: tuple[ListenerSpec, ...], *, is_controller: bool) -> None:
+def check_settings(reader: SettingsReader, listeners: tuple[ListenerSpec, ...], *, roles: Sequence[str]) -> None:
     """Refuse values that Kafka refuses, also of settings that nothing reads.
 
     `listeners` are those of the node.
@@ -82,7 +80,9 @@ def check_settings(reader: SettingsReader, listeners: tuple[ListenerSpec, ...], 
     _check_connections(reader)
     _check_listeners(reader, listeners)
     _check_coordinators(reader)
-    if not is_controller and reader.flag("controller.quorum.auto.join.enable"):
+    if BROKER in roles:
+        _check_cordoned(reader)
+    if CONTROLLER not in roles and reader.flag("controller.quorum.auto.join.enable"):
         raise reader.bad("controller.quorum.auto.join.enable", "the node has no role of a controller")
 
 
@@ -163,6 +163,18 @@ def _check_listeners(reader: SettingsReader, listeners: tuple[ListenerSpec, ...]
     key = "inter.broker.listener.name"
     if key in reader.settings and not reader.text(key):
         raise reader.bad(key, "the value is empty", hint="Name a listener, or leave the setting out.")
+
+
+def _check_cordoned(reader: SettingsReader) -> None:
+    """Kafka: `KafkaConfig.validateCordonedLogDirs`."""
+    key = "cordoned.log.dirs"
+    named = split_list(reader.text(key))
+    if "*" in named and len(named) > 1:
+        raise reader.bad(key, "* stands alone", hint="Name directories, or write * for all of them.")
+    directories = split_list(reader.text("log.dirs")) or split_list(reader.text("log.dir"))
+    for path in named:
+        if path != "*" and path not in directories:
+            raise reader.bad(key, f"{path} is not in log.dirs", hint=f"Allowed: {', '.join(directories)}, or *.")
 
 
 def _check_coordinators(reader: SettingsReader) -> None:

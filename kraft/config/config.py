@@ -120,6 +120,8 @@ class Config(Struct, frozen=True, kw_only=True):
     forwarding_timeout_ms: int = NUMBERS["request.timeout.ms"].default
     max_described_partitions: int = NUMBERS["max.request.partition.size.limit"].default
     rack: str | None = None
+    cordoned: str = ""
+    """The log directories that take no new replicas, or `*`, as in the file."""
     tls: ConfigTls = ConfigTls()
     """TLS of the listeners and of the connections to controllers; the files are not read yet."""
     sasl: SaslSettings = SaslSettings()
@@ -268,7 +270,7 @@ def judged(settings: Mapping[str, Setting], source: str) -> Verdict:
         node_id = read_node_id(reader)
         voters = read_voters(reader, node_id, CONTROLLER if CONTROLLER in roles else BROKER)
         listeners = read_listeners(reader, names, roles)
-        check_settings(reader, listeners, is_controller=CONTROLLER in roles)
+        check_settings(reader, listeners, roles=roles)
         read_advertised_listeners(reader, listeners, names, _own_voter(voters, node_id))
     except ConfigError as refused:
         return Verdict(refused=refused)
@@ -291,7 +293,7 @@ def _config(reader: SettingsReader, roles: tuple[str, ...]) -> Config:
     voters = read_voters(reader, node_id, CONTROLLER if CONTROLLER in roles else BROKER)
     listeners = read_listeners(reader, names, roles)
     log_dirs = read_log_dirs(reader)
-    check_settings(reader, listeners, is_controller=CONTROLLER in roles)
+    check_settings(reader, listeners, roles=roles)
     check_refused(reader)
     return Config(
         node_id=node_id,
@@ -309,6 +311,7 @@ def _config(reader: SettingsReader, roles: tuple[str, ...]) -> Config:
         auto_create_topics=reader.flag("auto.create.topics.enable"),
         deletes_topics=reader.flag("delete.topic.enable"),
         rack=reader.text("broker.rack") or None,
+        cordoned=reader.text("cordoned.log.dirs"),
         log_dirs=log_dirs,
         metadata_log_dir=reader.text("metadata.log.dir") or log_dirs[0],
         auto_leader_rebalance=reader.flag("auto.leader.rebalance.enable"),

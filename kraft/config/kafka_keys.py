@@ -14,7 +14,7 @@ _READ: Final = """
 advertised.listeners authorizer.class.name auto.create.topics.enable auto.leader.rebalance.enable
 broker.heartbeat.interval.ms broker.id broker.rack broker.session.timeout.ms compression.type config.providers
 connection.failed.authentication.delay.ms connections.max.idle.ms connections.max.reauth.ms controlled.shutdown.enable
-controller.listener.names controller.quorum.append.linger.ms controller.quorum.auto.join.enable
+cordoned.log.dirs controller.listener.names controller.quorum.append.linger.ms controller.quorum.auto.join.enable
 controller.quorum.bootstrap.servers controller.quorum.election.backoff.max.ms controller.quorum.election.timeout.ms
 controller.quorum.fetch.max.bytes controller.quorum.fetch.snapshot.max.bytes controller.quorum.fetch.timeout.ms
 controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms controller.quorum.voters
@@ -60,7 +60,6 @@ READ: Final = frozenset(_READ.split())
 REFUSED: Final = {
     "alter.config.policy.class.name": "It forbids changes of settings, and this software loads no classes of Java.",
     "client.quota.callback.class": "It limits clients, and this software loads no classes of Java.",
-    "cordoned.log.dirs": "It keeps new replicas off directories, which this software does not do from a file.",
     "create.topic.policy.class.name": "It forbids topics, and this software loads no classes of Java.",
     "max.connection.creation.rate": "This software limits connections by max.connections and max.connections.per.ip.",
     "principal.builder.class": "It decides who a client is, and this software loads no classes of Java.",
@@ -179,3 +178,8 @@ def why_unusable(definition: Definition, text: str) -> str:
     if definition.name == RETENTION_MS and value == 0:
         return f"requirement failed: {RETENTION_MS} must be unlimited (-1) or, greater than or equal to 1"
     return ""
+
+
+def is_refused(definition: Definition, text: str) -> bool:
+    """Whether a well-formed value restricts something that this software does not have: any but the default."""
+    return definition.name in REFUSED and checked(definition, text) != checked(definition, definition.default or "")

@@ -153,6 +153,11 @@ TEXTS: Final[dict[str, Text]] = {
         allowed="true or false",
         doc="Whether a broker creates a topic when a client asks for its metadata and allows that.",
     ),
+    "cordoned.log.dirs": Text(
+        default="",
+        allowed="paths of log.dirs, separated by commas, or *",
+        doc="The log directories of a broker that take no new replicas; the dynamic configuration of the broker wins.",
+    ),
     "delete.topic.enable": Text(
         default="true",
         allowed="true or false",

@@ -47,6 +47,8 @@ def broker_options(config: Config, disk: Disk) -> BrokerOptions:
         directories=directories,
         clean_directories=clean,
         previous_epoch=take_clean_shutdown(disk, config.log_dirs),
+        paths=config.log_dirs,
+        cordoned=config.cordoned,
         rack=config.rack,
         heartbeat_interval_ms=config.heartbeat_interval_ms,
         initial_registration_timeout_ms=config.initial_registration_timeout_ms,

@@ -67,14 +67,14 @@ class Forwarding:
     def __len__(self) -> int:
         return len(self._sent)
 
-    def forward(self, asked: Asked, now_ms: int) -> None:
-        """Take a request; `poll` returns the Envelope, and later the answer."""
+    def forward(self, asked: Asked, now_ms: int, message: Message | None = None) -> None:
+        """Take a request; `poll` returns the Envelope, and later the answer. `message` goes in place of its body."""
         if len(self._sent) >= MOST:
             self._done.append(refused(asked, Error.REQUEST_TIMED_OUT))
             return
         self._last_token += 1
         envelope = envelope_of(
-            asked.api_key, asked.version, asked.client_id, asked.message, asked.principal, asked.peer
+            asked.api_key, asked.version, asked.client_id, message or asked.message, asked.principal, asked.peer
         )
         self._sent[self._last_token] = _Sent(asked, envelope, now_ms + self._timeout_ms, now_ms)
 

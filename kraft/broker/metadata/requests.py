@@ -12,6 +12,7 @@ from kraft.broker.asked import Answer, Asked, Close, ToController
 from kraft.broker.metadata.answering import Answering
 from kraft.broker.metadata.auto_creation import AutoCreation
 from kraft.broker.metadata.brokers import describe_cluster
+from kraft.broker.metadata.config_changes import Refusals, judged
 from kraft.broker.metadata.configs import describe_client_quotas, list_config_resources, refuse_client_quotas
 from kraft.broker.metadata.coordinators import find_coordinator, refuse_coordinator
 from kraft.broker.metadata.forwarding import Forwarding, refused
@@ -92,6 +93,8 @@ class MetadataRequests:
             replication_factor=settings.default_replication_factor,
             timeout_ms=settings.request_timeout_ms,
         )
+        self._refusals: dict[int, Refusals] = {}
+        """The resources that this broker has refused of requests that it forwards, by the ids of these."""
         self._long: deque[tuple[int, Answering]] = deque()
         """The answers that need further turns, with the ids of their requests."""
 
@@ -103,16 +106,25 @@ class MetadataRequests:
             return Answer(asked.request_id, IncrementalAlterConfigsResponse())
         if asked.api_key in FORWARDED and not (asked.api_key in _OF_TOKENS and _is_unauthenticated(asked)):
             try:
-                self._forwarding.forward(asked, now_ms)
+                return self._forward(asked, now_ms)
             except Exception as failure:
                 return refused(asked, self._failures.note(asked.message, failure).error)
-            return None
         answering = self._answering(asked, image, now_ms)
         answer = _advance(answering, STEPS_PER_TURN)
         if answer is None:
             self._long.append((asked.request_id, answering))
             return None
         return Answer(asked.request_id, answer)
+
+    def _forward(self, asked: Asked, now_ms: int) -> Answer | None:
+        """Forward a request, without the changes of brokers that this broker refuses itself."""
+        refusals = judged(asked.message, self.settings.broker_id)
+        if refusals is not None and len(refusals.answers) == len(refusals.message.resources):
+            return Answer(asked.request_id, refusals.merged())
+        self._forwarding.forward(asked, now_ms, None if refusals is None else refusals.kept)
+        if refusals is not None:
+            self._refusals[asked.request_id] = refusals
+        return None
 
     def _answering(self, asked: Asked, image: MetadataImage, now_ms: int) -> Answering:
         """The answer in steps; a request that fails as a whole has the error response of its API."""
@@ -238,6 +250,10 @@ class MetadataRequests:
         for each in self._forwarding.poll(now_ms):
             if isinstance(each, ToController):
                 yield ToController(2 * each.token, each.request, each.timeout_ms)
+                continue
+            refusals = self._refusals.pop(each.request_id, None)
+            if refusals is not None and isinstance(each, Answer):
+                yield Answer(each.request_id, refusals.merged(each.message))
             else:
                 yield each
         if self._long:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from kraft.config.definitions import NODE, TOPIC, Definition, elements, whole_number
-from kraft.controller.configs import broker_config_keys, client_metrics, group_config_keys, topic_config_keys
+from kraft.controller.configs import client_metrics, group_config_keys, topic_config_keys
 from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import (
     RECORDS_PER_OPERATION,
@@ -125,8 +125,6 @@ def alter(
     _validate(resource, after, before)
     if not is_new:
         _check_exists(context.image, resource)
-    if resource[0] == ResourceType.BROKER and context.forwarded:
-        broker_config_keys.validate(resource[1], {name: after.get(name) for name in wanted})
     if CORDONED in wanted and resource[0] == ResourceType.BROKER and not context.forwarded:
         _check_cordoned(before.get(CORDONED, ""), after.get(CORDONED, ""))
     # Brokers reload each value that is written, even an unchanged one.
@@ -189,7 +187,7 @@ def _validate_group(name: str, values: Mapping[str, str], _: Mapping[str, str]) 
 
 
 def _validate_broker(name: str, _: Mapping[str, str], __: Mapping[str, str]) -> None:
-    """Check the name of a broker resource. Only the broker itself can validate its values."""
+    """Check the name of a broker resource. The broker that has a request from a client judges its values."""
     if name:
         broker_id = whole_number(name, 32)
         if broker_id is None:

@@ -449,7 +449,8 @@ def refuse_delete_topics(
     request: DeleteTopicsRequest, error: Error, text: str | None = None
 ) -> Refusing[DeleteTopicsResponse]:
     """The response to a request that fails as a whole: the same error for each topic."""
-    told = text or error.message
+    # Kafka's exception for disabled deletion has no message.
+    told = None if error == Error.TOPIC_DELETION_DISABLED else text or error.message
     named = yield from made_of(
         request.topic_names, lambda name: DeletableTopicResult(name=name, error_code=error, error_message=text)
     )

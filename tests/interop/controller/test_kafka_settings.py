@@ -11,14 +11,19 @@ from typing import Final
 
 import pytest
 from kafka_or_skip import oracle
+from one_controller import both
 from real_kafka import KafkaInstallation
 from settings_table import MODULE, ORACLE, QUESTION, module_of
+from wire import ask
 
 from kraft.config import Config, ConfigError
 from kraft.config.checks import AT_MOST, BELOW
 from kraft.config.definitions import NODE, Definition
 from kraft.config.kafka_keys import REFUSED
 from kraft.config.keys import NARROWER, SEGMENT_BYTES_OVERRIDE
+from transport.protocol.errors import Error
+from transport.protocol.messages import DeleteTopicsRequest, DeleteTopicsResponse
+from transport.protocol.messages.delete_topics import DeleteTopicState
 
 pytestmark = pytest.mark.kafka
 
@@ -115,3 +120,14 @@ def verdicts(kafka: KafkaInstallation, directory: Path, texts: list[str]) -> lis
     answers = [line.partition("\t") for line in oracle(kafka, ORACLE, [str(path) for path in paths]).splitlines()]
     assert len(answers) == len(texts)
     return [(kind, why) for kind, _, why in answers]
+
+
+def test_a_controller_that_deletes_no_topics_answers_as_kafkas(kafka: KafkaInstallation, tmp_path: Path) -> None:
+    with both(kafka, tmp_path, "delete.topic.enable=false") as sides:
+        for version in range(1, 7):
+            named = [DeleteTopicState(name="t"), DeleteTopicState(name="u")]
+            request = DeleteTopicsRequest(topics=named) if version == 6 else DeleteTopicsRequest(topic_names=["t", "u"])
+            theirs, ours = (ask(side.ports[1], request, version, DeleteTopicsResponse) for side in sides)
+            assert ours == theirs, version
+            code = Error.TOPIC_DELETION_DISABLED if version >= 3 else Error.INVALID_REQUEST
+            assert [one.error_code for one in ours.responses] == [code, code]

@@ -59,6 +59,28 @@ def test_a_broker_registers_catches_up_and_asks_to_be_unfenced() -> None:
     assert (agent.lifecycle.state, agent.deadline_ms()) == (LifecycleState.RUNNING, 2030)
 
 
+def test_a_broker_reports_the_directories_that_take_no_new_replicas() -> None:
+    """`cordoned.log.dirs` of the file, until the dynamic configuration of this broker has another value (KIP-1066)."""
+    agent = started(directories=(TWO, ONE), paths=("/b", "/a"), cordoned="/b")
+    now_ms, offset = 3000, EPOCH
+
+    def after(value: str | None, broker: str = "101") -> list[Uuid] | None:
+        nonlocal now_ms, offset
+        record = records.ConfigRecord(resource_type=4, resource_name=broker, name="cordoned.log.dirs", value=value)
+        agent.on_committed([record], offset, OffsetAndEpoch(epoch=1, offset=offset + 1))
+        offset += 1
+        told = heartbeat(agent, now_ms)
+        agent.on_answer(HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False), now_ms)
+        now_ms += 2000
+        return told.cordoned_log_dirs
+
+    assert after("/a", broker="102") == [TWO]
+    assert after("/a") == [ONE]
+    assert after("*") == [ONE, TWO]
+    assert after("/nowhere") == after("") == []
+    assert after(None) == [TWO]
+
+
 @pytest.mark.parametrize(
     ("answer", "again_ms"),
     [

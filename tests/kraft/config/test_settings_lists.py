@@ -25,7 +25,7 @@ TABLES: Final = frozenset(
         "config/config.py",
         "config/described.py",
         "config/topic_synonyms.py",
-        "controller/configs/broker_config_keys.py",
+        "broker/metadata/config_changes.py",
     )
 )
 """The modules that name settings without reading them."""
@@ -90,7 +90,7 @@ def test_what_is_read_stands_in_the_code_and_what_has_no_effect_does_not() -> No
     named = named_in_code()
     assert sorted(READ - named) == [SEGMENT_BYTES_OVERRIDE], "which the reader of numbers knows by its name"
     assert sorted(WITHOUT_EFFECT & named) == []
-    assert sorted(REFUSED.keys() & named) == ["cordoned.log.dirs"], "which a controller knows from a dynamic change"
+    assert sorted(REFUSED.keys() & named) == []
 
 
 @pytest.mark.parametrize("key", REFUSED)

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import pytest
 from controller_cluster import Cluster
-from controller_stories import BROKER, SET, A, configure
+from controller_stories import BROKER, DELETE, SET, TOPIC, A, configure
 
+from kraft.broker.metadata.config_changes import judged, validate
 from kraft.broker.replica.topic_settings import topic_settings
-from kraft.controller.configs.broker_config_keys import validate
 from kraft.controller.decision.result import ApiError
 from metadata_log.image import ConfigsImage, ResourceType
 from metadata_log.image.configs import replay_config
 from metadata_log.records.metadata import ConfigRecord
 from transport.protocol.errors import Error
+from transport.protocol.messages import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
+from transport.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+)
 
 NOT_A_NUMBER = "Invalid value {} for configuration {}: Not a number of type {}"
 
@@ -34,6 +40,7 @@ NOT_A_NUMBER = "Invalid value {} for configuration {}: Not a number of type {}"
         ("1", {"listener.name.a.num.network.threads": "0"}, "Value must be at least 1"),
         ("", {"leader.replication.throttled.rate": "-1"}, "Value must be at least 0"),
         ("", {"compression.type": "zip"}, "String must be one of: uncompressed, zstd"),
+        ("", {"max.connection.creation.rate": "5"}, "max.connection.creation.rate is not supported"),
     ],
 )
 def test_a_change_through_a_broker_is_refused_with_kafkas_words(name: str, changed: dict[str, str], why: str) -> None:
@@ -46,6 +53,42 @@ def test_a_change_through_a_broker_is_refused_with_kafkas_words(name: str, chang
 def test_good_changes_and_removals_through_a_broker_are_accepted() -> None:
     validate("", {"log.retention.ms": "-1", "max.connections": "5", "listener.name.a.max.connections": "7"})
     validate("1", {"listener.name.a.ssl.keystore.location": "/k", "node.id": None, "my.own.key": "x"})
+
+
+def test_a_broker_answers_for_what_it_refuses_and_forwards_the_rest() -> None:
+    def resource(kind: int, name: str, key: str, value: str | None, operation: int = SET) -> AlterConfigsResource:
+        change = AlterableConfig(name=key, config_operation=operation, value=value)
+        return AlterConfigsResource(resource_type=kind, resource_name=name, configs=[change])
+
+    good, removed = resource(BROKER, "101", "log.retention.ms", "5"), resource(BROKER, "101", "no.key", None, DELETE)
+    topic = resource(TOPIC, "t", "retention.ms", "x")
+    bad, other = resource(BROKER, "", "log.segment.bytes", "1"), resource(BROKER, "102", "log.retention.ms", "5")
+    null = resource(BROKER, "101", "log.retention.ms", None)
+    assert judged(IncrementalAlterConfigsRequest(resources=[good, topic, removed]), 101) is None
+    found = judged(IncrementalAlterConfigsRequest(resources=[bad, good, other, topic, null]), 101)
+    assert found is not None
+    assert found.kept.resources == [good, topic]
+    done = [
+        AlterConfigsResourceResponse(
+            error_message=None, resource_type=one.resource_type, resource_name=one.resource_name
+        )
+        for one in (good, topic)
+    ]
+    merged = found.merged(IncrementalAlterConfigsResponse(responses=done))
+    assert isinstance(merged, IncrementalAlterConfigsResponse)
+    assert [(one.resource_type, one.resource_name, one.error_code) for one in merged.responses] == [
+        (BROKER, "", Error.INVALID_REQUEST),
+        (BROKER, "101", Error.NONE),
+        (BROKER, "102", Error.INVALID_REQUEST),
+        (TOPIC, "t", Error.NONE),
+        (BROKER, "101", Error.INVALID_REQUEST),
+    ]
+    whole = [AlterConfigsResourceResponse(error_code=Error.REQUEST_TIMED_OUT)] * 5
+    failed = found.merged(IncrementalAlterConfigsResponse(responses=whole))
+    assert isinstance(failed, IncrementalAlterConfigsResponse)
+    assert [one.error_code for one in failed.responses] == [Error.INVALID_REQUEST, 7, Error.INVALID_REQUEST, 7, 42]
+    assert merged.responses[2].error_message == "Unexpected broker id, expected 101, but received 102"
+    assert merged.responses[4].error_message == "Null value not supported for : log.retention.ms"
 
 
 def test_a_controller_that_is_asked_directly_takes_any_value_as_in_kafka() -> None:
