@@ -153,14 +153,16 @@ def _list(key: Definition, found: tuple[str, ...]) -> tuple[str, ...]:
     if not found and not key.may_be_empty:
         valid = f"[{', '.join(key.words)}]" if key.words else "any non-empty value"
         raise BadValue(f"Configuration '{key.name}' must not be empty. Valid values include: {valid}")
-    if not all(found):
-        raise BadValue(f"Configuration '{key.name}' values must not be empty.")
+    if key.limits == _REPLICAS:
+        if "".join(found) != "*" and not all(_THROTTLED.fullmatch(entry) for entry in found if entry):
+            why = f"{key.name} must be the literal '*' or a list of replicas in the following format: "
+            raise _bad(key, f"[{', '.join(found)}]", why + "[partitionId]:[brokerId],[partitionId]:[brokerId],...")
+        return found
     for entry in found:
+        if not entry:
+            raise BadValue(f"Configuration '{key.name}' values must not be empty.")
         if key.words and entry not in key.words:
             raise _bad(key, entry, f"String must be one of: {', '.join(key.words)}")
-    if key.limits == _REPLICAS and found not in ((), ("*",)) and not all(map(_THROTTLED.fullmatch, found)):
-        why = f"{key.name} must be the literal '*' or a list of replicas in the following format: "
-        raise _bad(key, f"[{', '.join(found)}]", why + "[partitionId]:[brokerId],[partitionId]:[brokerId],...")
     return found
 
 

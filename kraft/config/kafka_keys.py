@@ -6,6 +6,7 @@ Kafka's table and with the code.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from kraft.config.definitions import NODE, BadValue, Definition, checked
@@ -146,7 +147,12 @@ WITHOUT_EFFECT: Final = frozenset(_WITHOUT_EFFECT.split())
 does not have. A start names those that the file sets.
 """
 
-RETENTION_MS: Final = "log.retention.ms"
+_REQUIRED: Final[dict[str, tuple[Callable[[int], bool], str]]] = {
+    "log.retention.ms": (lambda value: value != 0, "unlimited (-1) or, greater than or equal to 1"),
+    "log.roll.jitter.ms": (lambda value: value >= 0, "greater than or equal to 0"),
+    "log.roll.ms": (lambda value: value >= 1, "greater than or equal to 1"),
+}
+"""What `KafkaConfig.validateValues` requires of settings that may change at run time, and its words."""
 
 DYNAMIC_FOR_ALL: Final = frozenset(key for key, one in NODE.items() if one.mode == "cluster-wide")
 """The settings that may change at run time, for all brokers or for one."""
@@ -175,9 +181,9 @@ def why_unusable(definition: Definition, text: str) -> str:
         value = checked(definition, text)
     except BadValue as bad:
         return str(bad)
-    if definition.name == RETENTION_MS and value == 0:
-        return f"requirement failed: {RETENTION_MS} must be unlimited (-1) or, greater than or equal to 1"
-    return ""
+    allows, words = _REQUIRED.get(definition.name, (None, ""))
+    is_bad = allows is not None and isinstance(value, int) and not allows(value)
+    return f"requirement failed: {definition.name} must be {words}" if is_bad else ""
 
 
 def is_refused(definition: Definition, text: str) -> bool:

@@ -18,12 +18,18 @@ from wire import ask
 
 from kraft.config import Config, ConfigError
 from kraft.config.checks import AT_MOST, BELOW
-from kraft.config.definitions import NODE, Definition
+from kraft.config.definitions import CLIENT_METRICS, GROUP, NODE, TOPIC, Definition
 from kraft.config.kafka_keys import REFUSED
 from kraft.config.keys import NARROWER, SEGMENT_BYTES_OVERRIDE
 from transport.protocol.errors import Error
-from transport.protocol.messages import DeleteTopicsRequest, DeleteTopicsResponse
+from transport.protocol.messages import (
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from transport.protocol.messages.delete_topics import DeleteTopicState
+from transport.protocol.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource
 
 pytestmark = pytest.mark.kafka
 
@@ -131,3 +137,42 @@ def test_a_controller_that_deletes_no_topics_answers_as_kafkas(kafka: KafkaInsta
             assert ours == theirs, version
             code = Error.TOPIC_DELETION_DISABLED if version >= 3 else Error.INVALID_REQUEST
             assert [one.error_code for one in ours.responses] == [code, code]
+
+
+def test_every_value_of_topics_groups_and_subscriptions_has_kafkas_answer(
+    kafka: KafkaInstallation, tmp_path: Path
+) -> None:
+    """A change of each key to each value near a bound, in one request: the error codes, and the words."""
+    resources = [
+        AlterConfigsResource(
+            resource_type=kind,
+            resource_name=f"{number}-{key.name}",
+            configs=[AlterableConfig(name=key.name, config_operation=0, value=value)],
+        )
+        for kind, table in ((2, TOPIC), (32, GROUP), (16, CLIENT_METRICS))
+        for key in table.values()
+        for number, value in enumerate(dict.fromkeys([*values_of(key), *MORE.get(key.name, ())]))
+    ]
+    assert len(resources) > 500
+    request = IncrementalAlterConfigsRequest(resources=resources, validate_only=True)
+    with both(kafka, tmp_path) as sides:
+        theirs, ours = (ask(side.ports[1], request, 1, IncrementalAlterConfigsResponse) for side in sides)
+    answers = [
+        {(one.resource_type, one.resource_name): (one.error_code, one.error_message) for one in side.responses}
+        for side in (ours, theirs)
+    ]
+    assert len(answers[0]) == len(resources)
+    different = [
+        (resource.resource_name, resource.configs[0].value, *(side[place] for side in answers))
+        for resource in resources
+        if answers[0][place := (resource.resource_type, resource.resource_name)] != answers[1][place]
+    ]
+    assert different == []
+
+
+MORE: Final = {
+    "share.auto.offset.reset": ("latest", "EARLIEST", "by_duration:PT1H", "by_duration:P", "by_duration:1h"),
+    "leader.replication.throttled.replicas": ("*", "0:1", "0:1,1:2", "*,*", "0:x", "0:1,"),
+    "match": ("client_id=a", "client_id", "x=y"),
+    "metrics": ("a,", "*"),
+}

@@ -99,7 +99,7 @@ def test_a_controller_that_is_asked_directly_takes_any_value_as_in_kafka() -> No
 
 def test_a_broker_ignores_a_value_of_the_metadata_that_it_cannot_use() -> None:
     """So that no value which nobody has judged deletes records or ends a broker."""
-    bad = {"log.retention.ms": "0", "log.segment.bytes": "1", "log.roll.ms": "x", "log.cleanup.policy": "shrink"}
+    bad = {"log.retention.ms": "0", "log.segment.bytes": "1", "log.roll.ms": "0", "log.cleanup.policy": "shrink"}
     bad |= {"log.cleaner.min.cleanable.ratio": "7", "min.insync.replicas": "0"}
     for name in ("", "1"):
         image = ConfigsImage()
