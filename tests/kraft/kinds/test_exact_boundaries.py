@@ -28,7 +28,7 @@ from plain_logs import (
     stored,
     write,
 )
-from request_brokers import Brokers, NewTopic, topic_id
+from request_brokers import Brokers, NewTopic, epoch_of, topic_id
 
 from kraft.broker.log.options import LogOptions
 from kraft.broker.log.outcomes import Refused
@@ -271,7 +271,7 @@ def test_a_segment_rolls_above_each_of_its_limits() -> None:
         log.append_as_leader(build_batch(0, -1, NOW_MS + 1000 + by, [b"v"]), epoch=0, now_ms=NOW_MS)
         assert bases(log) == ([0, 1] if by > 0 else [0]), by
         log = new_log()
-        log.append_as_follower(data, leader_epoch=0, now_ms=NOW_MS)
+        log.append_as_follower(build_batch(0, 0, NOW_MS, [b"v"]), leader_epoch=0, now_ms=NOW_MS)
         log.append_as_follower(build_batch(2**31 - 1 + by, 0, NOW_MS, [b"v"]), leader_epoch=0, now_ms=NOW_MS)
         assert len(bases(log)) == (2 if by > 0 else 1), by
 
@@ -427,7 +427,7 @@ def test_a_follower_joins_and_leaves_the_isr_at_exact_offsets_and_times() -> Non
         assert part.leading is not None
         part.leading.isr = (101,)
         part.leading.remotes[102] = RemoteReplica()
-        follower = ReplicaState(replica_id=102, replica_epoch=-1)
+        follower = ReplicaState(replica_id=102, replica_epoch=epoch_of(102))
         assert brokers.managers[101].on_follower_fetch(KEY, follower, end, 0, NOW_MS) is None
         assert (part.leading.proposed is not None) is (end >= watermark and end >= epoch_start), (end, watermark)
     for end, age in product((3, 4), (lag_ms - 1, lag_ms, lag_ms + 1)):
