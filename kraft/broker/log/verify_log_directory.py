@@ -35,11 +35,14 @@ def verify_log_directory(disk: Disk, path: str, ends: Mapping[str, int]) -> Iter
     Raises:
         OSError: A file cannot be read.
     """
-    for name in disk.list(path):
+    names = disk.list(path)
+    # A controller without a broker does not care for other directories.
+    foreign = foreign_directories(disk, path, names) if ends or not _CHECKPOINTS.keys().isdisjoint(names) else []
+    for name in names:
         where = f"{path}/{name}"
         if name in _CHECKPOINTS:
             yield FileVerdict(where, name, Verdict(damages=tuple(_offsets(disk, where, _CHECKPOINTS[name], ends))))
-        elif name in foreign_directories(disk, path, [name]):
+        elif name in foreign:
             what = "this directory is no partition, and was not checked: Kafka's broker does not start beside it"
             damage = Damage(where=where, what=what, expected="partition directories only")
             yield FileVerdict(where, "directory", Verdict(damages=(damage,)))

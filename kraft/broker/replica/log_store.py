@@ -21,11 +21,7 @@ from kraft.broker.replicas import PartitionKey
 from metadata_log.disk import DirectoryDisk, is_directory, is_of_one_name, make_directory, remove_tree, replace_file
 from metadata_log.errors import DirectoryError, MetadataLogError
 from metadata_log.image.topics import TopicsImage
-from metadata_log.log.log_dir import (
-    PARTITION_DIRECTORY,
-    PARTITION_METADATA,
-    parse_partition_metadata,
-)
+from metadata_log.log.log_dir import PARTITION_DIRECTORY, PARTITION_METADATA, parse_partition_metadata
 from metadata_log.log.partition_names import DELETE, FUTURE, STRAY, PartitionName, parse_partition_name
 from metadata_log.types import NEVER_MS, Uuid
 
@@ -138,7 +134,7 @@ class LogStore:
             logs = self.online.get(copy.directory)
             named = assigned(key)
             is_here = named == copy.directory or (named not in own and not self.failures)
-            if key in found or logs is None or not is_here:
+            if key in found or logs is None or not is_here or self._disk.exists(f"{logs.path}/{copy.name}"):
                 continue
             del self.futures[key]
             try:

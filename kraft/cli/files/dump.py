@@ -180,8 +180,7 @@ def dump_command(
         for named in paths:
             try:
                 if is_of_a_topic(disk, named) and not is_for_metadata:
-                    show = _verify_topic if verify else _dump_topic
-                    sound &= show(disk, named, wanted)
+                    sound &= _of_a_topic(disk, named, wanted, {}) if verify else _dump_topic(disk, named, wanted)
                 else:
                     check_metadata_log(disk, named)
                     sound &= _each_file(disk, named, wanted, verify=verify)
@@ -236,7 +235,7 @@ def _each_file(disk: OsDisk, named: str, wanted: Wanted, *, verify: bool) -> boo
         sound &= _report(damage, wanted.as_json)
     ends: dict[str, int] = {}
     for each in of_topics(disk, named):
-        sound &= _verify_topic(disk, each, wanted, ends)
+        sound &= _of_a_topic(disk, each, wanted, ends)
     return _verify_log_directory(disk, named, ends, as_json=wanted.as_json) and sound
 
 
@@ -244,9 +243,8 @@ def _verify_log_directory(disk: OsDisk, named: str, ends: dict[str, int], *, as_
     """Print the verdicts on what stands beside the partitions of a log directory; returns whether all is sound."""
     if not is_log_directory(disk, named):
         return True
-    from kraft.broker.log.verify_log_directory import (
-        verify_log_directory,
-    )  # as slow to load as the rest of this command
+    # As slow to load as the rest of this command.
+    from kraft.broker.log.verify_log_directory import verify_log_directory
 
     sound = True
     for each in verify_log_directory(disk, named.rstrip("/") or "/", ends):
@@ -268,7 +266,18 @@ def _dump_topic(disk: OsDisk, path: str, wanted: Wanted) -> bool:
     return dump_topic_path(disk, path, topic)
 
 
-def _verify_topic(disk: OsDisk, path: str, wanted: Wanted, ends: dict[str, int] | None = None) -> bool:
+def _of_a_topic(disk: OsDisk, path: str, wanted: Wanted, ends: dict[str, int]) -> bool:
+    """As `_verify_topic`, and a file that cannot be read is damage: the other partitions are checked all the same."""
+    try:
+        return _verify_topic(disk, path, wanted, ends)
+    except BrokenPipeError:
+        raise
+    except OSError as bad:
+        what = f"the file cannot be read: {bad.strerror or bad}"
+        return _report(Damage(where=str(bad.filename or path), what=what, expected="a readable file"), wanted.as_json)
+
+
+def _verify_topic(disk: OsDisk, path: str, wanted: Wanted, ends: dict[str, int]) -> bool:
     """Print the verdicts on a partition of a topic, or on one of its files; returns whether all are sound.
 
     `ends` gets the end of the log by the name of its directory.
@@ -280,7 +289,7 @@ def _verify_topic(disk: OsDisk, path: str, wanted: Wanted, ends: dict[str, int] 
     for each in verify_partition(disk, path.rstrip("/") if is_directory else os.path.dirname(path) or "."):
         if is_directory or os.path.basename(path) == os.path.basename(each.path):
             sound &= _print_verdict(each.path, each.kind, each.verdict, as_json=wanted.as_json)
-        if ends is not None and each.verdict.end_offset is not None:
+        if each.verdict.end_offset is not None:
             ends[os.path.basename(path)] = each.verdict.end_offset
     return sound
 

@@ -199,7 +199,8 @@ def read_directory(source: Source, path: str, advance: Advance) -> Directory:
         meta=_read_meta(disk, path),
         log=log,
         replicas=replicas,
-        foreign=tuple(foreign_directories(disk, path, names)) if PARTITION_DIRECTORY in names or replicas else (),
+        # A controller without a broker does not care.
+        foreign=tuple(foreign_directories(disk, path, names)) if replicas or _has_replicas(names) else (),
         has_broker_files=bool(replicas) or _has_replicas(names),
         host=source.host(path, log),
     )

@@ -215,3 +215,20 @@ def test_the_remedy_for_damaged_epochs_is_true(tmp_path: Path) -> None:
     repaired = LogDirectory.open(disk, str(tmp_path), lambda name: options_of(name.topic), now_ms=NOW_MS)
     assert isinstance(repaired.logs[name], PartitionLog)
     assert (directory / EPOCHS).read_bytes() == sound
+
+
+def test_a_file_that_cannot_be_read_spoils_no_other_partition(capsys: pytest.CaptureFixture[str], data: Path) -> None:
+    segment = next((data / "alerts-roll-0").glob("*.log"))
+    segment.unlink()
+    segment.mkdir()
+    done = run(capsys, "dump", "--verify", str(data))
+    assert done.code == 1
+    assert f"the file cannot be read: Is a directory ({segment})" in done.err
+    assert f"{data}/alerts-txn-0/partition.metadata: partition.metadata: ok" in done.out
+
+
+def test_a_controller_may_have_other_directories(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    node = unpack("static3", "nodes/c1", tmp_path / "c1")
+    (node / "lost+found").mkdir()
+    done = run(capsys, "dump", "--verify", str(node))
+    assert (done.code, "lost+found" in done.err + done.out) == (0, False)

@@ -442,3 +442,15 @@ def test_a_partition_metadata_that_nobody_may_read_takes_its_partition_offline()
     assert (part_end(again, a), part_end(again, b)) == (None, 2)
     assert again.take_failed_directories() == []
     assert any("left d/a-0 as it is" in each for each in again.findings)
+
+
+def test_a_copy_takes_no_place_of_a_log_that_is_left_alone() -> None:
+    """A copy in the directory of its original, whose partition.metadata is unreadable."""
+    disk = MemoryDisk()
+    image, (a, b) = two_topics(disk)
+    put(disk, f"d/a-0.{'0' * 32}-future", {PARTITION_METADATA: metadata_of(other_id(1))})
+    replaced(disk, f"d/a-0/{PARTITION_METADATA}", b"")
+    again = started(1, image, disk)
+    assert (part_end(again, a), part_end(again, b)) == (None, 2)
+    assert disk.exists("d/a-0")
+    assert again.take_failed_directories() == []
