@@ -49,7 +49,6 @@ class Definition(Struct, frozen=True, kw_only=True):
     mode: Mode
     """How the setting of a node changes at run time."""
     is_internal: bool
-    is_required: bool
     default: str | None
     """None for no value."""
     limits: str
@@ -181,7 +180,6 @@ def _definitions(kind: str) -> Iterator[Definition]:
             importance=importance,
             mode=cast("Mode", mode),
             is_internal=access == "internal",
-            is_required=default == "required",
             default=default[1:] if default.startswith("=") else None,
             limits=limits,
             least=_bound(bounds[0]),

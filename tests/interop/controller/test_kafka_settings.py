@@ -14,6 +14,7 @@ from kafka_or_skip import oracle
 from one_controller import both
 from real_kafka import KafkaInstallation
 from settings_table import MODULE, ORACLE, QUESTION, module_of
+from test_kafka_config import BROKER, CONTROLLER
 from wire import ask
 
 from kraft.config import Config, ConfigError
@@ -34,22 +35,6 @@ from transport.protocol.messages.incremental_alter_configs import AlterableConfi
 pytestmark = pytest.mark.kafka
 
 VERDICTS: Final = Path(__file__).parents[2] / "data/config_verdicts.json.xz"
-CONTROLLER: Final = """\
-process.roles=controller
-node.id=1
-controller.quorum.voters=1@127.0.0.1:9001
-controller.listener.names=CONTROLLER
-listeners=CONTROLLER://127.0.0.1:9001
-log.dirs=/var/lib/kraft
-"""
-BROKER: Final = """\
-process.roles=broker
-node.id=101
-controller.quorum.voters=1@127.0.0.1:9001
-controller.listener.names=CONTROLLER
-listeners=PLAINTEXT://127.0.0.1:9101
-log.dirs=/var/lib/kraft
-"""
 BITS: Final = {"SHORT": 16, "INT": 32, "LONG": 64}
 STRICTER: Final = {*NARROWER, *REFUSED, SEGMENT_BYTES_OVERRIDE, "authorizer.class.name", "config.providers"}
 """The settings of which we refuse values that Kafka reads; docs/differences.md says why."""

@@ -107,3 +107,6 @@ def test_a_broker_ignores_a_value_of_the_metadata_that_it_cannot_use() -> None:
             record = ConfigRecord(resource_type=ResourceType.BROKER, resource_name=name, name=key, value=value)
             image = replay_config(image, record)
         assert topic_settings("t", image, 1, {}) == topic_settings("t", ConfigsImage(), 1, {})
+        static = {"log.segment.bytes": "4000", "log.retention.ms": "7"}
+        assert topic_settings("t", image, 1, static) == topic_settings("t", ConfigsImage(), 1, static)
+    assert topic_settings("t", ConfigsImage(), 1, {"log.segment.bytes": "4000"}).log.segment_bytes == 4000
