@@ -18,6 +18,8 @@ from metadata_log.types import NO_NODE
 
 LOGGER: Final = logging.getLogger("kraft.node")
 _QUIET_MS: Final = 1000
+_LONGEST_NAME: Final = 249
+"""A client may name a resource of 32 KB; no topic has a longer name than this."""
 
 
 class NodeLog:
@@ -63,7 +65,7 @@ class NodeLog:
                     "principal": repr(caller.principal),
                     "host": caller.host,
                     "operation": effect.operation.name,
-                    "resource": repr(f"{effect.resource.name}:{effect.name}"),
+                    "resource": repr(f"{effect.resource.name}:{effect.name[:_LONGEST_NAME]}"),
                     "rule": repr(effect.rule),
                 }
                 self.warn("denied", facts, kind=effect.operation.name)

@@ -25,9 +25,12 @@ from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import ClearElrRecord, RemoveTopicRecord
 from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, NO_NODE
+from transport.protocol.messages import EnvelopeRequest
 
 STEPS_PER_TURN: Final = 1000
 """About ten milliseconds (docs/decisions/0022-no-turn-is-long.md)."""
+BYTES_PER_WEIGHT: Final = 512 << 10
+"""So many bytes of a forwarded request make each of its steps count once more."""
 STEPS_PER_DECISION: Final = 10
 """The fixed cost of a decision, in steps."""
 BATCH_BYTES: Final = 4 << 20
@@ -65,6 +68,7 @@ class _UnderWay:
         "_bytes",
         "_failures",
         "_stream",
+        "_weight",
         "has_written",
         "image",
         "is_done",
@@ -81,6 +85,9 @@ class _UnderWay:
         self.work = work
         self._failures: RequestFailures | None = failures if work.request is not None else None
         """Notes the first failure of a decision for a request. Any other failure is raised."""
+        message = None if work.request is None else work.request.message
+        self._weight = 1 + len(message.request_data) // BYTES_PER_WEIGHT if isinstance(message, EnvelopeRequest) else 1
+        """How many steps a step counts for: of a large request it may be about a long name."""
         self.since_ms = now_ms
         self.image = controller.history.latest
         self.result: ControllerResult | None = None
@@ -120,7 +127,7 @@ class _UnderWay:
                 self._fail(controller, failure)
                 continue
             self.taken += 1
-            steps -= 1
+            steps -= self._weight
             if record is not None:
                 self.records.append(record)
                 self.values.append(value)

@@ -23,6 +23,8 @@ from kraft.controller.decision.authorizer import (
 from kraft.controller.decision.caller import Caller
 from kraft.controller.decision.request_context import AdminSettings
 from kraft.controller.decision.result import Steps
+from kraft.replica.hosts.decisions import NOTHING, Decisions, Work
+from kraft.replica.interface.events import WireRequest
 from metadata_log.image import Acl, AclsImage
 from metadata_log.serde import Message
 from metadata_log.types import random_uuid
@@ -141,6 +143,25 @@ def test_no_step_of_create_topics_depends_on_the_length_of_a_name(has_authorizer
         return steps_and_lines(process.controller.steps(request, 0 if is_forwarded else 7, 1, 0, SUPER))[1]
 
     assert most_lines(LONGEST - 1) <= 3 * most_lines(HEAD + 1)
+
+
+def test_a_turn_makes_fewer_steps_of_a_large_request() -> None:
+    """Each of 200 names of 32 KB is decoded, copied into a text, and encoded twice: a step is as long as its names."""
+    process, decisions = InProcess(admin=AdminSettings(), max_idle_interval_ms=0), Decisions()
+
+    def turns(length: int) -> int:
+        asked = CreateTopicsRequest(topics=[topic(f"{EMOJI}{'x' * length}{at:08}", [A]) for at in range(150)])
+        message = EnvelopeRequest(encode_request(ApiKey.CREATE_TOPICS, 7, 1, "client", asked), ANONYMOUS, LOOPBACK)
+        request = WireRequest(request_id=1, api_key=ApiKey.ENVELOPE, version=0, message=message, listener="CONTROLLER")
+        work = Work(lambda controller, now_ms: controller.steps(message, 0, 1, now_ms, SUPER), request)
+        count, answers = 1, [decisions.decide(work, process.controller, 0)]
+        while answers[-1] is NOTHING:
+            count += 1
+            answers += decisions.turn(process.controller, count)
+        return count
+
+    assert turns(1000) == 1
+    assert turns(LONGEST - 10) > 2
 
 
 def test_kafkas_order_is_kept_the_right_is_judged_before_the_name() -> None:
