@@ -60,8 +60,8 @@ def topic_settings(topic: str, configs: ConfigsImage, broker_id: int, static: Ma
         for layer in layers:
             for broker_key, unit in TOPIC_SYNONYMS.get(key, ()):
                 text = layer.get(broker_key)
-                # A controller that is asked directly takes any value; as in Kafka, brokers ignore a bad one. Those of the
-                # file were judged at the start.
+                # A controller that is asked directly takes any value; as in Kafka, brokers ignore a bad one. Those of
+                # the file were judged at the start.
                 if text is None or (layer is not static and why_unusable(NODE[broker_key], text)):
                     continue
                 found = _parsed(text, parsed)

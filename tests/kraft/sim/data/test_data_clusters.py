@@ -9,9 +9,10 @@ import pytest
 from hash_seeds import outputs_of
 
 from kraft.broker import NoLogDirectory
+from kraft.broker.replica.topic_settings import topic_settings
 from kraft.sim import Result
 from kraft.sim.nodes.cluster import COMBINED_CLUSTER, DATA_CLUSTER
-from kraft.sim.nodes.data_broker import DataBroker
+from kraft.sim.nodes.data_broker import DataBroker, DataSpec
 from kraft.sim.runs.brokers import Administration, AdministrationAndMore
 from kraft.sim.runs.record_work import RecordWork
 from kraft.sim.runs.scenario import Scenario
@@ -20,6 +21,7 @@ from kraft.sim.runs.simulator import Simulator
 from kraft.sim.search.seed_search import SeedSearch
 from kraft.sim.workloads.record_watch import RecordWatch
 from kraft.sim.world.actions import CALM, Action, FillDirectory, LimitDisk, Note
+from metadata_log.image import MetadataImage
 
 
 def _run(seed: int, chaos_ms: int, recorded: list[Action] | None = None) -> RecordWatch:
@@ -100,6 +102,13 @@ def test_nothing_waits_for_ever_when_a_directory_is_full(members: str, seed: int
     assert isinstance(outcome, Result), outcome.message
     calm = next(at for at, one in enumerate(actions) if isinstance(one, Note) and one.text == CALM)
     assert "/data" in [one.path for one in actions[calm:] if isinstance(one, FillDirectory)]
+
+
+def test_segments_are_as_small_as_the_seed_draws() -> None:
+    """Kafka's least value of log.segment.bytes is 1 MiB: with such segments a short run rolls none."""
+    spec = DataSpec(0, 300, 50, has_small_logs=True)
+    static = spec.serving(101, 2).data.static
+    assert topic_settings("t1", MetadataImage().configs, 101, static).log.segment_bytes == 1200
 
 
 def test_replicas_that_have_not_caught_up_are_named_for_a_reader() -> None:
