@@ -72,6 +72,10 @@ class IncompleteBatch(CorruptBatch):
     """The bytes end before the batch does: usual at the end of the last segment and of a Fetch response."""
 
 
+class OversizedBatch(CorruptBatch):
+    """The records of a batch unpack to more bytes than this software takes."""
+
+
 class DirectoryError(MetadataLogError):
     """A log directory is unusable: not formatted, locked by another process, or inconsistent."""
 

@@ -18,7 +18,7 @@ from metadata_log.log.indexes import NO_TIMESTAMP
 from metadata_log.log.recovery import RecoveredLog, recovering
 from metadata_log.log.segment import MAX_RELATIVE_OFFSET, Segment
 from metadata_log.records.batch import RecordBatch, scan
-from metadata_log.records.record import Record
+from metadata_log.records.record import Record, records
 from metadata_log.serde.codec import finished
 
 DEFAULT_SEGMENT_BYTES: Final = 1 << 30
@@ -232,8 +232,12 @@ class MetadataLog:
             CorruptBatch: The batch of the record is damaged.
             OSError: The disk failed.
         """
-        found = (segment.find_time(timestamp_ms, self.start_offset) for segment in self._segments)
-        return next((record for record in found if record is not None), None)
+        for segment in self._segments:
+            found = segment.find_time(timestamp_ms, self.start_offset)
+            if found is not None:
+                batch = next(segment.batches(found.offset))
+                return next(each for each in records(batch) if each.offset == found.offset)
+        return None
 
     def _read_tail(self, offset: int, max_bytes: int, limit: int) -> list[RecordBatch]:
         first = bisect_right(self._tail_offsets, offset) - 1

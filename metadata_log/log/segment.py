@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import Final
@@ -20,7 +20,9 @@ from metadata_log.log.indexes import (
     parse_time_index,
 )
 from metadata_log.records.batch import HEADER_BYTES, RecordBatch, read_batch, read_header, scan
-from metadata_log.records.record import Record, records
+from metadata_log.records.record import unpacking
+from metadata_log.records.walk import Frame, frames
+from metadata_log.serde.codec import finished
 from metadata_log.types import NO_OFFSET
 
 SUFFIX: Final = ".log"
@@ -37,6 +39,7 @@ _MAGIC_AT: Final = 16
 _PLAUSIBLE: Final = ((0, 8), (23, 27), (57, 61))
 """The positions of base offset, last offset delta and record count in a header; none of them is negative."""
 _LOOK_BYTES: Final = 1 << 14
+_HEADERS_PER_STEP: Final = 256
 
 
 def file_name(base_offset: int, suffix: str = SUFFIX) -> str:
@@ -309,18 +312,29 @@ class Segment:
         batches = scan_headers(self.file, position, end=self.size_bytes)
         return next((batch for batch in batches if batch.next_offset > offset), None)
 
-    def find_time(self, timestamp: int, from_offset: int) -> Record | None:
-        """The first record from `from_offset` on with at least this timestamp (`LogSegment.findOffsetByTimestamp`)."""
+    def finding_time(self, timestamp: int, from_offset: int) -> Generator[None, None, Frame | None]:
+        """The first record from `from_offset` on with at least this timestamp (`LogSegment.findOffsetByTimestamp`), in
+        steps of less than a millisecond.
+        """
         if timestamp > self._max_timestamp:
             return None
         position = self._offsets.position_before(max(self._times.offset_before(timestamp), from_offset))
-        for header in scan_headers(self.file, position, end=self.size_bytes):
+        for number, header in enumerate(scan_headers(self.file, position, end=self.size_bytes), 1):
+            if number % _HEADERS_PER_STEP == 0:
+                yield None
             if header.max_timestamp >= timestamp and header.next_offset > from_offset:
                 batch = read_batch(self.file.pread(header.size_bytes, header.position), where=self.file.path)
-                for record in records(batch, where=self.file.path):
-                    if record.timestamp >= timestamp and record.offset >= from_offset:
-                        return record
+                data = yield from unpacking(batch, where=self.file.path)
+                for frame in frames(batch, data, where=self.file.path):
+                    if frame is None:
+                        yield None
+                    elif frame.timestamp >= timestamp and frame.offset >= from_offset:
+                        return frame
         return None
+
+    def find_time(self, timestamp: int, from_offset: int) -> Frame | None:
+        """As `finding_time`, at once."""
+        return finished(self.finding_time(timestamp, from_offset))
 
     def _batch_to_cut(self, offset: int, *, is_dense: bool) -> RecordBatch | None:
         """The batch that holds `offset`, or the first one after it; damaged offsets on the way are refused.

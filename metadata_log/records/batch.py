@@ -34,6 +34,16 @@ _SMALLEST_LENGTH: Final = 14
 """The smallest length that a batch of any format has (Kafka: `LegacyRecord.RECORD_OVERHEAD_V0`)."""
 
 
+LONG: Final = 1 << 63
+"""The first number above those of Java's `long`."""
+_LEAST_LONG: Final = -LONG
+
+
+def java_long(number: int) -> int:
+    """A number as a sum of Java's `long` wraps it."""
+    return number if _LEAST_LONG <= number < LONG else (number + LONG & (LONG << 1) - 1) - LONG
+
+
 class RecordBatch(Struct, frozen=True, gc=False):
     """The header of one batch, and its bytes (Kafka: `DefaultRecordBatch`).
 
@@ -73,13 +83,15 @@ class RecordBatch(Struct, frozen=True, gc=False):
 
     @property
     def last_offset(self) -> int:
-        """The offset of the last record."""
-        return self.base_offset + self.last_offset_delta
+        """The offset of the last record; the sum wraps as Java's."""
+        last = self.base_offset + self.last_offset_delta
+        return last if _LEAST_LONG <= last < LONG else java_long(last)
 
     @property
     def next_offset(self) -> int:
-        """The offset that follows the batch."""
-        return self.base_offset + self.last_offset_delta + 1
+        """The offset that follows the batch; the sum wraps as Java's."""
+        following = self.base_offset + self.last_offset_delta + 1
+        return following if _LEAST_LONG <= following < LONG else java_long(following)
 
     @property
     def end_position(self) -> int:

@@ -20,6 +20,7 @@ from metadata_log.records.batch import (
     LOG_APPEND_TIME,
     TRANSACTIONAL,
     RecordBatch,
+    java_long,
 )
 from metadata_log.records.record import Record, encode_record, varint
 
@@ -183,7 +184,11 @@ def write_batch(
     )
     body = b"".join(
         encode_record(
-            record.timestamp - base_time, record.offset - base_offset, record.key, record.value, record.headers
+            java_long(record.timestamp - base_time),
+            record.offset - base_offset,
+            record.key,
+            record.value,
+            record.headers,
         )
         for record in contents
     )
@@ -226,8 +231,24 @@ def rebuild_batch(batch: RecordBatch, contents: Iterable[Record]) -> bytes:
     ).data
 
 
+def packed_batch(batch: RecordBatch, compression: Compression, base_time: int, packed: bytes) -> RecordBatch:
+    """A batch with the same records in another codec; the largest time of the header is what it was.
+
+    Args:
+        batch: The batch.
+        compression: The other codec.
+        base_time: The base timestamp of the encoded records, in ms since 1970.
+        packed: The records, encoded and compressed.
+    """
+    attributes = batch.attributes & (LOG_APPEND_TIME | TRANSACTIONAL | CONTROL) | compression
+    times = (base_time, batch.max_timestamp)
+    producer = (batch.producer_id, batch.producer_epoch, batch.base_sequence)
+    count = batch.record_count
+    return _assemble(batch.base_offset, batch.epoch, attributes, count - 1, times, producer, count, packed)
+
+
 def retained_batch(
-    batch: RecordBatch, bodies: Sequence[bytes], *, timestamps: tuple[int, int], has_delete_horizon: bool
+    batch: RecordBatch, count: int, packed: bytes, *, timestamps: tuple[int, int], has_delete_horizon: bool
 ) -> bytes:
     """Encode a batch again with fewer records, as the log cleaner does (Kafka: `MemoryRecords.filterTo`).
 
@@ -236,8 +257,10 @@ def retained_batch(
 
     Args:
         batch: The batch of which some records are kept.
-        bodies: The kept records, encoded with their distances from the base timestamp and the base offset. Without any
-            record the batch is an empty one, which keeps the producer's sequence number and the last offset.
+        count: How many records are kept. Without any record the batch is an empty one, which keeps the producer's
+            sequence number and the last offset.
+        packed: The kept records, encoded with their distances from the base timestamp and the base offset, and
+            compressed by the codec of the batch.
         timestamps: The base timestamp and the largest time of a kept record, in ms since 1970.
         has_delete_horizon: Whether the base timestamp is the delete horizon.
 
@@ -248,10 +271,8 @@ def retained_batch(
         UnsupportedVersion: The compression codec is undefined.
     """
     attributes = batch.attributes & (LOG_APPEND_TIME | TRANSACTIONAL | CONTROL)
-    body = b""
-    if bodies:
+    if count:
         attributes |= batch.compression | (DELETE_HORIZON if has_delete_horizon else 0)
-        body = deflate(batch.compression, b"".join(bodies))
     return _assemble(
         batch.base_offset,
         batch.epoch,
@@ -259,8 +280,8 @@ def retained_batch(
         batch.last_offset_delta,
         timestamps,
         (batch.producer_id, batch.producer_epoch, batch.base_sequence),
-        len(bodies),
-        body,
+        count,
+        packed,
     ).data
 
 

@@ -121,7 +121,10 @@ class DataSegment:
 
     def _check_offsets(self, batch: RecordBatch) -> None:
         """Refuse offsets that an index cannot hold, and those before the end of the batch before."""
-        if batch.base_offset < self.batches.end_offset or batch.last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
+        if (
+            not self.batches.end_offset <= batch.base_offset < batch.next_offset
+            or batch.last_offset - self.base_offset > MAX_RELATIVE_OFFSET
+        ):
             raise CorruptBatch(
                 f"a batch of the offsets {batch.base_offset} to {batch.last_offset} cannot follow offset "
                 f"{self.batches.end_offset - 1} in this segment",

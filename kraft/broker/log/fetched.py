@@ -51,7 +51,7 @@ def batches_that_follow(data: bytes, end_offset: int, leader_epoch: int, where: 
                 position=batch.position,
                 field="order",
             )
-        if batch.base_offset < end_offset or batch.last_offset_delta < 0:
+        if not end_offset <= batch.base_offset < batch.next_offset:
             raise CorruptBatch(
                 f"a fetched batch begins at offset {batch.base_offset}, where the log ends at {end_offset}",
                 where=where,

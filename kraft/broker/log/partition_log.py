@@ -18,13 +18,13 @@ from kraft.broker.log.options import LogOptions
 from kraft.broker.log.outcomes import NOTHING, Appended, Place, Refused
 from kraft.broker.log.swap import swap_in
 from kraft.broker.log.transaction_index import AbortedTransaction, aborted_within
-from kraft.broker.log.validation import check_producers, prepare_all
+from kraft.broker.log.validation import Checked, check_producers, checking_all
 from metadata_log.disk import Disk
 from metadata_log.log.epochs import EpochHistory, write_epochs
 from metadata_log.log.fsync_failure import FsyncFailure
 from metadata_log.log.indexes import NO_TIMESTAMP
 from metadata_log.records.batch import RecordBatch
-from metadata_log.records.record import Record
+from metadata_log.records.walk import Frame
 from metadata_log.serde.codec import finished
 from transport.protocol.errors import Error
 
@@ -161,11 +161,14 @@ class PartitionLog:
 
     # ---------------------------------------------------------------------------------------------------- appending
 
-    def append_as_leader(self, data: bytes, *, epoch: int, now_ms: int, is_client: bool = True) -> Appended | Refused:
+    def append_as_leader(
+        self, data: bytes | Checked, *, epoch: int, now_ms: int, is_client: bool = True
+    ) -> Appended | Refused:
         """Check the batches of a producer, give them offsets and the epoch, and write them (`appendAsLeader`).
 
         Args:
-            data: The records of a request for this partition. An incomplete batch at the end is left out, as in Kafka.
+            data: The records of a request for this partition, or what `checking_all` made of them. An incomplete batch
+                at the end is left out, as in Kafka.
             epoch: The leader epoch.
             now_ms: The time in ms since 1970.
             is_client: Whether a producer sent the batches; a coordinator may write control batches, and its sequence
@@ -177,13 +180,16 @@ class PartitionLog:
         Raises:
             OSError: The disk failed.
         """
-        placed = prepare_all(
-            data, offset=self.end_offset, epoch=epoch, options=self.options, now_ms=now_ms, is_client=is_client
+        checked = (
+            data
+            if isinstance(data, Checked)
+            else finished(checking_all(data, options=self.options, now_ms=now_ms, is_client=is_client))
         )
-        if isinstance(placed, Refused):
-            return placed
-        if not placed:
+        if isinstance(checked, Refused):
+            return checked
+        if not checked.batches:
             return NOTHING
+        placed = checked.placed(self.end_offset, epoch)
         size = sum(batch.size_bytes for batch in placed)
         self._assign_epochs(placed)
         if size > self.options.segment_bytes:
@@ -196,8 +202,8 @@ class PartitionLog:
         if known is not None:
             return Appended(known.first_offset, known.last_offset, known.timestamp, is_duplicate=True)
         self._write(placed)
-        time = now_ms if self.options.is_log_append_time else NO_TIMESTAMP
-        return Appended(placed[0].base_offset, placed[-1].last_offset, time)
+        time = checked.batches[0].append_time_ms
+        return Appended(placed[0].base_offset, placed[-1].last_offset, NO_TIMESTAMP if time is None else time)
 
     def append_as_follower(self, data: bytes, *, leader_epoch: int, now_ms: int) -> Appended:
         """Write the batches of a leader as they are (`appendAsFollower`).
@@ -369,15 +375,26 @@ class PartitionLog:
         """The index of the last segment that begins at or before an offset; 0 if there is none."""
         return max(bisect_right(self._segments, offset, key=_base_offset) - 1, 0)
 
-    def find_time(self, timestamp_ms: int) -> Record | None:
+    def finding_time(self, timestamp_ms: int) -> Generator[None, None, Frame | None]:
         """The first record with this time or a later one (`fetchOffsetByTimestamp`); None if there is none.
+
+        Between two steps, of less than a millisecond, the log may change: a segment that is gone by then is left out.
 
         Raises:
             CorruptBatch: The batch of the record is damaged.
             OSError: The disk failed.
         """
-        found = (segment.batches.find_time(timestamp_ms, self.start_offset) for segment in self._segments)
-        return next((record for record in found if record is not None), None)
+        for segment in list(self._segments):
+            if segment not in self._segments:
+                continue
+            found = yield from segment.batches.finding_time(timestamp_ms, self.start_offset)
+            if found is not None:
+                return found
+        return None
+
+    def find_time(self, timestamp_ms: int) -> Frame | None:
+        """As `finding_time`, at once."""
+        return finished(self.finding_time(timestamp_ms))
 
     def aborted(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions with records in a range of offsets (`collectAbortedTransactions`).

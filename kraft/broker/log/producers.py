@@ -253,7 +253,7 @@ class ProducerStates:
             batch: The batch, with its offsets.
             marker: The marker of a control batch (`marker_of`).
         """
-        if batch.producer_id == NO_PRODUCER:
+        if batch.producer_id <= NO_PRODUCER:
             return None
         known = self.producers.get(batch.producer_id) or Producer(batch.producer_id)
         if batch.is_control:

@@ -2,39 +2,78 @@
 `UnifiedLog.analyzeAndValidateRecords`).
 
 Records stay bytes: a leader sets the offset and the epoch in the header of a batch. The checksum is computed again only
-if a time in the header changes.
+if a time in the header changes. A batch may have millions of records in a few kilobytes, so it is checked in steps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from itertools import repeat
 from struct import Struct as Layout
 from typing import Final
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from kraft.broker.log.options import LogOptions
 from kraft.broker.log.outcomes import RecordRefusal, Refused
 from kraft.broker.log.producers import AppendedBatch, ProducerStates
-from metadata_log.compression import Compression
-from metadata_log.errors import CorruptBatch, IncompleteBatch, UnsupportedVersion
+from metadata_log.compression import Compression, deflating
+from metadata_log.errors import CorruptBatch, IncompleteBatch, OversizedBatch, UnsupportedVersion
 from metadata_log.records.batch import (
     CHECKED_AT,
     COMPRESSION_MASK,
+    HEADER_BYTES,
     LOG_APPEND_TIME,
     RecordBatch,
     read_batch,
     scan,
 )
-from metadata_log.records.batch_builder import with_checksum, write_batch
-from metadata_log.records.record import Record, RecordTimes, consecutive_times, records
+from metadata_log.records.batch_builder import packed_batch, with_checksum
+from metadata_log.records.record import unpacking
+from metadata_log.records.walk import MOST_RECORDS, Walked, Wanted, frames, rewriting, walking
+from metadata_log.serde.codec import finished
 from transport.protocol.errors import Error
 
 _FRONT: Final = Layout(">qii")
 _ATTRIBUTES: Final = Layout(">h")
 _MAX_TIMESTAMP_AT: Final = 35
 _TIMESTAMP: Final = Layout(">q")
-_NO_TIMESTAMP: Final = -1
+_STEPS_OF_A_PIECE: Final = 3
+"""The time to compress a piece, in steps."""
+
+
+class CheckedBatch(Struct, frozen=True):
+    """A batch with sound records, which needs only its place in the log.
+
+    Args:
+        batch: The batch, as it was sent or encoded again; its base offset is that of the client.
+        append_time_ms: The log append time that it gets, in ms since 1970; None for the times of its records.
+        newest_ms: The largest time of its records, in ms since 1970; None if the header keeps its own.
+    """
+
+    batch: RecordBatch
+    append_time_ms: int | None = None
+    newest_ms: int | None = None
+
+
+class Checked(Struct, frozen=True):
+    """The checked batches of a request for one partition."""
+
+    batches: tuple[CheckedBatch, ...]
+
+    def placed(self, offset: int, epoch: int) -> list[RecordBatch]:
+        """The batches as the log stores them from an offset on, in an epoch."""
+        found: list[RecordBatch] = []
+        for one in self.batches:
+            append_ms, newest_ms = one.append_time_ms, one.newest_ms
+            found.append(
+                place(one.batch, offset=offset, epoch=epoch, append_time_ms=append_ms, max_timestamp=newest_ms)
+            )
+            offset = found[-1].next_offset
+        return found
+
+
+Checking = Generator[None, None, CheckedBatch | Refused]
 
 
 def batches_of_client(data: bytes, options: LogOptions) -> list[RecordBatch] | Refused:
@@ -62,84 +101,84 @@ def batches_of_client(data: bytes, options: LogOptions) -> list[RecordBatch] | R
     return found
 
 
-def prepare(
-    batch: RecordBatch, *, offset: int, epoch: int, options: LogOptions, now_ms: int, is_client: bool = True
-) -> RecordBatch | Refused:
-    """Check the records of a batch, and give the batch its place in the log.
+def checking_all(
+    data: bytes, *, options: LogOptions, now_ms: int, is_client: bool
+) -> Generator[None, None, Checked | Refused]:
+    """Check the batches of a request, in steps of less than a millisecond.
 
     Args:
-        batch: The batch, with a good checksum.
-        offset: The offset of its first record.
-        epoch: The leader epoch.
+        data: The records of a request for one partition. An incomplete batch at the end is left out, as in Kafka.
         options: The settings of the log.
         now_ms: The time in ms since 1970.
-        is_client: Whether a producer sent the batch; a coordinator may append control batches, too.
+        is_client: Whether a producer sent the batches; a coordinator may append control batches, too.
 
     Returns:
-        The batch as the log stores it, or why the batch is refused.
+        The batches, or why one is refused.
     """
+    sent = batches_of_client(data, options)
+    if isinstance(sent, Refused):
+        return sent
+    found: list[CheckedBatch] = []
+    for batch in sent:
+        checked = yield from checking(batch, options=options, now_ms=now_ms, is_client=is_client)
+        if isinstance(checked, Refused):
+            return checked
+        found.append(checked)
+    return Checked(tuple(found))
+
+
+def checking(batch: RecordBatch, *, options: LogOptions, now_ms: int, is_client: bool = True) -> Checking:
+    """Check the records of one batch with a good checksum; see `checking_all`."""
     wrong = _header_refusal(batch, is_client=is_client)
     if wrong is not None:
         return wrong
+    append_time = now_ms if options.is_log_append_time else None
     if batch.is_control:
-        time = now_ms if options.is_log_append_time else None
-        return place(batch, offset=offset, epoch=epoch, append_time_ms=time)
-    target = batch.attributes & COMPRESSION_MASK if options.compression is None else options.compression
-    if target == batch.attributes & COMPRESSION_MASK and not batch.is_log_append_time:
-        times = consecutive_times(batch, needs_keys=options.is_compacted)
-        if times is not None and _are_accepted(batch.base_timestamp, times, options, now_ms):
-            if options.is_log_append_time:
-                return place(batch, offset=offset, epoch=epoch, append_time_ms=now_ms)
-            return place(batch, offset=offset, epoch=epoch, max_timestamp=batch.base_timestamp + times.most)
-    return _prepare_by_record(batch, offset, epoch, target, options, now_ms)
-
-
-def _are_accepted(base_timestamp: int, times: RecordTimes, options: LogOptions, now_ms: int) -> bool:
-    """Whether no record of a batch has a time that is refused, and none has no time."""
-    least, most = base_timestamp + times.least, base_timestamp + times.most
-    return options.is_log_append_time or (
-        least > _NO_TIMESTAMP
-        and now_ms - least <= options.timestamp_before_max_ms
-        and most - now_ms <= options.timestamp_after_max_ms
-    )
-
-
-def _prepare_by_record(
-    batch: RecordBatch, offset: int, epoch: int, target: int, options: LogOptions, now_ms: int
-) -> RecordBatch | Refused:
-    """As `prepare`, with an object for each record: to refuse single records, and to encode them again."""
+        return CheckedBatch(batch, append_time)
+    if options.is_log_append_time and batch.is_log_append_time:
+        return Refused(Error.INVALID_TIMESTAMP, "a producer may not set the log append time")
     try:
-        contents = list(records(batch))
+        data = (yield from unpacking(batch)) if batch.is_compressed else batch.data[HEADER_BYTES:]
+    except OversizedBatch as bad:
+        # As for a batch with too many bytes, Kafka's producer splits the batch.
+        return Refused(Error.MESSAGE_TOO_LARGE, str(bad))
     except (CorruptBatch, UnsupportedVersion) as bad:
-        error = Error.UNKNOWN_SERVER_ERROR if batch.is_compressed else Error.INVALID_RECORD
-        return Refused(error, str(bad))
-    refused = _record_refusal(batch, contents, options, now_ms)
-    if refused is not None:
-        return refused
-    in_order = all(record.offset == batch.base_offset + index for index, record in enumerate(contents))
-    if target != batch.attributes & COMPRESSION_MASK or not in_order:
-        return _encode_again(batch, contents, offset, epoch, Compression(target), options, now_ms)
+        return Refused(Error.UNKNOWN_SERVER_ERROR, str(bad))
+    codec = batch.attributes & COMPRESSION_MASK
+    target = codec if options.compression is None else options.compression
+    wanted = _wanted(options, now_ms, needs_order=0 < codec == target)
+    try:
+        walked = yield from walking(batch, data, wanted)
+    except CorruptBatch as bad:
+        return Refused(Error.INVALID_RECORD, str(bad))
+    if walked.refused:
+        return _record_refusal(walked, now_ms)
+    if codec == target and walked.is_in_order:
+        return CheckedBatch(batch, append_time, walked.newest)
+    if wanted.needs_order:
+        return Refused(Error.UNKNOWN_SERVER_ERROR, "the offsets in a compressed batch are not consecutive")
+    made = yield from _encoding_again(batch, data, Compression(target), options.max_message_bytes)
+    return made if isinstance(made, Refused) else CheckedBatch(made, append_time, walked.newest)
+
+
+def _wanted(options: LogOptions, now_ms: int, *, needs_order: bool) -> Wanted:
     if options.is_log_append_time:
-        return place(batch, offset=offset, epoch=epoch, append_time_ms=now_ms)
-    newest = max(record.timestamp for record in contents) if not batch.is_log_append_time else _newest(batch, contents)
-    return place(batch, offset=offset, epoch=epoch, max_timestamp=newest)
+        return Wanted(has_keys=options.is_compacted, needs_order=needs_order)
+    return Wanted(
+        has_keys=options.is_compacted,
+        needs_order=needs_order,
+        now_ms=now_ms,
+        before_max_ms=options.timestamp_before_max_ms,
+        after_max_ms=options.timestamp_after_max_ms,
+    )
 
 
 def prepare_all(
     data: bytes, *, offset: int, epoch: int, options: LogOptions, now_ms: int, is_client: bool
 ) -> list[RecordBatch] | Refused:
-    """The batches of a request as the log stores them from an offset on, or why one is refused; see `prepare`."""
-    sent = batches_of_client(data, options)
-    if isinstance(sent, Refused):
-        return sent
-    placed: list[RecordBatch] = []
-    for batch in sent:
-        made = prepare(batch, offset=offset, epoch=epoch, options=options, now_ms=now_ms, is_client=is_client)
-        if isinstance(made, Refused):
-            return made
-        placed.append(made)
-        offset = made.next_offset
-    return placed
+    """The batches of a request as the log stores them from an offset on, or why one is refused, at once."""
+    checked = finished(checking_all(data, options=options, now_ms=now_ms, is_client=is_client))
+    return checked if isinstance(checked, Refused) else checked.placed(offset, epoch)
 
 
 def check_producers(states: ProducerStates, batches: Sequence[RecordBatch]) -> AppendedBatch | Refused | None:
@@ -203,17 +242,14 @@ def place(
     return structs.replace(batch, base_offset=offset, epoch=epoch, data=bytes(data), position=0)
 
 
-def _newest(batch: RecordBatch, contents: list[Record]) -> int:
-    """The largest time by the deltas of the records, for a batch that claims a log append time of its own."""
-    return max(batch.base_timestamp + record.timestamp_delta for record in contents)
-
-
 def _header_refusal(batch: RecordBatch, *, is_client: bool) -> Refused | None:
     count = batch.record_count
     if count <= 0 or batch.last_offset_delta + 1 != count:
         return Refused(
             Error.INVALID_RECORD, f"a batch of {count} records has the last offset delta {batch.last_offset_delta}"
         )
+    if batch.is_compressed and count > MOST_RECORDS:
+        return Refused(Error.MESSAGE_TOO_LARGE, f"a batch has {count} records, where {MOST_RECORDS} are the most")
     if batch.is_control and is_client:
         return Refused(Error.INVALID_RECORD, "a client may not write control records")
     if batch.producer_id >= 0 and batch.base_sequence < 0 and not batch.is_control:
@@ -221,55 +257,39 @@ def _header_refusal(batch: RecordBatch, *, is_client: bool) -> Refused | None:
     return None
 
 
-def _record_refusal(batch: RecordBatch, contents: list[Record], options: LogOptions, now_ms: int) -> Refused | None:
+def _record_refusal(walked: Walked, now_ms: int) -> Refused:
     """The refusal of a batch for some of its records."""
-    if options.is_log_append_time and batch.is_log_append_time:
-        return Refused(Error.INVALID_TIMESTAMP, "a producer may not set the log append time")
-    bad: list[RecordRefusal] = []
-    error = Error.INVALID_RECORD
-    for index, record in enumerate(contents):
-        if options.is_compacted and record.key is None:
-            bad.append(RecordRefusal(index, "a compacted topic needs a key in each record"))
-        elif not options.is_log_append_time:
-            time = batch.base_timestamp + record.timestamp_delta
-            is_early = now_ms - time > options.timestamp_before_max_ms
-            is_late = time - now_ms > options.timestamp_after_max_ms
-            if time != _NO_TIMESTAMP and (is_early or is_late):
-                error = Error.INVALID_TIMESTAMP
-                bad.append(RecordRefusal(index, f"the time {time} is too far from the broker's time {now_ms}"))
-    if not bad:
-        return None
-    return Refused(error, f"{len(bad)} of {len(contents)} records are refused", tuple(bad))
-
-
-def _encode_again(
-    batch: RecordBatch,
-    contents: list[Record],
-    offset: int,
-    epoch: int,
-    compression: Compression,
-    options: LogOptions,
-    now_ms: int,
-) -> RecordBatch | Refused:
-    """The records of a batch with consecutive offsets and another codec."""
-    moved = [
-        structs.replace(record, offset=offset + index, timestamp=batch.base_timestamp + record.timestamp_delta)
-        for index, record in enumerate(contents)
-    ]
-    data = write_batch(
-        moved,
-        epoch=epoch,
-        compression=compression,
-        append_time_ms=now_ms if options.is_log_append_time else None,
-        transactional=batch.is_transactional,
-        producer_id=batch.producer_id,
-        producer_epoch=batch.producer_epoch,
-        base_sequence=batch.base_sequence,
-    )
-    if len(data) > options.max_message_bytes:
-        return Refused(
-            Error.MESSAGE_TOO_LARGE,
-            f"the batch has {len(data)} bytes in the codec of the topic; max.message.bytes allows "
-            f"{options.max_message_bytes}",
+    bad = tuple(
+        RecordRefusal(
+            index,
+            "a compacted topic needs a key in each record"
+            if time is None
+            else f"the time {time} is too far from the broker's time {now_ms}",
         )
-    return next(scan(data, verify=False))
+        for index, time in walked.refused
+    )
+    has_bad_time = any(time is not None for _, time in walked.refused)
+    error = Error.INVALID_TIMESTAMP if has_bad_time else Error.INVALID_RECORD
+    return Refused(error, f"{len(bad)} records or more are refused", bad)
+
+
+def _encoding_again(
+    batch: RecordBatch, data: bytes | bytearray, target: Compression, most_bytes: int
+) -> Generator[None, None, RecordBatch | Refused]:
+    """The records of a batch with consecutive offsets and another codec."""
+    # The times of the records count, not the log append time that the batch may claim.
+    own_times = structs.replace(batch, attributes=batch.attributes & ~LOG_APPEND_TIME)
+    first = next(frames(own_times, data))
+    assert first is not None, "a batch has records"
+    body = yield from rewriting(own_times, data, base_time=first.timestamp, renumbers=True)
+    packed = bytearray()
+    for piece in deflating(target, body):
+        packed += piece
+        if len(packed) + HEADER_BYTES > most_bytes:
+            return Refused(
+                Error.MESSAGE_TOO_LARGE,
+                f"the batch has {len(packed) + HEADER_BYTES} bytes or more in the codec of the topic; "
+                f"max.message.bytes allows {most_bytes}",
+            )
+        yield from repeat(None, _STEPS_OF_A_PIECE)
+    return packed_batch(own_times, target, first.timestamp, bytes(packed))

@@ -8,7 +8,6 @@ it cannot notice is a file that is well-formed and wrong. Each check therefore c
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
 from typing import Final
 
 from msgspec import Struct
@@ -242,13 +241,14 @@ def _batch_damage(path: str, batch: RecordBatch, least: int, epoch: int) -> Iter
         yield damage(f"a batch begins at offset {batch.base_offset} behind offset {least - 1}", "rising offsets")
     if batch.epoch < epoch:
         yield damage(f"a batch of epoch {batch.epoch} follows one of epoch {epoch}", "epochs that do not fall")
+    rises, past = True, batch.base_offset - 1
     try:
-        offsets = [record.offset for record in records(batch, where=path)]
+        for record in records(batch, where=path):
+            rises, past = rises and past < record.offset, record.offset
     except (CorruptBatch, UnsupportedVersion) as bad:
         yield damage(bad.what, "whole records")
         return
-    rising = all(one < other for one, other in pairwise(offsets))
-    if not rising or (offsets and not batch.base_offset <= offsets[0] <= offsets[-1] <= batch.last_offset):
+    if not rises or (batch.record_count and past > batch.last_offset):
         yield damage("the offsets of the records do not rise within the batch", "rising offsets")
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Final
 
 from kraft.broker.log.outcomes import Appended, Refused
 from kraft.broker.log.transaction_markers import TransactionMarker, marker_refusal
+from kraft.broker.log.validation import Checked, checking_all
 from kraft.broker.replica.epoch_ends import diverging_end, end_of_epoch
 from kraft.broker.replica.hosted_partition import HostedPartition
 from kraft.broker.replica.hosting import Hosting
@@ -133,7 +135,16 @@ class Leaders:
 
     # ---------------------------------------------------------------------------------------------- records of clients
 
-    def append(self, key: PartitionKey, records: bytes, *, acks: int, now_ms: int) -> Appended | Refused:
+    def checking(
+        self, key: PartitionKey, records: bytes, *, acks: int, now_ms: int
+    ) -> Generator[None, None, Checked | Refused]:
+        """Check the batches of a producer, in steps; see `ReplicaManager.checking`."""
+        part = self._writable(key, acks, now_ms)
+        if isinstance(part, Refused):
+            return part
+        return (yield from checking_all(records, options=part.log.options, now_ms=now_ms, is_client=True))
+
+    def append(self, key: PartitionKey, records: bytes | Checked, *, acks: int, now_ms: int) -> Appended | Refused:
         """Append the batches of a producer; see `ReplicaManager.append`."""
         part = self._writable(key, acks, now_ms)
         return part if isinstance(part, Refused) else self._append(part, records, now_ms)
@@ -161,7 +172,7 @@ class Leaders:
         return part
 
     def _append(
-        self, part: HostedPartition, records: bytes, now_ms: int, *, is_client: bool = True
+        self, part: HostedPartition, records: bytes | Checked, now_ms: int, *, is_client: bool = True
     ) -> Appended | Refused:
         try:
             appended = part.log.append_as_leader(records, epoch=part.leader_epoch, now_ms=now_ms, is_client=is_client)

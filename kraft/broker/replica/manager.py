@@ -13,6 +13,7 @@ from typing import TypeVar
 from kraft.broker.log.outcomes import Appended, Place, Refused
 from kraft.broker.log.partition_log import PartitionLog
 from kraft.broker.log.transaction_markers import TransactionMarker
+from kraft.broker.log.validation import Checked
 from kraft.broker.replica.background import Background
 from kraft.broker.replica.followers import Followers
 from kraft.broker.replica.hosted_partition import Copy, HostedPartition
@@ -277,12 +278,28 @@ class ReplicaManager:
         """
         return self._hosting.refusal(key, current_leader_epoch, needs_leader=needs_leader)
 
-    def append(self, key: PartitionKey, records: bytes, *, acks: int, now_ms: int) -> Appended | Refused:
-        """Append the batches of a producer to a partition that this broker leads (`appendRecordsToLeader`).
+    def checking(
+        self, key: PartitionKey, records: bytes, *, acks: int, now_ms: int
+    ) -> Generator[None, None, Checked | Refused]:
+        """Check the batches of a producer, in steps of less than a millisecond; `append` takes the result.
 
         Args:
             key: The partition.
             records: The batches.
+            acks: As for `append`.
+            now_ms: The time in ms since 1970.
+
+        Returns:
+            What the log may append, or why nothing is appended.
+        """
+        return self._leaders.checking(key, records, acks=acks, now_ms=now_ms)
+
+    def append(self, key: PartitionKey, records: bytes | Checked, *, acks: int, now_ms: int) -> Appended | Refused:
+        """Append the batches of a producer to a partition that this broker leads (`appendRecordsToLeader`).
+
+        Args:
+            key: The partition.
+            records: The batches, or what `checking` has made of them.
             acks: -1 for all members of the ISR, 1 for the leader, 0 for no answer.
             now_ms: The time in ms since 1970.
 

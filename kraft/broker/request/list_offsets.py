@@ -89,7 +89,7 @@ class ListOffsetsHandler:
             elif part.timestamp < 0 and request.version < SINCE.get(part.timestamp, request.version + 1):
                 found.append(_failed(part, Error.UNSUPPORTED_VERSION))
             else:
-                found.append(self._partition(request, message, topic_id, part, image))
+                found.append((yield from self._partition(request, message, topic_id, part, image)))
         return ListOffsetsTopicResponse(name=topic.name, partitions=found)
 
     def _partition(
@@ -99,7 +99,7 @@ class ListOffsetsHandler:
         topic_id: Uuid,
         part: ListOffsetsPartition,
         image: MetadataImage,
-    ) -> ListOffsetsPartitionResponse:
+    ) -> Handling[ListOffsetsPartitionResponse]:
         key = topic_id, part.partition_index
         needs_leader = message.replica_id != DEBUGGING_CONSUMER
         partition = hosted(self._manager, image, key, part.current_leader_epoch, needs_leader=needs_leader)
@@ -111,7 +111,7 @@ class ListOffsetsHandler:
             is_committed = message.isolation_level == READ_COMMITTED
             bound = partition.last_stable_offset if is_committed else partition.high_watermark
         try:
-            found = _offset(partition, part, bound, is_behind=is_consumer and _is_behind(partition))
+            found = yield from _offset(partition, part, bound, is_behind=is_consumer and _is_behind(partition))
         except MetadataLogError:
             return _failed(part, Error.CORRUPT_MESSAGE)
         except OSError:
@@ -132,7 +132,7 @@ def _is_behind(partition: HostedPartition) -> bool:
 
 def _offset(
     partition: HostedPartition, part: ListOffsetsPartition, bound: int, *, is_behind: bool
-) -> ListOffsetsPartitionResponse:
+) -> Handling[ListOffsetsPartitionResponse]:
     """The answer for one time.
 
     Args:
@@ -154,7 +154,7 @@ def _offset(
     if part.timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return nothing
     time = log.max_timestamp if part.timestamp == MAX_TIMESTAMP else part.timestamp
-    record = log.find_time(time) if time >= 0 else None
+    record = (yield from log.finding_time(time)) if time >= 0 else None
     if record is not None and record.offset < bound:
         epoch_at = log.epochs.epoch_at(record.offset)
         return ListOffsetsPartitionResponse(

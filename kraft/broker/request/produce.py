@@ -1,11 +1,14 @@
 """Produce: checks, append, and the wait of acks=all (Kafka: `KafkaApis.handleProduceRequest`,
 `ReplicaManager.appendRecords`, `DelayedProduce`).
+
+A request may have many partitions, and a partition many records in a few kilobytes. So what is done with a request is
+a generator, of which each step takes less than a millisecond; other requests have their turns in between.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, TypeVar
 
 from msgspec import Struct
 
@@ -17,7 +20,7 @@ from kraft.broker.replicas import PartitionKey
 from kraft.broker.request.acknowledged import acknowledgement
 from kraft.broker.request.batch_check import FirstBatch, first_batch, only_batch
 from kraft.broker.request.lookup import INTERNAL_TOPICS, current_leader, hosted, is_known
-from kraft.broker.request.outcomes import Outcome
+from kraft.broker.request.outcomes import PARTITIONS_PER_STEP, Handling, Outcome
 from kraft.broker.request.transaction_guards import Guard, TransactionGuards
 from kraft.broker.request.verification import ADDS_SINCE, Transaction, produce_error
 from kraft.broker.rights import Rights
@@ -40,6 +43,9 @@ _WITHOUT_LOG_START: Final = frozenset(
     )
 )
 """The errors of an append that are answered without the log start, as in Kafka."""
+
+
+_One = TypeVar("_One")
 
 
 class Entry(Struct):
@@ -106,8 +112,13 @@ class ProduceHandler:
         self._rights = rights
         self._guards = guards
         self._verifies = verifies
+        self._image = MetadataImage()
 
-    def begin(self, request: Asked, image: MetadataImage, now_ms: int) -> Outcome | WaitingProduce | UnverifiedProduce:
+    def use(self, image: MetadataImage) -> None:
+        """New metadata, by which the next step acts."""
+        self._image = image
+
+    def begin(self, request: Asked, now_ms: int) -> Handling[Outcome | WaitingProduce | UnverifiedProduce]:
         """Append the batches of a request.
 
         Returns:
@@ -116,22 +127,25 @@ class ProduceHandler:
         message = request.message
         assert isinstance(message, messages.ProduceRequest), message
         entries = _entries(message)
-        if self._is_foreign_transaction(request, message, entries):
+        if (yield from self._is_foreign_transaction(request, message, entries)):
             for entry in entries:
                 entry.refuse(Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-            return self._finish(request, entries, image)
+            return (yield from self._finishing(request, entries))
         may_write: dict[str, bool] = {}
         ready: list[tuple[Entry, FirstBatch]] = []
-        for entry in entries:
-            batch = self._ready_batch(request, entry, image, may_write)
-            if batch is not None:
-                ready.append((entry, batch))
+        for part in _portions(entries):
+            for entry in part:
+                batch = self._ready_batch(request, entry, self._image, may_write)
+                if batch is not None:
+                    ready.append((entry, batch))
+            if len(part) == PARTITIONS_PER_STEP:
+                yield None
         if message.acks not in (ACKS_ALL, 0, 1):
             for entry, _ in ready:
                 entry.refuse(Error.INVALID_REQUIRED_ACKS)
             ready = []
         unverified = self._unverified(request, message, entries, self._of_one_producer(ready))
-        return unverified if unverified.guards else self.verified(unverified, {}, image, now_ms)
+        return unverified if unverified.guards else (yield from self.verified(unverified, {}, now_ms))
 
     def _of_one_producer(self, ready: list[tuple[Entry, FirstBatch]]) -> list[tuple[Entry, FirstBatch]]:
         """The entries with their batches; none if transactions of several producers are among the batches."""
@@ -175,44 +189,48 @@ class ProduceHandler:
         return producer is None or producer.open_offset is None or producer.epoch != batch.producer_epoch
 
     def verified(
-        self,
-        unverified: UnverifiedProduce,
-        errors: Mapping[tuple[str, int], Error],
-        image: MetadataImage,
-        now_ms: int,
-    ) -> Outcome | WaitingProduce:
+        self, unverified: UnverifiedProduce, errors: Mapping[tuple[str, int], Error], now_ms: int
+    ) -> Handling[Outcome | WaitingProduce]:
         """Append what the transaction coordinator has verified, and what needs no verification.
 
         Args:
             unverified: The request.
             errors: The answer of the coordinator for each topic and partition.
-            image: The metadata.
             now_ms: The time in ms since 1970.
         """
         request, entries = unverified.request, unverified.entries
         message = request.message
         assert isinstance(message, messages.ProduceRequest), message
-        for entry, batch in unverified.batches:
-            guard = unverified.guards.get((entry.topic, entry.index))
-            if guard is not None:
-                found = errors.get((entry.topic, entry.index), Error.NETWORK_EXCEPTION)
-                if found is not Error.NONE:
-                    error = produce_error(found, version=request.version, adds=guard.adds)
-                    entry.refuse(error, f"the transaction coordinator did not verify the transaction: {found.name}")
-                    continue
-            self._append(request, entry, batch, message.acks, guard, image, now_ms)
+        for part in _portions(unverified.batches):
+            for entry, batch in part:
+                guard = unverified.guards.get((entry.topic, entry.index))
+                if guard is not None:
+                    found = errors.get((entry.topic, entry.index), Error.NETWORK_EXCEPTION)
+                    if found is not Error.NONE:
+                        error = produce_error(found, version=request.version, adds=guard.adds)
+                        text = f"the transaction coordinator did not verify the transaction: {found.name}"
+                        entry.refuse(error, text)
+                        continue
+                yield from self._appending(request, entry, batch, message.acks, guard, now_ms)
+            if len(part) == PARTITIONS_PER_STEP:
+                yield None
         waiting = WaitingProduce(request, entries)
-        if waiting.keys and not self.is_complete(waiting, image):
+        if waiting.keys and not self.is_complete(waiting, self._image):
             return waiting
-        return self._finish(request, entries, image)
+        return (yield from self._finishing(request, entries))
 
-    def _is_foreign_transaction(self, request: Asked, message: messages.ProduceRequest, entries: list[Entry]) -> bool:
+    def _is_foreign_transaction(
+        self, request: Asked, message: messages.ProduceRequest, entries: list[Entry]
+    ) -> Handling[bool]:
         """Whether the request has records of a transaction, and no transactional id that the client may use."""
-        batches = (first_batch(each.records or b"") for each in entries)
-        if not any(isinstance(batch, FirstBatch) and batch.is_transactional for batch in batches):
-            return False
-        name = message.transactional_id
-        return name is None or not self._rights(request, AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, name)
+        for part in _portions(entries):
+            batches = (first_batch(each.records or b"") for each in part)
+            if any(isinstance(batch, FirstBatch) and batch.is_transactional for batch in batches):
+                name = message.transactional_id
+                return name is None or not self._rights(request, AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, name)
+            if len(part) == PARTITIONS_PER_STEP:
+                yield None
+        return False
 
     def _ready_batch(
         self, request: Asked, entry: Entry, image: MetadataImage, may_write: dict[str, bool]
@@ -243,22 +261,22 @@ class ProduceHandler:
             entry.refuse(checked.error, checked.text)
         return None
 
-    def _append(
-        self,
-        request: Asked,
-        entry: Entry,
-        batch: FirstBatch,
-        acks: int,
-        guard: Guard | None,
-        image: MetadataImage,
-        now_ms: int,
-    ) -> None:
+    def _appending(
+        self, request: Asked, entry: Entry, batch: FirstBatch, acks: int, guard: Guard | None, now_ms: int
+    ) -> Handling[None]:
         if entry.topic in INTERNAL_TOPICS and request.client_id != ADMIN_CLIENT:
             entry.refuse(Error.INVALID_TOPIC_EXCEPTION, f"{entry.topic} is an internal topic")
             return
-        assert entry.key is not None
-        assert entry.records is not None
-        partition = hosted(self._manager, image, entry.key, needs_leader=True)
+        key, records = entry.key, entry.records
+        assert key is not None
+        assert records is not None
+        partition = hosted(self._manager, self._image, key, needs_leader=True)
+        if isinstance(partition, Error):
+            entry.refuse(partition)
+            return
+        checked = yield from self._manager.checking(key, records, acks=acks, now_ms=now_ms)
+        # Between two steps this broker may have lost the partition, and the producer its transaction.
+        partition = hosted(self._manager, self._image, key, needs_leader=True)
         if isinstance(partition, Error):
             entry.refuse(partition)
             return
@@ -267,7 +285,7 @@ class ProduceHandler:
             if overtaken is not None:
                 entry.refuse(overtaken.error, overtaken.text)
                 return
-        done = self._manager.append(entry.key, entry.records, acks=acks, now_ms=now_ms)
+        done = checked if isinstance(checked, Refused) else self._manager.append(key, checked, acks=acks, now_ms=now_ms)
         if isinstance(done, Refused):
             entry.refuse(done.error, done.text)
             entry.refused = tuple(messages.BatchIndexAndErrorMessage(each.index, each.text) for each in done.records)
@@ -275,7 +293,7 @@ class ProduceHandler:
                 entry.log_start = partition.start_offset
             return
         if batch.is_transactional:
-            self._guards.on_records(entry.key, batch.producer_id, batch.producer_epoch)
+            self._guards.on_records(key, batch.producer_id, batch.producer_epoch)
         entry.base_offset, entry.append_time_ms = done.first_offset, done.append_time_ms
         entry.log_start = partition.start_offset
         if acks == ACKS_ALL:
@@ -311,14 +329,14 @@ class ProduceHandler:
             entry.awaited = None
         return not waiting.keys
 
-    def end(self, waiting: WaitingProduce, image: MetadataImage) -> Outcome:
+    def end(self, waiting: WaitingProduce) -> Handling[Outcome]:
         """The answer of a request that has waited; a partition that is still awaited has timed out."""
         for entry in waiting.entries:
             if entry.awaited is not None:
                 entry.refuse(Error.REQUEST_TIMED_OUT)
-        return self._finish(waiting.request, waiting.entries, image)
+        return (yield from self._finishing(waiting.request, waiting.entries))
 
-    def _finish(self, request: Asked, entries: list[Entry], image: MetadataImage) -> Outcome:
+    def _finishing(self, request: Asked, entries: list[Entry]) -> Handling[Outcome]:
         message = request.message
         assert isinstance(message, messages.ProduceRequest), message
         if message.acks == 0:
@@ -328,10 +346,12 @@ class ProduceHandler:
             return Close(request.request_id, why) if failures else NoAnswer(request.request_id)
         endpoints: dict[int, messages.NodeEndpoint] = {}
         topics: dict[tuple[str, Uuid], list[messages.PartitionProduceResponse]] = {}
-        for entry in entries:
+        for number, entry in enumerate(entries, 1):
+            if number % PARTITIONS_PER_STEP == 0:
+                yield None
             leader = messages.LeaderIdAndEpoch()
             if entry.error is Error.NOT_LEADER_OR_FOLLOWER and request.version >= LEADER_SINCE and entry.key:
-                known = current_leader(self._manager, image, entry.key, request.listener)
+                known = current_leader(self._manager, self._image, entry.key, request.listener)
                 leader = messages.LeaderIdAndEpoch(known.leader_id, known.leader_epoch)
                 if known.endpoint is not None:
                     at = known.endpoint
@@ -357,6 +377,11 @@ class ProduceHandler:
             request.request_id,
             messages.ProduceResponse(responses=responses, node_endpoints=list(endpoints.values())),
         )
+
+
+def _portions(items: Sequence[_One]) -> Iterator[Sequence[_One]]:
+    """The items of a list, so many as one step deals with."""
+    return (items[begin : begin + PARTITIONS_PER_STEP] for begin in range(0, len(items), PARTITIONS_PER_STEP))
 
 
 def _entries(message: messages.ProduceRequest) -> list[Entry]:

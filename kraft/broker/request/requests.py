@@ -35,7 +35,7 @@ from kraft.broker.rights import Rights
 from kraft.controller.decision.failures import RequestFailures
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
-from metadata_log.types import Uuid
+from metadata_log.types import NEVER_MS, Uuid
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
@@ -57,8 +57,16 @@ MOST_PER_TURN: Final = 200
 
 STEPS_PER_TURN: Final = 20
 """How many steps of one request a turn makes: some ten milliseconds at most."""
+UNPACKED_AT_ONCE: Final = 2
+"""How many of the requests that look into batches go on, until they are complete: each may have 64 MiB of records
+unpacked, and those behind them have little."""
+MOST_ORPHANS: Final = 64
+"""While no more requests than this have steps left, a Produce goes on without its connection: a producer that wants no
+acknowledgement may close it at once."""
+_UNPACKING: Final = frozenset((ApiKey.PRODUCE, ApiKey.LIST_OFFSETS))
 
 Waiting = WaitingProduce | WaitingFetch | WaitingDelete | WaitingMarkers
+Result = Outcome | Waiting | UnverifiedProduce
 
 
 class DataRequests:
@@ -117,8 +125,11 @@ class DataRequests:
             ApiKey.DESCRIBE_PRODUCERS: describe.producers,
             ApiKey.DESCRIBE_LOG_DIRS: describe.log_dirs,
         }
-        self._long: dict[int, tuple[Asked, Handling[Outcome | Waiting]]] = {}
-        """The requests about so many partitions that their handling takes further turns, by request id."""
+        self._long: dict[int, tuple[Asked, Handling[Result]]] = {}
+        """The requests with so many partitions or records that their handling takes further turns, by request id."""
+        self._long_ms = NEVER_MS
+        """When they go on: other requests have their turns before."""
+        self._turns = 0
 
     def on_request(self, request: Asked, image: MetadataImage, now_ms: int) -> Outcome | None:
         """Handle a request of one of `DATA_APIS`.
@@ -134,11 +145,8 @@ class DataRequests:
         """
         self._use(image)
         match request.message:
-            case ProduceRequest(timeout_ms=timeout_ms):
-                begun = self._produce.begin(request, image, now_ms)
-                if isinstance(begun, UnverifiedProduce):
-                    return self._verified_later(begun, image, now_ms)
-                return self._parked(request, begun, timeout_ms, now_ms)
+            case ProduceRequest():
+                return self._advance(request, self._produce.begin(request, now_ms), now_ms)
             case WriteTxnMarkersRequest():
                 return self._advance(request, self._markers.begin(request, image, now_ms), now_ms)
             case FetchRequest():
@@ -157,17 +165,39 @@ class DataRequests:
             return found
         return self._advance(request, self._at_once[request.api_key](request, image), now_ms)
 
-    def _advance(self, request: Asked, work: Handling[Outcome | Waiting], now_ms: int) -> Outcome | None:
+    def _advance(self, request: Asked, work: Handling[Result], now_ms: int) -> Outcome | None:
         """Make the next steps of a request; `poll` makes those that remain then."""
         try:
             for _ in range(STEPS_PER_TURN):
                 next(work)
         except StopIteration as done:
-            return self._parked(request, done.value, self._patience_ms(request.message), now_ms)
+            self._long.pop(request.request_id, None)
+            result: Result = done.value
         except Exception as failure:
+            self._long.pop(request.request_id, None)
             return self._failed(request, failure)
-        self._long[request.request_id] = request, work
-        return None
+        else:
+            self._long[request.request_id] = request, work
+            self._long_ms = now_ms + 1
+            return None
+        if isinstance(result, UnverifiedProduce):
+            return self._verified_later(result, now_ms)
+        return self._parked(request, result, self._patience_ms(request.message), now_ms)
+
+    def _go_on(self, now_ms: int) -> list[Outcome | None]:
+        """Make the next steps of two long requests: one of the oldest that look into batches, and one of the others."""
+        if now_ms < self._long_ms:
+            return []
+        unpacking = (key for key, (one, _) in self._long.items() if one.api_key in _UNPACKING)
+        oldest = list(islice(unpacking, UNPACKED_AT_ONCE))
+        self._turns += 1
+        chosen = oldest[self._turns % len(oldest) :][:1] if oldest else []
+        other = next((key for key, (one, _) in self._long.items() if one.api_key not in _UNPACKING), None)
+        if other is not None:
+            chosen.append(other)
+            self._long[other] = self._long.pop(other)
+        self._long_ms = NEVER_MS if len(chosen) == len(self._long) else now_ms + 1
+        return [self._advance(*self._long[key], now_ms) for key in chosen]
 
     def _failed(self, request: Asked, failure: Exception) -> Outcome:
         """Answer a request that has failed and changed nothing; for any other the exception is raised again."""
@@ -180,7 +210,11 @@ class DataRequests:
     def _patience_ms(self, message: Message) -> int:
         """For how long a request may wait."""
         match message:
-            case FetchRequest(max_wait_ms=wait_ms) | DeleteRecordsRequest(timeout_ms=wait_ms):
+            case (
+                FetchRequest(max_wait_ms=wait_ms)
+                | DeleteRecordsRequest(timeout_ms=wait_ms)
+                | ProduceRequest(timeout_ms=wait_ms)
+            ):
                 return wait_ms
             case _:
                 return self._settings.request_timeout_ms
@@ -189,25 +223,23 @@ class DataRequests:
         self._image = image
         self._rights.use(image)
         self._quotas.use(image)
+        self._produce.use(image)
 
     @property
     def _is_full(self) -> bool:
         return self.waiting >= self._settings.most_waiting
 
-    def _verified_later(self, begun: UnverifiedProduce, image: MetadataImage, now_ms: int) -> Outcome | None:
+    def _verified_later(self, begun: UnverifiedProduce, now_ms: int) -> Outcome | None:
         """Ask the coordinator of a transaction; `poll` appends after the answer."""
         if self._is_full:
             return self._appended(begun, {}, now_ms)
         assert begun.transaction is not None, begun
         self._unverified[begun.request.request_id] = begun
-        self._verifier.ask(begun.request.request_id, begun.transaction, image, now_ms)
+        self._verifier.ask(begun.request.request_id, begun.transaction, self._image, now_ms)
         return None
 
     def _appended(self, begun: UnverifiedProduce, errors: Errors, now_ms: int) -> Outcome | None:
-        message = begun.request.message
-        assert isinstance(message, ProduceRequest), message
-        result = self._produce.verified(begun, errors, self._image, now_ms)
-        return self._parked(begun.request, result, message.timeout_ms, now_ms)
+        return self._advance(begun.request, self._produce.verified(begun, errors, now_ms), now_ms)
 
     def _charged(self, request: Asked, outcome: Outcome, now_ms: int) -> Outcome:
         """Count the bytes of a Produce at its end, as Kafka does; a client above its quota is to wait."""
@@ -233,8 +265,8 @@ class DataRequests:
     def poll(self, now_ms: int, image: MetadataImage | None = None) -> list[Outcome]:
         """The outcomes of waiting requests: those that a change of a partition has completed, and those out of time.
 
-        One call looks at a part of them if there are very many, and goes on a little with a long request; `deadline_ms`
-        is then in the past.
+        One call looks at a part of them if there are very many, and `deadline_ms` is then in the past. It goes on a
+        little with long requests.
 
         Args:
             now_ms: The time in ms since 1970.
@@ -242,7 +274,7 @@ class DataRequests:
         """
         if image is not None:
             self._use(image)
-        outcomes: list[Outcome | None] = []
+        outcomes = self._go_on(now_ms)
         for request_id, errors in self._verifier.take_done():
             begun = self._unverified.pop(request_id, None)
             if begun is not None:
@@ -254,9 +286,6 @@ class DataRequests:
             if waiting is not None and self._is_complete(waiting):
                 self._waiting.forget(request_id)
                 outcomes.append(self._end(waiting, now_ms))
-        if self._long:
-            request_id = next(iter(self._long))
-            outcomes.append(self._advance(*self._long.pop(request_id), now_ms))
         outcomes += [self._end(waiting, now_ms) for waiting in self._waiting.due(now_ms, MOST_PER_TURN)]
         outcomes += [refused(each, Error.COORDINATOR_LOAD_IN_PROGRESS) for each in self._unnumbered.due(now_ms)]
         return [each for each in outcomes if each is not None]
@@ -275,7 +304,7 @@ class DataRequests:
     def _end(self, waiting: Waiting, now_ms: int) -> Outcome | None:
         match waiting:
             case WaitingProduce(request=request):
-                return self._charged(request, self._produce.end(waiting, self._image), now_ms)
+                return self._advance(request, self._produce.end(waiting), now_ms)
             case WaitingFetch(request=request):
                 return self._advance(request, self._fetch.end(waiting, self._image, now_ms), now_ms)
             case WaitingDelete():
@@ -286,7 +315,9 @@ class DataRequests:
     def forget(self, request_id: int) -> None:
         """The connection of a request is gone: the request waits no longer. Unknown ids are allowed."""
         self._waiting.forget(request_id)
-        self._long.pop(request_id, None)
+        found = self._long.get(request_id)
+        if found is not None and not (found[0].api_key == ApiKey.PRODUCE and len(self._long) <= MOST_ORPHANS):
+            del self._long[request_id]
         self._unverified.pop(request_id, None)
         self._unnumbered.forget(request_id)
 
@@ -336,7 +367,7 @@ class DataRequests:
 
     def deadline_ms(self) -> int:
         """When the next `poll` or `ids_request_due` is due, in ms; `NEVER_MS` if nothing is."""
-        if self._woken or self._long:
+        if self._woken:
             return 0
-        asking = self._ids.deadline_ms(), self._verifier.deadline_ms()
+        asking = self._long_ms, self._ids.deadline_ms(), self._verifier.deadline_ms()
         return min(self._waiting.deadline_ms(), self._unnumbered.deadline_ms(), *asking)

@@ -29,6 +29,8 @@ from transport.protocol import messages
 FRAME: Final = "frame"
 BATCH: Final = "batch"
 KINDS: Final = ("message", "record", FRAME, BATCH)
+_MOST_RECORDS: Final = 100_000
+"""The most records that one JSON document shows: a batch of some kilobytes may have millions."""
 _MAX_INT32: Final = 0x7FFFFFFF
 
 
@@ -199,6 +201,8 @@ def _read_batch(data: bytes, show_secrets: bool) -> Decoded:
     batch = read_batch(data)
     if batch.size_bytes < len(data):
         raise CorruptBatch(f"{len(data) - batch.size_bytes} bytes behind the batch", position=batch.size_bytes)
+    if batch.record_count > _MOST_RECORDS:
+        raise CorruptBatch(f"{batch.record_count} records; at most {_MOST_RECORDS} of a batch are decoded here")
     contents = list(records(batch))
     shown = [_record_json(batch, record, show_secrets) for record in contents]
     body = {

@@ -127,22 +127,22 @@ def _dump_batch(batch: RecordBatch, path: str, wanted: TopicDump) -> bool:
     """Print a batch, with its records if they are wanted; returns whether its records are sound."""
     includes = wanted.span.includes
     try:
-        if wanted.as_json:
-            objects = _record_objects(batch, path, wanted) if wanted.show_records else [_batch_object(batch)]
-            lines = [json.dumps({"file": path, **each}) for each in objects]
-        elif wanted.show_records:
-            lines = [batch_line(batch), *record_lines(batch, where=path, wanted=includes)]
+        if not wanted.as_json:
+            echo_raw(batch_line(batch))
+            lines = record_lines(batch, where=path, wanted=includes) if wanted.show_records else iter(())
         else:
-            lines = [batch_line(batch)]
+            objects = _record_objects(batch, path, wanted) if wanted.show_records else iter([_batch_object(batch)])
+            lines = (json.dumps({"file": path, **each}) for each in objects)
+        # A batch of some kilobytes may have millions of records: none is kept.
+        show = echo if wanted.as_json else echo_raw
+        for line in lines:
+            show(line)
     except (CorruptBatch, UnsupportedVersion) as bad:
         damage = Damage(
             where=path, what=bad.what, expected="whole records", position=batch.position, offset=batch.base_offset
         )
         stops(damage, wanted.on_damage)
         return _report(damage, wanted)
-    show = echo if wanted.as_json else echo_raw
-    for line in lines:
-        show(line)
     return True
 
 

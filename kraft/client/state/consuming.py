@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from itertools import count
+from itertools import count, islice
 from typing import Final
 
 from msgspec import Struct
 
 from kraft.client.state.errors import ClientError, cannot_connect, refused
 from kraft.client.state.positions import AtOffset, AtTime, Beginning, ConsumedRecord, End, Isolation, Position, Start
-from kraft.client.state.reading import read_answer
+from kraft.client.state.reading import ReadAnswer, read_answer
 from kraft.client.state.requests import REQUEST_TIMEOUT_MS, Address, Ask, pause_ms
 from kraft.client.state.topic_view import Leader, TopicView
 from metadata_log.errors import MetadataLogError
@@ -86,15 +86,25 @@ class ConsumerState:
         self._settings = settings
         self._asked: dict[int, _Asked] = {}
         self._busy: set[Address] = set()
-        self._records: deque[ConsumedRecord] = deque()
+        self._answers: deque[ReadAnswer] = deque()
+        """What has arrived and was not taken."""
         self._since_ms: int | None = None
 
     # What the user does
 
     def take_records(self) -> list[ConsumedRecord]:
-        """Take the records that have arrived; those of a partition are in order."""
-        taken = list(self._records)
-        self._records.clear()
+        """Take records that have arrived, at most `BUFFERED_RECORDS`; those of a partition are in order."""
+        taken: list[ConsumedRecord] = []
+        try:
+            while self._answers and len(taken) < BUFFERED_RECORDS:
+                answer, wanted = self._answers[0], BUFFERED_RECORDS - len(taken)
+                some = list(islice(answer.records, wanted))
+                taken += some
+                answer.most -= len(some)
+                if len(some) < wanted or answer.most <= 0:
+                    self._answers.popleft()
+        except MetadataLogError as bad:
+            raise _damaged(bad) from bad
         return taken
 
     @property
@@ -187,7 +197,7 @@ class ConsumerState:
                 wanted.setdefault((leader.address, _time_wanted(position)), []).append(number)
         asks = []
         for (address, timestamp), numbers in wanted.items():
-            if timestamp is None and len(self._records) >= BUFFERED_RECORDS:
+            if timestamp is None and sum(one.most for one in self._answers) >= BUFFERED_RECORDS:
                 continue
             if address in self._busy:
                 continue
@@ -333,13 +343,18 @@ class ConsumerState:
         where = f"{self.view.topic}-{number} of broker {leader.id}"
         aborted = data.aborted_transactions or [] if self._settings.isolation is Isolation.READ_COMMITTED else []
         try:
-            records, following = read_answer(data.records or b"", number, position.offset, aborted, where=where)
+            read = read_answer(data.records or b"", number, position.offset, aborted, where=where)
         except MetadataLogError as bad:
-            raise ClientError(str(bad), hint="The log of that broker is damaged: see `kraft dump --verify`.") from bad
-        position.offset = following
-        if position.end is not None:
-            records = [one for one in records if one.offset < position.end]
-        self._records.extend(records)
+            raise _damaged(bad) from bad
+        position.offset = read.following
+        end = position.end
+        if end is not None:
+            read = ReadAnswer((one for one in read.records if one.offset < end), read.most, read.following)
+        self._answers.append(read)
+
+
+def _damaged(bad: MetadataLogError) -> ClientError:
+    return ClientError(str(bad), hint="The log of that broker is damaged: see `kraft dump --verify`.")
 
 
 def _time_wanted(position: Position) -> int | None:

@@ -1,9 +1,14 @@
-"""Reads the records of a Fetch answer (Kafka: `CompletedFetch`)."""
+"""Reads the records of a Fetch answer (Kafka: `CompletedFetch`).
+
+The records become objects only as somebody takes them: a few kilobytes may hold millions.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop
+
+from msgspec import Struct
 
 from kraft.client.state.positions import ConsumedRecord
 from metadata_log.errors import IncompleteBatch
@@ -15,10 +20,24 @@ _ABORT = b"\x00\x00\x00\x00"
 """The key of an abort marker: version 0, type 0."""
 
 
+class ReadAnswer(Struct):
+    """The records of a Fetch answer.
+
+    Args:
+        records: The records. One with damage inside of its batch raises `CorruptBatch` as it is taken.
+        most: How many are left at most.
+        following: The offset behind the last whole batch.
+    """
+
+    records: Iterator[ConsumedRecord]
+    most: int
+    following: int
+
+
 def read_answer(
     data: bytes, partition: int, first: int, aborted: Sequence[AbortedTransaction], *, where: str
-) -> tuple[list[ConsumedRecord], int]:
-    """The records from an offset on, and the offset behind the last whole batch.
+) -> ReadAnswer:
+    """The records from an offset on.
 
     Args:
         data: The records of a Fetch answer. The last batch may be cut.
@@ -31,20 +50,25 @@ def read_answer(
         CorruptBatch: A batch is damaged.
         UnsupportedVersion: A batch has a format before 2.
     """
-    found: list[ConsumedRecord] = []
     position = first
     transactions = _Aborted(aborted)
+    wanted: list[RecordBatch] = []
     for batch in _whole_batches(data, where):
         position = max(position, batch.next_offset)
-        if not transactions.has_record_of(batch):
-            continue
+        if transactions.has_record_of(batch):
+            wanted.append(batch)
+    count = sum(max(0, batch.record_count) for batch in wanted)
+    return ReadAnswer(_records_of(wanted, partition, first, where), count, position)
+
+
+def _records_of(batches: Sequence[RecordBatch], partition: int, first: int, where: str) -> Iterator[ConsumedRecord]:
+    for batch in batches:
         is_append_time, epoch = batch.is_log_append_time, batch.epoch
-        found += [
-            ConsumedRecord(partition, one.offset, one.timestamp, is_append_time, one.key, one.value, one.headers, epoch)
-            for one in records(batch, where=where)
-            if one.offset >= first
-        ]
-    return found, position
+        for one in records(batch, where=where):
+            if one.offset >= first:
+                yield ConsumedRecord(
+                    partition, one.offset, one.timestamp, is_append_time, one.key, one.value, one.headers, epoch
+                )
 
 
 def _whole_batches(data: bytes, where: str) -> Iterator[RecordBatch]:

@@ -8,6 +8,7 @@ from kraft.broker.log import data_segment, loading, retention
 from kraft.broker.log.cleaning.batch_filter import Filter
 from kraft.broker.log.outcomes import Appended, Refused
 from kraft.broker.log.partition_log import PartitionLog
+from kraft.broker.log.validation import Checked
 from kraft.broker.replica.hosted_partition import Copy, HostedPartition
 from kraft.broker.replica.moves import Moves, _Move
 from kraft.sim.mutants.registry import Patches, Scope, mutant
@@ -23,7 +24,7 @@ def duplicates_get_a_new_offset(code: Patches) -> None:
     append = PartitionLog.append_as_leader
 
     def append_as_leader(
-        log: PartitionLog, data: bytes, *, epoch: int, now_ms: int, is_client: bool = True
+        log: PartitionLog, data: bytes | Checked, *, epoch: int, now_ms: int, is_client: bool = True
     ) -> Appended | Refused:
         end = log.end_offset
         found = append(log, data, epoch=epoch, now_ms=now_ms, is_client=is_client)
@@ -89,4 +90,4 @@ def moved_logs_lose_their_tail(code: Patches) -> None:
 @mutant(Scope.DATA_CLUSTER, budget=200, faults=None, profile="small-logs")
 def compaction_removes_the_last_value(code: Patches) -> None:
     """The cleaner removes a record with the last value of its key, too."""
-    code.replace(Filter, "_keeps", lambda kept, record, *, is_over: record.offset > kept.offsets.latest_offset)
+    code.replace(Filter, "_keeps", lambda kept, offset, key, **_: offset > kept.offsets.latest_offset)

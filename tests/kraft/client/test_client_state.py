@@ -401,10 +401,10 @@ def test_aborted_records_and_markers_are_left_out_and_the_position_moves_over_th
         )
     )
     aborted = [AbortedTransaction(producer_id=7, first_offset=0), AbortedTransaction(producer_id=8, first_offset=9)]
-    found, following = read_answer(data, 0, 0, aborted, where="t-0")
-    assert ([one.offset for one in found], following) == ([2, 3, 5, 8], 11)
-    found, following = read_answer(data, 0, 0, [], where="t-0")
-    assert ([one.offset for one in found], following) == ([0, 1, 2, 3, 5, 8, 9], 11)
+    found = read_answer(data, 0, 0, aborted, where="t-0")
+    assert ([one.offset for one in found.records], found.following) == ([2, 3, 5, 8], 11)
+    found = read_answer(data, 0, 0, [], where="t-0")
+    assert ([one.offset for one in found.records], found.following) == ([0, 1, 2, 3, 5, 8, 9], 11)
 
 
 def test_a_damaged_batch_names_the_partition_and_the_broker():

@@ -8,12 +8,12 @@ from msgspec import Struct
 
 from kraft.broker.log.cleaning.offset_map import OffsetMap
 from kraft.broker.log.producers import Producer
+from metadata_log.compression import deflating
 from metadata_log.log.indexes import NO_TIMESTAMP
 from metadata_log.records.batch import RecordBatch
 from metadata_log.records.batch_builder import retained_batch
-from metadata_log.records.record import Record, encode_record, records
-
-_RECORDS_PER_STEP = 4096
+from metadata_log.records.record import unpacking
+from metadata_log.records.walk import frames, key_of, rewriting
 
 
 class Filter(Struct, eq=False):
@@ -59,22 +59,44 @@ class Filter(Struct, eq=False):
         stays = self._is_last_of_producer(batch) or batch.next_offset == self.end_offset
         if discards:
             return _empty(batch) if stays else b""
-        kept: list[Record] = []
+        data = yield from unpacking(batch, where=self.where)
+        kept = bytearray(batch.record_count)
+        first_time, newest = None, NO_TIMESTAMP
         has_tombstone = False
-        for number, record in enumerate(records(batch, where=self.where), 1):
-            if number % _RECORDS_PER_STEP == 0:
+        index = -1
+        for frame in frames(batch, data, where=self.where):
+            if frame is None:
                 yield None
-            if batch.is_control or self._keeps(record, is_over=is_over):
-                kept.append(record)
-                has_tombstone = has_tombstone or record.value is None
-        if not kept:
+                continue
+            index += 1
+            key, has_value = (None, True) if batch.is_control else key_of(data, frame)
+            if batch.is_control or self._keeps(frame.offset, key, has_value=has_value, is_over=is_over):
+                kept[index] = 1
+                first_time = frame.timestamp if first_time is None else first_time
+                newest = max(newest, frame.timestamp)
+                has_tombstone = has_tombstone or not has_value
+        if first_time is None:
             return _empty(batch) if stays else b""
         sets_horizon = horizon is None and (has_tombstone or (may_discard and batch.is_control))
-        if len(kept) == batch.record_count and not sets_horizon:
+        if all(kept) and not sets_horizon:
             return batch.data
         if sets_horizon:
             horizon = self.now_ms + self.delete_retention_ms
-        return (yield from _encoding(batch, kept, horizon))
+        base_time = first_time if horizon is None else horizon
+        body = yield from rewriting(batch, data, base_time=base_time, kept=kept, where=self.where)
+        packed = bytearray()
+        for piece in deflating(batch.compression, body):
+            packed += piece
+            yield None
+        if batch.is_log_append_time:
+            newest = batch.max_timestamp
+        return retained_batch(
+            batch,
+            kept.count(1),
+            bytes(packed),
+            timestamps=(base_time, newest),
+            has_delete_horizon=horizon is not None,
+        )
 
     def _is_last_of_producer(self, batch: RecordBatch) -> bool:
         """Whether only this batch keeps the last sequence number, or the epoch, of its producer."""
@@ -85,30 +107,14 @@ class Filter(Struct, eq=False):
             return batch.last_offset == known.batches[-1].last_offset
         return batch.is_control and batch.producer_epoch == known.epoch
 
-    def _keeps(self, record: Record, *, is_over: bool) -> bool:
-        if record.offset > self.offsets.latest_offset:
+    def _keeps(self, offset: int, key: bytes | None, *, has_value: bool, is_over: bool) -> bool:
+        if offset > self.offsets.latest_offset:
             return True
-        if record.key is None:
+        if key is None:
             return False
-        return record.offset >= self.offsets.get(record.key) and (record.value is not None or not is_over)
+        return offset >= self.offsets.get(key) and (has_value or not is_over)
 
 
 def _empty(batch: RecordBatch) -> bytes:
     times = (NO_TIMESTAMP, batch.max_timestamp)
-    return retained_batch(batch, (), timestamps=times, has_delete_horizon=False)
-
-
-def _encoding(batch: RecordBatch, kept: list[Record], horizon: int | None) -> Generator[None, None, bytes]:
-    """The batch with some of its records, in steps of some milliseconds."""
-    base_time = kept[0].timestamp if horizon is None else horizon
-    bodies: list[bytes] = []
-    newest = NO_TIMESTAMP
-    for number, record in enumerate(kept, 1):
-        if number % _RECORDS_PER_STEP == 0:
-            yield None
-        newest = max(newest, record.timestamp)
-        delta = record.offset - batch.base_offset
-        bodies.append(encode_record(record.timestamp - base_time, delta, record.key, record.value, record.headers))
-    if batch.is_log_append_time:
-        newest = batch.max_timestamp
-    return retained_batch(batch, bodies, timestamps=(base_time, newest), has_delete_horizon=horizon is not None)
+    return retained_batch(batch, 0, b"", timestamps=times, has_delete_horizon=False)

@@ -7,6 +7,7 @@ time, into a new segment that takes their place. Offsets never change. The activ
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -21,11 +22,13 @@ from kraft.broker.log.partition_log import PartitionLog
 from metadata_log.disk import Disk
 from metadata_log.log.segment import MAX_RELATIVE_OFFSET
 from metadata_log.records.batch import RecordBatch
-from metadata_log.records.record import records
+from metadata_log.records.record import unpacking
+from metadata_log.records.walk import frames, key_of
 
 _BYTES_PER_STEP = 256 << 10
 _BYTES_PER_BATCH = 1024
-_RECORDS_PER_STEP = 4096
+_STEPS_PER_PAUSE = 16
+Result = TypeVar("Result")
 
 
 class CleanerSettings(Struct, frozen=True, kw_only=True):
@@ -94,6 +97,7 @@ class _Cleaner:
         self._found = found
         self._now_ms = now_ms
         self._cuts = log.cuts
+        self._steps = 0
 
     def run(self, settings: CleanerSettings) -> Generator[None, None, CleanedLog]:
         log, end_offset = self._log, self._found.end_offset
@@ -114,6 +118,21 @@ class _Cleaner:
         yield None
         if self._log.cuts != self._cuts:
             raise _LogHasChanged
+
+    def _pausing(self, steps: Generator[None, None, Result]) -> Generator[None, None, Result]:
+        """Do the short steps of another, with pauses of this cleaning."""
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                result: Result = end.value
+                return result
+            yield from self._after_step()
+
+    def _after_step(self) -> Generator[None, None, None]:
+        self._steps += 1
+        if self._steps % _STEPS_PER_PAUSE == 0:
+            yield from self._pause()
 
     # ------------------------------------------------------------------------------------------------ the first pass
 
@@ -142,13 +161,14 @@ class _Cleaner:
     def _map_records(self, batch: RecordBatch, offsets: OffsetMap, where: str) -> Generator[None, None, bool]:
         """Note the keys of one batch; returns whether the map is full."""
         start = self._found.first_dirty_offset
-        for number, record in enumerate(records(batch, where=where), 1):
-            if number % _RECORDS_PER_STEP == 0:
-                yield from self._pause()
-            if record.key is not None and record.offset >= start:
+        data = yield from self._pausing(unpacking(batch, where=where))
+        for frame in frames(batch, data, where=where):
+            if frame is None:
+                yield from self._after_step()
+            elif frame.offset >= start and (key := key_of(data, frame)[0]) is not None:
                 if offsets.is_full:
                     return True
-                offsets.put(record.key, record.offset)
+                offsets.put(key, frame.offset)
         return False
 
     # ----------------------------------------------------------------------------------------------- the second pass
@@ -189,14 +209,7 @@ class _Cleaner:
                 left = _BYTES_PER_STEP
                 yield from self._pause()
             may_discard = transactions.read(batch, where=kept.where)
-            steps = kept.filtering(batch, may_discard=may_discard)
-            while True:
-                try:
-                    next(steps)
-                except StopIteration as end:
-                    data: bytes = end.value
-                    break
-                yield from self._pause()
+            data = yield from self._pausing(kept.filtering(batch, may_discard=may_discard))
             if data:
                 made.append(data)
                 if made.flush_some():

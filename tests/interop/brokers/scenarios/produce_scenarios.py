@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Final
 
+from bombs import CODES, lies
 from real_kafka import eventually
 from scenario_client import PRODUCE, Connection, as_stored, batch
 from scenario_cluster import Cluster, Topic
@@ -88,6 +89,14 @@ def batches_that_break_a_rule_are_refused_with_kafkas_codes(cluster: Cluster) ->
     found = {what: (Error.of(answer.error_code), answer.base_offset) for what, (answer, _) in cases.items()}
     assert found == {what: (error, -1) for what, (_, error) in cases.items()}
     assert cluster.append(leader, topic, good) == 0
+
+
+@scenario("B02")
+def batches_that_lie_get_kafkas_codes(cluster: Cluster) -> None:
+    topic = cluster.create("b02-lies", 1, message_timestamp_after_max_ms=str(2**63 - 1))
+    leader = cluster.leader(topic)
+    answers = {what: cluster.produce(leader, topic, data) for what, data in lies(int(time.time() * 1000)).items()}
+    assert {what: Error.of(answer.error_code).name for what, answer in answers.items()} == CODES
 
 
 @scenario("B03")

@@ -97,7 +97,7 @@ def test_no_turn_does_much_of_a_large_request(name: str) -> None:
     most = lines_run(lambda: found.append(brokers.send(101, message, version)[1]))
     turns = 1
     while not isinstance(found[-1], Answer):
-        most = max(most, lines_run(lambda: found.extend(brokers.poll(101))))
+        most = max(most, lines_run(lambda: found.extend(brokers.poll(101, after_ms=1))))
         turns += 1
     assert turns > 2
     assert most < LINES_OF_A_TURN
@@ -110,7 +110,7 @@ def test_a_large_request_of_a_connection_that_is_gone_is_given_up() -> None:
     assert outcome is None
     brokers.requests[101].forget(request_id)
     assert brokers.requests[101].waiting == 0
-    assert brokers.poll(101) == []
+    assert brokers.poll(101, after_ms=1) == []
 
 
 def test_a_change_between_the_steps_of_a_large_fetch_ends_its_wait() -> None:
@@ -119,11 +119,11 @@ def test_a_change_between_the_steps_of_a_large_fetch_ends_its_wait() -> None:
     keys = [((TOPIC, number), 0) for number in range(3000)]
     _, outcome = brokers.send(101, fetch(*keys, wait_ms=60_000))
     assert outcome is None
-    brokers.poll(101)
+    brokers.poll(101, after_ms=1)
     brokers.ask(101, produce(KEY, batch(b"a")))
     outcomes: list[Any] = []
     for _ in range(20):
-        outcomes += brokers.poll(101)
+        outcomes += brokers.poll(101, after_ms=1)
     [answer] = outcomes
     assert [
         part.partition_index for topic in answer.message.responses for part in topic.partitions if part.records
@@ -145,7 +145,7 @@ def whole(brokers: Brokers, message: Message) -> Any:
     """The response to a request, in as many turns as it takes."""
     _, outcome = brokers.send(101, message)
     while outcome is None:
-        outcome = next(iter(brokers.poll(101)), None)
+        outcome = next(iter(brokers.poll(101, after_ms=1)), None)
     assert isinstance(outcome, Answer)
     return outcome.message
 

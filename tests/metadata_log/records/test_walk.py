@@ -1,0 +1,154 @@
+"""A walk over the records of a batch makes no objects, pauses often, and counts as Java does."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Generator
+from typing import TypeVar
+
+import cramjam
+import pytest
+from bombs import NOW_MS, UNENDING, batch, headers, in_order, record, zstd
+
+from metadata_log.compression import Compression, deflate
+from metadata_log.errors import CorruptBatch, OversizedBatch
+from metadata_log.records import record as record_module
+from metadata_log.records.batch import RecordBatch, java_long, read_batch
+from metadata_log.records.record import MAX_CONTROL_BYTES, MOST_HEADERS, records, unpacking, varint
+from metadata_log.records.walk import Walked, Wanted, frames, key_of, rewriting, walking
+from metadata_log.serde.codec import finished
+
+Result = TypeVar("Result")
+MANY = 20_000
+
+
+def steps_of(steps: Generator[None, None, Result]) -> tuple[int, Result]:
+    """How often work pauses, and its result."""
+    pauses = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return pauses, end.value
+        pauses += 1
+
+
+@pytest.fixture
+def objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No record and no header may become an object."""
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("a record has become an object")
+
+    monkeypatch.setattr(record_module, "Record", refuse)
+    monkeypatch.setattr(record_module, "Header", refuse)
+
+
+def opened(data: bytes) -> tuple[RecordBatch, bytes | bytearray]:
+    found = read_batch(data)
+    return found, finished(unpacking(found))
+
+
+@pytest.mark.usefixtures("objects")
+def test_many_records_are_walked_in_steps_without_objects() -> None:
+    found, data = opened(batch(zstd(in_order(MANY)), MANY, codec=Compression.ZSTD))
+    pauses, walked = steps_of(walking(found, data, Wanted(has_keys=True)))
+    assert walked == Walked(NOW_MS, True, ())
+    assert pauses >= MANY // 4096
+    assert sum(each is None for each in frames(found, data)) >= MANY // 2048 - 1
+
+
+@pytest.mark.usefixtures("objects")
+def test_many_headers_are_walked_in_steps_without_objects() -> None:
+    found, data = opened(batch(b"".join(record(at, headers=headers(10_000)) for at in range(8)), 8))
+    pauses, walked = steps_of(walking(found, data, Wanted()))
+    assert walked.is_in_order
+    assert pauses >= 4
+
+
+def test_unpacking_pauses() -> None:
+    found = read_batch(batch(zstd(record(value=bytes(32 << 20))), codec=Compression.ZSTD))
+    pauses, data = steps_of(unpacking(found))
+    assert len(data) > 32 << 20
+    assert pauses >= 8
+
+
+def test_a_large_block_is_unpacked_after_a_pause() -> None:
+    """Those who wait for their turn must not hold it unpacked, and a block of snappy comes out at once."""
+    body = record(value=bytes(8 << 20))
+    bare, framed = bytes(cramjam.snappy.compress_raw(body)), deflate(Compression.SNAPPY, body)
+    for packed, least in ((bare, 1), (framed[:16] + len(bare).to_bytes(4, "big") + bare, 1), (framed, 0)):
+        steps = unpacking(read_batch(batch(packed, codec=Compression.SNAPPY)))
+        tracemalloc.start()
+        try:
+            next(steps, None)
+            assert tracemalloc.get_traced_memory()[1] < 6 << 20
+        finally:
+            tracemalloc.stop()
+        assert steps_of(steps)[0] >= least
+
+
+def test_more_headers_than_the_limit_are_refused_before_they_are_counted() -> None:
+    for count in (MOST_HEADERS + 1, 2**31 - 1):
+        found, data = opened(batch(record(headers=varint(count))))
+        with pytest.raises(CorruptBatch, match=f"{count} headers, where 65536 are the most"):
+            finished(walking(found, data, Wanted()))
+        with pytest.raises(CorruptBatch, match=f"{count} headers, where 65536 are the most"):
+            list(records(found))
+
+
+def test_the_headers_of_all_records_have_a_limit() -> None:
+    body = b"".join(record(at, headers=headers(MOST_HEADERS)) for at in range(17))
+    found, data = opened(batch(body, 17))
+    with pytest.raises(CorruptBatch, match="more than 1048576 headers"):
+        finished(walking(found, data, Wanted()))
+
+
+def test_a_walk_ends_at_its_first_refusals() -> None:
+    """What follows is not looked at: here it is damage."""
+    found, data = opened(batch(record(key=None) * 5 + b"damage", 10))
+    walked = finished(walking(found, data, Wanted(has_keys=True, most_refused=3)))
+    assert walked.refused == ((0, None), (1, None), (2, None))
+    walked = finished(walking(found, data, Wanted(needs_order=True)))
+    assert not walked.is_in_order
+
+
+def test_times_and_offsets_wrap_as_javas() -> None:
+    """The sum of two numbers of a client ended the broker: no field could hold it."""
+    end = 2**63 - 1
+    found, data = opened(batch(record(time=1) + record(1, time=0), 2, base_time=end))
+    assert [each.timestamp for each in frames(found, data) if each is not None] == [-end - 1, end]
+    assert [each.timestamp for each in records(found)] == [-end - 1, end]
+    assert finished(walking(found, data, Wanted())).newest == end
+    late = read_batch((end - 1).to_bytes(8, "big") + found.data[8:])
+    assert (late.last_offset, late.next_offset) == (end, -end - 1)
+    assert [each.offset for each in records(late)] == [end - 1, end]
+    assert (java_long(2**63), java_long(-(2**63) - 1)) == (-(2**63), end)
+
+
+def test_numbers_lose_the_bits_that_java_loses() -> None:
+    """A number of five bytes has 35 bits, of which an `int` keeps 32."""
+    wide = b"\x82\x80\x80\x80\x70"  # 1, as a zigzag number, with three bits above the 32nd
+    body = b"\x00\x00" + wide + b"\x01\x01\x00"
+    found, data = opened(batch(varint(len(body)) + body, base_time=NOW_MS))
+    assert [each.offset for each in records(found)] == [1]
+    assert [each.offset for each in frames(found, data) if each is not None] == [1]
+    with pytest.raises(CorruptBatch, match="longer than 5 bytes"):
+        list(records(read_batch(batch(UNENDING))))
+
+
+def test_a_control_batch_unpacks_to_little() -> None:
+    """A leader that lies must not fill the memory of a follower with a marker."""
+    bomb = bytearray(batch(zstd(bytes(MAX_CONTROL_BYTES + 1)), codec=Compression.ZSTD | 0x20))
+    with pytest.raises(OversizedBatch):
+        finished(unpacking(read_batch(bytes(bomb))))
+
+
+def test_records_are_encoded_again_without_objects() -> None:
+    body = record(0, time=5, key=b"a") + record(3, time=-2, key=None, value=None, headers=headers(2))
+    found, data = opened(batch(body, 2, base_time=NOW_MS))
+    again = finished(rewriting(found, data, base_time=NOW_MS + 5, renumbers=True))
+    assert bytes(again) == record(0, time=0, key=b"a") + record(1, time=-7, key=None, value=None, headers=headers(2))
+    second = finished(rewriting(found, data, base_time=NOW_MS, kept=b"\x00\x01"))
+    assert bytes(second) == record(3, time=-2, key=None, value=None, headers=headers(2))
+    assert [key_of(data, each) for each in frames(found, data) if each is not None] == [(b"a", True), (None, False)]
