@@ -130,7 +130,7 @@ class FetchHandler:
         within_quota = self._quotas.most_at_once(FETCHED, request) if is_consumer else None
         if within_quota is not None:
             # More would exceed the quota for certain, and the consumer would never get on.
-            max_bytes = min(max_bytes, int(within_quota))
+            max_bytes = int(min(max_bytes, within_quota))
         is_committed = message.isolation_level == READ_COMMITTED
         own = Isolation.TXN_COMMITTED if is_committed else Isolation.HIGH_WATERMARK
         is_free = is_consumer and version >= FROM_FOLLOWERS_SINCE

@@ -25,6 +25,8 @@ SAMPLES: Final = 11
 WINDOW_MS: Final = 1000
 MOST_RATES: Final = 10_000
 """How many clients are counted. Beyond that, the one whose last use is the longest ago is forgotten."""
+LONGEST_WAIT_MS: Final = 2**31 - 1
+"""What the field of an answer holds: a quota may be a fraction of a byte a second, and a request many megabytes."""
 LONGEST: Final = 64
 """The longest name in a key; a longer one, which clients choose freely, is there by its digest."""
 _USER, _CLIENT = "user", "client-id"
@@ -142,7 +144,7 @@ class ClientQuotas:
         found, over_ms = rate.measure(now_ms)
         if found <= limit.bound:
             return 0
-        return floor((found - limit.bound) / limit.bound * over_ms + 0.5)
+        return floor(min((found - limit.bound) / limit.bound * over_ms + 0.5, LONGEST_WAIT_MS))
 
     def take_back(self, name: str, asked: Asked, value: float, now_ms: int) -> None:
         """Undo a `charge`: the client did not get what it was charged for."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from random import Random
 
+import pytest
 from msgspec import Struct
 from work_counted import lines_run
 
@@ -16,8 +17,11 @@ from metadata_log.image import MetadataDelta, MetadataImage
 from metadata_log.records.metadata import ClientQuotaRecord, EntityData
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch
+from transport.protocol.broker_apis import ALL_APIS
+from transport.protocol.headers import encode_response
 from transport.protocol.inbound import ANY_SIZE, Principal
 from transport.protocol.messages import FindCoordinatorRequest
+from transport.protocol.messages.produce import ProduceResponse
 
 EMOJI = "\U0001f4a9"
 LONG = 32_000
@@ -64,11 +68,21 @@ def test_verdicts_about_long_names_are_not_remembered() -> None:
     assert not rights(asked(), AclOperation.DESCRIBE, AclResource.TOPIC, "t")
 
 
-def with_quota() -> MetadataImage:
+def with_quota(bound: float = 1000.0) -> MetadataImage:
     delta = MetadataDelta(MetadataImage())
     entity = (EntityData(entity_type="client-id", entity_name=None),)
-    delta.replay(ClientQuotaRecord(entity=entity, key=PRODUCED, value=1000.0, remove=False), 0)
+    delta.replay(ClientQuotaRecord(entity=entity, key=PRODUCED, value=bound, remove=False), 0)
     return delta.apply(OffsetAndEpoch(epoch=1, offset=1))
+
+
+@pytest.mark.parametrize("bound", [5e-324, 1e-300, 1e-3, 2.0**63, float("inf")])
+def test_no_quota_makes_a_wait_that_an_answer_cannot_hold(bound: float) -> None:
+    """A record may hold any double: a broker ended over the smallest ones, and closed the connection over others."""
+    quotas = ClientQuotas()
+    quotas.use(with_quota(bound))
+    wait_ms = quotas.charge(PRODUCED, asked(), 100_000_000, 0)
+    assert 0 <= wait_ms <= 2**31 - 1
+    encode_response(0, 9, 1, ProduceResponse(throttle_time_ms=wait_ms), apis=ALL_APIS)
 
 
 def test_long_client_ids_are_counted_apart_in_little_memory() -> None:

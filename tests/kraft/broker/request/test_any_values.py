@@ -1,0 +1,36 @@
+"""Whatever values the fields of a data request have, the broker answers or closes, and its answer can be encoded."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as with_settings
+from hypothesis import strategies as st
+from request_brokers import Brokers, NewTopic, batch, produce, topic_id
+from serde_values import is_flexible, values
+
+from kraft.broker.asked import Answer
+from kraft.broker.request.requests import DATA_APIS
+from metadata_log.serde import schema_of
+from transport.protocol.apis import ApiKey
+from transport.protocol.broker_apis import ALL_APIS
+from transport.protocol.headers import encode_response
+
+KEY = topic_id(1), 0
+
+
+@pytest.mark.parametrize("key", DATA_APIS, ids=lambda key: key.name)
+@given(data=st.data())
+@with_settings(max_examples=40)
+def test_any_values_are_answered(key: ApiKey, data: st.DataObject) -> None:
+    api = ALL_APIS[key]
+    version = data.draw(st.integers(api.versions.lowest, api.versions.highest))
+    message = data.draw(values(api.request, version, flexible=is_flexible(api.request, version)))
+    assert schema_of(type(message)).api_key == key
+    brokers = Brokers([NewTopic("", KEY[0], ((101,),))])
+    brokers.ask(101, produce(KEY, batch(b"a")))
+    _, outcome = brokers.send(101, message, version)
+    outcomes = [outcome, *brokers.poll(101), *brokers.poll(101, after_ms=2**40)]
+    for each in outcomes:
+        if isinstance(each, Answer):
+            encode_response(key, version, 1, each.message, apis=ALL_APIS)
