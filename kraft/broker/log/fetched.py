@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
 
 from metadata_log.errors import CorruptBatch
 from metadata_log.records.batch import RecordBatch, scan
-
-MAX_OFFSET: Final = 2**63 - 1
-"""The largest end of a log: no batch holds this offset."""
 
 
 def whole_batches(data: bytes, where: str) -> Iterator[RecordBatch]:
@@ -44,16 +40,10 @@ def batches_that_follow(data: bytes, end_offset: int, leader_epoch: int, where: 
     for batch in whole_batches(data, where):
         if batch.epoch > leader_epoch:
             break
-        if batch.epoch < 0 or batch.last_offset >= MAX_OFFSET:
+        if batch.epoch < 0 or not end_offset <= batch.base_offset < batch.next_offset:
             raise CorruptBatch(
-                f"a fetched batch has epoch {batch.epoch} and the offsets {batch.base_offset} to {batch.last_offset}",
-                where=where,
-                position=batch.position,
-                field="order",
-            )
-        if not end_offset <= batch.base_offset < batch.next_offset:
-            raise CorruptBatch(
-                f"a fetched batch begins at offset {batch.base_offset}, where the log ends at {end_offset}",
+                f"a fetched batch of epoch {batch.epoch} begins at offset {batch.base_offset}, where the log ends at "
+                f"{end_offset}",
                 where=where,
                 position=batch.position,
                 field="order",

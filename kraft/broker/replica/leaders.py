@@ -209,15 +209,11 @@ class Leaders:
         return max(wanted, log.start_offset)
 
     def low_watermark(self, key: PartitionKey) -> int:
-        """The smallest log start of the replicas on active brokers, as their fetches have told; -1 if unknown."""
-        part = self._hosting.partitions[key]
-        starts = [part.start_offset]
-        if part.leading is not None:
-            brokers = self._hosting.image.brokers.by_id
-            for one, remote in part.leading.remotes.items():
-                broker = brokers.get(one)
-                if broker is not None and broker.is_active:
-                    starts.append(remote.start_offset)
+        """The smallest log start of the replicas that may fetch, as their fetches have told; -1 if unknown."""
+        part, image = self._hosting.partitions[key], self._hosting.image
+        starts, leading = [part.start_offset], part.leading
+        if leading is not None:
+            starts += [remote.start_offset for one, remote in leading.remotes.items() if leading.may_fetch(one, image)]
         return min(starts)
 
     # ------------------------------------------------------------------------------------------- requests of followers

@@ -91,9 +91,12 @@ class Leading(Struct):
 
     def _may_return(self, one: int, remote: RemoteReplica, image: MetadataImage) -> bool:
         """Whether a follower outside of the ISR may get every record soon: not one whose log directory has failed."""
-        if not is_eligible(one, remote, image):
-            return False
-        return image.brokers.by_id[one].has_online(self.directories[self.replicas.index(one)])
+        return is_eligible(one, remote, image) and self.may_fetch(one, image)
+
+    def may_fetch(self, one: int, image: MetadataImage) -> bool:
+        """Whether a replica is on an active broker, in a log directory that has not failed."""
+        broker = image.brokers.by_id.get(one)
+        return broker is not None and broker.is_active and broker.has_online(self.directories[self.replicas.index(one)])
 
     def is_to_join(self, candidate: int, log: PartitionLog, image: MetadataImage) -> bool:
         """Whether a follower is to be proposed for the ISR (`Partition.canAddReplicaToIsr`)."""

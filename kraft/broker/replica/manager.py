@@ -366,7 +366,7 @@ class ReplicaManager:
         return self._leaders.delete_records(key, offset)
 
     def low_watermark(self, key: PartitionKey) -> int:
-        """The smallest log start of the replicas on active brokers; -1 while a follower has not fetched."""
+        """The smallest log start of the replicas that may fetch; -1 while one of them has not fetched."""
         return self._leaders.low_watermark(key)
 
     def end_of_epoch(self, key: PartitionKey, leader_epoch: int) -> OffsetAndEpoch | None:

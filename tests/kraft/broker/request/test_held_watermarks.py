@@ -11,6 +11,12 @@ from kraft.broker.asked import Answer
 from metadata_log.records import metadata as records
 from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, Uuid
+from transport.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
 from transport.protocol.messages.fetch import ReplicaState
 
 ORDERS = (Uuid(bytes([9, 1] * 8)), 0)
@@ -131,3 +137,21 @@ def test_nothing_is_due_for_a_watermark_that_no_follower_holds_back() -> None:
     brokers.change(records.RemoveTopicRecord(topic_id=ORDERS[0]))
     owner_turn(brokers, after_ms=LAG_MS)
     assert leaders.deadline_ms() == NEVER_MS
+
+
+def test_a_deletion_of_records_does_not_wait_for_a_failed_log_directory() -> None:
+    """Its replica cannot fetch, and so cannot tell that its log begins later now. Kafka's leader waits for that."""
+    brokers = Brokers([NewTopic("orders", ORDERS[0], (BROKERS,))], lag_ms=LAG_MS)
+    brokers.ask(101, produce(ORDERS, batch(b"a", b"b"), acks=1))
+    brokers.replicate(ORDERS)
+    part = DeleteRecordsPartition(0, 1)
+    request = DeleteRecordsRequest(topics=[DeleteRecordsTopic("orders", [part])], timeout_ms=60_000)
+    request_id, outcome = brokers.send(101, request)
+    assert outcome is None
+    brokers.replicate(ORDERS, by=(102,))
+    assert brokers.poll(101) == []
+    brokers.change(changed(log_dirs=(Uuid(bytes([1] * 16)),)), isr_of(101, 102))
+    [answer] = brokers.poll(101)
+    assert isinstance(answer, Answer)
+    assert isinstance(answer.message, DeleteRecordsResponse)
+    assert (answer.request_id, answer.message.topics[0].partitions[0].low_watermark) == (request_id, 1)
