@@ -11,6 +11,7 @@ from itertools import product
 from random import Random
 
 import pytest
+from controller_sides import InProcess, registration
 from msgspec import structs
 from plain_logs import (
     NOW_MS,
@@ -47,6 +48,13 @@ from metadata_log.log.epochs import EpochHistory
 from metadata_log.records.batch_builder import build_batch
 from metadata_log.types import NEVER_MS, OffsetAndEpoch
 from transport.protocol.errors import Error
+from transport.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from transport.protocol.messages.broker_registration import BrokerRegistrationResponse
+from transport.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreateTopicsRequest,
+)
 from transport.protocol.messages.fetch import ReplicaState
 from transport.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -481,6 +489,49 @@ def test_a_broker_stops_when_each_active_one_has_its_offset_exactly() -> None:
                 sessions.begin_shutdown(broker, 100)
         waits = any(offset < wanted and kind == "active" for offset, kind in zip(offsets, kinds, strict=True))
         assert sessions.may_stop(1) is not waits, (offsets, kinds)
+
+
+def beat(side: InProcess, broker: int, epoch: int, offset: int, *, stops: bool = False) -> BrokerHeartbeatResponse:
+    """A heartbeat of a broker that has the metadata up to an offset."""
+    request = BrokerHeartbeatRequest(
+        broker_id=broker, broker_epoch=epoch, current_metadata_offset=offset, want_fence=False, want_shut_down=stops
+    )
+    answer = side.ask(request, 1)
+    assert isinstance(answer, BrokerHeartbeatResponse)
+    assert answer.error_code == Error.NONE
+    return answer
+
+
+def test_a_controlled_shutdown_waits_for_the_last_record_of_its_decision() -> None:
+    """The other broker has the log up to an offset: one before the last record that moves the leaderships away is not
+    enough, the last one is.
+    """
+    for by in (-1, 0, 1):
+        side = InProcess()
+        epochs = dict[int, int]()
+        for broker in (5, 6):
+            answer = side.ask(registration(broker), 4)
+            assert isinstance(answer, BrokerRegistrationResponse)
+            epochs[broker] = answer.broker_epoch
+
+        for broker in (5, 6):
+            assert not beat(side, broker, epochs[broker], side.end).is_fenced
+        topics = [
+            CreatableTopic(
+                name=f"t{number}",
+                num_partitions=-1,
+                replication_factor=-1,
+                assignments=[CreatableReplicaAssignment(partition_index=0, broker_ids=[5, 6])],
+            )
+            for number in range(3)
+        ]
+        side.ask(CreateTopicsRequest(topics=topics), 7)
+        beat(side, 6, epochs[6], side.end - 1)
+        assert not beat(side, 5, epochs[5], side.end - 1, stops=True).should_shut_down
+        last = side.end - 1
+        assert len(side.batches[-1]) > 3, "the leaderships are moved away by this decision"
+        beat(side, 6, epochs[6], last + by)
+        assert beat(side, 5, epochs[5], last, stops=True).should_shut_down is (by >= 0), by
 
 
 def test_the_quorum_commits_what_a_majority_has() -> None:
