@@ -126,7 +126,7 @@ class ProduceHandler:
         """
         message = request.message
         assert isinstance(message, messages.ProduceRequest), message
-        entries = _entries(message)
+        entries = yield from _entries(message)
         if (yield from self._is_foreign_transaction(request, message, entries)):
             for entry in entries:
                 entry.refuse(Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -384,10 +384,12 @@ def _portions(items: Sequence[_One]) -> Iterator[Sequence[_One]]:
     return (items[begin : begin + PARTITIONS_PER_STEP] for begin in range(0, len(items), PARTITIONS_PER_STEP))
 
 
-def _entries(message: messages.ProduceRequest) -> list[Entry]:
+def _entries(message: messages.ProduceRequest) -> Handling[list[Entry]]:
     """The partitions of a request; of a partition that the request names twice, the later one counts, as in Kafka."""
     found: dict[tuple[str, Uuid, int], Entry] = {}
     for topic in message.topic_data:
         for part in topic.partition_data:
             found[topic.name, topic.topic_id, part.index] = Entry(topic.name, topic.topic_id, part.index, part.records)
+            if len(found) % PARTITIONS_PER_STEP == 0:
+                yield None
     return list(found.values())

@@ -58,6 +58,12 @@ def new_log(options: LogOptions = OPTIONS) -> tuple[PartitionLog, MemoryDisk]:
     return PartitionLog.open(disk, "d/t-0", options, now_ms=NOW_MS), disk
 
 
+def stored_in(log: PartitionLog) -> list[RecordBatch]:
+    data = log.read(0, 1 << 20)
+    assert isinstance(data, bytes)
+    return list(scan(data))
+
+
 @pytest.fixture
 def objects(monkeypatch: pytest.MonkeyPatch) -> None:
     """No record and no header may become an object."""
@@ -158,8 +164,7 @@ def test_a_time_beyond_javas_long_wraps_everywhere() -> None:
     log, disk = new_log()
     sent = batch(record(time=1) + record(1, time=0), 2, base_time=end)
     assert log.append_as_leader(sent, epoch=1, now_ms=NOW_MS) == Appended(0, 1)
-    [stored] = scan(log.read(0, 1 << 20))
-    assert isinstance(stored, RecordBatch)
+    [stored] = stored_in(log)
     assert stored.max_timestamp == log.max_timestamp == end
     found = log.find_time(end)
     assert found is not None
@@ -238,7 +243,7 @@ def test_a_cleaning_makes_no_objects(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_lines_of_a_batch_are_made_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     log, _ = stored_bomb()
-    [stored] = scan(log.read(0, 1 << 20))
+    [stored] = stored_in(log)
     made = 0
     real = record_module.Record
 
