@@ -53,7 +53,7 @@ DEARER: Final = {
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: 120,
     ApiKey.DESCRIBE_QUORUM: 110,  # Decoded by the broker and by the controller, with the errors of each partition.
     ApiKey.FIND_COORDINATOR: 200,
-    ApiKey.DESCRIBE_PRODUCERS: 100,
+    ApiKey.DESCRIBE_PRODUCERS: 140,
     ApiKey.ALTER_CONFIGS: 90,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: 90,
 }
