@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gzip
-from typing import Final
+from collections.abc import Generator
+from typing import Final, TypeVar
 
 import cramjam
+import pytest
 from google_crc32c import value as crc32c
 
 from metadata_log.compression import Compression, deflate
+from metadata_log.records import record as record_module
 from metadata_log.records.record import varint
 
 NOW_MS: Final = 1_700_000_000_000
@@ -19,6 +22,30 @@ SNAPPY_OF_4_GIB: Final = b"\xff\xff\xff\xff\x0f" + bytes(50)
 UNENDING: Final = b"\xff" * 5 + b"\x01"
 """A variable-length number of six bytes."""
 NULL: Final = b"\x01"
+
+
+Result = TypeVar("Result")
+
+
+def steps_of(steps: Generator[None, None, Result]) -> tuple[int, Result]:
+    """How often work pauses, and its result."""
+    pauses = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return pauses, end.value
+        pauses += 1
+
+
+def forbid_objects(patched: pytest.MonkeyPatch) -> None:
+    """Let no record and no header become an object."""
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("a record has become an object")
+
+    patched.setattr(record_module, "Record", refuse)
+    patched.setattr(record_module, "Header", refuse)
 
 
 def sized(body: bytes) -> bytes:

@@ -15,6 +15,7 @@ from msgspec import Struct
 from metadata_log.compression import BadCompression, TooMuch, has_large_blocks, inflating
 from metadata_log.errors import CorruptBatch, OversizedBatch
 from metadata_log.records.batch import HEADER_BYTES, LONG, RecordBatch, java_long
+from metadata_log.serde.codec import finished
 
 MAX_INFLATED_BYTES: Final = 1 << 26
 """The most bytes that the records of a compressed batch may have uncompressed; a few bytes can claim gigabytes."""
@@ -133,12 +134,7 @@ def unpacking(batch: RecordBatch, *, where: str | None = None) -> Generator[None
 
 def _record_bytes(batch: RecordBatch, where: str | None) -> bytes:
     """The records of a batch, uncompressed at once."""
-    steps = unpacking(batch, where=where)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return bytes(end.value)
+    return bytes(finished(unpacking(batch, where=where)))
 
 
 def varint_at(data: bytes | bytearray, position: int, most: int = _INT_BYTES) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from kraft.broker.log.options import LogOptions
 from kraft.broker.log.outcomes import NOTHING, Appended, Place, Refused
 from kraft.broker.log.swap import swap_in
 from kraft.broker.log.transaction_index import AbortedTransaction, aborted_within
-from kraft.broker.log.validation import Checked, check_producers, checking_all
+from kraft.broker.log.validation import Checked, check_producers, prepare_all
 from metadata_log.disk import Disk
 from metadata_log.log.epochs import EpochHistory, write_epochs
 from metadata_log.log.fsync_failure import FsyncFailure
@@ -180,16 +180,17 @@ class PartitionLog:
         Raises:
             OSError: The disk failed.
         """
-        checked = (
-            data
+        placed = (
+            data.placed(self.end_offset, epoch)
             if isinstance(data, Checked)
-            else finished(checking_all(data, options=self.options, now_ms=now_ms, is_client=is_client))
+            else prepare_all(
+                data, offset=self.end_offset, epoch=epoch, options=self.options, now_ms=now_ms, is_client=is_client
+            )
         )
-        if isinstance(checked, Refused):
-            return checked
-        if not checked.batches:
+        if isinstance(placed, Refused):
+            return placed
+        if not placed:
             return NOTHING
-        placed = checked.placed(self.end_offset, epoch)
         size = sum(batch.size_bytes for batch in placed)
         self._assign_epochs(placed)
         if size > self.options.segment_bytes:
@@ -202,8 +203,8 @@ class PartitionLog:
         if known is not None:
             return Appended(known.first_offset, known.last_offset, known.timestamp, is_duplicate=True)
         self._write(placed)
-        time = checked.batches[0].append_time_ms
-        return Appended(placed[0].base_offset, placed[-1].last_offset, NO_TIMESTAMP if time is None else time)
+        time = placed[0].max_timestamp if placed[0].is_log_append_time else NO_TIMESTAMP
+        return Appended(placed[0].base_offset, placed[-1].last_offset, time)
 
     def append_as_follower(self, data: bytes, *, leader_epoch: int, now_ms: int) -> Appended:
         """Write the batches of a leader as they are (`appendAsFollower`).

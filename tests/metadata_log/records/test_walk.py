@@ -3,45 +3,25 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Generator
-from typing import TypeVar
 
 import cramjam
 import pytest
-from bombs import NOW_MS, UNENDING, batch, headers, in_order, record, zstd
+from bombs import NOW_MS, UNENDING, batch, forbid_objects, headers, in_order, record, steps_of, zstd
 
 from metadata_log.compression import Compression, deflate
 from metadata_log.errors import CorruptBatch, OversizedBatch
-from metadata_log.records import record as record_module
 from metadata_log.records.batch import RecordBatch, java_long, read_batch
 from metadata_log.records.record import MAX_CONTROL_BYTES, MOST_HEADERS, records, unpacking, varint
 from metadata_log.records.walk import Walked, Wanted, frames, key_of, rewriting, walking
 from metadata_log.serde.codec import finished
 
-Result = TypeVar("Result")
 MANY = 20_000
-
-
-def steps_of(steps: Generator[None, None, Result]) -> tuple[int, Result]:
-    """How often work pauses, and its result."""
-    pauses = 0
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return pauses, end.value
-        pauses += 1
 
 
 @pytest.fixture
 def objects(monkeypatch: pytest.MonkeyPatch) -> None:
     """No record and no header may become an object."""
-
-    def refuse(*_: object) -> None:
-        raise AssertionError("a record has become an object")
-
-    monkeypatch.setattr(record_module, "Record", refuse)
-    monkeypatch.setattr(record_module, "Header", refuse)
+    forbid_objects(monkeypatch)
 
 
 def opened(data: bytes) -> tuple[RecordBatch, bytes | bytearray]:

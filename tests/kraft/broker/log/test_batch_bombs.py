@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import TypeVar
-
 import pytest
-from bombs import CODES, EMPTY_GZIP, NOW_MS, batch, headers, in_order, lies, record, zstd
+from bombs import CODES, EMPTY_GZIP, NOW_MS, batch, forbid_objects, headers, in_order, lies, record, steps_of, zstd
 from test_cleaning import clean, survivors
 
 from kraft.broker.log import validation
@@ -25,22 +22,10 @@ from metadata_log.records.record import records
 from metadata_log.serde.codec import finished
 from transport.protocol.errors import Error
 
-Result = TypeVar("Result")
 ANY_TIME = 2**63 - 1
 OPTIONS = LogOptions(timestamp_after_max_ms=ANY_TIME, max_message_bytes=10 << 20)
 COMPACTED = LogOptions(is_compacted=True, max_message_bytes=10 << 20)
 MANY = 20_000
-
-
-def steps_of(steps: Generator[None, None, Result]) -> tuple[int, Result]:
-    """How often work pauses, and its result."""
-    pauses = 0
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return pauses, end.value
-        pauses += 1
 
 
 def checked(data: bytes, options: LogOptions = OPTIONS) -> tuple[int, Checked | Refused]:
@@ -67,12 +52,7 @@ def stored_in(log: PartitionLog) -> list[RecordBatch]:
 @pytest.fixture
 def objects(monkeypatch: pytest.MonkeyPatch) -> None:
     """No record and no header may become an object."""
-
-    def refuse(*_: object) -> None:
-        raise AssertionError("a record has become an object")
-
-    monkeypatch.setattr(record_module, "Record", refuse)
-    monkeypatch.setattr(record_module, "Header", refuse)
+    forbid_objects(monkeypatch)
 
 
 # Produce
