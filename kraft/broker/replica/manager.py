@@ -7,7 +7,7 @@ leaders come out of `fetch_from`. Nothing waits and nothing reads a clock; the d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Set
+from collections.abc import Callable, Generator, Iterator, Mapping, Set
 from typing import TypeVar
 
 from kraft.broker.log.outcomes import Appended, Place, Refused
@@ -75,6 +75,11 @@ class ReplicaManager:
     def partition(self, key: PartitionKey) -> HostedPartition | None:
         """The replica of a partition on this broker; None if there is none."""
         return self._hosting.partitions.get(key)
+
+    @property
+    def partitions(self) -> Mapping[PartitionKey, HostedPartition]:
+        """All replicas of this broker, by key."""
+        return self._hosting.partitions
 
     def hosted(self) -> list[PartitionKey]:
         """The keys of all replicas of this broker."""

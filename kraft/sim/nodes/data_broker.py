@@ -120,8 +120,9 @@ class DataBroker(ReplicaMember):
     @property
     def manager(self) -> ReplicaManager | None:
         """The replicas of the running broker; None while the broker is down."""
-        agent = self.agent
-        if agent is None:
+        broker = self.broker
+        if broker is None:
             return None
-        assert isinstance(agent.replicas, ReplicaManager), agent.replicas
-        return agent.replicas
+        replicas = broker.agent.replicas
+        assert isinstance(replicas, ReplicaManager), replicas
+        return replicas

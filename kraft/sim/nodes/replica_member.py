@@ -22,6 +22,7 @@ from kraft.quorum.values import ElectionState, Endpoints, QuorumConfig, ReplicaK
 from kraft.quorum.voters import QuorumChange, VoterSet
 from kraft.replica.hosts.broker_host import BrokerHost, broker_of
 from kraft.replica.hosts.combined_host import controller_of
+from kraft.replica.hosts.controller_host import ControllerHost
 from kraft.replica.hosts.state_machine_host import ReadCall
 from kraft.replica.interface import events as replica_events
 from kraft.replica.interface.application import ApplicationFactory
@@ -124,6 +125,9 @@ class ReplicaMember(SteppedMember):
         self._rng = rng = Random(node_id)
         self.disk = NodeDisk(node_id, rng, formatting)
         self._replica: Replica | None = None
+        self.broker: BrokerHost | None = None
+        """The host of the agent, if the node is a running broker."""
+        self._controller_host: ControllerHost | None = None
         self._election: ElectionState | None = None
         self._flushes: dict[int, FlushHandle] = {}
         """The fsyncs that are running, by ticket."""
@@ -172,6 +176,8 @@ class ReplicaMember(SteppedMember):
         self._replica, outputs = Replica.open(
             options=options, disk=self.disk.files, rng=rng, application=self._application, now_ms=now_ms
         )
+        self.broker = broker_of(self._replica.application)
+        self._controller_host = controller_of(self._replica.application)
         self.disk.started()
         self._read_election()
         return self._translate(outputs, now_ms)
@@ -182,7 +188,7 @@ class ReplicaMember(SteppedMember):
         self.disk.end_failure()
         if agent is not None and agent.may_stop and agent.lifecycle.epoch != UNCLEAN:
             self._leave_cleanly(agent)
-        self._replica = self._election = None
+        self._replica = self._election = self.broker = self._controller_host = None
         self._flushes.clear()
         self._received.clear()
         self.stale, self.contacts = StaleRequests(), BrokerContacts()
@@ -467,14 +473,9 @@ class ReplicaMember(SteppedMember):
         return None if broker is None else broker.agent
 
     @property
-    def broker(self) -> BrokerHost | None:
-        """The host of the agent, if the node is a running broker."""
-        return None if self._replica is None else broker_of(self._replica.application)
-
-    @property
     def controller(self) -> QuorumController | None:
         """The controller, if the node hosts one and is running."""
-        host = None if self._replica is None else controller_of(self._replica.application)
+        host = self._controller_host
         return None if host is None else host.controller
 
     def deadline_ms(self) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from functools import partial
 
 from kraft.broker import LifecycleState
+from kraft.controller import QuorumController
 from kraft.invariants.partitions import PartitionLedger
 from kraft.sim.nodes.replica_member import ReplicaMember
 from kraft.sim.workloads.admin_workload import is_unclean_election
@@ -28,6 +29,8 @@ class PartitionWatch:
         self._checked: dict[tuple[int, bool], MetadataImage] = {}
         """The last image of each controller and of each broker, which is true in the key: a node may be both."""
         self._place = 0
+        self._judged: tuple[MetadataImage | None, str] = (None, "")
+        """The last committed image, and which of its partitions is not whole."""
 
     def submitting(self, submit_id: int, line: str, world: SimulatedQuorum) -> None:
         """Nothing to do: the ledger of the world observes the outcome."""
@@ -55,8 +58,7 @@ class PartitionWatch:
     def stepped(self, member: Member, outputs: list[Output], world: SimulatedQuorum) -> None:
         """A node has completed a step: check newly committed batches, the metadata of the node, and its decisions."""
         assert isinstance(member, ReplicaMember), member
-        self._look(member, world)
-        controller = member.controller
+        controller = self._look(member, world)
         if controller is not None:
             host = world.hosts[member.node_id]
             known_to = controller.history.committed.end.offset
@@ -73,7 +75,8 @@ class PartitionWatch:
         by_id = self.ledger.image.brokers.by_id
         return [one for one in broker_ids if one in by_id and not by_id[one].fenced]
 
-    def _look(self, member: ReplicaMember, world: SimulatedQuorum) -> None:
+    def _look(self, member: ReplicaMember, world: SimulatedQuorum) -> QuorumController | None:
+        """Look at newly committed batches and at the metadata of a node; returns its controller, if it has one."""
         commits = world.invariants.commits
         while self._place < len(commits.batches):
             batch, values = commits.batches[self._place], commits.values[self._place]
@@ -81,11 +84,12 @@ class PartitionWatch:
             if values:
                 end = OffsetAndEpoch(epoch=batch.epoch, offset=batch.next_offset)
                 self.ledger.committed(values, batch.base_offset, end)
-        controller, agent = member.controller, member.agent
+        controller, broker = member.controller, member.broker
         if controller is not None:
             self._check_image(member.node_id, controller.history.committed, is_published=False)
-        if agent is not None:
-            self._check_image(member.node_id, agent.image, is_published=True)
+        if broker is not None:
+            self._check_image(member.node_id, broker.agent.image, is_published=True)
+        return controller
 
     def _check_image(self, node_id: int, image: MetadataImage, *, is_published: bool) -> None:
         if self._checked.get((node_id, is_published)) is not image:
@@ -111,11 +115,18 @@ class PartitionWatch:
             registered = image.brokers.by_id.get(broker_id)
             if registered is None or not registered.is_active or registered.epoch != agent.lifecycle.epoch:
                 return f"broker {broker_id} is not active: {registered}"
-        for name in image.topics:
-            for number, partition in enumerate(image.topics[name].partitions):
-                if not _is_whole(partition) and not is_hopeless(partition):
-                    return f"{name}-{number} is not whole: {partition}"
-        return VoterWatch().unsettled(world)
+        if self._judged[0] is not image:
+            self._judged = image, _not_whole(image)
+        return self._judged[1] or VoterWatch().unsettled(world)
+
+
+def _not_whole(image: MetadataImage) -> str:
+    """The first partition that is not whole and can be; empty if there is none."""
+    for name in image.topics:
+        for number, partition in enumerate(image.topics[name].partitions):
+            if not _is_whole(partition) and not is_hopeless(partition):
+                return f"{name}-{number} is not whole: {partition}"
+    return ""
 
 
 def _is_whole(partition: Partition) -> bool:

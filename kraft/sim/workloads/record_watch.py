@@ -20,6 +20,8 @@ from kraft.sim.workloads.partition_watch import PartitionWatch, is_hopeless
 from kraft.sim.workloads.record_clients import COMPACTED
 from kraft.sim.world.member_interface import Administered, Member, Output
 from kraft.sim.world.simulated_quorum import SimulatedQuorum
+from metadata_log.image import MetadataImage
+from metadata_log.log.epochs import EpochHistory
 from metadata_log.log.partition_names import parse_partition_name
 from metadata_log.serde import Message
 from metadata_log.types import Uuid
@@ -57,7 +59,15 @@ class _Seen(Struct):
     state: tuple[object, ...]
     sizes: dict[int, int]
     """The size of each segment in bytes, by base offset."""
-    epochs: object
+    epochs: EpochHistory
+
+
+class _Led(Struct, frozen=True):
+    """A partition that can have a leader."""
+
+    key: PartitionKey
+    name: str
+    replicas: tuple[int, ...]
 
 
 class _Life(Struct):
@@ -88,8 +98,14 @@ class RecordWatch(PartitionWatch):
         """The answers to producers and consumers, by request id; the clients of the run take them."""
         self._lives: dict[int, _Life] = {}
         self._min_isr: dict[PartitionKey, int] = {}
-        self._produced: dict[Batch, bool] = {}
-        """The batches with acks=all of idempotent producers, and whether an answer has ended them."""
+        self._produced: dict[Batch, None] = {}
+        """The batches with acks=all of idempotent producers."""
+        self._open: dict[Batch, None] = {}
+        """Those among them that no answer has ended yet."""
+        self._led: tuple[MetadataImage | None, list[_Led]] = (None, [])
+        """The last committed image, and its partitions that can have a leader. The one that was unsettled at the last
+        look comes first: mostly it still is.
+        """
         self._changes = -1
         self._replicas: dict[PartitionKey, tuple[int, ...]] = {}
         self._unassigned: dict[tuple[int, PartitionKey], None] = {}
@@ -111,12 +127,12 @@ class RecordWatch(PartitionWatch):
         return self._min_isr.get(key, 1)
 
     def _follow_metadata(self) -> None:
-        for key, epoch in self.ledger.unclean.items():
-            self.records.elected_uncleanly(key, epoch)
-            self.compaction.elected_uncleanly(key, epoch)
         if self._changes == self._place:
             return
         self._changes = self._place
+        for key, epoch in self.ledger.unclean.items():
+            self.records.elected_uncleanly(key, epoch)
+            self.compaction.elected_uncleanly(key, epoch)
         image = self.ledger.image
         for topic_id, topic in image.topics.by_id.items():
             if topic.name == COMPACTED:
@@ -193,26 +209,31 @@ class RecordWatch(PartitionWatch):
         self._liveness.producers(broker_id, waiting, world.now_ms)
 
     def _look_at_replicas(self, member: DataBroker, manager: ReplicaManager, life: _Life) -> None:
-        keys = manager.hosted()
-        for key in keys:
-            part = manager.partition(key)
-            assert part is not None, key
+        """Look at the replicas that have changed. This runs after every step of a broker, mostly in vain."""
+        compacted, known, parts = self._compacted, life.seen, manager.partitions
+        for key, part in parts.items():
             if part.is_offline:
                 continue
             log = part.log
             segments = log.segments
+            last = segments[-1]
             state: tuple[object, ...] = (
-                *(log.start_offset, log.end_offset, log.high_watermark, part.leader_epoch, part.is_leader),
-                *(len(segments), segments[-1].base_offset, segments[-1].batches.size_bytes),
+                log.start_offset,
+                log.end_offset,
+                log.high_watermark,
+                part.leader_epoch,
+                part.leading is not None,
+                len(segments),
+                last.base_offset,
+                last.batches.size_bytes,
+                log.size_bytes if key[0] in compacted else 0,
             )
-            if key[0] in self._compacted:
-                state = *state, log.size_bytes
-            seen = life.seen.get(key)
+            seen = known.get(key)
             if seen is None or seen.part is not part:
-                life.seen[key] = self._load(member, part, state, life)
+                known[key] = self._load(member, part, state, life)
             elif seen.state != state or seen.epochs is not log.epochs or seen.log is not log:
                 self._compare(member, part, state, seen)
-        if len(keys) < len(life.seen):
+        if len(parts) < len(known):
             for key in [one for one in life.seen if manager.partition(one) is None]:
                 del life.seen[key]
                 self.records.removed(member.node_id, key)
@@ -321,10 +342,10 @@ class RecordWatch(PartitionWatch):
 
     def _end_batches(self, key: PartitionKey, sent: WritableTxnMarker) -> None:
         """A marker ends the batches before it, also one that its producer has given up."""
-        for batch in self._produced:
+        for batch in list(self._open):
             of, producer, epoch, _ = batch
             if of == key and producer == sent.producer_id and epoch < sent.producer_epoch:
-                self._produced[batch] = True
+                del self._open[batch]
 
     def _judge_produce(
         self, member: DataBroker, manager: ReplicaManager, request: ProduceRequest, response: ProduceResponse
@@ -336,7 +357,7 @@ class RecordWatch(PartitionWatch):
                 data = sent[key] or b""
                 (batch,) = stored_batches(data)
                 if request.acks == ALL and each.error_code in ENDINGS:
-                    self._produced[_named(key, batch)] = True
+                    self._open.pop(_named(key, batch), None)
                 part = self._in_ledger(manager, key)
                 if each.error_code == Error.NONE and part is not None:
                     replica = _replica(member, part)
@@ -349,8 +370,9 @@ class RecordWatch(PartitionWatch):
             for topic in request.topic_data:
                 for each in topic.partition_data:
                     (batch,) = stored_batches(each.records or b"")
-                    if batch.producer_id >= 0:
-                        self._produced.setdefault(_named((topic.topic_id, each.index), batch), False)
+                    named = _named((topic.topic_id, each.index), batch)
+                    if batch.producer_id >= 0 and named not in self._produced:
+                        self._produced[named] = self._open[named] = None
 
     # The end
 
@@ -373,59 +395,73 @@ class RecordWatch(PartitionWatch):
         unsettled = super().unsettled(world)
         if unsettled:
             return unsettled
-        for key, name, replicas in self._hosted(world):
-            if isinstance(replicas, str):
-                return replicas
-            for one in replicas:
-                if (one.end_offset, one.high_watermark) != (replicas[0].end_offset, replicas[0].end_offset):
-                    return f"the replicas of {one.name} have not caught up: {'; '.join(map(str, replicas))}"
-                if key[0] in self._compacted:
-                    continue
-                stable = self.records.stable_end(one.broker_id, key)
-                if stable < one.high_watermark and not self.records.was_unclean(key):
-                    return f"a transaction in {one.name} is open at offset {stable} on broker {one.broker_id}"
-            waiting = [
-                f"sequence {sequence} of producer {producer} in epoch {epoch}"
-                for (of, producer, epoch, sequence), is_over in self._produced.items()
-                if of == key and not is_over
-            ]
-            if waiting:
-                return f"batches for {name} wait for an answer: {', '.join(waiting)}"
+        partitions = self._partitions()
+        for at, one in enumerate(partitions):
+            unsettled = self._unsettled_partition(one, world)
+            if unsettled:
+                partitions.insert(0, partitions.pop(at))
+                return unsettled
+        return ""
+
+    def _unsettled_partition(self, led: _Led, world: SimulatedQuorum) -> str:
+        replicas = _hosted(led, world)
+        if isinstance(replicas, str):
+            return replicas
+        first = replicas[0]
+        if any((one.end_offset, one.high_watermark) != (first.end_offset, first.end_offset) for one in replicas):
+            return f"the replicas of {first.name} have not caught up: {'; '.join(map(str, replicas))}"
+        waiting = [
+            f"sequence {sequence} of producer {producer} in epoch {epoch}"
+            for of, producer, epoch, sequence in self._open
+            if of == led.key
+        ]
+        if waiting:
+            return f"batches for {led.name} wait for an answer: {', '.join(waiting)}"
+        for one in () if led.key[0] in self._compacted or self.records.was_unclean(led.key) else replicas:
+            stable = self.records.stable_end(one.broker_id, led.key)
+            if stable < one.high_watermark:
+                return f"a transaction in {one.name} is open at offset {stable} on broker {one.broker_id}"
         return ""
 
     def concluded(self, world: SimulatedQuorum) -> None:
         """The run is over."""
         super().concluded(world)
-        for key, name, replicas in self._hosted(world):
-            if not isinstance(replicas, str):
-                ends = {(one.end_offset, one.high_watermark) for one in replicas}
-                if len(ends) != 1 or len(set(next(iter(ends)))) != 1:
-                    continue
-                if key[0] in self._compacted:
-                    self.compaction.concluded(key, name, [one.broker_id for one in replicas])
-                else:
-                    self.records.concluded(key, name, replicas)
+        for led in self._partitions():
+            replicas = _hosted(led, world)
+            if isinstance(replicas, str) or {(one.end_offset, one.high_watermark) for one in replicas} != {
+                (replicas[0].end_offset, replicas[0].end_offset)
+            }:
+                continue
+            if led.key[0] in self._compacted:
+                self.compaction.concluded(led.key, led.name, [one.broker_id for one in replicas])
+            else:
+                self.records.concluded(led.key, led.name, replicas)
 
-    def _hosted(self, world: SimulatedQuorum) -> list[tuple[PartitionKey, str, list[Replica] | str]]:
-        """The replicas of every partition that can have a leader, or why one of them is not there."""
-        image, found = self.ledger.image, list[tuple[PartitionKey, str, list[Replica] | str]]()
-        for name in image.topics:
-            topic = image.topics[name]
-            for number, partition in enumerate(topic.partitions):
-                if is_hopeless(partition):
-                    continue
-                key, replicas = (topic.id, number), list[Replica]()
-                absent = ""
-                for broker_id in partition.replicas:
-                    member = world.hosts[broker_id].member
-                    assert isinstance(member, DataBroker), member
-                    part = None if member.manager is None else member.manager.partition(key)
-                    if part is None or part.is_offline:
-                        absent = f"broker {broker_id} has no log of {name}-{number} that is online"
-                        break
-                    replicas.append(_replica(member, part))
-                found.append((key, f"{name}-{number}", absent or replicas))
-        return found
+    def _partitions(self) -> list[_Led]:
+        """Every partition that can have a leader."""
+        image = self.ledger.image
+        if self._led[0] is not image:
+            found = [
+                _Led((topic.id, number), f"{topic.name}-{number}", partition.replicas)
+                for topic in (image.topics[name] for name in image.topics)
+                for number, partition in enumerate(topic.partitions)
+                if not is_hopeless(partition)
+            ]
+            self._led = image, found
+        return self._led[1]
+
+
+def _hosted(led: _Led, world: SimulatedQuorum) -> list[Replica] | str:
+    """The replicas of a partition, or why one of them is not there."""
+    replicas = list[Replica]()
+    for broker_id in led.replicas:
+        member = world.hosts[broker_id].member
+        assert isinstance(member, DataBroker), member
+        part = None if member.manager is None else member.manager.partition(led.key)
+        if part is None or part.is_offline:
+            return f"broker {broker_id} has no log of {led.name} that is online"
+        replicas.append(_replica(member, part))
+    return replicas
 
 
 def _deletions(member: DataBroker) -> Iterator[tuple[str, int]]:
