@@ -150,11 +150,12 @@ def _update(quorum: QuorumState, request: UpdateVoter, now_ms: int) -> Error:
     assert isinstance(leader, LeaderState), leader
     if not 0 <= lowest <= highest or not voter.kraft_versions.holds(quorum.history.kraft_version):
         return Error.INVALID_REQUEST
-    known = leader.reported if quorum.history.kraft_version == STATIC else quorum.voters
+    is_static = quorum.history.kraft_version == STATIC
+    known = leader.reported if is_static else quorum.voters
     entry = known.find(voter.id)
-    if entry is None or not entry.key.matches(voter.key):
+    if entry is None or not (_is_present(leader, voter.key) if is_static else entry.key.matches(voter.key)):
         return Error.VOTER_NOT_FOUND
-    if quorum.history.kraft_version == STATIC:
+    if is_static:
         leader.reported = known.with_voter(voter)
     elif entry != voter:
         _write(quorum, leader, known.with_voter(voter), now_ms)
@@ -162,6 +163,17 @@ def _update(quorum: QuorumState, request: UpdateVoter, now_ms: int) -> Error:
     if leader.note_contact(voter.id):
         leader.check_quorum_deadline_ms = quorum.check_quorum_deadline_ms(now_ms)
     return Error.NONE
+
+
+def _is_present(leader: LeaderState, key: ReplicaKey) -> bool:
+    """Whether a static voter has this directory now: its last Fetch came from there. A voter whose disk was replaced
+    reports once more, and a late report of its former disk is refused. Kafka takes any report
+    (`VoterSet.updateVoterIgnoringDirectoryId`).
+    """
+    progress = leader.progress[key.id]
+    if key.id == leader.local.id:
+        return key == leader.local
+    return progress.directory_id in (Uuid.ZERO, key.directory_id)
 
 
 def upgrade_obstacle(quorum: QuorumState, level: int) -> str | None:

@@ -177,6 +177,7 @@ def _count_fetch(quorum: QuorumState, leader: LeaderState, request: Fetch, now_m
             replica.id, f"{what}: its log has lost records, or the Fetch arrived after its deadline"
         )
     voter.fetched(request.offset, quorum.log.end_offset, now_ms)
+    voter.directory_id = replica.directory_id
     if leader.note_contact(replica.id):
         # Another voter has fetched, so this leader is not the only one.
         leader.check_quorum_deadline_ms = now_ms + quorum.check_quorum_ms

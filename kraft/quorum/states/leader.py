@@ -12,7 +12,7 @@ from kraft.quorum.accumulator import BatchAccumulator
 from kraft.quorum.messages import AddVoter, AddVoterReply, RemoveVoterReply, Vote
 from kraft.quorum.values import OBSERVER_ANSWER_BYTES, ElectionState, Endpoints, ReplicaKey
 from kraft.quorum.voters import VoterSet
-from metadata_log.types import NO_OFFSET
+from metadata_log.types import NO_OFFSET, Uuid
 
 NEVER_FETCHED = -1
 _END_OFFSET: Final = attrgetter("end_offset")
@@ -28,6 +28,8 @@ class Progress(Struct):
     last_fetch_ms: int = NEVER_FETCHED
     last_caught_up_ms: int = NEVER_FETCHED
     leader_end_at_last_fetch: int = NO_OFFSET
+    directory_id: Uuid = Uuid.ZERO
+    """The directory of the last Fetch; zero before that, and if the Fetch has named none."""
 
     def fetched(self, offset: int, leader_end_offset: int, now_ms: int) -> None:
         """Record a Fetch. A replica is caught up if it fetches from the end of the log, or from the end as of its last

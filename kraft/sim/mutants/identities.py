@@ -6,19 +6,15 @@ bugs that an audit had planted before.
 
 from __future__ import annotations
 
-from msgspec.structs import replace
-
 from kraft.quorum import elections, leadership, membership
 from kraft.quorum.effects import AbandonDownload
-from kraft.quorum.messages import UpdateVoter
 from kraft.quorum.quorum_state import QuorumState
 from kraft.quorum.states import FollowerState, LeaderState, Progress
 from kraft.quorum.values import Endpoints, ReplicaKey
-from kraft.quorum.voter_history import STATIC, VoterHistory
+from kraft.quorum.voter_history import VoterHistory
 from kraft.quorum.voters import VoterSet
 from kraft.sim.mutants.registry import Patches, Scope, mutant
 from metadata_log.types import NO_NODE
-from transport.protocol.errors import Error
 
 # Tried once
 
@@ -88,17 +84,7 @@ def former_directories_have_caught_up(code: Patches) -> None:
 @mutant(Scope.UPGRADED, budget=1000, faults=None)
 def reports_of_former_directories_are_taken(code: Patches) -> None:
     """Before kraft.version rises, a late UpdateRaftVoter of a replaced directory takes the place of the present one."""
-    update = membership._update
-
-    def update_any(quorum: QuorumState, request: UpdateVoter, now_ms: int) -> Error:
-        leader = quorum.state
-        if quorum.history.kraft_version == STATIC and isinstance(leader, LeaderState):
-            entry = leader.reported.find(request.voter.id)
-            if entry is not None:
-                leader.reported = leader.reported.with_voter(replace(entry, key=ReplicaKey(entry.id)))
-        return update(quorum, request, now_ms)
-
-    code.replace(membership, "_update", update_any)
+    code.replace(membership, "_is_present", lambda leader, key: True)
 
 
 @mutant(Scope.DYNAMIC, budget=1000, faults=None)

@@ -29,6 +29,7 @@ from transport.protocol.messages import (
     UpdateRaftVoterResponse,
 )
 from transport.protocol.messages.add_raft_voter import Listener
+from transport.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from transport.protocol.messages.principal import DefaultPrincipalData
 from transport.protocol.messages.update_features import (
     FeatureUpdateKey,
@@ -358,6 +359,43 @@ def test_kraft_version_is_raised_once_every_voter_reported_its_directory() -> No
     net.kill(leader)
     net.start(leader)
     agree_on(net, *sorted({1, 2, 3} - {other}))
+
+
+def test_before_the_upgrade_a_replaced_disk_reports_again_and_a_late_report_of_the_former_one_is_refused() -> None:
+    """Kafka takes both reports, in the order in which they come (`VoterSet.updateVoterIgnoringDirectoryId`)."""
+    net = Net(3, application=host_controller)
+    leader = net.elect()
+    net.until(lambda: net.replicas[leader].is_active)
+    net.advance(3500)
+    core = net.replicas[leader].core
+    other = min({1, 2, 3} - {leader})
+    former, present = net.replicas[other].core.local.directory_id, directory_id(9)
+    report: dict[str, Any] = {
+        "cluster_id": CLUSTER_ID,
+        "current_leader_epoch": core.epoch,
+        "voter_id": other,
+        "listeners": [UpdatedListener("CONTROLLER", f"n{other}", 9093)],
+        "kraft_version_feature": KRaftVersionFeature(0, 1),
+    }
+    assert error_of(net, UpdateRaftVoterRequest(**report, voter_directory_id=present)) == Error.VOTER_NOT_FOUND
+    net.kill(other)
+    part = FetchPartition(
+        current_leader_epoch=core.epoch,
+        fetch_offset=core.log.end_offset,
+        last_fetched_epoch=core.log.last_epoch,
+        replica_directory_id=present,
+    )
+    topics = [FetchTopic(topic_id=Uuid.METADATA_TOPIC, partitions=[part])]
+    net.request(
+        leader, FetchRequest(replica_state=ReplicaState(replica_id=other), topics=topics, cluster_id=CLUSTER_ID)
+    )
+    net.until(lambda: not net.queue)
+    assert error_of(net, UpdateRaftVoterRequest(**report, voter_directory_id=present)) == Error.NONE
+    assert error_of(net, UpdateRaftVoterRequest(**report, voter_directory_id=former)) == Error.VOTER_NOT_FOUND
+    assert update_error(net, raise_kraft_version()) == Error.NONE
+    entry = core.voters.find(other)
+    assert entry is not None
+    assert entry.key.directory_id == present
 
 
 def test_a_node_with_only_lost_voters_in_its_log_asks_configured_voters() -> None:
