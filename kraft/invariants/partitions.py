@@ -60,6 +60,8 @@ class PartitionLedger:
         """The epoch of each broker's last registration, and the offset of that record, by broker id."""
         self.unclean: dict[PartitionKey, int] = {}
         """The leader epoch of the last election of a replica that may lack acknowledged records."""
+        self.isrs: dict[PartitionKey, dict[int, tuple[int, ...]]] = {}
+        """The ISR of every partition epoch so far."""
         self._complete: dict[PartitionKey, frozenset[int]] = {}
         self._taken_away: dict[PartitionKey, frozenset[int]] = {}
         """The replicas that a reassignment removed from a partition and left in the ELR. Kafka 4.3.1 does not remove
@@ -122,12 +124,14 @@ class PartitionLedger:
                 key = (record.topic_id, record.partition_id)
                 self._check_new(model.partition(key), where)
                 self._complete[key] = frozenset(record.isr)
+                self._note_isr(key, model.partition(key))
             case PartitionChangeRecord():
                 self.changes += 1
                 key = (record.topic_id, record.partition_id)
                 old = model.partition(key)
                 model.replay(record)
                 self._check_change(key, old, model.partition(key), where)
+                self._note_isr(key, model.partition(key))
             case RegisterBrokerRecord():
                 self.registrations[record.broker_id] = (record.broker_epoch, offset)
                 former = model.brokers.get(record.broker_id)
@@ -143,8 +147,12 @@ class PartitionLedger:
                 model.replay(record)
                 for key, _, partition in model.partitions():
                     self._advance(key, partition)
+                    self._note_isr(key, partition)
             case _:
                 model.replay(record)
+
+    def _note_isr(self, key: PartitionKey, partition: PartitionModel) -> None:
+        self.isrs.setdefault(key, {})[partition.partition_epoch] = partition.isr
 
     # Partitions
 

@@ -77,6 +77,11 @@ class ReplicaManager:
         return self._hosting.partitions.get(key)
 
     @property
+    def image(self) -> MetadataImage:
+        """The metadata that the replicas know."""
+        return self._hosting.image
+
+    @property
     def partitions(self) -> Mapping[PartitionKey, HostedPartition]:
         """All replicas of this broker, by key."""
         return self._hosting.partitions

@@ -15,6 +15,12 @@ from kraft.sim.world.actions import Action, Deliver, Fail, Return
 from kraft.sim.world.driver import Exchange
 from transport.faults import FaultPlan, Kind
 
+_LATE: Final = {
+    ("AlterPartition", Kind.REQUEST): 0.4,
+    ("AlterPartition", Kind.REPLY): 0.7,
+    ("Fetch", Kind.REQUEST): 0.2,
+}
+"""How often messages to leaders of partitions are late, so that they overtake each other."""
 _OF_QUORUM: Final = frozenset(("PreVote", "Vote", "BeginQuorumEpoch", "EndQuorumEpoch", "Fetch", "FetchSnapshot"))
 """The kinds of requests on one connection; the requests of the application use another connection."""
 
@@ -31,7 +37,9 @@ class Agenda(Protocol):
 class Network:
     """Decides when the messages of exchanges arrive, if at all."""
 
-    def __init__(self, rng: Random, plan: FaultPlan, agenda: Agenda) -> None:
+    def __init__(self, rng: Random, plan: FaultPlan, agenda: Agenda, *, late_ms: int = 0) -> None:
+        """`late_ms` is the most by which some of the messages to leaders of partitions are late."""
+        self._late_ms = late_ms
         self._rng = rng
         self._plan = plan
         self._agenda = agenda
@@ -79,6 +87,10 @@ class Network:
         """
         sender, target, plan, now_ms = exchange.sender, exchange.target, self._plan, self._agenda.now_ms
         decided = plan.decide(sender, target, kind) if kind is Kind.REQUEST else plan.decide(target, sender, kind)
+        may_be_late = self._late_ms and plan.faults.reorder and not exchange.is_of_quorum
+        often = _LATE.get((exchange.kind, kind), 0) if may_be_late else 0
+        if often and self._rng.random() < often:
+            decided = tuple(delay_ms + self._rng.randint(0, self._late_ms) for delay_ms in decided)
         keeps_order = not plan.faults.reorder
         earliest_ms = now_ms
         if keeps_order:

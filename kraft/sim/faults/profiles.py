@@ -58,6 +58,13 @@ class Profile(Struct, frozen=True, kw_only=True):
     """Whether the logs of brokers with data are small, and are copied and fetched in small steps."""
     has_full_directories: bool = False
     """Whether brokers with data have two log directories, of which one is full when the last records are written."""
+    late_ms: int = 0
+    """The most by which the network delays some of the messages that overtake each other at a leader of a partition:
+    answers of the controller, metadata, and fetches of followers.
+    """
+
+    has_former_selves: bool = False
+    """Whether late requests of replicas with lost disks reach the leaders of dynamic quorums."""
 
     def nodes_of(self, seed: int) -> int:
         """The number of voters in the run of a seed."""
@@ -177,6 +184,21 @@ FULL_DIRECTORIES: Final = Profile(
     pauses_ms=(300, 1000),
     has_full_directories=True,
 )
+OVERTAKING: Final = Profile(
+    name="overtaking",
+    what="Answers of the controller, metadata and fetches of restarted followers that overtake each other at leaders.",
+    faults=("delay", "reorder", "duplicate", "crash", "quick-restarts", "pause"),
+    pauses_ms=(1500, 4000),
+    late_ms=2500,
+)
+FORMER_SELVES: Final = Profile(
+    name="former-selves",
+    what="Late requests of replicas with lost disks, and leaders that change while snapshots are downloaded.",
+    faults=(*_NETWORK, "duplicate", "slow-messages", "crash", "crash-leader", "resign", "isolate-leader", "heal"),
+    pauses_ms=(300, 1000),
+    nodes=(3, 4, 5),
+    has_former_selves=True,
+)
 PROFILES: Final[dict[str, Profile]] = {
     profile.name: profile
     for profile in (
@@ -192,6 +214,8 @@ PROFILES: Final[dict[str, Profile]] = {
         RECORDS,
         SMALL_LOGS,
         FULL_DIRECTORIES,
+        OVERTAKING,
+        FORMER_SELVES,
         WIPED_VOTERS,
     )
 }
@@ -217,13 +241,14 @@ _RARE: Final[dict[str, tuple[Profile, ...]]] = {
     "replica": (UNCHECKED, CORRUPTION, CLOCKS),
     "controller": (UNCHECKED, CORRUPTION, CLOCKS),
     "state-machine": (UNCHECKED, CORRUPTION, CLOCKS),
-    "dynamic": (UNCHECKED, CORRUPTION, CLOCKS),
-    "dynamic-controller": (UNCHECKED, CORRUPTION, CLOCKS),
-    "upgraded-controller": (UNCHECKED, CORRUPTION, CLOCKS),
+    "dynamic": (UNCHECKED, CORRUPTION, CLOCKS, FORMER_SELVES),
+    "dynamic-controller": (UNCHECKED, CORRUPTION, CLOCKS, FORMER_SELVES),
+    "upgraded-controller": (UNCHECKED, CORRUPTION, CLOCKS, FORMER_SELVES),
     "cluster": (UNCHECKED, CORRUPTION, CLOCKS),
-    "data-cluster": (SMALL_LOGS, FULL_DIRECTORIES),
-    "dynamic-data-cluster": (SMALL_LOGS, FULL_DIRECTORIES),
-    "combined-cluster": (SMALL_LOGS, FULL_DIRECTORIES),
+    "dynamic-cluster": (FORMER_SELVES,),
+    "data-cluster": (SMALL_LOGS, FULL_DIRECTORIES, OVERTAKING),
+    "dynamic-data-cluster": (SMALL_LOGS, FULL_DIRECTORIES, OVERTAKING, FORMER_SELVES),
+    "combined-cluster": (SMALL_LOGS, FULL_DIRECTORIES, OVERTAKING),
 }
 """The profiles that take turns among themselves in every eighth round of the others, by the kind of members."""
 _ROUNDS: Final = 8

@@ -42,6 +42,7 @@ CLUSTERS: Final = (CLUSTER, DYNAMIC_CLUSTER, DATA_CLUSTER, DYNAMIC_DATA_CLUSTER,
 WITH_DATA: Final = (DATA_CLUSTER, DYNAMIC_DATA_CLUSTER, COMBINED_CLUSTER)
 WITH_VOTER_CHANGES: Final = (DYNAMIC_CLUSTER, DYNAMIC_DATA_CLUSTER)
 SLOWEST_LAG_MS: Final = 3000
+QUICKEST_LAG_MS: Final = 300
 FIRST_BROKER: Final = 101
 SEGMENT_BYTES: Final = 1_000_000
 SNAPSHOT_BYTES: Final = 1_048_576
@@ -61,11 +62,13 @@ class Cluster:
         has_data: bool = False,
         has_small_logs: bool = False,
         has_two_directories: bool = False,
+        has_late_answers: bool = False,
         combined: int = 0,
     ) -> None:
         """Draw the settings of the nodes. With `is_dynamic` segments and answers with snapshots may be small; with
         `has_data` the brokers hold records, with `has_small_logs` in small logs, with `has_two_directories` on two
-        directories each. `combined` of the brokers are controllers, too.
+        directories each. With `has_late_answers` they wait long for answers of the controller, and shrink ISRs soon.
+        `combined` of the brokers are controllers, too.
         """
         self.broker_ids = broker_ids(brokers, combined)
         self._combined_ids = self.broker_ids[:combined]
@@ -82,6 +85,8 @@ class Cluster:
         self._snapshots = draw_snapshots(Random(f"{seed}/snapshots"))
         self._has_two_directories = has_two_directories
         lag_ms = SLOWEST_LAG_MS if has_small_logs else self._lag_ms
+        if has_late_answers:
+            self._lag_ms, lag_ms = SLOWEST_LAG_MS, QUICKEST_LAG_MS
         self.data = DataSpec(seed, lag_ms, self._fetch_ms, has_small_logs=has_small_logs) if has_data else None
         """The settings of brokers with data."""
         log_rng = Random(f"{seed}/cluster-log")

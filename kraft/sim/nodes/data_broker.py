@@ -12,10 +12,13 @@ from kraft.broker.replica import DataSettings, ReplicaManager
 from kraft.broker.request.settings import RequestSettings
 from kraft.replica.hosts.serving_broker import ServingOptions, host_serving_broker
 from kraft.replica.interface.application import ApplicationFactory
+from kraft.replica.interface.events import Answer, WireRequest
 from kraft.sim.nodes.node_disk import DIRECTORY
 from kraft.sim.nodes.replica_member import ReplicaMember
 from kraft.sim.world.member_interface import Output
 from metadata_log.log.clean_shutdown import CLEAN_SHUTDOWN_FILE
+from metadata_log.types import Uuid
+from transport.protocol.messages.fetch import FetchRequest, FetchResponse
 
 LOG_DIRS: Final = (DIRECTORY, "/data")
 """The log directories. The first one has the metadata log, too."""
@@ -93,6 +96,10 @@ class DataBroker(ReplicaMember):
         super().__init__(node_id, **given)
         self._serving = serving
         self._log_dirs = serving.log_dirs
+        self._asking: FetchRequest | None = None
+        self._told: list[FetchResponse] = []
+        self._followers: dict[int, None] = {}
+        """The requests of followers that wait for their answers."""
 
     @property
     def log_dirs(self) -> tuple[str, ...]:
@@ -108,6 +115,39 @@ class DataBroker(ReplicaMember):
         self._broker = replace(broker, clean_directories=clean)
         self._application = self._host()
         return super().start(rng, now_ms)
+
+    def crash(self, rng: Random) -> None:
+        """Crash the node, with loss of any data not fsynced."""
+        super().crash(rng)
+        self._asking = None
+        self._told.clear()
+        self._followers.clear()
+
+    def _asked(self, request: WireRequest, now_ms: int) -> None:
+        super()._asked(request, now_ms)
+        message = request.message
+        if type(message) is FetchRequest and message.replica_state.replica_id >= 0 and not is_of_quorum(message):
+            self._asking = message
+            self._followers[request.request_id] = None
+
+    def _answered(self, output: Answer) -> Output:
+        if output.request_id in self._followers:
+            del self._followers[output.request_id]
+            assert isinstance(output.message, FetchResponse), output
+            self._told.append(output.message)
+        return super()._answered(output)
+
+    def take_asking(self) -> FetchRequest | None:
+        """The Fetch of a follower that has arrived in the last step."""
+        asking, self._asking = self._asking, None
+        return asking
+
+    def take_told(self) -> list[FetchResponse]:
+        """The answers to followers since the last call."""
+        if not self._told:
+            return self._told
+        told, self._told = self._told, []
+        return told
 
     def _host(self) -> ApplicationFactory:
         return host_serving_broker(self.disk.files, self._serving)
@@ -126,3 +166,8 @@ class DataBroker(ReplicaMember):
         replicas = broker.agent.replicas
         assert isinstance(replicas, ReplicaManager), replicas
         return replicas
+
+
+def is_of_quorum(fetch: FetchRequest) -> bool:
+    """Whether a Fetch is for the metadata log. An incremental Fetch of records may name no topic."""
+    return any(topic.topic_id == Uuid.METADATA_TOPIC for topic in fetch.topics)

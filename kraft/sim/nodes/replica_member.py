@@ -244,15 +244,21 @@ class ReplicaMember(SteppedMember):
         """Hand an event to the replica."""
         replica = self._replica
         assert replica is not None, self.node_id
-        if type(event) is replica_events.WireRequest and (controller := self.controller) is not None:
-            self.stale.asked(event, controller)
-            self.contacts.asked(event, controller, now_ms)
+        if type(event) is replica_events.WireRequest:
+            self._asked(event, now_ms)
         if self._work is None:
             outputs = replica.step(event, now_ms)
         else:
             with self._work.counted(replica):
                 outputs = replica.step(event, now_ms)
         return self._translate(outputs, now_ms) if outputs else []
+
+    def _asked(self, request: replica_events.WireRequest, now_ms: int) -> None:
+        """A request is about to reach the replica."""
+        controller = self.controller
+        if controller is not None:
+            self.stale.asked(request, controller)
+            self.contacts.asked(request, controller, now_ms)
 
     def on_request(self, request_id: int, message: object, now_ms: int) -> list[Output]:
         """Receive a request of a peer."""

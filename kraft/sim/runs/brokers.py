@@ -312,7 +312,7 @@ def cluster_simulator(
             )
         )
     if kind in WITH_VOTER_CHANGES:
-        more.append(Reconfiguration(scenario, broker_ids(brokers)))
+        more.append(Reconfiguration(scenario, broker_ids(brokers), has_former_selves=profile.has_former_selves))
     if more:
         pauses_ms = profile.pauses_ms if has_data else None
         work = AdministrationAndMore(work, *more, pauses_ms=pauses_ms or Administration.pauses_ms)

@@ -70,6 +70,8 @@ class Scenario(Struct, frozen=True, kw_only=True):
     """Whether the logs of brokers with data are small, and are copied and fetched in small steps."""
     has_full_directories: bool = False
     """Whether brokers with data have two log directories each, of which one may be full."""
+    has_late_answers: bool = False
+    """Whether brokers with data wait long for answers of the controller, and shrink ISRs soon."""
     record_us: int = 0
     """The time that a node needs for each record that it decides on or applies, in µs, also in the calm."""
     is_forged: bool = False
@@ -114,6 +116,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
             has_dynamic_damage=profile.has_dynamic_damage and members in DYNAMIC,
             has_small_logs=profile.has_small_logs and members in WITH_DATA,
             has_full_directories=profile.has_full_directories and members in WITH_DATA,
+            has_late_answers=profile.late_ms > 0 and members in WITH_DATA,
             record_us=record_us,
             is_forged=is_forged,
         )
@@ -177,6 +180,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
             has_data=self.members in WITH_DATA,
             has_small_logs=self.has_small_logs,
             has_two_directories=self.has_small_logs or self.has_full_directories,
+            has_late_answers=self.has_late_answers,
             combined=draw_combined(self.members, self.seed, self.nodes, self.brokers),
         )
         watch = PartitionWatch(cluster.broker_ids)

@@ -117,7 +117,7 @@ class Simulator(Driver):
         network_rng = Random(f"{seed}/network")
         self.faults = FaultPlan(network_rng, draw_faults(network_rng, faults))
         self._stranded_leaders = StrandedLeaders(self.faults, self.world)
-        self._network = Network(network_rng, self.faults, self.queue)
+        self._network = Network(network_rng, self.faults, self.queue, late_ms=profile.late_ms)
         means_ms = (profile.pauses_ms or PAUSES_MS) if work is None else work.pauses_ms
         nemesis_rng = Random(f"{seed}/nemesis")
         self._nemesis = Nemesis(nemesis_rng, self.faults, self, means_ms, faults, has_all=has_all)

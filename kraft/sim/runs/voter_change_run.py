@@ -15,6 +15,7 @@ from kraft.sim.nodes.dynamic import UPGRADED
 from kraft.sim.runs.scenario import Scenario
 from kraft.sim.runs.seeded_run import CALM_MS, Result, whole_run
 from kraft.sim.runs.simulator import Simulator
+from kraft.sim.workloads.former_selves import FormerSelves
 from kraft.sim.workloads.voter_workload import AskVoters, MoveNode, VoterWorkload, WipeDisk
 from kraft.sim.world.actions import Action
 from kraft.sim.world.driver import Exchange
@@ -28,8 +29,9 @@ class Reconfiguration:
     pauses_ms: tuple[int, ...] = (500, 1500, 4000)
     writes_ms: tuple[int, ...] = (20, 100, 500)
 
-    def __init__(self, scenario: Scenario, observers: tuple[int, ...] = ()) -> None:
-        """`observers` are the ids of nodes that never vote."""
+    def __init__(self, scenario: Scenario, observers: tuple[int, ...] = (), *, has_former_selves: bool = False) -> None:
+        """`observers` are the ids of nodes that never vote. With `has_former_selves`, lost disks send late requests."""
+        self._former = FormerSelves(Random(f"{scenario.seed}/former-selves")) if has_former_selves else None
         rng, timeout_ms = Random(f"{scenario.seed}/membership"), scenario.config.request_timeout_ms
         self._workload = VoterWorkload(rng, timeout_ms, upgrades=scenario.members == UPGRADED, observers=observers)
         self._is_over = False
@@ -38,6 +40,8 @@ class Reconfiguration:
         """Begin to change the voters."""
         self._simulator = simulator
         simulator.queue.schedule(self._workload.pause_ms(), self._change)
+        if self._former is not None:
+            simulator.queue.schedule(self._former.pause_ms(), self._haunt)
 
     def end(self) -> None:
         """Request no more changes, so that the quorum can settle."""
@@ -57,6 +61,15 @@ class Reconfiguration:
     def bears_loss(self, node_id: int) -> bool:
         """Whether a majority is possible without the disk of a node, which is lost from now on."""
         return self._workload.bears_loss(self._simulator.world, self._simulator.now_ms, node_id)
+
+    def _haunt(self) -> None:
+        """A late request of a replica that is no more."""
+        if self._is_over or self._former is None:
+            return
+        found = self._former.next_request(self._simulator.world)
+        if found is not None:
+            self._simulator.administer(*found)
+        self._simulator.queue.schedule(self._former.pause_ms(), self._haunt)
 
     def _change(self) -> None:
         if self._is_over:
@@ -104,7 +117,7 @@ def run_dynamic(
     """
     is_forged = faults is not None and FORGED_FRAMES in faults
     scenario = Scenario.drawn(kind, nodes, seed, is_forged=is_forged, profile=profile)
-    work = Reconfiguration(scenario)
+    work = Reconfiguration(scenario, has_former_selves=profile.has_former_selves)
     simulator = Simulator(scenario, work=work, keep_trace=keep_trace, recorded=recorded, faults=faults, profile=profile)
     return whole_run(
         simulator, chaos_ms, calm_ms, again=f"run_dynamic({seed}, {nodes}, kind={kind!r}, chaos_ms={chaos_ms})"

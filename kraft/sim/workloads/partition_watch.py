@@ -8,6 +8,7 @@ from functools import partial
 from kraft.broker import LifecycleState
 from kraft.controller import QuorumController
 from kraft.invariants.partitions import PartitionLedger
+from kraft.invariants.violation import InvariantViolated
 from kraft.sim.nodes.replica_member import ReplicaMember
 from kraft.sim.workloads.admin_workload import is_unclean_election
 from kraft.sim.workloads.voter_watch import VoterWatch
@@ -92,7 +93,13 @@ class PartitionWatch:
         return controller
 
     def _check_image(self, node_id: int, image: MetadataImage, *, is_published: bool) -> None:
-        if self._checked.get((node_id, is_published)) is not image:
+        before = self._checked.get((node_id, is_published))
+        if before is not image:
+            if before is not None and image.end.offset < before.end.offset:
+                raise InvariantViolated(
+                    f"the committed metadata of node {node_id} goes back from offset {before.end.offset} to"
+                    f" {image.end.offset}"
+                )
             self._checked[node_id, is_published] = image
             self.ledger.check_node(node_id, image, is_published=is_published)
 

@@ -11,14 +11,16 @@ from kraft.broker.log.partition_log import PartitionLog
 from kraft.broker.replica import HostedPartition, ReplicaManager
 from kraft.invariants.cluster_model import PartitionKey, PartitionModel
 from kraft.invariants.compaction import CompactionLedger
+from kraft.invariants.leaderships import Belief, LeadershipLedger, Remote
 from kraft.invariants.liveness import Liveness
 from kraft.invariants.records import RecordLedger, Replica
 from kraft.invariants.stored_batches import StoredBatch, stored_batches
 from kraft.sim.nodes.cluster import SLOWEST_LAG_MS
 from kraft.sim.nodes.data_broker import DataBroker
+from kraft.sim.nodes.frames import Frame
 from kraft.sim.workloads.partition_watch import PartitionWatch, is_hopeless
 from kraft.sim.workloads.record_clients import COMPACTED
-from kraft.sim.world.member_interface import Administered, Member, Output
+from kraft.sim.world.member_interface import Administered, Member, Output, SimulatedRequest
 from kraft.sim.world.simulated_quorum import SimulatedQuorum
 from metadata_log.image import MetadataImage
 from metadata_log.log.epochs import EpochHistory
@@ -26,6 +28,7 @@ from metadata_log.log.partition_names import parse_partition_name
 from metadata_log.serde import Message
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error
+from transport.protocol.messages.alter_partition import AlterPartitionRequest
 from transport.protocol.messages.fetch import FetchRequest, FetchResponse
 from transport.protocol.messages.produce import ProduceRequest, ProduceResponse
 from transport.protocol.messages.write_txn_markers import (
@@ -41,6 +44,7 @@ LONGEST_MS: Final = 2 * SLOWEST_LAG_MS + 2000
 """How long a watermark may stand below the records of the whole ISR in the calm, and how long a producer may wait: a
 follower outside of the ISR is waited for as long as the lag time, and each member tells its end with a fetch.
 """
+ALTER_PARTITION: Final = "AlterPartition"
 SUFFIX: Final = ".log"
 DELETED: Final = ".log.deleted"
 FIRST_OF_RECORDS: Final = 100_000_000
@@ -60,6 +64,8 @@ class _Seen(Struct):
     sizes: dict[int, int]
     """The size of each segment in bytes, by base offset."""
     epochs: EpochHistory
+    belief: tuple[object, ...] = ()
+    """The leadership and the epochs at the last look."""
 
 
 class _Led(Struct, frozen=True):
@@ -94,6 +100,9 @@ class RecordWatch(PartitionWatch):
         super().__init__(broker_ids)
         self.records = RecordLedger(self, flush_messages)
         self.compaction = CompactionLedger(self)
+        self.leaderships = LeadershipLedger(self)
+        self._counted: dict[tuple[int, PartitionKey, int], int] = {}
+        """When a leader has last counted a Fetch, by leader, partition and follower, by the clock of the leader."""
         self.answers: dict[int, Message] = {}
         """The answers to producers and consumers, by request id; the clients of the run take them."""
         self._lives: dict[int, _Life] = {}
@@ -121,6 +130,10 @@ class RecordWatch(PartitionWatch):
     def partition_of(self, key: PartitionKey) -> PartitionModel | None:
         """The partition; None if its topic is deleted."""
         return self.ledger.partition_of(key)
+
+    def isr_at(self, key: PartitionKey, partition_epoch: int) -> tuple[int, ...] | None:
+        """The ISR of a partition epoch; None if no record has it, or the topic is deleted."""
+        return None if self.partition_of(key) is None else self.ledger.isrs[key].get(partition_epoch)
 
     def least_min_isr(self, key: PartitionKey) -> int:
         """The smallest effective `min.insync.replicas` that the partition ever had."""
@@ -166,6 +179,7 @@ class RecordWatch(PartitionWatch):
             assert agent is not None, member.node_id
             life.was_clean = agent.settings.options.previous_epoch >= 0
             self._lives[member.node_id] = life
+            self.leaderships.began(member.node_id)
 
     def stepped(self, member: Member, outputs: list[Output], world: SimulatedQuorum) -> None:
         """A node has completed a step: look at its replicas, and at its answers to clients."""
@@ -177,17 +191,27 @@ class RecordWatch(PartitionWatch):
         assert manager is not None, member.node_id
         host = world.hosts[member.node_id]
         life.was_failing = life.was_failing or host.is_disk_failing
+        asking = member.take_asking()
         if manager.is_loaded:
             life.has_loaded = True
+            if asking is not None:
+                self._note_fetch(member.node_id, asking)
             self._look_at_replicas(member, manager, life)
             if world.is_calm:
                 self._look_at_waits(member.node_id, manager, world)
+            self._look_at_follower(member, manager, asking, world)
         for output in outputs:
             if type(output) is Administered and output.request_id >= FIRST_OF_RECORDS:
                 response = output.response
                 assert isinstance(response, Message), response
                 self.answers[output.request_id] = response
                 self._judge(member, host.administered[output.request_id], response)
+            elif type(output) is SimulatedRequest and output.kind == ALTER_PARTITION:
+                waiting = sum(one.kind == ALTER_PARTITION for one in host.waiting.values())
+                self.leaderships.in_flight(member.node_id, waiting + 1)
+                self._look_at_proposals(member.node_id, output.message)
+        for told in member.take_told():
+            self._look_at_told(member, manager, told)
 
     def _look_at_waits(self, broker_id: int, manager: ReplicaManager, world: SimulatedQuorum) -> None:
         """Look whether the partitions that a broker leads, or their producers, wait for something that never comes."""
@@ -233,6 +257,11 @@ class RecordWatch(PartitionWatch):
                 known[key] = self._load(member, part, state, life)
             elif seen.state != state or seen.epochs is not log.epochs or seen.log is not log:
                 self._compare(member, part, state, seen)
+            leading = part.leading
+            belief = (leading, part.partition_epoch, part.leader_epoch, leading and leading.partition_epoch)
+            if known[key].belief != belief:
+                known[key].belief = belief
+                self.leaderships.believes(_belief(member, part))
         if len(parts) < len(known):
             for key in [one for one in life.seen if manager.partition(one) is None]:
                 del life.seen[key]
@@ -296,6 +325,61 @@ class RecordWatch(PartitionWatch):
         files = member.disk.files
         data = b"".join(files.peek(segment.batches.file.path) for segment in part.log.segments)
         self.compaction.looked(_replica(member, part), data, is_start=is_start, may_lose=may_lose)
+
+    # What leaders believe
+
+    def _note_fetch(self, broker_id: int, asking: FetchRequest) -> None:
+        follower = asking.replica_state
+        offsets = [
+            ((topic.topic_id, one.partition), one.fetch_offset) for topic in asking.topics for one in topic.partitions
+        ]
+        self.leaderships.fetched(broker_id, follower.replica_id, follower.replica_epoch, offsets)
+
+    def _look_at_follower(
+        self, member: DataBroker, manager: ReplicaManager, asking: FetchRequest | None, world: SimulatedQuorum
+    ) -> None:
+        """Look at what a broker knows of itself, and of the follower whose Fetch has just arrived."""
+        broker = member.broker
+        assert broker is not None, member.node_id
+        self.leaderships.registered(member.node_id, broker.agent.lifecycle.epoch)
+        if asking is None:
+            return
+        follower = asking.replica_state
+        registered = manager.image.brokers.by_id.get(follower.replica_id)
+        now_ms = world.hosts[member.node_id].clock_ms(world.now_ms)
+        for key, part in manager.partitions.items():
+            leading = part.leading
+            remote = None if leading is None else leading.remotes.get(follower.replica_id)
+            fetch = (member.node_id, key, follower.replica_id)
+            if remote is None or remote.fetched_ms != now_ms or self._counted.get(fetch) == now_ms:
+                continue
+            self._counted[fetch] = now_ms
+            belief = _belief(member, part)
+            self.leaderships.believes(belief)
+            if registered is not None:
+                self.leaderships.counted(belief, follower.replica_id, follower.replica_epoch, registered.epoch)
+
+    def _look_at_proposals(self, broker_id: int, frame: object) -> None:
+        assert isinstance(frame, Frame), frame
+        request = frame.request()
+        assert isinstance(request, AlterPartitionRequest), request
+        for topic in request.topics:
+            for one in topic.partitions:
+                members = [
+                    (each.broker_id, each.broker_epoch)
+                    for each in one.new_isr_with_epochs
+                    if each.broker_id != broker_id
+                ]
+                key = (topic.topic_id, one.partition_index)
+                self.leaderships.proposed(broker_id, key, one.leader_epoch, members)
+
+    def _look_at_told(self, member: DataBroker, manager: ReplicaManager, told: FetchResponse) -> None:
+        for topic in told.responses:
+            for one in topic.partitions:
+                key = (topic.topic_id, one.partition_index)
+                part = manager.partition(key)
+                if part is not None and part.leading is not None and one.error_code == Error.NONE:
+                    self.leaderships.answered(member.node_id, key, str(part), part.leader_epoch, one.high_watermark)
 
     # Answers
 
@@ -499,6 +583,22 @@ def _end_at(world: SimulatedQuorum, broker_id: int, key: PartitionKey) -> int | 
     assert isinstance(member, DataBroker), member
     part = None if member.manager is None or not host.is_running else member.manager.partition(key)
     return None if part is None or part.is_offline else part.end_offset
+
+
+def _belief(member: DataBroker, part: HostedPartition) -> Belief:
+    leading = part.leading
+    if leading is None:
+        return Belief(member.node_id, part.key, str(part), part.leader_epoch, part.partition_epoch)
+    return Belief(
+        member.node_id,
+        part.key,
+        str(part),
+        leading.leader_epoch,
+        max(leading.partition_epoch, part.partition_epoch),
+        leading.isr,
+        {one: Remote(remote.broker_epoch, remote.end_offset) for one, remote in leading.remotes.items()},
+        is_leader=True,
+    )
 
 
 def _replica(member: DataBroker, part: HostedPartition) -> Replica:

@@ -8,29 +8,46 @@ from __future__ import annotations
 
 from typing import Final
 
+from kraft.invariants.identities import IdentityLedger, Piece
 from kraft.invariants.violation import InvariantViolated
 from kraft.invariants.voters import AnsweredChange
+from kraft.quorum.states import LeaderState
 from kraft.quorum.values import Endpoints, ListenerAddress, ReplicaKey, VersionRange
+from kraft.quorum.voters import VoterSet
 from kraft.sim.nodes.frames import Frame
-from kraft.sim.world.member_interface import STRANGERS, Administered, Answer, Member, Output
+from kraft.sim.world.member_interface import (
+    STRANGERS,
+    Administered,
+    Answer,
+    Member,
+    Output,
+    SimulatedRequest,
+    SteppedMember,
+)
 from kraft.sim.world.simulated_quorum import SimulatedQuorum
 from metadata_log.image.features import KRAFT_VERSION
 from metadata_log.serde import Message
+from metadata_log.types import OffsetAndEpoch
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
+from transport.protocol.messages.fetch_snapshot import FetchSnapshotRequest
 from transport.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from transport.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from transport.protocol.messages.update_raft_voter import UpdateRaftVoterRequest, UpdateRaftVoterResponse
 
 _CHANGES: Final = (ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER, ApiKey.UPDATE_RAFT_VOTER)
 """The requests of replicas that change the voters."""
+FETCH_SNAPSHOT: Final = "FetchSnapshot"
 
 
 class VoterWatch:
     """The `Watch` of a world with voter changes."""
 
     def __init__(self) -> None:
+        self.identities = IdentityLedger()
+        self._named: dict[int, VoterSet] = {}
+        """The last voter set in the log of each node."""
         self.confirmed = 0
         """The number of answers of success so far."""
 
@@ -38,14 +55,28 @@ class VoterWatch:
         """Nothing to do: the ledger of the world observes the outcome."""
 
     def administering(self, request: Message) -> None:
-        """Nothing to do: the quorum may perform or refuse the request."""
+        """A client is about to send a request; an operator adds a replica with the directory that it has now."""
+        if isinstance(request, AddRaftVoterRequest):
+            self.identities.has(ReplicaKey(request.voter_id, request.voter_directory_id))
 
     def started(self, member: Member, world: SimulatedQuorum) -> None:
-        """Nothing to do: a node that starts answers no request."""
+        """A node has started."""
+        if not self._named:
+            for host in world.hosts.values():
+                self.identities.has(host.member.key)
+        self.identities.started(member.key)
+        self._look_at_voters(member.node_id, world)
 
     def stepped(self, member: Member, outputs: list[Output], world: SimulatedQuorum) -> None:
         """A node has completed a step: each change that the node answers with success must be in its log."""
         host = world.hosts[member.node_id]
+        self._look_at_voters(member.node_id, world)
+        assert isinstance(member, SteppedMember), member
+        quorum = member.core._quorum
+        self.identities.flushed(member.key, quorum.log.flushed_offset)
+        if isinstance(quorum.state, LeaderState):
+            for one in quorum.state.progress.values():
+                self.identities.counts(member.node_id, one.key, one.end_offset)
         for output in outputs:
             if isinstance(output, Administered):
                 self._answered(member.node_id, host.administered[output.request_id], output.response, world)
@@ -55,6 +86,25 @@ class VoterWatch:
                     asked = host.asked[output.request_id][0].message
                     assert isinstance(asked, Frame), asked
                     self._answered(member.node_id, asked.request(), message.response(), world)
+            elif isinstance(output, SimulatedRequest) and output.kind == FETCH_SNAPSHOT:
+                self._look_at_download(member.node_id, output)
+
+    def _look_at_voters(self, node_id: int, world: SimulatedQuorum) -> None:
+        voters = world.invariants.voters_of(node_id)
+        if self._named.get(node_id) is not voters:
+            self._named[node_id] = voters
+            self.identities.named(node_id, voters.keys)
+
+    def _look_at_download(self, node_id: int, asked: SimulatedRequest) -> None:
+        frame = asked.message
+        if not isinstance(frame, Frame):
+            return
+        request = frame.request()
+        assert isinstance(request, FetchSnapshotRequest), request
+        (topic,) = request.topics
+        (part,) = topic.partitions
+        snapshot = OffsetAndEpoch(offset=part.snapshot_id.end_offset, epoch=part.snapshot_id.epoch)
+        self.identities.asked(node_id, Piece(asked.peer_id, part.current_leader_epoch, snapshot, part.position))
 
     def _answered(self, node_id: int, request: Message, response: object, world: SimulatedQuorum) -> None:
         change = change_of(request) if is_success(response) else None

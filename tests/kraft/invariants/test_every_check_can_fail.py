@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import belief_cases
 import compaction_cases
 import consensus_cases
 import partition_cases
@@ -21,6 +22,7 @@ CASES: list[Case] = [
     *partition_cases.CASES.all,
     *record_cases.CASES.all,
     *compaction_cases.CASES.all,
+    *belief_cases.CASES.all,
     *simulator_cases.CASES.all,
 ]
 
