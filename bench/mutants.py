@@ -222,7 +222,8 @@ def main() -> None:
             continue
         start = time.process_time()
         measured = measure(mutant, None if options.seeds_only else options.most_events, options.keep)
-        print(f"{measured.row} {time.process_time() - start:.0f} s", flush=True)
+        budget = f"budget {mutant.budget} seeds of {mutant.profile}"
+        print(f"{measured.row} {budget}, {time.process_time() - start:.0f} CPU s", flush=True)
         if options.write:
             write(measured)
 

@@ -149,7 +149,7 @@ def run_command(
             done.append(outcome)
             if as_json:
                 click.echo(msgspec.json.encode(_result_json(outcome)))
-    summary = _summary(done, time.perf_counter() - begin)
+    summary = _summary(done, time.perf_counter() - begin) | {"profiles": _profiles(done, search)}
     if found is None:
         click.echo(msgspec.json.encode(summary | {"violation": None}) if as_json else _summary_line(summary))
         return
@@ -466,8 +466,24 @@ def _summary_line(summary: dict[str, Any]) -> str:
     return (
         f"{count(summary['seeds'], 'seed')}, {outcome}{allowed}: {count(summary['elections'], 'election')}, "
         f"{count(summary['committed'], 'record')} committed in {summary['virtual_seconds']:,} s of virtual time\n"
-        f"{summary['seeds_per_second']:,} seeds/s, {summary['events_per_second']:,} events/s"
+        f"{summary['seeds_per_second']:,} seeds/s, {summary['events_per_second']:,} events/s\n"
+        f"seeds of each profile, of its budget: {_budgets(summary['profiles'])}"
     )
+
+
+def _profiles(done: list[Result], search: SeedSearch) -> dict[str, dict[str, int]]:
+    """How many seeds and events each profile had, and the budget of seeds that it should have."""
+    found: dict[str, dict[str, int]] = {}
+    for result in done:
+        profile = search.profile_of(result.seed)
+        counts = found.setdefault(profile.name, {"seeds": 0, "budget": profile.budget, "events": 0})
+        counts["seeds"] += 1
+        counts["events"] += result.events
+    return found
+
+
+def _budgets(profiles: dict[str, dict[str, int]]) -> str:
+    return ", ".join(f"{name} {one['seeds']:,} of {one['budget']:,}" for name, one in sorted(profiles.items()))
 
 
 def _violation_lines(violation: dict[str, Any]) -> list[str]:

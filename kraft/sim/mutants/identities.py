@@ -13,13 +13,13 @@ from kraft.quorum.states import FollowerState, LeaderState, Progress
 from kraft.quorum.values import Endpoints, ReplicaKey
 from kraft.quorum.voter_history import VoterHistory
 from kraft.quorum.voters import VoterSet
-from kraft.sim.mutants.registry import Patches, Scope, mutant
+from kraft.sim.mutants.registry import Patches, Scope, mutant, survivor
 from metadata_log.types import NO_NODE
 
 # Tried once
 
 
-@mutant(Scope.DYNAMIC, budget=1000, faults=None)
+@mutant(Scope.DYNAMIC, budget=100, faults=None, profile="former-selves")
 def former_directories_are_addressed(code: Patches) -> None:
     """A replica answers a Vote that is addressed to the replica which had its node id before."""
 
@@ -30,13 +30,23 @@ def former_directories_are_addressed(code: Patches) -> None:
         code.replace(module, "is_addressed", is_addressed)
 
 
-@mutant(Scope.DYNAMIC, budget=1000, faults=None)
+@mutant(Scope.DYNAMIC, budget=100, faults=None, profile="former-selves")
 def fetches_of_any_directory_count_for_a_voter(code: Patches) -> None:
     """A leader counts the Fetch of a replica with an empty disk for the voter that had its node id before."""
     code.replace(LeaderState, "voter_progress", lambda leader, replica: leader.progress.get(replica.id))
 
 
-@mutant(Scope.DYNAMIC, budget=1000, faults=None)
+@survivor(
+    Scope.DYNAMIC,
+    tried=80,
+    killed_by=(
+        "tests/kraft/quorum/test_leader_rules.py::"
+        "test_a_voter_that_returns_with_another_directory_has_no_offset_of_its_former_self"
+    ),
+    because=(
+        "A replica is added once it has caught up, so that its own offset is no less than that of its former self."
+    ),
+)
 def new_directories_take_the_progress_of_former_ones(code: Patches) -> None:
     """A voter that returns with another directory id has the offset at its leader that its former self had reached."""
     take_voters = LeaderState.take_voters
@@ -55,7 +65,7 @@ def new_directories_take_the_progress_of_former_ones(code: Patches) -> None:
     code.replace(LeaderState, "take_voters", take_voters_by_id)
 
 
-@mutant(Scope.DYNAMIC, budget=1000, faults=None)
+@mutant(Scope.DYNAMIC, budget=100, faults=None, profile="former-selves")
 def any_directory_of_a_voter_id_votes(code: Patches) -> None:
     """A replica with an empty disk takes itself for the voter that had its node id before."""
     take_voters = QuorumState._take_voters
@@ -67,7 +77,12 @@ def any_directory_of_a_voter_id_votes(code: Patches) -> None:
     code.replace(QuorumState, "_take_voters", take_voters_by_id)
 
 
-@mutant(Scope.DYNAMIC, budget=1000, faults=None)
+@survivor(
+    Scope.DYNAMIC,
+    tried=100,
+    killed_by=("tests/kraft/replica/test_voter_changes.py::test_every_refusal_of_an_addition_has_kafkas_error"),
+    because=("The new voter fetches at once, so that only the time to the next commit is lost."),
+)
 def former_directories_have_caught_up(code: Patches) -> None:
     """A leader adds a replica with an empty disk as a voter, because its former self had caught up."""
     is_caught_up = membership._is_caught_up
@@ -81,13 +96,13 @@ def former_directories_have_caught_up(code: Patches) -> None:
 # Two kinds of an audit
 
 
-@mutant(Scope.UPGRADED, budget=1000, faults=None)
+@mutant(Scope.UPGRADED, budget=100, faults=None, profile="former-selves")
 def reports_of_former_directories_are_taken(code: Patches) -> None:
     """Before kraft.version rises, a late UpdateRaftVoter of a replaced directory takes the place of the present one."""
     code.replace(membership, "_is_present", lambda leader, key: True)
 
 
-@mutant(Scope.DYNAMIC, budget=1000, faults=None)
+@mutant(Scope.DYNAMIC, budget=100, faults=None, profile="former-selves")
 def downloads_go_on_with_another_leader(code: Patches) -> None:
     """A follower that learns of another leader goes on with the snapshot that it downloads, at the same position."""
     become_follower = QuorumState.become_follower

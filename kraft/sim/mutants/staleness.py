@@ -23,7 +23,7 @@ from kraft.broker.replica.manager import ReplicaManager
 from kraft.broker.replicas import LedPartition, PartitionKey
 from kraft.broker.replicas_protocol import BrokerReplicas
 from kraft.broker.settings import NO_EPOCH
-from kraft.sim.mutants.registry import Patches, Scope, mutant
+from kraft.sim.mutants.registry import Patches, Scope, mutant, survivor
 from metadata_log.image import MetadataImage, Partition
 from metadata_log.types import Uuid
 from transport.protocol.messages.fetch import ReplicaState
@@ -45,7 +45,7 @@ def older_metadata_replaces_the_answer_of_the_controller(code: Patches) -> None:
     code.replace(Leaders, "lead", lead_by_any_metadata)
 
 
-@mutant(Scope.DATA_CLUSTER, budget=200, faults=None)
+@mutant(Scope.DATA_CLUSTER, budget=100, faults=None, profile="overtaking")
 def follower_offsets_outlive_a_leadership(code: Patches) -> None:
     """A broker that leads again counts the offsets that followers had reached in its former leadership, though another
     broker has led meanwhile.
@@ -72,7 +72,7 @@ def follower_offsets_outlive_a_leadership(code: Patches) -> None:
     code.replace(leaders, "new_leadership", lead_again)
 
 
-@mutant(Scope.DATA_CLUSTER, budget=200, faults=None)
+@mutant(Scope.DATA_CLUSTER, budget=100, faults=None, profile="overtaking")
 def fetches_of_former_incarnations_count(code: Patches) -> None:
     """A leader counts a late fetch of a follower that has registered again since (KIP-903)."""
     on_follower_fetch = Leaders.on_follower_fetch
@@ -88,7 +88,15 @@ def fetches_of_former_incarnations_count(code: Patches) -> None:
     code.replace(Leaders, "on_follower_fetch", on_any_fetch)
 
 
-@mutant(Scope.DATA_CLUSTER, budget=200, faults=None)
+@survivor(
+    Scope.DATA_CLUSTER,
+    tried=100,
+    killed_by=("tests/kraft/broker/test_broker_agent.py::test_errors_of_alter_partition_are_handled_as_in_kafka"),
+    because=(
+        "The follower has everything when it is proposed, and its next fetch proposes it again: a record has to be "
+        "committed without it in between, and the follower has to be elected."
+    ),
+)
 def unanswered_proposals_are_withdrawn(code: Patches) -> None:
     """A leader without an answer to its AlterPartition takes the proposal back, though the controller may have made the
     change.
@@ -106,7 +114,7 @@ def unanswered_proposals_are_withdrawn(code: Patches) -> None:
     code.replace(IsrChanges, "_judge", judge_silence)
 
 
-@mutant(Scope.DATA_CLUSTER, budget=200, faults=None)
+@mutant(Scope.DATA_CLUSTER, budget=100, faults=None, profile="overtaking")
 def removals_count_before_the_controller_agrees(code: Patches) -> None:
     """A leader that asks to remove a follower from the ISR commits without that follower before there is an answer."""
 
@@ -119,7 +127,7 @@ def removals_count_before_the_controller_agrees(code: Patches) -> None:
 # Two kinds of an audit
 
 
-@mutant(Scope.DATA_CLUSTER, budget=200, faults=None)
+@mutant(Scope.DATA_CLUSTER, budget=100, faults=None, profile="overtaking")
 def older_answers_of_the_controller_are_taken(code: Patches) -> None:
     """A leader takes an answer to AlterPartition also if its metadata has a later partition epoch already."""
 
@@ -133,7 +141,18 @@ def older_answers_of_the_controller_are_taken(code: Patches) -> None:
     code.replace(IsrProposals, "accepted", accepted)
 
 
-@mutant(Scope.DATA_CLUSTER, budget=200, faults=None)
+@survivor(
+    Scope.DATA_CLUSTER,
+    tried=30,
+    killed_by=(
+        "tests/kraft/broker/test_broker_agent.py::"
+        "test_a_repeated_proposal_names_the_incarnation_that_fetched_and_not_one_that_has_registered_since"
+    ),
+    because=(
+        "The member has to register again between a proposal and its repetition, and the controller refuses one whose "
+        "former incarnation was in the ISR."
+    ),
+)
 def members_are_proposed_with_their_registered_epoch(code: Patches) -> None:
     """A leader proposes a member with the broker epoch of its registration, and not with that of its last fetch."""
     epoch_of: Callable[[IsrChanges, int, LedPartition, MetadataImage, int], int] = IsrChanges._epoch_of

@@ -123,13 +123,7 @@ def update_during_another_change(code: Patches) -> None:
     code.replace(membership, "_refusal", refusal)
 
 
-@survivor(
-    Scope.DYNAMIC,
-    tried_classic=32,
-    tried=100,
-    killed_by="tests/kraft/replica/test_voter_changes.py::test_every_refusal_of_an_update_has_kafkas_error",
-    because="A replaced disk ends its former replica, which sends nothing more.",
-)
+@mutant(Scope.DYNAMIC, budget=100, faults=None, profile="former-selves")
 def update_of_a_former_directory(code: Patches) -> None:
     """A leader accepts UpdateRaftVoter of a former directory, which replaces the present voter of that id."""
     update = membership._update

@@ -240,6 +240,18 @@ def test_a_follower_that_fetches_enters_the_isr_in_the_incarnation_that_fetched(
     assert (led.isr, led.partition_epoch, led.proposed) == ((101, 102), 1, None)
 
 
+def test_a_repeated_proposal_names_the_incarnation_that_fetched_and_not_one_that_has_registered_since() -> None:
+    agent = leading((101,))
+    assert fetch(agent, 1010) == Error.NONE
+    assert change(agent, 1010) is not None
+    commit(agent, registration(102, 60))
+    agent.on_answer(ISR_CHANGES, None, 1020)
+    again = change(agent, 1100)
+    assert again is not None
+    (part,) = again.topics[0].partitions
+    assert {one.broker_id: one.broker_epoch for one in part.new_isr_with_epochs} == {101: EPOCH, 102: 50}
+
+
 @pytest.mark.parametrize("broker_epoch", [49, 51])
 def test_a_fetch_of_an_unregistered_incarnation_does_not_expand_the_isr(broker_epoch: int) -> None:
     agent = leading((101,))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from leading_core import fetch_all, key, leader_of, voter
+from msgspec.structs import replace
 from one_core import OneCore, endpoints, records_of_the_leader
 
 from kraft.quorum.effects import AppendBatch, AppendControl, ReadConfirmed, SendReply
@@ -19,7 +20,7 @@ from kraft.quorum.messages import (
     UpdateVoter,
     VoteReply,
 )
-from kraft.quorum.states.leader import NEVER_FETCHED, Progress
+from kraft.quorum.states.leader import NEVER_FETCHED, LeaderState, Progress
 from kraft.quorum.values import ElectionState, ReplicaKey, VersionRange
 from kraft.quorum.voters import Voter, VoterSet
 from metadata_log.types import NO_OFFSET
@@ -109,6 +110,17 @@ def test_a_new_voter_keeps_the_offset_that_it_has_reached_as_an_observer() -> No
     one.answer(ProbeVersionsReply(VersionRange(0, 1)), peer=4)
     assert one.core.voters.ids == (1, 2, 3, 4)
     assert offset_of(one, 4) == end
+
+
+def test_a_voter_that_returns_with_another_directory_has_no_offset_of_its_former_self() -> None:
+    one = leader_of(1, 2, 3)
+    former, present = key(4), replace(key(4), directory_id=key(5).directory_id)
+    fetch_all(one, former)
+    leader = one.core._quorum.state
+    assert isinstance(leader, LeaderState)
+    leader.take_voters(leader.voters.with_voter(replace(voter(4), key=present)))
+    assert leader.progress[4] == Progress(present)
+    assert former in leader.observers
 
 
 def test_removed_voters_but_not_the_leader_are_observers_with_their_offsets() -> None:
