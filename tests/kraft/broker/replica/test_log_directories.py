@@ -241,6 +241,23 @@ def test_a_topic_that_is_made_again_under_its_name_begins_with_an_empty_log() ->
     assert len([name for name in disk.list("d") if name.endswith("-delete")]) == 1
 
 
+def test_a_topic_that_is_made_again_right_after_the_load_begins_with_an_empty_log() -> None:
+    """The load has found the log of the deleted topic, which no partition claims any more. Found by the simulator: the
+    new replica was offline for ever, as the place of its log was taken.
+    """
+    disk = MemoryDisk()
+    first = replayed(cluster(1), *topics({PartitionName("a", 0): other_id(1)}, directory_id(1)))
+    former = started(1, first, disk)
+    assert isinstance(former.append((other_id(1), 0), batch(b"x"), acks=1, now_ms=NOW_MS), Appended)
+    disk.kill()
+    manager = ReplicaManager(disk, settings(1))
+    manager.load(first, NOW_MS)
+    removal = records.RemoveTopicRecord(topic_id=other_id(1))
+    publish(manager, replayed(first, removal, *topics({PartitionName("a", 0): other_id(2)}, directory_id(1))))
+    assert part_end(manager, (other_id(2), 0)) == 0
+    assert len([name for name in disk.list("d") if name.endswith("-delete")]) == 1
+
+
 def test_the_files_of_a_deleted_topic_go_after_a_restart_too() -> None:
     disk = MemoryDisk()
     image = replayed(cluster(1), *new_topic((1,)))
