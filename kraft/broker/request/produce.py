@@ -7,7 +7,7 @@ a generator, of which each step takes less than a millisecond; other requests ha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from msgspec import Struct
@@ -379,8 +379,10 @@ class ProduceHandler:
         )
 
 
-def _portions(items: Sequence[_One]) -> Iterator[Sequence[_One]]:
-    """The items of a list, so many as one step deals with."""
+def _portions(items: Sequence[_One]) -> Iterable[Sequence[_One]]:
+    """The items of a list, so many as one step deals with. Most requests have no more than that."""
+    if len(items) < PARTITIONS_PER_STEP:
+        return (items,)
     return (items[begin : begin + PARTITIONS_PER_STEP] for begin in range(0, len(items), PARTITIONS_PER_STEP))
 
 
