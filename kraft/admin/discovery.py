@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kraft.admin.client import open_admin
+import trio
+
+from kraft.admin.client import RETRY_MS, AdminClient, open_admin
 from kraft.admin.descriptions import quorum_description, quorum_error
 from kraft.admin.errors import AdminError, CannotConnect, RequestRefused
 from kraft.config import PROTECTED_PROTOCOLS
 from metadata_log.types import METADATA_PARTITION, METADATA_TOPIC
 from transport.interface import Endpoint, Failed, Transport
 from transport.protocol.errors import Error
-from transport.protocol.inbound import lasting_failure
+from transport.protocol.inbound import Cause, lasting_failure
 from transport.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumRequestPartitionData,
@@ -38,34 +40,55 @@ async def controllers_of(
     Raises:
         AdminError: No broker answered, or the answer names no listener of a controller.
     """
+    deadline = trio.current_time() + timeout_ms / 1000
+    async with open_admin(servers, transport=transport, timeout_ms=timeout_ms) as admin:
+        while True:
+            found, failures, failed = await _ask_each(admin, protocol, timeout_ms)
+            if found:
+                return found
+            is_silent = len(failed) == len(failures)
+            if is_silent and (lasting := lasting_failure(failed)) is not None:
+                raise CannotConnect(lasting)
+            # A peer that closes connections without a word speaks another protocol, which one closing does not tell.
+            may_change = is_silent and any(one.cause is Cause.RESET for one in failed)
+            if not may_change or trio.current_time() >= deadline:
+                break
+            await trio.sleep(RETRY_MS / 1000)
+        asked = ", ".join(map(str, admin.addresses))
+    raise AdminError(
+        f"the brokers name no controllers: {'; '.join(failures)}",
+        hint=f"Asked: {asked}. Does a broker run there?"
+        if is_silent
+        else "Give the address of a broker, or that of a controller with --bootstrap-controller.",
+    )
+
+
+async def _ask_each(
+    admin: AdminClient, protocol: str, timeout_ms: int
+) -> tuple[tuple[Endpoint, ...], list[str], list[Failed]]:
+    """Ask each broker once, up to the first that names controllers: these, what the others said, and who was silent."""
     partition = DescribeQuorumRequestPartitionData(partition_index=METADATA_PARTITION)
     topic = DescribeQuorumRequestTopicData(topic_name=METADATA_TOPIC, partitions=[partition])
     request = DescribeQuorumRequest(topics=[topic])
     failures: list[str] = []
     failed: list[Failed] = []
-    async with open_admin(servers, transport=transport, timeout_ms=timeout_ms) as admin:
-        for server in admin.addresses:
-            answer = await admin.ask(server, request, DescribeQuorumResponse, timeout_ms=timeout_ms)
-            if isinstance(answer, Failed):
-                failures.append(answer.reason)
-                failed.append(answer)
-                continue
-            error, text = quorum_error(answer)
-            if error is not Error.NONE:
-                failures.append(f"{server} answered {RequestRefused(error, text)}")
-                continue
-            found = [
-                endpoint
-                for voter in quorum_description(answer).voters
-                for name, endpoint in voter.listeners
-                if name not in PROTECTED_PROTOCOLS or name == protocol
-            ]
-            if found:
-                return tuple(dict.fromkeys(found))
-            failures.append(f"{server} names no listener of a controller that {protocol} reaches")
-    if len(failed) == len(failures) and (lasting := lasting_failure(failed)) is not None:
-        raise CannotConnect(lasting)
-    raise AdminError(
-        f"the brokers name no controllers: {'; '.join(failures)}",
-        hint="Give the address of a controller with --bootstrap-controller.",
-    )
+    for server in admin.addresses:
+        answer = await admin.ask(server, request, DescribeQuorumResponse, timeout_ms=timeout_ms)
+        if isinstance(answer, Failed):
+            failures.append(answer.reason)
+            failed.append(answer)
+            continue
+        error, text = quorum_error(answer)
+        if error is not Error.NONE:
+            failures.append(f"{server} answered {RequestRefused(error, text)}")
+            continue
+        found = [
+            endpoint
+            for voter in quorum_description(answer).voters
+            for name, endpoint in voter.listeners
+            if name not in PROTECTED_PROTOCOLS or name == protocol
+        ]
+        if found:
+            return tuple(dict.fromkeys(found)), failures, failed
+        failures.append(f"{server} names no listener of a controller that {protocol} reaches")
+    return (), failures, failed

@@ -192,7 +192,7 @@ def theirs(kafka: KafkaInstallation, tmp_path_factory: pytest.TempPathFactory) -
             yield place
 
 
-def ends_at_once(place: Place, case: Case, words: tuple[str, ...]) -> None:
+def ends_at_once(place: Place, case: Case, words: tuple[str, ...], option: str = "--bootstrap-controller") -> None:
     """Run a command that cannot connect, and judge its end."""
     address = place.at(case)
     named = [
@@ -202,7 +202,7 @@ def ends_at_once(place: Place, case: Case, words: tuple[str, ...]) -> None:
         for word in words
     ]
     if "archive" not in words:
-        named += ["--bootstrap-server" if words[0] in {"produce", "consume"} else "--bootstrap-controller", address]
+        named += ["--bootstrap-server" if words[0] in {"produce", "consume"} else option, address]
     patience = () if words[0] in {"doctor"} or words[:2] == ("recover", "verify") else PATIENCE
     before = time.monotonic()
     done = kraft_here(*named, *place.config(case.name, case.lines), *patience)
@@ -223,6 +223,7 @@ def ends_at_once(place: Place, case: Case, words: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_failure_that_time_does_not_cure_ends_a_command_at_once(ours: Place, case: Case) -> None:
     ends_at_once(ours, case, ("topics", "list"))
+    ends_at_once(ours, case, ("topics", "list"), "--bootstrap-server")
     if "login?" not in case.told:  # a controller names its versions first, and Metadata is none of its requests
         ends_at_once(ours, case, ("consume", "t"))
 

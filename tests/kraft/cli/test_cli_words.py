@@ -181,6 +181,7 @@ def test_a_command_takes_the_address_of_a_broker(capsys: pytest.CaptureFixture[s
     done = run(capsys, *command.split(), "--bootstrap-server", "127.0.0.1:1", *more)
     assert done.code == 1, done.err
     assert "the brokers name no controllers: 127.0.0.1:1: Connection refused" in done.err
+    assert done.err.endswith("hint: Asked: 127.0.0.1:1. Does a broker run there?\n")
     both = run(capsys, *command.split(), "--bootstrap-server", "h:1", "--bootstrap-controller", "h:1")
     assert "give either --bootstrap-controller or --bootstrap-server" in both.err
 

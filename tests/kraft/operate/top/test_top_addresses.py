@@ -60,10 +60,9 @@ async def test_a_screen_over_tls_has_the_quorum_by_either_address(
             monkeypatch.setenv("KRAFT_BOOTSTRAP_CONTROLLER", "127.0.0.1:1")
             done = await top("--bootstrap-server", at, "--command-config", str(client))
             assert done.code == 0, done.err
-            in_the_clear = await top("--bootstrap-server", at, "--timeout", "1")
+            in_the_clear = await top("--bootstrap-server", at)
     assert in_the_clear.code == 1
-    assert "the brokers name no controllers: " in in_the_clear.err
-    assert "--bootstrap-controller" in in_the_clear.err.splitlines()[-1]
+    assert "--command-config FILE" in in_the_clear.err.splitlines()[-1]
 
 
 @pytest.mark.parametrize("words", [(), ("--bootstrap-server", "h:1", "--bootstrap-controller", "h:2")])
