@@ -37,11 +37,13 @@ def parse_offsets(text: bytes, *, where: str) -> dict[PartitionName, int]:
         where: The path of the file, for errors.
 
     Returns:
-        The offset of each partition, in the order of the file.
+        The offset of each partition, in the order of the file; none for an empty file.
 
     Raises:
         DecodeError: The file has another version, a wrong line, or another number of lines than it announces.
     """
+    if not text:
+        return {}  # Kafka makes the files like this, and so reads them (`CheckpointFile`)
     lines = text.decode("utf-8", "replace").splitlines()
 
     def bad(what: str, line: int) -> DecodeError:
@@ -51,8 +53,8 @@ def parse_offsets(text: bytes, *, where: str) -> dict[PartitionName, int]:
             hint="Remove the file: the broker then starts from the content of the logs.",
         )
 
-    if not lines or lines[0] != _VERSION:
-        raise bad(f"unknown version {lines[0] if lines else ''!r}, expected 0,", 1)
+    if lines[0] != _VERSION:
+        raise bad(f"unknown version {lines[0]!r}, expected 0,", 1)
     if len(lines) < 2 or not (lines[1].isascii() and lines[1].isdigit()):
         raise bad("the number of entries is missing", 2)
     offsets: dict[PartitionName, int] = {}

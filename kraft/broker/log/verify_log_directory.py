@@ -52,7 +52,7 @@ def _offsets(disk: Disk, path: str, kind: str, ends: Mapping[str, int]) -> Itera
     """Compare the offsets of a checkpoint file with the ends of the logs. Kafka leaves a new file empty."""
     content = disk.read(path)
     try:
-        offsets = parse_offsets(content, where=path) if content else {}
+        offsets = parse_offsets(content, where=path)
     except DecodeError as bad:
         yield Damage(where=path, what=bad.what, expected="a topic, a partition and an offset on each line")
         return
