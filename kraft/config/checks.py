@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
-from kraft.config.addresses import ListenerSpec, split_list
-from kraft.config.definitions import NODE, OF_QUOTAS, BadValue, Definition, checked
+from kraft.config.addresses import ListenerSpec, parse_connection_limit, split_list
+from kraft.config.definitions import NODE, OF_QUOTAS, BadValue, Definition, checked, elements
 from kraft.config.errors import ConfigError
 from kraft.config.kafka_keys import LISTENER_PREFIX, REFUSED, definition_of, is_refused
 from kraft.config.node_settings import BROKER, CONTROLLER
@@ -59,7 +59,7 @@ def check_refused(reader: SettingsReader) -> None:
     for key, setting in reader.settings.items():
         definition = definition_of(key)
         if definition is not None and is_refused(definition, setting.value):
-            why = f"allowed is {definition.default or 'empty'} only"
+            why = f"allowed is {definition.default or 'an empty value'} only"
             raise reader.bad(key, why, hint=f"{REFUSED[definition.name]} Leave the setting out.")
 
 
@@ -90,7 +90,8 @@ def _check_value(reader: SettingsReader, key: str, definition: Definition) -> No
     try:
         checked(definition, reader.settings[key].value)
     except BadValue:
-        raise reader.bad(key, f"allowed is {definition.allowed}") from None
+        gap = "an entry is empty; " if definition.type == "LIST" and "" in elements(reader.settings[key].value) else ""
+        raise reader.bad(key, f"{gap}allowed is {definition.allowed}") from None
 
 
 def _number(reader: SettingsReader, key: str) -> float:
@@ -145,6 +146,7 @@ def _check_connections(reader: SettingsReader) -> None:
     if 0 < queued < request:
         raise reader.bad(key, f"the value is less than {largest}, which is {request:g}")
     key, overrides = "max.connections.per.ip", "max.connections.per.ip.overrides"
+    reader.entries(overrides, parse_connection_limit)
     if _number(reader, key) == 0 and not reader.text(overrides):
         raise reader.bad(key, f"0 is allowed only with {overrides}")
     key, delay = "connections.max.idle.ms", "connection.failed.authentication.delay.ms"

@@ -14,6 +14,7 @@ from kraft.config.described import DescribedSetting, Secret
 from kraft.config.errors import ConfigError
 from kraft.config.keys import NUMBERS, TEXTS
 from kraft.config.listener_settings import (
+    name_inter_broker_listener,
     read_advertised_listeners,
     read_controller_listener_names,
     read_inter_broker_listener,
@@ -251,7 +252,7 @@ class Verdict(Struct, frozen=True):
     """What a node makes of a properties file. Each error names the setting, its value and what is allowed."""
 
     refused: ConfigError | None = None
-    """Why neither this software nor Apache Kafka starts with the file."""
+    """Why this software does not start with the file. Apache Kafka does not start, either, or fails later."""
     not_supported: ConfigError | None = None
     """Why this software does not start with it, which Apache Kafka may."""
     not_for_kafka: tuple[ConfigError, ...] = ()
@@ -272,6 +273,7 @@ def judged(settings: Mapping[str, Setting], source: str) -> Verdict:
         listeners = read_listeners(reader, names, roles)
         check_settings(reader, listeners, roles=roles)
         read_advertised_listeners(reader, listeners, names, _own_voter(voters, node_id))
+        name_inter_broker_listener(reader, listeners, names, roles)
     except ConfigError as refused:
         return Verdict(refused=refused)
     not_for_kafka = tuple(refused_by_kafka_alone(reader, listeners))

@@ -21,6 +21,7 @@ from kraft.config.settings_reader import SettingsReader
 from kraft.config.tls_settings import SSL, ConfigTls, TlsSettings, read_tls
 
 _PLAINTEXT: Final = "PLAINTEXT"
+_INTER_BROKER: Final = ("inter.broker.listener.name", "security.inter.broker.protocol")
 _SASL_SSL: Final = "SASL_SSL"
 
 
@@ -101,7 +102,26 @@ def read_inter_broker_listener(
     listener is named after the security protocol between brokers. Without both settings and without a listener
     PLAINTEXT, the listener is the first one, where Kafka refuses to start.
     """
-    by_name, by_protocol = "inter.broker.listener.name", "security.inter.broker.protocol"
+    wanted = name_inter_broker_listener(reader, listeners, controllers, roles)
+    own = {one.name: one for one in listeners if one.name not in controllers}
+    if wanted not in own:
+        return wanted
+    of_controllers = _protocols(reader, tuple(one.name for one in listeners), controllers)[controllers[0]]
+    named = next((key for key in _INTER_BROKER if key in reader.settings), None)
+    if named is not None and own[wanted].protocol != of_controllers:
+        raise reader.bad(
+            named,
+            f"listener {wanted} has {own[wanted].protocol}, and the controllers have {of_controllers}",
+            hint="A broker of this software reaches brokers and controllers with one security protocol so far.",
+        )
+    return wanted
+
+
+def name_inter_broker_listener(
+    reader: SettingsReader, listeners: tuple[ListenerSpec, ...], controllers: tuple[str, ...], roles: tuple[str, ...]
+) -> str:
+    """As `read_inter_broker_listener`, with no other errors than those in which Kafka refuses the file, too."""
+    by_name, by_protocol = _INTER_BROKER
     own = {one.name: one for one in listeners if one.name not in controllers}
     key = by_name if by_name in reader.settings else by_protocol
     wanted = (reader.text(key) or _PLAINTEXT).upper()
@@ -117,13 +137,6 @@ def read_inter_broker_listener(
         return wanted if wanted in own else next(iter(own), wanted)
     if wanted not in own:
         raise reader.bad(key, f"there is no listener {wanted}", hint=f"The listeners are {', '.join(own)}.")
-    of_controllers = _protocols(reader, tuple(one.name for one in listeners), controllers)[controllers[0]]
-    if own[wanted].protocol != of_controllers:
-        raise reader.bad(
-            key,
-            f"listener {wanted} has {own[wanted].protocol}, and the controllers have {of_controllers}",
-            hint="A broker of this software reaches brokers and controllers with one security protocol so far.",
-        )
     return wanted
 
 

@@ -21,7 +21,9 @@ def read_roles(reader: SettingsReader) -> tuple[str, ...]:
         raise reader.missing("process.roles", "Add process.roles=controller.")
     for role in roles:
         if role not in ("broker", "controller"):
-            raise reader.bad("process.roles", f"there is no role {role!r}", hint="Use process.roles=controller.")
+            raise reader.bad(
+                "process.roles", f"there is no role {role!r}", hint="Allowed: broker, controller, or both."
+            )
     return tuple(dict.fromkeys(roles))
 
 

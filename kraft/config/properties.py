@@ -44,7 +44,7 @@ def parse_properties(text: str | bytes, *, source: str) -> dict[str, Setting]:
             line += _lines(element.source)
     except javaproperties.InvalidUEscapeError as bad:
         raise ConfigError(
-            f"{bad.escape!r} is not a \\u escape",
+            f"{bad.escape} is not a \\u escape",
             where=f"{source}:{line}",
             hint="Write a backslash as two of them, as in every Java properties file.",
         ) from bad

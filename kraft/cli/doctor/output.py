@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from kraft.cli.text import count
 from kraft.operate.doctor.before import is_safe
+from kraft.operate.doctor.checks.check import listed
 from kraft.operate.doctor.diagnose import Diagnosis, consequence, remedy, source
 from kraft.operate.doctor.facts.catalog import CATALOG
 from kraft.operate.doctor.facts.finding import Described, Finding, Severity
@@ -120,7 +121,7 @@ def _coverage(diagnosis: Diagnosis) -> Iterator[str]:
         return
     yield f"{made} made, {len(skipped)} not made."
     for needs, group in groupby(skipped, key=lambda one: one.needs):
-        yield f"Give {needs} for: {', '.join(one.id for one in group)}."
+        yield f"Give {needs} for: {listed(one.id for one in group)}."
 
 
 def _finding_lines(finding: Finding) -> Iterator[str]:

@@ -96,7 +96,8 @@ def read_nodes(
 def _reason(failed: Exception) -> str:
     if isinstance(failed, OSError):
         return failed.strerror or str(failed)
-    return str(failed)
+    hint = failed.hint if isinstance(failed, ConfigError) else None
+    return f"{failed}. {hint.rstrip('.')}" if hint else str(failed)
 
 
 def named(nodes: Iterable[Node]) -> tuple[Node, ...]:

@@ -66,7 +66,7 @@ def test_numbers_that_are_bounded_closer_than_kafkas_are_on_the_page() -> None:
         ("log.dirs=", "log.dirs=", "at least one"),
         ("listener.name.plaintext.num.network.threads=0", "listener.name.plaintext.num.network.threads=0", "from 1"),
         ("principal.builder.class=com.example.B", "principal.builder.class=com.example.B", "DefaultKafkaPrincipalB"),
-        ("create.topic.policy.class.name=com.example.P", "=com.example.P", "allowed is empty only"),
+        ("create.topic.policy.class.name=com.example.P", "=com.example.P", "allowed is an empty value only"),
         ("group.consumer.heartbeat.interval.ms=99999", "=99999", "must not be greater than group.consumer.max"),
         ("replica.fetch.wait.max.ms=40000", "=40000", "must not be greater than replica.socket.timeout.ms (30000)"),
     ],

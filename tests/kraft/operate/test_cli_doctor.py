@@ -17,6 +17,7 @@ from kraft.cli.main import kraft
 from kraft.config import Config, ConfigError
 from kraft.config.config import judged
 from kraft.config.properties import parse_properties
+from kraft.operate.doctor.checks.check import listed
 from kraft.operate.doctor.diagnose import CHECKS
 from kraft.operate.doctor.facts.catalog import CATALOG
 
@@ -219,7 +220,8 @@ def test_a_file_is_judged_by_the_validator_of_serve_and_by_kafkas_rules(
         verdict = judged(parse_properties(case["properties"], source=name), name) if name != "windows-path-u" else None
         if verdict is None:
             continue
-        warned = bool(verdict.not_for_kafka) or verdict.not_supported is not None
+        of_classes = verdict.not_supported is not None and ".class" in str(verdict.not_supported)
+        warned = bool(verdict.not_for_kafka) or of_classes  # Kafka looks for classes that do not exist
         if case["kafka"] == "refused" and verdict.refused is None and not warned:
             unseen.append(name)
         if case["kafka"] == "read" and verdict.refused is not None:
@@ -236,7 +238,10 @@ def test_a_file_is_judged_by_the_validator_of_serve_and_by_kafkas_rules(
     [
         ("log.retention.hours=0", "config-refused", "fatal", "log.retention.hours=0: allowed is -1 for no limit"),
         ("num.network.threads=abc", "config-refused", "fatal", "num.network.threads=abc: allowed is a whole number"),
-        ("create.topic.policy.class.name=com.example.P", "config-not-supported", "warn", "allowed is empty only"),
+        ("create.topic.policy.class.name=com.example.P", "config-not-supported", "warn", "an empty value only"),
+        ("process.roles=Broker", "config-refused", "fatal", "there is no role 'Broker'"),
+        ("log.dirs=d,,e", "config-refused", "fatal", "an entry is empty; allowed is entries, separated by commas"),
+        ("max.connections.per.ip.overrides=[::1]:5", "config-refused", "fatal", "'[::1]' is not a host"),
         ("listeners=CONTROLLER://nowhere at all:1", "config-refused", "fatal", "is not NAME://host:port"),
         ("broker.rack=${env:KRAFT_DOCTOR_NONE}", "config-not-supported", "warn", "there is no config provider 'env'"),
     ],
@@ -254,6 +259,26 @@ def test_a_setting_with_which_a_node_does_not_start_is_found(
     assert finding["read"][0].startswith(f"{config}:")
 
 
+def test_a_file_alone_says_what_to_give_in_short_lines(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    config = tmp_path / "c1.properties"
+    config.write_text(
+        "process.roles=controller\nnode.id=1\ncontroller.listener.names=CONTROLLER\nlog.dirs=d\n"
+        "listeners=CONTROLLER://127.0.0.1:9001\ncontroller.quorum.voters=1@127.0.0.1:9000,1@127.0.0.1:9001\n"
+    )
+    done = run(capsys, "doctor", "--offline", "-c", str(config))
+    assert "1 node read: nothing is wrong in what was checked." in done.out  # a voter that is named twice counts once
+    assert re.search(r"\nGive a log directory for: .* and \d+ more\.\n", done.out)
+    assert max(map(len, done.out.splitlines())) < 240
+
+
+def test_a_file_without_settings_names_line_and_remedy(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    config = tmp_path / "c1.properties"
+    config.write_text("node.id=1\nlog.dirs=C:\\users\\kafka\n")
+    done = run(capsys, "doctor", "--offline", "-c", str(config))
+    assert done.code == 3
+    assert f"\\users is not a \\u escape ({config}:2). Write a backslash as two of them" in done.err
+
+
 def test_nothing_is_wrong_only_beside_the_number_of_checks(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (config, *_) = configs_of("healthy-static", tmp_path)
     done = run(capsys, "doctor", "--offline", "-c", config)
@@ -261,5 +286,6 @@ def test_nothing_is_wrong_only_beside_the_number_of_checks(capsys: pytest.Captur
     made, skipped = report["made"], len(report["skipped"])
     assert made > 20
     assert f"\n{made} checks made, {skipped} not made.\n" in done.out
-    assert "\nGive several nodes for: " in done.out
+    several = [one["id"] for one in report["skipped"] if one["needs"] == "several nodes"]
+    assert f"\nGive several nodes for: {listed(several)}.\n" in done.out
     assert "nothing is wrong." not in done.out

@@ -129,7 +129,7 @@ def under_replicated(facts: Facts) -> Iterator[Finding]:
         "under-replicated",
         Severity.WARN,
         found,
-        f"lacks brokers {listed(brokers)} in sync",
+        f"with replicas out of sync, of {'broker' if len(brokers) == 1 else 'brokers'} {listed(brokers)}",
         lambda one: f"{named(one)} (isr {_ids(one[2].isr)} of {_ids(one[2].replicas)})",
         f"Start broker {listed(brokers)}, or look for slow disks and networks: kraft brokers list",
     )

@@ -96,8 +96,8 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     @property
     def voters(self) -> tuple[QuorumVoter, ...]:
-        """`controller.quorum.voters`, without entries that cannot be read."""
-        return self._parsed(VOTERS, parse_voter)
+        """`controller.quorum.voters`, without what cannot be read; of an id the last one counts, as in Kafka."""
+        return tuple({voter.id: voter for voter in self._parsed(VOTERS, parse_voter)}.values())
 
     @property
     def bootstrap_servers(self) -> tuple[tuple[str, int], ...]:
