@@ -70,6 +70,8 @@ class ProducerStateManager:
 
     def remove_snapshot(self, offset: int) -> None:
         """Remove the snapshot at an offset, if there is one."""
+        if offset == self.unwritten:
+            self._abandon()
         if offset in self.snapshots:
             self.snapshots.remove(offset)
             if self._disk.exists(self.path(offset)):
@@ -151,9 +153,13 @@ class ProducerStateManager:
             self.write_more()
 
     def _abandon(self) -> None:
+        """Give up the snapshot that is being written, with its file: a later history may end beyond its offset."""
         if self._writing is not None:
-            self._writing[1].close()
+            offset, steps = self._writing
+            steps.close()
             self._writing = None
+            if self._disk.exists(self.path(offset)):
+                self._disk.remove(self.path(offset))
 
     def _write_in_steps(self, offset: int, producers: list[Producer]) -> Generator[None, None, None]:
         pieces = yield from stored_in_steps(producers)

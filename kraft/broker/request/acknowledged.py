@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from msgspec import Struct
+
+from kraft.broker.replica.hosted_partition import HostedPartition
 from kraft.broker.replica.manager import ReplicaManager
 from kraft.broker.replicas import PartitionKey
 from kraft.broker.request.lookup import hosted
@@ -9,14 +12,34 @@ from metadata_log.image import MetadataImage
 from transport.protocol.errors import Error
 
 
-def acknowledgement(manager: ReplicaManager, image: MetadataImage, key: PartitionKey, offset: int) -> Error | None:
+class Awaited(Struct, frozen=True, gc=False):
+    """A write that waits for the replicas in sync: the offset behind its last record, and the epoch of that record."""
+
+    offset: int
+    epoch: int | None
+
+    def is_kept(self, partition: HostedPartition) -> bool:
+        """Whether the log still holds the record; one below the log start was committed, and then deleted."""
+        log = partition.log
+        return self.offset <= log.start_offset or log.epochs.epoch_at(self.offset - 1) == self.epoch
+
+
+def awaited(partition: HostedPartition, last_offset: int) -> Awaited:
+    """What a write waits for that ends at this offset."""
+    return Awaited(last_offset + 1, partition.log.epochs.epoch_at(last_offset))
+
+
+def acknowledgement(manager: ReplicaManager, image: MetadataImage, key: PartitionKey, write: Awaited) -> Error | None:
     """How a write ends that waits for the replicas in sync.
+
+    Kafka does not compare epochs: it looks at the watermark in the call that has appended. Here a long request has many
+    turns in between, in which another leader may have put another record at the offset.
 
     Args:
         manager: The replicas of this broker.
         image: The metadata.
         key: The partition.
-        offset: The offset behind the last record of the write.
+        write: The write.
 
     Returns:
         NONE once the high watermark has reached the offset, an error if this broker cannot acknowledge the write any
@@ -25,7 +48,9 @@ def acknowledgement(manager: ReplicaManager, image: MetadataImage, key: Partitio
     partition = hosted(manager, image, key, needs_leader=True)
     if isinstance(partition, Error):
         return partition
-    if partition.high_watermark < offset:
+    if not write.is_kept(partition):
+        return Error.NOT_LEADER_OR_FOLLOWER
+    if partition.high_watermark < write.offset:
         return None
     is_enough = len(partition.maximal_isr) >= partition.min_isr
     return Error.NONE if is_enough else Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND

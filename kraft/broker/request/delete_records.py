@@ -64,20 +64,25 @@ class DeleteRecordsHandler:
         """Raise the log starts; the result is the answer, or the request if it waits for followers."""
         message = request.message
         assert isinstance(message, DeleteRecordsRequest), message
-        entries: dict[PartitionKey | tuple[str, int], DeleteEntry] = {}
+        entries: dict[tuple[str, int], tuple[DeleteEntry, int]] = {}
+        count = 0
         for topic in message.topics:
             topic_id = image.topics.by_name.get(topic.name, Uuid.ZERO)
             may = self._rights(request, AclOperation.DELETE, AclResource.TOPIC, topic.name)
             for part in topic.partitions:
-                if len(entries) % PARTITIONS_PER_STEP == 0:
+                if count % PARTITIONS_PER_STEP == 0:
                     yield None
+                count += 1
                 entry = DeleteEntry(topic.name, (topic_id, part.partition_index))
-                entries[topic.name, part.partition_index] = entry
-                if may:
-                    self._delete(request, entry, part.offset, image)
-                else:
-                    entry.error = Error.TOPIC_AUTHORIZATION_FAILED
-        waiting = WaitingDelete(request, list(entries.values()))
+                entry.error = Error.NONE if may else Error.TOPIC_AUTHORIZATION_FAILED
+                # Of a partition that the request names twice, the later one counts, as in Kafka.
+                entries[topic.name, part.partition_index] = entry, part.offset
+        for entry, offset in entries.values():
+            if entry.error is Error.NONE:
+                # A log start that rises is written to the disk at once, with the epochs.
+                yield None
+                self._delete(request, entry, offset, image)
+        waiting = WaitingDelete(request, [entry for entry, _ in entries.values()])
         return waiting if waiting.keys and not self.is_complete(waiting, image) else self.end(waiting)
 
     def _delete(self, request: Asked, entry: DeleteEntry, offset: int, image: MetadataImage) -> None:

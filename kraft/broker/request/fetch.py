@@ -116,7 +116,7 @@ class FetchHandler:
         is_over = params.max_wait_ms <= 0 or not targets or _is_enough(params, results)
         # No more comes where the segment of the reader is complete (`DelayedOperationPurgatory.tryCompleteElseWatch`).
         # What has changed between two steps wakes nobody who does not wait yet.
-        may_be_complete = len(targets) > PARTITIONS_PER_STEP or any(data.records for data in results.values())
+        may_be_complete = len(targets) >= PARTITIONS_PER_STEP or any(data.records for data in results.values())
         if is_over or (may_be_complete and self.is_complete(waiting, image)):
             return (yield from self._finish(waiting, results, image, now_ms))
         return waiting

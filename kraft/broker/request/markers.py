@@ -13,7 +13,7 @@ from kraft.broker.log.outcomes import Refused
 from kraft.broker.log.transaction_markers import EPOCH_BUMPS_SINCE, TransactionMarker
 from kraft.broker.replica.manager import ReplicaManager
 from kraft.broker.replicas import PartitionKey
-from kraft.broker.request.acknowledged import acknowledgement
+from kraft.broker.request.acknowledged import Awaited, acknowledgement, awaited
 from kraft.broker.request.outcomes import Handling
 from kraft.broker.request.transaction_guards import TransactionGuards
 from kraft.broker.rights import Rights
@@ -34,8 +34,8 @@ class MarkerEntry(Struct):
     topic: str
     key: PartitionKey
     error: Error = Error.NONE
-    awaited: int | None = None
-    """The high watermark that the answer waits for; None if nothing is awaited."""
+    awaited: Awaited | None = None
+    """What the answer waits for; None if nothing is awaited."""
 
 
 class WaitingMarkers(Struct):
@@ -100,7 +100,7 @@ class MarkersHandler:
         else:
             is_bumped = marker.transaction_version >= EPOCH_BUMPS_SINCE
             self._guards.on_marker(entry.key, marker.producer_id, marker.producer_epoch, is_bumped=is_bumped)
-            entry.awaited = done.last_offset + 1
+            entry.awaited = awaited(partition, done.last_offset)
 
     def is_complete(self, waiting: WaitingMarkers, image: MetadataImage) -> bool:
         """Whether no marker is awaited any more."""

@@ -17,7 +17,7 @@ from kraft.broker.log.outcomes import Refused
 from kraft.broker.replica.hosted_partition import HostedPartition
 from kraft.broker.replica.manager import ReplicaManager
 from kraft.broker.replicas import PartitionKey
-from kraft.broker.request.acknowledged import acknowledgement
+from kraft.broker.request.acknowledged import Awaited, acknowledgement, awaited
 from kraft.broker.request.batch_check import FirstBatch, first_batch, only_batch
 from kraft.broker.request.lookup import INTERNAL_TOPICS, current_leader, hosted, is_known
 from kraft.broker.request.outcomes import PARTITIONS_PER_STEP, Handling, Outcome
@@ -62,8 +62,8 @@ class Entry(Struct):
     base_offset: int = NO_OFFSET
     append_time_ms: int = -1
     log_start: int = NO_OFFSET
-    awaited: int | None = None
-    """The high watermark that an answer with acks=all waits for; None if nothing is awaited."""
+    awaited: Awaited | None = None
+    """What an answer with acks=all waits for; None if nothing is awaited."""
 
     def refuse(self, error: Error, text: str | None = None) -> None:
         """End the entry with an error."""
@@ -297,7 +297,7 @@ class ProduceHandler:
         entry.base_offset, entry.append_time_ms = done.first_offset, done.append_time_ms
         entry.log_start = partition.start_offset
         if acks == ACKS_ALL:
-            entry.awaited = done.last_offset + 1
+            entry.awaited = awaited(partition, done.last_offset)
 
     def _overtaken(self, partition: HostedPartition, batch: FirstBatch, guard: Guard) -> Refused | None:
         """Why a verified batch may not begin its transaction; None if it may, or if another batch has begun it."""
@@ -389,9 +389,11 @@ def _portions(items: Sequence[_One]) -> Iterable[Sequence[_One]]:
 def _entries(message: messages.ProduceRequest) -> Handling[list[Entry]]:
     """The partitions of a request; of a partition that the request names twice, the later one counts, as in Kafka."""
     found: dict[tuple[str, Uuid, int], Entry] = {}
+    count = 0
     for topic in message.topic_data:
         for part in topic.partition_data:
             found[topic.name, topic.topic_id, part.index] = Entry(topic.name, topic.topic_id, part.index, part.records)
-            if len(found) % PARTITIONS_PER_STEP == 0:
+            count += 1
+            if count % PARTITIONS_PER_STEP == 0:
                 yield None
     return list(found.values())

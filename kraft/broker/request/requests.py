@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from kraft.broker.asked import Answer, Asked, NoAnswer, ToBroker
+from kraft.broker.asked import Answer, Asked, Close, NoAnswer, ToBroker
 from kraft.broker.replica.manager import ReplicaManager
 from kraft.broker.replicas import PartitionKey
 from kraft.broker.request import refusals
@@ -316,8 +316,12 @@ class DataRequests:
         """The connection of a request is gone: the request waits no longer. Unknown ids are allowed."""
         self._waiting.forget(request_id)
         found = self._long.get(request_id)
-        if found is not None and not (found[0].api_key == ApiKey.PRODUCE and len(self._long) <= MOST_ORPHANS):
-            del self._long[request_id]
+        if found is not None:
+            request, work = found
+            if request.api_key == ApiKey.PRODUCE and len(self._long) <= MOST_ORPHANS:
+                self._long[request_id] = request, _without_wait(request, work)
+            else:
+                del self._long[request_id]
         self._unverified.pop(request_id, None)
         self._unnumbered.forget(request_id)
 
@@ -371,3 +375,9 @@ class DataRequests:
             return 0
         asking = self._long_ms, self._ids.deadline_ms(), self._verifier.deadline_ms()
         return min(self._waiting.deadline_ms(), self._unnumbered.deadline_ms(), *asking)
+
+
+def _without_wait(request: Asked, work: Handling[Result]) -> Handling[Result]:
+    """The handling of a request that nobody waits for: what it appends counts, and its answer does not."""
+    result = yield from work
+    return result if isinstance(result, Answer | Close | NoAnswer) else NoAnswer(request.request_id)

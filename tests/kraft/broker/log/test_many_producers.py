@@ -125,3 +125,31 @@ def test_a_truncation_abandons_the_snapshot(full: tuple[MemoryDisk, PartitionLog
     log.truncate(100, now_ms=NOW_MS)
     assert log.producers.unwritten is None
     assert len(log.producers.states.producers) == 100
+
+
+@pytest.mark.parametrize("steps", [17, 20, 25, 26])
+def test_what_is_abandoned_leaves_no_file(full: tuple[MemoryDisk, PartitionLog], steps: int) -> None:
+    """The last one is complete, and would pass for a snapshot of the records that follow."""
+    disk, log = full
+    log.roll(NOW_MS)
+    for _ in range(steps):
+        log.producers.write_more()
+    assert log.producers.unwritten == COUNT
+    log.truncate(100, now_ms=NOW_MS)
+    assert [name for name in disk.list(DIRECTORY) if name.endswith(".snapshot")] == [f"{100:020}.snapshot"]
+
+
+def test_a_snapshot_is_not_finished_when_its_segment_is_gone(
+    full: tuple[MemoryDisk, PartitionLog], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, log = full
+    log.roll(NOW_MS)
+    log.producers.write_more()
+    monkeypatch.setattr(producer_files, "MOST_AT_ONCE", 2 * COUNT)  # as when most of the producers have expired
+    log.append_as_leader(batch_of(1 << 60), epoch=0, now_ms=NOW_MS)
+    log.roll(NOW_MS)
+    assert log.producers.unwritten == COUNT
+    log.raise_high_watermark(log.end_offset)
+    log.delete_segments(2, now_ms=NOW_MS)
+    log.producers.finish_writing()
+    assert [name for name in disk.list(DIRECTORY) if name.endswith(".snapshot")] == [f"{COUNT + 1:020}.snapshot"]

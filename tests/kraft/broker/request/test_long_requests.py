@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from bombs import batch as raw_batch
 from bombs import in_order, record, zstd
-from request_brokers import START_MS, Brokers, NewTopic, batch, only_partition, produce, topic_id
+from request_brokers import START_MS, Brokers, NewTopic, batch, fetch, only_partition, produce, topic_id
 
 from kraft.broker.asked import Answer, Asked, Close, NoAnswer
 from kraft.broker.replicas import PartitionKey
+from kraft.broker.request import fetch as fetch_module
 from kraft.broker.request import requests as module
 from kraft.broker.request.outcomes import Outcome
 from metadata_log.compression import Compression
@@ -18,6 +19,12 @@ from metadata_log.records import metadata as records
 from metadata_log.records import record as record_module
 from metadata_log.types import NEVER_MS
 from transport.protocol.errors import Error
+from transport.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
 from transport.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -79,6 +86,45 @@ def test_a_leader_that_is_one_no_more_appends_nothing() -> None:
     assert brokers.part(101, KEY).end_offset == 0
 
 
+def test_a_record_that_was_lost_while_others_were_checked_is_not_acknowledged() -> None:
+    """The watermark passes its offset, but another leader has put another record there."""
+    brokers = Brokers([NewTopic("t", topic_id(1), ((101, 102), (101,)))])
+    parts = [PartitionProduceData(0, batch(b"lost")), PartitionProduceData(1, bomb())]
+    message = ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[TopicProduceData("", topic_id(1), parts)])
+    _, outcome = brokers.send(101, message)
+    assert outcome is None
+    assert brokers.part(101, KEY).end_offset == 1
+    lead_again(brokers)
+    _, [found] = ended(brokers)
+    assert isinstance(found, Answer)
+    [topic] = found.message.responses  # type: ignore[attr-defined]
+    assert [each.error_code for each in topic.partition_responses] == [Error.NOT_LEADER_OR_FOLLOWER, Error.NONE]
+
+
+def test_a_record_that_another_leader_has_kept_is_acknowledged() -> None:
+    brokers = Brokers([NewTopic("t", topic_id(1), ((101, 102), (101,)))])
+    parts = [PartitionProduceData(0, batch(b"kept")), PartitionProduceData(1, bomb())]
+    message = ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[TopicProduceData("", topic_id(1), parts)])
+    brokers.send(101, message)
+    brokers.replicate(KEY)
+    lead_again(brokers, cut=1)
+    _, [found] = ended(brokers)
+    assert isinstance(found, Answer)
+    [topic] = found.message.responses  # type: ignore[attr-defined]
+    assert [each.error_code for each in topic.partition_responses] == [Error.NONE, Error.NONE]
+
+
+def lead_again(brokers: Brokers, *, cut: int = 0) -> None:
+    """Broker 102 leads for a moment and writes a record, and 101 leads again."""
+    brokers.change(records.PartitionChangeRecord(partition_id=0, topic_id=topic_id(1), leader=102))
+    brokers.ask(102, produce(KEY, batch(b"other"), acks=1))
+    brokers.part(101, KEY).log.truncate(cut, now_ms=brokers.now_ms)
+    brokers.replicate(KEY)
+    brokers.change(records.PartitionChangeRecord(partition_id=0, topic_id=topic_id(1), leader=101))
+    brokers.replicate(KEY)
+    assert brokers.part(101, KEY).high_watermark == cut + 1
+
+
 def test_two_requests_at_a_time_have_their_records_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory is bounded, however many connections send a bomb; all are answered."""
     brokers = Brokers([TOPIC])
@@ -112,6 +158,17 @@ def test_a_producer_that_closes_its_connection_has_sent_its_records(acks: int) -
     assert brokers.part(101, KEY).end_offset == MANY
 
 
+def test_a_producer_that_has_closed_its_connection_waits_for_no_followers() -> None:
+    """Its time-out may be of 24 days, and those that wait leave no room for others to wait."""
+    brokers = Brokers([NewTopic("t", topic_id(1), ((101, 102),))])
+    request_id, _ = brokers.send(101, produce(KEY, bomb(), timeout_ms=2**31 - 1))
+    brokers.requests[101].forget(request_id)
+    _, [found] = ended(brokers)
+    assert isinstance(found, NoAnswer)
+    assert brokers.part(101, KEY).end_offset == MANY
+    assert brokers.requests[101].waiting == 0
+
+
 def test_connections_that_open_and_close_fill_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_ORPHANS", 3)
     brokers = Brokers([TOPIC])
@@ -143,6 +200,57 @@ def test_many_partitions_of_a_produce_have_turns() -> None:
     codes = [each.error_code for each in topic.partition_responses]
     assert codes == [0, 0] + [Error.UNKNOWN_TOPIC_OR_PARTITION] * 2998
     assert turns >= 2 * 3000 // 64 // 20
+
+
+def test_a_partition_that_a_produce_names_often_has_turns() -> None:
+    brokers = Brokers([TOPIC])
+    parts = [PartitionProduceData(0, None)] * 3000 + [PartitionProduceData(0, batch(b"v"))]
+    message = ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[TopicProduceData("", topic_id(1), parts)])
+    _, outcome = brokers.send(101, message)
+    assert outcome is None
+    _, [found] = ended(brokers)
+    assert error_of(found) is Error.NONE
+
+
+def test_a_partition_that_is_named_often_begins_once_at_the_last_offset() -> None:
+    """Each start of a log that rises is a file on the disk."""
+    brokers = Brokers([TOPIC])
+    for _ in range(30):
+        brokers.ask(101, produce(KEY, batch(b"v")))
+    parts = [DeleteRecordsPartition(0, at % 29) for at in range(3000)] + [DeleteRecordsPartition(0, 7)]
+    _, outcome = brokers.send(101, DeleteRecordsRequest(topics=[DeleteRecordsTopic("t", parts)], timeout_ms=1000))
+    assert outcome is None
+    _, [found] = ended(brokers)
+    assert isinstance(found, Answer)
+    assert isinstance(found.message, DeleteRecordsResponse)
+    [part] = found.message.topics[0].partitions
+    assert (part.error_code, part.low_watermark) == (0, 7)
+    assert brokers.part(101, KEY).start_offset == 7
+
+
+def test_a_fetch_misses_nothing_that_comes_between_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first partitions were read before the step, and the last one behind it."""
+    monkeypatch.setattr(module, "STEPS_PER_TURN", 1)
+    brokers = Brokers([NewTopic("t", topic_id(1), ((101,),) * 64)])
+    wanted_parts = [((topic_id(1), number), 0) for number in range(64)]
+    # Two requests: what one waits for is told in the turn of the other.
+    for _ in range(2):
+        assert brokers.send(101, fetch(*wanted_parts, wait_ms=60_000))[1] is None
+    read = fetch_module.FetchHandler._read
+    appended: list[int] = []
+
+    def append_behind(handler: fetch_module.FetchHandler, *args: Any, **kwargs: Any) -> Any:
+        found = read(handler, *args, **kwargs)
+        if args[1].key == (topic_id(1), 62) and not appended:
+            appended.append(1)
+            brokers.managers[101].append(KEY, batch(b"v"), acks=1, now_ms=brokers.now_ms)
+        return found
+
+    monkeypatch.setattr(fetch_module.FetchHandler, "_read", append_behind)
+    found: list[Outcome] = []
+    while len(found) < 2:
+        found += ended(brokers)[1]
+    assert brokers.now_ms < START_MS + 60_000
 
 
 def wanted(*parts: int, time: int = START_MS + 1) -> ListOffsetsRequest:
