@@ -49,7 +49,7 @@ else:
         "Watch": "kraft.node.state_machine_node",
         "open_node": "kraft.node.embed",
     }
-    __getattr__ = lazy_names(__name__, _HOMES, renamed={"MachineNode": "StateMachineNode"})
+    __getattr__ = lazy_names(__name__, _HOMES)
 
 
 __all__ = [

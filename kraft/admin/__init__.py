@@ -2,7 +2,7 @@
 
 async with open_admin([Endpoint("127.0.0.1", 9093)]) as admin:
     await create_topic(admin, "orders", partitions=6, replication_factor=3)
-    image = await read_image(admin)
+    image = await read_image(admin)  # of kraft.observer
     print(image.topics["orders"].partitions[0].leader)
 """
 
@@ -25,7 +25,6 @@ from kraft.admin.partitions import (
 )
 from kraft.admin.topics import CreatedTopic, create_topic, delete_topics, grow_topic
 from kraft.admin.users import delete_credential, set_password
-from metadata_log.lazy_names import lazy_names
 
 __all__ = [
     "AclFilter",
@@ -73,13 +72,3 @@ __all__ = [
     "unregister_broker",
     "update_features",
 ]
-
-_MOVED = {
-    "Committed": "kraft.observer.follower",
-    "Follower": "kraft.observer.follower",
-    "HistoryLost": "kraft.observer.follower",
-    "Jumped": "kraft.observer.follower",
-    "LONGEST_RETRY_MS": "kraft.observer.follower",
-    "read_image": "kraft.observer.live_image",
-}
-__getattr__ = lazy_names(__name__, {}, moved=_MOVED)

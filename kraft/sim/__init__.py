@@ -8,7 +8,6 @@ from kraft.sim.runs.scenario import Scenario
 from kraft.sim.runs.seeded_run import Result, run
 from kraft.sim.runs.simulator import Simulator
 from kraft.sim.world.world import NoProgress, World
-from metadata_log.lazy_names import lazy_names
 
 __all__ = [
     "InvariantViolated",
@@ -26,6 +25,3 @@ __all__ = [
     "run_cluster",
     "workload_spec_of",
 ]
-
-_HOMES = {"WorkloadSpec": "kraft.sim.nodes.workload_spec", "workload_spec_of": "kraft.sim.nodes.workload_spec"}
-__getattr__ = lazy_names(__name__, _HOMES, renamed={"Trial": "WorkloadSpec", "trial_of": "workload_spec_of"})

@@ -23,7 +23,6 @@ from kraft.cli.cluster.no_leader import NoLeaderReport
 from kraft.cli.cluster.watch_events import EventFeed
 from kraft.cli.moments import moment_of
 from kraft.cli.record_types import type_names
-from kraft.cli.renamed import renamed_option
 from kraft.cli.text import echo, joined
 from kraft.config import UsageError
 from kraft.observer import Committed, Jumped, watch
@@ -59,7 +58,6 @@ WHERE: Final = "the metadata log"
     metavar="OFFSET|TIME|now|beginning",
     help="Where to begin. The beginning is the start of the leader's log, perhaps a snapshot; a time such as -10m.",
 )
-@renamed_option("--from", "--since", "since", metavar="OFFSET|now|beginning")
 @click.option("--for", "seconds", type=click.FloatRange(min=0), metavar="SECONDS", help="End after this time.")
 @click.option("--count", "most", type=click.IntRange(min=1), metavar="N", help="End after this many lines.")
 @click.option(

@@ -14,7 +14,6 @@ from msgspec import Struct
 from kraft.cli.moments import MOMENT
 from kraft.cli.near import end_words
 from kraft.cli.record_types import type_names
-from kraft.cli.renamed import renamed_option
 from kraft.cli.text import echo
 from kraft.config import UsageError
 from kraft.config.errors import CommandFailed
@@ -106,8 +105,6 @@ class Wanted(Struct, frozen=True, kw_only=True):
 )
 @click.option("--since", type=MOMENT, help="Only what is at this offset or time, or later.")
 @click.option("--until", type=MOMENT, help="Only what is up to this offset or time.")
-@renamed_option("--from", "--since", "since", type=int, metavar="OFF", convert=lambda first: At(offset=first))
-@renamed_option("--to", "--until", "until", type=int, metavar="OFF", convert=lambda end: At(offset=end - 1))
 @click.option("--verify", is_flag=True, help="Check every field of every file and print a verdict for each.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line; records in Kafka's own JSON form.")
 @click.option("--hex", "as_hex", is_flag=True, help="Print every byte with the field that it belongs to.")

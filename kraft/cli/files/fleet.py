@@ -20,7 +20,6 @@ from msgspec import Struct
 from kraft.cli.files.fleet_given import in_full, pairs
 from kraft.cli.files.fleet_materialize import materialize_command
 from kraft.cli.files.fleet_passes import save_passes_command
-from kraft.cli.renamed import renamed_option
 from kraft.cli.text import count, echo, echo_lines, table
 from kraft.config import UsageError
 from kraft.config.errors import CommandFailed
@@ -228,7 +227,6 @@ def audit_command(**given: Any) -> None:
     "kraft fleet report '/backup/*' --html fleet.html",
 )
 @click.option("--html", default="fleet.html", show_default=True, metavar="OUT", help="Write the page to this file.")
-@renamed_option("--out", "--html", "html", metavar="OUT")
 @click.option("--title", default="Fleet", show_default=True, help="The title of the page.")
 def report_command(*, fleet: _Fleet, html: str, title: str) -> None:
     """The page."""

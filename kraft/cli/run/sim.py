@@ -21,12 +21,11 @@ import click
 import msgspec
 
 from kraft.cli.progress import LongJob
-from kraft.cli.renamed import note_renamed
 from kraft.cli.text import count, echo_lines
 from kraft.config import UsageError
 from kraft.sim.faults.nemesis import FAULTS, FOCUSED_STRIKES, FORGED_FRAMES, ONLY_BY_NAME
 from kraft.sim.faults.profiles import BY_TURNS, PROFILES
-from kraft.sim.mutants import FORMER_NAMES, MUTANTS
+from kraft.sim.mutants import MUTANTS
 from kraft.sim.pictures.diagram import render_diagram
 from kraft.sim.pictures.execution import execution_lines, execution_of
 from kraft.sim.runs.seeded_run import Result
@@ -304,10 +303,6 @@ def _seeds(text: str) -> range:
 
 
 def _known_mutant(name: str | None) -> str | None:
-    """The present name of a mutant; a former name prints a note on stderr."""
-    if name in FORMER_NAMES:
-        former, name = name, FORMER_NAMES[name]
-        note_renamed(former, name)
     if name is not None and name not in MUTANTS:
         raise UsageError(f"there is no mutant {name}", where="--mutant", hint="`kraft sim mutants` names them all.")
     return name

@@ -26,11 +26,9 @@ from kraft.sim.mutants import (
     unchecked_bytes,
     voter_requests,
 )
-from kraft.sim.mutants.former_names import FORMER_NAMES
 from kraft.sim.mutants.registry import MUTANTS, Mutant, Patches, Scope, Survival, planted
 
 __all__ = [
-    "FORMER_NAMES",
     "MUTANTS",
     "Mutant",
     "Patches",

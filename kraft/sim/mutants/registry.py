@@ -15,7 +15,6 @@ from msgspec import Struct
 
 from kraft.sim.faults.nemesis import CLASSIC_FAULTS
 from kraft.sim.faults.profiles import BY_TURNS
-from kraft.sim.mutants.former_names import present_name
 
 
 class Scope(StrEnum):
@@ -146,7 +145,7 @@ def planted(name: str | None) -> Iterator[Patches]:
     """Break the code of this process as a mutant does, until the block ends. Nothing else may run beside the block.
 
     Args:
-        name: The name of the mutant; None for sound code. A former name warns with `DeprecationWarning`.
+        name: The name of the mutant; None for sound code.
 
     Yields:
         What the mutant has replaced.
@@ -157,7 +156,7 @@ def planted(name: str | None) -> Iterator[Patches]:
     patches = Patches()
     try:
         if name is not None:
-            MUTANTS[present_name(name)].plant(patches)
+            MUTANTS[name].plant(patches)
         yield patches
     finally:
         patches.undo()

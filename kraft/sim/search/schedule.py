@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from kraft.sim.mutants import FORMER_NAMES, MUTANTS, planted
+from kraft.sim.mutants import MUTANTS, planted
 from kraft.sim.nodes.member_kinds import MakeMember
 from kraft.sim.nodes.workload_spec import WorkloadSpec
 from kraft.sim.runs.scenario import Scenario
@@ -23,8 +23,6 @@ from kraft.sim.world.world import World
 from metadata_log.errors import MetadataLogError
 
 FORMAT: Final = 1
-_FORMER_FIELDS: Final = {b'"commit_news_delay_ms"': b'"high_watermark_propagation_delay_ms"'}
-"""Fields of the last release's schedules by their present names, for one release."""
 RAISES_FOR_OTHERS: Final = "_raise_if"
 """The name of functions that only raise the violation that their caller has found."""
 
@@ -69,7 +67,7 @@ def encode_schedule(schedule: Schedule) -> bytes:
 
 
 def decode_schedule(data: bytes, source: str) -> Schedule:
-    """Decode the output of `encode_schedule`. Former names of settings and mutants are replaced by the present ones.
+    """Decode the output of `encode_schedule`.
 
     Args:
         data: The content of a file.
@@ -78,16 +76,12 @@ def decode_schedule(data: bytes, source: str) -> Schedule:
     Raises:
         BadSchedule: The data is not a schedule, has another format, or names an unknown mutant.
     """
-    for former, name in _FORMER_FIELDS.items():
-        data = data.replace(former, name)
     try:
         schedule = msgspec.json.decode(data, type=Schedule)
     except msgspec.DecodeError as failure:
         raise BadSchedule(f"{source} is not a schedule: {failure}") from failure
     if schedule.format != FORMAT:
         raise BadSchedule(f"{source} has the format {schedule.format}; this version reads {FORMAT}")
-    if schedule.mutant in FORMER_NAMES:
-        schedule = msgspec.structs.replace(schedule, mutant=FORMER_NAMES[schedule.mutant])
     if schedule.mutant is not None and schedule.mutant not in MUTANTS:
         raise BadSchedule(f"{source} needs the mutant {schedule.mutant}, which this version does not have")
     return schedule

@@ -86,7 +86,7 @@ def check_followed(busy: Nodes, folder: Path) -> None:
     kept = logged(Path(live))
     assert kept
     assert kept == logged(partition)[: len(kept)]
-    lines = told_json_lines("watch", *where, "--from", "beginning", "--noop", "--count", "12")
+    lines = told_json_lines("watch", *where, "--since", "beginning", "--noop", "--count", "12")
     assert lines == dumped(partition)[:12]
     check_top(busy)
 
@@ -112,7 +112,7 @@ def test_an_archive_follows_the_log_while_leaders_fail(
     """Controllers of Kafka are killed and stopped under writes, the archiver is killed at any time; nothing is lost."""
     rng, layout = Random(seed), busy.layout
     kraft = [sys.executable, "-m", "kraft"]
-    watch = [*kraft, "watch", "--bootstrap-controller", layout.bootstrap, "--from", "beginning", "--noop"]
+    watch = [*kraft, "watch", "--bootstrap-controller", layout.bootstrap, "--since", "beginning", "--noop"]
     keep = [*kraft, "archive", "--from", layout.bootstrap, "--to", str(tmp_path / "live"), "--interval", "0.1"]
     leader_of(layout)
     watched = tmp_path / "watched"

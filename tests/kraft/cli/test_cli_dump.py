@@ -93,20 +93,6 @@ def test_a_time_range_includes_both_ends(node: Path) -> None:
     assert dump_json("--records", "--noop", "--until", since, node / SEGMENT)[-1]["timestamp"] == first
 
 
-def test_deprecated_range_options_work_with_a_warning(node: Path) -> None:
-    new = dump("--records", "--since", "5300", "--until", "5306", node / SEGMENT)
-    old = dump("--records", "--from", "5300", "--to", "5307", node / SEGMENT)
-    assert (old.exit_code, old.stdout) == (0, new.stdout)
-    notes = old.stderr.splitlines()
-    assert len(notes) == 2
-    assert notes[0].startswith("kraft: note: --from is called --since")
-    assert new.stderr == ""
-    both = dump("--records", "--from", "5300", "--since", "5300", node / SEGMENT)
-    assert both.exit_code == 2
-    assert "--from is the old name of --since" in both.stderr
-    assert "--from" not in dump("--help").stdout
-
-
 def test_secrets_are_hidden(node: Path) -> None:
     """Salt and keys of SCRAM credentials appear only on demand, also among the bytes."""
     snapshot = node / "__cluster_metadata-0/00000000000000005210-0000000008.checkpoint"

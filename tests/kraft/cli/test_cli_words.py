@@ -63,7 +63,7 @@ def test_a_misspelled_word_gets_the_nearest_name_as_hint(
 
 
 def test_hidden_options_are_not_suggested(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "--from" not in run(capsys, "dump", "--fro", "1", "x").err
+    assert "--until-stdin-closes" not in run(capsys, "serve", "--until-stdin-close").err
 
 
 def test_names_with_the_typed_prefix_are_suggested_before_similar_ones() -> None:

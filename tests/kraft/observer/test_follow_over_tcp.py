@@ -91,8 +91,6 @@ def test_watch_prints_the_lines_of_dump(served: Served, capsys: pytest.CaptureFi
     assert [json.loads(line) for line in seen.out.splitlines()] == expected
     typed = run(capsys, *watch, "--since", "3", "--type", "ConfigRecord", "--count", "3")
     assert [json.loads(line)["json"]["resourceName"] for line in typed.out.splitlines()] == ["", "first", "second"]
-    old = run(capsys, *watch, "--from", "3", "--type", "ConfigRecord", "--count", "3")
-    assert (old.code, old.out, old.err.startswith("kraft: note: --from is called --since")) == (0, typed.out, True)
     assert run(capsys, *watch, "--raw", "--for", "0.1") == (0, "", "")
     wrong = run(capsys, *watch, "--raw", "--since", "100000000")
     assert (wrong.code, "offset 100000000 is not there yet" in wrong.err) == (1, True)

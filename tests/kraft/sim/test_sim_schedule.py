@@ -41,17 +41,6 @@ def _found(mutant: str, seeds: int = 100, members: str = "core") -> Schedule:
     pytest.fail(f"{seeds} seeds found nothing wrong with {mutant}")
 
 
-def test_a_schedule_of_the_last_release_keeps_its_settings() -> None:
-    """The delay of the high watermark had another name."""
-    lines = gzip.decompress((DATA / "found_schedules.jsonl.gz").read_bytes()).splitlines()
-    former = [line for line in lines if b'"commit_news_delay_ms":5' in line]
-    assert former
-    for line in former:
-        schedule = decode_schedule(line, "found_schedules.jsonl.gz")
-        assert schedule.scenario.config.high_watermark_propagation_delay_ms == 5
-        assert b"commit_news" not in encode_schedule(schedule)
-
-
 @pytest.mark.parametrize("members", ["core", "replica", "controller", "cluster"])
 def test_a_schedule_replays_its_run_with_the_same_digest(members: str) -> None:
     """Through the file and back: the same digest, and nothing in it that cannot happen."""

@@ -1,7 +1,0 @@
-"""Deprecated: `kraft.sim.search.shrink`. This name goes with the next release."""
-
-from __future__ import annotations
-
-from metadata_log.forwarding import forward
-
-__getattr__ = forward(__name__, "kraft.sim.search.shrink")
