@@ -31,7 +31,7 @@ def parse_moment(text: str, now: datetime) -> At:
     Raises:
         ValueError: The text is none of these; the message is for the user.
     """
-    text = text.strip()
+    given = text = text.strip()
     if text.isascii() and text.isdecimal():
         return parse_at(text)
     if text == "now":
@@ -47,11 +47,11 @@ def parse_moment(text: str, now: datetime) -> At:
         day -= timedelta(days=named[1] == "yesterday")
         clock = named[2] or "0:00"
     if _CLOCK.fullmatch(clock):
-        return parse_at(f"{day.isoformat()}T{clock.rjust(len(clock) + (clock[1] == ':'), '0')}Z")
+        text = f"{day.isoformat()}T{clock.rjust(len(clock) + (clock[1] == ':'), '0')}Z"
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError(f"{text!r} is neither an offset nor a time, {FORMS}") from None
+        raise ValueError(f"{given!r} is neither an offset nor a time, {FORMS}") from None
     return _at(moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC))
 
 
