@@ -225,7 +225,7 @@ LOST_BROKER: Final = Fault(
         on_cluster(
             check="offline-partitions",
             subjects=("alone-0",),
-            command="Start a broker of 103.",
+            command="Start broker 103.",
             done="the same step",
         ),
         on_cluster(

@@ -271,6 +271,13 @@ def test_a_file_alone_says_what_to_give_in_short_lines(capsys: pytest.CaptureFix
     assert max(map(len, done.out.splitlines())) < 240
 
 
+def test_names_of_directories_keep_their_letters(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    configs = configs_of("stray-dirs", tmp_path)
+    data = next(Path(one).parent / "data" for one in configs if "roles=broker" in Path(one).read_text())
+    (data / "lost+found").mkdir()
+    assert f"  found: In {data}, lost+found is no partition\n" in run(capsys, "doctor", "--offline", str(data)).out
+
+
 def test_a_file_without_settings_names_line_and_remedy(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     config = tmp_path / "c1.properties"
     config.write_text("node.id=1\nlog.dirs=C:\\users\\kafka\n")

@@ -286,7 +286,7 @@ def test_hosts_without_an_address_are_fatal_for_a_majority(tmp_path: Path) -> No
     known["node3.example"] = ("192.0.2.1",)
     found = [one for one in diagnose(_replaced(facts, names=known)).findings if one.id == "voter-endpoint-unresolvable"]
     assert [(str(one.severity), one.evidence) for one in found] == [
-        ("error", "node2.example, the host of voter 2, has no address"),
+        ("error", "The host of voter 2, node2.example, has no address"),
         ("error", "voters 1, 3 have the same address and port"),
     ]
 

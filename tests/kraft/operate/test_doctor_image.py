@@ -92,7 +92,7 @@ def test_a_partition_without_a_leader_names_the_candidates() -> None:
     found = findings(*SOUND[:-1], partition(isr=(2,), leader=-1))
     assert found["offline-partitions"].evidence == "1 partition without a leader: orders-0 (isr [2], elr [])"
     assert found["offline-partitions"].remedy == (
-        "Start a broker of 2. The last resort loses records: kraft elect unclean --topic-partition orders:0"
+        "Start broker 2. The last resort loses records: kraft elect unclean --topic-partition orders:0"
     )
 
 

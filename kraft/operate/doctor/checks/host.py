@@ -115,7 +115,7 @@ def voter_endpoint_unresolvable(facts: Facts) -> Iterator[Finding]:
             severity=severity,
             subjects=(voters[voter][0],),
             read=(facts.quorum.where,),
-            evidence=f"{voters[voter][0]}, the host of voter {voter}, has no address",
+            evidence=f"The host of voter {voter}, {voters[voter][0]}, has no address",
             remedy=f"Correct DNS or /etc/hosts: getent hosts {voters[voter][0]}",
         )
     for node in facts.nodes:
@@ -129,7 +129,7 @@ def voter_endpoint_unresolvable(facts: Facts) -> Iterator[Finding]:
                     nodes=(node.name,),
                     subjects=(host,),
                     read=(node.settings.where("controller.quorum.bootstrap.servers"),),
-                    evidence=f"{host}, a bootstrap server, has no address",
+                    evidence=f"A bootstrap server, {host}, has no address",
                     remedy=f"Correct the name in {node.settings.source}, or DNS or /etc/hosts: getent hosts {host}",
                 )
     places: dict[tuple[str, int], list[int]] = {}

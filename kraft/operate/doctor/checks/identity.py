@@ -184,7 +184,7 @@ def directory_id_duplicate(facts: Facts) -> Iterator[Finding]:
                 nodes=tuple(node.name for node, _ in found),
                 subjects=tuple(directory.path for _, directory in found),
                 read=tuple(f"{directory.path}/meta.properties: directory.id" for _, directory in found),
-                evidence=f"{listed(directory.path for _, directory in found)} have the directory id {directory_id}",
+                evidence=f"The directory id {directory_id} is in {listed(directory.path for _, directory in found)}",
             )
 
 

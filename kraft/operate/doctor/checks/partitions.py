@@ -81,11 +81,17 @@ def offline_partitions(facts: Facts) -> Iterator[Finding]:
         found,
         "without a leader",
         lambda one: f"{named(one)} (isr {_ids(one[2].isr)}, elr {_ids(one[2].elr or one[2].last_known_elr)})",
-        ""
-        if not found
-        else f"Start a broker of {listed(_candidates(found))}. The last resort loses records: "
-        f"kraft elect unclean --topic-partition {found[0][0].name}:{found[0][1]}",
+        _start_one(found, _candidates(found)),
     )
+
+
+def _start_one(found: list[Placed], brokers: list[int]) -> str:
+    """The remedy for partitions of which these brokers have the records; the general one if none is known."""
+    if not brokers:
+        return ""
+    which = "broker" if len(brokers) == 1 else "one of the brokers"
+    unclean = f"kraft elect unclean --topic-partition {found[0][0].name}:{found[0][1]}"
+    return f"Start {which} {listed(brokers)}. The last resort loses records: {unclean}"
 
 
 def _candidates(found: list[Placed]) -> list[int]:

@@ -148,7 +148,7 @@ def foreign_dirs(facts: Facts) -> Iterator[Finding]:
                     nodes=(node.name,),
                     subjects=directory.foreign,
                     read=(directory.path,),
-                    evidence=f"{listed(directory.foreign)} in {directory.path} "
+                    evidence=f"In {directory.path}, {listed(directory.foreign)} "
                     + ("is no partition" if len(directory.foreign) == 1 else "are no partitions"),
                 )
 
