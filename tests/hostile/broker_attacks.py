@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 import cramjam
 from amplified import amplified
@@ -253,7 +253,7 @@ def long_names(attacker: BrokerAttacker) -> None:
             attacker.ask(connection, request(MetadataRequest(topics=[]), 12, client_id=f"{at}" + "c" * 32_000))
 
 
-def fetch(topic: Uuid, parts: list[FetchPartition], **fields: int) -> bytes:
+def fetch(topic: Uuid, parts: list[FetchPartition], **fields: Any) -> bytes:
     """A Fetch of one topic."""
     return request(FetchRequest(topics=[FetchTopic(topic_id=topic, partitions=parts)], **fields), FETCH)
 

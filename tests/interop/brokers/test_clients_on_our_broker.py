@@ -110,9 +110,9 @@ def test_a_record_of_twenty_megabytes_is_produced_and_consumed(brokers: OurBroke
         consumer.assign([confluent_kafka.TopicPartition("large", 0, 0)])
         found = consumer.poll(SECONDS)
         assert found is not None
-        if found.error() is not None:
+        if (error := found.error()) is not None:
             # librdkafka looks for the coordinator of its group, which it does not need for assigned partitions.
-            assert found.error().code() == confluent_kafka.KafkaError.INVALID_REQUEST
+            assert error.code() == confluent_kafka.KafkaError.INVALID_REQUEST
             found = consumer.poll(SECONDS)
         assert found is not None
         assert found.error() is None
