@@ -210,6 +210,15 @@ def is_of_one_name(failure: OSError) -> bool:
     return failure.errno in _OF_ONE_NAME
 
 
+def read_whole(disk: Disk, path: str) -> bytes:
+    """The content of a file, however large it is."""
+    file = disk.open(path, writable=False)
+    try:
+        return file.pread(file.size(), 0)
+    finally:
+        file.close()
+
+
 def file_bytes(disk: Disk, path: str) -> int:
     """The size of a file; raises `OSError`."""
     file = disk.open(path, writable=False)

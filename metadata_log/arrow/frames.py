@@ -22,7 +22,7 @@ from metadata_log.reading.annotate import value_position
 from metadata_log.reading.damage import Damage
 from metadata_log.records.batch import HEADER_BYTES, RecordBatch
 from metadata_log.records.frame import FRAME_VERSION, peek_type
-from metadata_log.records.offset_deltas import FAR_COUNT, FAR_DELTAS, NEAR_COUNT, NEAR_DELTAS
+from metadata_log.records.offset_deltas import FAR_COUNT, FAR_DELTAS, NEAR_COUNT, NEAR_DELTAS, NotPlain, short_number
 from metadata_log.records.record import Record, records
 
 FRAME_SCHEMA: Final = pa.schema(
@@ -130,10 +130,6 @@ _LEAST_LENGTH: Final = 6
 """The encoded length of the shortest value: frame version, type and version."""
 
 
-class _NotPlain(Exception):
-    """A batch is not as controllers write batches."""
-
-
 class _Plain:
     """The columns of plain records: positions, value boundaries in the joined data, types and versions."""
 
@@ -144,7 +140,7 @@ class _Plain:
         self.versions = array("h")
 
     def read(self, batch: RecordBatch, data: bytes, begin: int) -> None:
-        """Read the batch that begins at `begin` of the data; raises `_NotPlain`."""
+        """Read the batch that begins at `begin` of the data; raises `NotPlain`."""
         at, count = begin + HEADER_BYTES, batch.record_count
         shift = batch.position - begin
         at = self._run(data, at, shift, NEAR_DELTAS[:count], 0, _NEAR, _NEAR_VALUE)
@@ -153,7 +149,7 @@ class _Plain:
         for index in range(FAR_COUNT, count):
             at = self._one(data, at, shift, index)
         if at != begin + batch.size_bytes:
-            raise _NotPlain
+            raise NotPlain
 
     def _run(
         self,
@@ -195,10 +191,10 @@ class _Plain:
 
     def _one(self, data: bytes, start: int, shift: int, index: int) -> int:
         """Read any plain record; returns the position behind the record."""
-        size, at = _number(data, start)
+        size, at = short_number(data, start)
         behind = at + (size >> 1)
-        delta, key_at = _number(data, at + 2)
-        length, value = _number(data, key_at + 1)
+        delta, key_at = short_number(data, at + 2)
+        length, value = short_number(data, key_at + 1)
         end = value + (length >> 1)
         kind, version = data[value + 1 : value + 3]
         if (
@@ -213,23 +209,12 @@ class _Plain:
             or end + 1 != behind
             or data[end]
         ):
-            raise _NotPlain
+            raise NotPlain
         self.starts.append(start + shift)
         self.edges.extend((value, end))
         self.types.append(kind)
         self.versions.append(version)
         return behind
-
-
-def _number(data: bytes, position: int) -> tuple[int, int]:
-    """An unsigned variable-length number of at most three bytes, and the position behind it."""
-    number = 0
-    for index in range(3):
-        byte = data[position + index]
-        number |= (byte & 0x7F) << (7 * index)
-        if byte < 0x80:
-            return number, position + index + 1
-    raise _NotPlain
 
 
 def _read_plain(batches: Sequence[RecordBatch], data: bytes) -> tuple[pa.RecordBatch | None, Collection[int]]:
@@ -239,7 +224,7 @@ def _read_plain(batches: Sequence[RecordBatch], data: bytes) -> tuple[pa.RecordB
     for index, batch in enumerate(batches):
         try:
             plain.read(batch, data, begin)
-        except (_NotPlain, struct.error, IndexError, ValueError):
+        except (NotPlain, struct.error, IndexError, ValueError):
             others.add(index)
         begin += batch.size_bytes
     if others:

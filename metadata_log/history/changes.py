@@ -17,7 +17,7 @@ from metadata_log.errors import DecodeError
 from metadata_log.records.batch import COMPRESSION_MASK, HEADER_BYTES, LOG_APPEND_TIME, RecordBatch
 from metadata_log.records.frame import read_record
 from metadata_log.records.metadata import NoOpRecord, PartitionChangeRecord, PartitionRecord
-from metadata_log.records.offset_deltas import FAR_COUNT, FAR_DELTAS, NEAR_COUNT, NEAR_DELTAS
+from metadata_log.records.offset_deltas import FAR_COUNT, FAR_DELTAS, NEAR_COUNT, NEAR_DELTAS, NotPlain, short_number
 from metadata_log.serde import Message
 from metadata_log.types import Uuid
 
@@ -152,10 +152,6 @@ _PADDING: Final = bytes(32)
 """Zeros behind the records, so that a read before its bounds check stays in the data."""
 
 
-class _NotPlain(Exception):
-    """A batch has anything unusual."""
-
-
 class Templates:
     """The templates and creations so far, by their bytes; cleared at a limit."""
 
@@ -189,7 +185,7 @@ class Templates:
             return _NOTHING
         try:
             return self._read(batch)
-        except (DecodeError, IndexError, struct.error, _NotPlain):
+        except (DecodeError, IndexError, struct.error, NotPlain):
             return None
 
     def _read(self, batch: RecordBatch) -> Changes | None:
@@ -249,20 +245,20 @@ class Templates:
 
     def _one(self, found: Changes, data: bytes, at: int, base: int, index: int) -> int:
         """Read any record without key, headers and own time; returns the position behind the record."""
-        size, at = _number(data, at)
+        size, at = short_number(data, at)
         end = at + (size >> 1) - 1
-        delta, key_at = _number(data, at + 2)
-        length, value_at = _number(data, key_at + 1)
+        delta, key_at = short_number(data, at + 2)
+        length, value_at = short_number(data, key_at + 1)
         usual = not (data[at] or data[at + 1] or data[end]) and data[key_at] == _NULL and delta == index << 1
         if not usual or size & 1 or length != (end - value_at) << 1:
-            raise _NotPlain
+            raise NotPlain
         self._add(found, data[value_at:end], base + index)
         return end + 1
 
     def _add(self, found: Changes, value: bytes, offset: int) -> None:
         _, _, _, record = read_record(value)
         if record is None:
-            raise _NotPlain
+            raise NotPlain
         found.add(offset, record, value, self)
 
     def _template(self, what: bytes) -> Template:
@@ -291,14 +287,3 @@ def _remember(known: dict[Any, Any], identity: Any, made: Keyed) -> None:
     if len(known) >= _MEMO_SIZE:
         known.clear()
     known[identity] = made
-
-
-def _number(data: bytes, at: int) -> tuple[int, int]:
-    """An unsigned variable-length number of at most three bytes, and the position behind the number."""
-    number = 0
-    for index in range(3):
-        byte = data[at + index]
-        number |= (byte & 0x7F) << 7 * index
-        if byte < 0x80:
-            return number, at + index + 1
-    raise _NotPlain

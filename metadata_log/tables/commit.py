@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from metadata_log.disk import Disk, Lock, make_directory, replace_file
+from metadata_log.disk import Disk, Lock, make_directory, read_whole, replace_file
 from metadata_log.errors import MetadataLogError
 from metadata_log.reading.place import Place
 from metadata_log.tables.files import DataFile, StepFiles, partition_value
@@ -140,7 +140,7 @@ class ClusterTables:
         """Where the step after this one begins; raises `TablesError` for a damaged file."""
         path = f"{self.folder}/{_state_name(step.number)}"
         try:
-            return Checkpoint(step.place, zlib.decompress(self._read_whole(path)))
+            return Checkpoint(step.place, zlib.decompress(read_whole(self._disk, path)))
         except (OSError, zlib.error) as bad:
             raise TablesError(f"the checkpoint of step {step.number} cannot be read: {bad}", where=path) from bad
 
@@ -290,13 +290,6 @@ class ClusterTables:
     def _names(self, path: str) -> list[str]:
         return self._disk.list(path) if self._disk.exists(path) else []
 
-    def _read_whole(self, path: str) -> bytes:
-        file = self._disk.open(path, writable=False)
-        try:
-            return file.pread(file.size(), 0)
-        finally:
-            file.close()
-
     # ------------------------------------------------------------------------------------------------------- opening
 
     def _locked(self, cluster: str) -> Lock:
@@ -312,7 +305,7 @@ class ClusterTables:
         if not self._disk.exists(path):
             return Head(cluster=cluster, views=views, settings=settings)
         try:
-            head = msgspec.json.decode(self._read_whole(path), type=Head)
+            head = msgspec.json.decode(read_whole(self._disk, path), type=Head)
         except msgspec.DecodeError as bad:
             raise TablesError(f"the head of the tables cannot be read: {bad}", where=path) from bad
         if head.format != FORMAT:

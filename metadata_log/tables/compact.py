@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Struct
 
-from metadata_log.disk import Disk, file_bytes
+from metadata_log.disk import Disk, file_bytes, read_whole
 from metadata_log.tables.cluster import Job
 from metadata_log.tables.commit import ClusterTables
 from metadata_log.tables.files import DataFile, Output, partition_value
@@ -102,7 +102,7 @@ def _merge(disk: Disk, tables: ClusterTables, paths: Sequence[str]) -> DataFile:
     output = Output(target)
     rows = 0
     try:
-        parts = [pq.ParquetFile(io.BytesIO(_content(disk, f"{tables.root}/{path}"))) for path in paths]
+        parts = [pq.ParquetFile(io.BytesIO(read_whole(disk, f"{tables.root}/{path}"))) for path in paths]
         schema = parts[-1].schema_arrow
         with pq.ParquetWriter(pa.PythonFile(output, mode="w"), schema, compression="zstd") as writer:
             for part in parts:
@@ -115,11 +115,3 @@ def _merge(disk: Disk, tables: ClusterTables, paths: Sequence[str]) -> DataFile:
         output.is_abandoned = True
         target.close()
     return DataFile(made.path, rows, False)
-
-
-def _content(disk: Disk, path: str) -> bytes:
-    file = disk.open(path, writable=False)
-    try:
-        return file.pread(file.size(), 0)
-    finally:
-        file.close()

@@ -19,12 +19,6 @@ AUTO_JOIN: Final = "controller.quorum.auto.join.enable"
 MANY_BROKERS: Final = 3
 
 
-def _configured(facts: Facts) -> Iterator[tuple[Node, Settings]]:
-    for node in facts.nodes:
-        if node.settings is not None:
-            yield node, node.settings
-
-
 def level_of(facts: Facts, node: Node) -> int | None:
     """The level of kraft.version in a node's own log, or else in the quorum."""
     own = None if node.log is None else node.log.kraft_version
@@ -33,7 +27,7 @@ def level_of(facts: Facts, node: Node) -> int | None:
 
 def no_quorum_config(facts: Facts) -> Iterator[Finding]:
     """A node that knows no controller."""
-    for node, settings in _configured(facts):
+    for node, settings in facts.configured():
         if not settings.words(VOTERS) and not settings.words(BOOTSTRAP_SERVERS):
             yield Finding(
                 id="no-quorum-config",
@@ -47,7 +41,7 @@ def no_quorum_config(facts: Facts) -> Iterator[Finding]:
 
 def static_config_on_dynamic(facts: Facts) -> Iterator[Finding]:
     """Static voters although the log names the voters."""
-    for node, settings in _configured(facts):
+    for node, settings in facts.configured():
         if settings.words(VOTERS) and level_of(facts, node) == 1:
             servers = ",".join(join_host_port(one.host, one.port) for one in settings.voters)
             yield Finding(
@@ -64,7 +58,7 @@ def static_config_on_dynamic(facts: Facts) -> Iterator[Finding]:
 
 def dynamic_config_on_static(facts: Facts) -> Iterator[Finding]:
     """A controller without static voters although the log has kraft.version 0."""
-    for node, settings in _configured(facts):
+    for node, settings in facts.configured():
         is_configured = bool(settings.words(VOTERS))
         if facts.is_controller(node) and not is_configured and level_of(facts, node) == 0:
             path = settings.source if node.log is None else node.log.path
@@ -83,7 +77,7 @@ def voters_config_differs(facts: Facts) -> Iterator[Finding]:
     if facts.quorum.kraft_version == 1:
         return
     found: dict[tuple[tuple[int, str, int], ...], list[tuple[Node, Settings]]] = defaultdict(list)
-    for node, settings in _configured(facts):
+    for node, settings in facts.configured():
         if settings.voters:
             voters = tuple(sorted((one.id, one.host.lower(), one.port) for one in settings.voters))
             found[voters].append((node, settings))
@@ -108,7 +102,7 @@ def voters_config_differs(facts: Facts) -> Iterator[Finding]:
 
 def self_not_in_voters(facts: Facts) -> Iterator[Finding]:
     """A controller that its own list of voters lacks."""
-    for node, settings in _configured(facts):
+    for node, settings in facts.configured():
         ids = [one.id for one in settings.voters]
         if facts.is_controller(node) and ids and settings.node_id is not None and settings.node_id not in ids:
             yield Finding(
@@ -125,7 +119,7 @@ def voters_host_differs(facts: Facts) -> Iterator[Finding]:
     """A voter record with another address than the node advertises."""
     if facts.quorum.kraft_version != 1:
         return
-    for node, settings in _configured(facts):
+    for node, settings in facts.configured():
         voter = facts.quorum.find(settings.node_id)
         if voter is None or not facts.is_controller(node):
             continue
@@ -237,7 +231,7 @@ def auto_join_rejoin(facts: Facts) -> Iterator[Finding]:
         ),
         key=lambda one: one.offset,
     )
-    for node, settings in _configured(facts):
+    for node, settings in facts.configured():
         if not settings.flag(AUTO_JOIN) or facts.quorum.find(node.id) is not None:
             continue
         had = [one for one in history if any(voter.id == node.id for voter in one.voters)]
@@ -256,7 +250,7 @@ def auto_join_rejoin(facts: Facts) -> Iterator[Finding]:
 
 def auto_join_on_static(facts: Facts) -> Iterator[Finding]:
     """Automatic joining without a dynamic quorum."""
-    for node, settings in _configured(facts):
+    for node, settings in facts.configured():
         level = level_of(facts, node)
         if settings.flag(AUTO_JOIN) and level != 1 and (level == 0 or settings.words(VOTERS)):
             yield Finding(

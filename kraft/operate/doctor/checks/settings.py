@@ -26,22 +26,16 @@ SMALL_RETENTION_MS: Final = 3_600_000
 SMALL_DISK_BYTES: Final = 20 << 30
 
 
-def _configured(facts: Facts) -> Iterator[tuple[Node, Settings]]:
-    for node in facts.nodes:
-        if node.settings is not None:
-            yield node, node.settings
-
-
 def config_refused(facts: Facts) -> Iterator[Finding]:
     """Settings with which a node does not start, whether it is ours or Kafka's."""
-    for node, settings in _configured(facts):
+    for node, settings in facts.configured():
         if (error := judged(settings.values, settings.source).refused) is not None:
             yield _of_verdict("config-refused", Severity.FATAL, node, error)
 
 
 def config_not_supported(facts: Facts) -> Iterator[Finding]:
     """Settings with which `kraft serve` does not start, and Kafka may."""
-    for node, settings in _configured(facts):
+    for node, settings in facts.configured():
         if any(REDACTED in one.value for one in settings.values.values()):
             continue  # a bundle has no secrets, without which a login cannot be judged
         if (error := judged(settings.values, settings.source).not_supported) is not None:
@@ -50,7 +44,7 @@ def config_not_supported(facts: Facts) -> Iterator[Finding]:
 
 def config_not_for_kafka(facts: Facts) -> Iterator[Finding]:
     """Settings with which Kafka does not start."""
-    for node, settings in _configured(facts):
+    for node, settings in facts.configured():
         for error in judged(settings.values, settings.source).not_for_kafka:
             yield _of_verdict("config-not-for-kafka", Severity.WARN, node, error)
 
@@ -68,7 +62,7 @@ def _of_verdict(check: str, severity: Severity, node: Node, error: ConfigError) 
 
 def metadata_retention(facts: Facts) -> Iterator[Finding]:
     """Retention of the metadata log that is tiny, or endless on a small disk."""
-    for node, settings in _configured(facts):
+    for node, settings in facts.configured():
         size = settings.number("metadata.max.retention.bytes")
         age = settings.number("metadata.max.retention.ms")
         wrong = []
@@ -94,7 +88,7 @@ def metadata_retention(facts: Facts) -> Iterator[Finding]:
 
 def quorum_timeouts(facts: Facts) -> Iterator[Finding]:
     """Time-outs of a voter that are short or contradict each other, and those that differ between voters."""
-    controllers = [(node, settings) for node, settings in _configured(facts) if facts.is_controller(node)]
+    controllers = [(node, settings) for node, settings in facts.configured() if facts.is_controller(node)]
     for node, settings in controllers:
         fetch, election, request = (settings.number(key) for key in (FETCH, ELECTION, REQUEST))
         wrong = []
@@ -128,7 +122,7 @@ def quorum_timeouts(facts: Facts) -> Iterator[Finding]:
 
 def session_timeouts(facts: Facts) -> Iterator[Finding]:
     """A session time-out that two heartbeats do not fit into, on one node or between controllers and brokers."""
-    every = list(_configured(facts))
+    every = list(facts.configured())
     for node, settings in every:
         yield from _session(node, settings, settings)
     for node, settings in every:
@@ -171,7 +165,7 @@ def _session(node: Node, settings: Settings, theirs: Settings, other: Node | Non
 
 def listener_map(facts: Facts) -> Iterator[Finding]:
     """Names of listeners that have no protocol, no listener, or another name than the voter set."""
-    for node, settings in _configured(facts):
+    for node, settings in facts.configured():
         for evidence, key, names in _wrong_listeners(facts, node, settings):
             missing = ",".join(f"{name}:PLAINTEXT" for name in names)
             yield Finding(
@@ -220,7 +214,7 @@ def _wrong_listeners(facts: Facts, node: Node, settings: Settings) -> Iterator[t
 def controller_listener_mismatch(facts: Facts) -> Iterator[Finding]:
     """First controller listeners with different names or protocols."""
     found: dict[tuple[str, str], list[tuple[Node, Settings]]] = defaultdict(list)
-    for node, settings in _configured(facts):
+    for node, settings in facts.configured():
         if settings.controller_names:
             name = settings.controller_names[0]
             found[name, settings.protocols().get(name, "?")].append((node, settings))
@@ -245,11 +239,11 @@ def _is_loopback(host: str) -> bool:
 
 def advertised_loopback(facts: Facts) -> Iterator[Finding]:
     """A loopback address for other nodes, while other nodes are on other hosts."""
-    for node, settings in _configured(facts):
+    for node, settings in facts.configured():
         others = [one.host for one in settings.voters if one.id != settings.node_id]
         others += [host for host, _ in settings.bootstrap_servers]
         others += [
-            one.host for other, theirs in _configured(facts) if other is not node for one in theirs.advertised.values()
+            one.host for other, theirs in facts.configured() if other is not node for one in theirs.advertised.values()
         ]
         remote = [host for host in others if host and not _is_loopback(host) and host not in {"0.0.0.0", "::"}]
         is_told = "advertised.listeners" in settings.values
@@ -273,7 +267,7 @@ def advertised_loopback(facts: Facts) -> Iterator[Finding]:
 
 def plaintext_controller(facts: Facts) -> Iterator[Finding]:
     """A controller listener in plaintext that other hosts reach."""
-    for node, settings in _configured(facts):
+    for node, settings in facts.configured():
         if not facts.is_controller(node):
             continue
         protocols = settings.protocols()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Final
 
@@ -214,6 +215,12 @@ class Facts(Struct, frozen=True, kw_only=True, dict=True):
     """The addresses of host names; none for a name that does not resolve. None if no name was looked up."""
     replica_ends: dict[str, tuple[ReplicaEnd, ...]] = {}
     """The ends of replicas by partition (`orders-0`), as far as log directories of brokers were read for that."""
+
+    def configured(self) -> Iterator[tuple[Node, Settings]]:
+        """The nodes whose settings are known."""
+        for node in self.nodes:
+            if node.settings is not None:
+                yield node, node.settings
 
     @cached_property
     def best(self) -> Node | None:
