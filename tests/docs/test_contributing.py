@@ -47,13 +47,13 @@ def test_poe_lists_each_task() -> None:
     assert [name for name in TASKS if not re.search(rf"^  {name} ", listed, re.MULTILINE)] == []
 
 
-def test_continuous_integration_runs_tasks_and_ends_with_the_test_command_of_the_readme() -> None:
+def test_continuous_integration_runs_tasks_and_the_test_command_of_the_readme() -> None:
     ran = re.findall(r"^task ([\w-]+)$", CI, re.MULTILINE)
     checks = {"lint", "types", "types-of-tests", "docs", "wheel", "binaries"}
     assert checks | {"second-python", "test-spark", "soak-slice"} == set(ran)
     assert set(ran) <= set(TASKS)
     assert f"\n{README_TEST_COMMAND}\n" in (ROOT / "README.md").read_text()
-    assert CI.splitlines()[-1] == README_TEST_COMMAND.replace("uv", "$uv", 1)
+    assert README_TEST_COMMAND.replace("uv", "$uv", 1) in CI.splitlines()
 
 
 def test_hooks_are_local_and_run_the_tools_of_the_tasks() -> None:
