@@ -13,7 +13,6 @@ from typing import Final
 
 from msgspec import Struct
 
-DEFAULT: Final = "DEFAULT"
 MOST_NAME_CHARACTERS: Final = 4096
 """A longer name is refused: matching a long name against a careless pattern would stop the node."""
 

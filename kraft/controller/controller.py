@@ -189,14 +189,10 @@ class QuorumController:
         self.history.commit(next_offset)
         self._registrar.look_at(self.history.committed.stable)
 
-    def on_committed_elsewhere(self, records: Iterable[Message], base_offset: int, end: OffsetAndEpoch) -> None:
-        """Replay a committed batch that another controller wrote, or that this one no longer holds."""
-        replay = self.begin_committed(base_offset)
-        replay.go_on(records)
-        self.finish_committed(replay, end)
-
     def begin_committed(self, base_offset: int) -> BatchReplay:
-        """Begin to replay such a batch; no part of the batch is visible before `finish_committed`."""
+        """Begin to replay a committed batch that another controller wrote, or that this one no longer holds; no part of
+        the batch is visible before `finish_committed`.
+        """
         return BatchReplay(self.history.latest, base_offset)
 
     def finish_committed(self, replay: BatchReplay, end: OffsetAndEpoch) -> None:

@@ -11,7 +11,6 @@ from typing import Final
 from msgspec import Struct
 
 _HEADER: Final = Layout(">qiibIhiqqqhii")
-_LENGTH_AT: Final = 8
 _BEFORE_LENGTH: Final = 12
 _ATTRIBUTES: Final = Layout(">h")
 _ATTRIBUTES_AT: Final = 21

@@ -45,11 +45,6 @@ class Peers:
         request = self._requests.get(peer_id)
         return 0 if request is None else request.ready_at_ms
 
-    def is_awaiting(self, peer_id: int, now_ms: int) -> bool:
-        """Whether the reply of this peer may still arrive in time."""
-        request = self._requests.get(peer_id)
-        return request is not None and request.awaiting is not None and request.ready_at_ms > now_ms
-
     def has_timed_out(self, peer_id: int, now_ms: int) -> bool:
         """Whether the last request to this peer has timed out."""
         request = self._requests.get(peer_id)

@@ -18,7 +18,6 @@ from metadata_log.history.partitions import PartitionChanged
 from metadata_log.history.values import recovery_state, replication_factor
 from metadata_log.image.topics import Partition
 
-TOPIC_DELETED: Final = "topic-deleted"
 _UNCLEAN: Final = frozenset({"unclean", "last-known-leader"})
 
 

@@ -35,7 +35,7 @@ from metadata_log.history.leaders import (
     Unavailability,
     UncleanElections,
 )
-from metadata_log.history.open_rows import OpenRows, Row
+from metadata_log.history.open_rows import OpenRows
 from metadata_log.history.partitions import Partitions, Topic
 from metadata_log.history.quorum import Quorum
 from metadata_log.history.retention import Retention
@@ -256,10 +256,10 @@ def _read_cells(reader: Reader, partitions: Partitions, cluster: str, written: l
 Item = Base | TimelineBatch | Damage
 
 
-def part_rows(
+def part_steps(
     story: HistoryPass, items: Iterable[Item], *, at: At | None = None, until: Place | None = None
-) -> Iterator[tuple[str, Row]]:
-    """The rows that a pass writes between its place and another one, or up to the end of the history.
+) -> Iterator[None]:
+    """Advance a pass to another place, or up to the end of the history; the caller takes the rows of each step.
 
     Args:
         story: The pass at the beginning of the part.
@@ -268,19 +268,11 @@ def part_rows(
         until: The place where the next part begins; None for the last part, which writes the open rows too.
 
     Returns:
-        An iterator of rows, as of `rows`.
+        An iterator of steps.
 
     Raises:
         ReplayError: A record contradicts the state, or the log no longer has a batch that ends at `until`.
     """
-    for _ in part_steps(story, items, at=at, until=until):
-        yield from story.sink.take()
-
-
-def part_steps(
-    story: HistoryPass, items: Iterable[Item], *, at: At | None = None, until: Place | None = None
-) -> Iterator[None]:
-    """Advance a pass through a part; the caller takes the rows of each step. Arguments and errors as of `part_rows`."""
     if until is None:
         yield from steps(story, items, at)
         return

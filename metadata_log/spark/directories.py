@@ -97,10 +97,6 @@ def find_directories(
     return _named_by_path([found[path] for path in sorted(found)])
 
 
-def _is_missing(directory: Directory) -> bool:
-    return directory.problem is not None and directory.problem.what == _nothing_at(directory.path)
-
-
 def _nothing_at(path: str) -> str:
     return f"nothing is found at {path}"
 

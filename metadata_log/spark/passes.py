@@ -237,7 +237,7 @@ def _is_before(one: SavedAt, at: At | None) -> bool:
 def begin_part(
     task: HistoryTask, view: str, log: Disk, options: Options, at: At | None
 ) -> tuple[HistoryPass, Iterator[None]]:
-    """A pass at the beginning of a part, or of a whole history, and its steps; errors as of `part_rows`."""
+    """A pass at the beginning of a part, or of a whole history, and its steps; errors as of `part_steps`."""
     cluster = task.cluster
     if task.begins is None:
         story = HistoryPass(cluster, frozenset({view}), options)

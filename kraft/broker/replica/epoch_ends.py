@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from operator import attrgetter
-from typing import Final
 
 from msgspec import Struct
 
 from metadata_log.log.epochs import EpochHistory
 from metadata_log.types import OffsetAndEpoch
 
-NO_EPOCH: Final = -1
 _epoch = attrgetter("epoch")
 
 

@@ -32,7 +32,6 @@ from transport.interface import Endpoint
 
 LIVE_TIMEOUT_MS: Final = 2_000
 """The limit of a request of a repeated refresh: later, the screen says that no leader answers."""
-LONGEST_RETRY_MS: Final = 200
 SHORTEST_SCRAPE_SECONDS: Final = 5.0
 """A scrape costs a node some milliseconds, so that no refresh repeats one earlier."""
 _WAIT_SECONDS: Final = 0.5

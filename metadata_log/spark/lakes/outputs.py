@@ -21,7 +21,6 @@ _ICEBERG_CATALOG: Final = "kraft_out"
 
 
 _TITLES: Final = {"delta": "Delta Lake", "iceberg": "Iceberg"}
-FORMATS: Final = (*FILES, *_TITLES)
 _MISFITS: Final = ("IncompatibleClassChangeError", "NoSuchMethodError", "NoClassDefFoundError", "AbstractMethodError")
 
 

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-STAGING: Final = "_staging"
 _STATE: Final = "published.json"
 _LOCK: Final = "publish.lock"
 PARTITIONS: Final = ("cluster", "date", "is_open")

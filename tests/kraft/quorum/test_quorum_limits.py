@@ -272,11 +272,11 @@ def test_the_next_deadline_of_parked_fetches_is_the_earliest() -> None:
 
 def test_a_peer_without_a_request_is_ready_and_awaits_nothing() -> None:
     peers = Peers(request_timeout_ms=2000, retry_backoff_ms=20)
-    assert (peers.ready_at_ms(1), peers.is_awaiting(1, 0), peers.is_any_awaiting(0)) == (0, False, False)
+    assert (peers.ready_at_ms(1), peers.is_any_awaiting(0)) == (0, False)
     peers.sent(1, 100)
-    assert (peers.ready_at_ms(1), peers.is_awaiting(1, 2099), peers.is_awaiting(1, 2100)) == (2100, True, False)
+    assert (peers.ready_at_ms(1), peers.is_any_awaiting(2099), peers.is_any_awaiting(2100)) == (2100, True, False)
     peers.back_off(1, 200)
-    assert (peers.ready_at_ms(1), peers.is_awaiting(1, 201), peers.is_any_awaiting(201)) == (220, False, False)
+    assert (peers.ready_at_ms(1), peers.is_any_awaiting(201)) == (220, False)
 
 
 def test_an_accumulator_counts_the_bytes_that_wait() -> None:

@@ -49,6 +49,13 @@ def controller_of(net: Net, node: int) -> QuorumController:
     return hosted.controller
 
 
+def replay(controller: QuorumController, known: list[Message], base_offset: int, end: OffsetAndEpoch) -> None:
+    """Replay a committed batch that another controller wrote."""
+    batch = controller.begin_committed(base_offset)
+    batch.go_on(known)
+    controller.finish_committed(batch, end)
+
+
 def log_records(net: Net, node: int) -> list[tuple[int, Message]]:
     """Every data record in a node's log, with its offset."""
     found = []
@@ -343,11 +350,11 @@ def test_describe_cluster_has_the_addresses_of_the_listener_of_the_request() -> 
     )
     controller = QuorumController(settings)
     both = [metadata.ControllerEndpoint("NEW", "n2", 9193), metadata.ControllerEndpoint("OLD", "n2", 9093)]
-    known = [
+    known: list[Message] = [
         metadata.FeatureLevelRecord(name="metadata.version", feature_level=30),
         metadata.RegisterControllerRecord(controller_id=2, end_points=both),
     ]
-    controller.on_committed_elsewhere(known, 0, OffsetAndEpoch(epoch=1, offset=2))
+    replay(controller, known, 0, OffsetAndEpoch(epoch=1, offset=2))
     for listener, found in (("OLD", [(2, 9093)]), ("NEW", [(1, 9193), (2, 9193)]), ("", [(1, 9193), (2, 9193)])):
         asked = DescribeClusterRequest(endpoint_type=2)
         response = controller.handle(asked, 1, 1, 0, Caller(listener=listener)).response
@@ -437,7 +444,7 @@ def test_an_unfinished_bootstrap_transaction_is_aborted_by_the_next_leader() -> 
     controller = controller_of(net, 1)
     begin = metadata.BeginTransactionRecord(name="Bootstrap records")
     fresh = QuorumController(controller.settings)
-    fresh.on_committed_elsewhere([begin], 1, OffsetAndEpoch(epoch=1, offset=2))
+    replay(fresh, [begin], 1, OffsetAndEpoch(epoch=1, offset=2))
     kinds = [type(one.record).__name__ for one in fresh.activate(2, 2, 0).records]
     assert kinds[:2] == ["AbortTransactionRecord", "BeginTransactionRecord"]
     assert kinds[-1] == "EndTransactionRecord"
@@ -447,7 +454,7 @@ def test_an_unsupported_feature_level_stops_the_node_with_a_clear_error() -> Non
     controller = QuorumController(controller_of(Net(1, application=host_controller), 1).settings)
     record = metadata.FeatureLevelRecord(name="metadata.version", feature_level=31)
     with pytest.raises(MetadataLogError, match=r"metadata\.version 31, and this software supports 7 to 30"):
-        controller.on_committed_elsewhere([record], 0, OffsetAndEpoch(epoch=1, offset=1))
+        replay(controller, [record], 0, OffsetAndEpoch(epoch=1, offset=1))
 
 
 def test_a_wrong_cluster_id_is_refused_at_the_start() -> None:

@@ -17,7 +17,7 @@ from real_data import unpack
 
 from metadata_log.disk import OsDisk
 from metadata_log.history.engine import HistoryPass, Options, rows
-from metadata_log.history.saved_pass import part_rows, restore_pass, save_pass
+from metadata_log.history.saved_pass import part_steps, restore_pass, save_pass
 from metadata_log.history.views import HISTORY_VIEWS, VIEWS
 from metadata_log.log.segment import file_name, scan_headers
 from metadata_log.reading.damage import Damage
@@ -75,7 +75,8 @@ def in_parts(directory: str, view: str, cuts: list[Cut], options: Options) -> li
         else:
             part = restore_pass(saved, cluster="c", views={view}, options=options, of=VIEWS)
             behind = continue_timeline(disk, directory, begin)
-        found += [row for _, row in part_rows(part, behind, until=place)]
+        for _ in part_steps(part, behind, until=place):
+            found += [row for _, row in part.sink.take()]
         begin, saved = place, data
     return found
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-
 from msgspec import Struct
 
 from metadata_log.image import MetadataImage
@@ -142,15 +140,6 @@ class LogFacts(Struct, kw_only=True):
     @property
     def _newest(self) -> OffsetAndEpoch:
         return max(self.snapshots, key=lambda one: one.offset, default=OffsetAndEpoch(epoch=0, offset=0))
-
-    def batch_at(self, offset: int) -> Batch | None:
-        """The batch that begins at an offset."""
-        place = bisect_right(self.batches, offset, key=_base_offset) - 1
-        return self.batches[place] if place >= 0 and self.batches[place].base_offset == offset else None
-
-
-def _base_offset(batch: Batch) -> int:
-    return batch.base_offset
 
 
 class Moment(Struct, frozen=True, order=True):
