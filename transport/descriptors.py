@@ -30,8 +30,8 @@ def connections_allowed() -> int:
 class SpareDescriptors:
     """A few open descriptors. When the system refuses a new one, closing a spare allows one more connection."""
 
-    def __init__(self, wanted: int = SPARE_DESCRIPTORS) -> None:
-        self._wanted = wanted
+    def __init__(self) -> None:
+        self._wanted = SPARE_DESCRIPTORS
         self._held: list[int] = []
 
     def fill(self) -> None:

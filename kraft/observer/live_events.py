@@ -66,14 +66,10 @@ class _Change(Struct, frozen=True):
 
 
 class LiveEvents:
-    """The image of a cluster, and the events of each batch.
+    """The image of a cluster, empty before the first batch, and the events of each batch."""
 
-    Args:
-        image: The state before the first batch.
-    """
-
-    def __init__(self, image: MetadataImage = MetadataImage()) -> None:
-        self.image = image
+    def __init__(self) -> None:
+        self.image = MetadataImage()
         self._held: list[Entry] = []
         """The records of an open transaction."""
 

@@ -55,9 +55,7 @@ class Started(Struct, frozen=True, kw_only=True):
     image: MetadataImage
 
 
-def start_isolated(
-    nodes: Sequence[IsolatedNode], *, dynamic: bool, log_end: int, seconds: float, seed: int, scratch: str | None = None
-) -> Started:
+def start_isolated(nodes: Sequence[IsolatedNode], *, dynamic: bool, log_end: int, seconds: float, seed: int) -> Started:
     """Start controllers on copies of their directories, and wait until a leader has committed and applied the log.
 
     Args:
@@ -66,7 +64,6 @@ def start_isolated(
         log_end: The end of the log that the leader must commit.
         seconds: The time limit.
         seed: The seed of the election timeouts.
-        scratch: The directory for the copies; None for the system's. The copies are removed at the end.
 
     Returns:
         The result.
@@ -76,7 +73,7 @@ def start_isolated(
         MetadataLogError: A node refuses its directory.
         OSError: A disk failed.
     """
-    with TemporaryDirectory(prefix="kraft-verify-", dir=scratch) as below:
+    with TemporaryDirectory(prefix="kraft-verify-") as below:
         copies = {node.id: f"{below}/node-{node.id}" for node in nodes}
         for node in nodes:
             copy_tree(OsDisk(), node.directory, copies[node.id])

@@ -31,9 +31,7 @@ _LOOK_SECONDS: Final = 0.2
 _LAST_LINES: Final = 5
 
 
-def start_kafka(
-    java: str, jars: str, node: IsolatedNode, *, dynamic: bool, log_end: int, seconds: float, scratch: str | None = None
-) -> Started:
+def start_kafka(java: str, jars: str, node: IsolatedNode, *, dynamic: bool, log_end: int, seconds: float) -> Started:
     """Start the only voter of a quorum as a controller of Apache Kafka, on a copy, until it has written records.
 
     Args:
@@ -43,7 +41,6 @@ def start_kafka(
         dynamic: Whether the voters are in the log.
         log_end: The end of the log before the start.
         seconds: The time limit.
-        scratch: The directory for the copy; None for the system's. The copy is removed at the end.
 
     Returns:
         The epoch of the leader, and the image at the end of the log that it has written.
@@ -52,7 +49,7 @@ def start_kafka(
         DirectoryError: The controller ended, or did not lead in time; with the last lines that it printed.
         OSError: Java cannot be started.
     """
-    with TemporaryDirectory(prefix="kraft-verify-", dir=scratch) as below:
+    with TemporaryDirectory(prefix="kraft-verify-") as below:
         copy = f"{below}/node-{node.id}"
         copy_tree(OsDisk(), node.directory, copy)
         properties = Path(below, "controller.properties")

@@ -55,9 +55,9 @@ class Certificate(Struct, frozen=True, kw_only=True):
         return cls.of(x509.load_der_x509_certificate(der))
 
 
-def validity_warning(certificate: Certificate, now: datetime | None = None) -> str | None:
+def validity_warning(certificate: Certificate) -> str | None:
     """Why peers refuse this certificate now or soon, as a text; None for one that is valid for longer."""
-    now = datetime.now(UTC) if now is None else now
+    now = datetime.now(UTC)
     if certificate.ends < now:
         return f"the certificate has expired at {_at(certificate.ends)}, and peers refuse it"
     if certificate.begins > now:

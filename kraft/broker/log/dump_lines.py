@@ -12,13 +12,8 @@ from metadata_log.records.batch import RecordBatch
 from metadata_log.records.record import Record, records
 
 
-def batch_line(batch: RecordBatch, *, is_valid: bool = True) -> str:
-    """The line of a batch.
-
-    Args:
-        batch: The batch.
-        is_valid: Whether its checksum is right.
-    """
+def batch_line(batch: RecordBatch) -> str:
+    """The line of a batch, whose checksum is right."""
     horizon = batch.delete_horizon_ms
     return (
         f"baseOffset: {batch.base_offset} lastOffset: {batch.last_offset} count: {batch.record_count} "
@@ -28,7 +23,7 @@ def batch_line(batch: RecordBatch, *, is_valid: bool = True) -> str:
         f"isControl: {_java(batch.is_control)} "
         f"deleteHorizonMs: {'OptionalLong.empty' if horizon is None else f'OptionalLong[{horizon}]'} "
         f"position: {batch.position} {_time_type(batch)}: {batch.max_timestamp} size: {batch.size_bytes} "
-        f"magic: {batch.magic} compresscodec: {batch.codec} crc: {batch.crc} isvalid: {_java(is_valid)}"
+        f"magic: {batch.magic} compresscodec: {batch.codec} crc: {batch.crc} isvalid: true"
     )
 
 

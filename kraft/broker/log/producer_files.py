@@ -177,12 +177,8 @@ class ProducerStateManager:
             file.close()
         self.snapshots = sorted({*self.snapshots, offset})
 
-    def take_snapshot(self, *, sync: bool = False) -> None:
-        """Write the snapshot of this state, unless there is one (`takeSnapshot`).
-
-        Args:
-            sync: Whether the snapshot is on disk when this returns; else after `PartitionLog.flush`.
-        """
+    def take_snapshot(self) -> None:
+        """Write the snapshot of this state, unless there is one (`takeSnapshot`); `PartitionLog.flush` flushes it."""
         if self.end_offset <= self._snapshot_offset:
             return
         path = self.path(self.end_offset)
@@ -191,8 +187,6 @@ class ProducerStateManager:
         file = self._disk.open(path, create=True)
         try:
             file.append(encode_producer_snapshot(self.states.stored()))
-            if sync:
-                file.fsync()
         finally:
             file.close()
         if self.end_offset not in self.snapshots:

@@ -26,24 +26,23 @@ def kind_of(path: str) -> str:
 class FsyncClock:
     """Measures every fsync. Calls of different threads may overlap."""
 
-    def __init__(self, on_fsync: OnFsync, now: Callable[[], float] = perf_counter) -> None:
+    def __init__(self, on_fsync: OnFsync) -> None:
         self._on_fsync = on_fsync
-        self._now = now
         self._under_way: dict[object, float] = {}
 
     def run(self, kind: str, fsync: Callable[[], None]) -> None:
         """Run an fsync and report the seconds that it took, even if it fails."""
         key = object()
-        began_s = self._under_way[key] = self._now()
+        began_s = self._under_way[key] = perf_counter()
         try:
             fsync()
         finally:
             del self._under_way[key]
-            self._on_fsync(kind, self._now() - began_s)
+            self._on_fsync(kind, perf_counter() - began_s)
 
     def oldest_s(self) -> float:
         """The age of the oldest fsync that has not returned, in seconds; 0 if there is none."""
-        now_s = self._now()
+        now_s = perf_counter()
         return max((now_s - began_s for began_s in list(self._under_way.values())), default=0.0)
 
 

@@ -165,7 +165,6 @@ def run_loaded(
     nodes: int = 3,
     *,
     chaos_ms: int = CHAOS_MS,
-    calm_ms: int = CALM_MS,
     keep_trace: bool = False,
     recorded: list[Action] | None = None,
     faults: tuple[str, ...] | None = None,
@@ -177,7 +176,6 @@ def run_loaded(
         seed: Determines the whole run.
         nodes: The number of controllers.
         chaos_ms: The virtual time with faults, in ms.
-        calm_ms: The virtual time without faults in which the quorum must make progress, in ms.
         keep_trace: Whether the result contains the whole trace.
         recorded: Receives all actions, up to a failure.
         faults: The names of the possible faults, of which the seed draws some; None for those of the profile.
@@ -190,4 +188,4 @@ def run_loaded(
     simulator = Simulator(
         loaded_scenario(seed, nodes), work=Load(seed), keep_trace=keep_trace, recorded=recorded, faults=faults
     )
-    return whole_run(simulator, chaos_ms, calm_ms, again=f"run_loaded({seed}, {nodes}, chaos_ms={chaos_ms})")
+    return whole_run(simulator, chaos_ms, CALM_MS, again=f"run_loaded({seed}, {nodes}, chaos_ms={chaos_ms})")

@@ -92,8 +92,6 @@ def run_dynamic(
     *,
     kind: str = "dynamic",
     chaos_ms: int = CHAOS_MS,
-    calm_ms: int = CALM_MS,
-    keep_trace: bool = False,
     recorded: list[Action] | None = None,
     faults: tuple[str, ...] | None = None,
     profile: Profile = BROAD,
@@ -105,8 +103,6 @@ def run_dynamic(
         nodes: The number of nodes; the seed draws the number of the first voters.
         kind: A key of `kraft.sim.nodes.dynamic.DYNAMIC`.
         chaos_ms: The virtual time with faults and voter changes, in ms.
-        calm_ms: The virtual time without faults in which the quorum must make progress, in ms.
-        keep_trace: Whether the result contains the whole trace.
         recorded: Receives all actions, up to a failure.
         faults: The names of the possible faults, of which the seed draws some; None for those of the profile.
         profile: The settings of the faults and of the workload.
@@ -118,7 +114,7 @@ def run_dynamic(
     is_forged = faults is not None and FORGED_FRAMES in faults
     scenario = Scenario.drawn(kind, nodes, seed, is_forged=is_forged, profile=profile)
     work = Reconfiguration(scenario, has_former_selves=profile.has_former_selves)
-    simulator = Simulator(scenario, work=work, keep_trace=keep_trace, recorded=recorded, faults=faults, profile=profile)
+    simulator = Simulator(scenario, work=work, recorded=recorded, faults=faults, profile=profile)
     return whole_run(
-        simulator, chaos_ms, calm_ms, again=f"run_dynamic({seed}, {nodes}, kind={kind!r}, chaos_ms={chaos_ms})"
+        simulator, chaos_ms, CALM_MS, again=f"run_dynamic({seed}, {nodes}, kind={kind!r}, chaos_ms={chaos_ms})"
     )

@@ -33,6 +33,8 @@ GOES_ON: Final = 0.4
 """The probability that such a client sends a new request, without a wait for the responses to the former ones."""
 OUTSTANDING: Final = 4
 """The number of requests that such a client repeats, the last ones, perhaps from a session that has expired."""
+MEANS_MS: Final = (20, 100, 300)
+"""The mean times between two requests, in ms, of which a run draws one."""
 LEADER_READS: Final = (0.0, 0.3, 0.6)
 """The share of reads from the nodes that regard themselves as leaders; one of these is drawn for each run."""
 BURSTS: Final = (0.0, 0.05, 0.2)
@@ -217,10 +219,10 @@ class ClientWorkload:
     outstanding, and repeats each of them. Once its session has expired, the client begins another one.
     """
 
-    def __init__(self, rng: Random, workload_spec: WorkloadSpec, means_ms: tuple[int, ...] = (20, 100, 300)) -> None:
+    def __init__(self, rng: Random, workload_spec: WorkloadSpec) -> None:
         self._rng = rng
         self._workload_spec = workload_spec
-        self._mean_ms = rng.choice(means_ms)
+        self._mean_ms = rng.choice(MEANS_MS)
         self.next_id = 1
         self._recent: dict[str, deque[Line]] = {}
         """The last requests of each client with sequence numbers."""
