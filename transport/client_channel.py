@@ -75,9 +75,9 @@ class ClientChannel:
         self._open: _Open | None = None
         self._client_id = ""
         self._failures = 0
-        self._closings = (False, 0)
+        self._closings: tuple[bool, int] | None = (False, 0)
         """The connections in a row that the peer closed before it answered a request, and whether it had named its
-        versions.
+        versions. None once it has answered: it speaks this protocol, and closings come from a proxy or a restart.
         """
         self._failure: tuple[Cause, str] = (Cause.CLOSED, "")
         self._retry_at = 0.0
@@ -154,7 +154,7 @@ class ClientChannel:
         if connection.ready:
             self._failures = 0
         if connection.has_answered:
-            self._closings = (False, 0)
+            self._closings = None
         if released:
             self._traffic.sent_bytes += len(released)
             opened.socket.write(released)
@@ -187,10 +187,13 @@ class ClientChannel:
                 detail += UNHEARD
             elif opened.connection.may_lack_login:
                 detail += UNKNOWN
-            is_known, before = opened.connection.is_known, self._closings
-            self._closings = (is_known, before[1] + 1 if before[0] is is_known else 1)
-            if self._closings[1] >= CLOSINGS:
-                cause = Cause.FOREIGN
+            if self._closings is not None:
+                is_known, (was_known, closings) = opened.connection.is_known, self._closings
+                self._closings = (is_known, closings + 1 if was_known is is_known else 1)
+                if self._closings[1] >= CLOSINGS:
+                    cause = Cause.FOREIGN
+        elif cause is Cause.REFUSED and self._closings is not None:
+            self._closings = (False, 0)  # the node has stopped meanwhile
         self._report(self.end(cause, f"{self.endpoint}: {detail}"))
 
     def _report(self, outcomes: list[Failed]) -> None:

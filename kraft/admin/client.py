@@ -21,7 +21,7 @@ from metadata_log.serde import Message
 from metadata_log.types import METADATA_PARTITION, METADATA_TOPIC
 from transport.interface import Cause, Endpoint, Failed, Gone, Inbound, Reply, Request, Transport
 from transport.protocol.errors import Error
-from transport.protocol.inbound import LASTING, lasting_failure
+from transport.protocol.inbound import LASTING_OF_A_NODE, lasting_failure
 from transport.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from transport.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
@@ -286,7 +286,7 @@ class AdminClient:
             if isinstance(outcome, Failed):
                 is_lost = is_lost or outcome.cause is not Cause.REFUSED
                 self._forget(endpoint, outcome.detail)
-                if outcome.cause in LASTING:
+                if outcome.cause in LASTING_OF_A_NODE:
                     raise CannotConnect(outcome)
                 return None
             for error, text in refusals(outcome):

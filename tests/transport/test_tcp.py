@@ -422,6 +422,28 @@ class TestBrokenPeers:
                 mock_clock.jump(2)
                 assert (await client.outcome(token)).cause is Cause.TIMEOUT
 
+    async def test_a_peer_that_has_answered_is_not_judged_by_its_closings(
+        self, new_node: NewNode, mock_clock: trio.testing.MockClock
+    ):
+        """A proxy accepts and closes while the node behind it restarts; a client that follows it tries on."""
+        client = new_node()
+        async with raw_server() as (server, endpoint), client.running():
+            token = client.ask(endpoint)
+            async with await server.accept_and_shake_hands() as stream:
+                [frame] = await read_frames(stream, 1)
+                correlation_id = int.from_bytes(frame[4:8], "big")
+                api_key, version = (int.from_bytes(frame[at : at + 2], "big") for at in (0, 2))
+                await stream.send_all(framed(encode_response(api_key, version, correlation_id, VoteResponse())))
+                assert isinstance(await client.outcome(token), Reply)
+                token = client.ask(endpoint)
+                await read_frames(stream, 1)
+            assert (await client.outcome(token)).cause is Cause.RESET
+            for _ in range(6):
+                token = client.ask(endpoint)
+                await (await server.accept()).aclose()
+                assert (await client.outcome(token)).cause is Cause.RESET
+                mock_clock.jump(1)
+
     async def test_failed_attempts_back_off_exponentially(self, new_node: NewNode, mock_clock: trio.testing.MockClock):
         """Kafka's reconnect back-off, 50 ms doubling to 500 ms: meanwhile requests fail at once, without an attempt."""
         client = new_node()

@@ -45,6 +45,8 @@ class Cause(StrEnum):
 
 LASTING: Final = frozenset({Cause.UNSUPPORTED_VERSION, Cause.AUTHENTICATION, Cause.FOREIGN, Cause.UNKNOWN_HOST})
 """The causes that time alone does not cure: a configuration has to change."""
+LASTING_OF_A_NODE: Final = LASTING - {Cause.UNKNOWN_HOST}
+"""The same for a node that the cluster has named: the name of a pod in Kubernetes exists while the pod is ready."""
 _NOTHING_SAID: Final = frozenset({Cause.REFUSED, Cause.TIMEOUT, Cause.UNKNOWN_HOST})
 """The causes with which a peer has said nothing about itself."""
 

@@ -20,7 +20,7 @@ from kraft.client.state.topic_view import Leader, TopicView
 from metadata_log.errors import MetadataLogError
 from metadata_log.serde import Message
 from transport.protocol.errors import Error
-from transport.protocol.inbound import LASTING, Failed
+from transport.protocol.inbound import Failed
 from transport.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -151,7 +151,7 @@ class ConsumerState:
             self.positions[number].is_asked = False
         match outcome:
             case Failed():
-                if outcome.cause in LASTING:
+                if self.view.lasts(outcome, asked.leader.address, now_ms):
                     raise cannot_connect(outcome)
                 for number in asked.partitions:
                     self._retry(number, outcome.detail, now_ms)

@@ -9,7 +9,7 @@ from kraft.client.state.errors import ClientError, cannot_connect, refused
 from kraft.client.state.requests import pause_ms
 from metadata_log.types import NEVER_MS
 from transport.protocol.errors import Error
-from transport.protocol.inbound import LASTING, Cause, Failed
+from transport.protocol.inbound import LASTING_OF_A_NODE, Cause, Failed
 from transport.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 _INT_MAX: Final = 2**31 - 1
@@ -53,7 +53,7 @@ class Identity:
             self.last_failure = f"no producer id: {error.name}"
         elif outcome.cause is Cause.UNSUPPORTED_VERSION:
             raise ClientError(outcome.detail, hint=_WITHOUT, cause=outcome.cause)
-        elif outcome.cause in LASTING:
+        elif outcome.cause in LASTING_OF_A_NODE:
             raise cannot_connect(outcome)
         else:
             self.last_failure = outcome.detail

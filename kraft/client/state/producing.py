@@ -23,7 +23,7 @@ from kraft.client.state.topic_view import TopicView
 from metadata_log.compression import Compression
 from metadata_log.serde import Message
 from transport.protocol.errors import Error
-from transport.protocol.inbound import LASTING, Failed
+from transport.protocol.inbound import Failed
 from transport.protocol.messages.init_producer_id import InitProducerIdResponse
 from transport.protocol.messages.produce import (
     PartitionProduceData,
@@ -91,7 +91,7 @@ class ProducerState:
         self._queues: dict[int, deque[Batch]] = {}
         self._sticky = 0
         self._asked_identity = 0
-        self._sent: dict[int, list[Batch]] = {}
+        self._sent: dict[int, tuple[Address, list[Batch]]] = {}
         self._results: list[Delivered | Undelivered] = []
 
     # What the user does
@@ -161,9 +161,12 @@ class ProducerState:
             if not self._identity.is_known:
                 self.view.refresh(self._identity.last_failure, now_ms)
         else:
-            batches = self._sent.pop(token)
+            address, batches = self._sent.pop(token)
             if isinstance(outcome, Failed):
-                self._on_lost(batches, outcome, now_ms)
+                if self.view.lasts(outcome, address, now_ms):
+                    raise cannot_connect(outcome)
+                for batch in batches:
+                    self._retry(batch, outcome.detail, now_ms)
             else:
                 assert isinstance(outcome, ProduceResponse), outcome
                 self._on_answer(batches, outcome, now_ms)
@@ -216,7 +219,7 @@ class ProducerState:
             timeout_ms = min(self._settings.timeout_ms, REQUEST_TIMEOUT_MS)
             request = ProduceRequest(acks=self._settings.acks, timeout_ms=timeout_ms, topic_data=[topic])
             token = next(self._tokens)
-            self._sent[token] = batches
+            self._sent[token] = address, batches
             self.brokers[address] = None
             asks.append(Ask(token, address, request, timeout_ms + _ANSWER_MS))
         return asks
@@ -231,12 +234,6 @@ class ProducerState:
         return batch.send()
 
     # Outcomes
-
-    def _on_lost(self, batches: list[Batch], failed: Failed, now_ms: int) -> None:
-        if failed.cause in LASTING:
-            raise cannot_connect(failed)
-        for batch in batches:
-            self._retry(batch, failed.detail, now_ms)
 
     def _on_answer(self, batches: list[Batch], answer: ProduceResponse, now_ms: int) -> None:
         found = {one.index: one for topic in answer.responses for one in topic.partition_responses}

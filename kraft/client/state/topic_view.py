@@ -12,7 +12,7 @@ from kraft.client.state.requests import METADATA_TIMEOUT_MS, Address, Ask, pause
 from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, NO_NODE, Uuid
 from transport.protocol.errors import Error
-from transport.protocol.inbound import Failed, lasting_failure
+from transport.protocol.inbound import LASTING, Cause, Failed, lasting_failure
 from transport.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -24,6 +24,10 @@ UNKNOWN_TOPIC_MS: Final = 2_000
 """How long a topic may be unknown: the brokers learn of a new topic one after the other."""
 CREATION_MS: Final = 5_000
 """The same for a topic that the brokers may create."""
+NAMELESS_MS: Final = 20_000
+"""How long the name of a broker may be gone: the leaders of a broker that has failed move within its session."""
+_NAMELESS_GAP_MS: Final = 10_000
+"""A name that was not looked for so long counts as gone since now."""
 
 
 class Leader(Struct, frozen=True):
@@ -64,6 +68,8 @@ class TopicView:
         """The token of the request on its way."""
         self._failed: dict[Address, Failed] = {}
         """The last failure of each broker since one has answered."""
+        self._nameless: dict[Address, tuple[int, int]] = {}
+        """The brokers whose names do not exist: since when, and when that was last seen, in ms."""
         self._unknown_since_ms: int | None = None
 
     @property
@@ -101,6 +107,20 @@ class TopicView:
         """A leader has served a request: the next failure is the first in its row."""
         self._failures = 0
 
+    def lasts(self, failed: Failed, address: Address, now_ms: int) -> bool:
+        """Whether time does not cure the failure of a request to this broker.
+
+        The name of a broker that the cluster has given may be gone for a while: in Kubernetes that of a pod exists
+        while the pod is ready, and the leaders move meanwhile.
+        """
+        if failed.cause is not Cause.UNKNOWN_HOST or not self._brokers:
+            return failed.cause in LASTING
+        since_ms, seen_ms = self._nameless.get(address, (now_ms, now_ms))
+        if now_ms - seen_ms > _NAMELESS_GAP_MS:
+            since_ms = now_ms
+        self._nameless[address] = since_ms, now_ms
+        return now_ms - since_ms >= NAMELESS_MS
+
     def deadline_ms(self) -> int:
         """When the next request is due."""
         return self._due_ms if self._asked is None else NEVER_MS
@@ -126,7 +146,7 @@ class TopicView:
             self._failed[self.any_broker()] = outcome
             if self._failed.keys() >= set(self.addresses):
                 lasting = lasting_failure(self._failed.values())
-                if lasting is not None:
+                if lasting is not None and self.lasts(lasting, self.any_broker(), now_ms):
                     raise cannot_connect(lasting)
             self._turn += 1
             self.refresh(outcome.detail, now_ms)

@@ -111,6 +111,32 @@ def test_the_hash_of_a_key_is_kafkas(key: str, value: int):
     assert murmur2(key.encode()) == value & 0xFFFF_FFFF
 
 
+def test_the_name_of_a_leader_may_be_gone_while_its_pod_restarts():
+    wire = producer(leaders=(1,))
+    for _ in range(5):
+        wire.answer(ProduceRequest, Cause.UNKNOWN_HOST)
+        wire.answer(MetadataRequest, metadata((1,)))
+    wire.answer(ProduceRequest, Cause.UNKNOWN_HOST)
+    wire.answer(MetadataRequest, metadata((2,), epoch=1))
+    wire.answer(ProduceRequest, produced())
+    assert results(wire) == [(0, 0)]
+
+
+def test_the_name_of_a_leader_that_stays_gone_ends_the_work():
+    wire = producer(leaders=(1,))
+    begin_ms, known = wire.now_ms, metadata((1,))
+
+    def produce_for_a_minute() -> None:
+        while wire.now_ms < begin_ms + 60_000:
+            is_produce = isinstance(wire.due().message, ProduceRequest)
+            wire.answer(ProduceRequest if is_produce else MetadataRequest, Cause.UNKNOWN_HOST if is_produce else known)
+
+    with pytest.raises(ClientError) as raised:
+        produce_for_a_minute()
+    assert raised.value.cause is Cause.UNKNOWN_HOST
+    assert 20_000 <= wire.now_ms - begin_ms < 25_000
+
+
 @pytest.mark.parametrize(
     "trouble", [Cause.RESET, Cause.TIMEOUT, Error.NOT_LEADER_OR_FOLLOWER, Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND]
 )
