@@ -80,12 +80,19 @@ def is_of_a_topic(disk: Disk, path: str) -> bool:
 
 
 def _holds_metadata(disk: Disk, path: str) -> bool | None:
-    """Whether the first records of a segment are those of a metadata log; None if there is no sound record."""
+    """Whether the first records of a segment are those of a metadata log; None if they do not tell.
+
+    A record without a key that cannot be decoded may be one of a newer release of Kafka, with secrets in it.
+    """
     for batch in read_file(disk, path):
         if isinstance(batch, RecordBatch) and batch.record_count:
             first = next(read_entries(batch, path), None)
+            if not isinstance(first, Entry):
+                return None
+            if first.record is None and not first.is_control and first.key is None:
+                return None
             # A topic has no control records but the ends of transactions, which are none of a metadata log.
-            return isinstance(first, Entry) and first.record is not None and (first.is_control or first.key is None)
+            return first.record is not None and (first.is_control or first.key is None)
     return None
 
 
