@@ -326,9 +326,9 @@ class _Rows:
             position = batch.position + (0 if inside is None else inside + (bad.position or 0))
         row = (
             position,
-            _in_64_bits(record.offset),
+            None if record.offset < 0 and batch.base_offset >= _FAR_OFFSET else record.offset,  # it has wrapped
             batch.epoch,
-            _in_64_bits(record.timestamp),
+            record.timestamp,
             kind,
             version,
             batch.is_control,
