@@ -326,7 +326,7 @@ class _Rows:
             position = batch.position + (0 if inside is None else inside + (bad.position or 0))
         row = (
             position,
-            None if record.offset < 0 and batch.base_offset >= _FAR_OFFSET else record.offset,  # it has wrapped
+            record.offset,
             batch.epoch,
             record.timestamp,
             kind,
