@@ -66,17 +66,13 @@ class VoterWatch:
                 self.identities.has(host.member.key)
         self.identities.started(member.key)
         self._look_at_voters(member.node_id, world)
+        self._look_at_progress(member)
 
     def stepped(self, member: Member, outputs: list[Output], world: SimulatedQuorum) -> None:
         """A node has completed a step: each change that the node answers with success must be in its log."""
         host = world.hosts[member.node_id]
         self._look_at_voters(member.node_id, world)
-        assert isinstance(member, SteppedMember), member
-        quorum = member.core._quorum
-        self.identities.flushed(member.key, quorum.log.flushed_offset)
-        if isinstance(quorum.state, LeaderState):
-            for one in quorum.state.progress.values():
-                self.identities.counts(member.node_id, one.key, one.end_offset)
+        self._look_at_progress(member)
         for output in outputs:
             if isinstance(output, Administered):
                 self._answered(member.node_id, host.administered[output.request_id], output.response, world)
@@ -94,6 +90,15 @@ class VoterWatch:
         if self._named.get(node_id) is not voters:
             self._named[node_id] = voters
             self.identities.named(node_id, voters.keys)
+
+    def _look_at_progress(self, member: Member) -> None:
+        """A start flushes what it finds, such as a batch whose flush has failed, and the first Fetch asks beyond it."""
+        assert isinstance(member, SteppedMember), member
+        quorum = member.core._quorum
+        self.identities.flushed(member.key, quorum.log.flushed_offset)
+        if isinstance(quorum.state, LeaderState):
+            for one in quorum.state.progress.values():
+                self.identities.counts(member.node_id, one.key, one.end_offset)
 
     def _look_at_download(self, node_id: int, asked: SimulatedRequest) -> None:
         frame = asked.message

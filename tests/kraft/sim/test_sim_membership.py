@@ -83,6 +83,13 @@ def test_the_operator_is_not_left_with_two_damaged_disks_of_four_voters() -> Non
     run_dynamic(2000017, kind="dynamic-controller", profile=VOTERS)
 
 
+def test_a_leader_may_count_what_a_start_has_found() -> None:
+    """The flush of a batch fails, and the disk has the batch all the same: the start flushes it, and the first Fetch is
+    from its end, before any other step of that node.
+    """
+    assert run_dynamic(32, 3, chaos_ms=10_000).committed > 40
+
+
 @pytest.mark.parametrize("nodes", [2, 3])
 def test_invariants_of_small_quorums_hold_while_voters_change(nodes: int) -> None:
     """Where one voter more or less changes the majority."""
