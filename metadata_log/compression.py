@@ -12,7 +12,9 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from zstandard import ZstdDecompressor
@@ -258,11 +260,25 @@ _idle_unpackers: Final[list[ZstdDecompressor]] = []
 """One that has not unpacked much, and so has no large window: making one takes as long as unpacking a small batch."""
 
 
+@cache
+def _standard_zstd() -> Any | None:
+    """The module of Python 3.14 and later. For earlier ones there is the package `zstandard`."""
+    try:
+        return import_module("compression.zstd")
+    except ImportError:
+        return None
+
+
 def _inflate_zstd(packed: bytes, limit: int) -> Pieces:
     """Frame by frame. The library gets only so many blocks at once as fill a piece."""
-    import zstandard
+    unpacker = None
+    if (standard := _standard_zstd()) is not None:
+        new_stream, failure = standard.ZstdDecompressor, standard.ZstdError
+    else:
+        import zstandard
 
-    unpacker = _idle_unpackers.pop() if _idle_unpackers else zstandard.ZstdDecompressor()
+        unpacker = _idle_unpackers.pop() if _idle_unpackers else zstandard.ZstdDecompressor()
+        new_stream, failure = unpacker.decompressobj, zstandard.ZstdError
     whole = memoryview(packed)
     position = total = 0
     while position < len(packed):
@@ -272,18 +288,18 @@ def _inflate_zstd(packed: bytes, limit: int) -> Pieces:
                 raise BadCompression(_CUT)
             yield b""
             continue
-        stream = unpacker.decompressobj()
+        stream = new_stream()
         for end in _zstd_pieces(packed, position):
             try:
                 piece = stream.decompress(whole[position:end])
-            except zstandard.ZstdError as bad:
+            except failure as bad:
                 raise BadCompression(str(bad)) from bad
             yield piece
             total += len(piece)
             position = end
         if not stream.eof:
             raise BadCompression(_CUT)
-    if total <= _MUCH and not _idle_unpackers:
+    if unpacker is not None and total <= _MUCH and not _idle_unpackers:
         _idle_unpackers.append(unpacker)
 
 
@@ -314,9 +330,13 @@ def _zstd_pieces(packed: bytes, position: int) -> Iterator[int]:
 
 
 def _deflate_zstd(data: bytes | bytearray) -> Iterator[bytes]:
-    import zstandard
+    if (standard := _standard_zstd()) is not None:
+        stream = standard.ZstdCompressor(level=3)
+        stream.set_pledged_input_size(len(data))
+    else:
+        import zstandard
 
-    stream = zstandard.ZstdCompressor(level=3).compressobj(size=len(data))
+        stream = zstandard.ZstdCompressor(level=3).compressobj(size=len(data))
     for begin in range(0, len(data), _ZSTD_BLOCK):
         yield stream.compress(data[begin : begin + _ZSTD_BLOCK])
     yield stream.flush()

@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Iterator
 
 import pytest
+from backports import zstd as zstd_of_later_pythons
 from bombs import EMPTY_GZIP, EMPTY_ZSTD, SKIPPED_ZSTD, SNAPPY_OF_4_GIB, zstd
 
 from metadata_log import compression
@@ -104,3 +105,31 @@ def test_packing_in_pieces_is_packing(codec: Compression) -> None:
     data = bytes(range(256)) * 8000
     pieces: Iterator[bytes] = deflating(codec, bytearray(data))
     assert inflate(codec, b"".join(pieces), LIMIT) == data
+
+
+@pytest.mark.parametrize(
+    "packed",
+    [
+        *(zstd(bytes(size)) for size in (0, 1, 100, 1 << 20)),
+        zstd(b"a") + EMPTY_ZSTD * 3 + SKIPPED_ZSTD + zstd(b"b"),
+        zstd(b"cut short" * 9)[:-3],
+        zstd(b"rotten" * 99)[:9] + b"\xff" * 9,
+        b"no frame",
+        b"",
+    ],
+)
+def test_the_standard_library_unpacks_zstd_as_the_package_does(packed: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python 3.14 and later have the module of which `backports.zstd` is a copy."""
+
+    def outcome() -> list[bytes] | type[BadCompression]:
+        try:
+            return [bytes(one) for one in inflating(Compression.ZSTD, packed, LIMIT)]
+        except BadCompression:
+            return BadCompression
+
+    with_package = outcome()
+    monkeypatch.setattr(compression, "_standard_zstd", lambda: zstd_of_later_pythons)
+    assert outcome() == with_package
+    if isinstance(with_package, list):
+        plain = b"".join(with_package)
+        assert inflate(Compression.ZSTD, deflate(Compression.ZSTD, plain), LIMIT) == plain

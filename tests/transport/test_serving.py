@@ -184,7 +184,9 @@ class TestMemory:
             with trio.fail_after(10):
                 for stream in large:
                     assert len(await read_frames(stream, 1)) == 1
-            assert node.transport.serving.held_bytes == (0, 0)
+                # The last bytes of an answer leave in the node's own time.
+                while node.transport.serving.held_bytes != (0, 0):
+                    await trio.lowlevel.checkpoint()
 
     async def test_unfinished_large_requests_leave_room_for_small_ones_of_their_address(self, new_node: NewNode):
         node = new_node(max_frame_bytes=2 * MIB, max_received_bytes=16 * MIB)
