@@ -28,6 +28,8 @@ from metadata_log.reading.damage import Damage
 from metadata_log.reading.entries import Entry, read_entries
 from metadata_log.reading.reader import gap_before, read_file
 from metadata_log.records.batch import RecordBatch
+from metadata_log.records.frame import FRAME_VERSION
+from metadata_log.records.record import records
 from metadata_log.types import OffsetAndEpoch, Uuid
 
 _REMOTE_INDEXES: Final = "remote-log-index-cache"
@@ -82,18 +84,26 @@ def is_of_a_topic(disk: Disk, path: str) -> bool:
 def _holds_metadata(disk: Disk, path: str) -> bool | None:
     """Whether the first records of a segment are those of a metadata log; None if they do not tell.
 
-    A record without a key that cannot be decoded may be one of a newer release of Kafka, with secrets in it.
+    A record without a key that begins like one of metadata and cannot be decoded may be one of a newer release of
+    Kafka, or a damaged one, with secrets in it.
     """
     for batch in read_file(disk, path):
         if isinstance(batch, RecordBatch) and batch.record_count:
             first = next(read_entries(batch, path), None)
-            if not isinstance(first, Entry):
-                return None
-            if first.record is None and not first.is_control and first.key is None:
-                return None
-            # A topic has no control records but the ends of transactions, which are none of a metadata log.
-            return first.record is not None and (first.is_control or first.key is None)
+            if isinstance(first, Entry) and first.record is not None:
+                # A topic has no control records but the ends of transactions, which are none of a metadata log.
+                return first.is_control or first.key is None
+            return None if not batch.is_control and _begins_like_metadata(batch) else False
     return None
+
+
+def _begins_like_metadata(batch: RecordBatch) -> bool:
+    """Whether the first record of a batch has no key, and the version of a metadata record's envelope in front."""
+    try:
+        first = next(iter(records(batch)), None)
+    except MetadataLogError:
+        return False
+    return first is not None and first.key is None and (first.value or b"")[:1] == bytes((FRAME_VERSION,))
 
 
 def of_topics(disk: Disk, path: str) -> list[str]:
