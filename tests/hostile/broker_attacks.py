@@ -26,6 +26,7 @@ from frames import framed, mutated, random_message
 from google_crc32c import value as crc32c
 from msgspec import Struct, convert
 
+from metadata_log.records.record import varint
 from metadata_log.serde import Message, schema_of
 from metadata_log.types import Uuid
 from transport.protocol.apis import ApiKey
@@ -139,17 +140,6 @@ def request(message: Message, version: int, client_id: str = "attacker") -> byte
     key = schema_of(type(message)).api_key
     assert key is not None
     return framed(encode_request(key, version, 1, client_id, message, apis=ALL_APIS))
-
-
-def varint(number: int) -> bytes:
-    """A number in zigzag form."""
-    number = number << 1 if number >= 0 else ((-number - 1) << 1) | 1
-    out = bytearray()
-    while number > 127:
-        out.append(number & 127 | 128)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
 
 
 def batch(body: bytes, count: int, codec: int = PLAIN, *, timestamp: int | None = None) -> bytes:
