@@ -70,7 +70,7 @@ LAYERS = (
     Layer(("kraft.quorum",), ("kraft.config", *IN_CORE, "transport.protocol.errors")),
     Layer(("kraft.controller", "kraft.broker"), ("kraft.config", "metadata_log.lazy_names", *IN_CONTROLLER)),
     Layer(("kraft.broker.log",), ("metadata_log", "transport.protocol.errors")),
-    Layer(("kraft.broker.replica",), ("kraft.broker", "kraft.config", "metadata_log", "transport.protocol")),
+    Layer(("kraft.broker.partitions",), ("kraft.broker", "kraft.config", "metadata_log", "transport.protocol")),
     Layer(
         ("kraft.broker.request",), ("kraft.broker", "kraft.controller.decision", "metadata_log", "transport.protocol")
     ),
@@ -171,7 +171,7 @@ PACKAGES = {
     "kraft.broker.metadata": "what a broker answers from its metadata, and the requests that it forwards",
     "kraft.broker.log": "the log of a topic partition: load, recovery, indexes, producers, checkpoints, append, read",
     "kraft.broker.log.cleaning": "compaction of a partition log, in steps",
-    "kraft.broker.replica": "replicas with data: leaders, followers, ISR, high watermark, truncation, log directories",
+    "kraft.broker.partitions": "the replicas of a broker: leaders, followers, ISR, high watermark, truncation, log directories",
     "kraft.broker.request": "data requests: Produce, Fetch with sessions, offsets, producer ids, and what waits",
     "kraft.state_machine": "a user's own state machine: what it has to do",
     "kraft.replica.interface": "what goes into a replica, what comes out, what it can host, its options",

@@ -36,7 +36,7 @@ TESTS: Final = {
     ),
     "kraft.replica": (
         "tests/kraft/replica",
-        "tests/kraft/broker/replica/test_broker_services.py",
+        "tests/kraft/broker/partitions/test_broker_services.py",
         "tests/kraft/controller/test_controller_authorizer.py",
         "tests/kraft/test_testing_brokers.py",
     ),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from kraft.broker.replica import DataSettings
-from kraft.broker.replica.settings import cleaner_settings
+from kraft.broker.partitions import DataSettings
+from kraft.broker.partitions.settings import cleaner_settings
 from kraft.broker.request.settings import RequestSettings
 from kraft.config import Config, ConfigError
 from kraft.replica.hosts.serving_broker import ServingOptions, host_serving_broker

@@ -13,7 +13,7 @@ import trio
 
 from kraft.admin import AdminClient, open_admin
 from kraft.admin.topics import create_topic
-from kraft.broker.replica import ReplicaManager
+from kraft.broker.partitions import ReplicaManager
 from kraft.client import Client, ConsumedRecord, Delivered, open_client
 from kraft.config import Config
 from kraft.controller.topics.partition_updates import is_active

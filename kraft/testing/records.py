@@ -11,7 +11,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kraft.broker.replica import HostedPartition, ReplicaManager
+from kraft.broker.partitions import HostedPartition, ReplicaManager
 from kraft.invariants.cluster_model import PartitionKey, PartitionModel, model_of_image
 from kraft.invariants.records import RecordLedger, Replica
 from kraft.invariants.stored_batches import StoredBatch, stored_batches

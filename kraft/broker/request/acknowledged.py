@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from kraft.broker.replica.hosted_partition import HostedPartition
-from kraft.broker.replica.manager import ReplicaManager
+from kraft.broker.partitions.hosted_partition import HostedPartition
+from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.replicas import PartitionKey
 from kraft.broker.request.lookup import hosted
 from metadata_log.image import MetadataImage

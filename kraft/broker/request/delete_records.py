@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from kraft.broker.asked import Answer, Asked
 from kraft.broker.log.outcomes import Refused
-from kraft.broker.replica.manager import ReplicaManager
+from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.replicas import PartitionKey
 from kraft.broker.request.lookup import INTERNAL_TOPICS, hosted, is_known
 from kraft.broker.request.outcomes import PARTITIONS_PER_STEP, Handling

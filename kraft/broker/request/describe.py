@@ -5,8 +5,8 @@
 from __future__ import annotations
 
 from kraft.broker.asked import Answer, Asked
-from kraft.broker.replica.hosted_partition import HostedPartition
-from kraft.broker.replica.manager import ReplicaManager
+from kraft.broker.partitions.hosted_partition import HostedPartition
+from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.request.lookup import hosted
 from kraft.broker.request.outcomes import PARTITIONS_PER_STEP, Handling
 from kraft.broker.rights import Rights

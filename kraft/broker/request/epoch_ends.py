@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from kraft.broker.asked import Answer, Asked
-from kraft.broker.replica.manager import ReplicaManager
+from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.request.lookup import hosted
 from kraft.broker.request.outcomes import PARTITIONS_PER_STEP, Handling
 from kraft.broker.rights import Rights

@@ -11,8 +11,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kraft.broker.asked import Answer, Asked
-from kraft.broker.replica.hosted_partition import HostedPartition
-from kraft.broker.replica.manager import ReplicaManager
+from kraft.broker.partitions.hosted_partition import HostedPartition
+from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.replicas import PartitionKey
 from kraft.broker.request.lookup import NO_EPOCH, current_leader, hosted, is_known
 from kraft.broker.request.nearest import preferred_replica

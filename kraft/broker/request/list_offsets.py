@@ -10,8 +10,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from kraft.broker.asked import Answer, Asked
-from kraft.broker.replica.hosted_partition import HostedPartition
-from kraft.broker.replica.manager import ReplicaManager
+from kraft.broker.partitions.hosted_partition import HostedPartition
+from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.request.lookup import hosted
 from kraft.broker.request.outcomes import PARTITIONS_PER_STEP, Handling
 from kraft.broker.rights import Rights

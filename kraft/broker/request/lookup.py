@@ -8,8 +8,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.broker.replica.hosted_partition import HostedPartition
-from kraft.broker.replica.manager import ReplicaManager
+from kraft.broker.partitions.hosted_partition import HostedPartition
+from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.replicas import PartitionKey
 from metadata_log.image import MetadataImage
 from transport.protocol.errors import Error

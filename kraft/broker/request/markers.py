@@ -11,7 +11,7 @@ from msgspec import Struct
 from kraft.broker.asked import Answer, Asked
 from kraft.broker.log.outcomes import Refused
 from kraft.broker.log.transaction_markers import EPOCH_BUMPS_SINCE, TransactionMarker
-from kraft.broker.replica.manager import ReplicaManager
+from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.replicas import PartitionKey
 from kraft.broker.request.acknowledged import Awaited, acknowledgement, awaited
 from kraft.broker.request.outcomes import Handling

@@ -14,8 +14,8 @@ from msgspec import Struct
 
 from kraft.broker.asked import Answer, Asked, Close, NoAnswer
 from kraft.broker.log.outcomes import Refused
-from kraft.broker.replica.hosted_partition import HostedPartition
-from kraft.broker.replica.manager import ReplicaManager
+from kraft.broker.partitions.hosted_partition import HostedPartition
+from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.replicas import PartitionKey
 from kraft.broker.request.acknowledged import Awaited, acknowledgement, awaited
 from kraft.broker.request.batch_check import FirstBatch, first_batch, only_batch

@@ -9,9 +9,9 @@ from msgspec import Struct
 
 from kraft.broker.log.outcomes import Place, Refused
 from kraft.broker.log.partition_log import PartitionLog
-from kraft.broker.replica.epoch_ends import end_of_epoch
-from kraft.broker.replica.hosted_partition import HostedPartition
-from kraft.broker.replica.manager import ReplicaManager
+from kraft.broker.partitions.epoch_ends import end_of_epoch
+from kraft.broker.partitions.hosted_partition import HostedPartition
+from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.request.lookup import NO_EPOCH
 from kraft.broker.request.sessions import Wanted
 from metadata_log.records.batch import HEADER_BYTES

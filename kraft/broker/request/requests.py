@@ -12,7 +12,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from kraft.broker.asked import Answer, Asked, Close, NoAnswer, ToBroker
-from kraft.broker.replica.manager import ReplicaManager
+from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.replicas import PartitionKey
 from kraft.broker.request import refusals
 from kraft.broker.request.alter_dirs import AlterDirsHandler

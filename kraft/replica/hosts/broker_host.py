@@ -63,7 +63,7 @@ class Left(Struct, frozen=True):
 
 
 class DataStore(Protocol):
-    """The logs of a broker with data (`kraft.broker.replica.ReplicaManager`)."""
+    """The logs of a broker with data (`kraft.broker.partitions.ReplicaManager`)."""
 
     @property
     def findings(self) -> list[str]:

@@ -9,7 +9,7 @@ from msgspec import Struct, structs
 from kraft.broker import BrokerAgent
 from kraft.broker.metadata.requests import MetadataRequests
 from kraft.broker.metadata.settings import MetadataSettings
-from kraft.broker.replica import DataDirectory, DataSettings, ReplicaManager
+from kraft.broker.partitions import DataDirectory, DataSettings, ReplicaManager
 from kraft.broker.request.requests import DataRequests
 from kraft.broker.request.settings import RequestSettings
 from kraft.broker.rights import Rights

@@ -9,8 +9,8 @@ from kraft.broker.log.cleaning.batch_filter import Filter
 from kraft.broker.log.outcomes import Appended, Refused
 from kraft.broker.log.partition_log import PartitionLog
 from kraft.broker.log.validation import Checked
-from kraft.broker.replica.hosted_partition import Copy, HostedPartition
-from kraft.broker.replica.moves import Moves, _Move
+from kraft.broker.partitions.hosted_partition import Copy, HostedPartition
+from kraft.broker.partitions.moves import Moves, _Move
 from kraft.sim.mutants.registry import Patches, Scope, mutant
 from metadata_log.log.segment import scan_file
 from metadata_log.records.batch import scan

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from kraft.broker.log.partition_log import PartitionLog
 from kraft.broker.log.producers import ProducerStates
-from kraft.broker.replica import leading
-from kraft.broker.replica.followers import Followers
-from kraft.broker.replica.hosted_partition import HostedPartition
-from kraft.broker.replica.hosting import Hosting
-from kraft.broker.replica.leaders import Leaders
-from kraft.broker.replica.leading import Leading
-from kraft.broker.replica.remote_replica import RemoteReplica
-from kraft.broker.replica.watermarks import next_high_watermark
+from kraft.broker.partitions import leading
+from kraft.broker.partitions.followers import Followers
+from kraft.broker.partitions.hosted_partition import HostedPartition
+from kraft.broker.partitions.hosting import Hosting
+from kraft.broker.partitions.leaders import Leaders
+from kraft.broker.partitions.leading import Leading
+from kraft.broker.partitions.remote_replica import RemoteReplica
+from kraft.broker.partitions.watermarks import next_high_watermark
 from kraft.broker.request import fetch, reading
 from kraft.broker.request.produce import ProduceHandler, WaitingProduce
 from kraft.sim.mutants.registry import Patches, Scope, mutant, survivor
@@ -149,7 +149,7 @@ def watermark_from_a_stale_fetch(code: Patches) -> None:
 @survivor(
     Scope.DATA_CLUSTER,
     tried=30,
-    killed_by="tests/kraft/broker/replica/test_watermarks.py::test_a_follower_that_has_lost_records_ends_where_it_fetches",
+    killed_by="tests/kraft/broker/partitions/test_watermarks.py::test_a_follower_that_has_lost_records_ends_where_it_fetches",
     because="Probably a broker that restarts leaves its ISRs, or finds another leader epoch.",
 )
 def ends_of_followers_never_fall(code: Patches) -> None:

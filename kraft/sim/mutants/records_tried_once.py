@@ -11,7 +11,7 @@ from kraft.broker.log.loading import LoadedLog
 from kraft.broker.log.options import LogOptions
 from kraft.broker.log.outcomes import Appended
 from kraft.broker.log.partition_log import PartitionLog
-from kraft.broker.replica.followers import Followers
+from kraft.broker.partitions.followers import Followers
 from kraft.broker.replicas import PartitionKey
 from kraft.sim.mutants.registry import Patches, Scope, mutant
 from metadata_log.disk import Disk

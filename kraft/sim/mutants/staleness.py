@@ -14,12 +14,12 @@ from msgspec.structs import replace
 
 from kraft.broker.isr_changes import IsrChanges
 from kraft.broker.log.partition_log import PartitionLog
-from kraft.broker.replica import leaders
-from kraft.broker.replica.hosted_partition import HostedPartition
-from kraft.broker.replica.isr_proposals import IsrProposals
-from kraft.broker.replica.leaders import Leaders
-from kraft.broker.replica.leading import Leading, new_leadership
-from kraft.broker.replica.manager import ReplicaManager
+from kraft.broker.partitions import leaders
+from kraft.broker.partitions.hosted_partition import HostedPartition
+from kraft.broker.partitions.isr_proposals import IsrProposals
+from kraft.broker.partitions.leaders import Leaders
+from kraft.broker.partitions.leading import Leading, new_leadership
+from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.replicas import LedPartition, PartitionKey
 from kraft.broker.replicas_protocol import BrokerReplicas
 from kraft.broker.settings import NO_EPOCH

@@ -8,7 +8,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from kraft.broker import BrokerAgent
-from kraft.broker.replica import DataSettings, ReplicaManager
+from kraft.broker.partitions import DataSettings, ReplicaManager
 from kraft.broker.request.settings import RequestSettings
 from kraft.replica.hosts.serving_broker import ServingOptions, host_serving_broker
 from kraft.replica.interface.application import ApplicationFactory

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kraft.broker.replica import HostedPartition
+from kraft.broker.partitions import HostedPartition
 from kraft.invariants.cluster_model import PartitionKey
 from kraft.invariants.stored_batches import NO_PRODUCER, stored_batches
 from kraft.sim.nodes.data_broker import DataBroker

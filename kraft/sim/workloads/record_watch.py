@@ -8,7 +8,7 @@ from typing import Final
 from msgspec import Struct
 
 from kraft.broker.log.partition_log import PartitionLog
-from kraft.broker.replica import HostedPartition, ReplicaManager
+from kraft.broker.partitions import HostedPartition, ReplicaManager
 from kraft.invariants.cluster_model import PartitionKey, PartitionModel
 from kraft.invariants.compaction import CompactionLedger
 from kraft.invariants.leaderships import Belief, LeadershipLedger, Remote

@@ -7,8 +7,8 @@ from broker_agents import EPOCH, ONE, TOPIC, TWO, heartbeat, led_by, new_agent, 
 
 from kraft.broker import BrokerAgent, LifecycleState, NoLogDirectory, RegistrationFailed
 from kraft.broker.agent import ASSIGNMENTS, HEARTBEATS, ISR_CHANGES
-from kraft.broker.replica import DataSettings, ReplicaManager
-from kraft.broker.replica.settings import DataDirectory
+from kraft.broker.partitions import DataSettings, ReplicaManager
+from kraft.broker.partitions.settings import DataDirectory
 from kraft.sim.state.fingerprints import FactsOf
 from kraft.sim.state.forking import forked
 from metadata_log.log.clean_shutdown import take_clean_shutdown, write_clean_shutdown

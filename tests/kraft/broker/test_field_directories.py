@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from command_line import run
 from field_directories import CASES, ENDS, TOPICS, Case, outcome, page, properties, unpacked
 
-from kraft.broker.replica import DataDirectory, DataSettings, ReplicaManager
+from kraft.broker.partitions import DataDirectory, DataSettings, ReplicaManager
 from kraft.cli.doctor.command import doctor_command
 from kraft.config import Config
 from kraft.node.broker import broker_options

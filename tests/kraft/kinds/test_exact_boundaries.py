@@ -36,8 +36,8 @@ from kraft.broker.log.outcomes import Refused
 from kraft.broker.log.partition_log import PartitionLog
 from kraft.broker.log.producers import Producer, ProducerStates
 from kraft.broker.log.retention import expired_segments
-from kraft.broker.replica.epoch_ends import end_of_epoch, truncation
-from kraft.broker.replica.remote_replica import RemoteReplica
+from kraft.broker.partitions.epoch_ends import end_of_epoch, truncation
+from kraft.broker.partitions.remote_replica import RemoteReplica
 from kraft.controller.decision.broker_sessions import BrokerSessions
 from kraft.quorum.accumulator import BatchAccumulator
 from kraft.quorum.states import LeaderState

@@ -35,8 +35,8 @@ from kraft.broker.log.cleaning.choice import cleanable
 from kraft.broker.log.cleaning.cleaner import CleanerSettings, cleaning
 from kraft.broker.log.outcomes import Appended
 from kraft.broker.log.partition_log import PartitionLog
-from kraft.broker.replica import ReplicaManager
-from kraft.broker.replica.fetch_session import FetchSession
+from kraft.broker.partitions import ReplicaManager
+from kraft.broker.partitions.fetch_session import FetchSession
 from kraft.broker.replicas import PartitionKey
 from kraft.broker.request.sessions import FetchSessions, SessionRefused
 from kraft.client import Delivered, ProducerSettings

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from kraft.broker.asked import Answer
 from kraft.broker.log.partition_log import PartitionLog
-from kraft.broker.replica import DataDirectory, DataSettings, HostedPartition, ReplicaManager
+from kraft.broker.partitions import DataDirectory, DataSettings, HostedPartition, ReplicaManager
 from kraft.broker.replicas import PartitionKey
 from kraft.broker.request import DataRequests, Outcome, RequestSettings
 from kraft.broker.rights import Rights

@@ -10,7 +10,7 @@ from msgspec import structs
 from replica_net import CLUSTER_ID, Net, options, voter_set
 
 from kraft.broker import BrokerOptions, LifecycleState
-from kraft.broker.replica import DataSettings, ReplicaManager
+from kraft.broker.partitions import DataSettings, ReplicaManager
 from kraft.broker.request.settings import RequestSettings
 from kraft.controller.decision.authorizer import AclOperation, AuthorizerSettings, Denial
 from kraft.controller.decision.caller import Caller

@@ -9,7 +9,7 @@ import pytest
 from hash_seeds import outputs_of
 
 from kraft.broker import NoLogDirectory
-from kraft.broker.replica.topic_settings import topic_settings
+from kraft.broker.partitions.topic_settings import topic_settings
 from kraft.sim import Result
 from kraft.sim.nodes.cluster import COMBINED_CLUSTER, DATA_CLUSTER
 from kraft.sim.nodes.data_broker import DataBroker, DataSpec

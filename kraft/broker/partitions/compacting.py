@@ -9,8 +9,8 @@ from msgspec import Struct
 from kraft.broker.log.cleaning.choice import Cleanable, cleanable
 from kraft.broker.log.cleaning.cleaner import CleanedLog, cleaning
 from kraft.broker.log.partition_log import PartitionLog
-from kraft.broker.replica.hosted_partition import HostedPartition
-from kraft.broker.replica.hosting import Hosting
+from kraft.broker.partitions.hosted_partition import HostedPartition
+from kraft.broker.partitions.hosting import Hosting
 from metadata_log.disk import Disk
 from metadata_log.errors import MetadataLogError
 from metadata_log.types import NEVER_MS

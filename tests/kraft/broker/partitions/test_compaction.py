@@ -9,9 +9,9 @@ from data_brokers import KEY, NOW_MS, TOPIC, cluster, new_topic, part_of, publis
 from kraft.broker.log.checkpoints import CLEANED, RECOVERY_POINTS, read_offsets
 from kraft.broker.log.options import LogOptions
 from kraft.broker.log.outcomes import Appended
-from kraft.broker.replica import DataSettings, ReplicaManager
-from kraft.broker.replica.settings import cleaner_settings
-from kraft.broker.replica.topic_settings import topic_settings
+from kraft.broker.partitions import DataSettings, ReplicaManager
+from kraft.broker.partitions.settings import cleaner_settings
+from kraft.broker.partitions.topic_settings import topic_settings
 from kraft.config.kafka_keys import READ
 from kraft.config.topic_synonyms import TOPIC_SYNONYMS
 from metadata_log.image import MetadataImage

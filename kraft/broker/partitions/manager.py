@@ -14,15 +14,15 @@ from kraft.broker.log.outcomes import Appended, Place, Refused
 from kraft.broker.log.partition_log import PartitionLog
 from kraft.broker.log.transaction_markers import TransactionMarker
 from kraft.broker.log.validation import Checked
-from kraft.broker.replica.background import Background
-from kraft.broker.replica.followers import Followers
-from kraft.broker.replica.hosted_partition import Copy, HostedPartition
-from kraft.broker.replica.hosting import Hosting
-from kraft.broker.replica.leaders import Leaders
-from kraft.broker.replica.log_store import FoundLog
-from kraft.broker.replica.reading import answer_fetch
-from kraft.broker.replica.settings import DataSettings
-from kraft.broker.replica.topic_settings import TopicSettings, topic_settings
+from kraft.broker.partitions.background import Background
+from kraft.broker.partitions.followers import Followers
+from kraft.broker.partitions.hosted_partition import Copy, HostedPartition
+from kraft.broker.partitions.hosting import Hosting
+from kraft.broker.partitions.leaders import Leaders
+from kraft.broker.partitions.log_store import FoundLog
+from kraft.broker.partitions.reading import answer_fetch
+from kraft.broker.partitions.settings import DataSettings
+from kraft.broker.partitions.topic_settings import TopicSettings, topic_settings
 from kraft.broker.replicas import LedPartition, PartitionKey
 from kraft.broker.settings import NO_EPOCH
 from metadata_log.disk import DirectoryDisk

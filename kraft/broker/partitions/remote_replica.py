@@ -6,7 +6,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.broker.replica.watermarks import UNKNOWN_OFFSET, is_caught_up
+from kraft.broker.partitions.watermarks import UNKNOWN_OFFSET, is_caught_up
 from kraft.broker.settings import NO_EPOCH
 
 _NEVER_MS: Final = 0

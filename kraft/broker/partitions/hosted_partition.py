@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from kraft.broker.log.partition_log import PartitionLog
-from kraft.broker.replica.leading import Leading
+from kraft.broker.partitions.leading import Leading
 from kraft.broker.replicas import PartitionKey
 from metadata_log.image import Partition
 from metadata_log.log.partition_names import PartitionName

@@ -12,10 +12,10 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.broker.replica.epoch_ends import absurdity, truncation
-from kraft.broker.replica.fetch_session import FetchSession
-from kraft.broker.replica.hosted_partition import NO_LEADER, HostedPartition
-from kraft.broker.replica.hosting import Hosting
+from kraft.broker.partitions.epoch_ends import absurdity, truncation
+from kraft.broker.partitions.fetch_session import FetchSession
+from kraft.broker.partitions.hosted_partition import NO_LEADER, HostedPartition
+from kraft.broker.partitions.hosting import Hosting
 from kraft.broker.replicas import PartitionKey
 from metadata_log.errors import CorruptBatch, UnsupportedVersion
 from metadata_log.log.partition_names import PartitionName

@@ -23,7 +23,7 @@ from data_brokers import (
 
 from kraft.broker.log.checkpoints import HIGH_WATERMARKS, read_offsets
 from kraft.broker.log.outcomes import Appended, Refused
-from kraft.broker.replica import DataDirectory, DataSettings, ReplicaManager
+from kraft.broker.partitions import DataDirectory, DataSettings, ReplicaManager
 from kraft.broker.replicas import PartitionKey
 from metadata_log.image import MetadataImage
 from metadata_log.log.log_dir import PARTITION_METADATA, parse_partition_metadata

@@ -5,8 +5,8 @@ from __future__ import annotations
 from msgspec import Struct
 
 from kraft.broker.log.partition_log import PartitionLog
-from kraft.broker.replica.remote_replica import RemoteReplica, at_new_epoch
-from kraft.broker.replica.watermarks import (
+from kraft.broker.partitions.remote_replica import RemoteReplica, at_new_epoch
+from kraft.broker.partitions.watermarks import (
     UNKNOWN_OFFSET,
     effective_min_isr,
     maximal_isr,

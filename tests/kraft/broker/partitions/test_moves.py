@@ -22,7 +22,7 @@ from test_compaction import run_until
 from kraft.broker.asked import Answer
 from kraft.broker.directories import Directories
 from kraft.broker.log.outcomes import Appended
-from kraft.broker.replica import DataSettings, ReplicaManager
+from kraft.broker.partitions import DataSettings, ReplicaManager
 from kraft.broker.replicas import PartitionKey
 from kraft.broker.request.requests import DataRequests
 from kraft.broker.request.settings import RequestSettings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from kraft.broker.log.outcomes import Refused
-from kraft.broker.replica.hosted_partition import HostedPartition
+from kraft.broker.partitions.hosted_partition import HostedPartition
 from kraft.broker.replicas import PartitionKey
 from metadata_log.types import OffsetAndEpoch
 from transport.protocol.errors import Error

@@ -13,8 +13,8 @@ from data_brokers import KEY, TOPIC, batch, part_of
 from wired_brokers import Wired
 
 from kraft.broker.log.outcomes import Appended
-from kraft.broker.replica import HostedPartition, followers, leaders, leading
-from kraft.broker.replica.watermarks import next_high_watermark
+from kraft.broker.partitions import HostedPartition, followers, leaders, leading
+from kraft.broker.partitions.watermarks import next_high_watermark
 from metadata_log.records import metadata as records
 from metadata_log.records.batch import scan
 from metadata_log.records.record import records as records_of

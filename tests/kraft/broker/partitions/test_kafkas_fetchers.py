@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from real_data import json_lines
 
-from kraft.broker.replica import ReplicaManager
+from kraft.broker.partitions import ReplicaManager
 from kraft.broker.replicas import PartitionKey
 from metadata_log.image import Partition
 from metadata_log.memory_disk import MemoryDisk

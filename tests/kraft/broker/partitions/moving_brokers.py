@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from data_brokers import KEY, NOW_MS, TOPIC, cluster, directory_id, new_topic, part_of, publish, replayed
 
-from kraft.broker.replica import DataDirectory, DataSettings, ReplicaManager
+from kraft.broker.partitions import DataDirectory, DataSettings, ReplicaManager
 from metadata_log.image import MetadataImage
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records import metadata as records

@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from kraft.broker.replica.remote_replica import RemoteReplica
-from kraft.broker.replica.watermarks import (
+from kraft.broker.partitions.remote_replica import RemoteReplica
+from kraft.broker.partitions.watermarks import (
     UNKNOWN_OFFSET,
     effective_min_isr,
     is_caught_up,

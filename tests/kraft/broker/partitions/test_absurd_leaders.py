@@ -9,7 +9,7 @@ from data_brokers import KEY, NOW_MS, TOPIC, batch, cluster, new_topic, part_of,
 from google_crc32c import value as crc32c
 from msgspec.structs import replace
 
-from kraft.broker.replica import ReplicaManager
+from kraft.broker.partitions import ReplicaManager
 from metadata_log.image import MetadataImage
 from metadata_log.records import metadata as records
 from transport.protocol.errors import Error

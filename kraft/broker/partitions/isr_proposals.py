@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from kraft.broker.replica.hosted_partition import HostedPartition
-from kraft.broker.replica.leading import Leading
+from kraft.broker.partitions.hosted_partition import HostedPartition
+from kraft.broker.partitions.leading import Leading
 from kraft.broker.replicas import Follower, LedPartition, PartitionKey
 
 

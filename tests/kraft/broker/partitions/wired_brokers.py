@@ -18,7 +18,7 @@ from data_brokers import (
 )
 
 from kraft.broker.log.outcomes import Appended, Refused
-from kraft.broker.replica import ReplicaManager
+from kraft.broker.partitions import ReplicaManager
 from metadata_log.image import Partition
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records import metadata as records

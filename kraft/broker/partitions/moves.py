@@ -9,9 +9,9 @@ from __future__ import annotations
 from msgspec import Struct
 
 from kraft.broker.log.outcomes import Refused
-from kraft.broker.replica.epoch_ends import end_of_epoch, truncation
-from kraft.broker.replica.hosted_partition import Copy, HostedPartition
-from kraft.broker.replica.hosting import Hosting
+from kraft.broker.partitions.epoch_ends import end_of_epoch, truncation
+from kraft.broker.partitions.hosted_partition import Copy, HostedPartition
+from kraft.broker.partitions.hosting import Hosting
 from kraft.broker.replicas import PartitionKey
 from metadata_log.errors import MetadataLogError
 from metadata_log.records.batch import scan

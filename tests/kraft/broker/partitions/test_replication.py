@@ -8,10 +8,10 @@ from wired_brokers import Wired
 
 from kraft.broker.log.outcomes import Refused
 from kraft.broker.log.partition_log import PartitionLog
-from kraft.broker.replica import HostedPartition, epoch_ends, followers
-from kraft.broker.replica.epoch_ends import Truncation
-from kraft.broker.replica.leading import Leading
-from kraft.broker.replica.watermarks import next_high_watermark
+from kraft.broker.partitions import HostedPartition, epoch_ends, followers
+from kraft.broker.partitions.epoch_ends import Truncation
+from kraft.broker.partitions.leading import Leading
+from kraft.broker.partitions.watermarks import next_high_watermark
 from metadata_log.log.epochs import EpochHistory
 from metadata_log.records import metadata as records
 from metadata_log.types import NEVER_MS, OffsetAndEpoch
@@ -181,7 +181,7 @@ def test_a_follower_that_joins_before_it_has_caught_up_becomes_a_leader_without_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The planted bug: the test above finds an expansion of the ISR at the first fetch."""
-    monkeypatch.setattr("kraft.broker.replica.leading.may_join", lambda *_: True)
+    monkeypatch.setattr("kraft.broker.partitions.leading.may_join", lambda *_: True)
     wired = late_follower()
     assert wired.isr() == (1, 2)
 
@@ -396,7 +396,7 @@ def test_the_divergence_of_two_replicas_is_found_without_epochs_of_the_truncatio
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The planted bug: a leader that never names a diverging epoch leaves replicas with different records."""
-    monkeypatch.setattr("kraft.broker.replica.leaders.diverging_end", lambda *_: None)
+    monkeypatch.setattr("kraft.broker.partitions.leaders.diverging_end", lambda *_: None)
     wired = lost_tail()
     wired.restart(1)
     wired.run(500)

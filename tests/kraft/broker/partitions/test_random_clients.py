@@ -16,7 +16,7 @@ from test_random_replication import RandomRun
 from wired_brokers import Wired
 
 from kraft.broker.asked import Answer
-from kraft.broker.replica import HostedPartition, ReplicaManager
+from kraft.broker.partitions import HostedPartition, ReplicaManager
 from kraft.broker.request import DataRequests, Outcome, RequestSettings, reading
 from kraft.broker.request.produce import ProduceHandler
 from metadata_log.image import MetadataImage

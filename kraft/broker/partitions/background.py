@@ -9,10 +9,10 @@ from collections.abc import Callable
 from functools import partial
 
 from kraft.broker.log.retention import delete_old_segments
-from kraft.broker.replica.compacting import Compacting
-from kraft.broker.replica.hosted_partition import HostedPartition
-from kraft.broker.replica.hosting import Hosting
-from kraft.broker.replica.moves import Moves
+from kraft.broker.partitions.compacting import Compacting
+from kraft.broker.partitions.hosted_partition import HostedPartition
+from kraft.broker.partitions.hosting import Hosting
+from kraft.broker.partitions.moves import Moves
 from kraft.broker.replicas import PartitionKey
 from metadata_log.disk import Disk
 from metadata_log.types import NEVER_MS

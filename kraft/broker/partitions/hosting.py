@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Final
 
 from kraft.broker.log.outcomes import Refused
-from kraft.broker.replica.hosted_partition import HostedPartition
-from kraft.broker.replica.log_store import LogStore
-from kraft.broker.replica.settings import DataSettings
+from kraft.broker.partitions.hosted_partition import HostedPartition
+from kraft.broker.partitions.log_store import LogStore
+from kraft.broker.partitions.settings import DataSettings
 from kraft.broker.replicas import PartitionKey
 from metadata_log.disk import DirectoryDisk
 from metadata_log.errors import MetadataLogError

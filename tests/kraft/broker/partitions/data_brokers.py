@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from msgspec import structs
 
 from kraft.broker.log.outcomes import Appended
-from kraft.broker.replica import DataDirectory, DataSettings, HostedPartition, ReplicaManager
+from kraft.broker.partitions import DataDirectory, DataSettings, HostedPartition, ReplicaManager
 from metadata_log.image import MetadataDelta, MetadataImage
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records import metadata as records

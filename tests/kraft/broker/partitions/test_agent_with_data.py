@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from kraft.broker import BrokerAgent, BrokerListener, BrokerOptions, BrokerSettings, LifecycleState, NoLogDirectory
 from kraft.broker.agent import HEARTBEATS, ISR_CHANGES, Send
-from kraft.broker.replica import ReplicaManager
+from kraft.broker.partitions import ReplicaManager
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records import metadata as records
 from metadata_log.serde import Message

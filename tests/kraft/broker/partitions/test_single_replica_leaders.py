@@ -20,7 +20,7 @@ from data_brokers import (
 )
 
 from kraft.broker.log.outcomes import Refused
-from kraft.broker.replica import DataDirectory, DataSettings, ReplicaManager
+from kraft.broker.partitions import DataDirectory, DataSettings, ReplicaManager
 from metadata_log.disk import OsDisk
 from metadata_log.image import MetadataImage
 from metadata_log.memory_disk import MemoryDisk

@@ -8,11 +8,11 @@ from typing import Final
 from kraft.broker.log.outcomes import Appended, Refused
 from kraft.broker.log.transaction_markers import TransactionMarker, marker_refusal
 from kraft.broker.log.validation import Checked, checking_all
-from kraft.broker.replica.epoch_ends import diverging_end, end_of_epoch
-from kraft.broker.replica.hosted_partition import HostedPartition
-from kraft.broker.replica.hosting import Hosting
-from kraft.broker.replica.isr_proposals import IsrProposals
-from kraft.broker.replica.leading import Leading, new_leadership
+from kraft.broker.partitions.epoch_ends import diverging_end, end_of_epoch
+from kraft.broker.partitions.hosted_partition import HostedPartition
+from kraft.broker.partitions.hosting import Hosting
+from kraft.broker.partitions.isr_proposals import IsrProposals
+from kraft.broker.partitions.leading import Leading, new_leadership
 from kraft.broker.replicas import PartitionKey
 from kraft.broker.settings import NO_EPOCH
 from metadata_log.image import Broker, Partition
