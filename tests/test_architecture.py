@@ -35,7 +35,7 @@ BYTES = ("metadata_log.serde", "metadata_log.types", "metadata_log.errors")
 IN_CORE = ("metadata_log.types", "metadata_log.records", "metadata_log.log.epochs")
 IN_CONTROLLER = (*BYTES, "metadata_log.image", "metadata_log.records", "transport.protocol")
 IN_REPLICA = (
-    *("kraft.quorum", "kraft.controller", "kraft.broker", "kraft.state_machine"),
+    *("kraft.quorum", "kraft.access", "kraft.controller", "kraft.broker", "kraft.state_machine"),
     *("metadata_log", "transport.protocol"),
 )
 TO_REPLICA = ("kraft.replica", *IN_REPLICA)
@@ -68,12 +68,15 @@ LAYERS = (
     ),
     Layer(("kraft.config",), (), ("javaproperties",), pure=False),
     Layer(("kraft.quorum",), ("kraft.config", *IN_CORE, "transport.protocol.errors")),
-    Layer(("kraft.controller", "kraft.broker"), ("kraft.config", "metadata_log.lazy_names", *IN_CONTROLLER)),
+    Layer(("kraft.access",), ("kraft.config", *IN_CONTROLLER)),
+    Layer(("kraft.controller",), ("kraft.access", "kraft.config", "metadata_log.lazy_names", *IN_CONTROLLER)),
+    Layer(("kraft.broker",), ("kraft.access", "kraft.config", *IN_CONTROLLER)),
+    Layer(
+        ("kraft.broker.metadata",), ("kraft.broker", "kraft.access", "kraft.controller", "kraft.config", *IN_CONTROLLER)
+    ),
     Layer(("kraft.broker.log",), ("metadata_log", "transport.protocol.errors")),
     Layer(("kraft.broker.partitions",), ("kraft.broker", "kraft.config", "metadata_log", "transport.protocol")),
-    Layer(
-        ("kraft.broker.request",), ("kraft.broker", "kraft.controller.decision", "metadata_log", "transport.protocol")
-    ),
+    Layer(("kraft.broker.request",), ("kraft.broker", "kraft.access", "metadata_log", "transport.protocol")),
     Layer(("kraft.state_machine",)),
     Layer(("kraft.replica",), ("kraft.config", *IN_REPLICA)),
     Layer(("kraft.invariants",), ("kraft.config", "kraft.quorum", "metadata_log", "transport.protocol")),
@@ -160,7 +163,8 @@ PACKAGES = {
     "kraft.config": "a properties file as a configuration, and the errors that a command shows",
     "kraft.quorum.states": "the states of a voter, from Unattached to Leader and Resigned",
     "kraft.quorum": "consensus: elections, replication, snapshots, voter changes, reads; events in, effects out",
-    "kraft.controller.decision": "what every decision is made of: caller, rights, broker sessions, defaults, result",
+    "kraft.access": "who asks, what the asker may do, and which error says no: for controllers and brokers alike",
+    "kraft.controller.decision": "what every decision is made of: its context, broker sessions, defaults, result",
     "kraft.controller.features": "decisions on feature levels, registration of controllers",
     "kraft.controller.security": "decisions on ACLs, credentials, tokens, and the permission that each API needs",
     "kraft.controller.configs": "decisions on configurations and quotas",

@@ -19,9 +19,9 @@ from kraft.broker.replicas import PARTITIONS_PER_TURN, PartitionKey, Replicas
 from kraft.broker.replicas_protocol import BrokerReplicas
 from kraft.broker.settings import NO_EPOCH, BrokerSettings
 from kraft.config.definitions import elements
-from kraft.controller.replaying import BatchReplay, SnapshotReplay
-from kraft.controller.topics.partition_change import DIRECTORIES_SINCE
 from metadata_log.image import Broker, MetadataImage, ResourceType
+from metadata_log.image.features import DIRECTORIES_SINCE
+from metadata_log.image.replaying import BatchReplay, SnapshotReplay
 from metadata_log.records.metadata import (
     ClearElrRecord,
     PartitionChangeRecord,

@@ -11,8 +11,7 @@ from typing import Final, TypeVar
 
 from msgspec import Struct
 
-from kraft.broker.asked import Asked
-from kraft.controller.decision.authorizer import (
+from kraft.access.authorizer import (
     CLUSTER_NAME,
     OF_A_CLUSTER,
     UNCOORDINATED_RULE,
@@ -23,7 +22,8 @@ from kraft.controller.decision.authorizer import (
     Denial,
     Verdict,
 )
-from kraft.controller.decision.caller import Caller, host_of_peer
+from kraft.access.caller import Caller, host_of_peer
+from kraft.broker.asked import Asked
 from metadata_log.image import MetadataImage
 
 OF_A_TOPIC: Final = (

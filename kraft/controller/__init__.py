@@ -9,11 +9,10 @@ from metadata_log.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from kraft.controller.controller import QuorumController
-    from kraft.controller.decision.result import ApiError, ControllerResult, VersionedRecord
+    from kraft.controller.decision.result import ControllerResult, VersionedRecord
     from kraft.controller.settings import ControllerSettings
 else:
     _HOMES = {
-        "ApiError": "kraft.controller.decision.result",
         "ControllerResult": "kraft.controller.decision.result",
         "ControllerSettings": "kraft.controller.settings",
         "QuorumController": "kraft.controller.controller",
@@ -22,4 +21,4 @@ else:
     __getattr__ = lazy_names(__name__, _HOMES)
 
 
-__all__ = ["ApiError", "ControllerResult", "ControllerSettings", "QuorumController", "VersionedRecord"]
+__all__ = ["ControllerResult", "ControllerSettings", "QuorumController", "VersionedRecord"]

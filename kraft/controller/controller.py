@@ -13,30 +13,22 @@ from typing import Final
 
 from msgspec import structs
 
+from kraft.access.authorizer import AclOperation, AclResource, Authorizer, Denial
+from kraft.access.caller import ANONYMOUS, Caller
+from kraft.access.errors import ApiError
 from kraft.controller.apis import APIS, Write
 from kraft.controller.brokers.broker_heartbeat import fence_silent_broker
 from kraft.controller.brokers.cluster import check_described, describe_cluster
-from kraft.controller.decision.authorizer import AclOperation, AclResource, Authorizer, Denial
 from kraft.controller.decision.broker_sessions import BrokerSessions
-from kraft.controller.decision.caller import ANONYMOUS, Caller
 from kraft.controller.decision.periodic import NO_OP, Periodic
 from kraft.controller.decision.request_context import RequestContext
-from kraft.controller.decision.result import (
-    ApiError,
-    ControllerResult,
-    Refusing,
-    Steps,
-    VersionedRecord,
-    at_once,
-    refused_with,
-)
+from kraft.controller.decision.result import ControllerResult, Refusing, Steps, VersionedRecord, at_once, refused_with
 from kraft.controller.decision.topic_configs import TopicDefaults
 from kraft.controller.envelope import Forwarded, open_envelope, refuse_envelope, seal_in_steps
 from kraft.controller.features.controller_registration import Registrar
 from kraft.controller.features.supported_features import activation, check_supported
 from kraft.controller.leftovers import Leftovers
 from kraft.controller.refusals import not_controller_error, refusal
-from kraft.controller.replaying import BatchReplay, SnapshotReplay
 from kraft.controller.security.api_permissions import check_cluster
 from kraft.controller.security.authorized_request import AuthorizedRequest, authorize_items
 from kraft.controller.security.tokens import remove_expired
@@ -44,6 +36,7 @@ from kraft.controller.settings import ControllerSettings
 from kraft.controller.topics.elect_leaders import PER_RUN, balance, elect_uncleanly, imbalanced, leaderless
 from kraft.controller.topics.partition_updates import Member
 from metadata_log.image import ImageHistory, MetadataImage
+from metadata_log.image.replaying import BatchReplay, SnapshotReplay
 from metadata_log.records.metadata import (
     BrokerRegistrationChangeRecord,
     RegisterBrokerRecord,

@@ -8,8 +8,9 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.controller.decision.caller import Caller, host_of
-from kraft.controller.decision.result import CHEAP_PER_STEP, ApiError
+from kraft.access.caller import Caller, host_of
+from kraft.access.errors import ApiError
+from kraft.controller.decision.result import CHEAP_PER_STEP
 from metadata_log.errors import DecodeError, LimitExceeded
 from metadata_log.serde import Message
 from metadata_log.serde.codec import decode_from_within

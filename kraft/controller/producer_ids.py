@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from kraft.access.errors import ApiError
 from kraft.controller.decision.request_context import RequestContext
-from kraft.controller.decision.result import ApiError, ControllerResult, VersionedRecord
+from kraft.controller.decision.result import ControllerResult, VersionedRecord
 from metadata_log.records.metadata import ProducerIdsRecord
 from transport.protocol.errors import Error
 from transport.protocol.messages.allocate_producer_ids import (

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from kraft.access.errors import ApiError
 from kraft.controller.apis import APIS
 from kraft.controller.brokers.cluster import refuse_describe_cluster
-from kraft.controller.decision.result import ApiError, Refusing
+from kraft.controller.decision.result import Refusing
 from kraft.controller.envelope import refuse_envelope
 from metadata_log.serde import Message
 from metadata_log.types import NO_NODE

@@ -13,9 +13,9 @@ from typing import Final, Protocol
 
 from msgspec import structs
 
-from kraft.controller.decision.authorizer import AclOperation, Denial
-from kraft.controller.decision.caller import Caller, host_of_peer
-from kraft.controller.decision.result import ApiError
+from kraft.access.authorizer import AclOperation, Denial
+from kraft.access.caller import Caller, host_of_peer
+from kraft.access.errors import ApiError
 from kraft.node.logging import NodeLog
 from metadata_log.image import ResourceType
 from metadata_log.serde import Message

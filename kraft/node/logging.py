@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from kraft.controller.decision.authorizer import UNCOORDINATED_RULE, Denial
+from kraft.access.authorizer import UNCOORDINATED_RULE, Denial
 from kraft.quorum.effects import Effect, HighWatermarkMoved, LeaderChanged, PeerFault, StateChanged
 from metadata_log.printable import printable
 from metadata_log.types import NO_NODE

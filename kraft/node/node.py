@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn, assert_never
 import trio
 from msgspec import Struct
 
-from kraft.controller.decision.failures import RequestFailure
+from kraft.access.failures import RequestFailure
 from kraft.node.appends import Appends
 from kraft.node.background import Flusher
 from kraft.node.clock import NodeClock

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from kraft.access.authorizer import AuthorizerSettings
 from kraft.broker import BrokerOptions
 from kraft.config import Config
-from kraft.controller.decision.authorizer import AuthorizerSettings
 from kraft.controller.decision.request_context import AdminSettings, DecisionSettings
 from kraft.quorum.values import Endpoints, ListenerAddress, QuorumConfig, ReplicaKey
 from kraft.quorum.voters import Voter, VoterSet

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from kraft.access.authorizer import AclOperation
 from kraft.config import Config
-from kraft.controller.decision.authorizer import AclOperation
 from kraft.node.background import Flusher
 from kraft.node.broker import broker_options, close_data, leave_cleanly, locked_directories
 from kraft.node.broker_node import BrokerNode, CombinedNode

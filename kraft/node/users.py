@@ -11,8 +11,8 @@ from typing import Final
 
 import trio
 
+from kraft.access.tokens import token_hmac
 from kraft.config import Config
-from kraft.controller.security.tokens import token_hmac
 from kraft.security.logins import sasl_of
 from metadata_log.image import MetadataImage
 from transport.protocol.inbound import Principal

@@ -11,6 +11,8 @@ from metadata_log.records.metadata import FeatureLevelRecord
 
 METADATA_VERSION: Final = "metadata.version"
 KRAFT_VERSION: Final = "kraft.version"
+DIRECTORIES_SINCE: Final = 17
+"""The first metadata.version with the log directory of each replica (KIP-858)."""
 
 
 class FeaturesImage(Struct, frozen=True):

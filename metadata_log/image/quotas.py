@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from msgspec import Struct
 
@@ -13,6 +14,9 @@ Entity = tuple[tuple[str, str | None], ...]
 """Types and names, by type, as in (("client-id", "a"), ("user", None)); None stands for all without a quota of their
 own."""
 
+USER: Final = "user"
+CLIENT_ID: Final = "client-id"
+IP: Final = "ip"
 NO_QUOTAS: Map[str, float] = Map()
 
 

@@ -11,7 +11,7 @@ from typing import Final
 from metadata_log.image.acls import acl_record
 from metadata_log.image.brokers import Broker
 from metadata_log.image.controllers import ControllerRegistration
-from metadata_log.image.features import METADATA_VERSION, FeaturesImage
+from metadata_log.image.features import DIRECTORIES_SINCE, METADATA_VERSION, FeaturesImage
 from metadata_log.image.image import MetadataImage
 from metadata_log.image.persistent_map import in_key_order, in_key_order_by_runs
 from metadata_log.image.quotas import in_entity_order
@@ -39,7 +39,6 @@ _OLDEST_METADATA_VERSION: Final = 7
 _SCRAM_SINCE: Final = 11
 _TOKENS_SINCE: Final = 14
 _CONTROLLERS_SINCE: Final = 15
-_DIRECTORIES_SINCE: Final = 17
 _ELR_SINCE: Final = 23
 _CORDONED_SINCE: Final = 30
 _MIGRATION_SINCE: Final = 8
@@ -97,14 +96,14 @@ def partition_version(metadata_version: int) -> int:
     """The version of Partition and PartitionChange records under a metadata.version."""
     if metadata_version >= _ELR_SINCE:
         return 2
-    return 1 if metadata_version >= _DIRECTORIES_SINCE else 0
+    return 1 if metadata_version >= DIRECTORIES_SINCE else 0
 
 
 def register_broker_version(metadata_version: int) -> int:
     """The version of RegisterBroker records under a metadata.version."""
     if metadata_version >= _CORDONED_SINCE:
         return 4
-    if metadata_version >= _DIRECTORIES_SINCE:
+    if metadata_version >= DIRECTORIES_SINCE:
         return 3
     return 2 if metadata_version >= _MIGRATION_SINCE else 1
 
@@ -132,7 +131,7 @@ def register_broker(broker: Broker, metadata_version: int) -> Versioned:
         rack=broker.rack,
         fenced=broker.fenced,
         in_controlled_shutdown=broker.in_controlled_shutdown,
-        log_dirs=broker.directories if metadata_version >= _DIRECTORIES_SINCE else (),
+        log_dirs=broker.directories if metadata_version >= DIRECTORIES_SINCE else (),
         cordoned_log_dirs=cordoned,
     )
     return record, register_broker_version(metadata_version)
@@ -178,7 +177,7 @@ def partition_record(
         partition.leader_recovery_state,
         partition.leader_epoch,
         partition.partition_epoch,
-        partition.directories if metadata_version >= _DIRECTORIES_SINCE else (),
+        partition.directories if metadata_version >= DIRECTORIES_SINCE else (),
         (partition.elr or None) if elr else None,
         (partition.last_known_elr or None) if elr else None,
     )

@@ -16,8 +16,8 @@ from controller_sides import InProcess
 from msgspec import Struct, structs
 from real_data import DATA
 
+from kraft.access.authorizer import AuthorizerSettings
 from kraft.config.described import Secret
-from kraft.controller.decision.authorizer import AuthorizerSettings
 from kraft.controller.decision.request_context import AdminSettings
 from metadata_log.records import metadata
 from metadata_log.records.frame import decode_record, encode_record

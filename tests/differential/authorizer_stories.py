@@ -47,7 +47,7 @@ from controller_stories import TOPIC as TOPIC_CONFIG
 from msgspec import Struct
 from real_data import DATA
 
-from kraft.controller.decision.authorizer import CLUSTER_NAME, LITERAL, PREFIXED, AclOperation, AclResource
+from kraft.access.authorizer import CLUSTER_NAME, LITERAL, PREFIXED, AclOperation, AclResource
 from metadata_log.serde import Message, encode
 from metadata_log.types import Uuid
 from transport.protocol import messages as m

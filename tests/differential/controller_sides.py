@@ -16,8 +16,8 @@ from typing import Any, Final
 from msgspec import structs
 from real_data import DATA
 
+from kraft.access.caller import Caller
 from kraft.controller import ControllerResult, ControllerSettings, QuorumController
-from kraft.controller.decision.caller import Caller
 from metadata_log.records import metadata
 from metadata_log.serde import Message, schema_of
 from metadata_log.types import Uuid

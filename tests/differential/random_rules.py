@@ -7,9 +7,9 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.controller.decision.authorizer import DENY, LITERAL, PREFIXED, AclOperation, AclResource, Authorizer
-from kraft.controller.decision.authorizer import AuthorizerSettings as Settings
-from kraft.controller.decision.caller import Caller
+from kraft.access.authorizer import DENY, LITERAL, PREFIXED, AclOperation, AclResource, Authorizer
+from kraft.access.authorizer import AuthorizerSettings as Settings
+from kraft.access.caller import Caller
 from metadata_log.image import Acl, AclsImage
 from metadata_log.types import random_uuid
 

@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
+from kraft.access.errors import ApiError
 from kraft.config.definitions import NODE, OF_QUOTAS, whole_number
 from kraft.config.kafka_keys import (
     DYNAMIC_FOR_ALL,
@@ -23,7 +24,6 @@ from kraft.config.kafka_keys import (
     why_unusable,
 )
 from kraft.config.tls_settings import RELOADABLE
-from kraft.controller.decision.result import ApiError
 from metadata_log.image import ResourceType
 from metadata_log.serde import Message
 from transport.protocol.errors import Error

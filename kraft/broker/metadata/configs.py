@@ -7,12 +7,11 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Final
 
+from kraft.access.errors import ApiError
 from kraft.broker.metadata.answering import ITEMS_PER_STEP
 from kraft.broker.metadata.brokers import reachable
-from kraft.controller.configs.quotas import CLIENT_ID, IP, USER
-from kraft.controller.decision.result import ApiError
 from metadata_log.image import MetadataImage, ResourceType
-from metadata_log.image.quotas import Entity, in_entity_order
+from metadata_log.image.quotas import CLIENT_ID, IP, USER, Entity, in_entity_order
 from transport.protocol.errors import Error
 from transport.protocol.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,

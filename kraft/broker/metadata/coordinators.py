@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Final
 
+from kraft.access.authorizer import AclOperation, AclResource
+from kraft.access.errors import ApiError
 from kraft.broker.coordinators import (
     GROUP,
     NO_COORDINATOR,
@@ -20,8 +22,6 @@ from kraft.broker.coordinators import (
     place_of,
 )
 from kraft.broker.rights import Permissions
-from kraft.controller.decision.authorizer import AclOperation, AclResource
-from kraft.controller.decision.result import ApiError
 from metadata_log.image import MetadataImage
 from metadata_log.types import NO_NODE
 from transport.protocol.errors import Error

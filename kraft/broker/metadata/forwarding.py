@@ -13,9 +13,9 @@ from typing import Final
 
 from msgspec import Struct
 
+from kraft.access.caller import host_of_peer
+from kraft.access.errors import ApiError
 from kraft.broker.asked import Answer, Asked, Close, ToController
-from kraft.controller.decision.caller import host_of_peer
-from kraft.controller.decision.result import ApiError
 from metadata_log.errors import MetadataLogError
 from metadata_log.serde import Message, encode
 from metadata_log.serde.codec import finished

@@ -8,6 +8,9 @@ from importlib import import_module
 from random import Random
 from typing import Final
 
+from kraft.access.authorizer import AclOperation, AclResource
+from kraft.access.errors import ApiError
+from kraft.access.failures import RequestFailures
 from kraft.broker.asked import Answer, Asked, Close, ToController
 from kraft.broker.metadata.answering import Answering
 from kraft.broker.metadata.auto_creation import AutoCreation
@@ -27,9 +30,6 @@ from kraft.broker.metadata.topics import (
     refuse_topic_partitions,
 )
 from kraft.broker.rights import Permissions, Rights
-from kraft.controller.decision.authorizer import AclOperation, AclResource
-from kraft.controller.decision.failures import RequestFailures
-from kraft.controller.decision.result import ApiError
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
 from transport.protocol.apis import ApiKey

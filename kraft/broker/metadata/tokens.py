@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
+from kraft.access.authorizer import AclOperation, AclResource
+from kraft.access.tokens import token_hmac
 from kraft.broker.rights import Permissions
 from kraft.config.described import Secret
-from kraft.controller.decision.authorizer import AclOperation, AclResource
-from kraft.controller.security.tokens import token_hmac
 from metadata_log.image import DelegationToken, MetadataImage
 from metadata_log.image.persistent_map import in_key_order
 from transport.protocol.errors import Error

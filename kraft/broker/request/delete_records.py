@@ -8,6 +8,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from kraft.access.authorizer import AclOperation, AclResource
 from kraft.broker.asked import Answer, Asked
 from kraft.broker.log.outcomes import Refused
 from kraft.broker.partitions.manager import ReplicaManager
@@ -16,7 +17,6 @@ from kraft.broker.request.lookup import INTERNAL_TOPICS, hosted, is_known
 from kraft.broker.request.outcomes import PARTITIONS_PER_STEP, Handling
 from kraft.broker.request.produce import ADMIN_CLIENT
 from kraft.broker.rights import Rights
-from kraft.controller.decision.authorizer import AclOperation, AclResource
 from metadata_log.image import MetadataImage
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error

@@ -4,12 +4,12 @@
 
 from __future__ import annotations
 
+from kraft.access.authorizer import AclOperation, AclResource
 from kraft.broker.asked import Answer, Asked
 from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.request.lookup import hosted
 from kraft.broker.request.outcomes import PARTITIONS_PER_STEP, Handling
 from kraft.broker.rights import Rights
-from kraft.controller.decision.authorizer import AclOperation, AclResource
 from metadata_log.image import MetadataImage
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error

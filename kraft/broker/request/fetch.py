@@ -10,6 +10,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from kraft.access.authorizer import AclOperation, AclResource
 from kraft.broker.asked import Answer, Asked
 from kraft.broker.partitions.hosted_partition import HostedPartition
 from kraft.broker.partitions.manager import ReplicaManager
@@ -41,7 +42,6 @@ from kraft.broker.request.sessions import (
 from kraft.broker.request.settings import RequestSettings
 from kraft.broker.request.sizes import answer_size
 from kraft.broker.rights import Rights
-from kraft.controller.decision.authorizer import AclOperation, AclResource
 from metadata_log.image import MetadataImage
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error

@@ -9,13 +9,13 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from kraft.access.authorizer import AclOperation, AclResource
 from kraft.broker.asked import Answer, Asked
 from kraft.broker.partitions.hosted_partition import HostedPartition
 from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.request.lookup import hosted
 from kraft.broker.request.outcomes import PARTITIONS_PER_STEP, Handling
 from kraft.broker.rights import Rights
-from kraft.controller.decision.authorizer import AclOperation, AclResource
 from metadata_log.errors import MetadataLogError
 from metadata_log.image import MetadataImage
 from metadata_log.types import Uuid

@@ -8,6 +8,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from kraft.access.authorizer import AclOperation, AclResource
 from kraft.broker.asked import Answer, Asked
 from kraft.broker.log.outcomes import Refused
 from kraft.broker.log.transaction_markers import EPOCH_BUMPS_SINCE, TransactionMarker
@@ -17,7 +18,6 @@ from kraft.broker.request.acknowledged import Awaited, acknowledgement, awaited
 from kraft.broker.request.outcomes import Handling
 from kraft.broker.request.transaction_guards import TransactionGuards
 from kraft.broker.rights import Rights
-from kraft.controller.decision.authorizer import AclOperation, AclResource
 from metadata_log.image import MetadataImage
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error

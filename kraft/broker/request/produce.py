@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 
 from msgspec import Struct
 
+from kraft.access.authorizer import AclOperation, AclResource
 from kraft.broker.asked import Answer, Asked, Close, NoAnswer
 from kraft.broker.log.outcomes import Refused
 from kraft.broker.partitions.hosted_partition import HostedPartition
@@ -24,7 +25,6 @@ from kraft.broker.request.outcomes import PARTITIONS_PER_STEP, Handling, Outcome
 from kraft.broker.request.transaction_guards import Guard, TransactionGuards
 from kraft.broker.request.verification import ADDS_SINCE, Transaction, produce_error
 from kraft.broker.rights import Rights
-from kraft.controller.decision.authorizer import AclOperation, AclResource
 from metadata_log.image import MetadataImage
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error

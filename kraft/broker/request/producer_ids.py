@@ -10,10 +10,10 @@ from typing import Final
 
 from msgspec import Struct
 
+from kraft.access.authorizer import AclOperation, AclResource
 from kraft.broker.asked import Answer, Asked
 from kraft.broker.coordinators import UNCOORDINATED
 from kraft.broker.rights import Rights
-from kraft.controller.decision.authorizer import AclOperation, AclResource
 from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS
 from transport.protocol.errors import Error

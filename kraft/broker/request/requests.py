@@ -11,6 +11,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from kraft.access.failures import RequestFailures
 from kraft.broker.asked import Answer, Asked, Close, NoAnswer, ToBroker
 from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.replicas import PartitionKey
@@ -32,7 +33,6 @@ from kraft.broker.request.sizes import request_size
 from kraft.broker.request.transaction_guards import TransactionGuards
 from kraft.broker.request.verification import Errors, Verifier
 from kraft.broker.rights import Rights
-from kraft.controller.decision.failures import RequestFailures
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, Uuid

@@ -7,13 +7,14 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Final
 
+from kraft.access.errors import ApiError
 from kraft.controller.brokers.broker_states import begin_controlled_shutdown, fence, leads_something, unfence
 from kraft.controller.decision.broker_sessions import BrokerState
 from kraft.controller.decision.request_context import RequestContext
-from kraft.controller.decision.result import ApiError, ControllerResult, Records, Steps, counted
+from kraft.controller.decision.result import ControllerResult, Records, Steps, counted
 from kraft.controller.topics.directories import cordoned_change, offline_changes
-from kraft.controller.topics.partition_change import DIRECTORIES_SINCE
 from metadata_log.image import Broker
+from metadata_log.image.features import DIRECTORIES_SINCE
 from transport.protocol.errors import Error
 from transport.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 

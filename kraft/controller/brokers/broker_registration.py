@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from kraft.access.errors import ApiError
 from kraft.controller.brokers.broker_states import restart, unregister
 from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import (
     RECORDS_PER_OPERATION,
     TOO_MANY_RECORDS,
-    ApiError,
     ControllerResult,
     Steps,
     VersionedRecord,
 )
-from kraft.controller.topics.partition_change import DIRECTORIES_SINCE
 from metadata_log.image import KRAFT_VERSION, METADATA_VERSION, Broker, MetadataImage
+from metadata_log.image.features import DIRECTORIES_SINCE
 from metadata_log.image.persistent_map import in_key_order
 from metadata_log.records.metadata import BrokerEndpoint, BrokerFeature, RegisterBrokerRecord
 from metadata_log.types import Uuid

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from kraft.controller.decision.authorizer import OF_A_CLUSTER, AclOperation
-from kraft.controller.decision.result import ApiError
+from kraft.access.authorizer import OF_A_CLUSTER, AclOperation
+from kraft.access.errors import ApiError
 from kraft.controller.features.controller_registration import REGISTRATION_SINCE
 from metadata_log.image import METADATA_VERSION, MetadataImage
 from metadata_log.image.persistent_map import in_key_order

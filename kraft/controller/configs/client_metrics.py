@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from kraft.access.errors import ApiError
 from kraft.config.definitions import whole_number
 from kraft.controller.configs.match_patterns import is_legal
-from kraft.controller.decision.result import ApiError
 from metadata_log.image import ResourceType
 from transport.protocol.errors import Error
 from transport.protocol.messages.alter_configs import AlterConfigsResource as LegacyConfigsResource

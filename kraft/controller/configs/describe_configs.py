@@ -8,13 +8,14 @@ from typing import Final
 
 from msgspec import Struct
 
+from kraft.access.errors import ApiError
+from kraft.access.topic_names import check_name
 from kraft.config import definitions
 from kraft.config.definitions import Definition
 from kraft.config.described import DescribedSetting, counts_for_all, kafka_setting
 from kraft.config.topic_synonyms import TOPIC_SYNONYMS, inherited
 from kraft.controller.decision.request_context import RequestContext
-from kraft.controller.decision.result import ApiError, ControllerResult, Refusing, Steps, made_of
-from kraft.controller.decision.topic_names import check_name
+from kraft.controller.decision.result import ControllerResult, Refusing, Steps, made_of
 from metadata_log.image import ResourceType
 from metadata_log.image.persistent_map import in_key_order
 from transport.protocol.errors import Error

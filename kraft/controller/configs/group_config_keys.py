@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from kraft.access.errors import ApiError
 from kraft.config.definitions import GROUP, NODE
 from kraft.controller.configs.topic_config_keys import check, whole
-from kraft.controller.decision.result import ApiError
 from transport.protocol.errors import Error
 
 _BOUNDED: Final = (

@@ -10,12 +10,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from kraft.access.errors import ApiError
+from kraft.access.topic_names import check_name
 from kraft.config.definitions import NODE, TOPIC, Definition, elements, whole_number
 from kraft.controller.configs import client_metrics, group_config_keys, topic_config_keys
 from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import (
     RECORDS_PER_OPERATION,
-    ApiError,
     ControllerResult,
     Refusing,
     Steps,
@@ -24,7 +25,6 @@ from kraft.controller.decision.result import (
     refused_with,
 )
 from kraft.controller.decision.topic_configs import MIN_ISR
-from kraft.controller.decision.topic_names import check_name
 from kraft.controller.features.supported_features import ELIGIBLE_LEADER_REPLICAS
 from metadata_log.image import MetadataImage, Resource, ResourceType
 from metadata_log.records.metadata import ClearElrRecord, ConfigRecord

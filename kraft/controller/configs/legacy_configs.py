@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
+from kraft.access.errors import ApiError
 from kraft.controller.configs import client_metrics
 from kraft.controller.configs.incremental_configs import DELETE, SET, alter
 from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import (
     RECORDS_PER_OPERATION,
-    ApiError,
     ControllerResult,
     Refusing,
     Steps,

@@ -7,10 +7,10 @@ from ipaddress import ip_address
 from math import isnan
 from typing import Final
 
+from kraft.access.errors import ApiError
 from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import (
     RECORDS_PER_OPERATION,
-    ApiError,
     ControllerResult,
     Refusing,
     Steps,
@@ -18,7 +18,7 @@ from kraft.controller.decision.result import (
     made_of,
 )
 from metadata_log.image import MetadataImage
-from metadata_log.image.quotas import NO_QUOTAS
+from metadata_log.image.quotas import CLIENT_ID, IP, NO_QUOTAS, USER
 from metadata_log.records.metadata import ClientQuotaRecord, EntityData
 from transport.protocol.errors import Error
 from transport.protocol.messages.alter_client_quotas import (
@@ -29,9 +29,6 @@ from transport.protocol.messages.alter_client_quotas import (
     OpData,
 )
 
-USER: Final = "user"
-CLIENT_ID: Final = "client-id"
-IP: Final = "ip"
 Key = tuple[str, float]
 """A numeric type, and its largest value."""
 _LONG: Final = ("a LONG", float(2**63 - 1))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kraft.access.errors import ApiError
 from kraft.config.definitions import TOPIC, BadValue, Definition, checked
-from kraft.controller.decision.result import ApiError
 from transport.protocol.errors import Error
 
 

@@ -6,8 +6,7 @@ from random import Random
 
 from msgspec import Struct
 
-from kraft.config.described import DescribedSetting, Secret
-from kraft.controller.decision.authorizer import (
+from kraft.access.authorizer import (
     CLUSTER_NAME,
     AclOperation,
     AclResource,
@@ -15,8 +14,9 @@ from kraft.controller.decision.authorizer import (
     AuthorizerSettings,
     Denial,
 )
+from kraft.access.caller import Caller
+from kraft.config.described import DescribedSetting, Secret
 from kraft.controller.decision.broker_sessions import BrokerSessions
-from kraft.controller.decision.caller import Caller
 from kraft.controller.decision.topic_configs import TopicDefaults
 from metadata_log.image import MetadataImage
 

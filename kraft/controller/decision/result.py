@@ -1,5 +1,5 @@
 """The results of decisions: records to append, and a response to send after their commit (Kafka: `ControllerResult`,
-`ApiMessageAndVersion`, `ApiError`).
+`ApiMessageAndVersion`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from typing import Final, TypeVar
 from msgspec import Struct, structs
 
 from metadata_log.serde import Message
-from transport.protocol.errors import Error
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -24,21 +23,6 @@ CHEAP_PER_STEP: Final = 16
 """The number of partitions that a step examines. A step that changes one partition takes about as long."""
 ITEMS_PER_STEP: Final = 64
 """The number of entries of a response that a step makes, where each repeats a name or a number of the request."""
-
-
-LONGEST_TEXT_BYTES: Final = 32_767
-"""The limit of a message in a response. A message that quotes a long value of a client is cut."""
-
-
-class ApiError(Exception):
-    """An error of the protocol; the code that responds to the item or the request catches the exception."""
-
-    def __init__(self, error: Error, text: str | None = None) -> None:
-        if text is not None and len(data := text.encode()) > LONGEST_TEXT_BYTES:
-            text = f"{data[: LONGEST_TEXT_BYTES - 3].decode(errors='ignore')}..."
-        super().__init__(text or error.message)
-        self.error = error
-        self.text = text
 
 
 class VersionedRecord(Struct, frozen=True, gc=False):

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from kraft.controller.decision.result import ApiError, ControllerResult, VersionedRecord
+from kraft.access.errors import ApiError
+from kraft.controller.decision.result import ControllerResult, VersionedRecord
 from kraft.controller.features.supported_features import SUPPORTED_FEATURES
 from metadata_log.image import ControllersImage, FeaturesImage, MetadataImage
 from metadata_log.records.metadata import ControllerEndpoint, ControllerFeature, RegisterControllerRecord

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from kraft.access.errors import ApiError
 from kraft.controller.decision.request_context import RequestContext
-from kraft.controller.decision.result import ApiError, ControllerResult, QuorumLevel, VersionedRecord
+from kraft.controller.decision.result import ControllerResult, QuorumLevel, VersionedRecord
 from kraft.controller.decision.topic_configs import MIN_ISR
 from kraft.controller.features.controller_registration import REGISTRATION_SINCE
 from kraft.controller.features.supported_features import ELIGIBLE_LEADER_REPLICAS, SUPPORTED_FEATURES

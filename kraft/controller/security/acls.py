@@ -11,12 +11,12 @@ from typing import Any, Final
 
 from msgspec import Struct, structs
 
-from kraft.controller.decision.authorizer import CLUSTER_NAME, LITERAL, WILDCARD, AclResource
+from kraft.access.authorizer import CLUSTER_NAME, LITERAL, WILDCARD, AclResource
+from kraft.access.errors import ApiError
 from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import (
     ITEMS_PER_STEP,
     RECORDS_PER_OPERATION,
-    ApiError,
     ControllerResult,
     Steps,
     VersionedRecord,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from kraft.controller.decision.authorizer import AclOperation, AclResource
+from kraft.access.authorizer import AclOperation, AclResource
+from kraft.access.errors import ApiError
 from kraft.controller.decision.request_context import RequestContext
-from kraft.controller.decision.result import ApiError
 from transport.protocol.apis import APIS, ApiKey
 from transport.protocol.errors import Error
 

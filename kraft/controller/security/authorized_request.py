@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 from msgspec import Struct, structs
 
-from kraft.controller.decision.authorizer import AclOperation, AclResource
+from kraft.access.authorizer import AclOperation, AclResource
 from kraft.controller.decision.request_context import RequestContext
 from metadata_log.image import ResourceType
 from metadata_log.serde import Message

@@ -4,14 +4,14 @@ KIP-48, KIP-900).
 
 from __future__ import annotations
 
-from hmac import compare_digest, digest
+from hmac import compare_digest
 from typing import Final
 
 from msgspec import structs
 
-from kraft.config.described import Secret
-from kraft.controller.decision.authorizer import AclOperation, AclResource
-from kraft.controller.decision.caller import ANONYMOUS, Caller
+from kraft.access.authorizer import AclOperation, AclResource
+from kraft.access.caller import ANONYMOUS, Caller
+from kraft.access.tokens import token_hmac
 from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import ControllerResult, Steps, VersionedRecord, with_pauses
 from metadata_log.image import DelegationToken
@@ -186,12 +186,6 @@ def remove_expired(context: RequestContext) -> Steps:
             if len(removals) == REMOVALS_PER_RUN:
                 break
     return ControllerResult(tuple(removals))
-
-
-def token_hmac(secret: Secret | None, token_id: str) -> bytes:
-    """The secret of the token's holder, derived from the token id, so that no record has to store it."""
-    assert secret is not None, "tokens are disabled"
-    return digest(secret.value.encode(), token_id.encode(), "sha512")
 
 
 def _is_allowed(context: RequestContext) -> bool:

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kraft.access.errors import ApiError
 from kraft.controller.decision.request_context import RequestContext
-from kraft.controller.decision.result import ApiError, ControllerResult, Records, Steps, VersionedRecord
-from kraft.controller.topics.partition_change import DIRECTORIES_SINCE, Target
+from kraft.controller.decision.result import ControllerResult, Records, Steps, VersionedRecord
+from kraft.controller.topics.partition_change import Target
 from kraft.controller.topics.partition_updates import (
     BrokerUpdate,
     Member,
@@ -18,6 +19,7 @@ from kraft.controller.topics.partition_updates import (
     where,
 )
 from metadata_log.image import Broker, MetadataImage
+from metadata_log.image.features import DIRECTORIES_SINCE
 from metadata_log.records.metadata import BrokerRegistrationChangeRecord
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error

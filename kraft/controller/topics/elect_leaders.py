@@ -8,16 +8,9 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Final
 
+from kraft.access.errors import ApiError
 from kraft.controller.decision.request_context import RequestContext
-from kraft.controller.decision.result import (
-    ApiError,
-    ControllerResult,
-    Refusing,
-    Steps,
-    VersionedRecord,
-    made_of,
-    with_pauses,
-)
+from kraft.controller.decision.result import ControllerResult, Refusing, Steps, VersionedRecord, made_of, with_pauses
 from kraft.controller.decision.topic_configs import unclean_election
 from kraft.controller.topics.leader_selection import Election
 from kraft.controller.topics.partition_change import UNCHANGED, Rules, partition_change

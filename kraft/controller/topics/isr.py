@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from kraft.access.errors import ApiError
 from kraft.controller.decision.request_context import RequestContext
-from kraft.controller.decision.result import ApiError, ControllerResult, Steps, VersionedRecord
+from kraft.controller.decision.result import ControllerResult, Steps, VersionedRecord
 from kraft.controller.decision.topic_configs import unclean_election
 from kraft.controller.topics.leader_selection import Election
 from kraft.controller.topics.partition_change import RECOVERED, RECOVERING, Rules, Target, partition_change

@@ -13,6 +13,7 @@ from msgspec import Struct
 from kraft.controller.topics.leader_selection import Candidates, Election, elect
 from kraft.controller.topics.reassignment_steps import Assignment, complete
 from metadata_log.image import Partition
+from metadata_log.image.features import DIRECTORIES_SINCE
 from metadata_log.image.topics import NO_LEADER, NO_LEADER_CHANGE, NO_RECOVERY_CHANGE
 from metadata_log.records.metadata import PartitionChangeRecord
 from metadata_log.types import Uuid
@@ -20,8 +21,6 @@ from metadata_log.types import Uuid
 RECOVERED: Final = 0
 RECOVERING: Final = 1
 _SHRINK_KEEPS_LEADER_EPOCH_FROM: Final = 12
-DIRECTORIES_SINCE: Final = 17
-"""The first metadata.version with the log directory of each replica (KIP-858)."""
 _ELR_RECORDS_FROM: Final = 23
 
 

@@ -10,8 +10,8 @@ from random import Random
 
 from msgspec import Struct
 
+from kraft.access.errors import ApiError
 from kraft.controller.decision.broker_sessions import BrokerSessions, BrokerState
-from kraft.controller.decision.result import ApiError
 from metadata_log.image import MetadataImage
 from metadata_log.image.persistent_map import in_key_order
 from transport.protocol.errors import Error

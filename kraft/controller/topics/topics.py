@@ -9,6 +9,8 @@ from collections.abc import Generator, Iterator, Sequence
 from functools import cache, partial
 from typing import Final
 
+from kraft.access.errors import ApiError
+from kraft.access.topic_names import check_name
 from kraft.config.definitions import TOPIC
 from kraft.config.topic_synonyms import inherited
 from kraft.controller.configs.incremental_configs import SET, alter
@@ -16,7 +18,6 @@ from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import (
     RECORDS_PER_OPERATION,
     TOO_MANY_RECORDS,
-    ApiError,
     ControllerResult,
     Refusing,
     Steps,
@@ -25,7 +26,6 @@ from kraft.controller.decision.result import (
     made_of,
     with_pauses,
 )
-from kraft.controller.decision.topic_names import check_name
 from kraft.controller.topics.partition_change import record_version
 from kraft.controller.topics.partition_updates import default_directory, is_active
 from kraft.controller.topics.placement import placements, usable_brokers

@@ -8,15 +8,14 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
+from kraft.access.authorizer import AclOperation, Denial
+from kraft.access.caller import Caller
+from kraft.access.errors import ApiError
+from kraft.access.failures import RequestFailures
 from kraft.broker import BrokerAgent, BrokerListener, BrokerSettings
 from kraft.broker.asked import Answer, Asked, Close, NoAnswer, ToBroker, ToController
 from kraft.broker.settings import PLAINTEXT
-from kraft.controller.decision.authorizer import AclOperation, Denial
-from kraft.controller.decision.caller import Caller
-from kraft.controller.decision.failures import RequestFailures
-from kraft.controller.decision.result import ApiError
 from kraft.controller.features.supported_features import SUPPORTED_FEATURES, check_supported
-from kraft.controller.replaying import BatchReplay, SnapshotReplay
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.hosts.record_values import RECORDS_PER_TURN, decode_records, encode_image, published_features
 from kraft.replica.interface.application import (
@@ -34,6 +33,7 @@ from kraft.replica.interface.application import (
 from kraft.replica.interface.events import Call, CancelCall, Committed, CommittedBatch, Noted, Submit, WireRequest
 from kraft.replica.interface.options import ReplicaOptions
 from metadata_log.image import MetadataImage
+from metadata_log.image.replaying import BatchReplay, SnapshotReplay
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch, random_uuid
 from transport.protocol.apis import ApiKey

@@ -7,13 +7,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from kraft.access.authorizer import AclOperation, Denial
+from kraft.access.caller import Caller
 from kraft.broker.agent import BrokerAgent
 from kraft.broker.asked import Answer, Asked, Close, NoAnswer, ToBroker, ToController
 from kraft.broker.metadata.requests import MetadataRequests
 from kraft.broker.request.requests import DATA_APIS, DataRequests
 from kraft.broker.rights import Rights
-from kraft.controller.decision.authorizer import AclOperation, Denial
-from kraft.controller.decision.caller import Caller
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
 from transport.protocol.apis import ApiKey

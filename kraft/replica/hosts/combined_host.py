@@ -13,8 +13,8 @@ from typing import Final
 
 from msgspec import structs
 
-from kraft.controller.decision.authorizer import Denial
-from kraft.controller.decision.result import ApiError
+from kraft.access.authorizer import Denial
+from kraft.access.errors import ApiError
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.hosts.broker_host import BrokerHost, LeaveCluster, Left
 from kraft.replica.hosts.controller_host import ControllerHost, host_controller

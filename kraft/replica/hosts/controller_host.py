@@ -12,16 +12,16 @@ from typing import Final
 
 from msgspec import structs
 
+from kraft.access.authorizer import Denial
+from kraft.access.caller import Caller, host_of_peer
+from kraft.access.errors import ApiError
+from kraft.access.failures import RequestFailures
 from kraft.controller import ControllerResult, ControllerSettings, QuorumController, VersionedRecord
 from kraft.controller.apis import APIS, Read
 from kraft.controller.controller import NOT_ACTIVE
-from kraft.controller.decision.authorizer import Denial
-from kraft.controller.decision.caller import Caller, host_of_peer
-from kraft.controller.decision.failures import RequestFailures
-from kraft.controller.decision.result import ApiError, Steps, refused_with
+from kraft.controller.decision.result import Steps, refused_with
 from kraft.controller.envelope import Forwarded, api_key_of, refuse_envelope, seal
 from kraft.controller.features.supported_features import DEFAULT_BOOTSTRAP, SUPPORTED_FEATURES
-from kraft.controller.replaying import BatchReplay, SnapshotReplay
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.hosts.decisions import NOTHING, Decisions, Refused, Work
 from kraft.replica.hosts.record_values import (
@@ -45,6 +45,7 @@ from kraft.replica.interface.options import ReplicaOptions
 from kraft.replica.rpc.api_versions import QUORUM_APIS
 from kraft.replica.rpc.refusals import refuse_quorum_request
 from metadata_log.image import MetadataImage
+from metadata_log.image.replaying import BatchReplay, SnapshotReplay
 from metadata_log.records.frame import encode_record
 from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, OffsetAndEpoch, random_uuid

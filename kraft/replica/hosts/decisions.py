@@ -14,13 +14,13 @@ from typing import Final
 
 from msgspec import Struct
 
+from kraft.access.failures import RequestFailures
 from kraft.controller import ControllerResult, QuorumController, VersionedRecord
 from kraft.controller.controller import RECORDS_PER_BATCH
-from kraft.controller.decision.failures import RequestFailures
 from kraft.controller.decision.result import Steps, refused_with
-from kraft.controller.replaying import PARTITIONS_PER_RECORD, BatchReplay
 from kraft.replica.interface.application import Action, ForRequest, Proposal, Respond, Unit
 from kraft.replica.interface.events import WireRequest
+from metadata_log.image.replaying import PARTITIONS_PER_RECORD, BatchReplay
 from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import ClearElrRecord, RemoveTopicRecord
 from metadata_log.serde import Message

@@ -6,6 +6,7 @@ from random import Random
 
 from msgspec import Struct, structs
 
+from kraft.access.failures import RequestFailures
 from kraft.broker import BrokerAgent
 from kraft.broker.metadata.requests import MetadataRequests
 from kraft.broker.metadata.settings import MetadataSettings
@@ -13,7 +14,6 @@ from kraft.broker.partitions import DataDirectory, DataSettings, ReplicaManager
 from kraft.broker.request.requests import DataRequests
 from kraft.broker.request.settings import RequestSettings
 from kraft.broker.rights import Rights
-from kraft.controller.decision.failures import RequestFailures
 from kraft.replica.hosts.broker_host import BrokerHost, broker_settings
 from kraft.replica.hosts.broker_services import BrokerServices
 from kraft.replica.interface.application import ApplicationFactory

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from msgspec import DecodeError, Struct
 
-from kraft.controller.decision.authorizer import Denial
-from kraft.controller.decision.result import ApiError
+from kraft.access.authorizer import Denial
+from kraft.access.errors import ApiError
 from kraft.quorum.accumulator import BATCH_OVERHEAD, RECORD_OVERHEAD
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.hosts.sessions import Sessions

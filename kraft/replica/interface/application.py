@@ -13,8 +13,9 @@ from typing import Final, Protocol, runtime_checkable
 
 from msgspec import Struct
 
-from kraft.controller.decision.authorizer import Denial
-from kraft.controller.decision.result import ApiError, QuorumLevel, VersionedRecord
+from kraft.access.authorizer import Denial
+from kraft.access.errors import ApiError
+from kraft.controller.decision.result import QuorumLevel, VersionedRecord
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.interface.events import (
     Call,

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from kraft.controller.decision.authorizer import Denial
+from kraft.access.authorizer import Denial
 from kraft.quorum.effects import Effect
 from kraft.quorum.events import BeginShutdown, FailureCause, Resign, Resumed, Tick
 from kraft.quorum.values import LeaderAndEpoch

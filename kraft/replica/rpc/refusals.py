@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kraft.controller.decision.result import ApiError
+from kraft.access.errors import ApiError
 from kraft.replica.interface.events import WireRequest
 from kraft.replica.rpc import voter_rpc
 from metadata_log.serde import Message

@@ -13,10 +13,9 @@ from copy import copy
 from itertools import islice, tee
 from typing import Any, Final, TypeVar
 
+from kraft.access.failures import RequestFailures
 from kraft.broker import BrokerAgent
 from kraft.controller import QuorumController
-from kraft.controller.decision.failures import RequestFailures
-from kraft.controller.replaying import EVERYTHING, SnapshotReplay
 from kraft.replica.applier import _Reading
 from kraft.replica.hosts.broker_host import BrokerHost
 from kraft.replica.hosts.broker_host import _Applying as ApplyingOfBroker
@@ -28,6 +27,7 @@ from kraft.replica.storage.snapshots import _Work as SnapshotWork
 from kraft.sim.state.copier import COPIERS, Memo, declare, fork_fields, known_copy, note_copy, share
 from kraft.state_machine import Codec
 from metadata_log.image import MetadataImage
+from metadata_log.image.replaying import EVERYTHING, SnapshotReplay
 from metadata_log.log.log import FlushHandle
 from metadata_log.memory_disk import MemoryDisk, MemoryFile, MemoryLock
 

@@ -12,7 +12,7 @@ from typing import Final
 from authorized_brokers import OURS, THEIRS
 from msgspec import Struct
 
-from kraft.controller.decision.authorizer import AclOperation, AclResource
+from kraft.access.authorizer import AclOperation, AclResource
 from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.record import Record
 from metadata_log.serde import Message

@@ -9,10 +9,10 @@ import pytest
 from msgspec import Struct
 from work_counted import lines_run
 
+from kraft.access.authorizer import AclOperation, AclResource, AuthorizerSettings
 from kraft.broker.coordinators import java_hash
 from kraft.broker.request.quotas import MOST_RATES, PRODUCED, ClientQuotas
 from kraft.broker.rights import Rights
-from kraft.controller.decision.authorizer import AclOperation, AclResource, AuthorizerSettings
 from metadata_log.image import MetadataDelta, MetadataImage
 from metadata_log.records.metadata import ClientQuotaRecord, EntityData
 from metadata_log.serde import Message

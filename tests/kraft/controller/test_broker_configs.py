@@ -6,9 +6,9 @@ import pytest
 from controller_cluster import Cluster
 from controller_stories import BROKER, DELETE, SET, TOPIC, A, configure
 
+from kraft.access.errors import ApiError
 from kraft.broker.metadata.config_changes import judged, validate
 from kraft.broker.partitions.topic_settings import topic_settings
-from kraft.controller.decision.result import ApiError
 from metadata_log.image import ConfigsImage, ResourceType
 from metadata_log.image.configs import replay_config
 from metadata_log.records.metadata import ConfigRecord

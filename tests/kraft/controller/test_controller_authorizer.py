@@ -14,10 +14,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 from random_rules import random_authorizer, random_question, random_rule
 
-from kraft.config.described import Secret, described_settings
-from kraft.config.keys import STANDARD_AUTHORIZER
-from kraft.controller import QuorumController
-from kraft.controller.decision.authorizer import (
+from kraft.access.authorizer import (
     DENY,
     IMPLIED_BY,
     LITERAL,
@@ -27,7 +24,10 @@ from kraft.controller.decision.authorizer import (
     Authorizer,
     AuthorizerSettings,
 )
-from kraft.controller.decision.caller import Caller, host_of, host_of_peer
+from kraft.access.caller import Caller, host_of, host_of_peer
+from kraft.config.described import Secret, described_settings
+from kraft.config.keys import STANDARD_AUTHORIZER
+from kraft.controller import QuorumController
 from kraft.controller.decision.request_context import AdminSettings
 from kraft.controller.envelope import api_key_of
 from kraft.controller.security.api_permissions import CLUSTER_OPERATIONS

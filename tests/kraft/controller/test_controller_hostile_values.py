@@ -29,11 +29,11 @@ from controller_stories import (
 )
 from real_data import DATA
 
+from kraft.access.errors import ApiError
 from kraft.config.definitions import whole_number
 from kraft.controller.configs import client_metrics
 from kraft.controller.configs import incremental_configs as configs
 from kraft.controller.configs.match_patterns import DEEPEST, is_legal
-from kraft.controller.decision.result import ApiError
 from metadata_log.records.metadata import ConfigRecord
 from transport.protocol import messages as m
 from transport.protocol.errors import Error

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kraft.controller.decision.result import ApiError
+from kraft.access.errors import ApiError
 from kraft.controller.topics.placement import UsableBroker, place
 from transport.protocol.errors import Error
 

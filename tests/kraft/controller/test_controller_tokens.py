@@ -11,8 +11,8 @@ from admin_answers import SECURED, exchanges, kafkas_records, our_records, plain
 from controller_sides import InProcess
 from msgspec import structs
 
+from kraft.access.caller import Caller
 from kraft.config.described import Secret
-from kraft.controller.decision.caller import Caller
 from kraft.controller.security.tokens import token_hmac
 from metadata_log.records.metadata import DelegationTokenRecord, FeatureLevelRecord
 from metadata_log.serde import Message, encode, schema_of

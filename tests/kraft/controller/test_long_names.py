@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from work_counted import lines_run
 
-from kraft.controller.decision.authorizer import (
+from kraft.access.authorizer import (
     DENY,
     LITERAL,
     PREFIXED,
@@ -20,7 +20,7 @@ from kraft.controller.decision.authorizer import (
     Authorizer,
     AuthorizerSettings,
 )
-from kraft.controller.decision.caller import Caller
+from kraft.access.caller import Caller
 from kraft.controller.decision.request_context import AdminSettings
 from kraft.controller.decision.result import Steps
 from kraft.replica.hosts.decisions import NOTHING, Decisions, Work

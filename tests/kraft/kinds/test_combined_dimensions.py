@@ -17,6 +17,8 @@ from msgspec import Struct, structs
 from plain_logs import Entry, committed, seen_by, stable, transactions, write
 from request_brokers import Request, batch, produce, replayed
 
+from kraft.access.authorizer import AclOperation, AclResource, Authorizer, AuthorizerSettings
+from kraft.access.caller import ANONYMOUS, Caller
 from kraft.broker.metadata.configs import describe_client_quotas
 from kraft.broker.request.quotas import PRODUCED, ClientQuotas
 from kraft.broker.request.reading import Isolation, read
@@ -24,9 +26,7 @@ from kraft.broker.request.sessions import Wanted
 from kraft.config.described import Secret, described_settings
 from kraft.controller.configs.describe_configs import describe_configs
 from kraft.controller.configs.quotas import alter_client_quotas
-from kraft.controller.decision.authorizer import AclOperation, AclResource, Authorizer, AuthorizerSettings
 from kraft.controller.decision.broker_sessions import BrokerSessions
-from kraft.controller.decision.caller import ANONYMOUS, Caller
 from kraft.controller.decision.request_context import AdminSettings, RequestContext
 from kraft.controller.decision.topic_configs import TopicDefaults
 from kraft.controller.security.tokens import expire_token, remove_expired, renew_token, token_hmac

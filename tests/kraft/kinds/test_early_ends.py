@@ -25,12 +25,13 @@ from msgspec import structs
 from request_brokers import Brokers, NewTopic, batch, fetch, produce, topic_id
 from test_combined_dimensions import OWNER, SECRET, a_token, token_context
 
+from kraft.access.authorizer import AclOperation, AclResource, Authorizer, AuthorizerSettings
+from kraft.access.caller import Caller
+from kraft.access.tokens import token_hmac
 from kraft.config.described import Secret
 from kraft.config.oauth_settings import TokenRules
-from kraft.controller.decision.authorizer import AclOperation, AclResource, Authorizer, AuthorizerSettings
-from kraft.controller.decision.caller import Caller
 from kraft.controller.security import tokens as controller_tokens
-from kraft.controller.security.tokens import expire_token, renew_token, token_hmac
+from kraft.controller.security.tokens import expire_token, renew_token
 from kraft.quorum.values import ReplicaKey
 from kraft.quorum.voters import VoterSet
 from kraft.replica.interface.events import WireRequest

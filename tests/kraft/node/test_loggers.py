@@ -10,8 +10,8 @@ import pytest
 from admin_answers import SECURED, exchanges, plain
 from controller_sides import InProcess
 
+from kraft.access.authorizer import AclOperation, AclResource, AuthorizerSettings
 from kraft.broker.rights import Rights
-from kraft.controller.decision.authorizer import AclOperation, AclResource, AuthorizerSettings
 from kraft.node.loggers import LoggerRequests, levels
 from kraft.node.logging import NodeLog
 from metadata_log.image import MetadataDelta, MetadataImage, ResourceType

@@ -10,11 +10,11 @@ import pytest
 from controller_sides import InProcess, registration
 from test_turns import Quorum
 
+from kraft.access.authorizer import Authorizer, AuthorizerSettings
+from kraft.access.caller import Caller
 from kraft.config import definitions
 from kraft.controller import ControllerResult
 from kraft.controller.configs import describe_configs
-from kraft.controller.decision.authorizer import Authorizer, AuthorizerSettings
-from kraft.controller.decision.caller import Caller
 from kraft.controller.decision.request_context import AdminSettings
 from kraft.controller.decision.result import CHEAP_PER_STEP
 from kraft.quorum.events import Resign

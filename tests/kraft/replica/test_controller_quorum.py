@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 from replica_net import CLUSTER_ID, DIRECTORY, START_MS, Net, formatted_disk, options, voter_set
 
+from kraft.access.caller import Caller
 from kraft.controller import QuorumController
-from kraft.controller.decision.caller import Caller
 from kraft.replica import ControllerHost, Replica, WireRequest, host_controller
 from metadata_log.errors import MetadataLogError
 from metadata_log.image import ResourceType

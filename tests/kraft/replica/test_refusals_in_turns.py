@@ -11,8 +11,8 @@ from controller_sides import InProcess
 from test_answers_in_turns import ALICE, NAMES, STRICT, PerStep, allocation, waiting_for_followers, with_topics
 from test_turns import Counted, Quorum
 
+from kraft.access.caller import Caller
 from kraft.controller.configs import describe_configs, incremental_configs, legacy_configs, quotas
-from kraft.controller.decision.caller import Caller
 from kraft.controller.decision.result import ITEMS_PER_STEP
 from kraft.controller.security import scram
 from kraft.controller.topics import alter_reassignments, elect_leaders, topics

@@ -7,13 +7,13 @@ from random import Random
 import pytest
 from random_metadata import RandomCluster
 
-from kraft.controller import leftovers, replaying
+from kraft.controller import leftovers
 from kraft.controller.decision.broker_sessions import BrokerSessions
 from kraft.controller.leftovers import Leftovers
-from kraft.controller.replaying import BatchReplay, SnapshotReplay
-from metadata_log.image import MetadataDelta, MetadataImage, Partition, TopicImage
+from metadata_log.image import MetadataDelta, MetadataImage, Partition, TopicImage, replaying
 from metadata_log.image.persistent_map import RUN, Map, in_key_order, in_key_order_by_runs, with_changes
 from metadata_log.image.records import records, records_by_steps
+from metadata_log.image.replaying import BatchReplay, SnapshotReplay
 from metadata_log.image.topics_delta import TopicsDelta
 from metadata_log.records.metadata import ClearElrRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
 from metadata_log.serde import Message

@@ -9,7 +9,7 @@ import pytest
 from controller_sides import InProcess, registration
 from replica_net import CLUSTER_ID, Net
 
-from kraft.controller import QuorumController, replaying
+from kraft.controller import QuorumController
 from kraft.controller.controller import RECORDS_PER_BATCH
 from kraft.controller.decision.request_context import DecisionSettings
 from kraft.controller.decision.result import RECORDS_PER_OPERATION
@@ -21,7 +21,7 @@ from kraft.replica.hosts.decisions import MAX_WAITING, STEPS_PER_TURN
 from kraft.replica.interface.events import Input
 from kraft.replica.interface.options import SnapshotOptions
 from kraft.sim.state.fingerprints import FactsOf
-from metadata_log.image import MetadataDelta, memberships
+from metadata_log.image import MetadataDelta, memberships, replaying
 from metadata_log.image.topics_delta import TopicsDelta
 from metadata_log.log.retention import Retention
 from metadata_log.records.batch import scan

@@ -9,12 +9,12 @@ import pytest
 from broker_requests import CLUSTER_ID, answer_to, asked, image_at
 from msgspec.structs import replace
 
+from kraft.access.authorizer import AclOperation, AclResource, AuthorizerSettings
 from kraft.broker.asked import ToController
 from kraft.broker.metadata.requests import MetadataRequests
 from kraft.broker.metadata.settings import MetadataSettings
 from kraft.broker.rights import Rights
 from kraft.config.described import Secret
-from kraft.controller.decision.authorizer import AclOperation, AclResource, AuthorizerSettings
 from metadata_log.image import MetadataDelta, MetadataImage
 from metadata_log.records.metadata import AccessControlEntryRecord, DelegationTokenRecord
 from metadata_log.serde import Message

@@ -7,13 +7,13 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from kraft.access.authorizer import AuthorizerSettings
 from kraft.broker.asked import Answer
 from kraft.broker.log.partition_log import PartitionLog
 from kraft.broker.partitions import DataDirectory, DataSettings, HostedPartition, ReplicaManager
 from kraft.broker.replicas import PartitionKey
 from kraft.broker.request import DataRequests, Outcome, RequestSettings
 from kraft.broker.rights import Rights
-from kraft.controller.decision.authorizer import AuthorizerSettings
 from metadata_log.image import MetadataDelta, MetadataImage, Partition
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records import metadata as records

@@ -9,11 +9,11 @@ import pytest
 from request_brokers import Brokers, NewTopic, batch, epoch_of, fetch, only_partition, produce, topic_id
 from work_counted import lines_run
 
+from kraft.access.failures import RequestFailures
 from kraft.broker.asked import Answer
 from kraft.broker.request import DataRequests, RequestSettings
 from kraft.broker.request.fetch import FetchHandler
 from kraft.broker.request.list_offsets import ListOffsetsHandler
-from kraft.controller.decision.failures import RequestFailures
 from metadata_log.serde import Message
 from transport.protocol.errors import Error
 from transport.protocol.messages.alter_replica_log_dirs import (

@@ -6,8 +6,8 @@ from typing import Any
 
 from request_brokers import Brokers, NewTopic, batch, epoch_of, fetch, only_partition, produce, topic_id
 
-from kraft.controller.decision.authorizer import AclOperation, AclResource, AuthorizerSettings, Denial
-from kraft.controller.decision.caller import Caller
+from kraft.access.authorizer import AclOperation, AclResource, AuthorizerSettings, Denial
+from kraft.access.caller import Caller
 from metadata_log.records.metadata import AccessControlEntryRecord, RemoveAccessControlEntryRecord
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error

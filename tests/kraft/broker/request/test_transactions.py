@@ -8,9 +8,9 @@ import pytest
 from request_brokers import START_MS, Brokers, NewTopic, fetch, only_partition, topic_id
 from test_request_rights import rule
 
+from kraft.access.authorizer import CLUSTER_NAME, AclOperation, AclResource, AuthorizerSettings
 from kraft.broker.asked import Answer, ToBroker
 from kraft.broker.replicas import PartitionKey
-from kraft.controller.decision.authorizer import CLUSTER_NAME, AclOperation, AclResource, AuthorizerSettings
 from metadata_log.records.batch import scan
 from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.metadata import PartitionChangeRecord

@@ -12,8 +12,8 @@ from replica_net import CLUSTER_ID, Net, options, voter_set
 from test_host_answers import batch
 from test_machine_host import LEADER, wire
 
+from kraft.access.authorizer import AuthorizerSettings
 from kraft.broker import BrokerOptions, LifecycleState
-from kraft.controller.decision.authorizer import AuthorizerSettings
 from kraft.controller.decision.request_context import AdminSettings
 from kraft.controller.features.supported_features import SUPPORTED_FEATURES
 from kraft.quorum.values import Endpoints, ListenerAddress

@@ -9,11 +9,11 @@ import pytest
 from msgspec import structs
 from replica_net import CLUSTER_ID, Net, options, voter_set
 
+from kraft.access.authorizer import AclOperation, AuthorizerSettings, Denial
+from kraft.access.caller import Caller
 from kraft.broker import BrokerOptions, LifecycleState
 from kraft.broker.partitions import DataSettings, ReplicaManager
 from kraft.broker.request.settings import RequestSettings
-from kraft.controller.decision.authorizer import AclOperation, AuthorizerSettings, Denial
-from kraft.controller.decision.caller import Caller
 from kraft.controller.decision.request_context import AdminSettings
 from kraft.quorum.values import Endpoints, ListenerAddress
 from kraft.replica.hosts.broker_host import BrokerHost, Found, Unfenced, broker_of

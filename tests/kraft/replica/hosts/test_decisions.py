@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 from controller_sides import InProcess
 
+from kraft.access.failures import RequestFailures
 from kraft.controller import ControllerResult, VersionedRecord, leftovers
-from kraft.controller.decision.failures import RequestFailures
 from kraft.controller.decision.result import Steps
-from kraft.controller.replaying import PARTITIONS_PER_RECORD
 from kraft.replica.hosts import decisions as module
 from kraft.replica.hosts.decisions import (
     NOTHING,
@@ -23,6 +22,7 @@ from kraft.replica.hosts.decisions import (
 )
 from kraft.replica.interface.application import Action, ForRequest, Proposal, Respond
 from kraft.replica.interface.events import WireRequest
+from metadata_log.image.replaying import PARTITIONS_PER_RECORD
 from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import (
     ClearElrRecord,

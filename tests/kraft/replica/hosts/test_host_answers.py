@@ -13,8 +13,8 @@ from replica_net import CLUSTER_ID, Net, options, voter_set
 from test_decisions import TOPIC, configs, with_a_topic, work
 from test_machine_host import LEADER, state_machine, wire
 
+from kraft.access.authorizer import AuthorizerSettings, Denial
 from kraft.controller import VersionedRecord, leftovers
-from kraft.controller.decision.authorizer import AuthorizerSettings, Denial
 from kraft.controller.decision.request_context import AdminSettings
 from kraft.controller.envelope import refuse_envelope
 from kraft.controller.features.supported_features import SUPPORTED_FEATURES

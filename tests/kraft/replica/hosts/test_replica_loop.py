@@ -9,9 +9,9 @@ from msgspec.msgpack import decode, encode
 from replica_net import CLUSTER_ID, Net, formatted_disk, voter_set
 from test_decisions import work
 
+from kraft.access.authorizer import AuthorizerSettings, Denial
 from kraft.broker import BrokerOptions, LifecycleState
 from kraft.controller import QuorumController
-from kraft.controller.decision.authorizer import AuthorizerSettings, Denial
 from kraft.controller.decision.request_context import AdminSettings
 from kraft.quorum.effects import AppendDownload, BeginDownload, InstallSnapshot
 from kraft.quorum.events import BeginShutdown, FailureCause, Resign, SnapshotChecked

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from controller_sides import InProcess
 
+from kraft.access.failures import RequestFailure, RequestFailures
 from kraft.controller import ControllerResult, VersionedRecord
-from kraft.controller.decision.failures import RequestFailure, RequestFailures
 from kraft.controller.decision.result import Steps
 from kraft.node.logging import NodeLog
 from kraft.node.node import Node

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from controller_sides import InProcess
 
-from kraft.controller.decision.result import ApiError
+from kraft.access.errors import ApiError
 from kraft.quorum.messages import FetchSnapshotReply, VoteReply
 from kraft.quorum.values import Endpoints, ListenerAddress
 from kraft.replica.hosts.controller_host import ControllerHost

@@ -13,8 +13,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.controller.decision.caller import Caller
-from kraft.controller.decision.result import ApiError
+from kraft.access.caller import Caller
+from kraft.access.errors import ApiError
 from metadata_log.image import Acl, AclsImage
 from metadata_log.image.acls import ResourcePattern
 from metadata_log.image.java_text import acl_text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from kraft.controller.decision.result import ApiError
+from kraft.access.errors import ApiError
 from transport.protocol.errors import Error
 
 LONGEST_NAME: Final = 249

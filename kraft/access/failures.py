@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.controller.decision.result import ApiError
+from kraft.access.errors import ApiError
 from metadata_log.serde import Message
 from transport.protocol.errors import Error
 

@@ -1,0 +1,21 @@
+"""The error of a request, or of one item of a request (Kafka: `ApiError`)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from transport.protocol.errors import Error
+
+LONGEST_TEXT_BYTES: Final = 32_767
+"""The limit of a message in a response. A message that quotes a long value of a client is cut."""
+
+
+class ApiError(Exception):
+    """An error of the protocol; the code that responds to the item or the request catches the exception."""
+
+    def __init__(self, error: Error, text: str | None = None) -> None:
+        if text is not None and len(data := text.encode()) > LONGEST_TEXT_BYTES:
+            text = f"{data[: LONGEST_TEXT_BYTES - 3].decode(errors='ignore')}..."
+        super().__init__(text or error.message)
+        self.error = error
+        self.text = text
