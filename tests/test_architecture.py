@@ -175,7 +175,7 @@ PACKAGES = {
     "kraft.broker.metadata": "what a broker answers from its metadata, and the requests that it forwards",
     "kraft.broker.log": "the log of a topic partition: load, recovery, indexes, producers, checkpoints, append, read",
     "kraft.broker.log.cleaning": "compaction of a partition log, in steps",
-    "kraft.broker.partitions": "the replicas of a broker: leaders, followers, ISR, high watermark, truncation, log directories",
+    "kraft.broker.partitions": "replicas of a broker: leaders, followers, ISR, high watermark, truncation, log directories",
     "kraft.broker.request": "data requests: Produce, Fetch with sessions, offsets, producer ids, and what waits",
     "kraft.state_machine": "a user's own state machine: what it has to do",
     "kraft.replica.interface": "what goes into a replica, what comes out, what it can host, its options",
