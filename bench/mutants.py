@@ -30,10 +30,10 @@ from typing import Final
 import pytest
 from msgspec import Struct
 
-from kraft.sim.mutants import MUTANTS, Mutant, Scope, planted
 from kraft.sim.search.schedule import Schedule, decode_schedule, encode_schedule, function_of
 from kraft.sim.search.seed_search import search_for
 from kraft.sim.search.shrink import MOST_EVENTS, shrink
+from planted_bugs import MUTANTS, Mutant, Scope, planted
 
 DOCS: Final = Path(__file__).parent.parent / "docs"
 PAGE: Final = DOCS / "reference" / "mutants.md"

@@ -193,8 +193,7 @@ PACKAGES = {
     "kraft.sim.workloads": "what clients and administrators ask in a run, and how the answers are judged",
     "kraft.sim.runs": "whole runs drawn from a seed",
     "kraft.sim": "the simulator's public names",
-    "kraft.sim.mutants": "named bugs, planted on purpose",
-    "kraft.sim.search": "the search for broken promises, the file format of schedules, the shortest schedule",
+    "kraft.sim.search": "the search for broken promises, planted bugs, the file format of schedules, shrinking",
     "kraft.sim.pictures": "schedules as lines and as space-time diagrams",
     "kraft.history_checker": "whether a legal quorum can have left these directories",
     "kraft.security": "key stores, contexts of TLS, the names in certificates, bearer tokens, the files of clients",
@@ -600,12 +599,11 @@ def test_the_deadline_that_never_comes_is_defined_once() -> None:
 
 
 def test_leader_contact_fields_have_one_owner() -> None:
-    """Two defects came from modules that changed these fields by themselves; mutants do so on purpose."""
+    """Two defects came from modules that changed these fields by themselves."""
     owned = {"contact", "fetch_deadline_ms"}
     writers = {
         name
         for name, path in modules().items()
-        if not name.startswith("kraft.sim.mutants")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and node.attr in owned
     }

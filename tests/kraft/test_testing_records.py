@@ -7,8 +7,8 @@ from trio.testing import MockClock
 
 from kraft.client import ProducerSettings
 from kraft.invariants.violation import InvariantViolated
-from kraft.sim.mutants import planted
 from kraft.testing import Cluster
+from planted_bugs import planted
 
 REPLICATED = {"min.insync.replicas": "2"}
 

@@ -9,7 +9,7 @@ import os
 import signal
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from itertools import islice
@@ -25,11 +25,11 @@ from kraft.cli.text import count, echo_lines
 from kraft.config import UsageError
 from kraft.sim.faults.nemesis import FAULTS, FOCUSED_STRIKES, FORGED_FRAMES, ONLY_BY_NAME
 from kraft.sim.faults.profiles import BY_TURNS, PROFILES
-from kraft.sim.mutants import MUTANTS
 from kraft.sim.pictures.diagram import render_diagram
 from kraft.sim.pictures.execution import execution_lines, execution_of
 from kraft.sim.runs.seeded_run import Result
 from kraft.sim.search.explore import Explored, Scope, explore
+from kraft.sim.search.planting import Bug, bugs
 from kraft.sim.search.schedule import Schedule, decode_schedule, encode_schedule
 from kraft.sim.search.seed_search import KINDS, SURVIVORS, SeedSearch
 from kraft.sim.search.shrink import shrink
@@ -116,12 +116,12 @@ def run_command(
         kraft sim run --seeds 0..999 --nodes 5
         kraft sim run --mutant vote-without-log-check
     """
-    mutant = _known_mutant(mutant)
-    members = members or ("replica" if mutant is None else MUTANTS[mutant].scope.value)
+    bug = _bug(mutant)
+    members = members or ("replica" if bug is None else str(bug.scope))
     if faults is not None and profile is not None:
         hint = "A profile has faults of its own."
         raise UsageError("--faults and --profile exclude each other", where="--profile", hint=hint)
-    drawn = _faults(faults, None if mutant is None or profile is not None else MUTANTS[mutant].faults)
+    drawn = _faults(faults, None if bug is None or profile is not None else bug.faults)
     if drawn is not None and FORGED_FRAMES in drawn and members not in SURVIVORS:
         hint = f"Choose --members {', '.join(SURVIVORS)}."
         raise UsageError(f"{FORGED_FRAMES} cannot be simulated with {members}", where="--faults", hint=hint)
@@ -131,7 +131,7 @@ def run_command(
         brokers=brokers,
         mutant=mutant,
         chaos_ms=chaos_ms,
-        profile=profile or (BY_TURNS if mutant is None or faults is not None else MUTANTS[mutant].profile),
+        profile=profile or (BY_TURNS if bug is None or faults is not None else bug.profile),
         faults=drawn,
         allow_undecided=allow_undecided,
     )
@@ -250,7 +250,7 @@ def explore_command(
         late_answers=late,
         depth=depth,
     )
-    mutant = _known_mutant(mutant)
+    _bug(mutant)
     with LongJob("states", most_states) as job:
         known = 0
 
@@ -279,11 +279,13 @@ def explore_command(
 def mutants_command(*, as_json: bool) -> None:
     """List the bugs that `kraft sim run --mutant` plants, and the members that each affects.
 
+    A checkout of Trio-kraft has these bugs; an installed wheel has none.
+
     \b
     Example:
         kraft sim mutants
     """
-    for mutant in MUTANTS.values():
+    for mutant in _bugs().values():
         if as_json:
             facts = {"name": mutant.name, "what": mutant.what, "members": mutant.scope, "budget": mutant.budget}
             click.echo(msgspec.json.encode(facts))
@@ -302,10 +304,21 @@ def _seeds(text: str) -> range:
     return seeds
 
 
-def _known_mutant(name: str | None) -> str | None:
-    if name is not None and name not in MUTANTS:
+def _bugs() -> Mapping[str, Bug]:
+    known = bugs()
+    if not known:
+        hint = "Run the command in a checkout of Trio-kraft: a wheel has no bugs to plant."
+        raise UsageError("there are no mutants here", hint=hint)
+    return known
+
+
+def _bug(name: str | None) -> Bug | None:
+    if name is None:
+        return None
+    known = _bugs()
+    if name not in known:
         raise UsageError(f"there is no mutant {name}", where="--mutant", hint="`kraft sim mutants` names them all.")
-    return name
+    return known[name]
 
 
 def _faults(text: str | None, usual: tuple[str, ...] | None) -> tuple[str, ...] | None:

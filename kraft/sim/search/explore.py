@@ -21,9 +21,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kraft.quorum.values import QuorumConfig
-from kraft.sim.mutants import planted
 from kraft.sim.nodes.canonical_core import CanonicalCore
 from kraft.sim.runs.scenario import Scenario
+from kraft.sim.search.planting import planted
 from kraft.sim.search.schedule import Schedule, check_of
 from kraft.sim.state.forking import forked
 from kraft.sim.world.actions import Action, Crash, Deliver, Flushed, Return, SetClock, Start, Submit, Tick

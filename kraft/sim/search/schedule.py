@@ -11,11 +11,11 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from kraft.sim.mutants import MUTANTS, planted
 from kraft.sim.nodes.member_kinds import MakeMember
 from kraft.sim.nodes.workload_spec import WorkloadSpec
 from kraft.sim.runs.scenario import Scenario
 from kraft.sim.runs.simulator import Simulator
+from kraft.sim.search.planting import bugs, planted
 from kraft.sim.world.actions import Action, Submit
 from kraft.sim.world.driver import Driver
 from kraft.sim.world.trace import Trace
@@ -82,7 +82,7 @@ def decode_schedule(data: bytes, source: str) -> Schedule:
         raise BadSchedule(f"{source} is not a schedule: {failure}") from failure
     if schedule.format != FORMAT:
         raise BadSchedule(f"{source} has the format {schedule.format}; this version reads {FORMAT}")
-    if schedule.mutant is not None and schedule.mutant not in MUTANTS:
+    if schedule.mutant is not None and schedule.mutant not in bugs():
         raise BadSchedule(f"{source} needs the mutant {schedule.mutant}, which this version does not have")
     return schedule
 

@@ -8,7 +8,6 @@ from msgspec import Struct
 
 from kraft.sim.faults.nemesis import FORGED_FRAMES
 from kraft.sim.faults.profiles import BROAD, BY_TURNS, PROFILES, Profile, profile_of
-from kraft.sim.mutants import Mutant, planted
 from kraft.sim.nodes.cluster import CLUSTERS
 from kraft.sim.nodes.dynamic import DYNAMIC
 from kraft.sim.nodes.member_kinds import LOADED, MEMBERS
@@ -16,6 +15,7 @@ from kraft.sim.nodes.workload_spec import WorkloadSpec
 from kraft.sim.runs import brokers, loaded, seeded_run, voter_change_run
 from kraft.sim.runs.scenario import Scenario
 from kraft.sim.runs.seeded_run import Result
+from kraft.sim.search.planting import Bug, planted
 from kraft.sim.search.schedule import Schedule, check_of
 from kraft.sim.world.actions import Action
 
@@ -135,6 +135,6 @@ class SeedSearch(Struct, frozen=True, kw_only=True):
         )
 
 
-def search_for(mutant: Mutant) -> SeedSearch:
+def search_for(mutant: Bug) -> SeedSearch:
     """The search for a planted bug, with the faults and the profile that its registration names."""
     return SeedSearch(members=mutant.scope, mutant=mutant.name, faults=mutant.faults, profile=mutant.profile)

@@ -14,11 +14,11 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from kraft.sim.mutants import planted
 from kraft.sim.nodes.cluster import CLUSTERS, DATA_CLUSTER
 from kraft.sim.nodes.dynamic import DYNAMIC
 from kraft.sim.nodes.member_kinds import MACHINES, MakeMember
 from kraft.sim.nodes.workload_spec import WorkloadSpec
+from kraft.sim.search.planting import planted
 from kraft.sim.search.schedule import Replayed, Schedule, check_of, perform_all, replay
 from kraft.sim.search.smaller_scenarios import smaller_run, with_one_voter, without_last_broker
 from kraft.sim.workloads.record_watch import RecordWatch

@@ -10,7 +10,6 @@ from real_data import unpack
 
 from kraft.invariants import InvariantViolated, PartitionLedger
 from kraft.invariants.cluster_model import ClusterModel
-from kraft.sim.mutants import planted
 from metadata_log.disk import OsDisk
 from metadata_log.image import MetadataDelta, MetadataImage
 from metadata_log.reading.damage import Damage
@@ -33,6 +32,7 @@ from metadata_log.records.metadata import (
 )
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch, Uuid
+from planted_bugs import planted
 
 LOGS = [
     ("static3", "nodes/c1"),

@@ -14,7 +14,7 @@ import record_cases
 import simulator_cases
 from check_sites import REACHED_BY_RUNS, Case, all_sites, played
 
-from kraft.sim.mutants import MUTANTS
+from planted_bugs import MUTANTS
 
 ROOT = Path(__file__).parents[3]
 CASES: list[Case] = [

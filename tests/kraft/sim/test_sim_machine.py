@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 from msgspec.structs import replace
 
-from kraft.sim.mutants import planted
 from kraft.sim.search.enabled import enabled
 from kraft.sim.search.schedule import Schedule, check_of, decode_schedule, encode_schedule, replay
 from kraft.sim.search.seed_search import SeedSearch
 from kraft.sim.world.actions import Action, Crash, Deliver, Fail, Flushed, Resign, Return, Start, Submit, Tick
 from kraft.sim.world.trace import Trace
+from planted_bugs import planted
 
 MUTANTS = ("vote-in-memory-only", "minority-commits", "fetch-before-flush", "former-epochs-commit")
 """Bugs that a few dozen events show, chosen at random or by Hypothesis."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import sys
 from itertools import combinations
 from pathlib import Path
 
@@ -238,6 +239,19 @@ def test_replay_names_a_file_that_is_no_schedule(capsys: pytest.CaptureFixture[s
 def test_mutants_command_lists_each_mutant(capsys: pytest.CaptureFixture[str]) -> None:
     lines = run(capsys, "sim", "mutants", "--json").out.splitlines()
     assert {json.loads(line)["name"] for line in lines} > set(CLASSIC)
+
+
+def test_without_the_package_of_planted_bugs_the_commands_say_where_it_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where Trio-kraft is installed from a wheel, which has none of these bugs."""
+    monkeypatch.setitem(sys.modules, "planted_bugs", None)
+    for words in (("mutants",), ("run", "--mutant", CLASSIC[0]), ("explore", "--mutant", CLASSIC[0])):
+        done = run(capsys, "sim", *words)
+        assert (done.code, "in a checkout of Trio-kraft" in done.err) == (2, True), done
+    assert run(capsys, "sim", "run", "--seeds", "0", "--members", "core").code == 0
+    with pytest.raises(BadSchedule, match="needs the mutant vote-again, which this version does not have"):
+        decode_schedule(encode_schedule(msgspec.structs.replace(FOUND[0], mutant="vote-again")), "a file")
 
 
 @pytest.mark.parametrize(

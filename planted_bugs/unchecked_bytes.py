@@ -15,13 +15,13 @@ from kraft.replica.storage import fetched, storage
 from kraft.replica.storage.fetched import Follows
 from kraft.replica.storage.storage import Storage
 from kraft.sim.faults.profiles import CLOCKS, CORRUPTION, UNCHECKED
-from kraft.sim.mutants.registry import Patches, Scope, mutant, survivor
 from metadata_log.disk import Disk
 from metadata_log.errors import CorruptBatch, MetadataLogError
 from metadata_log.log import recovery, snapshot, snapshot_receiver
 from metadata_log.log.quorum_state_file import StoredElection, read_quorum_state
 from metadata_log.log.segment import scan_file
 from metadata_log.records.batch import RecordBatch, read_batch, scan
+from planted_bugs.registry import Patches, Scope, mutant, survivor
 
 _ON_DISK: Final = UNCHECKED.faults
 _IN_TRANSIT: Final = CORRUPTION.faults

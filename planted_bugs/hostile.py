@@ -14,10 +14,10 @@ from kraft.quorum.states.follower import LeaderContact
 from kraft.replica import peer_replies
 from kraft.replica.storage.fetched import Judged
 from kraft.replica.storage.quorum_records import changes_in
-from kraft.sim.mutants.registry import Patches, Scope, mutant
 from metadata_log.errors import MetadataLogError
 from metadata_log.records.batch import scan
 from metadata_log.types import OffsetAndEpoch
+from planted_bugs.registry import Patches, Scope, mutant
 
 _ABSURD = ("absurd-frames",)
 

@@ -13,8 +13,8 @@ from kraft.quorum.states import FollowerState, LeaderState, Progress
 from kraft.quorum.values import Endpoints, ReplicaKey
 from kraft.quorum.voter_history import VoterHistory
 from kraft.quorum.voters import VoterSet
-from kraft.sim.mutants.registry import Patches, Scope, mutant, survivor
 from metadata_log.types import NO_NODE
+from planted_bugs.registry import Patches, Scope, mutant, survivor
 
 # Tried once
 

@@ -14,9 +14,9 @@ from kraft.broker.partitions.remote_replica import RemoteReplica
 from kraft.broker.partitions.watermarks import next_high_watermark
 from kraft.broker.request import fetch, reading
 from kraft.broker.request.produce import ProduceHandler, WaitingProduce
-from kraft.sim.mutants.registry import Patches, Scope, mutant, survivor
 from metadata_log.image import MetadataImage, Partition
 from metadata_log.types import NEVER_MS
+from planted_bugs.registry import Patches, Scope, mutant, survivor
 
 # The watermark
 

@@ -25,8 +25,8 @@ from kraft.quorum.states import (
 )
 from kraft.quorum.states.election import Tally
 from kraft.quorum.values import ElectionState, Endpoints, ReplicaKey
-from kraft.sim.mutants.registry import Patches, Scope, mutant
 from metadata_log.types import NO_NODE, OffsetAndEpoch
+from planted_bugs.registry import Patches, Scope, mutant
 from transport.protocol.errors import Error
 
 # Granting votes

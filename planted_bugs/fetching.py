@@ -15,9 +15,9 @@ from kraft.quorum.quorum_state import QuorumState
 from kraft.quorum.states import EpochState, FollowerState, LeaderState
 from kraft.quorum.states.leader import Progress
 from kraft.sim.faults.profiles import CORRUPTION
-from kraft.sim.mutants.registry import Patches, Scope, mutant, survivor
 from metadata_log.log.epochs import EpochHistory
 from metadata_log.types import OffsetAndEpoch
+from planted_bugs.registry import Patches, Scope, mutant, survivor
 
 # Positions
 

@@ -17,8 +17,8 @@ from kraft.replica.deferred import Abandoned, Deferred, Held
 from kraft.replica.hosts import sessions as session_rules
 from kraft.replica.hosts.sessions import Sessions
 from kraft.replica.hosts.state_machine_log import Command, Outcome, SessionState
-from kraft.sim.mutants.registry import Patches, Scope, mutant, survivor
 from metadata_log.types import NO_OFFSET
+from planted_bugs.registry import Patches, Scope, mutant, survivor
 
 # Proposals
 

@@ -12,8 +12,8 @@ from kraft.quorum.states import FollowerState, LeaderState
 from kraft.quorum.values import Endpoints, ReplicaKey
 from kraft.quorum.voter_history import VoterHistory
 from kraft.quorum.voters import VoterSet
-from kraft.sim.mutants.registry import Patches, Scope, mutant
 from metadata_log.types import NO_OFFSET
+from planted_bugs.registry import Patches, Scope, mutant
 from transport.protocol.errors import Error
 
 # Begin of a change

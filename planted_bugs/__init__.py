@@ -1,6 +1,6 @@
 """Mutants: named bugs, planted on purpose to prove that the simulation finds them."""
 
-from kraft.sim.mutants import (
+from planted_bugs import (
     answers,
     brokers,
     commits,
@@ -26,7 +26,7 @@ from kraft.sim.mutants import (
     unchecked_bytes,
     voter_requests,
 )
-from kraft.sim.mutants.registry import MUTANTS, Mutant, Patches, Scope, Survival, planted
+from planted_bugs.registry import MUTANTS, Mutant, Patches, Scope, Survival, planted
 
 __all__ = [
     "MUTANTS",

@@ -14,7 +14,7 @@ from kraft.quorum.states import LeaderState
 from kraft.quorum.states.leader import PendingChange, Progress
 from kraft.quorum.values import Endpoints, ReplicaKey
 from kraft.quorum.voters import VoterSet
-from kraft.sim.mutants.registry import Patches, Scope, mutant, survivor
+from planted_bugs.registry import Patches, Scope, mutant, survivor
 from transport.protocol.errors import Error
 
 # Checks

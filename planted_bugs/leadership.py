@@ -19,8 +19,8 @@ from kraft.quorum.states import (
 )
 from kraft.quorum.states.election import Tally
 from kraft.quorum.values import ElectionState, Endpoints, ReplicaKey
-from kraft.sim.mutants.registry import Patches, Scope, mutant, survivor
 from metadata_log.types import NEVER_MS, NO_NODE
+from planted_bugs.registry import Patches, Scope, mutant, survivor
 from transport.protocol.errors import Error
 
 # Epochs

@@ -11,9 +11,9 @@ from kraft.broker.log.partition_log import PartitionLog
 from kraft.broker.log.validation import Checked
 from kraft.broker.partitions.hosted_partition import Copy, HostedPartition
 from kraft.broker.partitions.moves import Moves, _Move
-from kraft.sim.mutants.registry import Patches, Scope, mutant
 from metadata_log.log.segment import scan_file
 from metadata_log.records.batch import scan
+from planted_bugs.registry import Patches, Scope, mutant
 
 # Producers
 

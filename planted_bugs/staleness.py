@@ -23,9 +23,9 @@ from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.replicas import LedPartition, PartitionKey
 from kraft.broker.replicas_protocol import BrokerReplicas
 from kraft.broker.settings import NO_EPOCH
-from kraft.sim.mutants.registry import Patches, Scope, mutant, survivor
 from metadata_log.image import MetadataImage, Partition
 from metadata_log.types import Uuid
+from planted_bugs.registry import Patches, Scope, mutant, survivor
 from transport.protocol.messages.fetch import ReplicaState
 
 # Tried once

@@ -19,9 +19,9 @@ from kraft.quorum.voter_history import VoterHistory
 from kraft.quorum.voters import QuorumChange
 from kraft.replica.storage import snapshots as snapshot_files
 from kraft.replica.storage.snapshots import SnapshotMaker, Source
-from kraft.sim.mutants.registry import Patches, Scope, mutant, survivor
 from metadata_log.log.snapshot_receiver import SnapshotReceiver
 from metadata_log.types import OffsetAndEpoch
+from planted_bugs.registry import Patches, Scope, mutant, survivor
 from transport.protocol.errors import Error
 
 # Content

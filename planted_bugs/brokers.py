@@ -23,11 +23,11 @@ from kraft.controller.topics.partition_updates import is_active
 from kraft.controller.topics.reassignment_steps import Assignment
 from kraft.replica.actions import Actions
 from kraft.sim.faults.nemesis import FAULTS
-from kraft.sim.mutants.registry import Patches, Scope, mutant, survivor
 from metadata_log.image import Broker, MetadataImage, Partition, records, topics_delta
 from metadata_log.image.persistent_map import in_key_order
 from metadata_log.image.topics import merge
 from metadata_log.records.metadata import BrokerRegistrationChangeRecord, PartitionChangeRecord
+from planted_bugs.registry import Patches, Scope, mutant, survivor
 from transport.protocol.errors import Error
 from transport.protocol.messages.alter_partition import AlterPartitionRequestPartitionData, BrokerState
 from transport.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest

@@ -19,13 +19,13 @@ from kraft.replica.hosts.sessions import Sessions
 from kraft.replica.hosts.state_machine_log import Opened, OpenSession
 from kraft.replica.proposals import Proposals
 from kraft.replica.storage.storage import Storage
-from kraft.sim.mutants.registry import Patches, Scope, mutant, survivor
 from metadata_log.image import Broker, MetadataImage
 from metadata_log.log import recovery
 from metadata_log.log.quorum_state_file import read_quorum_state
 from metadata_log.log.segment import Segment
 from metadata_log.records.metadata import UnregisterBrokerRecord
 from metadata_log.types import NEVER_MS, OffsetAndEpoch
+from planted_bugs.registry import Patches, Scope, mutant, survivor
 
 # Consensus
 

@@ -19,8 +19,8 @@ from kraft.replica.hosts.sessions import Sessions
 from kraft.replica.hosts.state_machine_calls import StateMachineCalls, _Pending
 from kraft.replica.hosts.state_machine_log import Command, Entry, Expired, Outcome, SessionState, Superseded
 from kraft.replica.hosts.state_machine_reads import StateMachineReads
-from kraft.sim.mutants.registry import Patches, Scope, mutant
 from metadata_log.types import NO_OFFSET
+from planted_bugs.registry import Patches, Scope, mutant
 
 # Commands
 

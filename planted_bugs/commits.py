@@ -9,8 +9,8 @@ from kraft.replica.interface.answer_weight import ANSWERS_PER_TURN
 from kraft.replica.interface.application import ForRequest, ForSubmit, Proposal
 from kraft.replica.interface.events import CommittedBatch, SubmitDone
 from kraft.replica.proposals import ProposalHost, Proposals, success
-from kraft.sim.mutants.registry import Patches, Scope, mutant
 from metadata_log.image import ImageHistory
+from planted_bugs.registry import Patches, Scope, mutant
 from transport.protocol.errors import Error
 
 # The application

@@ -13,9 +13,9 @@ from kraft.broker.log.outcomes import Appended
 from kraft.broker.log.partition_log import PartitionLog
 from kraft.broker.partitions.followers import Followers
 from kraft.broker.replicas import PartitionKey
-from kraft.sim.mutants.registry import Patches, Scope, mutant
 from metadata_log.disk import Disk
 from metadata_log.records.batch import RecordBatch
+from planted_bugs.registry import Patches, Scope, mutant
 
 
 @mutant(Scope.DATA_CLUSTER, budget=200, faults=None)

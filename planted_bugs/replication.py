@@ -17,8 +17,8 @@ from kraft.quorum.log_view import LogView, Position, PositionCheck
 from kraft.quorum.messages import Fetch, FetchReply
 from kraft.quorum.quorum_state import QuorumState
 from kraft.quorum.states import LeaderState
-from kraft.sim.mutants.registry import Patches, Scope, mutant
 from metadata_log.types import OffsetAndEpoch
+from planted_bugs.registry import Patches, Scope, mutant
 
 # Acknowledgement
 

@@ -7,8 +7,8 @@ from kraft.quorum.events import LogFlushed
 from kraft.quorum.log_view import LogView
 from kraft.replica.interface.events import StartFlush
 from kraft.replica.storage.storage import Storage
-from kraft.sim.mutants.registry import Patches, Scope, mutant
 from metadata_log.log.log import MetadataLog
+from planted_bugs.registry import Patches, Scope, mutant
 
 # Fsyncs
 

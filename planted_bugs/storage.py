@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from kraft.replica.storage import storage
-from kraft.sim.mutants.registry import Patches, Scope, mutant
 from metadata_log.disk import Disk
 from metadata_log.log import recovery
 from metadata_log.log.log import FlushHandle, MetadataLog
 from metadata_log.log.quorum_state_file import FILE_NAME, StoredElection, format_quorum_state
 from metadata_log.log.segment import Segment, file_name, scan_file
 from metadata_log.records.batch import scan
+from planted_bugs.registry import Patches, Scope, mutant
 
 # The quorum-state file
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kraft.sim.mutants.registry import Patches, Scope, mutant, survivor
 from metadata_log.log.epochs import EpochHistory
 from metadata_log.log.log import MetadataLog
 from metadata_log.log.segment import Segment
+from planted_bugs.registry import Patches, Scope, mutant, survivor
 
 
 @survivor(

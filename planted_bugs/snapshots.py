@@ -15,10 +15,10 @@ from kraft.replica.commits import Commits
 from kraft.replica.interface.events import CommittedBatch
 from kraft.replica.storage.quorum_records import changes_of_snapshot
 from kraft.replica.storage.snapshots import SnapshotFiles, SnapshotMaker
-from kraft.sim.mutants.registry import Patches, Scope, mutant
 from metadata_log.errors import MetadataLogError
 from metadata_log.log.snapshot_receiver import SnapshotReceiver
 from metadata_log.types import OffsetAndEpoch
+from planted_bugs.registry import Patches, Scope, mutant
 
 # Content
 
