@@ -294,10 +294,12 @@ class Segment:
             pass
         return self.file.pread(end - begin, begin)
 
-    def position_of(self, offset: int) -> int:
-        """Where a reader of `offset` begins in the file: at the batch that holds it, or at the first one after it."""
+    def place_of(self, offset: int) -> tuple[int, int]:
+        """Where a reader of `offset` begins in the file: at the batch that holds it, or at the first one after it, and
+        the size of that batch; the end and 0 without such a batch.
+        """
         found = self._find(offset)
-        return self.size_bytes if found is None else found.position
+        return (self.size_bytes, 0) if found is None else (found.position, found.size_bytes)
 
     def batches(self, offset: int) -> Iterator[RecordBatch]:
         """The batches from the one that holds `offset` on, without checking their CRC."""

@@ -9,8 +9,9 @@ slow host and a busy one count the same. What a function in C does inside one in
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from random import Random, SystemRandom
 from typing import Final
@@ -18,6 +19,7 @@ from typing import Final
 import pytest
 import trio
 from amplified import Amplified, amplified
+from broker_attacks import request
 from eventually import pause
 from frames import request_frame
 from instructions import SECONDS_PER_INSTRUCTION, InstructionClock, Work
@@ -33,13 +35,20 @@ from kraft.node.serving import broker_with_data
 from kraft.node.turns import BOUND_MS
 from kraft.replica.hosts.controller_host import host_controller
 from metadata_log.log.log_dir import format_directory
-from metadata_log.memory_disk import MemoryDisk
+from metadata_log.memory_disk import MemoryDisk, MemoryFile
+from metadata_log.records.batch_builder import write_batch
+from metadata_log.records.record import Record
 from metadata_log.types import random_uuid
 from transport.interface import Endpoint
 from transport.protocol.apis import APIS, Api, ApiKey
+from transport.protocol.broker_apis import ALL_APIS
 from transport.protocol.broker_listener import AT_BROKERS
+from transport.protocol.errors import Error
 from transport.protocol.frames import FrameReader
-from transport.protocol.messages import ApiVersionsRequest
+from transport.protocol.headers import decode_response
+from transport.protocol.messages import ApiVersionsRequest, FetchRequest, ProduceRequest, ProduceResponse
+from transport.protocol.messages.fetch import FetchPartition, FetchTopic
+from transport.protocol.messages.produce import PartitionProduceData, TopicProduceData
 
 PER_REQUEST: Final = 60_000
 """With the fetches, heartbeats and ticks that fall into the time of a request."""
@@ -63,6 +72,11 @@ SLICE_BYTES: Final = 4_000
 SOAK_BYTES: Final = 60_000
 LONG_ANSWER_BYTES: Final = 200_000
 ANSWER_SECONDS: Final = 20
+WAITING: Final = 40
+"""The fetches that wait."""
+PER_WOKEN: Final = 600
+"""What an append costs for each of them."""
+MANY: Final = (1 << 31) - 1
 NODES: Final = {"controller": 1, "broker": 101}
 AUTHORIZER: Final = """\
 authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
@@ -124,6 +138,12 @@ async def run_role(
 
 async def ask(port: int, frame: bytes) -> str:
     """Send a frame on a connection of its own; how it ended."""
+    outcome = await exchange(port, frame)
+    return outcome if isinstance(outcome, str) else f"answer of {len(outcome)} bytes"
+
+
+async def exchange(port: int, frame: bytes) -> bytes | str:
+    """Send a frame on a connection of its own; the answer, or why there is none."""
     async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
         reader = FrameReader()
         with trio.move_on_after(ANSWER_SECONDS):
@@ -131,7 +151,7 @@ async def ask(port: int, frame: bytes) -> str:
                 await stream.send_all(frame)
                 while data := await stream.receive_some(1 << 16):
                     for answer in reader.feed(data):
-                        return f"answer of {len(answer)} bytes"
+                        return answer
             except (trio.BrokenResourceError, OSError):
                 pass
             return "closed"
@@ -225,6 +245,60 @@ def test_no_request_costs_more_than_its_bytes_allow(role: str, rights: str) -> N
 @pytest.mark.parametrize(("role", "rights"), CASES)
 def test_no_large_request_costs_more_than_its_bytes_allow(role: str, rights: str) -> None:
     check(role, rights, SOAK_BYTES)
+
+
+def test_fetches_that_wait_read_nothing_and_cost_an_append_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fetches from the beginning of a log that want more than the log has: a megabyte each, if they were read."""
+    read = Counter[str]()
+    pread = MemoryFile.pread
+
+    def counted(file: MemoryFile, size: int, position: int) -> bytes:
+        found = pread(file, size, position)
+        read["bytes"] += len(found)
+        return found
+
+    async def run() -> None:
+        async with both(clock, "open") as (ports, _), AsyncExitStack() as held:
+            async with open_admin([Endpoint("127.0.0.1", ports["controller"])]) as admin:
+                topic = await create_topic(admin, "lines", partitions=1, replication_factor=1)
+            port, record = ports["broker"], write_batch([Record(0, 0, 0, None, bytes(100_000))], epoch=-1)
+            part = PartitionProduceData(index=0, records=record)
+            produce = ProduceRequest(acks=1, topic_data=[TopicProduceData(topic_id=topic.id, partition_data=[part])])
+            written = 0
+            while written < 10:
+                answer = await exchange(port, request(produce, 13))
+                assert isinstance(answer, bytes), answer
+                _, message = decode_response(ApiKey.PRODUCE, 13, answer, apis=ALL_APIS)
+                assert isinstance(message, ProduceResponse)
+                # The broker learns of the topic soon.
+                written += message.responses[0].partition_responses[0].error_code == Error.NONE
+            monkeypatch.setattr(MemoryFile, "pread", counted)
+            wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=MANY)
+            fetch = FetchRequest(
+                max_wait_ms=MANY,
+                min_bytes=MANY,
+                max_bytes=MANY,
+                topics=[FetchTopic(topic_id=topic.id, partitions=[wanted])],
+            )
+            clock.count()
+            for _ in range(WAITING):
+                stream = await held.enter_async_context(await trio.open_tcp_stream("127.0.0.1", port))
+                await stream.send_all(request(fetch, 17))
+            # Whoever asks behind them is answered behind them.
+            for _ in range(3):
+                assert (await ask(port, request_frame(ApiVersionsRequest(), 0))).startswith("answer")
+            assert clock.stop().instructions <= (WAITING + 3) * PER_REQUEST // 4
+            assert read["bytes"] <= 1 << 16
+            small = PartitionProduceData(index=0, records=write_batch([Record(0, 0, 0, None, b"")], epoch=-1))
+            append = ProduceRequest(acks=1, topic_data=[TopicProduceData(topic_id=topic.id, partition_data=[small])])
+            read.clear()
+            clock.count()
+            assert (await ask(port, request(append, 13))).startswith("answer")
+            assert clock.stop().instructions <= PER_REQUEST + WAITING * PER_WOKEN
+            assert read["bytes"] <= 1 << 16
+
+    clock = InstructionClock()
+    trio.run(run, clock=clock, instruments=[clock])
 
 
 def test_others_are_answered_while_a_long_answer_is_made() -> None:

@@ -32,6 +32,8 @@ class Place(Struct, frozen=True, gc=False):
     """The base offset of the segment."""
     position: int
     """The position in the file of the segment."""
+    size_bytes: int = 0
+    """The size of the batch that begins there; 0 at the end."""
 
 
 class Appended(Struct, frozen=True):

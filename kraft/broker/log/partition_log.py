@@ -366,7 +366,7 @@ class PartitionLog:
         found = self._places.get(offset)
         if found is None:
             segment = self._segments[self._floor(offset)]
-            found = Place(segment.base_offset, segment.batches.position_of(offset))
+            found = Place(segment.base_offset, *segment.batches.place_of(offset))
             if len(self._places) >= _KEPT_PLACES:
                 self._places.clear()
             self._places[offset] = found

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -22,10 +22,12 @@ from kraft.broker.request.quotas import FETCHED, ClientQuotas
 from kraft.broker.request.reading import (
     FetchParams,
     Isolation,
+    Readable,
     Reader,
     bound_of,
     divergence,
     failed,
+    look,
     read,
     readable_bytes,
 )
@@ -64,6 +66,10 @@ class Target(Struct, frozen=True, gc=False):
     key: PartitionKey
     wanted: Wanted
     name: str
+
+
+Look = messages.PartitionData | Readable
+"""What was seen of a partition: its result, or that there are records to read."""
 
 
 class WaitingFetch(Struct):
@@ -111,15 +117,30 @@ class FetchHandler:
         if isinstance(context, SessionRefused):
             return Answer(request.request_id, messages.FetchResponse(error_code=context.error))
         targets, refused = yield from self._targets(request, params, context, image)
-        results = yield from self._read_all(params, targets, image, now_ms, notes_followers=True)
+        looks = yield from self._look_at_all(params, targets, image, now_ms, notes_followers=True)
         waiting = WaitingFetch(request, params, context, tuple(targets), refused)
-        is_over = params.max_wait_ms <= 0 or not targets or _is_enough(params, results)
+        if self._is_to_wait(waiting, looks, image):
+            return waiting
+        return (yield from self._read(waiting, looks, image, now_ms))
+
+    def _is_to_wait(self, waiting: WaitingFetch, looks: Mapping[FetchKey, Look], image: MetadataImage) -> bool:
+        """Whether there is too little for an answer. A request that waits has read nothing."""
+        params = waiting.params
+        if params.max_wait_ms <= 0 or not looks or _is_enough(params, looks):
+            return False
+        first = next((each for each in waiting.targets if isinstance(looks[each.named], Readable)), None)
+        if first is None and len(looks) < PARTITIONS_PER_STEP:
+            return True
         # No more comes where the segment of the reader is complete (`DelayedOperationPurgatory.tryCompleteElseWatch`).
         # What has changed between two steps wakes nobody who does not wait yet.
-        may_be_complete = len(targets) >= PARTITIONS_PER_STEP or any(data.records for data in results.values())
-        if is_over or (may_be_complete and self.is_complete(waiting, image)):
-            return (yield from self._finish(waiting, results, image, now_ms))
-        return waiting
+        size = self._readable_bytes(waiting, image)
+        if size is None or size >= params.min_bytes:
+            return False
+        reader = None if first is None else waiting.readers.get(first.named)
+        if first is not None and reader is not None:
+            # Of the first partition with records a whole batch is read, however large the batch is.
+            size += max(0, reader.place.size_bytes - first.wanted.max_bytes)
+        return size < params.min_bytes
 
     def _params(self, request: Asked, message: messages.FetchRequest) -> FetchParams:
         version = request.version
@@ -184,40 +205,24 @@ class FetchHandler:
 
     # Reading
 
-    def _read_all(
+    def _look_at_all(
         self,
         params: FetchParams,
-        targets: list[Target] | tuple[Target, ...],
+        targets: Sequence[Target],
         image: MetadataImage,
         now_ms: int,
         *,
         notes_followers: bool,
-    ) -> Handling[dict[FetchKey, messages.PartitionData]]:
-        """Read the partitions in order, within the size limit; the first one with data may exceed the limit."""
-        left = params.max_bytes
-        at_least_one = True
-        results = {}
+    ) -> Handling[dict[FetchKey, Look]]:
+        """What each partition has for the client, in order, without a read."""
+        looks: dict[FetchKey, Look] = {}
         for at, target in enumerate(targets, 1):
             if at % PARTITIONS_PER_STEP == 0:
                 yield None
-            data = self._read(params, target, left, image, now_ms, at_least_one=at_least_one, notes=notes_followers)
-            results[target.named] = data
-            size = len(data.records or b"")
-            at_least_one = at_least_one and size == 0
-            left = max(0, left - size)
-        return results
+            looks[target.named] = self._look(params, target, image, now_ms, notes=notes_followers)
+        return looks
 
-    def _read(
-        self,
-        params: FetchParams,
-        target: Target,
-        left: int,
-        image: MetadataImage,
-        now_ms: int,
-        *,
-        at_least_one: bool,
-        notes: bool,
-    ) -> messages.PartitionData:
+    def _look(self, params: FetchParams, target: Target, image: MetadataImage, now_ms: int, *, notes: bool) -> Look:
         number, wanted = target.key[1], target.wanted
         partition = self._readable(params, target, image)
         if isinstance(partition, Error):
@@ -235,16 +240,15 @@ class FetchHandler:
                 aborted_transactions=None,
                 records=b"",
             )
-        data = read(self._manager, partition, wanted, params.isolation, left, at_least_one=at_least_one)
-        is_read = data.error_code == Error.NONE and data.diverging_epoch == NO_DIVERGENCE
-        if notes and params.is_follower and is_read:
+        found = look(partition, wanted, params.isolation)
+        if notes and params.is_follower and (isinstance(found, Readable) or _is_sound(found)):
             follower = messages.ReplicaState(params.replica_id, params.replica_epoch)
             rejected = self._manager.on_follower_fetch(
                 target.key, follower, wanted.fetch_offset, wanted.log_start_offset, now_ms
             )
             if rejected is not None:
                 return failed(number, rejected.error)
-        return data
+        return found
 
     def _readable(self, params: FetchParams, target: Target, image: MetadataImage) -> HostedPartition | Error:
         """The replica, if it may answer this client."""
@@ -264,6 +268,11 @@ class FetchHandler:
 
     def is_complete(self, waiting: WaitingFetch, image: MetadataImage) -> bool:
         """Whether a waiting Fetch is to be answered now (`DelayedFetch.tryComplete`)."""
+        size = self._readable_bytes(waiting, image)
+        return size is None or size >= waiting.params.min_bytes
+
+    def _readable_bytes(self, waiting: WaitingFetch, image: MetadataImage) -> int | None:
+        """How many bytes there are for a request, at most some more than it waits for; None if its wait is over."""
         params = waiting.params
         found = 0
         for target in waiting.targets:
@@ -271,27 +280,48 @@ class FetchHandler:
             epoch = wanted.current_leader_epoch
             partition = hosted(self._manager, image, target.key, epoch, needs_leader=params.needs_leader)
             if isinstance(partition, Error):
-                return True
+                return None
             bound = bound_of(partition, params.isolation)
             if wanted.fetch_offset > bound or divergence(partition, wanted) is not None:
-                return True
+                return None
             if wanted.fetch_offset < bound:
                 if found + min(wanted.max_bytes, 1) >= params.min_bytes:
                     # Below the bound is at least one batch, so that the usual consumer costs nothing here.
-                    return True
+                    return params.min_bytes
                 reader = waiting.readers.get(target.named)
                 readable = readable_bytes(self._manager, partition, wanted.fetch_offset, bound, reader)
                 if readable is None:
-                    return True
+                    return None
                 size, waiting.readers[target.named] = readable
                 found += min(size, wanted.max_bytes)
                 if found >= params.min_bytes:
-                    return True
-        return False
+                    return found
+        return found
 
     def end(self, waiting: WaitingFetch, image: MetadataImage, now_ms: int) -> Handling[Outcome]:
         """The answer of a Fetch that has waited: what there is now. Followers are not noted a second time."""
-        results = yield from self._read_all(waiting.params, waiting.targets, image, now_ms, notes_followers=False)
+        looks = yield from self._look_at_all(waiting.params, waiting.targets, image, now_ms, notes_followers=False)
+        return (yield from self._read(waiting, looks, image, now_ms))
+
+    def _read(
+        self, waiting: WaitingFetch, looks: Mapping[FetchKey, Look], image: MetadataImage, now_ms: int
+    ) -> Handling[Outcome]:
+        """Read the partitions in order, within the size limit; the first one with data may exceed the limit."""
+        params = waiting.params
+        left = params.max_bytes
+        at_least_one = True
+        results: dict[FetchKey, messages.PartitionData] = {}
+        for at, target in enumerate(waiting.targets, 1):
+            if at % PARTITIONS_PER_STEP == 0:
+                yield None
+            data = looks[target.named]
+            if isinstance(data, Readable):
+                wanted, isolation = target.wanted, params.isolation
+                data = read(self._manager, data, wanted, isolation, left, at_least_one=at_least_one)
+                size = len(data.records or b"")
+                at_least_one = at_least_one and size == 0
+                left = max(0, left - size)
+            results[target.named] = data
         return (yield from self._finish(waiting, results, image, now_ms))
 
     # Answers
@@ -377,14 +407,18 @@ class FetchHandler:
         return replace(data, current_leader=messages.LeaderIdAndEpoch(leader.leader_id, leader.leader_epoch))
 
 
-def _is_enough(params: FetchParams, results: Mapping[FetchKey, messages.PartitionData]) -> bool:
-    """Whether results are answered at once."""
-    size = 0
-    for data in results.values():
-        if data.error_code != Error.NONE or data.preferred_read_replica >= 0 or data.diverging_epoch != NO_DIVERGENCE:
-            return True
-        size += len(data.records or b"")
-    return size >= params.min_bytes
+def _is_enough(params: FetchParams, looks: Mapping[FetchKey, Look]) -> bool:
+    """Whether what was seen is answered at once, however many bytes there are to read."""
+    least = params.min_bytes
+    return least <= 0 or any(
+        least == 1 if isinstance(each, Readable) else not _is_sound(each) or each.preferred_read_replica >= 0
+        for each in looks.values()
+    )
+
+
+def _is_sound(data: messages.PartitionData) -> bool:
+    """Whether a partition could be read from where the client is."""
+    return data.error_code == Error.NONE and data.diverging_epoch == NO_DIVERGENCE
 
 
 def _by_topic(

@@ -77,9 +77,57 @@ def divergence(partition: HostedPartition, wanted: Wanted) -> OffsetAndEpoch | E
     return end if end.epoch < wanted.last_fetched_epoch or end.offset < wanted.fetch_offset else None
 
 
+class Readable(Struct, frozen=True, gc=False):
+    """A partition with records for a reader, and the offsets that held when the reader asked."""
+
+    partition: HostedPartition
+    high_watermark: int
+    last_stable_offset: int
+    start_offset: int
+    bound: int
+    """The offset at which the read ends."""
+
+
+def look(partition: HostedPartition, wanted: Wanted, isolation: Isolation) -> PartitionData | Readable:
+    """What a client finds in one partition from an offset on, without a read.
+
+    Args:
+        partition: The replica, which may answer this client.
+        wanted: What the client asks for.
+        isolation: Up to where the client reads.
+
+    Returns:
+        The result if that needs no records; otherwise what `read` reads.
+    """
+    log = partition.log
+    start, offset = log.start_offset, wanted.fetch_offset
+    apart = divergence(partition, wanted)
+    if isinstance(apart, Error):
+        return failed(partition.number, apart)
+    bound = bound_of(partition, isolation)
+    if apart is None:
+        if not start <= offset <= log.end_offset:
+            return failed(partition.number, Error.OFFSET_OUT_OF_RANGE)
+        if offset < bound:
+            return Readable(partition, log.high_watermark, log.last_stable_offset, start, bound)
+    # A reader at the bound is the usual case: most partitions of a session have nothing new.
+    is_committed = apart is None and isolation is Isolation.TXN_COMMITTED
+    return PartitionData(
+        partition_index=partition.number,
+        high_watermark=log.high_watermark,
+        last_stable_offset=log.last_stable_offset,
+        log_start_offset=start,
+        diverging_epoch=EpochEndOffset()
+        if apart is None
+        else EpochEndOffset(epoch=apart.epoch, end_offset=apart.offset),
+        aborted_transactions=[] if is_committed else None,
+        records=b"",
+    )
+
+
 def read(
     manager: ReplicaManager,
-    partition: HostedPartition,
+    found: Readable,
     wanted: Wanted,
     isolation: Isolation,
     max_bytes: int,
@@ -90,46 +138,31 @@ def read(
 
     Args:
         manager: The replicas of this broker: a failure of the disk takes the log directory offline.
-        partition: The replica, which may answer this client.
+        found: What `look` has found.
         wanted: What the client asks for.
         isolation: Up to where the client reads.
         max_bytes: How much room the answer has left.
         at_least_one: Whether the first batch is returned even if it is larger than the room.
     """
-    number = partition.number
-    log = partition.log
-    watermark, stable, start = log.high_watermark, log.last_stable_offset, log.start_offset
-    apart = divergence(partition, wanted)
-    if isinstance(apart, Error):
-        return failed(number, apart)
-    diverging = EpochEndOffset()
+    partition = found.partition
+    records = manager.read(
+        partition.key,
+        wanted.fetch_offset,
+        min(wanted.max_bytes, max_bytes),
+        end_offset=found.bound,
+        at_least_one=at_least_one,
+    )
+    if isinstance(records, Refused):
+        return failed(partition.number, records.error)
     aborted: list[AbortedTransaction] | None = None
-    records = b""
-    if apart is not None:
-        diverging = EpochEndOffset(epoch=apart.epoch, end_offset=apart.offset)
-    else:
-        bound = bound_of(partition, isolation)
-        # A reader at the bound is the usual case: most partitions of a session have nothing new.
-        if wanted.fetch_offset != bound or bound < start:
-            found = manager.read(
-                partition.key,
-                wanted.fetch_offset,
-                min(wanted.max_bytes, max_bytes),
-                end_offset=bound,
-                at_least_one=at_least_one,
-            )
-            if isinstance(found, Refused):
-                return failed(number, found.error)
-            records = found
-        if isolation is Isolation.TXN_COMMITTED:
-            ended = log.aborted(wanted.fetch_offset, end_of(records)) if records else ()
-            aborted = [AbortedTransaction(each.producer_id, each.first_offset) for each in ended]
+    if isolation is Isolation.TXN_COMMITTED:
+        ended = partition.log.aborted(wanted.fetch_offset, end_of(records)) if records else ()
+        aborted = [AbortedTransaction(each.producer_id, each.first_offset) for each in ended]
     return PartitionData(
-        partition_index=number,
-        high_watermark=watermark,
-        last_stable_offset=stable,
-        log_start_offset=start,
-        diverging_epoch=diverging,
+        partition_index=partition.number,
+        high_watermark=found.high_watermark,
+        last_stable_offset=found.last_stable_offset,
+        log_start_offset=found.start_offset,
         aborted_transactions=aborted,
         records=records,
     )

@@ -21,7 +21,7 @@ from kraft.access.authorizer import AclOperation, AclResource, Authorizer, Autho
 from kraft.access.caller import ANONYMOUS, Caller
 from kraft.broker.metadata.configs import describe_client_quotas
 from kraft.broker.request.quotas import PRODUCED, ClientQuotas
-from kraft.broker.request.reading import Isolation, read
+from kraft.broker.request.reading import Isolation, Readable, look, read
 from kraft.broker.request.sessions import Wanted
 from kraft.config.described import Secret, described_settings
 from kraft.controller.configs.describe_configs import describe_configs
@@ -481,7 +481,9 @@ def test_readers_of_committed_records_at_each_offset_and_watermark(seed: int) ->
             for most in (1, 400, 100_000):
                 wanted = Wanted(-1, offset, -1, 0, most)
                 part = part_of(manager)
-                answer = read(manager, part, wanted, Isolation.TXN_COMMITTED, most, at_least_one=True)
+                answer = look(part, wanted, Isolation.TXN_COMMITTED)
+                if isinstance(answer, Readable):
+                    answer = read(manager, answer, wanted, Isolation.TXN_COMMITTED, most, at_least_one=True)
                 assert (answer.error_code, answer.last_stable_offset) == (0, end)
                 fetched = bytes(answer.records or b"")
                 until = max([offset, *(one.last_offset + 1 for one in scan(fetched))])

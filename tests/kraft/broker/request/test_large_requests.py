@@ -186,7 +186,7 @@ def surviving(monkeypatch: pytest.MonkeyPatch) -> tuple[Brokers, RequestFailures
     brokers, failures = one_broker(), RequestFailures(is_survived=True)
     made = DataRequests(brokers.managers[101], RequestSettings(broker_id=101), Random(1), None, failures)
     brokers.requests[101] = made
-    monkeypatch.setattr(FetchHandler, "_read", broken)
+    monkeypatch.setattr(FetchHandler, "_look", broken)
     monkeypatch.setattr(ListOffsetsHandler, "_partition", broken)
     return brokers, failures
 

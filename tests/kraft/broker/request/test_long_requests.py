@@ -236,17 +236,17 @@ def test_a_fetch_misses_nothing_that_comes_between_its_steps(monkeypatch: pytest
     # Two requests: what one waits for is told in the turn of the other.
     for _ in range(2):
         assert brokers.send(101, fetch(*wanted_parts, wait_ms=60_000))[1] is None
-    read = fetch_module.FetchHandler._read
+    look = fetch_module.FetchHandler._look
     appended: list[int] = []
 
     def append_behind(handler: fetch_module.FetchHandler, *args: Any, **kwargs: Any) -> Any:
-        found = read(handler, *args, **kwargs)
+        found = look(handler, *args, **kwargs)
         if args[1].key == (topic_id(1), 62) and not appended:
             appended.append(1)
             brokers.managers[101].append(KEY, batch(b"v"), acks=1, now_ms=brokers.now_ms)
         return found
 
-    monkeypatch.setattr(fetch_module.FetchHandler, "_read", append_behind)
+    monkeypatch.setattr(fetch_module.FetchHandler, "_look", append_behind)
     found: list[Outcome] = []
     while len(found) < 2:
         found += ended(brokers)[1]

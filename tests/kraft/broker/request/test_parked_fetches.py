@@ -9,6 +9,7 @@ import pytest
 from request_brokers import BROKERS, Brokers, NewTopic, batch, fetch, only_partition, produce, topic_id
 
 from kraft.broker.asked import Answer
+from kraft.broker.request import Outcome
 from kraft.broker.request.fetch import FetchHandler, WaitingFetch
 from metadata_log.image import MetadataImage
 from metadata_log.memory_disk import MemoryFile
@@ -76,6 +77,32 @@ def test_an_append_reads_nothing_for_the_fetches_that_wait_for_many_bytes(
     for _ in range(50):
         append(brokers)
     assert reads.count == 0
+
+
+@pytest.mark.parametrize("isolation", [0, 1])
+def test_a_fetch_that_waits_has_read_no_records(isolation: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one looks at the headers of a block of the file, and those behind it at nothing."""
+    brokers = with_log((101,), 200)
+    reads = Reads(monkeypatch)
+    park(brokers, 20, isolation_level=isolation)
+    assert reads.count <= 2
+    assert reads.size <= 1 << 14
+
+
+def test_the_first_batch_is_answered_although_it_is_larger_than_the_partition_may_send() -> None:
+    """The same answer as if the batch had been read first: it is as large as the least that the client waits for."""
+    brokers = with_log((101,), 3)
+    size = brokers.part(101, ORDERS).log.size_bytes // 3
+    part = FetchPartition(0, partition_max_bytes=10)
+
+    def sent(least: int) -> Outcome | None:
+        topics = [FetchTopic(topic_id=ORDERS[0], partitions=[part])]
+        return brokers.send(101, FetchRequest(max_wait_ms=60_000, min_bytes=least, topics=topics))[1]
+
+    answer = sent(size)
+    assert isinstance(answer, Answer)
+    assert len(only_partition(answer.message).records) == size
+    assert sent(size + 1) is None
 
 
 def test_a_watermark_below_the_end_is_looked_up_once_for_all_fetches(monkeypatch: pytest.MonkeyPatch) -> None:
