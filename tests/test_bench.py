@@ -208,6 +208,27 @@ def test_the_calls_of_an_event_are_counted() -> None:
     assert 0 < per_event["replica"] < 107, per_event
 
 
+def test_digests_of_runs_survive_another_process_and_show_a_changed_part(tmp_path: Path) -> None:
+    """Sets in another order change nothing, and one byte on a disk, or in a message, is seen there and only there."""
+    stored = tmp_path / "digests.json"
+
+    def bench(*options: str, seed: str = "1") -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, str(BENCH / "digests.py"), *options]
+        env = os.environ | {"PYTHONHASHSEED": seed}
+        return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False, env=env)
+
+    few = ("--seeds=1", "--only=core", "--only=data-cluster")
+    assert bench(*few, f"--out={stored}").returncode == 0
+    again = bench(f"--against={stored}", seed="2")
+    assert (again.returncode, again.stdout) == (0, "2 of 2 runs are equal\n"), again.stderr
+    runs = json.loads(stored.read_bytes())
+    assert runs["core"]["0"]["result"].split()[0] == "641", "it runs what `kraft sim run` runs"
+    runs["core"]["0"]["messages"] = runs["core"]["0"]["disk"]
+    stored.write_text(json.dumps(runs), encoding="utf-8")
+    changed = bench(f"--against={stored}", "--only=core")
+    assert (changed.returncode, changed.stdout) == (1, "core, seed 0: messages differ\n0 of 1 runs are equal\n")
+
+
 def test_scrape_bench_reports_rates_and_the_time_of_a_scrape(tmp_path: Path) -> None:
     """The bench itself scrapes over HTTP while it commits."""
     small = ["--rounds=2", "--seconds=0.5", "--every=0.3", "--clients=4"]
