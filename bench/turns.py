@@ -24,13 +24,14 @@ from kraft.node.gc_freeze import THRESHOLDS
 from kraft.quorum.events import Tick
 from kraft.quorum.values import Endpoints, ListenerAddress, QuorumConfig
 from kraft.quorum.voters import VoterSet
-from kraft.replica import Answer, ControllerHost, Replica, ReplicaOptions, WireRequest, host_controller
+from kraft.replica import ControllerHost, Replica, ReplicaOptions, host_controller
 from kraft.replica.hosts.broker_host import FEATURES, BrokerHost
-from kraft.replica.interface.events import CommittedBatch, Input, Output, WireReply
+from kraft.replica.interface.events import CommittedBatch, Input, Output
 from kraft.replica.interface.options import UNITS_PER_TURN, SnapshotOptions
 from kraft.replica.peer_replies import HeldReply
 from kraft.replica.storage.fetched import judging
 from kraft.replica.storage.storage import ANSWER_BYTES
+from kraft.wire import Answer, WireReply, WireRequest
 from metadata_log.disk import OsDisk
 from metadata_log.image import MetadataImage, memberships
 from metadata_log.log.log_dir import format_directory

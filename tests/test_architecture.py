@@ -35,7 +35,7 @@ BYTES = ("metadata_log.serde", "metadata_log.types", "metadata_log.errors")
 IN_CORE = ("metadata_log.types", "metadata_log.records", "metadata_log.log.epochs")
 IN_CONTROLLER = (*BYTES, "metadata_log.image", "metadata_log.records", "transport.protocol")
 IN_REPLICA = (
-    *("kraft.quorum", "kraft.access", "kraft.controller", "kraft.broker", "kraft.state_machine"),
+    *("kraft.quorum", "kraft.wire", "kraft.access", "kraft.controller", "kraft.broker", "kraft.state_machine"),
     *("metadata_log", "transport.protocol"),
 )
 TO_REPLICA = ("kraft.replica", *IN_REPLICA)
@@ -68,15 +68,21 @@ LAYERS = (
     ),
     Layer(("kraft.config",), (), ("javaproperties",), pure=False),
     Layer(("kraft.quorum",), ("kraft.config", *IN_CORE, "transport.protocol.errors")),
-    Layer(("kraft.access",), ("kraft.config", *IN_CONTROLLER)),
-    Layer(("kraft.controller",), ("kraft.access", "kraft.config", "metadata_log.lazy_names", *IN_CONTROLLER)),
-    Layer(("kraft.broker",), ("kraft.access", "kraft.config", *IN_CONTROLLER)),
+    Layer(("kraft.wire",), ("kraft.quorum.events", *BYTES, "transport.protocol")),
+    Layer(("kraft.access",), ("kraft.config", "kraft.wire", *IN_CONTROLLER)),
     Layer(
-        ("kraft.broker.metadata",), ("kraft.broker", "kraft.access", "kraft.controller", "kraft.config", *IN_CONTROLLER)
+        ("kraft.controller",), ("kraft.access", "kraft.config", "kraft.wire", "metadata_log.lazy_names", *IN_CONTROLLER)
+    ),
+    Layer(("kraft.broker",), ("kraft.access", "kraft.config", "kraft.wire", *IN_CONTROLLER)),
+    Layer(
+        ("kraft.broker.metadata",),
+        ("kraft.broker", "kraft.access", "kraft.controller", "kraft.config", "kraft.wire", *IN_CONTROLLER),
     ),
     Layer(("kraft.broker.log",), ("metadata_log", "transport.protocol.errors")),
     Layer(("kraft.broker.partitions",), ("kraft.broker", "kraft.config", "metadata_log", "transport.protocol")),
-    Layer(("kraft.broker.request",), ("kraft.broker", "kraft.access", "metadata_log", "transport.protocol")),
+    Layer(
+        ("kraft.broker.request",), ("kraft.broker", "kraft.access", "kraft.wire", "metadata_log", "transport.protocol")
+    ),
     Layer(("kraft.state_machine",)),
     Layer(("kraft.replica",), ("kraft.config", *IN_REPLICA)),
     Layer(("kraft.invariants",), ("kraft.config", "kraft.quorum", "metadata_log", "transport.protocol")),
@@ -163,6 +169,7 @@ PACKAGES = {
     "kraft.config": "a properties file as a configuration, and the errors that a command shows",
     "kraft.quorum.states": "the states of a voter, from Unattached to Leader and Resigned",
     "kraft.quorum": "consensus: elections, replication, snapshots, voter changes, reads; events in, effects out",
+    "kraft.wire": "the one vocabulary of requests, answers and what is sent to other nodes",
     "kraft.access": "who asks, what the asker may do, and which error says no: for controllers and brokers alike",
     "kraft.controller.decision": "what every decision is made of: its context, broker sessions, defaults, result",
     "kraft.controller.features": "decisions on feature levels, registration of controllers",
@@ -175,7 +182,7 @@ PACKAGES = {
     "kraft.broker.metadata": "what a broker answers from its metadata, and the requests that it forwards",
     "kraft.broker.log": "the log of a topic partition: load, recovery, indexes, producers, checkpoints, append, read",
     "kraft.broker.log.cleaning": "compaction of a partition log, in steps",
-    "kraft.broker.partitions": "replicas of a broker: leaders, followers, ISR, high watermark, truncation, log directories",
+    "kraft.broker.partitions": "replicas of a broker: leaders, followers, ISR, high watermark, truncation, directories",
     "kraft.broker.request": "data requests: Produce, Fetch with sessions, offsets, producer ids, and what waits",
     "kraft.state_machine": "a user's own state machine: what it has to do",
     "kraft.replica.interface": "what goes into a replica, what comes out, what it can host, its options",

@@ -23,7 +23,7 @@ from kraft.access.authorizer import (
     Verdict,
 )
 from kraft.access.caller import Caller, host_of_peer
-from kraft.broker.asked import Asked
+from kraft.wire import WireRequest
 from metadata_log.image import MetadataImage
 
 OF_A_TOPIC: Final = (
@@ -70,7 +70,7 @@ class Rights:
 
     def __call__(
         self,
-        asked: Asked,
+        asked: WireRequest,
         operation: AclOperation,
         resource: AclResource,
         name: str = CLUSTER_NAME,
@@ -95,7 +95,7 @@ class Rights:
             self.denials.append(Denial(*question, str(verdict)))
         return verdict.is_allowed
 
-    def of_any(self, asked: Asked, operation: AclOperation, resource: AclResource) -> bool:
+    def of_any(self, asked: WireRequest, operation: AclOperation, resource: AclResource) -> bool:
         """Whether the client may perform an operation on at least one resource of a type; no denial is recorded."""
         if self.authorizer is None:
             return True
@@ -106,11 +106,11 @@ class Rights:
             _remember(self._of_any, question, found)
         return found
 
-    def of(self, asked: Asked) -> Permissions:
+    def of(self, asked: WireRequest) -> Permissions:
         """The rights of the client of one request."""
         return Permissions(self, asked)
 
-    def note_uncoordinated(self, asked: Asked, resource: AclResource, name: str) -> None:
+    def note_uncoordinated(self, asked: WireRequest, resource: AclResource, name: str) -> None:
         """Note for the log, once for each name, that a client needs a coordinator and there is none."""
         if (resource, name[:LONGEST]) not in self._uncoordinated:
             if len(self._uncoordinated) >= MOST_UNCOORDINATED:
@@ -140,7 +140,7 @@ class Permissions(Struct, frozen=True):
     """The rights of the client of one request."""
 
     rights: Rights
-    asked: Asked
+    asked: WireRequest
 
     @property
     def principal(self) -> str:
@@ -171,7 +171,7 @@ class Permissions(Struct, frozen=True):
         return sum(1 << one for one in operations if self.may(one, resource, name, is_asked=False))
 
 
-def caller_of(asked: Asked) -> Caller:
+def caller_of(asked: WireRequest) -> Caller:
     """The principal, the host and the listener of a request."""
     principal = asked.principal
     return Caller(principal.type, principal.name, principal.is_token, host_of_peer(asked.peer), asked.listener)

@@ -29,12 +29,9 @@ from kraft.quorum.events import BeginShutdown, Resumed, Tick
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.interface.application import Application, RawLog
 from kraft.replica.interface.events import (
-    Answer,
     Committed,
     CommittedBatch,
-    Drop,
     Input,
-    LeaveUnanswered,
     Noted,
     Output,
     Returned,
@@ -45,6 +42,7 @@ from kraft.replica.interface.events import (
 )
 from kraft.replica.interface.status import ReplicaStatus
 from kraft.replica.replica import Replica
+from kraft.wire import Answer, Drop, LeaveUnanswered
 from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, NO_NODE
 from transport.interface import Endpoint, Transport

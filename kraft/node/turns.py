@@ -15,7 +15,8 @@ from msgspec import Struct
 
 from kraft.node.logging import NodeLog
 from kraft.node.monitoring import TurnMeter
-from kraft.replica.interface.events import Input, WireRequest
+from kraft.replica.interface.events import Input
+from kraft.wire import WireRequest
 from transport.protocol.apis import ApiKey
 
 R = TypeVar("R")

@@ -18,10 +18,8 @@ if TYPE_CHECKING:
         host_silent_raw_log,
     )
     from kraft.replica.interface.events import (
-        Answer,
         Committed,
         CommittedBatch,
-        Drop,
         FlushDone,
         Input,
         Output,
@@ -30,23 +28,18 @@ if TYPE_CHECKING:
         Submit,
         SubmitDone,
         Trace,
-        WireFailed,
-        WireReply,
-        WireRequest,
     )
     from kraft.replica.interface.options import ReplicaOptions, SnapshotOptions
     from kraft.replica.interface.status import ReplicaStatus
     from kraft.replica.replica import Replica
 else:
     _HOMES = {
-        "Answer": "kraft.replica.interface.events",
         "Application": "kraft.replica.interface.application",
         "ApplicationFactory": "kraft.replica.interface.application",
         "BeginShutdown": "kraft.quorum.events",
         "Committed": "kraft.replica.interface.events",
         "CommittedBatch": "kraft.replica.interface.events",
         "ControllerHost": "kraft.replica.hosts.controller_host",
-        "Drop": "kraft.replica.interface.events",
         "FlushDone": "kraft.replica.interface.events",
         "Input": "kraft.replica.interface.events",
         "Output": "kraft.replica.interface.events",
@@ -62,9 +55,6 @@ else:
         "SubmitDone": "kraft.replica.interface.events",
         "Tick": "kraft.quorum.events",
         "Trace": "kraft.replica.interface.events",
-        "WireFailed": "kraft.replica.interface.events",
-        "WireReply": "kraft.replica.interface.events",
-        "WireRequest": "kraft.replica.interface.events",
         "host_controller": "kraft.replica.hosts.controller_host",
         "host_raw_log": "kraft.replica.interface.application",
         "host_silent_raw_log": "kraft.replica.interface.application",
@@ -73,14 +63,12 @@ else:
 
 
 __all__ = [
-    "Answer",
     "Application",
     "ApplicationFactory",
     "BeginShutdown",
     "Committed",
     "CommittedBatch",
     "ControllerHost",
-    "Drop",
     "FlushDone",
     "Input",
     "Output",
@@ -96,9 +84,6 @@ __all__ = [
     "SubmitDone",
     "Tick",
     "Trace",
-    "WireFailed",
-    "WireReply",
-    "WireRequest",
     "host_controller",
     "host_raw_log",
     "host_silent_raw_log",

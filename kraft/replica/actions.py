@@ -15,15 +15,13 @@ from kraft.replica.interface.application import (
     Parked,
     Proposal,
     Redirect,
-    Refuse,
     RefuseSubmit,
-    Respond,
-    Silent,
 )
-from kraft.replica.interface.events import Answer, Drop, LeaveUnanswered, Noted, Returned
+from kraft.replica.interface.events import Noted, Returned
 from kraft.replica.outbound_requests import OutboundRequests
 from kraft.replica.proposals import Proposals
 from kraft.replica.quorum_requests import QuorumRequests
+from kraft.wire import Answer, Drop, LeaveUnanswered
 from metadata_log.serde import Message
 from metadata_log.types import NO_NODE
 
@@ -53,8 +51,6 @@ class Actions:
         match action:
             case Proposal():
                 self._proposals.propose(self._effects, action, now_ms)
-            case Respond():
-                self._outbox.outputs.append(Answer(action.request_id, action.response))
             case Redirect():
                 flat = self._requests.receive_forwarded(action)
                 if flat is not None:
@@ -63,12 +59,8 @@ class Actions:
                 self._send(action, now_ms)
             case Confirm():
                 self._confirm(action.token, now_ms)
-            case Returned() | Noted():
+            case Answer() | Drop() | LeaveUnanswered() | Returned() | Noted():
                 self._outbox.outputs.append(action)
-            case Silent():
-                self._outbox.outputs.append(LeaveUnanswered(action.request_id, action.mute_ms))
-            case Refuse():
-                self._outbox.outputs.append(Drop(action.request_id, action.why))
             case Parked():
                 pass
             case RefuseSubmit():

@@ -11,9 +11,9 @@ from typing import Final
 
 from kraft.quorum.core import RaftCore
 from kraft.replica.interface.application import Application
-from kraft.replica.interface.events import WireRequest
 from kraft.replica.outbox import Outbox
 from kraft.replica.proposals import Proposals
+from kraft.wire import WireRequest
 from metadata_log.types import NEVER_MS
 
 EARLY_PER_TURN: Final = 16

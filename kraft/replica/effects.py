@@ -37,13 +37,14 @@ from kraft.quorum.events import Event, SnapshotChecked
 from kraft.replica.activation import Activation
 from kraft.replica.commits import Commits
 from kraft.replica.interface.application import Application
-from kraft.replica.interface.events import Answer, CommittedBatch, SendWire, Trace
+from kraft.replica.interface.events import CommittedBatch, SendWire, Trace
 from kraft.replica.outbox import Outbox
 from kraft.replica.proposals import Proposals
 from kraft.replica.quorum_requests import QuorumRequests
 from kraft.replica.rpc.rpc import Rpc
 from kraft.replica.snapshot_schedule import SnapshotSchedule
 from kraft.replica.storage.storage import Storage
+from kraft.wire import Answer
 from metadata_log.records.control import LeaderChangeMessage
 
 SERVED_AT_ONCE_BYTES: Final = 16 << 20

@@ -8,7 +8,8 @@ from msgspec import Struct, field
 
 from kraft.quorum.events import LogFlushed, SnapshotChecked
 from kraft.replica.interface.application import Action
-from kraft.replica.interface.events import Output, WireRequest
+from kraft.replica.interface.events import Output
+from kraft.wire import WireRequest
 
 CoreFollowUp = LogFlushed | SnapshotChecked
 """An event that results from an effect. The core gets it after the effects behind that effect."""

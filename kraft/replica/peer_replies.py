@@ -19,10 +19,11 @@ from kraft.quorum.effects import PeerFault
 from kraft.quorum.events import AnswerHeld, FailureCause, Replied, RequestFailed
 from kraft.quorum.messages import FetchReply
 from kraft.replica.effects import Effects
-from kraft.replica.interface.events import Trace, WireReply
+from kraft.replica.interface.events import Trace
 from kraft.replica.rpc.rpc import Rpc
 from kraft.replica.storage.fetched import Follows, Judged, judging
 from kraft.replica.storage.storage import Storage
+from kraft.wire import WireReply
 from metadata_log.errors import DecodeError
 from metadata_log.serde.codec import finished
 from metadata_log.types import NEVER_MS

@@ -18,9 +18,10 @@ from kraft.replica.backlog import Backlog
 from kraft.replica.deferred import Abandoned, Deferred, Held
 from kraft.replica.interface.answer_weight import ANSWERS_PER_TURN
 from kraft.replica.interface.application import Application, ForRequest, ForSubmit, Proposal
-from kraft.replica.interface.events import Answer, Output, SubmitDone, Trace
+from kraft.replica.interface.events import Output, SubmitDone, Trace
 from kraft.replica.interface.options import ReplicaOptions
 from kraft.replica.outbox import Outbox
+from kraft.wire import Answer
 from metadata_log.types import NEVER_MS, NO_OFFSET
 from transport.protocol.errors import Error
 
@@ -197,7 +198,7 @@ class Proposals:
             case ForRequest():
                 answer = host.application.refuse(waiting, error, leader, now_ms, text)
                 if answer is not None:
-                    host.outbox.outputs.append(Answer(answer.request_id, answer.response))
+                    host.outbox.outputs.append(answer)
             case ForSubmit(submit_id=submit_id):
                 done = SubmitDone(submit_id=submit_id, error=error, is_uncertain=is_uncertain, leader=leader)
                 host.outbox.outputs.append(done)

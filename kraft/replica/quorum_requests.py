@@ -9,10 +9,10 @@ from msgspec import structs
 from kraft.quorum.effects import SendReply, SendSnapshot
 from kraft.quorum.messages import Request
 from kraft.replica.interface.application import Redirect
-from kraft.replica.interface.events import Answer, WireRequest
 from kraft.replica.outbox import Outbox
 from kraft.replica.rpc.rpc import Rpc
 from kraft.replica.storage.snapshots import SnapshotFiles
+from kraft.wire import Answer, WireRequest
 from metadata_log.serde import Message
 from transport.protocol.errors import Error
 

@@ -27,22 +27,7 @@ from kraft.replica.activation import Activation
 from kraft.replica.commits import Commits
 from kraft.replica.effects import Effects
 from kraft.replica.interface.application import Application, ApplicationFactory, SplitApplication
-from kraft.replica.interface.events import (
-    Answer,
-    Call,
-    CancelCall,
-    Drop,
-    FlushDone,
-    Input,
-    Output,
-    StartFlush,
-    Submit,
-    Trace,
-    WireFailed,
-    WireGone,
-    WireReply,
-    WireRequest,
-)
+from kraft.replica.interface.events import Call, CancelCall, FlushDone, Input, Output, StartFlush, Submit, Trace
 from kraft.replica.interface.options import ReplicaOptions
 from kraft.replica.interface.status import ReplicaStatus
 from kraft.replica.outbox import Outbox
@@ -54,6 +39,7 @@ from kraft.replica.rpc.refusals import refuse_quorum_request
 from kraft.replica.rpc.rpc import Rpc
 from kraft.replica.snapshot_schedule import SnapshotSchedule
 from kraft.replica.storage.storage import Storage
+from kraft.wire import Answer, Drop, WireFailed, WireGone, WireReply, WireRequest
 from metadata_log.disk import Disk
 from metadata_log.log.log import MetadataLog
 from metadata_log.serde.codec import finished

@@ -18,9 +18,9 @@ from kraft.quorum.messages import EndQuorumEpoch, Fetch, FetchReply, Vote, VoteR
 from kraft.quorum.values import Endpoints, ListenerAddress, ReplicaKey
 from kraft.quorum.voter_history import STATIC
 from kraft.replica.interface.application import RawLog
-from kraft.replica.interface.events import WireRequest
 from kraft.replica.rpc.api_versions import QUORUM_APIS, describe_versions
 from kraft.replica.rpc.rpc import Rpc
+from kraft.wire import WireRequest
 from metadata_log.log.epochs import EpochHistory
 from metadata_log.records.batch import RecordBatch, scan
 from metadata_log.serde import Message

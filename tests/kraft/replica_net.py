@@ -13,11 +13,9 @@ from kraft.quorum.events import FailureCause
 from kraft.quorum.values import Endpoints, ListenerAddress, QuorumConfig
 from kraft.quorum.voters import VoterSet
 from kraft.replica import (
-    Answer,
     ApplicationFactory,
     Committed,
     CommittedBatch,
-    Drop,
     FlushDone,
     Input,
     Output,
@@ -29,12 +27,10 @@ from kraft.replica import (
     SubmitDone,
     Tick,
     Trace,
-    WireFailed,
-    WireReply,
-    WireRequest,
     host_raw_log,
 )
 from kraft.replica.interface.events import Call, Noted, Returned
+from kraft.wire import Answer, Drop, WireFailed, WireReply, WireRequest
 from metadata_log.log.log_dir import format_directory
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.serde import Message, decode, encode

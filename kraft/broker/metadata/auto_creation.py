@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from kraft.broker.asked import Asked, ToController
+from kraft.broker.asked import ToController
 from kraft.broker.metadata.forwarding import envelope_of
+from kraft.wire import WireRequest
 from metadata_log.serde import Message
 from transport.protocol.apis import APIS, ApiKey
 from transport.protocol.messages import CreateTopicsRequest
@@ -34,7 +35,7 @@ class AutoCreation:
         """Whether `poll` has a request."""
         return bool(self._due)
 
-    def create(self, names: Iterable[str], asked: Asked) -> None:
+    def create(self, names: Iterable[str], asked: WireRequest) -> None:
         """Ask for topics, as the principal of the client that names them."""
         room = MOST - len(self._in_flight)
         wanted = tuple(name for name in names if name not in self._in_flight)[: max(room, 0)]

@@ -15,7 +15,8 @@ from msgspec import Struct
 
 from kraft.access.caller import host_of_peer
 from kraft.access.errors import ApiError
-from kraft.broker.asked import Answer, Asked, Close, ToController
+from kraft.broker.asked import ToController
+from kraft.wire import Answer, Drop, WireRequest
 from metadata_log.errors import MetadataLogError
 from metadata_log.serde import Message, encode
 from metadata_log.serde.codec import finished
@@ -48,7 +49,7 @@ _PRINCIPAL_VERSION: Final = 0
 class _Sent(Struct):
     """A request under way. `again_ms` is the time of the next attempt; never, while an answer is outstanding."""
 
-    asked: Asked
+    asked: WireRequest
     envelope: EnvelopeRequest
     give_up_ms: int
     again_ms: int
@@ -61,13 +62,13 @@ class Forwarding:
         """`timeout_ms` is Kafka's `request.timeout.ms`: the time for a request with all its attempts."""
         self._timeout_ms = timeout_ms
         self._sent: dict[int, _Sent] = {}
-        self._done: list[Answer | Close] = []
+        self._done: list[Answer | Drop] = []
         self._last_token = 0
 
     def __len__(self) -> int:
         return len(self._sent)
 
-    def forward(self, asked: Asked, now_ms: int, message: Message | None = None) -> None:
+    def forward(self, asked: WireRequest, now_ms: int, message: Message | None = None) -> None:
         """Take a request; `poll` returns the Envelope, and later the answer. `message` goes in place of its body."""
         if len(self._sent) >= MOST:
             self._done.append(refused(asked, Error.REQUEST_TIMED_OUT))
@@ -84,7 +85,7 @@ class Forwarding:
             return 0
         return min((one.again_ms for one in self._sent.values()), default=NEVER_MS)
 
-    def poll(self, now_ms: int) -> Iterator[ToController | Answer | Close]:
+    def poll(self, now_ms: int) -> Iterator[ToController | Answer | Drop]:
         """The attempts and answers that are due."""
         done, self._done = self._done, []
         yield from done
@@ -133,23 +134,23 @@ def address_bytes(peer: str) -> bytes:
         return bytes(4)
 
 
-def opened(asked: Asked, response: EnvelopeResponse) -> Answer | Close:
+def opened(asked: WireRequest, response: EnvelopeResponse) -> Answer | Drop:
     """The answer in an Envelope, as the client gets it (`ForwardingManager.handleResponse`)."""
     match response.error_code:
         case Error.NONE:
             try:
                 _, message = decode_response(asked.api_key, asked.version, bytes(response.response_data or b""))
             except MetadataLogError as bad:
-                return Close(asked.request_id, f"the answer of the controller cannot be read: {bad}")
+                return Drop(asked.request_id, f"the answer of the controller cannot be read: {bad}")
             return Answer(asked.request_id, message)
         case Error.UNSUPPORTED_VERSION:
             name, version = ApiKey(asked.api_key).name, asked.version
-            return Close(asked.request_id, f"the active controller does not serve version {version} of {name}")
+            return Drop(asked.request_id, f"the active controller does not serve version {version} of {name}")
         case _:
             return refused(asked, Error.UNKNOWN_SERVER_ERROR)
 
 
-def refused(asked: Asked, error: Error) -> Answer:
+def refused(asked: WireRequest, error: Error) -> Answer:
     """The answer to a forwarded request that fails as a whole."""
     match asked.message:
         case DescribeQuorumRequest():

@@ -6,7 +6,6 @@ from collections.abc import Generator
 from random import Random
 from typing import Any, Final
 
-from kraft.broker.asked import Asked
 from kraft.broker.metadata.answering import Answering
 from kraft.broker.metadata.settings import MetadataSettings
 from kraft.broker.rights import Rights, caller_of
@@ -16,6 +15,7 @@ from kraft.controller.decision.request_context import AdminSettings, RequestCont
 from kraft.controller.decision.topic_configs import TopicDefaults
 from kraft.controller.security.api_permissions import check_cluster
 from kraft.controller.security.authorized_request import authorize_items
+from kraft.wire import WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
 
@@ -24,7 +24,7 @@ NO_SESSIONS: Final = BrokerSessions(1)
 
 
 def read_as_a_controller(
-    asked: Asked,
+    asked: WireRequest,
     request: Message,
     image: MetadataImage,
     now_ms: int,

@@ -11,7 +11,7 @@ from typing import Final
 from kraft.access.authorizer import AclOperation, AclResource
 from kraft.access.errors import ApiError
 from kraft.access.failures import RequestFailures
-from kraft.broker.asked import Answer, Asked, Close, ToController
+from kraft.broker.asked import ToController
 from kraft.broker.metadata.answering import Answering
 from kraft.broker.metadata.auto_creation import AutoCreation
 from kraft.broker.metadata.brokers import describe_cluster
@@ -30,6 +30,7 @@ from kraft.broker.metadata.topics import (
     refuse_topic_partitions,
 )
 from kraft.broker.rights import Permissions, Rights
+from kraft.wire import Answer, Drop, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
 from transport.protocol.apis import ApiKey
@@ -98,7 +99,7 @@ class MetadataRequests:
         self._long: deque[tuple[int, Answering]] = deque()
         """The answers that need further turns, with the ids of their requests."""
 
-    def on_request(self, asked: Asked, image: MetadataImage, now_ms: int) -> Answer | None:
+    def on_request(self, asked: WireRequest, image: MetadataImage, now_ms: int) -> Answer | None:
         """Answer a request; None if `poll` returns the answer later."""
         self._rights.use(image)
         if isinstance(asked.message, IncrementalAlterConfigsRequest) and not asked.message.resources:
@@ -116,7 +117,7 @@ class MetadataRequests:
             return None
         return Answer(asked.request_id, answer)
 
-    def _forward(self, asked: Asked, now_ms: int) -> Answer | None:
+    def _forward(self, asked: WireRequest, now_ms: int) -> Answer | None:
         """Forward a request, without the changes of brokers that this broker refuses itself."""
         refusals = judged(asked.message, self.settings.broker_id)
         if refusals is not None and len(refusals.answers) == len(refusals.message.resources):
@@ -126,7 +127,7 @@ class MetadataRequests:
             self._refusals[asked.request_id] = refusals
         return None
 
-    def _answering(self, asked: Asked, image: MetadataImage, now_ms: int) -> Answering:
+    def _answering(self, asked: WireRequest, image: MetadataImage, now_ms: int) -> Answering:
         """The answer in steps; a request that fails as a whole has the error response of its API."""
         try:
             return (yield from self._of(asked, image, now_ms))
@@ -136,7 +137,7 @@ class MetadataRequests:
             refused = self._failures.note(asked.message, failure)
         return (yield from self._refused(asked, refused))
 
-    def _refused(self, asked: Asked, refused: ApiError) -> Answering:
+    def _refused(self, asked: WireRequest, refused: ApiError) -> Answering:
         """The answer to a request that fails as a whole."""
         match asked.message:
             case MetadataRequest() as request:
@@ -155,7 +156,7 @@ class MetadataRequests:
 
                 return (yield from refusal(request, refused))
 
-    def _of(self, asked: Asked, image: MetadataImage, now_ms: int) -> Answering:
+    def _of(self, asked: WireRequest, image: MetadataImage, now_ms: int) -> Answering:
         settings, version, permissions = self.settings, asked.version, self._rights.of(asked)
         if asked.api_key in _OF_TOKENS and _is_unauthenticated(asked):
             raise ApiError(Error.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
@@ -210,7 +211,7 @@ class MetadataRequests:
                 )
 
     def _metadata(
-        self, asked: Asked, request: MetadataRequest, image: MetadataImage, permissions: Permissions
+        self, asked: WireRequest, request: MetadataRequest, image: MetadataImage, permissions: Permissions
     ) -> Answering:
         creates = self.settings.auto_create_topics and request.allow_auto_topic_creation
         answer = yield from metadata(
@@ -243,7 +244,7 @@ class MetadataRequests:
             return 0
         return self._forwarding.deadline_ms()
 
-    def poll(self, now_ms: int) -> Iterator[ToController | Answer | Close]:
+    def poll(self, now_ms: int) -> Iterator[ToController | Answer | Drop]:
         """Go on with a long answer; returns what is to be sent."""
         for one in self._creation.poll():
             yield ToController(2 * one.token + _CREATIONS, one.request, one.timeout_ms)
@@ -265,7 +266,7 @@ class MetadataRequests:
                 yield Answer(request_id, answer)
 
 
-def _is_unauthenticated(asked: Asked) -> bool:
+def _is_unauthenticated(asked: WireRequest) -> bool:
     """Whether the client has not logged in, or only by a delegation token."""
     return asked.principal == ANONYMOUS or asked.principal.is_token
 

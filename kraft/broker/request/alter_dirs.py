@@ -5,10 +5,10 @@
 from __future__ import annotations
 
 from kraft.access.authorizer import AclOperation, AclResource
-from kraft.broker.asked import Answer, Asked
 from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.request.outcomes import PARTITIONS_PER_STEP, Handling
 from kraft.broker.rights import Rights
+from kraft.wire import Answer, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error
@@ -22,7 +22,7 @@ class AlterDirsHandler:
         self._manager = manager
         self._rights = rights
 
-    def answer(self, request: Asked, image: MetadataImage, now_ms: int) -> Handling[Answer]:
+    def answer(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer]:
         """Begin the moves, and answer with one result for each partition."""
         message = request.message
         assert isinstance(message, messages.AlterReplicaLogDirsRequest), message

@@ -9,7 +9,6 @@ from typing import Final
 from msgspec import Struct
 
 from kraft.access.authorizer import AclOperation, AclResource
-from kraft.broker.asked import Answer, Asked
 from kraft.broker.log.outcomes import Refused
 from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.replicas import PartitionKey
@@ -17,6 +16,7 @@ from kraft.broker.request.lookup import INTERNAL_TOPICS, hosted, is_known
 from kraft.broker.request.outcomes import PARTITIONS_PER_STEP, Handling
 from kraft.broker.request.produce import ADMIN_CLIENT
 from kraft.broker.rights import Rights
+from kraft.wire import Answer, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error
@@ -44,7 +44,7 @@ class DeleteEntry(Struct):
 class WaitingDelete(Struct):
     """A request that waits until the followers have raised their log starts."""
 
-    request: Asked
+    request: WireRequest
     entries: list[DeleteEntry]
 
     @property
@@ -60,7 +60,7 @@ class DeleteRecordsHandler:
         self._manager = manager
         self._rights = rights
 
-    def begin(self, request: Asked, image: MetadataImage) -> Handling[Answer | WaitingDelete]:
+    def begin(self, request: WireRequest, image: MetadataImage) -> Handling[Answer | WaitingDelete]:
         """Raise the log starts; the result is the answer, or the request if it waits for followers."""
         message = request.message
         assert isinstance(message, DeleteRecordsRequest), message
@@ -85,7 +85,7 @@ class DeleteRecordsHandler:
         waiting = WaitingDelete(request, [entry for entry, _ in entries.values()])
         return waiting if waiting.keys and not self.is_complete(waiting, image) else self.end(waiting)
 
-    def _delete(self, request: Asked, entry: DeleteEntry, offset: int, image: MetadataImage) -> None:
+    def _delete(self, request: WireRequest, entry: DeleteEntry, offset: int, image: MetadataImage) -> None:
         if not is_known(image, entry.key):
             entry.error = Error.UNKNOWN_TOPIC_OR_PARTITION
         elif entry.topic in INTERNAL_TOPICS and request.client_id != ADMIN_CLIENT:

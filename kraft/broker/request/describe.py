@@ -5,12 +5,12 @@
 from __future__ import annotations
 
 from kraft.access.authorizer import AclOperation, AclResource
-from kraft.broker.asked import Answer, Asked
 from kraft.broker.partitions.hosted_partition import HostedPartition
 from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.request.lookup import hosted
 from kraft.broker.request.outcomes import PARTITIONS_PER_STEP, Handling
 from kraft.broker.rights import Rights
+from kraft.wire import Answer, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error
@@ -25,7 +25,7 @@ class DescribeHandler:
         self._manager = manager
         self._rights = rights
 
-    def producers(self, request: Asked, image: MetadataImage) -> Handling[Answer]:
+    def producers(self, request: WireRequest, image: MetadataImage) -> Handling[Answer]:
         """The active producers of partitions; every replica knows them, not only the leader.
 
         A partition that is named again is answered once: its producers may be many.
@@ -55,7 +55,7 @@ class DescribeHandler:
             topics.append(producers.TopicResponse(name=topic.name, partitions=parts))
         return Answer(request.request_id, producers.DescribeProducersResponse(topics=topics))
 
-    def log_dirs(self, request: Asked, _: MetadataImage) -> Handling[Answer]:
+    def log_dirs(self, request: WireRequest, _: MetadataImage) -> Handling[Answer]:
         """The log directories with the sizes of their partitions; partitions that are not here are left out."""
         message = request.message
         assert isinstance(message, log_dirs.DescribeLogDirsRequest), message

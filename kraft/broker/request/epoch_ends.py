@@ -5,11 +5,11 @@
 from __future__ import annotations
 
 from kraft.access.authorizer import AclOperation, AclResource
-from kraft.broker.asked import Answer, Asked
 from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.request.lookup import hosted
 from kraft.broker.request.outcomes import PARTITIONS_PER_STEP, Handling
 from kraft.broker.rights import Rights
+from kraft.wire import Answer, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error
@@ -29,7 +29,7 @@ class EpochEndHandler:
         self._manager = manager
         self._rights = rights
 
-    def answer(self, request: Asked, image: MetadataImage) -> Handling[Answer]:
+    def answer(self, request: WireRequest, image: MetadataImage) -> Handling[Answer]:
         """The ends of the epochs of a request."""
         message = request.message
         assert isinstance(message, OffsetForLeaderEpochRequest), message

@@ -11,13 +11,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kraft.access.authorizer import AclOperation, AclResource
-from kraft.broker.asked import Answer, Asked
 from kraft.broker.partitions.hosted_partition import HostedPartition
 from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.replicas import PartitionKey
 from kraft.broker.request.lookup import NO_EPOCH, current_leader, hosted, is_known
 from kraft.broker.request.nearest import preferred_replica
-from kraft.broker.request.outcomes import PARTITIONS_PER_STEP, Handling, Outcome
+from kraft.broker.request.outcomes import PARTITIONS_PER_STEP, Handling
 from kraft.broker.request.quotas import FETCHED, ClientQuotas
 from kraft.broker.request.reading import (
     FetchParams,
@@ -44,6 +43,7 @@ from kraft.broker.request.sessions import (
 from kraft.broker.request.settings import RequestSettings
 from kraft.broker.request.sizes import answer_size
 from kraft.broker.rights import Rights
+from kraft.wire import Answer, Outcome, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error
@@ -75,7 +75,7 @@ Look = messages.PartitionData | Readable
 class WaitingFetch(Struct):
     """A Fetch that waits for data."""
 
-    request: Asked
+    request: WireRequest
     params: FetchParams
     context: FetchContext
     targets: tuple[Target, ...]
@@ -107,7 +107,7 @@ class FetchHandler:
         self._rights = rights
         self.sessions = FetchSessions(settings.session_slots, settings.session_eviction_ms, draw_id)
 
-    def begin(self, request: Asked, image: MetadataImage, now_ms: int) -> Handling[Outcome | WaitingFetch]:
+    def begin(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Outcome | WaitingFetch]:
         """Read for a request; the result is the answer, or the request if it waits for data."""
         message = request.message
         assert isinstance(message, messages.FetchRequest), message
@@ -142,7 +142,7 @@ class FetchHandler:
             size += max(0, reader.place.size_bytes - first.wanted.max_bytes)
         return size < params.min_bytes
 
-    def _params(self, request: Asked, message: messages.FetchRequest) -> FetchParams:
+    def _params(self, request: WireRequest, message: messages.FetchRequest) -> FetchParams:
         version = request.version
         has_state = version >= REPLICA_STATE_SINCE
         replica_id = message.replica_state.replica_id if has_state else message.replica_id
@@ -168,7 +168,7 @@ class FetchHandler:
         )
 
     def _targets(
-        self, request: Asked, params: FetchParams, context: FetchContext, image: MetadataImage
+        self, request: WireRequest, params: FetchParams, context: FetchContext, image: MetadataImage
     ) -> Handling[tuple[list[Target], dict[FetchKey, messages.PartitionData]]]:
         """The partitions to read, and the errors of those that are unknown or not allowed."""
         may_all = params.is_follower and self._rights(request, AclOperation.CLUSTER_ACTION, AclResource.CLUSTER)
@@ -385,7 +385,7 @@ class FetchHandler:
 
     def _dressed(
         self,
-        request: Asked,
+        request: WireRequest,
         key: PartitionKey,
         data: messages.PartitionData,
         image: MetadataImage,

@@ -10,12 +10,12 @@ from typing import Final
 from msgspec.structs import replace
 
 from kraft.access.authorizer import AclOperation, AclResource
-from kraft.broker.asked import Answer, Asked
 from kraft.broker.partitions.hosted_partition import HostedPartition
 from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.request.lookup import hosted
 from kraft.broker.request.outcomes import PARTITIONS_PER_STEP, Handling
 from kraft.broker.rights import Rights
+from kraft.wire import Answer, WireRequest
 from metadata_log.errors import MetadataLogError
 from metadata_log.image import MetadataImage
 from metadata_log.types import Uuid
@@ -58,7 +58,7 @@ class ListOffsetsHandler:
         self._manager = manager
         self._rights = rights
 
-    def answer(self, request: Asked, image: MetadataImage) -> Handling[Answer]:
+    def answer(self, request: WireRequest, image: MetadataImage) -> Handling[Answer]:
         """The offsets of the partitions of a request, in steps: of a few partitions, or of one search by time."""
         message = request.message
         assert isinstance(message, ListOffsetsRequest), message
@@ -69,7 +69,7 @@ class ListOffsetsHandler:
         return Answer(request.request_id, ListOffsetsResponse(topics=topics))
 
     def _topic(
-        self, request: Asked, message: ListOffsetsRequest, topic: ListOffsetsTopic, image: MetadataImage
+        self, request: WireRequest, message: ListOffsetsRequest, topic: ListOffsetsTopic, image: MetadataImage
     ) -> Handling[ListOffsetsTopicResponse]:
         count = Counter(part.partition_index for part in topic.partitions)
         may = self._rights(request, AclOperation.DESCRIBE, AclResource.TOPIC, topic.name)
@@ -94,7 +94,7 @@ class ListOffsetsHandler:
 
     def _partition(
         self,
-        request: Asked,
+        request: WireRequest,
         message: ListOffsetsRequest,
         topic_id: Uuid,
         part: ListOffsetsPartition,

@@ -9,7 +9,6 @@ from typing import Final
 from msgspec import Struct
 
 from kraft.access.authorizer import AclOperation, AclResource
-from kraft.broker.asked import Answer, Asked
 from kraft.broker.log.outcomes import Refused
 from kraft.broker.log.transaction_markers import EPOCH_BUMPS_SINCE, TransactionMarker
 from kraft.broker.partitions.manager import ReplicaManager
@@ -18,6 +17,7 @@ from kraft.broker.request.acknowledged import Awaited, acknowledgement, awaited
 from kraft.broker.request.outcomes import Handling
 from kraft.broker.request.transaction_guards import TransactionGuards
 from kraft.broker.rights import Rights
+from kraft.wire import Answer, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error
@@ -41,7 +41,7 @@ class MarkerEntry(Struct):
 class WaitingMarkers(Struct):
     """A request that waits until the followers have its markers."""
 
-    request: Asked
+    request: WireRequest
     entries: list[MarkerEntry]
 
     @property
@@ -58,7 +58,7 @@ class MarkersHandler:
         self._rights = rights
         self._guards = guards
 
-    def begin(self, request: Asked, image: MetadataImage, now_ms: int) -> Handling[Answer | WaitingMarkers]:
+    def begin(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer | WaitingMarkers]:
         """Append the markers; the result is the answer, or the request if it waits for followers."""
         message = request.message
         assert isinstance(message, messages.WriteTxnMarkersRequest), message

@@ -13,7 +13,6 @@ from typing import Final, TypeVar
 from msgspec import Struct
 
 from kraft.access.authorizer import AclOperation, AclResource
-from kraft.broker.asked import Answer, Asked, Close, NoAnswer
 from kraft.broker.log.outcomes import Refused
 from kraft.broker.partitions.hosted_partition import HostedPartition
 from kraft.broker.partitions.manager import ReplicaManager
@@ -21,10 +20,11 @@ from kraft.broker.replicas import PartitionKey
 from kraft.broker.request.acknowledged import Awaited, acknowledgement, awaited
 from kraft.broker.request.batch_check import FirstBatch, first_batch, only_batch
 from kraft.broker.request.lookup import INTERNAL_TOPICS, current_leader, hosted, is_known
-from kraft.broker.request.outcomes import PARTITIONS_PER_STEP, Handling, Outcome
+from kraft.broker.request.outcomes import PARTITIONS_PER_STEP, Handling
 from kraft.broker.request.transaction_guards import Guard, TransactionGuards
 from kraft.broker.request.verification import ADDS_SINCE, Transaction, produce_error
 from kraft.broker.rights import Rights
+from kraft.wire import Answer, Drop, LeaveUnanswered, Outcome, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error
@@ -73,7 +73,7 @@ class Entry(Struct):
 class WaitingProduce(Struct):
     """A request with acks=all that waits for its followers."""
 
-    request: Asked
+    request: WireRequest
     entries: list[Entry]
 
     @property
@@ -85,7 +85,7 @@ class WaitingProduce(Struct):
 class UnverifiedProduce(Struct):
     """A request with records of a transaction that its coordinator has not verified yet."""
 
-    request: Asked
+    request: WireRequest
     entries: list[Entry]
     batches: list[tuple[Entry, FirstBatch]]
     """What is appended, unless the coordinator objects."""
@@ -118,7 +118,7 @@ class ProduceHandler:
         """New metadata, by which the next step acts."""
         self._image = image
 
-    def begin(self, request: Asked, now_ms: int) -> Handling[Outcome | WaitingProduce | UnverifiedProduce]:
+    def begin(self, request: WireRequest, now_ms: int) -> Handling[Outcome | WaitingProduce | UnverifiedProduce]:
         """Append the batches of a request.
 
         Returns:
@@ -157,7 +157,7 @@ class ProduceHandler:
 
     def _unverified(
         self,
-        request: Asked,
+        request: WireRequest,
         message: messages.ProduceRequest,
         entries: list[Entry],
         batches: list[tuple[Entry, FirstBatch]],
@@ -220,7 +220,7 @@ class ProduceHandler:
         return (yield from self._finishing(request, entries))
 
     def _is_foreign_transaction(
-        self, request: Asked, message: messages.ProduceRequest, entries: list[Entry]
+        self, request: WireRequest, message: messages.ProduceRequest, entries: list[Entry]
     ) -> Handling[bool]:
         """Whether the request has records of a transaction, and no transactional id that the client may use."""
         for part in _portions(entries):
@@ -233,7 +233,7 @@ class ProduceHandler:
         return False
 
     def _ready_batch(
-        self, request: Asked, entry: Entry, image: MetadataImage, may_write: dict[str, bool]
+        self, request: WireRequest, entry: Entry, image: MetadataImage, may_write: dict[str, bool]
     ) -> FirstBatch | None:
         """The one batch of an entry that names a partition; None if the entry ends with its error.
 
@@ -262,7 +262,7 @@ class ProduceHandler:
         return None
 
     def _appending(
-        self, request: Asked, entry: Entry, batch: FirstBatch, acks: int, guard: Guard | None, now_ms: int
+        self, request: WireRequest, entry: Entry, batch: FirstBatch, acks: int, guard: Guard | None, now_ms: int
     ) -> Handling[None]:
         if entry.topic in INTERNAL_TOPICS and request.client_id != ADMIN_CLIENT:
             entry.refuse(Error.INVALID_TOPIC_EXCEPTION, f"{entry.topic} is an internal topic")
@@ -336,14 +336,14 @@ class ProduceHandler:
                 entry.refuse(Error.REQUEST_TIMED_OUT)
         return (yield from self._finishing(waiting.request, waiting.entries))
 
-    def _finishing(self, request: Asked, entries: list[Entry]) -> Handling[Outcome]:
+    def _finishing(self, request: WireRequest, entries: list[Entry]) -> Handling[Outcome]:
         message = request.message
         assert isinstance(message, messages.ProduceRequest), message
         if message.acks == 0:
             # Without an answer, a closed connection is the only sign: the client looks for the leader again.
             failures = sorted({each.error.name for each in entries if each.error is not Error.NONE})
             why = f"a Produce without acknowledgement failed: {', '.join(failures)}"
-            return Close(request.request_id, why) if failures else NoAnswer(request.request_id)
+            return Drop(request.request_id, why) if failures else LeaveUnanswered(request.request_id)
         endpoints: dict[int, messages.NodeEndpoint] = {}
         topics: dict[tuple[str, Uuid], list[messages.PartitionProduceResponse]] = {}
         for number, entry in enumerate(entries, 1):

@@ -11,9 +11,9 @@ from typing import Final
 from msgspec import Struct
 
 from kraft.access.authorizer import AclOperation, AclResource
-from kraft.broker.asked import Answer, Asked
 from kraft.broker.coordinators import UNCOORDINATED
 from kraft.broker.rights import Rights
+from kraft.wire import Answer, WireRequest
 from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS
 from transport.protocol.errors import Error
@@ -99,7 +99,7 @@ class InitProducerIdHandler:
         self._ids = ids
         self._rights = rights
 
-    def begin(self, request: Asked) -> Answer | None:
+    def begin(self, request: WireRequest) -> Answer | None:
         """The answer; None if the request waits for a block of ids."""
         message = request.message
         assert isinstance(message, InitProducerIdRequest), message
@@ -111,7 +111,7 @@ class InitProducerIdHandler:
             return None
         return Answer(request.request_id, InitProducerIdResponse(producer_id=found, producer_epoch=0))
 
-    def _refusal(self, request: Asked, message: InitProducerIdRequest) -> Error:
+    def _refusal(self, request: WireRequest, message: InitProducerIdRequest) -> Error:
         if message.transactional_id is not None:
             if not self._rights(request, AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, message.transactional_id):
                 return Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -129,7 +129,7 @@ class InitProducerIdHandler:
         return Error.INVALID_REQUEST if is_half else Error.NONE
 
 
-def refused(request: Asked, error: Error) -> Answer:
+def refused(request: WireRequest, error: Error) -> Answer:
     """The answer with an error."""
     return Answer(
         request.request_id,

@@ -13,7 +13,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.broker.asked import Asked
+from kraft.wire import WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.image.quotas import NO_QUOTAS, Entity, QuotasImage
 
@@ -124,17 +124,17 @@ class ClientQuotas:
             self._quotas = image.quotas
             self._limits.clear()
 
-    def bound(self, name: str, asked: Asked) -> float | None:
+    def bound(self, name: str, asked: WireRequest) -> float | None:
         """The quota of the client of a request, in units a second; None without one."""
         limit = self._limit(name, asked)
         return None if limit is None else limit.bound
 
-    def most_at_once(self, name: str, asked: Asked) -> float | None:
+    def most_at_once(self, name: str, asked: WireRequest) -> float | None:
         """The largest use that is not certain to exceed the quota; None without a quota."""
         bound = self.bound(name, asked)
         return None if bound is None else bound * (self._samples - 1) * self._window_ms / 1000
 
-    def charge(self, name: str, asked: Asked, value: float, now_ms: int) -> int:
+    def charge(self, name: str, asked: WireRequest, value: float, now_ms: int) -> int:
         """Count a use; returns for how long the client has to wait, in ms, or 0."""
         limit = self._limit(name, asked)
         if limit is None:
@@ -146,7 +146,7 @@ class ClientQuotas:
             return 0
         return floor(min((found - limit.bound) / limit.bound * over_ms + 0.5, LONGEST_WAIT_MS))
 
-    def take_back(self, name: str, asked: Asked, value: float, now_ms: int) -> None:
+    def take_back(self, name: str, asked: WireRequest, value: float, now_ms: int) -> None:
         """Undo a `charge`: the client did not get what it was charged for."""
         limit = self._limit(name, asked)
         if limit is not None:
@@ -161,7 +161,7 @@ class ClientQuotas:
         self._rates[key] = found
         return found
 
-    def _limit(self, name: str, asked: Asked) -> _Limit | None:
+    def _limit(self, name: str, asked: WireRequest) -> _Limit | None:
         if not self._quotas.by_entity:
             return None
         user, client = asked.principal.name, asked.client_id or ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kraft.broker.asked import Answer, Asked, Close
+from kraft.wire import Answer, Drop, WireRequest
 from metadata_log.serde import Message
 from transport.protocol.errors import Error
 from transport.protocol.messages import (
@@ -17,15 +17,15 @@ FETCH_ERROR_SINCE = 7
 """The first version of Fetch with an error for the whole answer."""
 
 
-def refused(asked: Asked, error: Error) -> Answer | Close:
+def refused(asked: WireRequest, error: Error) -> Answer | Drop:
     """The answer with an error for all that the request names; without a form for that, the connection is closed."""
     found = _response(asked, error)
     if found is None:
-        return Close(asked.request_id, f"{type(asked.message).__name__} has failed: {error.name}")
+        return Drop(asked.request_id, f"{type(asked.message).__name__} has failed: {error.name}")
     return Answer(asked.request_id, found)
 
 
-def _response(asked: Asked, error: Error) -> Message | None:
+def _response(asked: WireRequest, error: Error) -> Message | None:
     match asked.message:
         case list_offsets.ListOffsetsRequest(topics=topics):
             return list_offsets.ListOffsetsResponse(

@@ -12,7 +12,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from kraft.access.failures import RequestFailures
-from kraft.broker.asked import Answer, Asked, Close, NoAnswer, ToBroker
+from kraft.broker.asked import ToBroker
 from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.replicas import PartitionKey
 from kraft.broker.request import refusals
@@ -23,7 +23,7 @@ from kraft.broker.request.epoch_ends import EpochEndHandler
 from kraft.broker.request.fetch import FetchHandler, WaitingFetch, is_of_follower
 from kraft.broker.request.list_offsets import ListOffsetsHandler
 from kraft.broker.request.markers import MarkersHandler, WaitingMarkers
-from kraft.broker.request.outcomes import Handling, Outcome
+from kraft.broker.request.outcomes import Handling
 from kraft.broker.request.produce import ProduceHandler, UnverifiedProduce, WaitingProduce
 from kraft.broker.request.producer_ids import InitProducerIdHandler, ProducerIds, refused
 from kraft.broker.request.purgatory import Purgatory
@@ -33,6 +33,7 @@ from kraft.broker.request.sizes import request_size
 from kraft.broker.request.transaction_guards import TransactionGuards
 from kraft.broker.request.verification import Errors, Verifier
 from kraft.broker.rights import Rights
+from kraft.wire import Answer, Drop, LeaveUnanswered, Outcome, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, Uuid
@@ -112,26 +113,26 @@ class DataRequests:
         """The waiting requests with a change that `poll` has not looked at yet."""
         self._ids = ProducerIds(settings.broker_id)
         self._init = InitProducerIdHandler(self._ids, rights)
-        self._unnumbered = Purgatory[Asked]()
+        self._unnumbered = Purgatory[WireRequest]()
         """The InitProducerId requests that wait for a block of ids."""
         offsets, epochs, describe = (
             ListOffsetsHandler(manager, rights),
             EpochEndHandler(manager, rights),
             DescribeHandler(manager, rights),
         )
-        self._at_once: dict[int, Callable[[Asked, MetadataImage], Handling[Outcome]]] = {
+        self._at_once: dict[int, Callable[[WireRequest, MetadataImage], Handling[Outcome]]] = {
             ApiKey.LIST_OFFSETS: offsets.answer,
             ApiKey.OFFSET_FOR_LEADER_EPOCH: epochs.answer,
             ApiKey.DESCRIBE_PRODUCERS: describe.producers,
             ApiKey.DESCRIBE_LOG_DIRS: describe.log_dirs,
         }
-        self._long: dict[int, tuple[Asked, Handling[Result]]] = {}
+        self._long: dict[int, tuple[WireRequest, Handling[Result]]] = {}
         """The requests with so many partitions or records that their handling takes further turns, by request id."""
         self._long_ms = NEVER_MS
         """When they go on: other requests have their turns before."""
         self._turns = 0
 
-    def on_request(self, request: Asked, image: MetadataImage, now_ms: int) -> Outcome | None:
+    def on_request(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Outcome | None:
         """Handle a request of one of `DATA_APIS`.
 
         Args:
@@ -165,7 +166,7 @@ class DataRequests:
             return found
         return self._advance(request, self._at_once[request.api_key](request, image), now_ms)
 
-    def _advance(self, request: Asked, work: Handling[Result], now_ms: int) -> Outcome | None:
+    def _advance(self, request: WireRequest, work: Handling[Result], now_ms: int) -> Outcome | None:
         """Make the next steps of a request; `poll` makes those that remain then."""
         try:
             for _ in range(STEPS_PER_TURN):
@@ -199,7 +200,7 @@ class DataRequests:
         self._long_ms = NEVER_MS if len(chosen) == len(self._long) else now_ms + 1
         return [self._advance(*self._long[key], now_ms) for key in chosen]
 
-    def _failed(self, request: Asked, failure: Exception) -> Outcome:
+    def _failed(self, request: WireRequest, failure: Exception) -> Outcome:
         """Answer a request that has failed and changed nothing; for any other the exception is raised again."""
         message = request.message
         is_read = isinstance(message, FetchRequest) and not is_of_follower(message, request.version)
@@ -241,7 +242,7 @@ class DataRequests:
     def _appended(self, begun: UnverifiedProduce, errors: Errors, now_ms: int) -> Outcome | None:
         return self._advance(begun.request, self._produce.verified(begun, errors, now_ms), now_ms)
 
-    def _charged(self, request: Asked, outcome: Outcome, now_ms: int) -> Outcome:
+    def _charged(self, request: WireRequest, outcome: Outcome, now_ms: int) -> Outcome:
         """Count the bytes of a Produce at its end, as Kafka does; a client above its quota is to wait."""
         if request.api_key != ApiKey.PRODUCE or self._quotas.bound(PRODUCED, request) is None:
             return outcome
@@ -249,12 +250,12 @@ class DataRequests:
         match outcome:
             case Answer(message=ProduceResponse() as response) if wait_ms:
                 return replace(outcome, message=replace(response, throttle_time_ms=wait_ms))
-            case NoAnswer() if wait_ms:
+            case LeaveUnanswered() if wait_ms:
                 return replace(outcome, mute_ms=wait_ms)
             case _:
                 return outcome
 
-    def _parked(self, request: Asked, result: Outcome | Waiting, timeout_ms: int, now_ms: int) -> Outcome | None:
+    def _parked(self, request: WireRequest, result: Outcome | Waiting, timeout_ms: int, now_ms: int) -> Outcome | None:
         if not isinstance(result, WaitingProduce | WaitingFetch | WaitingDelete | WaitingMarkers):
             return self._charged(request, result, now_ms)
         if self._is_full:
@@ -377,7 +378,7 @@ class DataRequests:
         return min(self._waiting.deadline_ms(), self._unnumbered.deadline_ms(), *asking)
 
 
-def _without_wait(request: Asked, work: Handling[Result]) -> Handling[Result]:
+def _without_wait(request: WireRequest, work: Handling[Result]) -> Handling[Result]:
     """The handling of a request that nobody waits for: what it appends counts, and its answer does not."""
     result = yield from work
-    return result if isinstance(result, Answer | Close | NoAnswer) else NoAnswer(request.request_id)
+    return result if isinstance(result, Answer | Drop | LeaveUnanswered) else LeaveUnanswered(request.request_id)

@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from kraft.broker.asked import Asked
+from kraft.wire import WireRequest
 from metadata_log.serde import encode
 from transport.protocol.broker_apis import ALL_APIS
 from transport.protocol.headers import encode_request
@@ -21,7 +21,7 @@ _BITS: Final = 7
 _LENGTH: Final = 4
 
 
-def request_size(asked: Asked) -> int:
+def request_size(asked: WireRequest) -> int:
     """The bytes of a Produce request with its header, without the length of the frame."""
     message = asked.message
     assert isinstance(message, produce.ProduceRequest), message

@@ -13,7 +13,7 @@ from kraft.access.caller import Caller
 from kraft.access.errors import ApiError
 from kraft.access.failures import RequestFailures
 from kraft.broker import BrokerAgent, BrokerListener, BrokerSettings
-from kraft.broker.asked import Answer, Asked, Close, NoAnswer, ToBroker, ToController
+from kraft.broker.asked import ToBroker, ToController
 from kraft.broker.settings import PLAINTEXT
 from kraft.controller.features.supported_features import SUPPORTED_FEATURES, check_supported
 from kraft.quorum.values import LeaderAndEpoch
@@ -24,14 +24,12 @@ from kraft.replica.interface.application import (
     Application,
     ForRequest,
     OutboundRequest,
-    Refuse,
     RefuseSubmit,
-    Respond,
-    Silent,
     Unit,
 )
-from kraft.replica.interface.events import Call, CancelCall, Committed, CommittedBatch, Noted, Submit, WireRequest
+from kraft.replica.interface.events import Call, CancelCall, Committed, CommittedBatch, Noted, Submit
 from kraft.replica.interface.options import ReplicaOptions
+from kraft.wire import Answer, Drop, LeaveUnanswered, Outcome, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.image.replaying import BatchReplay, SnapshotReplay
 from metadata_log.serde import Message
@@ -80,7 +78,7 @@ class ClientRequests(Protocol):
     def apis(self) -> tuple[ApiKey, ...]:
         """The APIs; without Fetch among them, the agent answers the fetches of other brokers."""
 
-    def on_request(self, asked: Asked, image: MetadataImage, now_ms: int) -> Answer | Close | NoAnswer | None:
+    def on_request(self, asked: WireRequest, image: MetadataImage, now_ms: int) -> Outcome | None:
         """Answer a request; None if `poll` returns the answer later."""
 
     def may(self, operation: AclOperation, caller: Caller) -> bool:
@@ -101,7 +99,7 @@ class ClientRequests(Protocol):
     def deadline_ms(self) -> int:
         """When the next `poll` is due."""
 
-    def poll(self, now_ms: int) -> Iterator[ToController | ToBroker | Answer | Close | NoAnswer]:
+    def poll(self, now_ms: int) -> Iterator[ToController | ToBroker | Outcome]:
         """The requests and answers that are due."""
 
 
@@ -196,7 +194,7 @@ class BrokerHost:
             found = self._clients.on_request(request, self.agent.image, now_ms)
             return PARKED if found is None else _action(found)
         assert isinstance(message, FetchRequest), message
-        return Respond(request.request_id, self.agent.on_fetch(message, now_ms))
+        return Answer(request.request_id, self.agent.on_fetch(message, now_ms))
 
     on_full = on_request
 
@@ -264,7 +262,7 @@ class BrokerHost:
 
     def refuse(
         self, asked: ForRequest, error: Error, leader: LeaderAndEpoch, now_ms: int, text: str | None = None
-    ) -> Respond | None:
+    ) -> Answer | None:
         """Never called: a broker proposes nothing."""
         raise AssertionError(f"a broker does not refuse a {type(asked.request).__name__}")
 
@@ -337,18 +335,14 @@ class _Applying:
             yield record
 
 
-def _action(each: ToController | ToBroker | Answer | Close | NoAnswer) -> Action:
+def _action(each: ToController | ToBroker | Outcome) -> Action:
     match each:
         case ToBroker():
             return OutboundRequest(each.request, token=-each.token, timeout_ms=each.timeout_ms, target=each.target)
         case ToController():
             return OutboundRequest(each.request, token=-each.token, timeout_ms=each.timeout_ms)
-        case Answer():
-            return Respond(each.request_id, each.message)
-        case Close():
-            return Refuse(each.request_id, each.why)
-        case NoAnswer():
-            return Silent(each.request_id, each.mute_ms)
+        case Answer() | Drop() | LeaveUnanswered():
+            return each
 
 
 def host_broker(options: ReplicaOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random) -> BrokerHost:

@@ -10,10 +10,11 @@ from typing import Final
 from kraft.access.authorizer import AclOperation, Denial
 from kraft.access.caller import Caller
 from kraft.broker.agent import BrokerAgent
-from kraft.broker.asked import Answer, Asked, Close, NoAnswer, ToBroker, ToController
+from kraft.broker.asked import ToBroker, ToController
 from kraft.broker.metadata.requests import MetadataRequests
 from kraft.broker.request.requests import DATA_APIS, DataRequests
 from kraft.broker.rights import Rights
+from kraft.wire import Outcome, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
 from transport.protocol.apis import ApiKey
@@ -48,9 +49,9 @@ class BrokerServices:
         """Whether something has happened since the last `poll` that may end the wait of a request."""
         self._image: MetadataImage | None = None
         """The image of the last `poll`."""
-        self._ended: list[Answer | Close | NoAnswer] = []
+        self._ended: list[Outcome] = []
 
-    def on_request(self, asked: Asked, image: MetadataImage, now_ms: int) -> Answer | Close | NoAnswer | None:
+    def on_request(self, asked: WireRequest, image: MetadataImage, now_ms: int) -> Outcome | None:
         """Handle a request; None if `poll` returns the answer later."""
         if asked.api_key not in self._data_apis:
             return self._metadata.on_request(asked, image, now_ms)
@@ -90,7 +91,7 @@ class BrokerServices:
             return 0
         return min(self._metadata.deadline_ms(), self._data.deadline_ms())
 
-    def poll(self, now_ms: int) -> Iterator[ToController | ToBroker | Answer | Close | NoAnswer]:
+    def poll(self, now_ms: int) -> Iterator[ToController | ToBroker | Outcome]:
         """The requests and answers that are due, after the agent has given the replicas their metadata."""
         self._has_moved = False
         self._image = self._agent.image

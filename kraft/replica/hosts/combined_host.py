@@ -24,11 +24,11 @@ from kraft.replica.interface.application import (
     ApplicationFactory,
     ForRequest,
     OutboundRequest,
-    Respond,
     Unit,
 )
-from kraft.replica.interface.events import Call, CancelCall, Committed, CommittedBatch, Noted, Submit, WireRequest
+from kraft.replica.interface.events import Call, CancelCall, Committed, CommittedBatch, Noted, Submit
 from kraft.replica.interface.options import ReplicaOptions
+from kraft.wire import Answer, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch
@@ -150,7 +150,7 @@ class CombinedHost:
 
     def refuse(
         self, asked: ForRequest, error: Error, leader: LeaderAndEpoch, now_ms: int, text: str | None = None
-    ) -> Respond | None:
+    ) -> Answer | None:
         """Answer a request of the controller with refused or lost records."""
         return self.controller.refuse(asked, error, leader, now_ms, text)
 

@@ -37,13 +37,13 @@ from kraft.replica.interface.application import (
     Proposal,
     Redirect,
     RefuseSubmit,
-    Respond,
     Unit,
 )
-from kraft.replica.interface.events import Call, CancelCall, Committed, CommittedBatch, Noted, Submit, WireRequest
+from kraft.replica.interface.events import Call, CancelCall, Committed, CommittedBatch, Noted, Submit
 from kraft.replica.interface.options import ReplicaOptions
 from kraft.replica.rpc.api_versions import QUORUM_APIS
 from kraft.replica.rpc.refusals import refuse_quorum_request
+from kraft.wire import Answer, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.image.replaying import BatchReplay, SnapshotReplay
 from metadata_log.records.frame import encode_record
@@ -177,13 +177,13 @@ class ControllerHost:
         try:
             forwarded = self.controller.opened(envelope, caller)
         except ApiError as refused:
-            return Respond(request.request_id, refuse_envelope(refused.error))
+            return Answer(request.request_id, refuse_envelope(refused.error))
         asked = structs.replace(
             request, api_key=forwarded.api_key, version=forwarded.version, message=forwarded.message
         )
         denial = self.controller.denial(ApiKey(forwarded.api_key), forwarded.caller)
         if denial is not None:
-            return Respond(request.request_id, seal(forwarded, refuse_quorum_request(asked, denial)))
+            return Answer(request.request_id, seal(forwarded, refuse_quorum_request(asked, denial)))
         return Redirect(asked, partial(_seal_answer, forwarded))
 
     def denial(self, request: WireRequest) -> ApiError | None:
@@ -206,7 +206,7 @@ class ControllerHost:
 
     def refuse(
         self, asked: ForRequest, error: Error, leader: LeaderAndEpoch, now_ms: int, text: str | None = None
-    ) -> Respond | None:
+    ) -> Answer | None:
         """Answer a write with refused or lost records."""
         message, leader_id, told = asked.request, leader.leader_id, text or error.message
 

@@ -18,8 +18,8 @@ from kraft.access.failures import RequestFailures
 from kraft.controller import ControllerResult, QuorumController, VersionedRecord
 from kraft.controller.controller import RECORDS_PER_BATCH
 from kraft.controller.decision.result import Steps, refused_with
-from kraft.replica.interface.application import Action, ForRequest, Proposal, Respond, Unit
-from kraft.replica.interface.events import WireRequest
+from kraft.replica.interface.application import Action, ForRequest, Proposal, Unit
+from kraft.wire import Answer, WireRequest
 from metadata_log.image.replaying import PARTITIONS_PER_RECORD, BatchReplay
 from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import ClearElrRecord, RemoveTopicRecord
@@ -211,7 +211,7 @@ class Decisions:
         self._pause(current, controller, now_ms)
         return NOTHING
 
-    def read(self, work: Work, controller: QuorumController, now_ms: int) -> Respond | None:
+    def read(self, work: Work, controller: QuorumController, now_ms: int) -> Answer | None:
         """Answer from committed metadata, or refuse; returns the answer if the first turn completes it."""
         current = _UnderWay(work, controller, now_ms, self._failures)
         current.advance(STEPS_PER_TURN, controller)
@@ -348,7 +348,7 @@ def _outcome(current: _UnderWay) -> Proposal:
     return Proposal(units, _waiting(current), result.quorum_level)
 
 
-def _answer(current: _UnderWay) -> Respond:
+def _answer(current: _UnderWay) -> Answer:
     waiting = _waiting(current)
     assert waiting is not None, "an answer without a request"
-    return Respond(waiting.request_id, waiting.response)
+    return Answer(waiting.request_id, waiting.response)

@@ -45,21 +45,12 @@ from kraft.replica.interface.application import (
     OutboundRequest,
     Proposal,
     RefuseSubmit,
-    Respond,
     Unit,
 )
-from kraft.replica.interface.events import (
-    Call,
-    CancelCall,
-    Committed,
-    CommittedBatch,
-    Noted,
-    Returned,
-    Submit,
-    WireRequest,
-)
+from kraft.replica.interface.events import Call, CancelCall, Committed, CommittedBatch, Noted, Returned, Submit
 from kraft.replica.interface.options import ReplicaOptions
 from kraft.state_machine import Change, Codec, Position, Refused, StateMachine
+from kraft.wire import Answer, WireRequest
 from metadata_log.errors import CorruptBatch
 from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, OffsetAndEpoch, random_uuid
@@ -446,7 +437,7 @@ class StateMachineHost:
 
     def refuse(
         self, asked: ForRequest, error: Error, leader: LeaderAndEpoch, now_ms: int, text: str | None = None
-    ) -> Respond | None:
+    ) -> Answer | None:
         """Never called: requests wait here, not in the replica."""
         raise AssertionError(f"a state machine does not answer {type(asked.request).__name__} by way of the replica")
 
@@ -459,8 +450,8 @@ class StateMachineHost:
         return ()
 
 
-def _answer(request_id: int, error: Error, data: bytes = b"") -> Respond:
-    return Respond(request_id, EnvelopeResponse(response_data=data, error_code=error))
+def _answer(request_id: int, error: Error, data: bytes = b"") -> Answer:
+    return Answer(request_id, EnvelopeResponse(response_data=data, error_code=error))
 
 
 def _index_in(response: Message | None) -> int | None:

@@ -17,17 +17,9 @@ from kraft.access.authorizer import Denial
 from kraft.access.errors import ApiError
 from kraft.controller.decision.result import QuorumLevel, VersionedRecord
 from kraft.quorum.values import LeaderAndEpoch
-from kraft.replica.interface.events import (
-    Call,
-    CancelCall,
-    Committed,
-    CommittedBatch,
-    Noted,
-    Returned,
-    Submit,
-    WireRequest,
-)
+from kraft.replica.interface.events import Call, CancelCall, Committed, CommittedBatch, Noted, Returned, Submit
 from kraft.replica.interface.options import ReplicaOptions
+from kraft.wire import Answer, Drop, LeaveUnanswered, WireRequest
 from metadata_log.errors import CorruptBatch, DirectoryError
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
@@ -66,28 +58,6 @@ class Proposal(Struct, frozen=True, gc=False):
     waiting: ForRequest | ForSubmit | None = None
     quorum_level: QuorumLevel | None = None
     """A level of kraft.version to raise first. If the level cannot be raised, nothing is appended."""
-
-
-class Respond(Struct, frozen=True, gc=False):
-    """Answer a request now."""
-
-    request_id: int
-    response: Message
-
-
-class Silent(Struct, frozen=True, gc=False):
-    """A request has no answer, such as Produce with acks=0: the next request of its connection may follow."""
-
-    request_id: int
-    mute_ms: int = 0
-    """For how long the transport reads nothing more from the connection."""
-
-
-class Refuse(Struct, frozen=True, gc=False):
-    """Close the connection of a request without an answer."""
-
-    request_id: int
-    why: str
 
 
 class Parked(Struct, frozen=True, gc=False):
@@ -131,9 +101,9 @@ class Confirm(Struct, frozen=True, gc=False):
 
 Action = (
     Proposal
-    | Respond
-    | Silent
-    | Refuse
+    | Answer
+    | LeaveUnanswered
+    | Drop
     | Parked
     | Redirect
     | RefuseSubmit
@@ -229,7 +199,7 @@ class Application(Protocol):
 
     def refuse(
         self, asked: ForRequest, error: Error, leader: LeaderAndEpoch, now_ms: int, text: str | None = None
-    ) -> Respond | None:
+    ) -> Answer | None:
         """Answer a request with refused or lost records.
 
         The records were refused (`RECORD_LIST_TOO_LARGE`, `REQUEST_TIMED_OUT`), or may be lost. `text` explains the
@@ -379,7 +349,7 @@ class RawLog:
 
     def refuse(
         self, asked: ForRequest, error: Error, leader: LeaderAndEpoch, now_ms: int, text: str | None = None
-    ) -> Respond | None:
+    ) -> Answer | None:
         """Never called: a raw log serves no API of its own."""
         raise AssertionError(f"a raw log does not answer {type(asked.request).__name__}")
 

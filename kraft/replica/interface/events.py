@@ -12,50 +12,12 @@ from msgspec import Struct
 
 from kraft.access.authorizer import Denial
 from kraft.quorum.effects import Effect
-from kraft.quorum.events import BeginShutdown, FailureCause, Resign, Resumed, Tick
+from kraft.quorum.events import BeginShutdown, Resign, Resumed, Tick
 from kraft.quorum.values import LeaderAndEpoch
+from kraft.wire import Answer, Drop, LeaveUnanswered, WireFailed, WireGone, WireReply, WireRequest
 from metadata_log.serde import Message
 from metadata_log.types import NO_OFFSET
 from transport.protocol.errors import Error
-from transport.protocol.inbound import ANONYMOUS, ANY_SIZE, Principal
-
-
-class WireRequest(Struct, frozen=True, gc=False, kw_only=True):
-    """A request of a peer or a client. One `Answer` with this id follows.
-
-    The shell chooses the request ids, and never repeats one while the replica lives.
-    """
-
-    request_id: int
-    api_key: int
-    version: int
-    message: Message
-    listener: str
-    client_id: str | None = None
-    peer: str = ""
-    principal: Principal = ANONYMOUS
-    room: int = ANY_SIZE
-    """The bytes that the answer should not exceed, because memory is short."""
-
-
-class WireReply(Struct, frozen=True, gc=False):
-    """The answer to the `SendWire` with this id."""
-
-    request_id: int
-    message: Message
-
-
-class WireFailed(Struct, frozen=True, gc=False):
-    """The `SendWire` with this id gets no answer."""
-
-    request_id: int
-    cause: FailureCause
-
-
-class WireGone(Struct, frozen=True, gc=False):
-    """The connection of the `WireRequest` with this id is closed, so no `Answer` is needed."""
-
-    request_id: int
 
 
 class FlushDone(Struct, frozen=True, gc=False):
@@ -118,28 +80,6 @@ class SendWire(Struct, frozen=True, gc=False):
     timeout_ms: int
     is_raft: bool = True
     """False for a request of the application. Its answer may wait for a commit, so a Fetch must not queue behind it."""
-
-
-class Answer(Struct, frozen=True, gc=False):
-    """The answer to the `WireRequest` with this id."""
-
-    request_id: int
-    message: Message
-
-
-class Drop(Struct, frozen=True, gc=False):
-    """Close the connection of the `WireRequest` with this id, as Kafka does for an API that it does not serve."""
-
-    request_id: int
-    why: str
-
-
-class LeaveUnanswered(Struct, frozen=True, gc=False):
-    """The `WireRequest` with this id has no answer, such as Produce with acks=0; its connection stays open."""
-
-    request_id: int
-    mute_ms: int = 0
-    """For how long the transport reads nothing more from the connection."""
 
 
 class StartFlush(Struct, frozen=True, gc=False):

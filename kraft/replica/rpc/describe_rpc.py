@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from kraft.quorum.messages import DescribeQuorum, DescribeQuorumReply, ReplicaProgress
-from kraft.replica.interface.events import WireRequest
 from kraft.replica.rpc.rpc_parts import only_partition
+from kraft.wire import WireRequest
 from metadata_log.serde import Message
 from metadata_log.types import METADATA_PARTITION, METADATA_TOPIC, Uuid
 from transport.protocol.errors import Error

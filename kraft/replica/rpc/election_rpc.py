@@ -17,7 +17,6 @@ from kraft.quorum.messages import (
     VoteReply,
 )
 from kraft.quorum.values import ReplicaKey
-from kraft.replica.interface.events import WireRequest
 from kraft.replica.rpc.rpc_parts import (
     NO_LEADER_EPOCH,
     checked,
@@ -26,6 +25,7 @@ from kraft.replica.rpc.rpc_parts import (
     leader_endpoints,
     only_partition,
 )
+from kraft.wire import WireRequest
 from metadata_log.serde import Message
 from metadata_log.types import METADATA_PARTITION, METADATA_TOPIC, OffsetAndEpoch
 from transport.protocol.errors import Error

@@ -8,9 +8,9 @@ from msgspec import Struct
 
 from kraft.quorum.messages import Fetch, FetchReply
 from kraft.quorum.values import ReplicaKey
-from kraft.replica.interface.events import WireRequest
 from kraft.replica.rpc.rpc_parts import NO_LEADER_EPOCH, leader_endpoints
 from kraft.replica.storage.fetched import Judged, facts_of
+from kraft.wire import WireRequest
 from metadata_log.errors import DecodeError
 from metadata_log.serde import Message
 from metadata_log.types import METADATA_PARTITION, NO_NODE, OffsetAndEpoch, Uuid

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from kraft.access.errors import ApiError
-from kraft.replica.interface.events import WireRequest
 from kraft.replica.rpc import voter_rpc
+from kraft.wire import WireRequest
 from metadata_log.serde import Message
 from transport.protocol.errors import Error
 from transport.protocol.messages import (

@@ -31,9 +31,9 @@ from kraft.quorum.messages import (
     Vote,
     VoteReply,
 )
-from kraft.replica.interface.events import WireRequest
 from kraft.replica.rpc import describe_rpc, election_rpc, fetch_rpc, snapshot_rpc, voter_rpc
 from kraft.replica.storage.fetched import Judged
+from kraft.wire import WireRequest
 from metadata_log.errors import DecodeError
 from metadata_log.serde import Message
 from transport.protocol.errors import Error

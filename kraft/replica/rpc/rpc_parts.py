@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from kraft.quorum.values import Endpoints, ListenerAddress
-from kraft.replica.interface.events import WireRequest
+from kraft.wire import WireRequest
 from metadata_log.errors import DecodeError
 from metadata_log.types import METADATA_PARTITION, METADATA_TOPIC
 from transport.protocol.errors import Error

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from kraft.quorum.messages import FetchSnapshot, FetchSnapshotReply
 from kraft.quorum.values import ReplicaKey
-from kraft.replica.interface.events import WireRequest
 from kraft.replica.rpc.rpc_parts import NO_LEADER_EPOCH, leader_address, leader_endpoints
+from kraft.wire import WireRequest
 from metadata_log.errors import DecodeError
 from metadata_log.serde import Message
 from metadata_log.types import METADATA_PARTITION, METADATA_TOPIC, OffsetAndEpoch

@@ -17,8 +17,8 @@ from kraft.quorum.messages import (
 )
 from kraft.quorum.values import Endpoints, ListenerAddress, ReplicaKey, VersionRange
 from kraft.quorum.voters import Voter
-from kraft.replica.interface.events import WireRequest
 from kraft.replica.rpc.rpc_parts import endpoint
+from kraft.wire import WireRequest
 from metadata_log.image.features import KRAFT_VERSION
 from metadata_log.serde import Message
 from transport.protocol.errors import Error

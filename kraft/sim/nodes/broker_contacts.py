@@ -12,7 +12,7 @@ from collections.abc import Callable
 from kraft.controller import QuorumController
 from kraft.controller.controller import NOT_ACTIVE
 from kraft.invariants.violation import InvariantViolated
-from kraft.replica.interface.events import WireRequest
+from kraft.wire import WireRequest
 from metadata_log.image import Broker, BrokersImage
 from metadata_log.image.persistent_map import in_key_order
 from transport.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest

@@ -42,7 +42,6 @@ from kraft.quorum.events import (
 from kraft.quorum.messages import Fetch, FetchReply, Reply, Request, Vote, VoteReply
 from kraft.quorum.values import DEFAULT_LISTENER, ElectionState, Endpoints, QuorumConfig, ReplicaKey
 from kraft.quorum.voters import QuorumChange, VoterSet
-from kraft.replica.interface.events import WireRequest
 from kraft.replica.rpc.rpc import Rpc
 from kraft.sim.nodes.addresses import endpoints_of
 from kraft.sim.nodes.core_log import (
@@ -68,6 +67,7 @@ from kraft.sim.world.member_interface import (
     SimulatedRequest,
     SteppedMember,
 )
+from kraft.wire import WireRequest
 from metadata_log.errors import DecodeError
 from metadata_log.serde import Message, decode
 from metadata_log.types import OffsetAndEpoch

@@ -12,10 +12,10 @@ from kraft.broker.partitions import DataSettings, ReplicaManager
 from kraft.broker.request.settings import RequestSettings
 from kraft.replica.hosts.serving_broker import ServingOptions, host_serving_broker
 from kraft.replica.interface.application import ApplicationFactory
-from kraft.replica.interface.events import Answer, WireRequest
 from kraft.sim.nodes.node_disk import DIRECTORY
 from kraft.sim.nodes.replica_member import ReplicaMember
 from kraft.sim.world.member_interface import Output
+from kraft.wire import Answer, WireRequest
 from metadata_log.log.clean_shutdown import CLEAN_SHUTDOWN_FILE
 from metadata_log.types import Uuid
 from transport.protocol.messages.fetch import FetchRequest, FetchResponse

@@ -11,6 +11,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from kraft import wire
 from kraft.broker import BrokerAgent, BrokerOptions
 from kraft.controller import QuorumController
 from kraft.controller.decision.request_context import DecisionSettings
@@ -244,7 +245,7 @@ class ReplicaMember(SteppedMember):
         """Hand an event to the replica."""
         replica = self._replica
         assert replica is not None, self.node_id
-        if type(event) is replica_events.WireRequest:
+        if type(event) is wire.WireRequest:
             self._asked(event, now_ms)
         if self._work is None:
             outputs = replica.step(event, now_ms)
@@ -253,7 +254,7 @@ class ReplicaMember(SteppedMember):
                 outputs = replica.step(event, now_ms)
         return self._translate(outputs, now_ms) if outputs else []
 
-    def _asked(self, request: replica_events.WireRequest, now_ms: int) -> None:
+    def _asked(self, request: wire.WireRequest, now_ms: int) -> None:
         """A request is about to reach the replica."""
         controller = self.controller
         if controller is not None:
@@ -266,7 +267,7 @@ class ReplicaMember(SteppedMember):
         key, version = message.api_key, message.version
         body = message.request()
         self._received[request_id] = (key, version, requested_vote(body))
-        request = replica_events.WireRequest(
+        request = wire.WireRequest(
             request_id=request_id, api_key=key, version=version, message=body, listener=self._listener_of(key, body)
         )
         return self.step(request, now_ms)
@@ -277,7 +278,7 @@ class ReplicaMember(SteppedMember):
     def on_reply(self, request_id: int, message: object, now_ms: int) -> list[Output]:
         """A peer answers."""
         assert isinstance(message, Frame), message
-        return self.step(replica_events.WireReply(request_id, message.response()), now_ms)
+        return self.step(wire.WireReply(request_id, message.response()), now_ms)
 
     def on_frame(self, request_id: int, api_key: int, version: int, body: bytes, now_ms: int) -> list[Output]:
         """Receive a request from outside of the quorum, in a frame for the codecs."""
@@ -316,7 +317,7 @@ class ReplicaMember(SteppedMember):
 
     def on_failed(self, request_id: int, cause: FailureCause, now_ms: int) -> list[Output]:
         """A request will not be answered."""
-        return self.step(replica_events.WireFailed(request_id, cause), now_ms)
+        return self.step(wire.WireFailed(request_id, cause), now_ms)
 
     def on_flushed(self, ticket: int, now_ms: int) -> list[Output]:
         """An fsync is done."""
@@ -344,7 +345,7 @@ class ReplicaMember(SteppedMember):
         if ApiKey.INCREMENTAL_ALTER_CONFIGS not in self.replica.application.apis:
             return self.step(replica_events.Submit(submit_id, (value,)), now_ms)
         key = ApiKey.INCREMENTAL_ALTER_CONFIGS
-        request = replica_events.WireRequest(
+        request = wire.WireRequest(
             request_id=-submit_id,
             api_key=key,
             version=APIS[key].versions.highest,
@@ -372,7 +373,7 @@ class ReplicaMember(SteppedMember):
         """Receive a client's request to the controller; one `Administered` follows unless the node crashes."""
         key = type(message).__schema__.api_key
         assert key is not None, message
-        request = replica_events.WireRequest(
+        request = wire.WireRequest(
             request_id=-ADMINISTERED - request_id,
             api_key=key,
             version=ALL_APIS[key].versions.highest,
@@ -393,7 +394,7 @@ class ReplicaMember(SteppedMember):
                         translated.append(self._ask(output))
                     except EncodeError:
                         refused.append(output.request_id)
-                case replica_events.Answer():
+                case wire.Answer():
                     translated.append(self._answered(output))
                 case replica_events.StartFlush():
                     self._begin_flush(output)
@@ -412,15 +413,15 @@ class ReplicaMember(SteppedMember):
                     application = self.replica.application
                     if isinstance(application, ReadableLog):
                         translated.append(ReadAnswered(output.call_id, application.applied_offset))
-                case replica_events.Drop(request_id=request_id) if request_id >= STRANGERS:
+                case wire.Drop(request_id=request_id) if request_id >= STRANGERS:
                     del self._received[request_id]
-                case replica_events.Drop():
+                case wire.Drop():
                     raise AssertionError(f"node {self.node_id} drops a connection: {output}")
         for request_id in refused:
             translated += self.on_failed(request_id, FailureCause.UNSUPPORTED_VERSION, now_ms)
         return translated
 
-    def _answered(self, output: replica_events.Answer) -> Output:
+    def _answered(self, output: wire.Answer) -> Output:
         """An answer to a peer, to a client, or to the caller that submitted a record."""
         request_id, message = output.request_id, output.message
         self.stale.answered(request_id, message)
@@ -447,7 +448,7 @@ class ReplicaMember(SteppedMember):
             output.request_id, node_at(host), frame, output.timeout_ms, offset, kind, is_indirect(host)
         )
 
-    def _answer(self, output: replica_events.Answer) -> Answer:
+    def _answer(self, output: wire.Answer) -> Answer:
         key, version, vote = self._received.pop(output.request_id)
         message = output.message
         frame = Frame(key, version, self._body(message, version))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from kraft.controller import QuorumController
 from kraft.invariants.violation import InvariantViolated
-from kraft.replica.interface.events import WireRequest
+from kraft.wire import WireRequest
 from metadata_log.image import MetadataImage, Partition
 from metadata_log.serde import Message
 from metadata_log.types import Uuid

@@ -13,13 +13,13 @@ from kraft.access.authorizer import AclOperation, AclResource, AuthorizerSetting
 from kraft.broker.coordinators import java_hash
 from kraft.broker.request.quotas import MOST_RATES, PRODUCED, ClientQuotas
 from kraft.broker.rights import Rights
+from kraft.wire import WireRequest
 from metadata_log.image import MetadataDelta, MetadataImage
 from metadata_log.records.metadata import ClientQuotaRecord, EntityData
-from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch
 from transport.protocol.broker_apis import ALL_APIS
 from transport.protocol.headers import encode_response
-from transport.protocol.inbound import ANY_SIZE, Principal
+from transport.protocol.inbound import Principal
 from transport.protocol.messages import FindCoordinatorRequest
 from transport.protocol.messages.produce import ProduceResponse
 
@@ -27,20 +27,17 @@ EMOJI = "\U0001f4a9"
 LONG = 32_000
 
 
-class Request(Struct, frozen=True):
-    request_id: int
-    api_key: int
-    version: int
-    message: Message
-    client_id: str | None
-    principal: Principal
-    listener: str = "OUTSIDE"
-    peer: str = "10.0.0.1:5000"
-    room: int = ANY_SIZE
-
-
-def asked(client_id: str = "c", user: str = "alice") -> Request:
-    return Request(1, 0, 9, FindCoordinatorRequest(), client_id, Principal("User", user))
+def asked(client_id: str = "c", user: str = "alice") -> WireRequest:
+    return WireRequest(
+        request_id=1,
+        api_key=0,
+        version=9,
+        message=FindCoordinatorRequest(),
+        client_id=client_id,
+        principal=Principal("User", user),
+        listener="OUTSIDE",
+        peer="10.0.0.1:5000",
+    )
 
 
 def strings(kept: object) -> int:

@@ -35,10 +35,10 @@ from kraft.controller.security.authorized_request import authorize_items
 from kraft.node.logging import NodeLog
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.hosts.controller_host import ControllerHost
-from kraft.replica.interface.application import Redirect, Respond
-from kraft.replica.interface.events import WireRequest
+from kraft.replica.interface.application import Redirect
 from kraft.replica.rpc.api_versions import QUORUM_APIS
 from kraft.replica.rpc.refusals import refuse_quorum_request
+from kraft.wire import Answer, WireRequest
 from metadata_log.image import Acl, AclsImage
 from metadata_log.serde import Message, schema_of
 from metadata_log.serde.codec import finished
@@ -85,8 +85,8 @@ class WithQuorum(InProcess):
             action = host.on_request(wire, LeaderAndEpoch(1, 1), self.now_ms)
             if isinstance(action, Redirect):
                 return EnvelopeResponse(error_code=Error.INCONSISTENT_CLUSTER_ID)
-            assert isinstance(action, Respond)
-            return action.response
+            assert isinstance(action, Answer)
+            return action.message
         if key not in QUORUM_APIS:
             return super().ask(request, version)
         denial = host.denial(wire)

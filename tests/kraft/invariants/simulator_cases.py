@@ -11,7 +11,6 @@ from scripted_node import VOTERS, ScriptedNode, uuid
 from kraft.controller import QuorumController
 from kraft.invariants.observation import View
 from kraft.quorum.values import LeaderAndEpoch
-from kraft.replica.interface.events import WireRequest
 from kraft.sim.nodes.member_kinds import LOADED, MACHINES
 from kraft.sim.nodes.replica_member import ReplicaMember
 from kraft.sim.nodes.stale_requests import StaleRequests
@@ -28,6 +27,7 @@ from kraft.sim.world.signs_of_life import LEADER_GONE, SignsOfLife
 from kraft.sim.world.trace import Trace
 from kraft.sim.world.world import World
 from kraft.testing import disks
+from kraft.wire import WireRequest
 from metadata_log.image import MetadataDelta, MetadataImage
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records.batch_builder import build_batch

@@ -15,7 +15,7 @@ import pytest
 from data_brokers import cluster, new_topic, part_of, started
 from msgspec import Struct, structs
 from plain_logs import Entry, committed, seen_by, stable, transactions, write
-from request_brokers import Request, batch, produce, replayed
+from request_brokers import batch, produce, replayed, wire_request
 
 from kraft.access.authorizer import AclOperation, AclResource, Authorizer, AuthorizerSettings
 from kraft.access.caller import ANONYMOUS, Caller
@@ -30,6 +30,7 @@ from kraft.controller.decision.broker_sessions import BrokerSessions
 from kraft.controller.decision.request_context import AdminSettings, RequestContext
 from kraft.controller.decision.topic_configs import TopicDefaults
 from kraft.controller.security.tokens import expire_token, remove_expired, renew_token, token_hmac
+from kraft.wire import WireRequest
 from metadata_log.image import Acl, AclsImage, DelegationToken, MetadataDelta, MetadataImage
 from metadata_log.image.quotas import QuotasImage, replay_quota
 from metadata_log.image.tokens import token_record
@@ -304,8 +305,8 @@ def quota_of(entities: Iterable[Entity], user: str, client: str) -> Entity | Non
     return max(ranked, key=lambda each: each[:2], default=(None, 0, None))[2]
 
 
-def asked(user: str, client: str) -> Request:
-    return Request(1, 0, 13, MESSAGE, client_id=client, principal=Principal("User", user))
+def asked(user: str, client: str) -> WireRequest:
+    return wire_request(1, 0, 13, MESSAGE, client_id=client, principal=Principal("User", user))
 
 
 def image_with(entities: Iterable[tuple[Entity, float]]) -> MetadataImage:
@@ -337,7 +338,7 @@ def test_clients_share_a_quota_if_it_names_neither_of_them() -> None:
     for entity in ENTITIES:
         for first, second in product(clients, clients):
             one, other = (
-                Request(1, 0, 13, MESSAGE, client_id=c, principal=Principal("User", u)) for u, c in (first, second)
+                wire_request(1, 0, 13, MESSAGE, client_id=c, principal=Principal("User", u)) for u, c in (first, second)
             )
             quotas = ClientQuotas()
             quotas.use(image_with([(entity, 10.0)]))

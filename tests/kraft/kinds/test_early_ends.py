@@ -34,10 +34,10 @@ from kraft.controller.security import tokens as controller_tokens
 from kraft.controller.security.tokens import expire_token, renew_token
 from kraft.quorum.values import ReplicaKey
 from kraft.quorum.voters import VoterSet
-from kraft.replica.interface.events import WireRequest
 from kraft.replica.rpc.rpc import Rpc
 from kraft.security.bearer_tokens import judge_of, read_keys
 from kraft.security.remote import Remote
+from kraft.wire import WireRequest
 from metadata_log.errors import DirectoryError
 from metadata_log.image import Acl, AclsImage
 from metadata_log.log.log_dir import check_formatted, format_directory

@@ -12,8 +12,8 @@ import kraft
 from kraft.node.logging import NodeLog
 from kraft.node.turns import BOUND_MS, ROOM_S, Turns
 from kraft.quorum.events import Tick
-from kraft.replica.interface.events import WireRequest
 from kraft.testing import Cluster
+from kraft.wire import WireRequest
 from transport.protocol.apis import ApiKey
 from transport.protocol.messages import ElectLeadersRequest
 

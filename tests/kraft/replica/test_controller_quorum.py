@@ -8,7 +8,8 @@ from replica_net import CLUSTER_ID, DIRECTORY, START_MS, Net, formatted_disk, op
 
 from kraft.access.caller import Caller
 from kraft.controller import QuorumController
-from kraft.replica import ControllerHost, Replica, WireRequest, host_controller
+from kraft.replica import ControllerHost, Replica, host_controller
+from kraft.wire import WireRequest
 from metadata_log.errors import MetadataLogError
 from metadata_log.image import ResourceType
 from metadata_log.records import metadata

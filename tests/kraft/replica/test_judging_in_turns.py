@@ -14,11 +14,11 @@ from test_turns import Counted, Quorum
 from kraft.quorum.events import BeginShutdown, Tick
 from kraft.replica import ControllerHost, applier, host_controller
 from kraft.replica.applier import Applier
-from kraft.replica.interface.events import WireReply
 from kraft.replica.interface.options import SnapshotOptions
 from kraft.replica.peer_replies import HeldReply
 from kraft.sim.state.fingerprints import fingerprint
 from kraft.sim.state.forking import forked
+from kraft.wire import WireReply
 from metadata_log.disk import Disk
 from metadata_log.log.log import MetadataLog
 from metadata_log.log.retention import Retention

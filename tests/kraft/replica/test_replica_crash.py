@@ -24,11 +24,10 @@ from kraft.replica import (
     SubmitDone,
     Tick,
     Trace,
-    WireReply,
-    WireRequest,
     host_raw_log,
 )
 from kraft.replica.storage.storage import Storage
+from kraft.wire import WireReply, WireRequest
 from metadata_log.errors import MetadataLogError
 from metadata_log.log.quorum_state_file import read_quorum_state
 from metadata_log.memory_disk import MemoryDisk

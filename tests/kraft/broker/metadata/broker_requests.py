@@ -10,10 +10,9 @@ from typing import Any
 
 from real_data import archive, json_lines
 
-from kraft.broker.asked import Answer
 from kraft.broker.metadata.requests import MetadataRequests
 from kraft.broker.metadata.settings import MetadataSettings
-from kraft.replica.interface.events import WireRequest
+from kraft.wire import Answer, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.reading.replay_log import replay
 from metadata_log.reading.timeline import At

@@ -6,11 +6,11 @@ import pytest
 from broker_requests import asked, image_at, new_requests
 from msgspec.structs import replace
 
-from kraft.broker.asked import Answer, Close, ToController
+from kraft.broker.asked import ToController
 from kraft.broker.metadata.requests import MetadataRequests
 from kraft.broker.metadata.served import ANSWERED, FORWARDED
 from kraft.controller.envelope import open_envelope, seal
-from kraft.replica.interface.events import WireRequest
+from kraft.wire import Answer, Drop, WireRequest
 from metadata_log.types import NEVER_MS
 from transport.protocol.apis import ApiKey
 from transport.protocol.broker_listener import AT_BROKERS, advertised
@@ -42,9 +42,9 @@ def sent(requests: MetadataRequests, now_ms: int) -> ToController:
     return one
 
 
-def answered(requests: MetadataRequests, now_ms: int) -> Answer | Close:
+def answered(requests: MetadataRequests, now_ms: int) -> Answer | Drop:
     [one] = requests.poll(now_ms)
-    assert isinstance(one, (Answer, Close)), one
+    assert isinstance(one, (Answer, Drop)), one
     return one
 
 
@@ -93,7 +93,7 @@ def test_a_version_that_the_controller_does_not_know_closes_the_connection():
     requests.on_request(create(), IMAGE, 0)
     requests.on_answer(sent(requests, 0).token, EnvelopeResponse(error_code=Error.UNSUPPORTED_VERSION), 0)
     closed = answered(requests, 0)
-    assert isinstance(closed, Close)
+    assert isinstance(closed, Drop)
     assert "version 7 of CREATE_TOPICS" in closed.why
 
 
@@ -111,7 +111,7 @@ def test_bytes_that_are_no_answer_close_the_connection():
     requests = new_requests()
     requests.on_request(create(), IMAGE, 0)
     requests.on_answer(sent(requests, 0).token, EnvelopeResponse(response_data=b"\x00"), 0)
-    assert isinstance(answered(requests, 0), Close)
+    assert isinstance(answered(requests, 0), Drop)
 
 
 def test_answers_in_another_order_go_to_their_own_requests():

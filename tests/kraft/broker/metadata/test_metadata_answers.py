@@ -11,8 +11,8 @@ import pytest
 from broker_requests import answer_to, asked, exchange, image_at, new_requests, probes
 from msgspec.structs import replace
 
-from kraft.broker.asked import Answer
 from kraft.broker.coordinators import java_hash, partition_of
+from kraft.wire import Answer
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message, decode, encode
 from metadata_log.types import Uuid

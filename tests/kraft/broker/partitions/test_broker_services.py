@@ -10,7 +10,7 @@ from broker_agents import new_agent
 from data_brokers import KEY, NOW_MS, batch, cluster, new_topic, replayed, started
 
 from kraft.broker import BrokerAgent
-from kraft.broker.asked import Answer, Close, NoAnswer, ToController
+from kraft.broker.asked import ToController
 from kraft.broker.metadata.requests import MetadataRequests
 from kraft.broker.metadata.settings import MetadataSettings
 from kraft.broker.request.requests import DATA_APIS, DataRequests
@@ -18,8 +18,8 @@ from kraft.broker.request.settings import RequestSettings
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.hosts.broker_host import FEATURES, BrokerHost
 from kraft.replica.hosts.broker_services import BrokerServices
-from kraft.replica.interface.application import PARKED, OutboundRequest, Refuse, Respond, Silent
-from kraft.replica.interface.events import WireRequest
+from kraft.replica.interface.application import PARKED, OutboundRequest
+from kraft.wire import Answer, Drop, LeaveUnanswered, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.metadata import PartitionRecord, TopicRecord
@@ -107,11 +107,11 @@ def test_a_broker_with_data_serves_the_apis_of_both_rooms():
 
 def test_a_produce_without_acknowledgement_has_no_answer_and_ends_the_connection_on_an_error():
     broker = Broker()
-    assert broker.services.on_request(asked(produce(0), 13), IMAGE, NOW_MS) == NoAnswer(1)
-    assert broker.host.on_request(asked(produce(0), 13, 2), LEADER, NOW_MS) == Silent(2)
+    assert broker.services.on_request(asked(produce(0), 13), IMAGE, NOW_MS) == LeaveUnanswered(1)
+    assert broker.host.on_request(asked(produce(0), 13, 2), LEADER, NOW_MS) == LeaveUnanswered(2)
     failed = broker.services.on_request(asked(produce(0, to=9), 13, 3), IMAGE, NOW_MS)
-    assert isinstance(failed, Close)
-    assert isinstance(broker.host.on_request(asked(produce(0, to=9), 13, 4), LEADER, NOW_MS), Refuse)
+    assert isinstance(failed, Drop)
+    assert isinstance(broker.host.on_request(asked(produce(0, to=9), 13, 4), LEADER, NOW_MS), Drop)
     part = broker.manager.partition(KEY)
     assert part is not None
     assert part.end_offset == 2
@@ -123,8 +123,8 @@ def test_a_waiting_fetch_is_answered_by_the_next_append():
     assert list(broker.services.poll(NOW_MS)) == []
     assert broker.services.deadline_ms() > NOW_MS
     done = broker.host.on_request(asked(produce(1), 13, 2), LEADER, NOW_MS)
-    assert isinstance(done, Respond)
-    assert isinstance(done.response, ProduceResponse)
+    assert isinstance(done, Answer)
+    assert isinstance(done.message, ProduceResponse)
     assert broker.services.deadline_ms() == 0
     [answer] = broker.services.poll(NOW_MS)
     assert broker.services.deadline_ms() == 0, "an answer may let the agent go on"
@@ -172,7 +172,7 @@ def test_answers_of_the_controller_find_the_request_they_belong_to():
     assert isinstance(first.request, AllocateProducerIdsRequest)
     assert isinstance(second.request, EnvelopeRequest)
     services.on_answer(second.token, EnvelopeResponse(error_code=Error.UNSUPPORTED_VERSION), NOW_MS)
-    assert [one for one in services.poll(NOW_MS) if isinstance(one, Close) and one.request_id == 2]
+    assert [one for one in services.poll(NOW_MS) if isinstance(one, Drop) and one.request_id == 2]
     block = AllocateProducerIdsResponse(producer_id_start=4000, producer_id_len=1000)
     services.on_answer(first.token, block, NOW_MS)
     assert services.deadline_ms() == 0
@@ -190,14 +190,14 @@ def test_requests_for_clients_have_numbers_that_no_request_of_the_agent_has():
     tokens = {type(one.request).__name__: one.token for one in sent}
     assert tokens["EnvelopeRequest"] < 0 < tokens["BrokerRegistrationRequest"]
     broker.host.on_answer(tokens["EnvelopeRequest"], EnvelopeResponse(error_code=Error.UNSUPPORTED_VERSION), NOW_MS)
-    assert [one for one in broker.host.on_tick(NOW_MS) if isinstance(one, Refuse)]
+    assert [one for one in broker.host.on_tick(NOW_MS) if isinstance(one, Drop)]
 
 
 def test_a_request_for_metadata_is_answered_at_once():
     found = Broker().host.on_request(asked(MetadataRequest(topics=None), 13), LEADER, NOW_MS)
-    assert isinstance(found, Respond)
-    assert isinstance(found.response, MetadataResponse)
-    assert [one.name for one in found.response.topics] == ["t"]
+    assert isinstance(found, Answer)
+    assert isinstance(found.message, MetadataResponse)
+    assert [one.name for one in found.message.topics] == ["t"]
 
 
 @pytest.mark.parametrize("is_clean", [False, True])
@@ -255,10 +255,10 @@ def test_records_of_a_transaction_wait_for_the_word_of_their_coordinator(error: 
     assert sent.target == (103, "h103", 9092)
     broker.host.on_answer(sent.token, verdict(error), NOW_MS)
     assert broker.services.deadline_ms() == 0
-    [answer] = [one for one in broker.host.on_tick(NOW_MS) if isinstance(one, Respond)]
+    [answer] = [one for one in broker.host.on_tick(NOW_MS) if isinstance(one, Answer)]
     assert answer.request_id == 7
-    assert isinstance(answer.response, ProduceResponse)
-    assert [one.error_code for one in answer.response.responses[0].partition_responses] == [error]
+    assert isinstance(answer.message, ProduceResponse)
+    assert [one.error_code for one in answer.message.responses[0].partition_responses] == [error]
     part = broker.manager.partition(KEY)
     assert part is not None
     assert part.end_offset == (error is Error.NONE)
@@ -279,14 +279,14 @@ def test_the_agent_answers_the_fetches_that_the_requests_of_clients_do_not_cover
     broker = BrokerHost(new_agent(), clients)
     assert ApiKey.FETCH in broker.apis
     found = broker.on_request(asked(FetchRequest(), 17), LEADER, NOW_MS)
-    assert isinstance(found, Respond)
-    assert isinstance(found.response, FetchResponse)
+    assert isinstance(found, Answer)
+    assert isinstance(found.message, FetchResponse)
 
 
 def test_a_coordinator_that_is_busy_stops_no_request_of_another_client():
     """The records of the other client were appended before, and a fetch may wait for them."""
     broker = Broker(COORDINATED)
     sent = asked_coordinator(broker)
-    assert isinstance(broker.host.on_request(asked(produce(1), 13, 8), LEADER, NOW_MS), Respond)
+    assert isinstance(broker.host.on_request(asked(produce(1), 13, 8), LEADER, NOW_MS), Answer)
     broker.host.on_answer(sent.token, verdict(Error.CONCURRENT_TRANSACTIONS), NOW_MS)
     assert broker.services.deadline_ms() == 0

@@ -16,10 +16,9 @@ from data_brokers import (
     values_of,
 )
 from moving_brokers import FIRST, SECOND, assigned, image_of, moved, started, two_directories
-from request_brokers import Request
+from request_brokers import wire_request
 from test_compaction import run_until
 
-from kraft.broker.asked import Answer
 from kraft.broker.directories import Directories
 from kraft.broker.log.outcomes import Appended
 from kraft.broker.partitions import DataSettings, ReplicaManager
@@ -28,6 +27,7 @@ from kraft.broker.request.requests import DataRequests
 from kraft.broker.request.settings import RequestSettings
 from kraft.config import Config
 from kraft.node.broker import locked_directories
+from kraft.wire import Answer
 from metadata_log.errors import DirectoryError
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records import metadata as records
@@ -317,7 +317,7 @@ def test_the_requests_of_kafkas_tool_move_and_describe_a_replica() -> None:
             alter.AlterReplicaLogDir(path="e", topics=[alter.AlterReplicaLogDirTopic("t", [0, 44])]),
         ]
     )
-    answer = requests.on_request(Request(1, ApiKey.ALTER_REPLICA_LOG_DIRS, 2, wanted), image, NOW_MS)
+    answer = requests.on_request(wire_request(1, ApiKey.ALTER_REPLICA_LOG_DIRS, 2, wanted), image, NOW_MS)
     assert isinstance(answer, Answer)
     assert isinstance(answer.message, alter.AlterReplicaLogDirsResponse)
     (topic,) = answer.message.results
@@ -328,7 +328,7 @@ def test_the_requests_of_kafkas_tool_move_and_describe_a_replica() -> None:
     ]
     run_until(manager, NOW_MS + 1000)
     fill(manager, 1)
-    everything = Request(2, ApiKey.DESCRIBE_LOG_DIRS, 4, describe.DescribeLogDirsRequest(topics=None))
+    everything = wire_request(2, ApiKey.DESCRIBE_LOG_DIRS, 4, describe.DescribeLogDirsRequest(topics=None))
     shown = requests.on_request(everything, image, NOW_MS)
     assert isinstance(shown, Answer)
     assert isinstance(shown.message, describe.DescribeLogDirsResponse)

@@ -11,14 +11,14 @@ from random import Random
 import pytest
 from data_brokers import KEY, part_of
 from msgspec.structs import replace
-from request_brokers import Request, batch, fetch, only_partition, produce
+from request_brokers import batch, fetch, only_partition, produce, wire_request
 from test_random_replication import RandomRun
 from wired_brokers import Wired
 
-from kraft.broker.asked import Answer
 from kraft.broker.partitions import HostedPartition, ReplicaManager
-from kraft.broker.request import DataRequests, Outcome, RequestSettings, reading
+from kraft.broker.request import DataRequests, RequestSettings, reading
 from kraft.broker.request.produce import ProduceHandler
+from kraft.wire import Answer, Outcome
 from metadata_log.image import MetadataImage
 from metadata_log.records.batch import scan
 from metadata_log.records.record import records as records_of
@@ -63,7 +63,7 @@ class Served(Wired):
         frame = encode_request(api_key, version, 1, "c", message, apis=ALL_APIS)
         _, decoded = decode_request(frame, apis=ALL_APIS)
         self.last_id += 1
-        request = Request(self.last_id, api_key, version, decoded)
+        request = wire_request(self.last_id, api_key, version, decoded)
         return self.last_id, self.requests[broker_id].on_request(request, self.images[broker_id], self.now_ms)
 
     def _answer(self, leader: int, request: Message) -> Message | None:

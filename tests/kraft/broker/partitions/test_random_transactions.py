@@ -13,11 +13,12 @@ from msgspec.structs import replace
 from request_brokers import START_MS, fetch, only_partition, produce
 from test_random_clients import RETRIED, TIMEOUT_MS, ClientsRun
 
-from kraft.broker.asked import Answer, ToBroker
+from kraft.broker.asked import ToBroker
 from kraft.broker.log import transaction_markers
 from kraft.broker.log.producers import ProducerStates
-from kraft.broker.request import Outcome, markers
+from kraft.broker.request import markers
 from kraft.broker.request import produce as handler
+from kraft.wire import Answer, Outcome
 from metadata_log.records import metadata as records
 from metadata_log.records.batch import scan
 from metadata_log.records.batch_builder import write_batch

@@ -8,12 +8,12 @@ from typing import Any, Final
 from msgspec import Struct
 
 from kraft.access.authorizer import AuthorizerSettings
-from kraft.broker.asked import Answer
 from kraft.broker.log.partition_log import PartitionLog
 from kraft.broker.partitions import DataDirectory, DataSettings, HostedPartition, ReplicaManager
 from kraft.broker.replicas import PartitionKey
-from kraft.broker.request import DataRequests, Outcome, RequestSettings
+from kraft.broker.request import DataRequests, RequestSettings
 from kraft.broker.rights import Rights
+from kraft.wire import Answer, Outcome, WireRequest
 from metadata_log.image import MetadataDelta, MetadataImage, Partition
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records import metadata as records
@@ -40,18 +40,28 @@ LATEST: Final = {0: 13, 1: 18, 2: 11, 21: 2, 22: 5, 23: 4, 35: 5, 61: 0}
 """The latest version of each API that the tests use."""
 
 
-class Request(Struct, frozen=True):
+def wire_request(
+    request_id: int,
+    api_key: int,
+    version: int,
+    message: Message,
+    *,
+    client_id: str | None = "test",
+    principal: Principal = ANONYMOUS,
+    room: int = ANY_SIZE,
+) -> WireRequest:
     """A decoded request, as a connection delivers it."""
-
-    request_id: int
-    api_key: int
-    version: int
-    message: Message
-    listener: str = LISTENER
-    client_id: str | None = "test"
-    peer: str = "127.0.0.1:5000"
-    principal: Principal = ANONYMOUS
-    room: int = ANY_SIZE
+    return WireRequest(
+        request_id=request_id,
+        api_key=api_key,
+        version=version,
+        message=message,
+        listener=LISTENER,
+        client_id=client_id,
+        peer="127.0.0.1:5000",
+        principal=principal,
+        room=room,
+    )
 
 
 class NewTopic(Struct, frozen=True):
@@ -197,7 +207,7 @@ class Brokers:
         api_key = schema_of(type(message)).api_key
         assert api_key is not None
         self._last_id += 1
-        request = Request(
+        request = wire_request(
             self._last_id,
             api_key,
             LATEST[api_key] if version is None else version,

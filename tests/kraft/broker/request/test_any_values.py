@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from request_brokers import Brokers, NewTopic, batch, produce, topic_id
 from serde_values import is_flexible, values
 
-from kraft.broker.asked import Answer
 from kraft.broker.request.requests import DATA_APIS
+from kraft.wire import Answer
 from metadata_log.serde import schema_of
 from transport.protocol.apis import ApiKey
 from transport.protocol.broker_apis import ALL_APIS

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from request_brokers import Brokers, NewTopic, Request, batch, epoch_of, fetch, produce, replayed, topic_id
+from request_brokers import Brokers, NewTopic, batch, epoch_of, fetch, produce, replayed, topic_id, wire_request
 
-from kraft.broker.asked import Answer, NoAnswer
 from kraft.broker.request.quotas import PRODUCED, ClientQuotas, Rate
 from kraft.broker.request.sizes import answer_size, request_size
+from kraft.wire import Answer, LeaveUnanswered, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.records.metadata import ClientQuotaRecord, EntityData
 from metadata_log.serde import Message, encode
@@ -30,8 +30,8 @@ def quota(value: float | None, **entity: str | None) -> ClientQuotaRecord:
     return ClientQuotaRecord(entity=parts, key=PRODUCED, value=value or 0.0, remove=value is None)
 
 
-def asked(user: str = "u", client: str | None = "c", message: Message | None = None, version: int = 13) -> Request:
-    return Request(
+def asked(user: str = "u", client: str | None = "c", message: Message | None = None, version: int = 13) -> WireRequest:
+    return wire_request(
         1, 0, version, message or produce(KEY, batch(b"v")), client_id=client, principal=Principal("User", user)
     )
 
@@ -184,9 +184,9 @@ def test_a_producer_without_acknowledgement_is_muted() -> None:
     brokers = brokers_with(producer=2000)
     for _ in range(2):
         request_id, outcome = brokers.send(101, produce(KEY, batch(b"v" * 9000), acks=0))
-        assert outcome == NoAnswer(request_id)
+        assert outcome == LeaveUnanswered(request_id)
     outcome = brokers.send(101, produce(KEY, batch(b"v" * 9000), acks=0))[1]
-    assert isinstance(outcome, NoAnswer)
+    assert isinstance(outcome, LeaveUnanswered)
     assert 3000 < outcome.mute_ms < 4000
 
 

@@ -16,8 +16,8 @@ from msgspec import Struct, structs, to_builtins
 from real_data import archive, json_lines
 from request_brokers import BROKERS, Brokers, NewTopic
 
-from kraft.broker.asked import Answer, Close
 from kraft.broker.log.partition_log import PartitionLog
+from kraft.wire import Answer, Drop
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records import metadata as records
 from metadata_log.serde import Message
@@ -195,7 +195,7 @@ class Replay:
             self._pass_to(brokers.requests[probe.server].deadline_ms())
         if outcome is None:
             outcome = self.parked.get(probe.n)
-        if isinstance(outcome, Close):
+        if isinstance(outcome, Drop):
             return "close"
         return self._over_the_wire(probe, outcome.message) if isinstance(outcome, Answer) else None
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from request_brokers import SESSION_MS, Brokers, NewTopic, batch, epoch_of, fetch, only_partition, produce, topic_id
 
-from kraft.broker.asked import Answer
 from kraft.broker.request.sessions import (
     BUDGET_BYTES,
     MOST_OF_A_CONSUMER,
@@ -19,6 +18,7 @@ from kraft.broker.request.sessions import (
     SessionRefused,
     next_epoch,
 )
+from kraft.wire import Answer
 from metadata_log.records.metadata import RemoveTopicRecord
 from metadata_log.serde.codec import finished
 from metadata_log.types import Uuid

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from request_brokers import Brokers, NewTopic, batch, epoch_of, only_partition, produce, topic_id
 
-from kraft.broker.asked import Answer
+from kraft.wire import Answer
 from metadata_log.records import metadata as records
 from transport.protocol.errors import Error
 from transport.protocol.messages.fetch import EpochEndOffset, FetchPartition, FetchRequest, FetchTopic, ReplicaState

@@ -9,8 +9,7 @@ from typing import TypeVar
 import pytest
 from request_brokers import BROKERS, Brokers, NewTopic, batch, epoch_of, topic_id
 
-from kraft.broker.asked import Answer
-from kraft.broker.request.outcomes import Outcome
+from kraft.wire import Answer, Outcome
 from metadata_log.compression import Compression
 from metadata_log.records.batch_builder import with_checksum, write_batch
 from metadata_log.records.record import Record

@@ -10,10 +10,10 @@ from request_brokers import Brokers, NewTopic, batch, epoch_of, fetch, only_part
 from work_counted import lines_run
 
 from kraft.access.failures import RequestFailures
-from kraft.broker.asked import Answer
 from kraft.broker.request import DataRequests, RequestSettings
 from kraft.broker.request.fetch import FetchHandler
 from kraft.broker.request.list_offsets import ListOffsetsHandler
+from kraft.wire import Answer
 from metadata_log.serde import Message
 from transport.protocol.errors import Error
 from transport.protocol.messages.alter_replica_log_dirs import (

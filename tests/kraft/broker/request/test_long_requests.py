@@ -9,11 +9,10 @@ from bombs import batch as raw_batch
 from bombs import in_order, record, zstd
 from request_brokers import START_MS, Brokers, NewTopic, batch, fetch, only_partition, produce, topic_id
 
-from kraft.broker.asked import Answer, Asked, Close, NoAnswer
 from kraft.broker.replicas import PartitionKey
 from kraft.broker.request import fetch as fetch_module
 from kraft.broker.request import requests as module
-from kraft.broker.request.outcomes import Outcome
+from kraft.wire import Answer, Drop, LeaveUnanswered, Outcome, WireRequest
 from metadata_log.compression import Compression
 from metadata_log.records import metadata as records
 from metadata_log.records import record as record_module
@@ -133,7 +132,7 @@ def test_two_requests_at_a_time_have_their_records_unpacked(monkeypatch: pytest.
     stepped = set[int]()
     advance = module.DataRequests._advance
 
-    def counted(requests: module.DataRequests, request: Asked, work: Any, now_ms: int) -> Outcome | None:
+    def counted(requests: module.DataRequests, request: WireRequest, work: Any, now_ms: int) -> Outcome | None:
         stepped.add(request.request_id)
         return advance(requests, request, work, now_ms)
 
@@ -154,7 +153,7 @@ def test_a_producer_that_closes_its_connection_has_sent_its_records(acks: int) -
     assert outcome is None
     brokers.requests[101].forget(request_id)
     _, [found] = ended(brokers)
-    assert isinstance(found, Answer if acks else NoAnswer)
+    assert isinstance(found, Answer if acks else LeaveUnanswered)
     assert brokers.part(101, KEY).end_offset == MANY
 
 
@@ -164,7 +163,7 @@ def test_a_producer_that_has_closed_its_connection_waits_for_no_followers() -> N
     request_id, _ = brokers.send(101, produce(KEY, bomb(), timeout_ms=2**31 - 1))
     brokers.requests[101].forget(request_id)
     _, [found] = ended(brokers)
-    assert isinstance(found, NoAnswer)
+    assert isinstance(found, LeaveUnanswered)
     assert brokers.part(101, KEY).end_offset == MANY
     assert brokers.requests[101].waiting == 0
 
@@ -183,7 +182,7 @@ def test_a_refusal_without_acknowledgement_closes_the_connection() -> None:
     data = raw_batch(zstd(in_order(MANY) + b"more"), MANY, codec=Compression.ZSTD, base_time=START_MS)
     brokers.send(101, produce(KEY, data, acks=0))
     _, [found] = ended(brokers)
-    assert isinstance(found, Close)
+    assert isinstance(found, Drop)
 
 
 def test_many_partitions_of_a_produce_have_turns() -> None:

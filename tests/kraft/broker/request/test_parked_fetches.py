@@ -8,9 +8,8 @@ from types import FrameType
 import pytest
 from request_brokers import BROKERS, Brokers, NewTopic, batch, fetch, only_partition, produce, topic_id
 
-from kraft.broker.asked import Answer
-from kraft.broker.request import Outcome
 from kraft.broker.request.fetch import FetchHandler, WaitingFetch
+from kraft.wire import Answer, Outcome
 from metadata_log.image import MetadataImage
 from metadata_log.memory_disk import MemoryFile
 from transport.protocol.errors import Error

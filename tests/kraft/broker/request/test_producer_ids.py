@@ -6,8 +6,8 @@ from typing import Any
 
 from request_brokers import Brokers, NewTopic, topic_id
 
-from kraft.broker.asked import Answer
 from kraft.broker.request.producer_ids import ProducerIds
+from kraft.wire import Answer
 from metadata_log.types import NEVER_MS
 from transport.protocol.errors import Error
 from transport.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse

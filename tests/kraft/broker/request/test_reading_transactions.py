@@ -13,8 +13,8 @@ from real_data import json_lines
 from request_brokers import BROKERS, Brokers
 from test_data_probes import new_topics, plain
 
-from kraft.broker.asked import Answer
 from kraft.broker.log.partition_log import PartitionLog
+from kraft.wire import Answer
 from metadata_log.memory_disk import MemoryDisk
 from transport.protocol.broker_apis import ALL_APIS
 from transport.protocol.headers import decode_response, encode_response

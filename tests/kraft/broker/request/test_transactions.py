@@ -9,8 +9,9 @@ from request_brokers import START_MS, Brokers, NewTopic, fetch, only_partition, 
 from test_request_rights import rule
 
 from kraft.access.authorizer import CLUSTER_NAME, AclOperation, AclResource, AuthorizerSettings
-from kraft.broker.asked import Answer, ToBroker
+from kraft.broker.asked import ToBroker
 from kraft.broker.replicas import PartitionKey
+from kraft.wire import Answer
 from metadata_log.records.batch import scan
 from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.metadata import PartitionChangeRecord

@@ -18,9 +18,8 @@ from request_brokers import (
     topic_id,
 )
 
-from kraft.broker.asked import Answer, Close, NoAnswer
-from kraft.broker.request.outcomes import Outcome
 from kraft.broker.request.requests import MOST_PER_TURN
+from kraft.wire import Answer, Drop, LeaveUnanswered, Outcome
 from metadata_log.records import metadata as records
 from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, Uuid
@@ -221,7 +220,7 @@ def test_an_isr_that_shrinks_below_its_minimum_behind_the_watermark_is_told_to_t
 def test_acks_of_the_leader_or_of_none_do_not_wait(acks: int) -> None:
     brokers = three()
     _, outcome = brokers.send(101, produce(ORDERS, batch(b"a"), acks=acks))
-    assert isinstance(outcome, NoAnswer if acks == 0 else Answer)
+    assert isinstance(outcome, LeaveUnanswered if acks == 0 else Answer)
     assert brokers.requests[101].waiting == 0
     assert (brokers.part(101, ORDERS).end_offset, brokers.part(101, ORDERS).high_watermark) == (1, 0)
 
@@ -229,7 +228,7 @@ def test_acks_of_the_leader_or_of_none_do_not_wait(acks: int) -> None:
 def test_an_error_with_acks_0_closes_the_connection() -> None:
     brokers = three()
     request_id, outcome = brokers.send(102, produce(ORDERS, batch(b"a"), acks=0))
-    assert outcome == Close(request_id, "a Produce without acknowledgement failed: NOT_LEADER_OR_FOLLOWER")
+    assert outcome == Drop(request_id, "a Produce without acknowledgement failed: NOT_LEADER_OR_FOLLOWER")
 
 
 def test_a_topic_that_is_deleted_ends_the_wait_of_its_producers_and_consumers() -> None:

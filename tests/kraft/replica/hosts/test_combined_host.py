@@ -21,9 +21,10 @@ from kraft.replica.hosts import broker_host, controller_host
 from kraft.replica.hosts.broker_host import BrokerHost, LeaveCluster, Left, broker_of, host_broker
 from kraft.replica.hosts.combined_host import CombinedHost, controller_of, host_combined
 from kraft.replica.hosts.controller_host import ControllerHost
-from kraft.replica.interface.application import ForRequest, RefuseSubmit, Respond
+from kraft.replica.interface.application import ForRequest, RefuseSubmit
 from kraft.replica.interface.events import Submit
 from kraft.replica.interface.options import ReplicaOptions
+from kraft.wire import Answer
 from metadata_log.errors import MetadataLogError
 from metadata_log.image import MetadataImage
 from metadata_log.records.metadata import BeginTransactionRecord, FeatureLevelRecord, NoOpRecord
@@ -230,9 +231,9 @@ def test_a_controller_that_is_full_or_has_lost_its_records_refuses_the_requests(
     lost = host.refuse(asked, Error.NOT_LEADER_OR_FOLLOWER, LEADER, 1_000_000)
     errors = []
     for answer in (full, lost):
-        assert isinstance(answer, Respond)
-        assert isinstance(answer.response, CreateTopicsResponse)
-        errors += [one.error_code for one in answer.response.topics]
+        assert isinstance(answer, Answer)
+        assert isinstance(answer.message, CreateTopicsResponse)
+        errors += [one.error_code for one in answer.message.topics]
     assert errors == [Error.REQUEST_TIMED_OUT, Error.NOT_CONTROLLER]
 
 
@@ -302,9 +303,9 @@ def test_a_refusal_has_its_own_text_or_that_of_its_error(text: str | None, told:
     request = CreateTopicsRequest(topics=[CreatableTopic(name="t")])
     asked = ForRequest(5, request, CreateTopicsResponse())
     answer = active().refuse(asked, Error.INVALID_UPDATE_VERSION, LEADER, 1_000_000, text)
-    assert isinstance(answer, Respond)
-    assert isinstance(answer.response, CreateTopicsResponse)
-    assert [one.error_message for one in answer.response.topics] == [told]
+    assert isinstance(answer, Answer)
+    assert isinstance(answer.message, CreateTopicsResponse)
+    assert [one.error_message for one in answer.message.topics] == [told]
 
 
 def test_the_authorizer_of_the_controller_judges_requests_of_the_quorum() -> None:

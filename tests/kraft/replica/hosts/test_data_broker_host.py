@@ -20,16 +20,8 @@ from kraft.replica.hosts.broker_host import BrokerHost, Found, Unfenced, broker_
 from kraft.replica.hosts.combined_host import CombinedHost, host_combined
 from kraft.replica.hosts.serving_broker import ServingOptions, host_serving_broker
 from kraft.replica.interface.application import ApplicationFactory
-from kraft.replica.interface.events import (
-    Answer,
-    Drop,
-    LeaveUnanswered,
-    Output,
-    StartFlush,
-    Trace,
-    WireGone,
-    WireRequest,
-)
+from kraft.replica.interface.events import Output, StartFlush, Trace
+from kraft.wire import Answer, Drop, LeaveUnanswered, WireGone, WireRequest
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records.batch_builder import build_batch
 from metadata_log.serde import Message, schema_of

@@ -20,8 +20,8 @@ from kraft.replica.hosts.decisions import (
     _UnderWay,
     _weight_of_all,
 )
-from kraft.replica.interface.application import Action, ForRequest, Proposal, Respond
-from kraft.replica.interface.events import WireRequest
+from kraft.replica.interface.application import Action, ForRequest, Proposal
+from kraft.wire import Answer, WireRequest
 from metadata_log.image.replaying import PARTITIONS_PER_RECORD
 from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import (
@@ -118,7 +118,7 @@ def test_a_long_answer_goes_on_a_millisecond_after_each_turn_until_it_is_done() 
         now_ms += 1
         assert decisions.deadline_ms == now_ms
         answers = turn(decisions, process, now_ms)
-    assert answers == [Respond(1, ANSWER)]
+    assert answers == [Answer(1, ANSWER)]
     assert now_ms == NOW_MS + 3, "half of each turn is left for decisions"
     assert (decisions.has_answers, decisions.deadline_ms) == (False, NEVER_MS)
 
@@ -231,7 +231,7 @@ def test_a_controller_that_ends_refuses_what_waits_at_once() -> None:
     decisions.abandon()
     assert (decisions.is_busy, decisions.has_answers, decisions.deadline_ms) == (False, True, 0)
     answers = turn(decisions, process, NOW_MS)
-    assert [answer.request_id for answer in answers if isinstance(answer, Respond)] == [1, 2]
+    assert [answer.request_id for answer in answers if isinstance(answer, Answer)] == [1, 2]
     assert (len(answers), decisions.has_answers, decisions.deadline_ms) == (2, False, NEVER_MS)
 
 
@@ -307,7 +307,7 @@ def test_the_last_step_of_a_turn_begins_the_next_refusal(
     decisions.abandon()
     told = [turn(decisions, process, NOW_MS + at) for at in range(2)]
     assert len(told[0]) == answered
-    ids = [one.request_id for answers in told for one in answers if isinstance(one, Respond)]
+    ids = [one.request_id for answers in told for one in answers if isinstance(one, Answer)]
     assert ids == [0, 1, 2, 3, 4]
 
 

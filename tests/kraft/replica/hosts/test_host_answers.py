@@ -25,16 +25,11 @@ from kraft.replica.hosts.broker_host import BrokerHost
 from kraft.replica.hosts.controller_host import ControllerHost
 from kraft.replica.hosts.decisions import NOTHING, STEPS_PER_TURN
 from kraft.replica.hosts.state_machine_host import StateMachineHost
-from kraft.replica.interface.application import (
-    Proposal,
-    RawLog,
-    RefuseSubmit,
-    Respond,
-    host_silent_raw_log,
-)
+from kraft.replica.interface.application import Proposal, RawLog, RefuseSubmit, host_silent_raw_log
 from kraft.replica.interface.events import CommittedBatch, Submit, Trace
 from kraft.sim.state.fingerprints import FactsOf
 from kraft.sim.state.forking import forked
+from kraft.wire import Answer
 from metadata_log.errors import MetadataLogError
 from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import (
@@ -96,9 +91,9 @@ def batch(records: Sequence[Message], base_offset: int = 0) -> CommittedBatch:
 
 def test_a_broker_answers_the_fetch_of_another_broker() -> None:
     answer = BrokerHost(started()).on_request(wire(FetchRequest(), 17), LEADER, 1000)
-    assert isinstance(answer, Respond)
+    assert isinstance(answer, Answer)
     assert answer.request_id == 5
-    assert isinstance(answer.response, FetchResponse)
+    assert isinstance(answer.message, FetchResponse)
 
 
 @pytest.mark.parametrize(("level", "is_supported"), [(7, True), (30, True), (31, False)])
@@ -179,9 +174,9 @@ def test_a_heartbeat_that_a_full_controller_refuses_keeps_the_session_of_its_bro
     later_ms = process.now_ms + 8000
     assert not sessions.is_valid(101, epoch, later_ms + 8000)
     answer = host.on_full(wire(heartbeat), LEADER, later_ms)
-    assert isinstance(answer, Respond)
-    assert isinstance(answer.response, BrokerHeartbeatResponse)
-    assert answer.response.error_code == Error.REQUEST_TIMED_OUT
+    assert isinstance(answer, Answer)
+    assert isinstance(answer.message, BrokerHeartbeatResponse)
+    assert answer.message.error_code == Error.REQUEST_TIMED_OUT
     assert sessions.is_valid(101, epoch, later_ms + 8000)
     assert incarnation(101) == process.controller.history.committed.brokers.by_id[101].incarnation_id
 
@@ -380,7 +375,7 @@ def test_a_controller_that_is_deposed_refuses_the_requests_that_wait() -> None:
     host.on_lost_leadership()
     assert host.deadline_ms() == 0
     answers = list(host.on_tick(process.now_ms))
-    assert [one.request_id for one in answers if isinstance(one, Respond)] == [1, 5]
+    assert [one.request_id for one in answers if isinstance(one, Answer)] == [1, 5]
 
 
 def test_a_decision_in_several_batches_leaves_its_image_to_be_freed(monkeypatch: pytest.MonkeyPatch) -> None:

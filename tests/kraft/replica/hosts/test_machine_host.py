@@ -23,14 +23,10 @@ from kraft.replica.hosts.state_machine_log import (
     snapshot_values,
 )
 from kraft.replica.hosts.state_machine_reads import Reader
-from kraft.replica.interface.application import (
-    Confirm,
-    OutboundRequest,
-    Proposal,
-    Respond,
-)
-from kraft.replica.interface.events import Call, CancelCall, CommittedBatch, Noted, Returned, WireRequest
+from kraft.replica.interface.application import Confirm, OutboundRequest, Proposal
+from kraft.replica.interface.events import Call, CancelCall, CommittedBatch, Noted, Returned
 from kraft.state_machine import Position, StateMachine
+from kraft.wire import Answer, WireRequest
 from metadata_log.errors import CorruptBatch
 from metadata_log.serde import Message, schema_of
 from metadata_log.types import NEVER_MS, OffsetAndEpoch
@@ -122,15 +118,15 @@ def test_a_leading_state_machine_takes_entries_that_it_can_write(data: bytes, er
     host = state_machine()
     asked = wire(EnvelopeRequest(request_data=data, client_host_address=b""))
     refused = host.on_request(asked, LEADER, 0)
-    assert isinstance(refused, Respond)
-    assert refused.response == EnvelopeResponse(response_data=b"", error_code=Error.NOT_LEADER_OR_FOLLOWER)
+    assert isinstance(refused, Answer)
+    assert refused.message == EnvelopeResponse(response_data=b"", error_code=Error.NOT_LEADER_OR_FOLLOWER)
     host.on_leader(1, 0, 0)
     action = host.on_request(asked, LEADER, 0)
     if error is None:
         assert isinstance(action, Proposal)
         assert len(action.units) == 1
     else:
-        assert action == Respond(5, EnvelopeResponse(response_data=b"", error_code=error))
+        assert action == Answer(5, EnvelopeResponse(response_data=b"", error_code=error))
 
 
 # Entries of other nodes
@@ -149,7 +145,7 @@ def test_a_command_that_is_applied_already_is_not_proposed_again() -> None:
     assert isinstance(host.machine, Count)
     assert host.machine.total == 5
     done = host.on_request(forward(entries[1]), LEADER, 0)
-    assert done == Respond(5, EnvelopeResponse(response_data=b"", error_code=Error.NONE))
+    assert done == Answer(5, EnvelopeResponse(response_data=b"", error_code=Error.NONE))
     again = host.on_request(forward(encode(Command(0, 2, 2, encode(5)))), LEADER, 0)
     assert isinstance(again, Proposal)
 
@@ -159,7 +155,7 @@ def test_a_state_machine_takes_so_many_entries_of_other_nodes(monkeypatch: pytes
     host = state_machine()
     host.on_leader(1, 0, 0)
     entries = [encode(Command(1, number, 1, b"")) for number in range(1, 5)]
-    timed_out = Respond(5, EnvelopeResponse(response_data=b"", error_code=Error.REQUEST_TIMED_OUT))
+    timed_out = Answer(5, EnvelopeResponse(response_data=b"", error_code=Error.REQUEST_TIMED_OUT))
     assert host.on_request(forward(*entries[:3]), LEADER, 0) == timed_out
     taken = host.on_request(forward(*entries[:2]), LEADER, 0)
     assert isinstance(taken, Proposal)
@@ -175,10 +171,10 @@ def test_a_full_leader_refuses_entries_and_no_reads() -> None:
             host.on_leader(1, 0, 0)
         refused[is_leader] = [host.on_full(asked, LEADER, 0) for asked in (forward(command(100)), asks)]
     for answer in refused[False]:
-        assert isinstance(answer, Respond)
-        assert answer.response == EnvelopeResponse(response_data=b"", error_code=Error.NOT_LEADER_OR_FOLLOWER)
+        assert isinstance(answer, Answer)
+        assert answer.message == EnvelopeResponse(response_data=b"", error_code=Error.NOT_LEADER_OR_FOLLOWER)
     timed_out, confirms = refused[True]
-    assert timed_out == Respond(5, EnvelopeResponse(response_data=b"", error_code=Error.REQUEST_TIMED_OUT))
+    assert timed_out == Answer(5, EnvelopeResponse(response_data=b"", error_code=Error.REQUEST_TIMED_OUT))
     assert isinstance(confirms, Confirm)
 
 
@@ -194,8 +190,8 @@ def test_a_command_that_the_leader_itself_has_proposed_is_not_proposed_again() -
     assert isinstance(again, Proposal)
     assert again.units == ()
     host.on_committed(CommittedBatch(1, 2, 1, 5, (entry,), 100))
-    answers = [action for action in host.on_tick(0) if isinstance(action, Respond)]
-    assert answers == [Respond(5, EnvelopeResponse(response_data=b"", error_code=Error.NONE))]
+    answers = [action for action in host.on_tick(0) if isinstance(action, Answer)]
+    assert answers == [Answer(5, EnvelopeResponse(response_data=b"", error_code=Error.NONE))]
 
 
 @pytest.mark.parametrize("error", [None, Error.NONE, Error.NOT_LEADER_OR_FOLLOWER])
@@ -244,7 +240,7 @@ def test_a_question_that_comes_too_late_for_the_leadership_is_refused_once() -> 
     assert isinstance(host, StateMachineHost)
     token = host._reads.ask_for(Reader(77, is_remote=True))
     replica._actions.perform(Confirm(token), net.now_ms)
-    assert host._actions == [Respond(77, EnvelopeResponse(response_data=b"", error_code=Error.NOT_LEADER_OR_FOLLOWER))]
+    assert host._actions == [Answer(77, EnvelopeResponse(response_data=b"", error_code=Error.NOT_LEADER_OR_FOLLOWER))]
     assert replica._commits.confirmations.abandon() == []
 
 
@@ -289,8 +285,8 @@ def test_an_answered_request_of_another_node_is_not_refused_when_the_leadership_
     assert isinstance(host.on_request(forward(entry), LEADER, 0), Proposal)
     host.on_committed(CommittedBatch(0, 1, 1, 5, (entry,), 100))
     host.on_lost_leadership()
-    answers = [action for action in host.on_tick(0) if isinstance(action, Respond)]
-    assert answers == [Respond(5, EnvelopeResponse(response_data=b"", error_code=Error.NONE))]
+    answers = [action for action in host.on_tick(0) if isinstance(action, Answer)]
+    assert answers == [Answer(5, EnvelopeResponse(response_data=b"", error_code=Error.NONE))]
 
 
 def test_a_snapshot_ends_the_calls_that_it_has_the_results_of_and_the_reads_before_it() -> None:
@@ -330,7 +326,7 @@ def test_a_former_leader_refuses_what_it_has_not_applied() -> None:
     assert isinstance(host.on_request(forward(encode(Command(1, 1, 1, b""))), LEADER, 0), Proposal)
     host.on_lost_leadership()
     (answer,) = host.on_tick(0)
-    assert answer == Respond(5, EnvelopeResponse(response_data=b"", error_code=Error.NOT_LEADER_OR_FOLLOWER))
+    assert answer == Answer(5, EnvelopeResponse(response_data=b"", error_code=Error.NOT_LEADER_OR_FOLLOWER))
     assert host.on_tick(1) == ()
 
 

@@ -22,7 +22,6 @@ from kraft.replica import (
     SnapshotOptions,
     StartFlush,
     Tick,
-    WireReply,
     commits,
     host_controller,
     host_raw_log,
@@ -38,10 +37,11 @@ from kraft.replica.hosts.state_machine_calls import SubmitCall
 from kraft.replica.hosts.state_machine_host import ReadReady, StateMachineHost, host_state_machine
 from kraft.replica.hosts.state_machine_reads import Reader
 from kraft.replica.interface.application import ApplicationFactory, Confirm, ForSubmit, Proposal, Unit
-from kraft.replica.interface.events import CommittedBatch, WireFailed, WireGone
+from kraft.replica.interface.events import CommittedBatch
 from kraft.replica.peer_replies import HeldReply
 from kraft.replica.rpc.rpc import Rpc
 from kraft.state_machine import Position, StateMachine
+from kraft.wire import WireFailed, WireGone, WireReply
 from metadata_log.log.log import MetadataLog
 from metadata_log.log.retention import REMOVE_AFTER_MS, Retention
 from metadata_log.log.snapshot import encode_snapshot

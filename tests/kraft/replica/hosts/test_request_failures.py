@@ -14,8 +14,9 @@ from kraft.node.logging import NodeLog
 from kraft.node.node import Node
 from kraft.replica.hosts.controller_host import ControllerHost
 from kraft.replica.hosts.decisions import Work
-from kraft.replica.interface.application import ForRequest, Proposal, Respond
-from kraft.replica.interface.events import Noted, WireRequest
+from kraft.replica.interface.application import ForRequest, Proposal
+from kraft.replica.interface.events import Noted
+from kraft.wire import Answer, WireRequest
 from metadata_log.records.metadata import NoOpRecord
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
@@ -80,9 +81,9 @@ def test_a_failed_decision_writes_nothing_of_its_incomplete_batch() -> None:
 def test_a_bug_in_a_read_is_an_answer() -> None:
     host = host_of(is_survived=True)
     done = host._decisions.read(failing(message=DescribeAclsRequest(1, None, 1, None, None, 1, 1)), host.controller, 0)
-    assert isinstance(done, Respond)
-    assert isinstance(done.response, DescribeAclsResponse)
-    assert done.response.error_code == Error.UNKNOWN_SERVER_ERROR
+    assert isinstance(done, Answer)
+    assert isinstance(done.message, DescribeAclsResponse)
+    assert done.message.error_code == Error.UNKNOWN_SERVER_ERROR
 
 
 @pytest.mark.parametrize(("is_survived", "message"), [(False, CREATE), (True, None)])

@@ -10,13 +10,14 @@ from kraft.quorum.messages import FetchSnapshotReply, VoteReply
 from kraft.quorum.values import Endpoints, ListenerAddress
 from kraft.replica.hosts.controller_host import ControllerHost
 from kraft.replica.interface.application import OutboundRequest
-from kraft.replica.interface.events import SendWire, WireRequest
+from kraft.replica.interface.events import SendWire
 from kraft.replica.outbound_requests import OutboundRequests
 from kraft.replica.peer_replies import records_of
 from kraft.replica.rpc import election_rpc, fetch_rpc, snapshot_rpc
 from kraft.replica.rpc.api_versions import describe_versions
 from kraft.replica.rpc.refusals import refuse_quorum_request
 from kraft.replica.rpc.rpc_parts import endpoint
+from kraft.wire import WireRequest
 from metadata_log.errors import DecodeError
 from metadata_log.serde import Message, schema_of
 from metadata_log.types import OffsetAndEpoch, Uuid

@@ -25,9 +25,9 @@ from kraft.quorum.messages import (
     VoteReply,
 )
 from kraft.quorum.values import Endpoints, ListenerAddress, ReplicaKey
-from kraft.replica.interface.events import WireRequest
 from kraft.replica.rpc.rpc import Rpc
 from kraft.replica.storage.fetched import facts_of
+from kraft.wire import WireRequest
 from metadata_log.errors import DecodeError
 from metadata_log.records.batch_builder import build_batch
 from metadata_log.serde import Message, decode, encode
