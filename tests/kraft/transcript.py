@@ -28,6 +28,7 @@ from random import Random
 
 from msgspec import Struct
 from msgspec.structs import replace
+from transcript_format import fields
 from transcript_voters import (
     DynamicMember,
     VoterMessage,
@@ -133,7 +134,7 @@ class Transcript:
         self._is_dynamic = True
 
     def _on_config(self, *settings: str) -> None:
-        for name, value in _fields(settings).items():
+        for name, value in fields(settings).items():
             self._config = replace(self._config, **{name: int(value)})
 
     def _on_flush(self, what: str) -> None:
@@ -151,7 +152,7 @@ class Transcript:
             assert not settings, "members of dynamic quorums begin with nothing"
             self._begin_with(DynamicMember(key_of(node), voters=self._voters, config=self._config))
             return
-        given = _fields(settings)
+        given = fields(settings)
         election = None
         if "epoch" in given:
             election = ElectionState(
@@ -394,10 +395,6 @@ class _LoseAll(Random):
         return a
 
 
-def _fields(settings: tuple[str, ...]) -> dict[str, str]:
-    return dict(setting.partition("=")[::2] for setting in settings)
-
-
 def _log(text: str) -> tuple[LogBatch, ...]:
     batches: list[LogBatch] = []
     for end, epoch in _positions(text):
@@ -425,7 +422,7 @@ def _endpoints(node_id: int, count: int = 1) -> Endpoints:
 def _message(
     what: str, node_id: int, settings: tuple[str, ...]
 ) -> Vote | BeginQuorumEpoch | EndQuorumEpoch | Fetch | VoterMessage:
-    given = _fields(settings)
+    given = fields(settings)
     about_voter = voter_message(what, given)
     if about_voter is not None:
         return about_voter
@@ -462,7 +459,7 @@ def _message(
 def _reply(
     what: str, settings: tuple[str, ...]
 ) -> VoteReply | BeginQuorumEpochReply | EndQuorumEpochReply | FetchReply | VoterMessageReply:
-    given = _fields(settings)
+    given = fields(settings)
     about_voter = voter_reply(what, given)
     if about_voter is not None:
         return about_voter
@@ -538,16 +535,3 @@ def _header(reply: VoteReply | BeginQuorumEpochReply | EndQuorumEpochReply | Fet
     words = [f"epoch={reply.epoch}", f"leader={_id(reply.leader_id)}"]
     words += [one.name for one in (reply.top_error, reply.error) if one != Error.NONE]
     return words
-
-
-def rewritten(text: str) -> str:
-    """The transcript with what its commands print now; comments and commands stay as they are."""
-    transcript = Transcript()
-    lines: list[str] = []
-    for line in text.splitlines():
-        if line.startswith(">"):
-            lines.append(line)
-            lines += transcript.run(line[1:].split("#")[0].strip())
-        elif line.startswith("#") or not line.strip():
-            lines.append(line)
-    return "\n".join(lines) + "\n"

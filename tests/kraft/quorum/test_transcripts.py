@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from transcript import rewritten
+from transcript import Transcript
+from transcript_format import rewritten
 
 from kraft.quorum.quorum_state import TO_HIGHER_EPOCH, WITHIN_EPOCH
 
@@ -18,7 +19,7 @@ TRANSCRIPTS = sorted((Path(__file__).parents[2] / "transcripts").glob("*.txt"))
 def test_transcript(path: Path, pytestconfig: pytest.Config) -> None:
     """A core that answers otherwise than here no longer speaks Kafka's protocol, or has lost a safety rule."""
     text = path.read_text()
-    now = rewritten(text)
+    now = rewritten(text, Transcript().run)
     if pytestconfig.getoption("--rewrite-transcripts"):
         path.write_text(now)
     else:
