@@ -34,8 +34,10 @@ class Layer(Struct, frozen=True):
 BYTES = ("metadata_log.serde", "metadata_log.types", "metadata_log.errors")
 IN_CORE = ("metadata_log.types", "metadata_log.records", "metadata_log.log.epochs")
 IN_CONTROLLER = (*BYTES, "metadata_log.image", "metadata_log.records", "transport.protocol")
+SHARED = ("kraft.access", "kraft.reads", "kraft.steps", "kraft.wire", "kraft.config")
+"""What controllers and brokers import side by side."""
 IN_REPLICA = (
-    *("kraft.quorum", "kraft.wire", "kraft.access", "kraft.controller", "kraft.broker", "kraft.state_machine"),
+    *("kraft.quorum", *SHARED, "kraft.controller", "kraft.broker", "kraft.state_machine"),
     *("metadata_log", "transport.protocol"),
 )
 TO_REPLICA = ("kraft.replica", *IN_REPLICA)
@@ -69,31 +71,27 @@ LAYERS = (
     Layer(("kraft.config",), (), ("javaproperties",), pure=False),
     Layer(("kraft.quorum",), ("kraft.config", *IN_CORE, "transport.protocol.errors")),
     Layer(("kraft.wire",), ("kraft.quorum.events", *BYTES, "transport.protocol")),
-    Layer(("kraft.access",), ("kraft.config", "kraft.wire", *IN_CONTROLLER)),
-    Layer(
-        ("kraft.controller",), ("kraft.access", "kraft.config", "kraft.wire", "metadata_log.lazy_names", *IN_CONTROLLER)
-    ),
-    Layer(("kraft.broker",), ("kraft.access", "kraft.config", "kraft.wire", *IN_CONTROLLER)),
-    Layer(
-        ("kraft.broker.metadata",),
-        ("kraft.broker", "kraft.access", "kraft.controller", "kraft.config", "kraft.wire", *IN_CONTROLLER),
-    ),
+    Layer(("kraft.steps",), BYTES),
+    Layer(("kraft.access",), ("kraft.steps", "kraft.config", *IN_CONTROLLER)),
+    Layer(("kraft.reads",), ("kraft.access", "kraft.steps", "kraft.config", *IN_CONTROLLER)),
+    Layer(("kraft.controller",), (*SHARED, "metadata_log.lazy_names", *IN_CONTROLLER)),
+    Layer(("kraft.broker",), (*SHARED, *IN_CONTROLLER)),
     Layer(("kraft.broker.log",), ("metadata_log", "transport.protocol.errors")),
     Layer(("kraft.broker.partitions",), ("kraft.broker", "kraft.config", "metadata_log", "transport.protocol")),
     Layer(
         ("kraft.broker.request",), ("kraft.broker", "kraft.access", "kraft.wire", "metadata_log", "transport.protocol")
     ),
     Layer(("kraft.state_machine",)),
-    Layer(("kraft.replica",), ("kraft.config", *IN_REPLICA)),
+    Layer(("kraft.replica",), IN_REPLICA),
     Layer(("kraft.invariants",), ("kraft.config", "kraft.quorum", "metadata_log", "transport.protocol")),
     Layer(("kraft.history_checker",), ("kraft.invariants", "kraft.quorum", "metadata_log")),
-    Layer(("kraft.sim", "kraft.whatif"), ("kraft.config", "kraft.invariants", *TO_REPLICA, "transport.faults")),
+    Layer(("kraft.sim", "kraft.whatif"), ("kraft.invariants", *TO_REPLICA, "transport.faults")),
     Layer(("kraft.security",), ("kraft.config", "transport"), ("cryptography", "joserfc"), pure=False),
     Layer(("kraft.security.subjects",)),
-    Layer(("kraft.operate.metrics",), ("kraft.config", *TO_REPLICA), ("prometheus_client",)),
+    Layer(("kraft.operate.metrics",), TO_REPLICA, ("prometheus_client",)),
     Layer(
         ("kraft.node", "kraft.admin", "kraft.observer"),
-        ("kraft.config", "kraft.security", *TO_REPLICA, "transport"),
+        ("kraft.security", *TO_REPLICA, "transport"),
         ("trio",),
         pure=False,
     ),
@@ -101,7 +99,7 @@ LAYERS = (
     Layer(("kraft.client",), ("metadata_log", "transport"), ("trio",), pure=False),
     Layer(
         ("kraft.node.metrics",),
-        ("kraft.node", "kraft.operate.metrics", "kraft.config", "kraft.security", *TO_REPLICA, "transport"),
+        ("kraft.node", "kraft.operate.metrics", "kraft.security", *TO_REPLICA, "transport"),
         ("trio", "h11", "prometheus_client"),
         pure=False,
     ),
@@ -137,7 +135,7 @@ LAYERS = (
         ("trio",),
         pure=False,
     ),
-    Layer(("kraft.operate",), ("kraft.config", "kraft.node", *TO_REPLICA, "transport"), ("trio",), pure=False),
+    Layer(("kraft.operate",), ("kraft.node", *TO_REPLICA, "transport"), ("trio",), pure=False),
     Layer(("kraft.local",), ("kraft.config", "metadata_log", "transport"), ("trio", "javaproperties"), pure=False),
     Layer(
         ("kraft", "kraft.testing", "kraft.cli", "kraft.__main__"),
@@ -170,7 +168,9 @@ PACKAGES = {
     "kraft.quorum.states": "the states of a voter, from Unattached to Leader and Resigned",
     "kraft.quorum": "consensus: elections, replication, snapshots, voter changes, reads; events in, effects out",
     "kraft.wire": "the one vocabulary of requests, answers and what is sent to other nodes",
+    "kraft.steps": "long work in steps, so that it spans several turns",
     "kraft.access": "who asks, what the asker may do, and which error says no: for controllers and brokers alike",
+    "kraft.reads": "reads of metadata that controllers and brokers answer by the same functions",
     "kraft.controller.decision": "what every decision is made of: its context, broker sessions, defaults, result",
     "kraft.controller.features": "decisions on feature levels, registration of controllers",
     "kraft.controller.security": "decisions on ACLs, credentials, tokens, and the permission that each API needs",

@@ -143,9 +143,9 @@ class Permissions(Struct, frozen=True):
     asked: WireRequest
 
     @property
-    def principal(self) -> str:
-        """Type and name of the client's principal."""
-        return caller_of(self.asked).principal
+    def caller(self) -> Caller:
+        """The principal and the host of the client."""
+        return caller_of(self.asked)
 
     def may(
         self, operation: AclOperation, resource: AclResource, name: str = CLUSTER_NAME, *, is_asked: bool = True

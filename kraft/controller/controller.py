@@ -16,25 +16,26 @@ from msgspec import structs
 from kraft.access.authorizer import AclOperation, AclResource, Authorizer, Denial
 from kraft.access.caller import ANONYMOUS, Caller
 from kraft.access.errors import ApiError
+from kraft.access.items import AuthorizedRequest, authorize_items
+from kraft.access.permissions import check_cluster
+from kraft.access.refusals import not_controller_error, refusal, refuse_envelope
 from kraft.controller.apis import APIS, Write
 from kraft.controller.brokers.broker_heartbeat import fence_silent_broker
 from kraft.controller.brokers.cluster import check_described, describe_cluster
 from kraft.controller.decision.broker_sessions import BrokerSessions
 from kraft.controller.decision.periodic import NO_OP, Periodic
 from kraft.controller.decision.request_context import RequestContext
-from kraft.controller.decision.result import ControllerResult, Refusing, Steps, VersionedRecord, at_once, refused_with
+from kraft.controller.decision.result import ControllerResult, Steps, VersionedRecord, answered_with, at_once
 from kraft.controller.decision.topic_configs import TopicDefaults
-from kraft.controller.envelope import Forwarded, open_envelope, refuse_envelope, seal_in_steps
+from kraft.controller.envelope import Forwarded, open_envelope, seal_in_steps
 from kraft.controller.features.controller_registration import Registrar
 from kraft.controller.features.supported_features import activation, check_supported
 from kraft.controller.leftovers import Leftovers
-from kraft.controller.refusals import not_controller_error, refusal
-from kraft.controller.security.api_permissions import check_cluster
-from kraft.controller.security.authorized_request import AuthorizedRequest, authorize_items
 from kraft.controller.security.tokens import remove_expired
 from kraft.controller.settings import ControllerSettings
 from kraft.controller.topics.elect_leaders import PER_RUN, balance, elect_uncleanly, imbalanced, leaderless
 from kraft.controller.topics.partition_updates import Member
+from kraft.steps import Answering
 from metadata_log.image import ImageHistory, MetadataImage
 from metadata_log.image.replaying import BatchReplay, SnapshotReplay
 from metadata_log.records.metadata import (
@@ -239,14 +240,14 @@ class QuorumController:
         try:
             return (yield from self._decide(context, request, leader_id))
         except ApiError as refused:
-            return (yield from refused_with(refusal(request, refused)))
+            return (yield from answered_with(refusal(request, refused)))
 
     def handle_own(self, request: ControllerRegistrationRequest, now_ms: int) -> ControllerResult:
         """Decide on a request of this node to itself while it is active; such a request needs no permission."""
         try:
             return at_once(APIS[type(request)].decide(self._request_context(0, now_ms), request))
         except ApiError as refused:
-            return at_once(refused_with(refusal(request, refused)))
+            return at_once(answered_with(refusal(request, refused)))
 
     def denial(self, key: ApiKey, caller: Caller) -> ApiError | None:
         """The error if the caller may not use an API that is decided elsewhere, chiefly an API of the quorum."""
@@ -287,7 +288,7 @@ class QuorumController:
         except ApiError as refused:
             if refused.error == Error.NOT_CONTROLLER:
                 return ControllerResult(response=refuse_envelope(Error.NOT_CONTROLLER))
-            result = yield from refused_with(refusal(forwarded.message, refused))
+            result = yield from answered_with(refusal(forwarded.message, refused))
         assert result.response is not None, forwarded
         return structs.replace(result, response=(yield from seal_in_steps(forwarded, result.response)))
 
@@ -299,7 +300,7 @@ class QuorumController:
         authorized: AuthorizedRequest | None = None
         if context.authorizer is not None:
             check_cluster(context, api.key)
-            authorized = yield from authorize_items(context, request)
+            authorized = yield from authorize_items(context, context.committed, request)
             request = authorized.request
         if isinstance(api, Write):
             if self.active_epoch == NOT_ACTIVE and not api.is_empty(request):
@@ -366,11 +367,11 @@ class QuorumController:
         )
         return ControllerResult(response=response)
 
-    def not_controller(self, request: Message, leader_id: int) -> Refusing[Message]:
+    def not_controller(self, request: Message, leader_id: int) -> Answering:
         """The response to a write that this node cannot decide on, or with records that may be lost."""
         return refusal(request, not_controller_error(leader_id))
 
-    def failure(self, request: Message, error: Error, text: str) -> Refusing[Message]:
+    def failure(self, request: Message, error: Error, text: str) -> Answering:
         """The response to a write that fails as a whole."""
         return refusal(request, ApiError(error, text))
 

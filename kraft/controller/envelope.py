@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from kraft.access.caller import Caller, host_of
 from kraft.access.errors import ApiError
-from kraft.controller.decision.result import CHEAP_PER_STEP
+from kraft.steps import CHEAP_PER_STEP
 from metadata_log.errors import DecodeError, LimitExceeded
 from metadata_log.serde import Message
 from metadata_log.serde.codec import decode_from_within
@@ -89,11 +89,6 @@ def seal_in_steps(forwarded: Forwarded, response: Message) -> Generator[None, No
         following=CHEAP_PER_STEP,
     )
     return EnvelopeResponse(response_data=b"".join(pieces))
-
-
-def refuse_envelope(error: Error) -> EnvelopeResponse:
-    """The response to the broker itself, which then retries, or turns to another controller."""
-    return EnvelopeResponse(error_code=error)
 
 
 def _principal(data: bytes | None) -> DefaultPrincipalData:

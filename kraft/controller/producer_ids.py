@@ -29,10 +29,3 @@ def allocate_producer_ids(context: RequestContext, request: AllocateProducerIdsR
     )
     response = AllocateProducerIdsResponse(producer_id_start=start, producer_id_len=BLOCK)
     return ControllerResult((VersionedRecord(record),), response, is_atomic=False)
-
-
-def refuse_producer_ids(
-    _: AllocateProducerIdsRequest, error: Error, text: str | None = None
-) -> AllocateProducerIdsResponse:
-    """The response to a request that fails; the response has no message field."""
-    return AllocateProducerIdsResponse(error_code=error)

@@ -161,6 +161,6 @@ def refused(asked: WireRequest, error: Error) -> Answer:
             return Answer(asked.request_id, RemoveRaftVoterResponse(error_code=error))
         case message:
             # Loaded here, because a broker needs the API table of a controller for such a failure only.
-            from kraft.controller.refusals import refusal
+            from kraft.access.refusals import refusal
 
             return Answer(asked.request_id, finished(refusal(message, ApiError(error))))

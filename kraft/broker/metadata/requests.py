@@ -12,7 +12,6 @@ from kraft.access.authorizer import AclOperation, AclResource
 from kraft.access.errors import ApiError
 from kraft.access.failures import RequestFailures
 from kraft.broker.asked import ToController
-from kraft.broker.metadata.answering import Answering
 from kraft.broker.metadata.auto_creation import AutoCreation
 from kraft.broker.metadata.brokers import describe_cluster
 from kraft.broker.metadata.config_changes import Refusals, judged
@@ -30,6 +29,7 @@ from kraft.broker.metadata.topics import (
     refuse_topic_partitions,
 )
 from kraft.broker.rights import Permissions, Rights
+from kraft.steps import Answering
 from kraft.wire import Answer, Drop, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
@@ -56,7 +56,7 @@ def load_decisions() -> None:
     The first such request would else wait for the modules, and all others with it: a third of a second, where Python
     keeps no compiled modules.
     """
-    for name in ("kraft.broker.metadata.reads", "kraft.controller.refusals"):
+    for name in ("kraft.broker.metadata.reads", "kraft.access.refusals"):
         import_module(name)
 
 
@@ -152,7 +152,7 @@ class MetadataRequests:
                 return ListConfigResourcesResponse(error_code=refused.error)
             case request:
                 # Loaded here, as below.
-                from kraft.controller.refusals import refusal
+                from kraft.access.refusals import refusal
 
                 return (yield from refusal(request, refused))
 
@@ -206,9 +206,7 @@ class MetadataRequests:
                 # Loaded here, because a broker needs all decisions of a controller only for these requests.
                 from kraft.broker.metadata.reads import read_as_a_controller
 
-                return (
-                    yield from read_as_a_controller(asked, request, image, now_ms, self._rng, settings, self._rights)
-                )
+                return (yield from read_as_a_controller(asked, request, image, settings, permissions))
 
     def _metadata(
         self, asked: WireRequest, request: MetadataRequest, image: MetadataImage, permissions: Permissions

@@ -45,7 +45,7 @@ def describe_tokens(
 
 def _may_see(permissions: Permissions, token: DelegationToken, principals: set[str]) -> bool:
     return (
-        permissions.principal in principals
+        permissions.caller.principal in principals
         or permissions.may(AclOperation.DESCRIBE, AclResource.DELEGATION_TOKEN, token.token_id)
         or permissions.may(AclOperation.DESCRIBE_TOKENS, AclResource.USER, token.owner)
     )

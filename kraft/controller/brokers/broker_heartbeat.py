@@ -48,11 +48,6 @@ def broker_heartbeat(context: RequestContext, request: BrokerHeartbeatRequest) -
     return ControllerResult(tuple(records), response, is_atomic=False)
 
 
-def refuse_heartbeat(_: BrokerHeartbeatRequest, error: Error, text: str | None = None) -> BrokerHeartbeatResponse:
-    """The response to a heartbeat that fails; the response has no message field."""
-    return BrokerHeartbeatResponse(error_code=error)
-
-
 def fence_silent_broker(context: RequestContext, expired: tuple[int, int]) -> Steps:
     """Fence the broker with an expired session, unless another incarnation has registered since.
 

@@ -81,13 +81,6 @@ def register_broker(context: RequestContext, request: BrokerRegistrationRequest)
     return ControllerResult((registered,), BrokerRegistrationResponse(broker_epoch=epoch), is_atomic=False)
 
 
-def refuse_registration(
-    _: BrokerRegistrationRequest, error: Error, text: str | None = None
-) -> BrokerRegistrationResponse:
-    """The response to a registration that fails; the response has no message field."""
-    return BrokerRegistrationResponse(error_code=error)
-
-
 def unregister_broker(context: RequestContext, request: UnregisterBrokerRequest) -> Steps:
     """Remove a broker, fenced or not; raises `ApiError`."""
     broker = context.image.brokers.by_id.get(request.broker_id)
@@ -102,13 +95,6 @@ def unregister_broker(context: RequestContext, request: UnregisterBrokerRequest)
                 raise ApiError(Error.POLICY_VIOLATION, TOO_MANY_RECORDS)
         yield None
     return ControllerResult(tuple(records), UnregisterBrokerResponse(), is_atomic=False)
-
-
-def refuse_unregistration(
-    _: UnregisterBrokerRequest, error: Error, text: str | None = None
-) -> UnregisterBrokerResponse:
-    """The response to a removal that fails."""
-    return UnregisterBrokerResponse(error_code=error, error_message=text or error.message)
 
 
 def _register_version(metadata_version: int) -> int:

@@ -48,7 +48,7 @@ def describe_cluster(
     if request.endpoint_type != CONTROLLERS:
         # Version 0 has no endpoint type, so its clients would not understand this error.
         error = Error.MISMATCHED_ENDPOINT_TYPE if version >= 1 else Error.INVALID_REQUEST
-        return refuse_describe_cluster(request, error, _MISMATCH)
+        return DescribeClusterResponse(error_code=error, error_message=_MISMATCH)
     found = {
         node_id: (endpoint.host, endpoint.port)
         for node_id, registration in in_key_order(image.controllers.by_id)
@@ -70,13 +70,6 @@ def describe_cluster(
             else NOT_ASKED
         ),
     )
-
-
-def refuse_describe_cluster(
-    _: DescribeClusterRequest, error: Error, text: str | None = None
-) -> DescribeClusterResponse:
-    """The response with an error and without endpoints."""
-    return DescribeClusterResponse(error_code=error, error_message=text)
 
 
 def check_described(image: MetadataImage) -> None:

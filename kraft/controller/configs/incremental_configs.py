@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from kraft.access.errors import ApiError
+from kraft.access.refusals import refuse_incremental_configs
 from kraft.access.topic_names import check_name
 from kraft.config.definitions import NODE, TOPIC, Definition, elements, whole_number
 from kraft.controller.configs import client_metrics, group_config_keys, topic_config_keys
@@ -18,11 +19,9 @@ from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import (
     RECORDS_PER_OPERATION,
     ControllerResult,
-    Refusing,
     Steps,
     VersionedRecord,
-    made_of,
-    refused_with,
+    answered_with,
 )
 from kraft.controller.decision.topic_configs import MIN_ISR
 from kraft.controller.features.supported_features import ELIGIBLE_LEADER_REPLICAS
@@ -73,25 +72,9 @@ def incremental_alter_configs(context: RequestContext, request: IncrementalAlter
         records.sort(key=lambda one: type(one.record) is ClearElrRecord)
     if len(records) > RECORDS_PER_OPERATION:
         text = f"Too many records: {len(records)}"
-        return (yield from refused_with(refuse_incremental_configs(request, Error.POLICY_VIOLATION, text)))
+        return (yield from answered_with(refuse_incremental_configs(request, Error.POLICY_VIOLATION, text)))
     response = IncrementalAlterConfigsResponse(responses=answers)
     return ControllerResult(() if request.validate_only else tuple(records), response)
-
-
-def refuse_incremental_configs(
-    request: IncrementalAlterConfigsRequest, error: Error, text: str | None = None
-) -> Refusing[IncrementalAlterConfigsResponse]:
-    """The response that refuses each resource of a request; the response has no error field of its own."""
-    responses = yield from made_of(
-        request.resources,
-        lambda resource: AlterConfigsResourceResponse(
-            error_code=error,
-            error_message=text,
-            resource_type=resource.resource_type,
-            resource_name=resource.resource_name,
-        ),
-    )
-    return IncrementalAlterConfigsResponse(responses=responses)
 
 
 def _duplicates(resources: list[AlterConfigsResource]) -> frozenset[Resource]:

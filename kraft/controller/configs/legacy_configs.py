@@ -8,14 +8,7 @@ from kraft.access.errors import ApiError
 from kraft.controller.configs import client_metrics
 from kraft.controller.configs.incremental_configs import DELETE, SET, alter
 from kraft.controller.decision.request_context import RequestContext
-from kraft.controller.decision.result import (
-    RECORDS_PER_OPERATION,
-    ControllerResult,
-    Refusing,
-    Steps,
-    VersionedRecord,
-    made_of,
-)
+from kraft.controller.decision.result import RECORDS_PER_OPERATION, ControllerResult, Steps, VersionedRecord
 from metadata_log.image import Resource, ResourceType
 from metadata_log.records.metadata import ClearElrRecord
 from transport.protocol.errors import Error
@@ -50,15 +43,6 @@ def alter_configs(context: RequestContext, request: AlterConfigsRequest) -> Step
     if len(records) > RECORDS_PER_OPERATION:
         raise ApiError(Error.POLICY_VIOLATION, f"Too many records: {len(records)}")
     return ControllerResult(() if request.validate_only else tuple(records), AlterConfigsResponse(responses=answers))
-
-
-def refuse_alter_configs(
-    request: AlterConfigsRequest, error: Error, text: str | None = None
-) -> Refusing[AlterConfigsResponse]:
-    """The response with the same error for each resource."""
-    refused = ApiError(error, text)
-    responses = yield from made_of(request.resources, lambda resource: _answer(_key(resource), refused))
-    return AlterConfigsResponse(responses=responses)
 
 
 def _key(resource: AlterConfigsResource) -> Resource:

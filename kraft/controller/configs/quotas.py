@@ -9,14 +9,7 @@ from typing import Final
 
 from kraft.access.errors import ApiError
 from kraft.controller.decision.request_context import RequestContext
-from kraft.controller.decision.result import (
-    RECORDS_PER_OPERATION,
-    ControllerResult,
-    Refusing,
-    Steps,
-    VersionedRecord,
-    made_of,
-)
+from kraft.controller.decision.result import RECORDS_PER_OPERATION, ControllerResult, Steps, VersionedRecord
 from metadata_log.image import MetadataImage
 from metadata_log.image.quotas import CLIENT_ID, IP, NO_QUOTAS, USER
 from metadata_log.records.metadata import ClientQuotaRecord, EntityData
@@ -67,19 +60,6 @@ def alter_client_quotas(context: RequestContext, request: AlterClientQuotasReque
         raise ApiError(Error.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
     response = AlterClientQuotasResponse(entries=list(answers.values()))
     return ControllerResult(() if request.validate_only else tuple(records), response)
-
-
-def refuse_client_quotas(
-    request: AlterClientQuotasRequest, error: Error, text: str | None = None
-) -> Refusing[AlterClientQuotasResponse]:
-    """The response with the same error for each entity."""
-    # For an unauthorized caller, too, Kafka's response has no more than this.
-    refused = ApiError(error, error.message if error == Error.CLUSTER_AUTHORIZATION_FAILED else text)
-    entries = yield from made_of(
-        request.entries,
-        lambda entry: _answer({part.entity_type: part.entity_name for part in entry.entity}, refused),
-    )
-    return AlterClientQuotasResponse(entries=entries)
 
 
 def _answer(wanted: Wanted, error: ApiError | None) -> AlterClientQuotasResponseEntryData:

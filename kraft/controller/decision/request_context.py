@@ -18,6 +18,7 @@ from kraft.access.caller import Caller
 from kraft.config.described import DescribedSetting, Secret
 from kraft.controller.decision.broker_sessions import BrokerSessions
 from kraft.controller.decision.topic_configs import TopicDefaults
+from kraft.reads.reading import Reading
 from metadata_log.image import MetadataImage
 
 
@@ -71,6 +72,12 @@ class RequestContext(Struct, frozen=True, kw_only=True):
     authorizer: Authorizer | None = None
     denials: list[Denial] = []
     """The denied operations, for the audit log."""
+
+    @property
+    def reading(self) -> Reading:
+        """The context of a read."""
+        has_authorizer = self.admin.authorizer is not None
+        return Reading(self.committed, self.version, self.defaults.node_id, self.own_settings, has_authorizer)
 
     def may(
         self, operation: AclOperation, resource: AclResource, name: str = CLUSTER_NAME, *, is_asked: bool = True

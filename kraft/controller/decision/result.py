@@ -4,25 +4,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import Final, TypeVar
 
 from msgspec import Struct, structs
 
+from kraft.steps import Answering
 from metadata_log.serde import Message
 
 T = TypeVar("T")
-R = TypeVar("R")
-M = TypeVar("M", bound=Message)
 
 RECORDS_PER_OPERATION: Final = 10_000
 """A request that needs more records than this is refused as a whole (`MAX_RECORDS_PER_USER_OP`)."""
 TOO_MANY_RECORDS: Final = "Unable to perform excessively large batch operation."
 """The message for such a request (`EventHandlerExceptionInfo`)."""
-CHEAP_PER_STEP: Final = 16
-"""The number of partitions that a step examines. A step that changes one partition takes about as long."""
-ITEMS_PER_STEP: Final = 64
-"""The number of entries of a response that a step makes, where each repeats a name or a number of the request."""
 
 
 class VersionedRecord(Struct, frozen=True, gc=False):
@@ -62,23 +57,9 @@ is not atomic. A decision changes broker sessions only after its last step.
 """
 
 
-Refusing = Generator[None, None, M]
-"""The steps in which the response to a request that fails as a whole is made, with an entry for each item."""
-
-
-def made_of(things: Iterable[T], make: Callable[[T], R]) -> Generator[None, None, list[R]]:
-    """One entry of a response for each of the things, some in a step."""
-    made: list[R] = []
-    for number, thing in enumerate(things, 1):
-        made.append(make(thing))
-        if number % ITEMS_PER_STEP == 0:
-            yield None
-    return made
-
-
-def refused_with(refusing: Refusing[Message]) -> Steps:
-    """A decision that is a refusal."""
-    return ControllerResult(response=(yield from refusing))
+def answered_with(answering: Answering) -> Steps:
+    """A decision that only answers: a read, or a refusal."""
+    return ControllerResult(response=(yield from answering))
 
 
 def found(records: Iterable[VersionedRecord | None]) -> list[VersionedRecord]:
@@ -103,14 +84,6 @@ def counted(records: Iterable[VersionedRecord | None]) -> Generator[VersionedRec
         yield record
         count += record is not None
     return count
-
-
-def with_pauses(items: Iterable[T]) -> Iterator[T | None]:
-    """Elements that are only examined, with an occasional None, at which the work may pause."""
-    for number, item in enumerate(items):
-        yield item
-        if number % CHEAP_PER_STEP == 0:
-            yield None
 
 
 def at_once(decision: ControllerResult | Steps) -> ControllerResult:

@@ -54,15 +54,6 @@ def register_controller(image: MetadataImage, request: ControllerRegistrationReq
     return ControllerResult((VersionedRecord(record),), ControllerRegistrationResponse())
 
 
-def refuse_controller(
-    _: ControllerRegistrationRequest, error: Error, text: str | None = None
-) -> ControllerRegistrationResponse:
-    """The response to a registration that fails."""
-    # For an unauthorized caller, too, Kafka's response has no more than this.
-    shown = error.message if error == Error.CLUSTER_AUTHORIZATION_FAILED else text or error.message
-    return ControllerRegistrationResponse(error_code=error, error_message=shown)
-
-
 class Registrar:
     """Ensures that the published image holds the registration of this controller's current incarnation."""
 

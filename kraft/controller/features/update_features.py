@@ -60,11 +60,6 @@ def update_features(context: RequestContext, request: UpdateFeaturesRequest) -> 
     return ControllerResult(written, response, quorum_level=quorum_level)
 
 
-def refuse_features(_: UpdateFeaturesRequest, error: Error, text: str | None = None) -> UpdateFeaturesResponse:
-    """The response to an update that changes nothing."""
-    return UpdateFeaturesResponse(error_code=error, error_message=text or error.message)
-
-
 def _enables_elr(record: Message) -> bool:
     return (
         isinstance(record, FeatureLevelRecord) and record.name == ELIGIBLE_LEADER_REPLICAS and record.feature_level > 0

@@ -1,31 +1,21 @@
-"""Creates, deletes and describes ACLs (Kafka: `AclControlManager`, `AclApis`; KIP-801).
+"""Creates and deletes ACLs (Kafka: `AclControlManager`, `AclApis`; KIP-801).
 
 Brokers enforce the ACLs that they read from the metadata log. This controller enforces them with the `authorizer`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from heapq import merge
-from typing import Any, Final
+from typing import Final
 
-from msgspec import Struct, structs
+from msgspec import structs
 
-from kraft.access.authorizer import CLUSTER_NAME, LITERAL, WILDCARD, AclResource
+from kraft.access.authorizer import CLUSTER_NAME, AclResource
 from kraft.access.errors import ApiError
 from kraft.controller.decision.request_context import RequestContext
-from kraft.controller.decision.result import (
-    ITEMS_PER_STEP,
-    RECORDS_PER_OPERATION,
-    ControllerResult,
-    Steps,
-    VersionedRecord,
-    made_of,
-    with_pauses,
-)
-from metadata_log.image import Acl, MetadataImage
+from kraft.controller.decision.result import RECORDS_PER_OPERATION, ControllerResult, Steps, VersionedRecord
+from kraft.reads.acls import ANY, MATCH, UNKNOWN, UNKNOWN_ELEMENTS, AclFilter, filter_of, matching_acls
+from metadata_log.image import Acl
 from metadata_log.image.acls import acl_record
-from metadata_log.image.persistent_map import RUN
 from metadata_log.records.metadata import RemoveAccessControlEntryRecord
 from metadata_log.types import Uuid, random_uuid
 from transport.protocol.errors import Error
@@ -42,57 +32,13 @@ from transport.protocol.messages.delete_acls import (
     DeleteAclsRequest,
     DeleteAclsResponse,
 )
-from transport.protocol.messages.describe_acls import (
-    AclDescription,
-    DescribeAclsRequest,
-    DescribeAclsResource,
-    DescribeAclsResponse,
-)
 
-UNKNOWN: Final = 0
-ANY: Final = 1
-MATCH: Final = 2
 RESOURCE_TYPES: Final = range(ANY, 8)
 PATTERN_TYPES: Final = range(ANY, 5)
 OPERATIONS: Final = range(ANY, 16)
 PERMISSION_TYPES: Final = range(ANY, 4)
 _NO_AUTHORIZER: Final = "No Authorizer is configured."
 _TOO_MANY: Final = f"Cannot remove more than {RECORDS_PER_OPERATION} acls in a single delete operation."
-_UNKNOWN_ELEMENTS: Final = "The request contains unknown elements."
-
-
-class AclFilter(Struct, frozen=True):
-    """A filter for ACLs (`AclBindingFilter`): None matches any name, principal or host; 1 matches any type."""
-
-    resource_type: int
-    resource_name: str | None
-    pattern_type: int
-    principal: str | None
-    host: str | None
-    operation: int
-    permission_type: int
-
-    def matches(self, acl: Acl) -> bool:
-        """Whether the filter selects an ACL. The pattern type MATCH selects each ACL that applies to the named
-        resource."""
-        return (
-            self.resource_type in (ANY, acl.resource_type)
-            and self._matches_name(acl)
-            and self.principal in (None, acl.principal)
-            and self.host in (None, acl.host)
-            and self.operation in (ANY, acl.operation)
-            and self.permission_type in (ANY, acl.permission_type)
-        )
-
-    def _matches_name(self, acl: Acl) -> bool:
-        if self.pattern_type not in (ANY, MATCH, acl.pattern_type):
-            return False
-        name = self.resource_name
-        if name is None or name == acl.resource_name:
-            return True
-        if self.pattern_type != MATCH:
-            return False
-        return acl.resource_name == WILDCARD if acl.pattern_type == LITERAL else name.startswith(acl.resource_name)
 
 
 def create_acls(context: RequestContext, request: CreateAclsRequest) -> Steps:
@@ -121,12 +67,6 @@ def create_acls(context: RequestContext, request: CreateAclsRequest) -> Steps:
     return ControllerResult(tuple(records), CreateAclsResponse(results=results))
 
 
-def refuse_create_acls(request: CreateAclsRequest, error: Error, text: str | None = None) -> CreateAclsResponse:
-    """The response with the same error for each entry."""
-    result = AclCreationResult(error_code=error, error_message=text)
-    return CreateAclsResponse(results=[result] * len(request.creations))
-
-
 def delete_acls(context: RequestContext, request: DeleteAclsRequest) -> Steps:
     """Remove the ACLs that match any filter. An ACL that two filters match is in both results, and is removed once."""
     _check_configured(context)
@@ -135,7 +75,7 @@ def delete_acls(context: RequestContext, request: DeleteAclsRequest) -> Steps:
     for asked in request.filters:
         yield None
         try:
-            found = yield from _found(context.image, _delete_filter(asked))
+            found = yield from matching_acls(context.image, _delete_filter(asked))
         except ApiError as refused:
             results.append(DeleteAclsFilterResult(error_code=refused.error, error_message=refused.text))
         else:
@@ -148,55 +88,9 @@ def delete_acls(context: RequestContext, request: DeleteAclsRequest) -> Steps:
     return ControllerResult(records, DeleteAclsResponse(filter_results=results))
 
 
-def refuse_delete_acls(request: DeleteAclsRequest, error: Error, text: str | None = None) -> DeleteAclsResponse:
-    """The response with the same error for each filter."""
-    result = DeleteAclsFilterResult(error_code=error, error_message=text)
-    return DeleteAclsResponse(filter_results=[result] * len(request.filters))
-
-
-def describe_acls(context: RequestContext, request: DescribeAclsRequest) -> Steps:
-    """The ACLs that match the filter, grouped by resource."""
-    if context.admin.authorizer is None:
-        text = "No Authorizer is configured on the broker"
-        return _described(DescribeAclsResponse(error_code=Error.SECURITY_DISABLED, error_message=text))
-    wanted = _filter_of(request)
-    if UNKNOWN in _codes(wanted):
-        return _described(DescribeAclsResponse(error_code=Error.INVALID_REQUEST, error_message=_UNKNOWN_ELEMENTS))
-    by_resource: dict[tuple[int, str, int], list[AclDescription]] = {}
-    for at, (_, acl) in enumerate((yield from _found(context.committed, wanted))):
-        if at % ITEMS_PER_STEP == 0:
-            yield None
-        key = (acl.resource_type, acl.resource_name, acl.pattern_type)
-        by_resource.setdefault(key, []).append(
-            AclDescription(
-                principal=acl.principal, host=acl.host, operation=acl.operation, permission_type=acl.permission_type
-            )
-        )
-    resources = yield from made_of(
-        list(by_resource.items()),
-        lambda entry: DescribeAclsResource(
-            resource_type=entry[0][0], resource_name=entry[0][1], pattern_type=entry[0][2], acls=entry[1]
-        ),
-    )
-    return _described(DescribeAclsResponse(resources=resources))
-
-
-def refuse_describe_acls(_: DescribeAclsRequest, error: Error, text: str | None = None) -> DescribeAclsResponse:
-    """The response with an error and without ACLs."""
-    return DescribeAclsResponse(error_code=error, error_message=text)
-
-
-def _described(response: DescribeAclsResponse) -> ControllerResult:
-    return ControllerResult(response=response)
-
-
 def _check_configured(context: RequestContext) -> None:
     if context.admin.authorizer is None:
         raise ApiError(Error.SECURITY_DISABLED, _NO_AUTHORIZER)
-
-
-def _codes(wanted: AclFilter) -> tuple[int, int, int, int]:
-    return (wanted.resource_type, wanted.pattern_type, wanted.operation, wanted.permission_type)
 
 
 def _entry(creation: AclCreation) -> Acl:
@@ -239,7 +133,7 @@ def _check_concrete(creation: AclCreation) -> None:
         creation.permission_type,
     ):
         # Kafka cannot parse such a request and closes the connection.
-        raise ApiError(Error.INVALID_REQUEST, _UNKNOWN_ELEMENTS)
+        raise ApiError(Error.INVALID_REQUEST, UNKNOWN_ELEMENTS)
     if ANY in (
         creation.resource_type,
         creation.operation,
@@ -255,49 +149,13 @@ def _new_id(context: RequestContext) -> Uuid:
     return acl_id
 
 
-def _filter_of(asked: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
-    return AclFilter(
-        resource_type=asked.resource_type_filter,
-        resource_name=asked.resource_name_filter,
-        pattern_type=asked.pattern_type_filter,
-        principal=asked.principal_filter,
-        host=asked.host_filter,
-        operation=asked.operation,
-        permission_type=asked.permission_type,
-    )
-
-
 def _delete_filter(asked: DeleteAclsFilter) -> AclFilter:
-    wanted = _filter_of(asked)
+    wanted = filter_of(asked)
     if wanted.resource_type not in RESOURCE_TYPES or wanted.pattern_type not in PATTERN_TYPES:
         raise ApiError(Error.INVALID_REQUEST, "Unknown patternFilter.")
     if wanted.operation not in OPERATIONS or wanted.permission_type not in PERMISSION_TYPES:
         raise ApiError(Error.INVALID_REQUEST, "Unknown entryFilter.")
     return wanted
-
-
-def _found(image: MetadataImage, wanted: AclFilter) -> Generator[None, None, list[tuple[Uuid, Acl]]]:
-    """The ACLs that match a filter, ordered by resource and principal."""
-    runs: list[list[tuple[tuple[Any, ...], Uuid, Acl]]] = [[]]
-    for entry in with_pauses(iter(image.acls.by_id.items())):
-        if entry is None:
-            yield None
-            continue
-        acl_id, acl = entry
-        if wanted.matches(acl):
-            runs[-1].append((structs.astuple(acl), acl_id, acl))
-            if len(runs[-1]) == RUN:
-                runs[-1].sort()
-                runs.append([])
-                yield None
-    runs[-1].sort()
-    found = []
-    for sorted_entry in with_pauses(merge(*runs)):
-        if sorted_entry is None:
-            yield None
-        else:
-            found.append(sorted_entry[1:])
-    return found
 
 
 def _matching(acl: Acl) -> DeleteAclsMatchingAcl:

@@ -1,25 +1,16 @@
-"""Alters and describes SCRAM credentials of users (Kafka: `ScramControlManager`; KIP-554)."""
+"""Alters SCRAM credentials of users (Kafka: `ScramControlManager`; KIP-554)."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
 from kraft.access.errors import ApiError
 from kraft.controller.decision.request_context import RequestContext
-from kraft.controller.decision.result import (
-    RECORDS_PER_OPERATION,
-    ControllerResult,
-    Refusing,
-    Steps,
-    VersionedRecord,
-    made_of,
-)
+from kraft.controller.decision.result import RECORDS_PER_OPERATION, ControllerResult, Steps, VersionedRecord
+from kraft.steps import made_of
 from metadata_log.image import MetadataImage
-from metadata_log.image.persistent_map import Map, in_key_order, in_key_order_by_runs
-from metadata_log.image.scram import ScramCredential
 from metadata_log.records.metadata import RemoveUserScramCredentialRecord, UserScramCredentialRecord
 from metadata_log.records.scram import ITERATIONS, MECHANISMS, SCRAM_SINCE, derived_keys
 from metadata_log.serde import Message
@@ -30,12 +21,6 @@ from transport.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsResult,
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
-)
-from transport.protocol.messages.describe_user_scram_credentials import (
-    CredentialInfo,
-    DescribeUserScramCredentialsRequest,
-    DescribeUserScramCredentialsResponse,
-    DescribeUserScramCredentialsResult,
 )
 
 _TWICE: Final = "A user credential cannot be altered twice in the same request"
@@ -68,60 +53,6 @@ def alter_scram_credentials(context: RequestContext, request: AlterUserScramCred
         raise ApiError(Error.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
     results = yield from made_of(errors.items(), lambda one: _result(*one))
     return ControllerResult(accepted, AlterUserScramCredentialsResponse(results=results))
-
-
-def refuse_scram_credentials(
-    request: AlterUserScramCredentialsRequest, error: Error, text: str | None = None
-) -> Refusing[AlterUserScramCredentialsResponse]:
-    """The response with the same error for each user."""
-    refused = ApiError(error, text)
-    users = dict.fromkeys([one.name for one in request.deletions] + [one.name for one in request.upsertions])
-    results = yield from made_of(users, lambda user: _result(user, refused))
-    return AlterUserScramCredentialsResponse(results=results)
-
-
-def refuse_describe_scram(
-    _: DescribeUserScramCredentialsRequest, error: Error, text: str | None = None
-) -> DescribeUserScramCredentialsResponse:
-    """The response with an error and without users."""
-    return DescribeUserScramCredentialsResponse(error_code=error, error_message=text)
-
-
-def describe_scram_credentials(context: RequestContext, request: DescribeUserScramCredentialsRequest) -> Steps:
-    """The mechanisms and iterations of the named users; of all users if the list is null or empty.
-
-    Kafka's controllers do not serve this request. This response equals that of Kafka's brokers.
-    """
-    by_user = context.committed.scram.by_user
-    named = Counter(user.name for user in request.users or ())
-    results = []
-    for user in named or _users(by_user):
-        yield None
-        if user is None:
-            continue
-        if named[user] > 1:
-            text = f"Cannot describe SCRAM credentials for the same user twice in a single request: {user}"
-            results.append(_undescribed(user, Error.DUPLICATE_RESOURCE, text))
-        elif user not in by_user:
-            text = f"Attempt to describe a user credential that does not exist: {user}"
-            results.append(_undescribed(user, Error.RESOURCE_NOT_FOUND, text))
-        else:
-            infos = [
-                CredentialInfo(mechanism=mechanism, iterations=credential.iterations)
-                for mechanism, credential in in_key_order(by_user[user])
-            ]
-            results.append(DescribeUserScramCredentialsResult(user=user, credential_infos=infos))
-    return ControllerResult(response=DescribeUserScramCredentialsResponse(results=results))
-
-
-def _users(by_user: Map[str, Map[int, ScramCredential]]) -> Iterator[str | None]:
-    """All users in their order, with a None now and then."""
-    for entry in in_key_order_by_runs(by_user):
-        yield None if entry is None else entry[0]
-
-
-def _undescribed(user: str, error: Error, text: str) -> DescribeUserScramCredentialsResult:
-    return DescribeUserScramCredentialsResult(user=user, error_code=error, error_message=text)
 
 
 def _result(user: str, error: ApiError | None) -> AlterUserScramCredentialsResult:

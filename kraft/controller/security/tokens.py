@@ -13,7 +13,8 @@ from kraft.access.authorizer import AclOperation, AclResource
 from kraft.access.caller import ANONYMOUS, Caller
 from kraft.access.tokens import token_hmac
 from kraft.controller.decision.request_context import RequestContext
-from kraft.controller.decision.result import ControllerResult, Steps, VersionedRecord, with_pauses
+from kraft.controller.decision.result import ControllerResult, Steps, VersionedRecord
+from kraft.steps import with_pauses
 from metadata_log.image import DelegationToken
 from metadata_log.image.persistent_map import in_key_order, in_key_order_by_runs
 from metadata_log.image.tokens import token_record
@@ -93,20 +94,13 @@ def create_token(context: RequestContext, request: CreateDelegationTokenRequest)
     return ControllerResult((_record(token),), response)
 
 
-def refuse_create_token(
-    _: CreateDelegationTokenRequest, error: Error, text: str | None = None
-) -> CreateDelegationTokenResponse:
-    """The response to a request that this node cannot decide on; the response has no message field."""
-    return CreateDelegationTokenResponse(
-        error_code=error, issue_timestamp_ms=NEVER, expiry_timestamp_ms=NEVER, max_timestamp_ms=NEVER
-    )
-
-
 def renew_token(context: RequestContext, request: RenewDelegationTokenRequest) -> ControllerResult:
     """Extend the lifetime of a token, at most to its maximum lifetime."""
     if not _is_allowed(context):
         return ControllerResult(
-            response=refuse_renew_token(request, Error.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED),
+            response=RenewDelegationTokenResponse(
+                error_code=Error.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, expiry_timestamp_ms=NEVER
+            ),
         )
     found = _find(context, request.hmac)
     if isinstance(found, DelegationToken):
@@ -124,18 +118,13 @@ def renew_token(context: RequestContext, request: RenewDelegationTokenRequest) -
     return ControllerResult((_record(renewed),), RenewDelegationTokenResponse(expiry_timestamp_ms=expiry))
 
 
-def refuse_renew_token(
-    _: RenewDelegationTokenRequest, error: Error, text: str | None = None
-) -> RenewDelegationTokenResponse:
-    """The response to a request that this node cannot decide on; the response has no message field."""
-    return RenewDelegationTokenResponse(error_code=error, expiry_timestamp_ms=NEVER)
-
-
 def expire_token(context: RequestContext, request: ExpireDelegationTokenRequest) -> ControllerResult:
     """Expire a token after a period; at once if the period is negative."""
     if not _is_allowed(context):
         return ControllerResult(
-            response=refuse_expire_token(request, Error.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED),
+            response=ExpireDelegationTokenResponse(
+                error_code=Error.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, expiry_timestamp_ms=NEVER
+            ),
         )
     found, now_ms = _find(context, request.hmac), context.now_ms
     if isinstance(found, DelegationToken) and not _is_its_own(found, context.caller):
@@ -152,13 +141,6 @@ def expire_token(context: RequestContext, request: ExpireDelegationTokenRequest)
     return ControllerResult((record,), ExpireDelegationTokenResponse(expiry_timestamp_ms=expiry))
 
 
-def refuse_expire_token(
-    _: ExpireDelegationTokenRequest, error: Error, text: str | None = None
-) -> ExpireDelegationTokenResponse:
-    """The response to a request that this node cannot decide on; the response has no message field."""
-    return ExpireDelegationTokenResponse(error_code=error, expiry_timestamp_ms=NEVER)
-
-
 def describe_tokens(_: RequestContext, request: DescribeDelegationTokenRequest) -> ControllerResult:
     """Refuse the request as unauthenticated. Brokers describe tokens for their clients and do not forward this request.
 
@@ -166,13 +148,6 @@ def describe_tokens(_: RequestContext, request: DescribeDelegationTokenRequest) 
     """
     response = DescribeDelegationTokenResponse(error_code=Error.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
     return ControllerResult(response=response)
-
-
-def refuse_describe_tokens(
-    _: DescribeDelegationTokenRequest, error: Error, text: str | None = None
-) -> DescribeDelegationTokenResponse:
-    """The response with an error and without tokens; the response has no message field."""
-    return DescribeDelegationTokenResponse(error_code=error)
 
 
 def remove_expired(context: RequestContext) -> Steps:

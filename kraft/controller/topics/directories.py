@@ -86,13 +86,6 @@ def assign_replicas_to_dirs(context: RequestContext, request: AssignReplicasToDi
     return ControllerResult((), AssignReplicasToDirsResponse(directories=directories), is_atomic=False)
 
 
-def refuse_assignment(
-    _: AssignReplicasToDirsRequest, error: Error, text: str | None = None
-) -> AssignReplicasToDirsResponse:
-    """The response to a request that fails as a whole; the response has no message field."""
-    return AssignReplicasToDirsResponse(error_code=error)
-
-
 def _assignment_error(image: MetadataImage, broker_id: int, topic_id: Uuid, number: int) -> Error:
     topic = image.topics.by_id.get(topic_id)
     if topic is None:

@@ -10,7 +10,7 @@ from typing import Final
 
 from kraft.access.errors import ApiError
 from kraft.controller.decision.request_context import RequestContext
-from kraft.controller.decision.result import ControllerResult, Refusing, Steps, VersionedRecord, made_of, with_pauses
+from kraft.controller.decision.result import ControllerResult, Steps, VersionedRecord
 from kraft.controller.decision.topic_configs import unclean_election
 from kraft.controller.topics.leader_selection import Election
 from kraft.controller.topics.partition_change import UNCHANGED, Rules, partition_change
@@ -23,6 +23,7 @@ from kraft.controller.topics.partition_updates import (
     versioned,
     where,
 )
+from kraft.steps import with_pauses
 from metadata_log.image import MetadataImage
 from metadata_log.image.persistent_map import in_key_order_by_runs
 from metadata_log.image.topics import memberships_by_steps
@@ -67,22 +68,6 @@ def elect(context: RequestContext, request: ElectLeadersRequest) -> Steps:
                 yield record
         results.append(ReplicaElectionResult(topic=name, partition_result=outcomes))
     return ControllerResult((), ElectLeadersResponse(replica_election_results=results), is_atomic=False)
-
-
-def refuse_elections(
-    request: ElectLeadersRequest, error: Error, text: str | None = None
-) -> Refusing[ElectLeadersResponse]:
-    """The response to a request that fails as a whole: the same error for each named partition."""
-    text = text or error.message
-    results = []
-    for asked in request.topic_partitions or ():
-        yield None
-        outcomes = yield from made_of(
-            asked.partitions,
-            lambda number: PartitionResult(partition_id=number, error_code=error, error_message=text),
-        )
-        results.append(ReplicaElectionResult(topic=asked.topic, partition_result=outcomes))
-    return ElectLeadersResponse(error_code=error, replica_election_results=results)
 
 
 def balance(context: RequestContext, members: Iterable[Member | None], allowed_percentage: int = 0) -> Steps:

@@ -54,11 +54,6 @@ def alter_partition(context: RequestContext, request: AlterPartitionRequest) -> 
     return ControllerResult((), AlterPartitionResponse(topics=topics), is_atomic=False)
 
 
-def refuse_alter_partition(_: AlterPartitionRequest, error: Error, text: str | None = None) -> AlterPartitionResponse:
-    """The response to a request that fails as a whole; the response has no message field."""
-    return AlterPartitionResponse(error_code=error)
-
-
 def _alter(
     context: RequestContext,
     caller: int,

@@ -19,16 +19,14 @@ from kraft.controller.decision.result import (
     RECORDS_PER_OPERATION,
     TOO_MANY_RECORDS,
     ControllerResult,
-    Refusing,
     Steps,
     VersionedRecord,
     gather,
-    made_of,
-    with_pauses,
 )
 from kraft.controller.topics.partition_change import record_version
 from kraft.controller.topics.partition_updates import default_directory, is_active
 from kraft.controller.topics.placement import placements, usable_brokers
+from kraft.steps import with_pauses
 from metadata_log.image import MetadataImage, ResourceType
 from metadata_log.image.persistent_map import in_key_order_by_runs
 from metadata_log.records.metadata import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
@@ -100,17 +98,6 @@ def create_topics(context: RequestContext, request: CreateTopicsRequest) -> Step
     if len(records) > RECORDS_PER_OPERATION:
         raise ApiError(Error.POLICY_VIOLATION, TOO_MANY_RECORDS)
     return ControllerResult(() if request.validate_only else tuple(records), CreateTopicsResponse(topics=results))
-
-
-def refuse_create_topics(
-    request: CreateTopicsRequest, error: Error, text: str | None = None
-) -> Refusing[CreateTopicsResponse]:
-    """The response to a request that fails as a whole: the same error for each topic."""
-    text = text or error.message
-    results = yield from made_of(
-        request.topics, lambda topic: CreatableTopicResult(name=topic.name, error_code=error, error_message=text)
-    )
-    return CreateTopicsResponse(topics=results)
 
 
 def _partition_count(context: RequestContext, topic: CreatableTopic) -> int:
@@ -334,17 +321,6 @@ def create_partitions(context: RequestContext, request: CreatePartitionsRequest)
     return ControllerResult(() if request.validate_only else tuple(records), CreatePartitionsResponse(results=results))
 
 
-def refuse_create_partitions(
-    request: CreatePartitionsRequest, error: Error, text: str | None = None
-) -> Refusing[CreatePartitionsResponse]:
-    """The response to a request that fails as a whole: the same error for each topic."""
-    text = text or error.message
-    results = yield from made_of(
-        request.topics, lambda topic: CreatePartitionsTopicResult(name=topic.name, error_code=error, error_message=text)
-    )
-    return CreatePartitionsResponse(results=results)
-
-
 def _grow(context: RequestContext, asked: CreatePartitionsTopic) -> Generator[None, None, list[VersionedRecord]]:
     image = context.image
     if asked.name not in image.topics:
@@ -443,21 +419,3 @@ def _malformed(asked: DeleteTopicState) -> tuple[Error, str] | None:
 
 def _outcome(name: str | None, topic_id: Uuid, error: Error, text: str | None) -> DeletableTopicResult:
     return DeletableTopicResult(name=name, topic_id=topic_id, error_code=error, error_message=text)
-
-
-def refuse_delete_topics(
-    request: DeleteTopicsRequest, error: Error, text: str | None = None
-) -> Refusing[DeleteTopicsResponse]:
-    """The response to a request that fails as a whole: the same error for each topic."""
-    # Kafka's exception for disabled deletion has no message.
-    told = None if error == Error.TOPIC_DELETION_DISABLED else text or error.message
-    named = yield from made_of(
-        request.topic_names, lambda name: DeletableTopicResult(name=name, error_code=error, error_message=text)
-    )
-    others = yield from made_of(
-        request.topics,
-        lambda topic: DeletableTopicResult(
-            name=topic.name, topic_id=topic.topic_id, error_code=error, error_message=told
-        ),
-    )
-    return DeleteTopicsResponse(responses=named + others)

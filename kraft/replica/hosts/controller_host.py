@@ -16,11 +16,12 @@ from kraft.access.authorizer import Denial
 from kraft.access.caller import Caller, host_of_peer
 from kraft.access.errors import ApiError
 from kraft.access.failures import RequestFailures
+from kraft.access.refusals import refuse_envelope
 from kraft.controller import ControllerResult, ControllerSettings, QuorumController, VersionedRecord
 from kraft.controller.apis import APIS, Read
 from kraft.controller.controller import NOT_ACTIVE
-from kraft.controller.decision.result import Steps, refused_with
-from kraft.controller.envelope import Forwarded, api_key_of, refuse_envelope, seal
+from kraft.controller.decision.result import Steps, answered_with
+from kraft.controller.envelope import Forwarded, api_key_of, seal
 from kraft.controller.features.supported_features import DEFAULT_BOOTSTRAP, SUPPORTED_FEATURES
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.hosts.decisions import NOTHING, Decisions, Refused, Work
@@ -169,7 +170,7 @@ class ControllerHost:
 
     def _refuse_full(self, request: WireRequest, now_ms: int) -> Action:
         error, message = Error.REQUEST_TIMED_OUT, request.message
-        work = Work(lambda controller, _: refused_with(controller.failure(message, error, error.message)), request)
+        work = Work(lambda controller, _: answered_with(controller.failure(message, error, error.message)), request)
         return self._decisions.read(work, self.controller, now_ms) or NOTHING
 
     def _pass_on(self, request: WireRequest, envelope: EnvelopeRequest, caller: Caller) -> Action:
@@ -212,8 +213,8 @@ class ControllerHost:
 
         def begin(controller: QuorumController, _: int) -> Steps:
             if error == Error.NOT_LEADER_OR_FOLLOWER:
-                return refused_with(controller.not_controller(message, leader_id))
-            return refused_with(controller.failure(message, error, told))
+                return answered_with(controller.not_controller(message, leader_id))
+            return answered_with(controller.failure(message, error, told))
 
         return self._decisions.read(Work(begin, Refused(asked.request_id, message)), self.controller, now_ms)
 

@@ -17,7 +17,7 @@ from msgspec import Struct
 from kraft.access.failures import RequestFailures
 from kraft.controller import ControllerResult, QuorumController, VersionedRecord
 from kraft.controller.controller import RECORDS_PER_BATCH
-from kraft.controller.decision.result import Steps, refused_with
+from kraft.controller.decision.result import Steps, answered_with
 from kraft.replica.interface.application import Action, ForRequest, Proposal, Unit
 from kraft.wire import Answer, WireRequest
 from metadata_log.image.replaying import PARTITIONS_PER_RECORD, BatchReplay
@@ -150,7 +150,7 @@ class _UnderWay:
         message = self.work.request.message
         error = failures.note(message, failure)
         self.records, self.values, self._bytes, self.replay = [], [], 0, None
-        self._stream = self._records(refused_with(controller.failure(message, error.error, error.error.message)))
+        self._stream = self._records(answered_with(controller.failure(message, error.error, error.error.message)))
 
     def replay_ahead(self, controller: QuorumController) -> None:
         """Replay the records of the incomplete batch ahead, so that the complete batch needs no long replay."""
@@ -313,7 +313,7 @@ class Decisions:
 def _not_decided(request: WireRequest | Refused) -> Work:
     """The refusal of a request that waited when the controller ceased to be active."""
     message = request.message
-    return Work(lambda controller, _: refused_with(controller.not_controller(message, NO_NODE)), request)
+    return Work(lambda controller, _: answered_with(controller.not_controller(message, NO_NODE)), request)
 
 
 def _weight_of_all(controller: QuorumController) -> int:

@@ -10,7 +10,7 @@ from controller_sides import InProcess
 from work_counted import lines_run
 
 from kraft.controller import ControllerResult
-from kraft.controller.security.acls import AclFilter
+from kraft.reads.acls import AclFilter
 from metadata_log.image import Acl
 from transport.protocol.errors import Error
 from transport.protocol.messages import (

@@ -10,6 +10,8 @@ from controller_sides import InProcess, Side, plain, recorded_answers, without_f
 from controller_stories import DIFFERENCES, OUR_ANSWERS, STORIES, newest, told
 from msgspec.structs import astuple
 
+from kraft.access.errors import ApiError
+from kraft.access.refusals import refusal
 from kraft.controller.apis import APIS, Write
 from metadata_log.image import MetadataDelta, MetadataImage
 from metadata_log.records.frame import decode_record, encode_record
@@ -69,8 +71,7 @@ def test_a_refusal_can_be_encoded_in_every_version(type_: type[Message]) -> None
     api = APIS[type_]
     assert isinstance(api, Write)
     for version in range(SERVED[api.key].versions.lowest, SERVED[api.key].versions.highest + 1):
-        made = api.refuse(type_(), Error.NOT_CONTROLLER, "Ask another.")
-        refused = made if isinstance(made, Message) else finished(made)
+        refused = finished(refusal(type_(), ApiError(Error.NOT_CONTROLLER, "Ask another.")))
         _, read = decode_response(api.key, version, encode_response(api.key, version, 1, refused))
         assert type(read) is type(refused)
 

@@ -25,13 +25,13 @@ from kraft.access.authorizer import (
     AuthorizerSettings,
 )
 from kraft.access.caller import Caller, host_of, host_of_peer
+from kraft.access.items import authorize_items
+from kraft.access.permissions import CLUSTER_OPERATIONS
 from kraft.config.described import Secret, described_settings
 from kraft.config.keys import STANDARD_AUTHORIZER
 from kraft.controller import QuorumController
 from kraft.controller.decision.request_context import AdminSettings
 from kraft.controller.envelope import api_key_of
-from kraft.controller.security.api_permissions import CLUSTER_OPERATIONS
-from kraft.controller.security.authorized_request import authorize_items
 from kraft.node.logging import NodeLog
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.hosts.controller_host import ControllerHost
@@ -125,7 +125,9 @@ def test_denied_requests_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     rules = Authorizer(AuthorizerSettings(), AclsImage().put(Uuid.ZERO, rule(AclOperation.CREATE, "fine")))
     request = CreateTopicsRequest(topics=[topic(name, [A]) for name in names])
     context = structs.replace(process.controller._request_context(7, 0, ALICE), authorizer=rules)
-    assert finished(authorize_items(context, request)).request == structs.replace(request, topics=request.topics[:1])
+    assert finished(authorize_items(context, context.committed, request)).request == structs.replace(
+        request, topics=request.topics[:1]
+    )
     (denial,) = process.controller.take_denials()
     assert process.controller.take_denials() == []
     assert (denial.caller, denial.operation, denial.name) == (ALICE, AclOperation.CREATE, names[1])

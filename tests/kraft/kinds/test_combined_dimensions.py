@@ -24,12 +24,12 @@ from kraft.broker.request.quotas import PRODUCED, ClientQuotas
 from kraft.broker.request.reading import Isolation, Readable, look, read
 from kraft.broker.request.sessions import Wanted
 from kraft.config.described import Secret, described_settings
-from kraft.controller.configs.describe_configs import describe_configs
 from kraft.controller.configs.quotas import alter_client_quotas
 from kraft.controller.decision.broker_sessions import BrokerSessions
 from kraft.controller.decision.request_context import AdminSettings, RequestContext
 from kraft.controller.decision.topic_configs import TopicDefaults
 from kraft.controller.security.tokens import expire_token, remove_expired, renew_token, token_hmac
+from kraft.reads.configs import describe_configs
 from kraft.wire import WireRequest
 from metadata_log.image import Acl, AclsImage, DelegationToken, MetadataDelta, MetadataImage
 from metadata_log.image.quotas import QuotasImage, replay_quota
@@ -419,8 +419,8 @@ Values = list[tuple[str | None, int]]
 def described(context: RequestContext, kind: int, name: str, key: str) -> tuple[tuple[str | None, int], Values]:
     """The value of a key with its source, and the synonyms."""
     resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=[key])
-    result = finished(describe_configs(context, DescribeConfigsRequest(resources=[resource], include_synonyms=True)))
-    answer = result.response
+    asked = DescribeConfigsRequest(resources=[resource], include_synonyms=True)
+    answer = finished(describe_configs(context.reading, asked))
     assert isinstance(answer, DescribeConfigsResponse)
     ((config,),) = (one.configs for one in answer.results)
     return (config.value, config.config_source), [(one.value, one.source) for one in config.synonyms]

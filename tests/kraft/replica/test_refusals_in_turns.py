@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -11,13 +10,15 @@ from controller_sides import InProcess
 from test_answers_in_turns import ALICE, NAMES, STRICT, PerStep, allocation, waiting_for_followers, with_topics
 from test_turns import Counted, Quorum
 
+from kraft.access import refusals
 from kraft.access.caller import Caller
-from kraft.controller.configs import describe_configs, incremental_configs, legacy_configs, quotas
-from kraft.controller.decision.result import ITEMS_PER_STEP
+from kraft.access.errors import ApiError
 from kraft.controller.security import scram
-from kraft.controller.topics import alter_reassignments, elect_leaders, topics
+from kraft.controller.topics import topics
 from kraft.quorum.events import Resign
+from kraft.reads import scram as described
 from kraft.replica.hosts.decisions import STEPS_PER_TURN
+from kraft.steps import ITEMS_PER_STEP
 from metadata_log.image import Partition
 from metadata_log.serde import Message, encode
 from metadata_log.types import Uuid
@@ -64,52 +65,45 @@ def moved() -> list[ReassignableTopic]:
     return [ReassignableTopic(name="t", partitions=[ReassignablePartition(partition_index=at) for at in range(ITEMS)])]
 
 
-REFUSED: dict[str, tuple[Message, int, ModuleType, str]] = {
-    "elections": (elections(ITEMS), 2, elect_leaders, "PartitionResult"),
-    "elections of many topics": (elections(ITEMS, ITEMS), 2, elect_leaders, "PartitionResult"),
+REFUSED: dict[str, tuple[Message, int, str]] = {
+    "elections": (elections(ITEMS), 2, "PartitionResult"),
+    "elections of many topics": (elections(ITEMS, ITEMS), 2, "PartitionResult"),
     "reassignments": (
         m.AlterPartitionReassignmentsRequest(topics=moved()),
         1,
-        alter_reassignments,
         "ReassignablePartitionResponse",
     ),
     "creations": (
         m.CreateTopicsRequest(topics=named(lambda name: CreatableTopic(name=name))),
         7,
-        topics,
         "CreatableTopicResult",
     ),
     "growth": (
         m.CreatePartitionsRequest(topics=named(lambda name: CreatePartitionsTopic(name=name, count=9))),
         3,
-        topics,
         "CreatePartitionsTopicResult",
     ),
     "deletions": (
         m.DeleteTopicsRequest(topics=named(lambda name: DeleteTopicState(name=name))),
         6,
-        topics,
         "DeletableTopicResult",
     ),
-    "deletions by name": (m.DeleteTopicsRequest(topic_names=named(str)), 5, topics, "DeletableTopicResult"),
+    "deletions by name": (m.DeleteTopicsRequest(topic_names=named(str)), 5, "DeletableTopicResult"),
     "incremental configurations": (
         m.IncrementalAlterConfigsRequest(resources=named(lambda name: Altered(resource_type=2, resource_name=name))),
         1,
-        incremental_configs,
         "AlterConfigsResourceResponse",
     ),
     "configurations": (
         m.AlterConfigsRequest(resources=named(lambda name: AlterConfigsResource(resource_type=2, resource_name=name))),
         2,
-        legacy_configs,
-        "AlterConfigsResourceResponse",
+        "ReplacedConfigs",
     ),
     "quotas": (
         m.AlterClientQuotasRequest(
             entries=named(lambda name: EntryData(entity=[EntityData(entity_type="user", entity_name=name)], ops=[]))
         ),
         1,
-        quotas,
         "AlterClientQuotasResponseEntryData",
     ),
     "credentials": (
@@ -117,17 +111,15 @@ REFUSED: dict[str, tuple[Message, int, ModuleType, str]] = {
             deletions=named(lambda name: ScramCredentialDeletion(name=name, mechanism=1)), upsertions=[]
         ),
         0,
-        scram,
         "AlterUserScramCredentialsResult",
     ),
 }
-FORBIDDEN: dict[str, tuple[Message, int, ModuleType, str]] = {
+FORBIDDEN: dict[str, tuple[Message, int, str]] = {
     "list of reassignments": (
         m.ListPartitionReassignmentsRequest(
             topics=[ListPartitionReassignmentsTopics(name="t", partition_indexes=list(range(ITEMS)))]
         ),
         0,
-        alter_reassignments,
         "OngoingPartitionReassignment",
     ),
 }
@@ -137,13 +129,12 @@ def refused_by(
     side: InProcess,
     request: Message,
     version: int,
-    module: ModuleType,
     entry: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> PerStep:
     """How many entries of the answer each step of the refusal makes."""
     counter = PerStep()
-    monkeypatch.setattr(module, entry, counter.counting(getattr(module, entry)))
+    monkeypatch.setattr(refusals, entry, counter.counting(getattr(refusals, entry)))
     told = counter.run(side.controller.steps(request, version, 1, 0, ALICE)).response
     assert told is not None
     return counter
@@ -169,7 +160,7 @@ def test_a_caller_without_permission_is_refused_a_few_items_at_a_step(
 
 def test_the_entries_of_a_refused_list_share_one_list() -> None:
     """To free three lists of each entry takes longer than a turn may."""
-    request, version, _, _ = FORBIDDEN["list of reassignments"]
+    request, version, _ = FORBIDDEN["list of reassignments"]
     told = InProcess(admin=STRICT).controller.handle(request, version, 1, 0, ALICE).response
     assert isinstance(told, m.ListPartitionReassignmentsResponse)
     [topic] = told.topics
@@ -192,11 +183,9 @@ def test_malformed_deletions_are_refused_a_few_items_at_a_step(monkeypatch: pyte
 
 def test_a_description_is_refused_a_few_items_at_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     counter = PerStep()
-    result = describe_configs.DescribeConfigsResult
-    monkeypatch.setattr(describe_configs, "DescribeConfigsResult", counter.counting(result))
+    monkeypatch.setattr(refusals, "DescribeConfigsResult", counter.counting(refusals.DescribeConfigsResult))
     resources = named(lambda name: DescribeConfigsResource(resource_type=2, resource_name=name))
-    steps = describe_configs.refuse_describe_configs(m.DescribeConfigsRequest(resources=resources), Error(31))
-    counter.run(steps)
+    counter.run(refusals.refusal(m.DescribeConfigsRequest(resources=resources), ApiError(Error(31))))
     assert counter.total == ITEMS
     assert counter.most <= ITEMS_PER_STEP
 
@@ -210,7 +199,7 @@ def test_a_refusal_in_an_envelope_is_made_a_few_items_at_a_step(monkeypatch: pyt
         client_host_address=bytes((10, 0, 0, 1)),
     )
     counter = PerStep()
-    monkeypatch.setattr(elect_leaders, "PartitionResult", counter.counting(elect_leaders.PartitionResult))
+    monkeypatch.setattr(refusals, "PartitionResult", counter.counting(refusals.PartitionResult))
     told = counter.run(side.controller.steps(request, 0, 1, 0, ADMIN)).response
     assert isinstance(told, m.EnvelopeResponse)
     assert told.response_data is not None
@@ -268,7 +257,7 @@ def test_credentials_are_described_one_at_a_step_however_many_are_named(monkeypa
 
     users = [UserName(name=Name(f"name-{number}")) for number in range(ITEMS)]
     counter = PerStep()
-    monkeypatch.setattr(scram, "_undescribed", counter.counting(scram._undescribed))
+    monkeypatch.setattr(described, "_undescribed", counter.counting(described._undescribed))
     request = m.DescribeUserScramCredentialsRequest(users=[*users, users[0]])
     told = counter.run(InProcess().controller.steps(request, 0, 1, 0)).response
     assert isinstance(told, m.DescribeUserScramCredentialsResponse)
@@ -285,7 +274,7 @@ def test_credentials_are_described_one_at_a_step_however_many_are_named(monkeypa
 def entries(monkeypatch: pytest.MonkeyPatch) -> Counted:
     """The entries in answers to ElectLeaders."""
     counter = Counted()
-    monkeypatch.setattr(elect_leaders, "PartitionResult", counter.counting(elect_leaders.PartitionResult))
+    monkeypatch.setattr(refusals, "PartitionResult", counter.counting(refusals.PartitionResult))
     return counter
 
 

@@ -251,12 +251,11 @@ LOADING = """
 import sys
 import kraft.replica.hosts.serving_broker
 from kraft.broker.metadata.requests import load_decisions
-assert "kraft.controller.security.acls" not in sys.modules, "a start loads what it needs"
+assert not {"kraft.reads.acls", "kraft.access.refusals"} & set(sys.modules), "a start loads what it needs"
 load_decisions()
 before = set(sys.modules)
 from kraft.broker.metadata.reads import read_as_a_controller
-from kraft.controller.refusals import refusal
-from kraft.controller.apis import APIS
+from kraft.access.refusals import refusal
 print(*(name for name in sys.modules if name.startswith(("kraft", "metadata_log")) and name not in before))
 """
 

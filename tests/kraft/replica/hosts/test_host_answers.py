@@ -14,9 +14,9 @@ from test_decisions import TOPIC, configs, with_a_topic, work
 from test_machine_host import LEADER, state_machine, wire
 
 from kraft.access.authorizer import AuthorizerSettings, Denial
+from kraft.access.refusals import refuse_envelope
 from kraft.controller import VersionedRecord, leftovers
 from kraft.controller.decision.request_context import AdminSettings
-from kraft.controller.envelope import refuse_envelope
 from kraft.controller.features.supported_features import SUPPORTED_FEATURES
 from kraft.replica import host_controller
 from kraft.replica.hosts import broker_host, controller_host

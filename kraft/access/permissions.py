@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Protocol
 
-from kraft.access.authorizer import AclOperation, AclResource
+from kraft.access.authorizer import CLUSTER_NAME, AclOperation, AclResource
+from kraft.access.caller import Caller
 from kraft.access.errors import ApiError
-from kraft.controller.decision.request_context import RequestContext
 from transport.protocol.apis import APIS, ApiKey
 from transport.protocol.errors import Error
 
@@ -61,11 +61,26 @@ table has their permission.
 """
 
 
-def check_cluster(context: RequestContext, key: ApiKey) -> None:
-    """Raise `ApiError` if the caller may not use the API."""
+class Asker(Protocol):
+    """Who asks, and what the asker may do."""
+
+    @property
+    def caller(self) -> Caller:
+        """The principal and the host."""
+        ...
+
+    def may(
+        self, operation: AclOperation, resource: AclResource, name: str = CLUSTER_NAME, *, is_asked: bool = True
+    ) -> bool:
+        """Whether the asker may perform an operation; a denial is recorded only if `is_asked` is set."""
+        ...
+
+
+def check_cluster(asker: Asker, key: ApiKey) -> None:
+    """Raise `ApiError` if the asker may not use the API."""
     operation = CLUSTER_OPERATIONS.get(key)
-    if operation is not None and not context.may(operation, AclResource.CLUSTER):
-        caller = context.caller
+    if operation is not None and not asker.may(operation, AclResource.CLUSTER):
+        caller = asker.caller
         # Kafka prints its own request object here, including ids of threads and connections.
         asked = f"{APIS[key].name}(principal={caller.principal}, host={caller.host})"
         text = f"Request {asked} needs {operation.name} permission."

@@ -14,8 +14,8 @@ from kraft.config import definitions
 from kraft.config.definitions import Definition
 from kraft.config.described import DescribedSetting, counts_for_all, kafka_setting
 from kraft.config.topic_synonyms import TOPIC_SYNONYMS, inherited
-from kraft.controller.decision.request_context import RequestContext
-from kraft.controller.decision.result import ControllerResult, Refusing, Steps, made_of
+from kraft.reads.reading import Reading
+from kraft.steps import Answering
 from metadata_log.image import ResourceType
 from metadata_log.image.persistent_map import in_key_order
 from transport.protocol.errors import Error
@@ -55,10 +55,10 @@ _TABLES: Final[Mapping[int, tuple[Mapping[str, Definition], int]]] = {
 _RESULTS_PER_STEP: Final = 4
 
 
-def describe_configs(context: RequestContext, request: DescribeConfigsRequest) -> Steps:
+def describe_configs(reading: Reading, request: DescribeConfigsRequest) -> Answering:
     """Describe each resource separately."""
     results = []
-    describing = _Describing(context, request)
+    describing = _Describing(reading, request)
     for resource in request.resources:
         yield None
         error, text, configs = Error.NONE, "", list[DescribeConfigsResourceResult]()
@@ -75,22 +75,6 @@ def describe_configs(context: RequestContext, request: DescribeConfigsRequest) -
                 configs=configs,
             )
         )
-    return ControllerResult(response=DescribeConfigsResponse(results=results))
-
-
-def refuse_describe_configs(
-    request: DescribeConfigsRequest, error: Error, text: str | None = None
-) -> Refusing[DescribeConfigsResponse]:
-    """The response with the same error for each resource."""
-    results = yield from made_of(
-        request.resources,
-        lambda resource: DescribeConfigsResult(
-            error_code=error,
-            error_message=text,
-            resource_type=resource.resource_type,
-            resource_name=resource.resource_name,
-        ),
-    )
     return DescribeConfigsResponse(results=results)
 
 
@@ -101,8 +85,8 @@ Described = Generator[None, None, list[DescribeConfigsResourceResult]]
 class _Describing:
     """The description for one request. Resources share the results that are equal for all of them."""
 
-    def __init__(self, context: RequestContext, request: DescribeConfigsRequest) -> None:
-        self._context = context
+    def __init__(self, reading: Reading, request: DescribeConfigsRequest) -> None:
+        self._reading = reading
         self._with_synonyms = request.include_synonyms
         self._tables: dict[int, _Table] = {}
         self._of_brokers: dict[str, tuple[Mapping[str, DescribedSetting], dict[str, list[Value]]]] = {}
@@ -115,7 +99,7 @@ class _Describing:
                 return (yield from self._broker(name, wanted))
             case ResourceType.TOPIC:
                 check_name(name)
-                if name not in self._context.committed.topics:
+                if name not in self._reading.image.topics:
                     # Kafka has no message for this error.
                     raise ApiError(Error.UNKNOWN_TOPIC_OR_PARTITION, "")
                 return (yield from self._in_table(ResourceType.TOPIC, name, wanted))
@@ -125,7 +109,7 @@ class _Describing:
                 return (yield from self._in_table(ResourceType.CLIENT_METRICS, name, wanted))
             case ResourceType.BROKER_LOGGER:
                 # The node adds its loggers (`kraft.node.loggers`): they are no part of the metadata.
-                _check_own_id(self._context, name)
+                _check_own_id(self._reading, name)
                 return []
             case ResourceType.GROUP:
                 raise ApiError(Error.INVALID_REQUEST, "Group name must not be empty")
@@ -136,7 +120,7 @@ class _Describing:
 
     def _broker(self, name: str, wanted: frozenset[str]) -> Described:
         if name not in self._of_brokers:
-            self._of_brokers[name] = _of_brokers(self._context, name)
+            self._of_brokers[name] = _of_brokers(self._reading, name)
         settings, found = self._of_brokers[name]
         configs = []
         for key, values in found.items():
@@ -153,7 +137,7 @@ class _Describing:
         if table is None:
             table = self._tables[kind] = self._table(kind)
             yield None
-        own = self._context.committed.configs.of((kind, name))
+        own = self._reading.image.configs.of((kind, name))
         if not own and not wanted:
             return table.unset_in_order
         configs = []
@@ -179,7 +163,7 @@ class _Describing:
         }
         if kind == ResourceType.TOPIC:
             for name, values in behind.items():
-                values[:0] = _of_node(self._context, name)
+                values[:0] = _of_node(self._reading, name)
         unset = {name: self._config(kind, settings[name], name, values) for name, values in behind.items() if values}
         return _Table(source, settings, behind, unset, list(unset.values()))
 
@@ -189,7 +173,7 @@ class _Describing:
         shown = [(None if known.is_sensitive else value, source) for value, source in values]
         value, source = shown[0]
         # Versions without types carry defaults in these fields.
-        typed = self._context.version >= TYPES_SINCE
+        typed = self._reading.version >= TYPES_SINCE
         return DescribeConfigsResourceResult(
             name=key,
             value=value,
@@ -214,18 +198,18 @@ class _Table(Struct, frozen=True):
     unset_in_order: list[DescribeConfigsResourceResult]
 
 
-def _of_brokers(context: RequestContext, name: str) -> tuple[Mapping[str, DescribedSetting], dict[str, list[Value]]]:
+def _of_brokers(reading: Reading, name: str) -> tuple[Mapping[str, DescribedSetting], dict[str, list[Value]]]:
     """The settings of this node, or of all brokers if the name is empty."""
-    configs = context.committed.configs
+    configs = reading.image.configs
     for_all = [
         (key, (value, DYNAMIC_DEFAULT))
         for key, value in in_key_order(configs.of((ResourceType.BROKER, "")))
         if counts_for_all(key, value)
     ]
-    settings = {one.name: one for one in context.own_settings}
+    settings = {one.name: one for one in reading.own_settings}
     if not name:
         return settings, {key: [value] for key, value in for_all}
-    _check_own_id(context, name, " or empty string,")
+    _check_own_id(reading, name, " or empty string,")
     own = [(key, (value, DYNAMIC_BROKER)) for key, value in in_key_order(configs.of((ResourceType.BROKER, name)))]
     found: dict[str, list[Value]] = {}
     for key, value in (*own, *for_all):
@@ -239,12 +223,12 @@ def _of_brokers(context: RequestContext, name: str) -> tuple[Mapping[str, Descri
     return settings, found
 
 
-def _of_node(context: RequestContext, key: str) -> list[Value]:
+def _of_node(reading: Reading, key: str) -> list[Value]:
     """The values that topics inherit for a key: from this node and from all brokers, under the names used there."""
-    configs = context.committed.configs
-    static = {one.name: one.value for one in context.own_settings if one.is_set and one.value is not None}
+    configs = reading.image.configs
+    static = {one.name: one.value for one in reading.own_settings if one.is_set and one.value is not None}
     layers = (
-        (configs.of((ResourceType.BROKER, str(context.defaults.node_id))), DYNAMIC_BROKER),
+        (configs.of((ResourceType.BROKER, str(reading.node_id))), DYNAMIC_BROKER),
         (configs.of((ResourceType.BROKER, "")), DYNAMIC_DEFAULT),
         (static, STATIC),
     )
@@ -265,13 +249,13 @@ def _synonyms(kind: ResourceType, key: str, values: list[Value]) -> list[Describ
     ]
 
 
-def _check_own_id(context: RequestContext, name: str, otherwise: str = "") -> None:
+def _check_own_id(reading: Reading, name: str, otherwise: str = "") -> None:
     """Refuse a broker id other than this node's, since each node describes only itself."""
     if not name:
         raise ApiError(Error.INVALID_REQUEST, "Broker id must not be empty")
     if not _INT.fullmatch(name):
         raise ApiError(Error.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
-    own = context.defaults.node_id
+    own = reading.node_id
     if int(name) != own:
         text = f"Unexpected broker id, expected {own}{otherwise} but received {name}"
         raise ApiError(Error.INVALID_REQUEST, text)

@@ -14,8 +14,8 @@ from typing import Any, Final, TypeVar
 from msgspec import Struct, structs
 
 from kraft.access.authorizer import AclOperation, AclResource
-from kraft.controller.decision.request_context import RequestContext
-from metadata_log.image import ResourceType
+from kraft.access.permissions import Asker
+from metadata_log.image import MetadataImage, ResourceType
 from metadata_log.serde import Message
 from metadata_log.types import METADATA_TOPIC, Uuid
 from transport.protocol.errors import Error
@@ -55,13 +55,13 @@ Permitting = Generator[None, None, AuthorizedRequest]
 """The steps of a decision. Each step checks one permission, which examines each prefix of a name."""
 
 
-def authorize_items(context: RequestContext, request: Message) -> Permitting:
+def authorize_items(asker: Asker, image: MetadataImage, request: Message) -> Permitting:
     """The part of a request that the caller may use. It is the whole request if its API has no items with permissions.
 
     Raises `ApiError` until the ACLs are loaded.
     """
     permit = _AUTHORIZE.get(type(request))
-    return AuthorizedRequest(request) if permit is None else (yield from permit(context, request))
+    return AuthorizedRequest(request) if permit is None else (yield from permit(asker, image, request))
 
 
 def _once(things: Iterable[T]) -> list[T]:
@@ -73,24 +73,24 @@ def _once(things: Iterable[T]) -> list[T]:
 
 
 def _refused_topics(
-    context: RequestContext, operation: AclOperation, names: Iterable[str], *, is_asked: bool = True
+    asker: Asker, operation: AclOperation, names: Iterable[str], *, is_asked: bool = True
 ) -> Generator[None, None, dict[str, None]]:
     """The topics on which the caller may not perform the operation, in request order."""
     refused: dict[str, None] = {}
     for name in names:
-        if not context.may(operation, AclResource.TOPIC, name, is_asked=is_asked):
+        if not asker.may(operation, AclResource.TOPIC, name, is_asked=is_asked):
             refused[name] = None
         yield None
     return refused
 
 
-def _authorize_creations(context: RequestContext, request: CreateTopicsRequest) -> Permitting:
+def _authorize_creations(asker: Asker, _: MetadataImage, request: CreateTopicsRequest) -> Permitting:
     """Creation needs CREATE on the topic or on the cluster. The topic's configuration needs DESCRIBE_CONFIGS."""
     names = [name for name in _once(topic.name for topic in request.topics) if name != METADATA_TOPIC]
     refused: dict[str, None] = {}
-    if not context.may(AclOperation.CREATE, AclResource.CLUSTER, is_asked=False):
-        refused = yield from _refused_topics(context, AclOperation.CREATE, names)
-    hidden = yield from _refused_topics(context, AclOperation.DESCRIBE_CONFIGS, names, is_asked=False)
+    if not asker.may(AclOperation.CREATE, AclResource.CLUSTER, is_asked=False):
+        refused = yield from _refused_topics(asker, AclOperation.CREATE, names)
+    hidden = yield from _refused_topics(asker, AclOperation.DESCRIBE_CONFIGS, names, is_asked=False)
 
     def finish(response: CreateTopicsResponse) -> Message:
         created = [_without_configs(topic) if topic.name in hidden else topic for topic in response.topics]
@@ -118,25 +118,25 @@ def _without_configs(topic: CreatableTopicResult) -> CreatableTopicResult:
     )
 
 
-def _authorize_deletions(context: RequestContext, request: DeleteTopicsRequest) -> Permitting:
+def _authorize_deletions(asker: Asker, image: MetadataImage, request: DeleteTopicsRequest) -> Permitting:
     """Deletion needs DELETE on the topic or on the cluster. The response reveals a topic's name or absence only with
     DESCRIBE on the topic.
     """
-    if context.may(AclOperation.DELETE, AclResource.CLUSTER, is_asked=False):
+    if asker.may(AclOperation.DELETE, AclResource.CLUSTER, is_asked=False):
         return AuthorizedRequest(request)
-    topics = context.committed.topics
+    topics = image.topics
     by_name = [*request.topic_names, *(one.name for one in request.topics if one.topic_id == Uuid.ZERO)]
     names, ids = _once(by_name), _once(one.topic_id for one in request.topics if one.name is None)
     refused: list[tuple[str | None, Uuid]] = []
     for topic_id in ids:
         yield None
         topic = topics.by_id.get(topic_id)
-        if topic is not None and not context.may(AclOperation.DELETE, AclResource.TOPIC, topic.name):
-            is_visible = context.may(AclOperation.DESCRIBE, AclResource.TOPIC, topic.name)
+        if topic is not None and not asker.may(AclOperation.DELETE, AclResource.TOPIC, topic.name):
+            is_visible = asker.may(AclOperation.DESCRIBE, AclResource.TOPIC, topic.name)
             refused.append((topic.name if is_visible else None, topic_id))
     for name in names:
         yield None
-        if name is not None and not _may_delete(context, name):
+        if name is not None and not _may_delete(asker, image, name):
             refused.append((name, Uuid.ZERO))
     refused_names = {name for name, topic_id in refused if topic_id == Uuid.ZERO}
     refused_ids = {topic_id for _, topic_id in refused if topic_id != Uuid.ZERO}
@@ -160,17 +160,17 @@ def _authorize_deletions(context: RequestContext, request: DeleteTopicsRequest) 
     return AuthorizedRequest(structs.replace(request, topics=allowed, topic_names=allowed_names), finish)
 
 
-def _may_delete(context: RequestContext, name: str) -> bool:
+def _may_delete(asker: Asker, image: MetadataImage, name: str) -> bool:
     """Whether the caller may delete a topic by name. DESCRIBE lets the caller learn that a topic does not exist."""
-    if not context.may(AclOperation.DESCRIBE, AclResource.TOPIC, name):
+    if not asker.may(AclOperation.DESCRIBE, AclResource.TOPIC, name):
         return False
-    return name not in context.committed.topics or context.may(AclOperation.DELETE, AclResource.TOPIC, name)
+    return name not in image.topics or asker.may(AclOperation.DELETE, AclResource.TOPIC, name)
 
 
-def _authorize_growth(context: RequestContext, request: CreatePartitionsRequest) -> Permitting:
+def _authorize_growth(asker: Asker, _: MetadataImage, request: CreatePartitionsRequest) -> Permitting:
     """Adding partitions needs ALTER on the topic."""
     names = _once(topic.name for topic in request.topics)
-    refused = yield from _refused_topics(context, AclOperation.ALTER, names)
+    refused = yield from _refused_topics(asker, AclOperation.ALTER, names)
 
     def finish(response: CreatePartitionsResponse) -> Message:
         error = Error.TOPIC_AUTHORIZATION_FAILED
@@ -185,7 +185,7 @@ def _authorize_growth(context: RequestContext, request: CreatePartitionsRequest)
 
 
 def _authorize_changes(
-    context: RequestContext, request: AlterConfigsRequest | IncrementalAlterConfigsRequest
+    asker: Asker, _: MetadataImage, request: AlterConfigsRequest | IncrementalAlterConfigsRequest
 ) -> Permitting:
     """Changing a configuration needs ALTER_CONFIGS on its resource."""
     is_legacy = isinstance(request, AlterConfigsRequest)
@@ -197,7 +197,7 @@ def _authorize_changes(
     refused: dict[tuple[int, str], Error] = {}
     for key in keys:
         yield None
-        error = _refusal(context, AclOperation.ALTER_CONFIGS, *key)
+        error = _refusal(asker, AclOperation.ALTER_CONFIGS, *key)
         if error is not None:
             refused[key] = error
 
@@ -214,12 +214,12 @@ def _authorize_changes(
     return AuthorizedRequest(structs.replace(request, resources=allowed), finish)
 
 
-def _authorize_descriptions(context: RequestContext, request: DescribeConfigsRequest) -> Permitting:
+def _authorize_descriptions(asker: Asker, _: MetadataImage, request: DescribeConfigsRequest) -> Permitting:
     """Describing a configuration needs DESCRIBE_CONFIGS on its resource."""
     allowed, refused = [], []
     for one in request.resources:
         yield None
-        error = _refusal(context, AclOperation.DESCRIBE_CONFIGS, one.resource_type, one.resource_name)
+        error = _refusal(asker, AclOperation.DESCRIBE_CONFIGS, one.resource_type, one.resource_name)
         if error is None:
             allowed.append(one)
         else:
@@ -237,24 +237,24 @@ def _authorize_descriptions(context: RequestContext, request: DescribeConfigsReq
     return AuthorizedRequest(structs.replace(request, resources=allowed), finish)
 
 
-def _refusal(context: RequestContext, operation: AclOperation, kind: int, name: str) -> Error | None:
+def _refusal(asker: Asker, operation: AclOperation, kind: int, name: str) -> Error | None:
     """The error if the caller lacks the permission; None also for resource types without permissions."""
     match kind:
         case ResourceType.TOPIC:
-            is_allowed, error = context.may(operation, AclResource.TOPIC, name), Error.TOPIC_AUTHORIZATION_FAILED
+            is_allowed, error = asker.may(operation, AclResource.TOPIC, name), Error.TOPIC_AUTHORIZATION_FAILED
         case ResourceType.GROUP:
-            is_allowed, error = context.may(operation, AclResource.GROUP, name), Error.GROUP_AUTHORIZATION_FAILED
+            is_allowed, error = asker.may(operation, AclResource.GROUP, name), Error.GROUP_AUTHORIZATION_FAILED
         case ResourceType.BROKER_LOGGER if operation == AclOperation.ALTER_CONFIGS:
-            is_allowed = context.may(AclOperation.CLUSTER_ACTION, AclResource.CLUSTER)
+            is_allowed = asker.may(AclOperation.CLUSTER_ACTION, AclResource.CLUSTER)
             error = Error.CLUSTER_AUTHORIZATION_FAILED
         case ResourceType.BROKER | ResourceType.CLIENT_METRICS | ResourceType.BROKER_LOGGER:
-            is_allowed, error = context.may(operation, AclResource.CLUSTER), Error.CLUSTER_AUTHORIZATION_FAILED
+            is_allowed, error = asker.may(operation, AclResource.CLUSTER), Error.CLUSTER_AUTHORIZATION_FAILED
         case _:
             return None
     return None if is_allowed else error
 
 
-_AUTHORIZE: Final[dict[type[Message], Callable[[RequestContext, Any], Permitting]]] = {
+_AUTHORIZE: Final[dict[type[Message], Callable[[Asker, MetadataImage, Any], Permitting]]] = {
     CreateTopicsRequest: _authorize_creations,
     DeleteTopicsRequest: _authorize_deletions,
     CreatePartitionsRequest: _authorize_growth,

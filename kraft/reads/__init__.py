@@ -1,0 +1,1 @@
+"""Reads of metadata that controllers and brokers answer by the same functions."""
