@@ -12,9 +12,9 @@ from kafka_tools import KafkaTools
 from msgspec import Struct
 from prometheus_client.parser import text_string_to_metric_families
 
-from kraft.operate.metrics.kafka import KAFKA_METRICS
-from kraft.operate.metrics.names import Dialect, Kind, Mbean, Reading, series_of
-from kraft.operate.metrics.windows import Quantiles
+from kraft.metrics.kafka import KAFKA_METRICS
+from kraft.metrics.names import Dialect, Kind, Mbean, Reading, series_of
+from kraft.metrics.windows import Quantiles
 
 JMX_TOOL: Final = "org.apache.kafka.tools.JmxTool"
 DOMAINS: Final = ("kafka.controller", "kafka.server", "kafka.log")

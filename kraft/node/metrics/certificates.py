@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kraft.operate.metrics.view import CertificateEnd, Certificates
+from kraft.metrics.view import CertificateEnd, Certificates
 from kraft.security.contexts import TlsFacts
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from typing import Final
 from msgspec import structs
 from prometheus_client import Counter, Histogram, Metric
 
+from kraft.metrics.view import Authenticated, Channels, Counted, SnapshotFile, heard_ms
+from kraft.metrics.windows import Recent, Sampled
 from kraft.node.metrics.measured_disk import FILE_KINDS, FsyncClock
-from kraft.operate.metrics.view import Authenticated, Channels, Counted, SnapshotFile, heard_ms
-from kraft.operate.metrics.windows import Recent, Sampled
 from kraft.quorum.core import RaftCore
 from kraft.quorum.effects import HighWatermarkMoved, LeaderChanged, StateChanged
 from kraft.replica.interface.events import Trace

@@ -18,6 +18,14 @@ from prometheus_client import GCCollector, Metric, ProcessCollector
 from prometheus_client.registry import CollectorRegistry
 
 from kraft.config import Config
+from kraft.metrics import own_names
+from kraft.metrics.cluster import image_of
+from kraft.metrics.exposition import CONTENT_TYPE, families_of, texts_of
+from kraft.metrics.names import Dialect, Reading
+from kraft.metrics.readiness import Check, is_ready, readiness
+from kraft.metrics.samples import readings_of
+from kraft.metrics.topic_counts import TopicCounter
+from kraft.metrics.view import NodeView
 from kraft.node.clock import NodeClock
 from kraft.node.logging import NodeLog
 from kraft.node.metrics.certificates import certificates_of
@@ -25,14 +33,6 @@ from kraft.node.metrics.http_server import HttpAnswer, HttpRequest, HttpServer
 from kraft.node.metrics.measured_disk import MeasuredDisk
 from kraft.node.metrics.meters import Meters
 from kraft.node.monitoring import MonitoredNode
-from kraft.operate.metrics import own_names
-from kraft.operate.metrics.cluster import image_of
-from kraft.operate.metrics.exposition import CONTENT_TYPE, families_of, texts_of
-from kraft.operate.metrics.names import Dialect, Reading
-from kraft.operate.metrics.readiness import Check, is_ready, readiness
-from kraft.operate.metrics.samples import readings_of
-from kraft.operate.metrics.topic_counts import TopicCounter
-from kraft.operate.metrics.view import NodeView
 from kraft.replica.replica import Replica
 from kraft.security.contexts import TlsFacts
 from metadata_log.disk import DirectoryDisk

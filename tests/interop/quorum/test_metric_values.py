@@ -20,8 +20,8 @@ from our_nodes import our_format, told
 from real_kafka import QUIET, KafkaInstallation, eventually, free_ports, layout_in
 from wire import leader_of
 
-from kraft.operate.metrics import kafka as rows
-from kraft.operate.metrics.names import Mbean
+from kraft.metrics import kafka as rows
+from kraft.metrics.names import Mbean
 
 pytestmark = pytest.mark.kafka
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from kraft.operate.metrics import own_names
-from kraft.operate.metrics.names import Own, Reading
-from kraft.operate.metrics.view import NodeView
+from kraft.metrics import own_names
+from kraft.metrics.names import Own, Reading
+from kraft.metrics.view import NodeView
 from kraft.quorum.states import CandidateState, FollowerState, LeaderState, ProspectiveState
 from kraft.quorum.states.leader import NEVER_FETCHED, Progress
 from metadata_log.types import NO_NODE

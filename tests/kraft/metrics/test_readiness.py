@@ -19,17 +19,17 @@ from loopback import free_ports
 from scraped import Got, get
 from trio.testing import MockClock
 
-import kraft.operate.metrics.readiness
+import kraft.metrics.readiness
 from kraft.config import Config
+from kraft.metrics.own import no_leader_reason
+from kraft.metrics.readiness import Check, is_ready, readiness
+from kraft.metrics.view import NodeView
 from kraft.node.clock import NodeClock
 from kraft.node.logging import NodeLog
 from kraft.node.metrics.meters import Meters
 from kraft.node.metrics.monitor import LIVE_SECONDS, Monitor
 from kraft.node.node import Node
 from kraft.node.run import run_node
-from kraft.operate.metrics.own import no_leader_reason
-from kraft.operate.metrics.readiness import Check, is_ready, readiness
-from kraft.operate.metrics.view import NodeView
 from kraft.quorum.events import Resign
 from kraft.testing import Cluster
 from metadata_log.disk import DirectoryDisk, File, OsDisk
@@ -285,7 +285,7 @@ async def answers(port: int, path: str, status: int) -> Got:
 
 async def test_a_node_with_a_stuck_disk_is_alive_and_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wedge 4: an fsync of the log does not return."""
-    monkeypatch.setattr(kraft.operate.metrics.readiness, "MAX_FSYNC_S", 0.3)
+    monkeypatch.setattr(kraft.metrics.readiness, "MAX_FSYNC_S", 0.3)
     monkeypatch.setattr("kraft.node.metrics.monitor.UNREADY_AFTER_SECONDS", 0.2)
     monkeypatch.setattr("kraft.node.background._QUICK_S", 0.0)
     disk = SlowDisk()

@@ -10,14 +10,14 @@ from scraped import Scrape
 from test_readiness import failing, ready, until, view_of
 from trio.testing import MockClock
 
+from kraft.metrics.cluster import ACTIVE, FENCED, image_of
+from kraft.metrics.exposition import families_of, texts_of
+from kraft.metrics.names import Dialect
+from kraft.metrics.readiness import is_ready, readiness
+from kraft.metrics.samples import readings_of
+from kraft.metrics.topic_counts import TopicCounter
+from kraft.metrics.view import NodeView
 from kraft.node.node import Node
-from kraft.operate.metrics.cluster import ACTIVE, FENCED, image_of
-from kraft.operate.metrics.exposition import families_of, texts_of
-from kraft.operate.metrics.names import Dialect
-from kraft.operate.metrics.readiness import is_ready, readiness
-from kraft.operate.metrics.samples import readings_of
-from kraft.operate.metrics.topic_counts import TopicCounter
-from kraft.operate.metrics.view import NodeView
 from kraft.quorum.values import ReplicaKey
 from kraft.quorum.voters import Voter, VoterSet
 from kraft.testing import Cluster

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kraft.operate.metrics import own_names
-from kraft.operate.metrics.cluster import (
+from kraft.metrics import own_names
+from kraft.metrics.cluster import (
     broker_readings,
     channel_readings,
     controller_readings,
@@ -13,12 +13,12 @@ from kraft.operate.metrics.cluster import (
     loader_readings,
     log_readings,
 )
-from kraft.operate.metrics.names import Reading
-from kraft.operate.metrics.own import own_readings
-from kraft.operate.metrics.raft import raft_readings
-from kraft.operate.metrics.readiness import is_ready, readiness
-from kraft.operate.metrics.security import certificate_readings
-from kraft.operate.metrics.view import NodeView
+from kraft.metrics.names import Reading
+from kraft.metrics.own import own_readings
+from kraft.metrics.raft import raft_readings
+from kraft.metrics.readiness import is_ready, readiness
+from kraft.metrics.security import certificate_readings
+from kraft.metrics.view import NodeView
 from kraft.replica.hosts.combined_host import controller_of
 
 

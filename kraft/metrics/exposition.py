@@ -8,8 +8,8 @@ from typing import Final
 from prometheus_client import Metric, generate_latest
 from prometheus_client.registry import Collector
 
-from kraft.operate.metrics import own_names
-from kraft.operate.metrics.names import Dialect, Reading, Series, series_of
+from kraft.metrics import own_names
+from kraft.metrics.names import Dialect, Reading, Series, series_of
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 MAX_SERIES: Final = 10_000

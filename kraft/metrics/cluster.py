@@ -9,10 +9,10 @@ from math import nan
 from typing import Final
 
 from kraft.controller import QuorumController
-from kraft.operate.metrics import kafka, own_names
-from kraft.operate.metrics.names import Mbean, Reading
-from kraft.operate.metrics.security import NETWORK_PROCESSOR, authentication_readings
-from kraft.operate.metrics.view import NodeView
+from kraft.metrics import kafka, own_names
+from kraft.metrics.names import Mbean, Reading
+from kraft.metrics.security import NETWORK_PROCESSOR, authentication_readings
+from kraft.metrics.view import NodeView
 from kraft.replica.hosts.broker_host import broker_of
 from kraft.replica.hosts.combined_host import controller_of
 from kraft.replica.replica import Replica

@@ -6,8 +6,8 @@ from math import nan
 
 from msgspec import Struct
 
-from kraft.operate.metrics.topic_counts import NO_TOPICS, TopicCounts
-from kraft.operate.metrics.windows import Quantiles
+from kraft.metrics.topic_counts import NO_TOPICS, TopicCounts
+from kraft.metrics.windows import Quantiles
 from kraft.quorum.core import RaftCore
 from kraft.quorum.states import FollowerState, LeaderState, ResignedState
 from kraft.quorum.states.follower import LeaderContact

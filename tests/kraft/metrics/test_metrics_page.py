@@ -1,6 +1,6 @@
 """The pages of metrics are true: the reference is printed from the tables, and the how-to shows what a node answers.
 
-    PYTHONPATH=tests:tests/kraft python tests/kraft/operate/metrics/test_metrics_page.py
+    PYTHONPATH=tests:tests/kraft python tests/kraft/metrics/test_metrics_page.py
 
 prints the reference page.
 """
@@ -20,11 +20,11 @@ from command_line import CLUSTER_ID, run, write_config
 from eventually import eventually
 from loopback import free_ports
 
+from kraft.metrics.kafka import KAFKA_METRICS
+from kraft.metrics.names import Dialect, Kind, Mbean, Reading, series_of
+from kraft.metrics.own_names import OWN_METRICS
+from kraft.metrics.windows import Quantiles
 from kraft.node.metrics.meters import Meters
-from kraft.operate.metrics.kafka import KAFKA_METRICS
-from kraft.operate.metrics.names import Dialect, Kind, Mbean, Reading, series_of
-from kraft.operate.metrics.own_names import OWN_METRICS
-from kraft.operate.metrics.windows import Quantiles
 
 ROOT = Path(__file__).parents[4]
 REFERENCE = ROOT / "docs/reference/metrics.md"
@@ -48,7 +48,7 @@ def reference() -> str:
     lines = [
         "# Metrics",
         "",
-        "Printed from `kraft/operate/metrics/kafka.py` and `kraft/operate/metrics/own_names.py`.",
+        "Printed from `kraft/metrics/kafka.py` and `kraft/metrics/own_names.py`.",
         "[Metrics and health](../howto/metrics-and-health.md) says how to get them.",
         "",
         "## Metrics of Kafka",

@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.operate.metrics.windows import Quantiles
+from kraft.metrics.windows import Quantiles
 
 
 class Kind(Enum):

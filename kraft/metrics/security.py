@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from kraft.operate.metrics import kafka, own_names
-from kraft.operate.metrics.names import Reading
-from kraft.operate.metrics.view import NodeView
+from kraft.metrics import kafka, own_names
+from kraft.metrics.names import Reading
+from kraft.metrics.view import NodeView
 
 NETWORK_PROCESSOR: Final = ("networkProcessor", "0")
 

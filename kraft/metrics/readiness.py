@@ -7,9 +7,9 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.operate.metrics.cluster import applied_time
-from kraft.operate.metrics.own import no_leader_reason
-from kraft.operate.metrics.view import NodeView, core_timeout_s
+from kraft.metrics.cluster import applied_time
+from kraft.metrics.own import no_leader_reason
+from kraft.metrics.view import NodeView, core_timeout_s
 from metadata_log.types import NO_NODE, NO_OFFSET
 
 MAX_LAG_RECORDS: Final = 1000

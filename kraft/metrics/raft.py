@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from kraft.operate.metrics import kafka
-from kraft.operate.metrics.names import Mbean, Reading
-from kraft.operate.metrics.view import NodeView
+from kraft.metrics import kafka
+from kraft.metrics.names import Mbean, Reading
+from kraft.metrics.view import NodeView
 from kraft.quorum.core import RaftCore
 from kraft.quorum.states import CandidateState, FollowerState, LeaderState, ProspectiveState, VotedState
 from kraft.quorum.values import ReplicaKey

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kraft.operate.metrics.names import Kind, Mbean
+from kraft.metrics.names import Kind, Mbean
 
 _CONTROLLER, _SERVER = "kafka.controller", "kafka.server"
 

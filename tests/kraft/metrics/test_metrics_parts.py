@@ -12,13 +12,13 @@ from random_metadata import RandomCluster
 from scraped import Scrape
 from trio.testing import MockClock
 
+from kraft.metrics.exposition import MAX_SERIES, PER_PORTION, families_of, texts_of
+from kraft.metrics.kafka import KAFKA_METRICS
+from kraft.metrics.names import Dialect, Kind, Mbean, Own, Reading, series_of
+from kraft.metrics.own_names import OWN_METRICS
+from kraft.metrics.topic_counts import TopicCounter
+from kraft.metrics.windows import RECENT, WINDOW_S, Quantiles, Recent, Sampled
 from kraft.node.metrics.meters import Meters
-from kraft.operate.metrics.exposition import MAX_SERIES, PER_PORTION, families_of, texts_of
-from kraft.operate.metrics.kafka import KAFKA_METRICS
-from kraft.operate.metrics.names import Dialect, Kind, Mbean, Own, Reading, series_of
-from kraft.operate.metrics.own_names import OWN_METRICS
-from kraft.operate.metrics.topic_counts import TopicCounter
-from kraft.operate.metrics.windows import RECENT, WINDOW_S, Quantiles, Recent, Sampled
 from kraft.testing import Cluster
 from metadata_log.image import MetadataImage
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kraft.operate.metrics.names import Own
+from kraft.metrics.names import Own
 
 CONTACT_AGE: Final = Own(
     "kraft_leader_contact_age_seconds",
