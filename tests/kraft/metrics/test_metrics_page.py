@@ -26,7 +26,7 @@ from kraft.metrics.own_names import OWN_METRICS
 from kraft.metrics.windows import Quantiles
 from kraft.node.metrics.meters import Meters
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[3]
 REFERENCE = ROOT / "docs/reference/metrics.md"
 HOWTO = ROOT / "docs/howto/metrics-and-health.md"
 

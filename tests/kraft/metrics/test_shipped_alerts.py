@@ -11,7 +11,7 @@ import pytest
 import yaml
 from scraped import Scrape, lacking
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[3]
 ALERTS = ROOT / "deploy/prometheus/kraft-alerts.yml"
 DASHBOARD = ROOT / "deploy/grafana/kraft-quorum.json"
 
