@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from kraft.broker import BrokerAgent, BrokerListener, BrokerOptions, BrokerSettings
+from kraft.broker import BrokerListener, BrokerOptions, BrokerSettings
 from kraft.controller import QuorumController
 from kraft.controller.decision.request_context import DecisionSettings
 from kraft.node.gc_freeze import THRESHOLDS
@@ -25,12 +25,13 @@ from kraft.quorum.events import Tick
 from kraft.quorum.values import Endpoints, ListenerAddress, QuorumConfig
 from kraft.quorum.voters import VoterSet
 from kraft.replica import ControllerHost, Replica, ReplicaOptions, host_controller
-from kraft.replica.hosts.broker_host import FEATURES, BrokerHost
+from kraft.replica.hosts.broker_host import FEATURES
 from kraft.replica.interface.events import CommittedBatch, Input, Output
 from kraft.replica.interface.options import UNITS_PER_TURN, SnapshotOptions
 from kraft.replica.peer_replies import HeldReply
 from kraft.replica.storage.fetched import judging
 from kraft.replica.storage.storage import ANSWER_BYTES
+from kraft.sim.nodes.broker_without_data import agent_without_data, host_of
 from kraft.wire import Answer, WireReply, WireRequest
 from metadata_log.disk import OsDisk
 from metadata_log.image import MetadataImage, memberships
@@ -459,14 +460,14 @@ def load_as_broker(bench: Bench) -> None:
         features=FEATURES,
         options=BrokerOptions(directories=(Uuid(b"d" * 16),)),
     )
-    host = BrokerHost(BrokerAgent(settings))
+    host = host_of(agent_without_data(settings))
     bench.measured(lambda: host.on_snapshot(bench.replica._storage.snapshots.values(END), END))
     while host.is_applying:
         bench.measured(host.apply_more)
     while host.deadline_ms() <= bench.now_ms:
         bench.measured(lambda: host.on_tick(bench.now_ms))
         bench.now_ms += 1
-    assert host.agent.replicas.hosted()
+    assert host.agent.replicas.partitions
 
 
 def follow(bench: Bench, host: ControllerHost) -> None:

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 from msgspec.structs import replace
 
-from kraft.broker import replicas
+from kraft.broker.partitions import leading
 from kraft.controller import controller
 from kraft.controller.brokers import broker_heartbeat, broker_registration
 from kraft.controller.brokers.broker_heartbeat import fence_silent_broker
@@ -39,7 +39,7 @@ from transport.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 def fenced_brokers_in_an_isr(code: Patches) -> None:
     """A leader adds fenced brokers to the ISR, and the controller accepts that."""
     code.replace(isr, "_is_eligible", lambda *_: True)
-    code.replace(replicas, "_is_eligible", lambda *_: True)
+    code.replace(leading, "is_eligible", lambda *_: True)
 
 
 @mutant(Scope.CLUSTER, budget=20)

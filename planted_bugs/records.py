@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from kraft.broker.log.partition_log import PartitionLog
 from kraft.broker.log.producers import ProducerStates
-from kraft.broker.partitions import leading
+from kraft.broker.partitions import hosted_partition, leading
 from kraft.broker.partitions.followers import Followers
 from kraft.broker.partitions.hosted_partition import HostedPartition
 from kraft.broker.partitions.hosting import Hosting
 from kraft.broker.partitions.leaders import Leaders
-from kraft.broker.partitions.leading import Leading
-from kraft.broker.partitions.remote_replica import RemoteReplica
+from kraft.broker.partitions.leading import Leading, RemoteReplica
 from kraft.broker.partitions.watermarks import next_high_watermark
 from kraft.broker.request import fetch, reading
 from kraft.broker.request.produce import ProduceHandler, WaitingProduce
@@ -50,7 +49,7 @@ def min_isr_is_not_checked(code: Patches) -> None:
         return next_high_watermark(current, leader_end, follower_ends, isr_size=isr_size, min_isr=0)
 
     code.replace(leading, "next_high_watermark", high_watermark)
-    code.replace(HostedPartition, "min_isr", property(lambda part: 0))
+    code.replace(hosted_partition, "effective_min_isr", lambda setting, replica_count: 0)
 
 
 @mutant(Scope.DATA_CLUSTER, budget=200, faults=None, profile="full-directories")
@@ -95,7 +94,7 @@ def isr_changes_leave_the_watermark(code: Patches) -> None:
         part.log.high_watermark = watermark
 
     code.replace(Leaders, "lead", lead_alone)
-    code.replace(Leaders, "_on_isr", lambda leaders, part: None)
+    code.replace(Leaders, "_on_isr", lambda leaders, key, now_ms: None)
 
 
 @mutant(Scope.DATA_CLUSTER, budget=200, faults=None, profile="full-directories")

@@ -12,7 +12,7 @@ from kraft.broker.log.options import LogOptions
 from kraft.broker.log.outcomes import Appended
 from kraft.broker.log.partition_log import PartitionLog
 from kraft.broker.partitions.followers import Followers
-from kraft.broker.replicas import PartitionKey
+from kraft.broker.partitions.key import PartitionKey
 from metadata_log.disk import Disk
 from metadata_log.records.batch import RecordBatch
 from planted_bugs.registry import Patches, Scope, mutant

@@ -10,23 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from msgspec.structs import replace
-
-from kraft.broker.isr_changes import IsrChanges
 from kraft.broker.log.partition_log import PartitionLog
-from kraft.broker.partitions import leaders
+from kraft.broker.partitions import leading as leading_module
 from kraft.broker.partitions.hosted_partition import HostedPartition
-from kraft.broker.partitions.isr_proposals import IsrProposals
+from kraft.broker.partitions.isr_changes import IsrChanges
+from kraft.broker.partitions.key import NO_EPOCH, PartitionKey
 from kraft.broker.partitions.leaders import Leaders
-from kraft.broker.partitions.leading import Leading, new_leadership
+from kraft.broker.partitions.leading import Leading
 from kraft.broker.partitions.manager import ReplicaManager
-from kraft.broker.replicas import LedPartition, PartitionKey
-from kraft.broker.replicas_protocol import BrokerReplicas
-from kraft.broker.settings import NO_EPOCH
 from metadata_log.image import MetadataImage, Partition
 from metadata_log.types import Uuid
 from planted_bugs.registry import Patches, Scope, mutant, survivor
-from transport.protocol.messages.fetch import ReplicaState
+from transport.protocol.messages.alter_partition import AlterPartitionResponsePartitionData
 
 # Tried once
 
@@ -50,26 +45,24 @@ def follower_offsets_outlive_a_leadership(code: Patches) -> None:
     """A broker that leads again counts the offsets that followers had reached in its former leadership, though another
     broker has led meanwhile.
     """
-    on_partition = ReplicaManager.on_partition
+    on_partition, lead = ReplicaManager.on_partition, Leaders.lead
     former: list[tuple[PartitionLog, Leading]] = []
 
     def on_partition_and_remember(
         one: ReplicaManager, key: PartitionKey, partition: Partition | None, now_ms: int, directory: Uuid | None = None
     ) -> None:
-        part = one.partition(key)
+        part = one.partitions.get(key)
         if part is not None and part.leading is not None:
             former[:] = [(log, leading) for log, leading in former if log is not part.log]
             former.append((part.log, part.leading))
         on_partition(one, key, partition, now_ms, directory)
 
-    def lead_again(
-        partition: Partition, before: Leading | None, log: PartitionLog, broker_id: int, now_ms: int
-    ) -> Leading:
-        known = before or next((leading for of, leading in former if of is log), None)
-        return new_leadership(partition, known, log, broker_id, now_ms)
+    def lead_again(one: Leaders, part: HostedPartition, partition: Partition, now_ms: int) -> None:
+        part.leading = part.leading or next((leading for of, leading in former if of is part.log), None)
+        lead(one, part, partition, now_ms)
 
     code.replace(ReplicaManager, "on_partition", on_partition_and_remember)
-    code.replace(leaders, "new_leadership", lead_again)
+    code.replace(Leaders, "lead", lead_again)
 
 
 @mutant(Scope.DATA_CLUSTER, budget=100, faults=None, profile="overtaking")
@@ -78,12 +71,12 @@ def fetches_of_former_incarnations_count(code: Patches) -> None:
     on_follower_fetch = Leaders.on_follower_fetch
 
     def on_any_fetch(
-        one: Leaders, key: PartitionKey, follower: ReplicaState, fetch_offset: int, log_start: int, now_ms: int
+        one: Leaders, part: HostedPartition, replica_id: int, replica_epoch: int, *progress: int
     ) -> object:
-        broker = one._hosting.image.brokers.by_id.get(follower.replica_id)
-        if broker is not None and NO_EPOCH < follower.replica_epoch < broker.epoch:
-            follower = replace(follower, replica_epoch=broker.epoch)
-        return on_follower_fetch(one, key, follower, fetch_offset, log_start, now_ms)
+        broker = one._hosting.image.brokers.by_id.get(replica_id)
+        if broker is not None and NO_EPOCH < replica_epoch < broker.epoch:
+            replica_epoch = broker.epoch
+        return on_follower_fetch(one, part, replica_id, replica_epoch, *progress)
 
     code.replace(Leaders, "on_follower_fetch", on_any_fetch)
 
@@ -103,13 +96,11 @@ def unanswered_proposals_are_withdrawn(code: Patches) -> None:
     """
     judge = IsrChanges._judge
 
-    def judge_silence(
-        changes: IsrChanges, replicas: BrokerReplicas, key: PartitionKey, partition_epoch: int, answer: Any, now_ms: int
-    ) -> None:
-        if answer is None:
-            replicas.withdrawn(key, partition_epoch)
-        else:
-            judge(changes, replicas, key, partition_epoch, answer, now_ms)
+    def judge_silence(changes: IsrChanges, key: PartitionKey, partition_epoch: int, answer: Any, now_ms: int) -> None:
+        if answer is not None:
+            judge(changes, key, partition_epoch, answer, now_ms)
+        elif (leading := changes._asking(key, partition_epoch)) is not None:
+            changes._withdraw(key, leading, now_ms)
 
     code.replace(IsrChanges, "_judge", judge_silence)
 
@@ -118,10 +109,10 @@ def unanswered_proposals_are_withdrawn(code: Patches) -> None:
 def removals_count_before_the_controller_agrees(code: Patches) -> None:
     """A leader that asks to remove a follower from the ISR commits without that follower before there is an answer."""
 
-    def maximal_isr(leading: Leading) -> tuple[int, ...]:
-        return leading.isr if leading.proposed is None else leading.proposed
+    def maximal_isr(isr: tuple[int, ...], proposed: tuple[int, ...] | None) -> tuple[int, ...]:
+        return isr if proposed is None else proposed
 
-    code.replace(Leading, "maximal_isr", property(maximal_isr))
+    code.replace(leading_module, "maximal_isr", maximal_isr)
 
 
 # Two kinds of an audit
@@ -132,13 +123,13 @@ def older_answers_of_the_controller_are_taken(code: Patches) -> None:
     """A leader takes an answer to AlterPartition also if its metadata has a later partition epoch already."""
 
     def accepted(
-        proposals: IsrProposals, key: PartitionKey, leader_epoch: int, isr: tuple[int, ...], partition_epoch: int
+        changes: IsrChanges, key: PartitionKey, answer: AlterPartitionResponsePartitionData, now_ms: int
     ) -> None:
-        leading = proposals._leading(key)
-        if leading is not None and leading.leader_epoch == leader_epoch:
-            proposals._commit(key, leading, isr, partition_epoch)
+        leading = changes._leading(key)
+        if leading is not None and leading.leader_epoch == answer.leader_epoch:
+            changes._commit(key, leading, tuple(answer.isr), answer.partition_epoch, now_ms)
 
-    code.replace(IsrProposals, "accepted", accepted)
+    code.replace(IsrChanges, "_accepted", accepted)
 
 
 @survivor(
@@ -155,12 +146,12 @@ def older_answers_of_the_controller_are_taken(code: Patches) -> None:
 )
 def members_are_proposed_with_their_registered_epoch(code: Patches) -> None:
     """A leader proposes a member with the broker epoch of its registration, and not with that of its last fetch."""
-    epoch_of: Callable[[IsrChanges, int, LedPartition, MetadataImage, int], int] = IsrChanges._epoch_of
+    epoch_of: Callable[[IsrChanges, int, Leading, MetadataImage, int], int] = IsrChanges._epoch_of
 
     def epoch_by_metadata(
-        changes: IsrChanges, one: int, led: LedPartition, image: MetadataImage, broker_epoch: int
+        changes: IsrChanges, one: int, leading: Leading, image: MetadataImage, broker_epoch: int
     ) -> int:
         broker = image.brokers.by_id.get(one)
-        return epoch_of(changes, one, led, image, broker_epoch) if broker is None else broker.epoch
+        return epoch_of(changes, one, leading, image, broker_epoch) if broker is None else broker.epoch
 
     code.replace(IsrChanges, "_epoch_of", epoch_by_metadata)

@@ -77,7 +77,7 @@ LAYERS = (
     Layer(("kraft.controller",), (*SHARED, "metadata_log.lazy_names", *IN_CONTROLLER)),
     Layer(("kraft.broker",), (*SHARED, *IN_CONTROLLER)),
     Layer(("kraft.broker.log",), ("metadata_log", "transport.protocol.errors")),
-    Layer(("kraft.broker.partitions",), ("kraft.broker", "kraft.config", "metadata_log", "transport.protocol")),
+    Layer(("kraft.broker.partitions",), ("kraft.broker.log", "kraft.config", "metadata_log", "transport.protocol")),
     Layer(
         ("kraft.broker.request",), ("kraft.broker", "kraft.access", "kraft.wire", "metadata_log", "transport.protocol")
     ),
@@ -178,11 +178,11 @@ PACKAGES = {
     "kraft.controller.topics": "decisions on topics and partitions: placement, leaders, ISR, reassignments",
     "kraft.controller.brokers": "decisions on brokers: registration, heartbeats, fencing; DescribeCluster",
     "kraft.controller": "the active controller and its standbys: which API is decided where, replay, activation",
-    "kraft.broker": "a broker agent: registration, heartbeats, replicas without data",
-    "kraft.broker.metadata": "what a broker answers from its metadata, and the requests that it forwards",
     "kraft.broker.log": "the log of a topic partition: load, recovery, indexes, producers, checkpoints, append, read",
     "kraft.broker.log.cleaning": "compaction of a partition log, in steps",
-    "kraft.broker.partitions": "replicas of a broker: leaders, followers, ISR, high watermark, truncation, directories",
+    "kraft.broker.partitions": "replicas: leaders, followers, ISR, high watermark, truncation, log directories",
+    "kraft.broker": "what a broker does for the controllers: registration, heartbeats, metadata for its replicas",
+    "kraft.broker.metadata": "what a broker answers from its metadata, and the requests that it forwards",
     "kraft.broker.request": "data requests: Produce, Fetch with sessions, offsets, producer ids, and what waits",
     "kraft.state_machine": "a user's own state machine: what it has to do",
     "kraft.replica.interface": "what goes into a replica, what comes out, what it can host, its options",

@@ -1,4 +1,4 @@
-"""The broker agent: a broker's protocol with the controller, without a data log (Kafka: `BrokerServer`)."""
+"""A broker: its protocol with the controllers, its partitions, and what it answers (Kafka: `BrokerServer`)."""
 
 from kraft.broker.agent import BrokerAgent, Send
 from kraft.broker.lifecycle import BrokerLifecycle, LifecycleState, NoLogDirectory, RegistrationFailed

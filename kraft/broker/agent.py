@@ -1,25 +1,24 @@
-"""A whole broker without data, as one synchronous object. It follows the metadata log, registers, sends heartbeats, and
-leads and follows partitions (Kafka: `BrokerServer` with `BrokerMetadataPublisher`, as far as a controller can observe).
+"""What a broker does for the controllers, as one synchronous object: it follows the metadata log, registers, sends
+heartbeats, and tells its replicas what to lead and to follow (Kafka: `BrokerServer` with `BrokerMetadataPublisher`).
 
 Time and answers are inputs, `poll` returns the requests; nothing here waits or draws random numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Final
+from typing import Final, Protocol
 
 from msgspec import Struct
 
 from kraft.broker.directories import Directories
-from kraft.broker.isr_changes import IsrChanges
 from kraft.broker.lifecycle import BrokerLifecycle, LifecycleState, NoLogDirectory
-from kraft.broker.replicas import PARTITIONS_PER_TURN, PartitionKey, Replicas
-from kraft.broker.replicas_protocol import BrokerReplicas
-from kraft.broker.settings import NO_EPOCH, BrokerSettings
+from kraft.broker.partitions.isr_changes import IsrChanges
+from kraft.broker.partitions.key import NO_EPOCH, PartitionKey
+from kraft.broker.settings import BrokerSettings
 from kraft.config.definitions import elements
-from metadata_log.image import Broker, MetadataImage, ResourceType
+from metadata_log.image import Broker, MetadataImage, Partition, ResourceType
 from metadata_log.image.features import DIRECTORIES_SINCE
 from metadata_log.image.replaying import BatchReplay, SnapshotReplay
 from metadata_log.records.metadata import (
@@ -31,9 +30,10 @@ from metadata_log.records.metadata import (
 )
 from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, OffsetAndEpoch, Uuid
-from transport.protocol.messages.fetch import FetchRequest, FetchResponse
 
 _CORDONED: Final = "cordoned.log.dirs"
+PARTITIONS_PER_TURN: Final = 2000
+"""How many partitions are examined in one turn."""
 HEARTBEATS: Final = 1
 ISR_CHANGES: Final = 2
 ASSIGNMENTS: Final = 3
@@ -53,25 +53,92 @@ class Send(Struct, frozen=True):
     target: tuple[int, str, int] | None = None
 
 
+class Followers(Protocol):
+    """The partitions of a broker that other brokers lead."""
+
+    def leaders(self) -> list[int]:
+        """The leaders that this broker follows, in order of their ids."""
+
+    def request(self, leader: int, broker_epoch: int, now_ms: int) -> Message | None:
+        """The next request to a leader; None with nothing to fetch now."""
+
+    def on_answer(self, leader: int, response: Message | None, now_ms: int) -> int | None:
+        """Take the answer of a leader, None for a failed request; returns when the next request is due.
+
+        None leaves that to the interval of the agent.
+        """
+
+
+class BrokerReplicas(Protocol):
+    """The replicas of one broker: a `ReplicaManager`; those of the simulator may have no data."""
+
+    @property
+    def isr(self) -> IsrChanges:
+        """The ISR changes that the leaders request."""
+
+    @property
+    def followers(self) -> Followers:
+        """The followed partitions."""
+
+    @property
+    def partitions(self) -> Mapping[PartitionKey, object]:
+        """All replicas."""
+
+    @property
+    def failed_directories(self) -> dict[Uuid, str]:
+        """The log directories that have failed, with the reason."""
+
+    @property
+    def partitions_per_turn(self) -> int:
+        """How many calls of `on_partition` the agent makes in one turn."""
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether the logs are open."""
+
+    def load_more(self, image: MetadataImage, now_ms: int) -> bool:
+        """Open the logs, a portion in each call; returns whether all are open. Metadata changes follow then."""
+
+    def on_image(self, image: MetadataImage) -> None:
+        """New metadata, before the calls of `on_partition` for its changes."""
+
+    def on_partition(
+        self, key: PartitionKey, partition: Partition | None, now_ms: int, directory: Uuid | None = None
+    ) -> None:
+        """A partition has changed; None if this broker has no online replica of the partition any more.
+
+        `directory` is the log directory for a new replica.
+        """
+
+    def directory_of(self, key: PartitionKey) -> Uuid | None:
+        """The log directory that holds a replica already; None for a replica without a log."""
+
+    def take_failed_directories(self) -> Sequence[Uuid]:
+        """The log directories that have failed since the last call."""
+
+    def deadline_ms(self) -> int:
+        """When the next `shrink` is due."""
+
+    def shrink(self, now_ms: int) -> None:
+        """Do what is due, such as the removal of slow followers from the ISR."""
+
+
 class BrokerAgent:
     """One run of one broker, from start to stop.
 
     Args:
         settings: The settings of the broker.
-        replicas: The replicas with data; None for replicas without data.
+        replicas: The replicas.
     """
 
-    def __init__(self, settings: BrokerSettings, replicas: BrokerReplicas | None = None) -> None:
+    def __init__(self, settings: BrokerSettings, replicas: BrokerReplicas) -> None:
         options = settings.options
         self.settings = settings
         self.image = MetadataImage()
         """The metadata that this broker acts by: everything committed, without an open transaction."""
         self.lifecycle = BrokerLifecycle(settings)
-        self.replicas: BrokerReplicas = (
-            Replicas(settings.broker_id, options.replica_lag_time_max_ms) if replicas is None else replicas
-        )
+        self.replicas = replicas
         self.directories = Directories(settings.broker_id, options.directories)
-        self._isr_changes = IsrChanges(settings.broker_id)
         self._latest = self.image
         self._changed: dict[PartitionKey, None] = {}
         """The partitions that records have changed since the last update of the replicas."""
@@ -221,7 +288,7 @@ class BrokerAgent:
 
     def _everything(self) -> Iterator[PartitionKey | None]:
         """The partitions with a present or former replica of this broker, and None for each other partition."""
-        yield from self.replicas.hosted()
+        yield from list(self.replicas.partitions)
         topics = self.image.topics
         broker_id = self.settings.broker_id
         for name in topics:
@@ -262,11 +329,7 @@ class BrokerAgent:
         if own is not None and is_this and not own.directories and knows_directories:
             self.lifecycle.register_again(now_ms)
 
-    # Requests from outside
-
-    def on_fetch(self, request: FetchRequest, now_ms: int) -> FetchResponse:
-        """Answer a Fetch of another broker."""
-        return self.replicas.on_fetch(request, self.image, now_ms)
+    # Orders from outside
 
     def begin_shutdown(self, now_ms: int) -> None:
         """Stop, with a transfer of this broker's leaderships."""
@@ -291,7 +354,7 @@ class BrokerAgent:
         due_ms = self.lifecycle.deadline_ms()
         if self.lifecycle.epoch == NO_EPOCH:
             return due_ms
-        changes_ms, assignments_ms = self._isr_changes.deadline_ms(self.replicas), self.directories.deadline_ms()
+        changes_ms, assignments_ms = self.replicas.isr.deadline_ms(), self.directories.deadline_ms()
         return min(due_ms, self.replicas.deadline_ms(), changes_ms, assignments_ms, *self._fetches.values())
 
     def poll(self, now_ms: int) -> list[Send]:
@@ -313,7 +376,7 @@ class BrokerAgent:
         self.replicas.shrink(now_ms)
         self._look_at_failures(now_ms)
         sends += self._fetches_due(now_ms)
-        changes = self._isr_changes.request_due(self.replicas, self.image, self.lifecycle.epoch, now_ms)
+        changes = self.replicas.isr.request_due(self.image, self.lifecycle.epoch, now_ms)
         if changes is not None:
             sends.append(Send(ISR_CHANGES, changes, options.replica_lag_time_max_ms))
         assignments = self.directories.request_due(self.lifecycle.epoch, now_ms)
@@ -339,7 +402,7 @@ class BrokerAgent:
         return tuple(sorted(directory for directory, path in places if path in named or "*" in named))
 
     def _fetches_due(self, now_ms: int) -> list[Send]:
-        leaders = self.replicas.leaders()
+        leaders = self.replicas.followers.leaders()
         for leader in [one for one, due_ms in self._fetches.items() if one not in leaders and due_ms != NEVER_MS]:
             del self._fetches[leader]
         options = self.settings.options
@@ -348,7 +411,7 @@ class BrokerAgent:
             if now_ms < self._fetches.get(leader, 0):
                 continue
             target = self._address(leader)
-            request = None if target is None else self.replicas.fetch_from(leader, self.lifecycle.epoch, now_ms)
+            request = None if target is None else self.replicas.followers.request(leader, self.lifecycle.epoch, now_ms)
             self._fetches[leader] = now_ms + options.fetch_interval_ms if request is None else NEVER_MS
             if request is not None:
                 sends.append(Send(_FETCHES + leader, request, 4 * options.fetch_interval_ms, target))
@@ -367,10 +430,10 @@ class BrokerAgent:
         if channel == HEARTBEATS:
             self.lifecycle.on_answer(response, now_ms)
         elif channel == ISR_CHANGES:
-            self._isr_changes.on_answer(self.replicas, response, now_ms)
+            self.replicas.isr.on_answer(response, now_ms)
         elif channel == ASSIGNMENTS:
             self.directories.on_answer(response, now_ms)
         else:
             leader = channel - _FETCHES
-            due_ms = self.replicas.on_fetched(leader, response, now_ms)
+            due_ms = self.replicas.followers.on_answer(leader, response, now_ms)
             self._fetches[leader] = now_ms + self.settings.options.fetch_interval_ms if due_ms is None else due_ms

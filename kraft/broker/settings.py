@@ -6,10 +6,10 @@ from typing import Final
 
 from msgspec import Struct
 
+from kraft.broker.partitions.key import NO_EPOCH
 from metadata_log.types import Uuid
 
 PLAINTEXT: Final = 0
-NO_EPOCH: Final = -1
 
 
 class BrokerListener(Struct, frozen=True):

@@ -27,7 +27,7 @@ from kraft.node.node import Node, NodeParts
 from kraft.node.options import listeners_of, needs_own_name, replica_options
 from kraft.node.turns import start_in_turns
 from kraft.node.users import NodeUsers
-from kraft.replica.hosts.broker_host import BrokerHost, host_broker
+from kraft.replica.hosts.broker_host import BrokerHost
 from kraft.replica.interface.application import Application, ApplicationFactory, RawLog, WithMetadata
 from kraft.replica.interface.events import Input
 from kraft.replica.replica import Replica
@@ -105,7 +105,7 @@ async def run_node(
                 options=options,
                 disk=disk,
                 rng=rng,
-                application=application or _default_application(config),
+                application=application or _default_application(config, disk),
                 now_ms=clock.now_ms(),
             )
             replica, outputs = await start_in_turns(opening, log)
@@ -145,14 +145,15 @@ async def run_node(
 # controller would be a large part of the start of a broker.
 
 
-def _default_application(config: Config) -> ApplicationFactory:
-    """The controller, the broker without data, or both, as the configuration says."""
-    if config.is_broker and not config.is_controller:
-        return host_broker
-    from kraft.replica.hosts.combined_host import host_combined
+def _default_application(config: Config, disk: DirectoryDisk) -> ApplicationFactory:
+    """The controller, the broker, or both, as the configuration says."""
+    if config.is_broker:
+        from kraft.node.serving import node_with_data
+
+        return node_with_data(config, disk)
     from kraft.replica.hosts.controller_host import host_controller
 
-    return host_combined(host_broker) if config.is_broker else host_controller
+    return host_controller
 
 
 def _node_of(application: Application | RawLog) -> type[Node]:

@@ -25,10 +25,11 @@ from kraft.node.serving import broker_with_data
 from kraft.node.state_machine_node import StateMachineNode
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.quorum.voters import majority
-from kraft.replica.hosts.broker_host import BrokerHost, host_broker
+from kraft.replica.hosts.broker_host import BrokerHost
 from kraft.replica.hosts.controller_host import ControllerHost, host_controller
 from kraft.replica.hosts.state_machine_host import host_state_machine
 from kraft.replica.interface.application import ApplicationFactory
+from kraft.sim.nodes.broker_without_data import host_broker_without_data
 from kraft.state_machine import StateMachine
 from kraft.testing.broker import Broker
 from kraft.testing.disks import DIRECTORY, PARTITION, batches_on, durable_on
@@ -156,7 +157,7 @@ class Cluster:
 
     async def _live(self, node_id: int, life: _Life, task_status: trio.TaskStatus[Node]) -> None:
         config, disk, host = self._config(node_id), self.disks[node_id], str(node_id)
-        application = self._application if node_id in self.ids else host_broker
+        application = self._application if node_id in self.ids else host_broker_without_data
         transport = MemoryTransport(self.network, host=host)
         if self._has_data and node_id in self.brokers:
             application = broker_with_data(config, disk)

@@ -131,8 +131,8 @@ class RecordCheck:
             self.ledger.moved(replica, len(self.ledger.held_by(replica.broker_id, replica.key)), ())
 
     def _look_at(self, broker_id: int, life: _Life, manager: ReplicaManager, disk: MemoryDisk) -> Iterable[Replica]:
-        for key in manager.hosted():
-            part = manager.partition(key)
+        for key in list(manager.partitions):
+            part = manager.partitions.get(key)
             if part is None or part.is_offline:
                 continue
             replica = _replica(broker_id, part)
@@ -163,7 +163,7 @@ class RecordCheck:
                 self.ledger.moved(quiet, kept, batches[kept:])
             life.looks[key] = _Look(part, replica, batches)
             yield replica
-        for key in [one for one in life.looks if manager.partition(one) is None]:
+        for key in [one for one in life.looks if manager.partitions.get(one) is None]:
             del life.looks[key]
             self.ledger.removed(broker_id, key)
 

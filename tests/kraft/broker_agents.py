@@ -6,7 +6,9 @@ from msgspec.structs import replace
 
 from kraft.broker import BrokerAgent, BrokerListener, BrokerOptions, BrokerSettings, LifecycleState
 from kraft.broker.agent import HEARTBEATS, Send
-from kraft.broker.replicas import LedPartition, PartitionKey, Replicas
+from kraft.broker.partitions.key import PartitionKey
+from kraft.broker.partitions.leading import Leading
+from kraft.sim.nodes.broker_without_data import ReplicasWithoutData, agent_without_data
 from metadata_log.serde import Message
 from metadata_log.types import Uuid
 from transport.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
@@ -26,7 +28,7 @@ def new_agent(**options: object) -> BrokerAgent:
         features=(("metadata.version", 7, 30),),
         options=replace(BrokerOptions(directories=(ONE,)), **options),
     )
-    return BrokerAgent(settings)
+    return agent_without_data(settings)
 
 
 def only(sends: list[Send], channel: int) -> Message | None:
@@ -56,7 +58,12 @@ def started(**options: object) -> BrokerAgent:
     return agent
 
 
-def led_by(agent: BrokerAgent) -> dict[PartitionKey, LedPartition]:
+def led_by(agent: BrokerAgent) -> dict[PartitionKey, Leading]:
     """The partitions that an agent without data leads."""
-    assert isinstance(agent.replicas, Replicas), agent.replicas
-    return agent.replicas.led
+    return without_data(agent).led
+
+
+def without_data(agent: BrokerAgent) -> ReplicasWithoutData:
+    """The replicas of an agent without data."""
+    assert isinstance(agent.replicas, ReplicasWithoutData), agent.replicas
+    return agent.replicas

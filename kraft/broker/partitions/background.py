@@ -12,8 +12,8 @@ from kraft.broker.log.retention import delete_old_segments
 from kraft.broker.partitions.compacting import Compacting
 from kraft.broker.partitions.hosted_partition import HostedPartition
 from kraft.broker.partitions.hosting import Hosting
+from kraft.broker.partitions.key import PartitionKey
 from kraft.broker.partitions.moves import Moves
-from kraft.broker.replicas import PartitionKey
 from metadata_log.disk import Disk
 from metadata_log.types import NEVER_MS
 

@@ -16,7 +16,7 @@ from kraft.broker.partitions.epoch_ends import absurdity, truncation
 from kraft.broker.partitions.fetch_session import FetchSession
 from kraft.broker.partitions.hosted_partition import NO_LEADER, HostedPartition
 from kraft.broker.partitions.hosting import Hosting
-from kraft.broker.replicas import PartitionKey
+from kraft.broker.partitions.key import PartitionKey
 from metadata_log.errors import CorruptBatch, UnsupportedVersion
 from metadata_log.log.partition_names import PartitionName
 from metadata_log.records.batch import scan

@@ -5,14 +5,14 @@ from __future__ import annotations
 from msgspec import Struct
 
 from kraft.broker.log.partition_log import PartitionLog
+from kraft.broker.partitions.key import NO_EPOCH, PartitionKey
 from kraft.broker.partitions.leading import Leading
-from kraft.broker.replicas import PartitionKey
+from kraft.broker.partitions.watermarks import effective_min_isr
 from metadata_log.image import Partition
 from metadata_log.log.partition_names import PartitionName
 from metadata_log.types import Uuid
 
 NO_LEADER = -1
-NO_LEADER_EPOCH = -1
 
 
 class Copy(Struct, frozen=True):
@@ -33,24 +33,32 @@ class HostedPartition:
         min_isr: The setting `min.insync.replicas`.
     """
 
+    log: PartitionLog
+    """The log; there is none while `is_offline`."""
+
     def __init__(
         self, key: PartitionKey, topic: str, directory: Uuid | None, log: PartitionLog | None, min_isr: int
     ) -> None:
         self.key = key
         self.topic = topic
+        self.number = key[1]
+        self.name = PartitionName(topic, key[1])
         self.directory = directory
         self.leader_id = NO_LEADER
         """The leader in the metadata; -1 for none."""
-        self.leader_epoch = NO_LEADER_EPOCH
+        self.leader_epoch = NO_EPOCH
         """The leader epoch in the metadata; -1 before the first."""
-        self.partition_epoch = -1
+        self.partition_epoch = NO_EPOCH
         self.replicas: tuple[int, ...] = ()
         """The brokers with an assigned replica."""
         self.leading: Leading | None = None
-        self.min_isr_setting = min_isr
+        self.set_min_isr(min_isr)
         self.copy: Copy | None = None
         """The copy of the log that moves to another log directory."""
-        self._log = log
+        self.is_offline = log is None
+        """Whether the log directory or the log has failed: requests get KAFKA_STORAGE_ERROR."""
+        if log is not None:
+            self.log = log
 
     def __str__(self) -> str:
         """The topic and the number, such as `orders-0`."""
@@ -60,37 +68,28 @@ class HostedPartition:
         """Take over leader, epochs and replicas from the metadata."""
         self.leader_id, self.leader_epoch = partition.leader, partition.leader_epoch
         self.replicas, self.partition_epoch = partition.replicas, partition.partition_epoch
+        self.set_min_isr(self.min_isr_setting)
 
-    @property
-    def name(self) -> PartitionName:
-        """The topic and the number."""
-        return PartitionName(self.topic, self.key[1])
-
-    @property
-    def number(self) -> int:
-        """The number of the partition."""
-        return self.key[1]
-
-    @property
-    def log(self) -> PartitionLog:
-        """The log. The caller first checks `is_offline`."""
-        assert self._log is not None, f"{self} is offline"
-        return self._log
-
-    @property
-    def is_offline(self) -> bool:
-        """Whether the log directory or the log has failed: requests get KAFKA_STORAGE_ERROR."""
-        return self._log is None
+    def set_min_isr(self, setting: int) -> None:
+        """Take over `min.insync.replicas`."""
+        self.min_isr_setting = setting
+        self.min_isr = effective_min_isr(setting, max(1, len(self.replicas)))
+        """The least size of the ISR for acks=all."""
 
     def replace_log(self, directory: Uuid, log: PartitionLog | None) -> None:
         """The copy is the log now; None if the directory has failed meanwhile."""
-        self.directory, self._log, self.copy = directory, log, None
+        self.directory, self.copy = directory, None
         if log is None:
-            self.leading = None
+            self.go_offline()
+        else:
+            self.log = log
 
     def go_offline(self) -> None:
         """Take the log away, after a failure."""
-        self._log = self.leading = self.copy = None
+        if not self.is_offline:
+            self.is_offline = True
+            del self.log
+        self.leading = self.copy = None
 
     @property
     def is_leader(self) -> bool:
@@ -106,11 +105,6 @@ class HostedPartition:
     def maximal_isr(self) -> tuple[int, ...]:
         """Every replica that the controller may hold for a member of the ISR; empty if this broker does not lead."""
         return self.leading.maximal_isr if self.leading is not None else ()
-
-    @property
-    def min_isr(self) -> int:
-        """The least size of the ISR for acks=all: `min.insync.replicas`, at most the number of replicas."""
-        return min(self.min_isr_setting, max(1, len(self.replicas)))
 
     @property
     def high_watermark(self) -> int:

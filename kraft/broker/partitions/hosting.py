@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import Final
 
-from kraft.broker.log.outcomes import Refused
+from kraft.broker.log.outcomes import Place, Refused
 from kraft.broker.partitions.hosted_partition import HostedPartition
+from kraft.broker.partitions.key import NO_EPOCH, PartitionKey
 from kraft.broker.partitions.log_store import LogStore
 from kraft.broker.partitions.settings import DataSettings
-from kraft.broker.replicas import PartitionKey
 from metadata_log.disk import DirectoryDisk
 from metadata_log.errors import MetadataLogError
 from metadata_log.image import MetadataImage, Partition
@@ -64,22 +64,75 @@ class Hosting:
         if not part.is_offline and part.log.producers.unwritten is not None:
             self.unwritten[part.key] = None
 
-    def refusal(self, key: PartitionKey, current_leader_epoch: int, *, needs_leader: bool) -> Refused | None:
-        """Why a request for a partition is refused; see `ReplicaManager.refusal`."""
+    def served(self, key: PartitionKey, leader_epoch: int, *, needs_leader: bool) -> HostedPartition | Refused:
+        """The replica that serves a request, or why there is none (`Partition.checkCurrentLeaderEpoch`,
+        `localLogWithEpochOrThrow`).
+
+        Args:
+            key: The partition.
+            leader_epoch: The leader epoch that the request names; -1 for none.
+            needs_leader: Whether only the leader may answer.
+        """
         part = self.partitions.get(key)
         if part is None:
             return Refused(Error.NOT_LEADER_OR_FOLLOWER, f"this broker has no replica of partition {key[1]}")
         if part.is_offline:
             return Refused(Error.KAFKA_STORAGE_ERROR, f"the log of {part} is offline")
-        if current_leader_epoch >= 0 and current_leader_epoch != part.leader_epoch:
-            is_old = current_leader_epoch < part.leader_epoch
+        if leader_epoch >= 0 and leader_epoch != part.leader_epoch:
+            is_old = leader_epoch < part.leader_epoch
             return Refused(
                 Error.FENCED_LEADER_EPOCH if is_old else Error.UNKNOWN_LEADER_EPOCH,
-                f"{part}: the leader epoch is {part.leader_epoch}, not {current_leader_epoch}",
+                f"{part}: the leader epoch is {part.leader_epoch}, not {leader_epoch}",
             )
-        if needs_leader and not part.is_leader:
+        if needs_leader and part.leading is None:
             return Refused(Error.NOT_LEADER_OR_FOLLOWER, f"this broker does not lead {part}")
-        return None
+        return part
+
+    def read(
+        self,
+        part: HostedPartition,
+        offset: int,
+        max_bytes: int,
+        *,
+        end_offset: int | None = None,
+        at_least_one: bool = True,
+    ) -> bytes | Refused:
+        """Read batches as `PartitionLog.read` does; a failure of the disk takes the log directory offline.
+
+        The partition may be offline, or not here any more: a request may find it some steps before it reads.
+        """
+        if part.is_offline or self.partitions.get(part.key) is not part:
+            return self._gone(part)
+        try:
+            return part.log.read(offset, max_bytes, end_offset=end_offset, at_least_one=at_least_one)
+        except (OSError, MetadataLogError) as bad:
+            return self._unreadable(part, bad)
+
+    def place_of(self, part: HostedPartition, offset: int) -> Place | Refused:
+        """Where a reader begins (`PartitionLog.place_of`); a failure of the disk takes the log directory offline."""
+        if part.is_offline or self.partitions.get(part.key) is not part:
+            return self._gone(part)
+        try:
+            return part.log.place_of(offset)
+        except (OSError, MetadataLogError) as bad:
+            return self._unreadable(part, bad)
+
+    def _gone(self, part: HostedPartition) -> Refused:
+        found = self.served(part.key, NO_EPOCH, needs_leader=False)
+        return found if isinstance(found, Refused) else Refused(Error.NOT_LEADER_OR_FOLLOWER, f"{part} was made again")
+
+    def _unreadable(self, part: HostedPartition, bad: OSError | MetadataLogError) -> Refused:
+        if isinstance(bad, OSError):
+            self.fail(part, bad)
+            return Refused(Error.KAFKA_STORAGE_ERROR, str(bad))
+        return Refused(Error.CORRUPT_MESSAGE, str(bad))
+
+    def take_changes(self) -> Set[PartitionKey]:
+        """The partitions of which end, watermark, stable offset, start, ISR or leadership may have moved since the last
+        call, in the order of their first change.
+        """
+        changed, self.changed = self.changed, {}
+        return changed.keys()
 
     def report(self, finding: str) -> None:
         """Keep a text for the log of the broker; beyond the bound later texts are dropped."""

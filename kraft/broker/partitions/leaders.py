@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from typing import Final
 
 from kraft.broker.log.outcomes import Appended, Refused
 from kraft.broker.log.transaction_markers import TransactionMarker, marker_refusal
-from kraft.broker.log.validation import Checked, checking_all
-from kraft.broker.partitions.epoch_ends import diverging_end, end_of_epoch
+from kraft.broker.log.validation import Checked
 from kraft.broker.partitions.hosted_partition import HostedPartition
 from kraft.broker.partitions.hosting import Hosting
-from kraft.broker.partitions.isr_proposals import IsrProposals
+from kraft.broker.partitions.isr_changes import IsrChanges
+from kraft.broker.partitions.key import NO_EPOCH, PartitionKey
 from kraft.broker.partitions.leading import Leading, new_leadership
-from kraft.broker.replicas import PartitionKey
-from kraft.broker.settings import NO_EPOCH
 from metadata_log.image import Broker, Partition
-from metadata_log.types import NEVER_MS, OffsetAndEpoch
+from metadata_log.types import NEVER_MS
 from transport.protocol.errors import Error
-from transport.protocol.messages.fetch import ReplicaState
 
-ALL: Final = -1
-"""acks=all."""
 EPOCHS_SINCE: Final = 10
 """The metadata.version, 3.5-IV1, since which a follower's Fetch has the epoch of its broker (KIP-903)."""
 UP_TO_THE_WATERMARK: Final = -1
@@ -29,15 +23,16 @@ UP_TO_THE_WATERMARK: Final = -1
 
 
 class Leaders:
-    """The leaderships of one broker."""
+    """The leaderships of one broker.
+
+    A request first finds its partition with `Hosting.served`, in the same turn.
+    """
 
     def __init__(self, hosting: Hosting) -> None:
-        self.isr = IsrProposals(hosting.partitions, self._on_isr)
+        self.isr = IsrChanges(hosting.settings.broker_id, self._leading, self._on_isr)
         self._hosting = hosting
         self._broker_id = hosting.settings.broker_id
         self._lag_ms = hosting.settings.lag_time_max_ms
-        self._now_ms = 0
-        """The time of the last input, for the answers of the controller."""
         self._shrink_ms = NEVER_MS
         """When the ISRs are looked at next."""
         self._held: dict[PartitionKey, int] = {}
@@ -45,15 +40,23 @@ class Leaders:
         self._held_ms = NEVER_MS
         """No entry of `_held` is due before."""
 
+    def _leading(self, key: PartitionKey) -> Leading | None:
+        part = self._hosting.partitions.get(key)
+        return None if part is None else part.leading
+
     # ----------------------------------------------------------------------------------------------------- leadership
 
     def lead(self, part: HostedPartition, partition: Partition, now_ms: int) -> None:
-        """Begin or go on leading a partition (becomeLeader); raises `OSError`."""
-        self._now_ms = now_ms
+        """Begin or go on leading a partition (becomeLeader); raises `OSError`.
+
+        The epoch enters the epoch cache even without a record: a later leader then answers a follower that asks for the
+        end of this epoch.
+        """
         leading = part.leading
         if leading is None or leading.leader_epoch != partition.leader_epoch:
             self.isr.forget(part.key)
-            part.leading = new_leadership(partition, leading, part.log, self._broker_id, now_ms)
+            part.log.assign_epoch(partition.leader_epoch)
+            part.leading = new_leadership(partition, leading, part.log.end_offset, self._broker_id, now_ms)
             self._shrink_ms = min(self._shrink_ms, now_ms + self._lag_ms // 2)
         elif partition.partition_epoch > leading.partition_epoch:
             # The leader knows an equal epoch already, from the answer to its own proposal.
@@ -73,8 +76,10 @@ class Leaders:
         leading = part.leading
         if leading is None:
             return
-        log, image = part.log, self._hosting.image
-        offset, until_ms = leading.high_watermark(log, part.min_isr_setting, image, now_ms, self._lag_ms)
+        log = part.log
+        offset, until_ms = leading.high_watermark(
+            log.end_offset, log.high_watermark, part.min_isr, self._hosting.image, now_ms, self._lag_ms
+        )
         if until_ms != NEVER_MS:
             self._held[part.key] = until_ms
             self._held_ms = min(self._held_ms, until_ms)
@@ -100,7 +105,6 @@ class Leaders:
 
     def poll(self, now_ms: int) -> None:
         """Do what is due: end the wait for followers, and remove members from ISRs."""
-        self._now_ms = now_ms
         if now_ms >= self._held_ms:
             due = [key for key, until_ms in self._held.items() if until_ms <= now_ms]
             for key in due:
@@ -113,9 +117,11 @@ class Leaders:
         if now_ms >= self._shrink_ms:
             self._shrink(now_ms)
 
-    def _on_isr(self, part: HostedPartition) -> None:
+    def _on_isr(self, key: PartitionKey, now_ms: int) -> None:
+        """The controller has answered with an ISR."""
+        part = self._hosting.partitions[key]
         self._hosting.touch(part)
-        self.advance(part, self._now_ms)
+        self.advance(part, now_ms)
 
     def _shrink(self, now_ms: int) -> None:
         """Propose to remove the members of the ISR that are not caught up (`ReplicaManager.maybeShrinkIsr`)."""
@@ -127,53 +133,38 @@ class Leaders:
             leads = True
             if leading.proposed is not None:
                 continue
-            slow = leading.out_of_sync(part.log, now_ms, self._lag_ms)
+            slow = leading.out_of_sync(part.log.end_offset, now_ms, self._lag_ms)
             if slow:
-                self.isr.propose(part, tuple(one for one in leading.isr if one not in slow))
+                self.isr.propose(part.key, leading, tuple(one for one in leading.isr if one not in slow))
                 self._hosting.touch(part)
         self._shrink_ms = now_ms + self._lag_ms // 2 if leads else NEVER_MS
 
     # ---------------------------------------------------------------------------------------------- records of clients
 
-    def checking(
-        self, key: PartitionKey, records: bytes, *, acks: int, now_ms: int
-    ) -> Generator[None, None, Checked | Refused]:
-        """Check the batches of a producer, in steps; see `ReplicaManager.checking`."""
-        part = self._writable(key, acks, now_ms)
-        if isinstance(part, Refused):
-            return part
-        return (yield from checking_all(records, options=part.log.options, now_ms=now_ms, is_client=True))
+    def too_few_in_sync(self, part: HostedPartition) -> Refused | None:
+        """Why a write with acks=all is refused: fewer replicas are in sync than `min.insync.replicas` allows."""
+        leading = part.leading
+        count = 0 if leading is None else len(leading.isr)
+        if count >= part.min_isr:
+            return None
+        text = f"{part} has {count} replicas in sync; min.insync.replicas is {part.min_isr}"
+        return Refused(Error.NOT_ENOUGH_REPLICAS, text)
 
-    def append(self, key: PartitionKey, records: bytes | Checked, *, acks: int, now_ms: int) -> Appended | Refused:
-        """Append the batches of a producer; see `ReplicaManager.append`."""
-        part = self._writable(key, acks, now_ms)
-        return part if isinstance(part, Refused) else self._append(part, records, now_ms)
-
-    def append_marker(self, key: PartitionKey, marker: TransactionMarker, *, now_ms: int) -> Appended | Refused:
-        """Append the marker of a transaction coordinator; see `ReplicaManager.append_marker`."""
-        part = self._writable(key, ALL, now_ms)
-        if isinstance(part, Refused):
-            return part
-        refusal = marker_refusal(part.log.producers.states, marker)
-        if refusal is not None:
-            return Refused(refusal.error, refusal.text)
-        return self._append(part, marker.batch(now_ms), now_ms, is_client=False)
-
-    def _writable(self, key: PartitionKey, acks: int, now_ms: int) -> HostedPartition | Refused:
-        """The partition, if this broker leads it and enough replicas are in sync."""
-        self._now_ms = now_ms
-        refused = self._hosting.refusal(key, NO_EPOCH, needs_leader=True)
-        if refused is not None:
-            return refused
-        part = self._hosting.partitions[key]
-        if acks == ALL and len(part.isr) < part.min_isr:
-            text = f"{part} has {len(part.isr)} replicas in sync; min.insync.replicas is {part.min_isr}"
-            return Refused(Error.NOT_ENOUGH_REPLICAS, text)
-        return part
-
-    def _append(
+    def append(
         self, part: HostedPartition, records: bytes | Checked, now_ms: int, *, is_client: bool = True
     ) -> Appended | Refused:
+        """Append the batches of a producer to a partition that this broker leads (`appendRecordsToLeader`).
+
+        Args:
+            part: The partition.
+            records: The batches, or what `checking_all` has made of them.
+            now_ms: The time in ms since 1970.
+            is_client: Whether a producer sent the batches.
+
+        Returns:
+            The offsets, or why nothing was appended. With acks=all the caller has asked `too_few_in_sync` before, and
+            answers once the high watermark has passed the last offset.
+        """
         try:
             appended = part.log.append_as_leader(records, epoch=part.leader_epoch, now_ms=now_ms, is_client=is_client)
         except OSError as failed:
@@ -186,12 +177,35 @@ class Leaders:
             self.advance(part, now_ms)
         return appended
 
-    def delete_records(self, key: PartitionKey, offset: int) -> int | Refused:
-        """Raise the log start; see `ReplicaManager.delete_records`."""
-        refused = self._hosting.refusal(key, NO_EPOCH, needs_leader=True)
-        if refused is not None:
-            return refused
-        part = self._hosting.partitions[key]
+    def append_marker(self, part: HostedPartition, marker: TransactionMarker, now_ms: int) -> Appended | Refused:
+        """Append the marker of a transaction coordinator to a partition that this broker leads, as with acks=all.
+
+        Args:
+            part: The partition.
+            marker: The end of the transaction.
+            now_ms: The time in ms since 1970.
+
+        Returns:
+            The offset of the marker, or why it was not appended.
+        """
+        few = self.too_few_in_sync(part)
+        if few is not None:
+            return few
+        refusal = marker_refusal(part.log.producers.states, marker)
+        if refusal is not None:
+            return Refused(refusal.error, refusal.text)
+        return self.append(part, marker.batch(now_ms), now_ms, is_client=False)
+
+    def delete_records(self, part: HostedPartition, offset: int) -> int | Refused:
+        """Raise the log start of a partition that this broker leads (`Partition.deleteRecordsOnLeader`).
+
+        Args:
+            part: The partition.
+            offset: The new log start; -1 for the high watermark.
+
+        Returns:
+            The offset that `low_watermark` reaches once the followers have fetched, or a refusal.
+        """
         log = part.log
         if not log.options.is_deleted and log.options.is_compacted:
             return Refused(Error.POLICY_VIOLATION, f"{part} is compacted: its records are not deleted by offset")
@@ -208,43 +222,56 @@ class Leaders:
         self._hosting.touch(part)
         return max(wanted, log.start_offset)
 
-    def low_watermark(self, key: PartitionKey) -> int:
-        """The smallest log start of the replicas that may fetch, as their fetches have told; -1 if unknown."""
-        part, image = self._hosting.partitions[key], self._hosting.image
-        starts, leading = [part.start_offset], part.leading
+    def low_watermark(self, part: HostedPartition) -> int:
+        """The smallest log start of the replicas that may fetch, as their fetches have told; -1 while one of them has
+        not fetched.
+        """
+        starts, leading = [part.log.start_offset], part.leading
         if leading is not None:
+            image = self._hosting.image
             starts += [remote.start_offset for one, remote in leading.remotes.items() if leading.may_fetch(one, image)]
         return min(starts)
 
     # ------------------------------------------------------------------------------------------- requests of followers
 
     def on_follower_fetch(
-        self, key: PartitionKey, follower: ReplicaState, fetch_offset: int, log_start: int, now_ms: int
+        self, part: HostedPartition, replica_id: int, replica_epoch: int, fetch_offset: int, log_start: int, now_ms: int
     ) -> Refused | None:
-        """Note the progress of a follower; see `ReplicaManager.on_follower_fetch`."""
-        self._now_ms = now_ms
-        refused = self._hosting.refusal(key, NO_EPOCH, needs_leader=True)
-        if refused is not None:
-            return refused
-        part = self._hosting.partitions[key]
+        """Note the progress of a follower: its end, the ISR, the high watermark (`updateFollowerFetchState`).
+
+        The caller has read the records before, calls this for the first read of a request only, and not for a follower
+        with a diverging epoch.
+
+        Args:
+            part: The partition.
+            replica_id: The broker that fetches.
+            replica_epoch: The epoch of its registration as in the request.
+            fetch_offset: The end of the follower's log.
+            log_start: The start of the follower's log.
+            now_ms: The time in ms since 1970.
+
+        Returns:
+            Why the fetch is refused: the broker has no replica of the partition, or has registered again since.
+        """
         leading = part.leading
-        assert leading is not None, key
-        remote = leading.remotes.get(follower.replica_id)
+        assert leading is not None, part.key
+        remote = leading.remotes.get(replica_id)
         if remote is None:
-            return Refused(Error.UNKNOWN_LEADER_EPOCH, f"{part} has no replica on broker {follower.replica_id}")
-        broker = self._hosting.image.brokers.by_id.get(follower.replica_id)
-        if broker is not None and NO_EPOCH < follower.replica_epoch < broker.epoch:
+            return Refused(Error.UNKNOWN_LEADER_EPOCH, f"{part} has no replica on broker {replica_id}")
+        broker = self._hosting.image.brokers.by_id.get(replica_id)
+        if broker is not None and NO_EPOCH < replica_epoch < broker.epoch:
             return Refused(
                 Error.NOT_LEADER_OR_FOLLOWER,
-                f"broker {follower.replica_id} fetches with epoch {follower.replica_epoch}; its registration has "
-                f"{broker.epoch}",
+                f"broker {replica_id} fetches with epoch {replica_epoch}; its registration has {broker.epoch}",
             )
-        if not self._proves(follower.replica_epoch, broker):
+        if not self._proves(replica_epoch, broker):
             return None
-        before = remote.end_offset
-        start_before = remote.start_offset
-        remote.on_fetch(fetch_offset, log_start, part.end_offset, follower.replica_epoch, now_ms)
-        self._maybe_expand(part, leading, follower.replica_id)
+        log = part.log
+        before, start_before = remote.end_offset, remote.start_offset
+        remote.on_fetch(fetch_offset, log_start, log.end_offset, replica_epoch, now_ms)
+        if replica_id not in leading.isr and leading.is_to_join(replica_id, log.high_watermark, self._hosting.image):
+            self.isr.propose(part.key, leading, (*leading.isr, replica_id))
+            self._hosting.touch(part)
         if before != fetch_offset:
             self.advance(part, now_ms)
         if start_before != log_start:
@@ -261,25 +288,3 @@ class Leaders:
         if replica_epoch == NO_EPOCH:
             return (self._hosting.image.features.metadata_version or 0) < EPOCHS_SINCE
         return broker is not None and replica_epoch == broker.epoch
-
-    def _maybe_expand(self, part: HostedPartition, leading: Leading, candidate: int) -> None:
-        if leading.is_to_join(candidate, part.log, self._hosting.image):
-            self.isr.propose(part, (*leading.isr, candidate))
-            self._hosting.touch(part)
-
-    def end_of_epoch(self, key: PartitionKey, leader_epoch: int) -> OffsetAndEpoch | None:
-        """The end of a leader epoch in a log; see `ReplicaManager.end_of_epoch`."""
-        log = self._hosting.partitions[key].log
-        return end_of_epoch(log.epochs, leader_epoch, log.end_offset)
-
-    def diverging(
-        self, key: PartitionKey, last_fetched_epoch: int, fetch_offset: int
-    ) -> OffsetAndEpoch | Refused | None:
-        """Where the history of a fetcher parts from that of this log; see `ReplicaManager.diverging`."""
-        if last_fetched_epoch < 0:
-            return None
-        part = self._hosting.partitions[key]
-        if self.end_of_epoch(key, last_fetched_epoch) is None:
-            text = f"{part} does not know epoch {last_fetched_epoch} of the last fetched record"
-            return Refused(Error.OFFSET_OUT_OF_RANGE, text)
-        return diverging_end(part.log.epochs, part.end_offset, last_fetched_epoch, fetch_offset)

@@ -16,8 +16,8 @@ from kraft.broker.log.checkpoints import HIGH_WATERMARKS, write_offsets
 from kraft.broker.log.log_directory import LogDirectory
 from kraft.broker.log.options import LogOptions
 from kraft.broker.log.partition_log import PartitionLog
+from kraft.broker.partitions.key import PartitionKey
 from kraft.broker.partitions.settings import DataDirectory
-from kraft.broker.replicas import PartitionKey
 from metadata_log.disk import DirectoryDisk, is_directory, is_of_one_name, make_directory, remove_tree, replace_file
 from metadata_log.errors import DirectoryError, MetadataLogError
 from metadata_log.image.topics import TopicsImage

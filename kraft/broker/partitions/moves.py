@@ -12,7 +12,7 @@ from kraft.broker.log.outcomes import Refused
 from kraft.broker.partitions.epoch_ends import end_of_epoch, truncation
 from kraft.broker.partitions.hosted_partition import Copy, HostedPartition
 from kraft.broker.partitions.hosting import Hosting
-from kraft.broker.replicas import PartitionKey
+from kraft.broker.partitions.key import PartitionKey
 from metadata_log.errors import MetadataLogError
 from metadata_log.records.batch import scan
 from metadata_log.types import NEVER_MS, Uuid

@@ -5,8 +5,8 @@ from __future__ import annotations
 from msgspec import Struct
 
 from kraft.broker.partitions.hosted_partition import HostedPartition
+from kraft.broker.partitions.key import PartitionKey
 from kraft.broker.partitions.manager import ReplicaManager
-from kraft.broker.replicas import PartitionKey
 from kraft.broker.request.lookup import hosted
 from metadata_log.image import MetadataImage
 from transport.protocol.errors import Error

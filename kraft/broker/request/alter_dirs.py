@@ -45,7 +45,7 @@ class AlterDirsHandler:
 
     def _alter(self, image: MetadataImage, name: str, number: int, path: str, now_ms: int) -> Error:
         topic_id = image.topics.by_name.get(name, Uuid.ZERO)
-        error = self._manager.alter_log_dir((topic_id, number), path, now_ms)
+        error = self._manager.moves.alter((topic_id, number), path, now_ms)
         topic = image.topics.by_id.get(topic_id)
         is_known = topic is not None and 0 <= number < len(topic.partitions)
         if error is Error.REPLICA_NOT_AVAILABLE and not is_known:

@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from kraft.access.authorizer import AclOperation, AclResource
 from kraft.broker.log.outcomes import Refused
+from kraft.broker.partitions.key import PartitionKey
 from kraft.broker.partitions.manager import ReplicaManager
-from kraft.broker.replicas import PartitionKey
 from kraft.broker.request.lookup import INTERNAL_TOPICS, hosted, is_known
 from kraft.broker.request.outcomes import PARTITIONS_PER_STEP, Handling
 from kraft.broker.request.produce import ADMIN_CLIENT
@@ -95,7 +95,7 @@ class DeleteRecordsHandler:
             if isinstance(partition, Error):
                 entry.error = partition
                 return
-            done = self._manager.delete_records(entry.key, offset)
+            done = self._manager.leaders.delete_records(partition, offset)
             if isinstance(done, Refused):
                 entry.error = done.error
             else:
@@ -110,7 +110,7 @@ class DeleteRecordsHandler:
             if isinstance(partition, Error):
                 entry.error = partition
             else:
-                entry.low_watermark = self._manager.low_watermark(entry.key)
+                entry.low_watermark = self._manager.leaders.low_watermark(partition)
                 if entry.low_watermark < entry.awaited:
                     continue
             entry.awaited = None

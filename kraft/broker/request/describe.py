@@ -73,10 +73,10 @@ class DescribeHandler:
         for directory in self._manager.settings.directories:
             error = Error.KAFKA_STORAGE_ERROR if directory.id in self._manager.failed_directories else Error.NONE
             topics: dict[str, list[log_dirs.DescribeLogDirsPartition]] = {}
-            for at, key in enumerate(self._manager.hosted()):
+            for at, key in enumerate(list(self._manager.partitions)):
                 if at % PARTITIONS_PER_STEP == 0:
                     yield None
-                partition = self._manager.partition(key)
+                partition = self._manager.partitions.get(key)
                 found = None if partition is None or partition.is_offline else _described(partition, directory.id)
                 if partition is None or found is None:
                     continue

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from kraft.access.authorizer import AclOperation, AclResource
+from kraft.broker.partitions.epoch_ends import end_of_epoch
 from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.request.lookup import hosted
 from kraft.broker.request.outcomes import PARTITIONS_PER_STEP, Handling
@@ -55,7 +56,7 @@ class EpochEndHandler:
         partition = hosted(self._manager, image, key, part.current_leader_epoch, needs_leader=True)
         if isinstance(partition, Error):
             return EpochEndOffset(partition, part.partition)
-        end = self._manager.end_of_epoch(key, part.leader_epoch)
+        end = end_of_epoch(partition.log.epochs, part.leader_epoch, partition.log.end_offset)
         if end is None:
             return EpochEndOffset(Error.NONE, part.partition)
         return EpochEndOffset(Error.NONE, part.partition, end.epoch, end.offset)

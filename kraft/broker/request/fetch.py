@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from kraft.access.authorizer import AclOperation, AclResource
 from kraft.broker.partitions.hosted_partition import HostedPartition
+from kraft.broker.partitions.key import NO_EPOCH, PartitionKey
 from kraft.broker.partitions.manager import ReplicaManager
-from kraft.broker.replicas import PartitionKey
-from kraft.broker.request.lookup import NO_EPOCH, current_leader, hosted, is_known
+from kraft.broker.request.lookup import current_leader, hosted, is_known
 from kraft.broker.request.nearest import preferred_replica
 from kraft.broker.request.outcomes import PARTITIONS_PER_STEP, Handling
 from kraft.broker.request.quotas import FETCHED, ClientQuotas
@@ -242,9 +242,13 @@ class FetchHandler:
             )
         found = look(partition, wanted, params.isolation)
         if notes and params.is_follower and (isinstance(found, Readable) or _is_sound(found)):
-            follower = messages.ReplicaState(params.replica_id, params.replica_epoch)
-            rejected = self._manager.on_follower_fetch(
-                target.key, follower, wanted.fetch_offset, wanted.log_start_offset, now_ms
+            rejected = self._manager.leaders.on_follower_fetch(
+                partition,
+                params.replica_id,
+                params.replica_epoch,
+                wanted.fetch_offset,
+                wanted.log_start_offset,
+                now_ms,
             )
             if rejected is not None:
                 return failed(number, rejected.error)

@@ -9,12 +9,11 @@ from typing import Final
 from msgspec import Struct
 
 from kraft.broker.partitions.hosted_partition import HostedPartition
+from kraft.broker.partitions.key import NO_EPOCH, PartitionKey
 from kraft.broker.partitions.manager import ReplicaManager
-from kraft.broker.replicas import PartitionKey
 from metadata_log.image import MetadataImage
 from transport.protocol.errors import Error
 
-NO_EPOCH: Final = -1
 INTERNAL_TOPICS: Final = frozenset(("__consumer_offsets", "__transaction_state", "__share_group_state"))
 
 
@@ -53,16 +52,16 @@ def hosted(
         epoch: The leader epoch that the client knows; -1 for none.
         needs_leader: Whether only the leader may answer.
     """
-    found = manager.partition(key)
-    if found is None:
-        return Error.NOT_LEADER_OR_FOLLOWER if is_known(image, key) else Error.UNKNOWN_TOPIC_OR_PARTITION
-    refused = manager.refusal(key, epoch, needs_leader=needs_leader)
-    return found if refused is None else refused.error
+    found = manager.hosting.served(key, epoch, needs_leader=needs_leader)
+    if isinstance(found, HostedPartition):
+        return found
+    is_unknown = key not in manager.partitions and not is_known(image, key)
+    return Error.UNKNOWN_TOPIC_OR_PARTITION if is_unknown else found.error
 
 
 def current_leader(manager: ReplicaManager, image: MetadataImage, key: PartitionKey, listener: str) -> CurrentLeader:
     """The leader to which a client should turn, with its address for the listener of the request."""
-    found = manager.partition(key)
+    found = manager.partitions.get(key)
     if found is not None and not found.is_offline:
         leader_id, epoch = found.leader_id, found.leader_epoch
     elif is_known(image, key):

@@ -11,8 +11,8 @@ from msgspec import Struct
 from kraft.access.authorizer import AclOperation, AclResource
 from kraft.broker.log.outcomes import Refused
 from kraft.broker.log.transaction_markers import EPOCH_BUMPS_SINCE, TransactionMarker
+from kraft.broker.partitions.key import PartitionKey
 from kraft.broker.partitions.manager import ReplicaManager
-from kraft.broker.replicas import PartitionKey
 from kraft.broker.request.acknowledged import Awaited, acknowledgement, awaited
 from kraft.broker.request.outcomes import Handling
 from kraft.broker.request.transaction_guards import TransactionGuards
@@ -83,9 +83,12 @@ class MarkersHandler:
         return waiting if waiting.keys and not self.is_complete(waiting, image) else self.end(waiting)
 
     def _append(self, entry: MarkerEntry, marker: messages.WritableTxnMarker, now_ms: int) -> None:
-        partition = self._manager.partition(entry.key)
+        partition = self._manager.partitions.get(entry.key)
         if partition is None or partition.is_offline:
             entry.error = Error.UNKNOWN_TOPIC_OR_PARTITION
+            return
+        if partition.leading is None:
+            entry.error = Error.NOT_LEADER_OR_FOLLOWER
             return
         ending = TransactionMarker(
             producer_id=marker.producer_id,
@@ -94,7 +97,7 @@ class MarkersHandler:
             coordinator_epoch=marker.coordinator_epoch,
             transaction_version=marker.transaction_version,
         )
-        done = self._manager.append_marker(entry.key, ending, now_ms=now_ms)
+        done = self._manager.leaders.append_marker(partition, ending, now_ms)
         if isinstance(done, Refused):
             entry.error = done.error
         else:

@@ -14,9 +14,10 @@ from msgspec import Struct
 
 from kraft.access.authorizer import AclOperation, AclResource
 from kraft.broker.log.outcomes import Refused
+from kraft.broker.log.validation import Checked, checking_all
 from kraft.broker.partitions.hosted_partition import HostedPartition
+from kraft.broker.partitions.key import PartitionKey
 from kraft.broker.partitions.manager import ReplicaManager
-from kraft.broker.replicas import PartitionKey
 from kraft.broker.request.acknowledged import Awaited, acknowledgement, awaited
 from kraft.broker.request.batch_check import FirstBatch, first_batch, only_batch
 from kraft.broker.request.lookup import INTERNAL_TOPICS, current_leader, hosted, is_known
@@ -182,7 +183,7 @@ class ProduceHandler:
         if not batch.is_transactional or not self._verifies:
             return False
         assert entry.key is not None
-        partition = self._manager.partition(entry.key)
+        partition = self._manager.partitions.get(entry.key)
         if partition is None or partition.is_offline or not partition.is_leader:
             return False
         producer = partition.log.producers.states.producers.get(batch.producer_id)
@@ -274,18 +275,30 @@ class ProduceHandler:
         if isinstance(partition, Error):
             entry.refuse(partition)
             return
-        checked = yield from self._manager.checking(key, records, acks=acks, now_ms=now_ms)
-        # Between two steps this broker may have lost the partition, and the producer its transaction.
-        partition = hosted(self._manager, self._image, key, needs_leader=True)
-        if isinstance(partition, Error):
-            entry.refuse(partition)
-            return
+        leaders, options = self._manager.leaders, partition.log.options
+        checked: Checked | Refused | None = leaders.too_few_in_sync(partition) if acks == ACKS_ALL else None
+        work = checking_all(records, options=options, now_ms=now_ms, is_client=True)
+        try:
+            if checked is None:
+                next(work)
+        except StopIteration as end:
+            checked = end.value
+        if checked is None:
+            yield None
+            checked = yield from work
+            # Between two steps this broker may have lost the partition, and the producer its transaction.
+            partition = hosted(self._manager, self._image, key, needs_leader=True)
+            if isinstance(partition, Error):
+                entry.refuse(partition)
+                return
+            if acks == ACKS_ALL and isinstance(checked, Checked):
+                checked = leaders.too_few_in_sync(partition) or checked
         if guard is not None:
             overtaken = self._overtaken(partition, batch, guard)
             if overtaken is not None:
                 entry.refuse(overtaken.error, overtaken.text)
                 return
-        done = checked if isinstance(checked, Refused) else self._manager.append(key, checked, acks=acks, now_ms=now_ms)
+        done = checked if isinstance(checked, Refused) else leaders.append(partition, checked, now_ms)
         if isinstance(done, Refused):
             entry.refuse(done.error, done.text)
             entry.refused = tuple(messages.BatchIndexAndErrorMessage(each.index, each.text) for each in done.records)

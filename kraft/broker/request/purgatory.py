@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from heapq import heappop, heappush
 from typing import Generic, TypeVar
 
-from kraft.broker.replicas import PartitionKey
+from kraft.broker.partitions.key import PartitionKey
 from metadata_log.types import NEVER_MS
 
 Waiting = TypeVar("Waiting")

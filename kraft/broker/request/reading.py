@@ -11,8 +11,8 @@ from kraft.broker.log.outcomes import Place, Refused
 from kraft.broker.log.partition_log import PartitionLog
 from kraft.broker.partitions.epoch_ends import end_of_epoch
 from kraft.broker.partitions.hosted_partition import HostedPartition
+from kraft.broker.partitions.key import NO_EPOCH
 from kraft.broker.partitions.manager import ReplicaManager
-from kraft.broker.request.lookup import NO_EPOCH
 from kraft.broker.request.sessions import Wanted
 from metadata_log.records.batch import HEADER_BYTES
 from metadata_log.types import OffsetAndEpoch
@@ -145,8 +145,8 @@ def read(
         at_least_one: Whether the first batch is returned even if it is larger than the room.
     """
     partition = found.partition
-    records = manager.read(
-        partition.key,
+    records = manager.hosting.read(
+        partition,
         wanted.fetch_offset,
         min(wanted.max_bytes, max_bytes),
         end_offset=found.bound,
@@ -207,11 +207,11 @@ def readable_bytes(
     log = partition.log
     if offset < log.start_offset:
         return None
-    end = manager.place_of(partition.key, bound)
+    end = manager.hosting.place_of(partition, bound)
     if isinstance(end, Refused):
         return None
     if reader is None or reader.log is not log or reader.cuts != log.cuts:
-        begin = manager.place_of(partition.key, offset)
+        begin = manager.hosting.place_of(partition, offset)
         if isinstance(begin, Refused):
             return None
         reader = Reader(log, log.cuts, begin)

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from kraft.access.failures import RequestFailures
 from kraft.broker.asked import ToBroker
+from kraft.broker.partitions.key import PartitionKey
 from kraft.broker.partitions.manager import ReplicaManager
-from kraft.broker.replicas import PartitionKey
 from kraft.broker.request import refusals
 from kraft.broker.request.alter_dirs import AlterDirsHandler
 from kraft.broker.request.delete_records import DeleteRecordsHandler, WaitingDelete
@@ -280,7 +280,7 @@ class DataRequests:
             begun = self._unverified.pop(request_id, None)
             if begun is not None:
                 outcomes.append(self._appended(begun, errors, now_ms))
-        self._woken.update(dict.fromkeys(self._waiting.watching(self._manager.take_changes())))
+        self._woken.update(dict.fromkeys(self._waiting.watching(self._manager.hosting.take_changes())))
         for request_id in list(islice(self._woken, MOST_PER_TURN)):
             del self._woken[request_id]
             waiting = self._waiting.get(request_id)
@@ -343,7 +343,7 @@ class DataRequests:
 
     def take_assignments(self) -> dict[PartitionKey, Uuid]:
         """The replicas that are about to move to a log directory of which the controller has to learn."""
-        return self._manager.take_assignments()
+        return self._manager.moves.take_wanted()
 
     # Producer ids
 

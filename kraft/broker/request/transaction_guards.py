@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.broker.replicas import PartitionKey
+from kraft.broker.partitions.key import PartitionKey
 
 MOST: Final = 10_000
 """The most guards: a producer that is verified and then sends nothing leaves one behind. The oldest one goes first."""

@@ -36,7 +36,7 @@ from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch, random_uuid
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
-from transport.protocol.messages.fetch import FetchRequest
+from transport.protocol.messages.fetch import FetchRequest, FetchResponse
 
 FEATURES: Final = SUPPORTED_FEATURES
 """The features that a broker registers."""
@@ -58,6 +58,10 @@ class LeaveCluster(Struct, frozen=True):
 
 class Left(Struct, frozen=True):
     """The controlled shutdown of the broker is complete: the controller may resign."""
+
+
+Fetches = Callable[[FetchRequest, MetadataImage, int], FetchResponse]
+"""Answers a Fetch of another broker at a time."""
 
 
 class DataStore(Protocol):
@@ -114,16 +118,16 @@ class BrokerHost:
         clients: ClientRequests | None = None,
         store: DataStore | None = None,
         failures: RequestFailures | None = None,
+        fetches: Fetches | None = None,
     ) -> None:
-        """Without `clients` the broker serves only the fetches of other brokers, without `store` it has no data.
-
-        `failures` are those of `clients`.
+        """Without `store` the broker has no data; `fetches` answers other brokers then. `failures` are those of
+        `clients`.
         """
         self._failures = RequestFailures() if failures is None else failures
         self.agent = agent
         served = () if clients is None else clients.apis
         self.apis: tuple[ApiKey, ...] = tuple(sorted({ApiKey.FETCH, *served}))
-        self._agent_fetches = ApiKey.FETCH not in served
+        self._fetches = fetches
         self._clients = clients
         self._store = store
         self._findings: list[str] = [] if store is None else store.findings
@@ -190,11 +194,11 @@ class BrokerHost:
     def on_request(self, request: WireRequest, leader: LeaderAndEpoch, now_ms: int) -> Action:
         """Answer the fetch of another broker, or the request of a client."""
         message = request.message
-        if self._clients is not None and not (self._agent_fetches and isinstance(message, FetchRequest)):
-            found = self._clients.on_request(request, self.agent.image, now_ms)
-            return PARKED if found is None else _action(found)
-        assert isinstance(message, FetchRequest), message
-        return Answer(request.request_id, self.agent.on_fetch(message, now_ms))
+        if self._fetches is not None and isinstance(message, FetchRequest):
+            return Answer(request.request_id, self._fetches(message, self.agent.image, now_ms))
+        assert self._clients is not None, message
+        found = self._clients.on_request(request, self.agent.image, now_ms)
+        return PARKED if found is None else _action(found)
 
     on_full = on_request
 
@@ -343,11 +347,6 @@ def _action(each: ToController | ToBroker | Outcome) -> Action:
             return OutboundRequest(each.request, token=-each.token, timeout_ms=each.timeout_ms)
         case Answer() | Drop() | LeaveUnanswered():
             return each
-
-
-def host_broker(options: ReplicaOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random) -> BrokerHost:
-    """The factory of a broker agent."""
-    return BrokerHost(BrokerAgent(broker_settings(options, cluster_id, rng)))
 
 
 def broker_settings(options: ReplicaOptions, cluster_id: str, rng: Random) -> BrokerSettings:

@@ -17,9 +17,9 @@ from kraft.broker import BrokerOptions
 from kraft.controller.decision.request_context import DecisionSettings
 from kraft.quorum.values import QuorumConfig
 from kraft.quorum.voters import VoterSet
-from kraft.replica.hosts.broker_host import host_broker
 from kraft.replica.hosts.controller_host import host_controller
 from kraft.sim.nodes.addresses import bootstrap_of
+from kraft.sim.nodes.broker_without_data import host_broker_without_data
 from kraft.sim.nodes.combined_node import CombinedNode
 from kraft.sim.nodes.data_broker import DataBroker, DataSpec
 from kraft.sim.nodes.dynamic import draw_snapshots, first_voters_of
@@ -131,7 +131,7 @@ class Cluster:
             node_id,
             voters=voters,
             config=replace(config, fetch_snapshot_max_bytes=self._fetch_snapshot_max_bytes),
-            application=host_controller if broker is None else host_broker,
+            application=host_controller if broker is None else host_broker_without_data,
             segment_bytes=self._segment_bytes,
             versions={},
             uses_codecs=self._uses_codecs,

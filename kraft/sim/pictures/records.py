@@ -62,8 +62,8 @@ class Records:
             manager = member.manager if isinstance(member, DataBroker) and host.is_running else None
             if manager is None or not manager.is_loaded:
                 continue
-            for key in manager.hosted():
-                part = manager.partition(key)
+            for key in list(manager.partitions):
+                part = manager.partitions.get(key)
                 if part is not None:
                     yield (node_id, key), _state_of(part)
 

@@ -158,7 +158,7 @@ class RecordWork:
         member = self._simulator.world.hosts[broker_id].member
         assert isinstance(member, DataBroker), member
         manager, directories = member.manager, member.log_dirs
-        parts = [] if manager is None else [manager.partition(key) for key in manager.hosted()]
+        parts = [] if manager is None else [manager.partitions.get(key) for key in list(manager.partitions)]
         return any(
             part is not None
             and not part.is_offline

@@ -216,8 +216,8 @@ class RecordWatch(PartitionWatch):
     def _look_at_waits(self, broker_id: int, manager: ReplicaManager, world: SimulatedQuorum) -> None:
         """Look whether the partitions that a broker leads, or their producers, wait for something that never comes."""
         short: set[PartitionKey] = set()
-        for key in manager.hosted():
-            part, partition = manager.partition(key), self.ledger.partition_of(key)
+        for key in list(manager.partitions):
+            part, partition = manager.partitions.get(key), self.ledger.partition_of(key)
             if part is None or part.is_offline or not part.is_leader or partition is None:
                 continue
             if len(partition.isr) < self.ledger.min_isr_of(key):
@@ -263,7 +263,7 @@ class RecordWatch(PartitionWatch):
                 known[key].belief = belief
                 self.leaderships.believes(_belief(member, part))
         if len(parts) < len(known):
-            for key in [one for one in life.seen if manager.partition(one) is None]:
+            for key in [one for one in life.seen if manager.partitions.get(one) is None]:
                 del life.seen[key]
                 self.records.removed(member.node_id, key)
                 self.compaction.removed(member.node_id, key)
@@ -345,7 +345,7 @@ class RecordWatch(PartitionWatch):
         if asking is None:
             return
         follower = asking.replica_state
-        registered = manager.image.brokers.by_id.get(follower.replica_id)
+        registered = manager.hosting.image.brokers.by_id.get(follower.replica_id)
         now_ms = world.hosts[member.node_id].clock_ms(world.now_ms)
         for key, part in manager.partitions.items():
             leading = part.leading
@@ -377,7 +377,7 @@ class RecordWatch(PartitionWatch):
         for topic in told.responses:
             for one in topic.partitions:
                 key = (topic.topic_id, one.partition_index)
-                part = manager.partition(key)
+                part = manager.partitions.get(key)
                 if part is not None and part.leading is not None and one.error_code == Error.NONE:
                     self.leaderships.answered(member.node_id, key, str(part), part.leader_epoch, one.high_watermark)
 
@@ -406,7 +406,7 @@ class RecordWatch(PartitionWatch):
 
     def _in_ledger(self, manager: ReplicaManager, key: PartitionKey) -> HostedPartition | None:
         """The replica of a partition, if it is online and the ledger of batches follows the topic."""
-        part = None if key[0] in self._compacted else manager.partition(key)
+        part = None if key[0] in self._compacted else manager.partitions.get(key)
         return None if part is None or part.is_offline else part
 
     def _judge_marker(
@@ -541,7 +541,7 @@ def _hosted(led: _Led, world: SimulatedQuorum) -> list[Replica] | str:
     for broker_id in led.replicas:
         member = world.hosts[broker_id].member
         assert isinstance(member, DataBroker), member
-        part = None if member.manager is None else member.manager.partition(led.key)
+        part = None if member.manager is None else member.manager.partitions.get(led.key)
         if part is None or part.is_offline:
             return f"broker {broker_id} has no log of {led.name} that is online"
         replicas.append(_replica(member, part))
@@ -581,7 +581,7 @@ def _end_at(world: SimulatedQuorum, broker_id: int, key: PartitionKey) -> int | 
     host = world.hosts[broker_id]
     member = host.member
     assert isinstance(member, DataBroker), member
-    part = None if member.manager is None or not host.is_running else member.manager.partition(key)
+    part = None if member.manager is None or not host.is_running else member.manager.partitions.get(key)
     return None if part is None or part.is_offline else part.end_offset
 
 

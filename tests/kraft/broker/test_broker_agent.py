@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from broker_agents import EPOCH, ONE, TOPIC, TWO, heartbeat, led_by, new_agent, only, started
+from broker_agents import EPOCH, ONE, TOPIC, TWO, heartbeat, led_by, new_agent, only, started, without_data
 
 from kraft.broker import BrokerAgent, LifecycleState, NoLogDirectory, RegistrationFailed
 from kraft.broker.agent import ASSIGNMENTS, HEARTBEATS, ISR_CHANGES
@@ -207,7 +207,7 @@ def fetch(agent: BrokerAgent, now_ms: int, *, leader_epoch: int = 0, broker_epoc
         replica_state=ReplicaState(replica_id=102, replica_epoch=broker_epoch),
         topics=[FetchTopic(topic_id=TOPIC, partitions=[part])],
     )
-    return Error.of(agent.on_fetch(request, now_ms).responses[0].partitions[0].error_code)
+    return Error.of(without_data(agent).on_fetch(request, agent.image, now_ms).responses[0].partitions[0].error_code)
 
 
 def change(agent: BrokerAgent, now_ms: int) -> AlterPartitionRequest | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from command_line import run
+from data_brokers import load
 from field_directories import CASES, ENDS, TOPICS, Case, outcome, page, properties, unpacked
 
 from kraft.broker.partitions import DataDirectory, DataSettings, ReplicaManager
@@ -38,11 +39,11 @@ def outcome_of_ours(root: Path) -> str:
         for one, path in zip(options.directories, config.log_dirs, strict=True)
     )
     manager = ReplicaManager(disk, DataSettings(broker_id=1, directories=found))
-    manager.load(image, NOW_MS)
+    load(manager, image, NOW_MS)
     ends: dict[str, int | None] = {}
     for topic in image.topics.by_id.values():
         manager.on_partition((topic.id, 0), topic.partitions[0], NOW_MS, options.directories[0])
-        part = manager.partition((topic.id, 0))
+        part = manager.partitions.get((topic.id, 0))
         assert part is not None
         ends[topic.name] = None if part.is_offline else part.end_offset
     manager.shrink(NOW_MS + 300_000)

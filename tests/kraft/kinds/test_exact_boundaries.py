@@ -37,7 +37,7 @@ from kraft.broker.log.partition_log import PartitionLog
 from kraft.broker.log.producers import Producer, ProducerStates
 from kraft.broker.log.retention import expired_segments
 from kraft.broker.partitions.epoch_ends import end_of_epoch, truncation
-from kraft.broker.partitions.remote_replica import RemoteReplica
+from kraft.broker.partitions.leading import RemoteReplica
 from kraft.controller.decision.broker_sessions import BrokerSessions
 from kraft.quorum.accumulator import BatchAccumulator
 from kraft.quorum.states import LeaderState
@@ -55,7 +55,6 @@ from transport.protocol.messages.create_topics import (
     CreatableTopic,
     CreateTopicsRequest,
 )
-from transport.protocol.messages.fetch import ReplicaState
 from transport.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -417,7 +416,7 @@ def test_records_are_deleted_up_to_each_offset() -> None:
     for watermark in range(4):
         for offset in range(-3, 6):
             brokers = led(4, watermark)
-            done = brokers.managers[101].delete_records(KEY, offset)
+            done = brokers.managers[101].leaders.delete_records(brokers.managers[101].partitions[KEY], offset)
             log = brokers.part(101, KEY).log
             wanted = watermark if offset == -1 else offset
             if 0 <= wanted <= watermark:
@@ -433,17 +432,17 @@ def test_a_follower_joins_and_leaves_the_isr_at_exact_offsets_and_times() -> Non
         brokers = led(4, watermark, new_epoch_at=epoch_start)
         part = brokers.part(101, KEY)
         assert part.leading is not None
-        part.leading.isr = (101,)
+        part.leading.accept((101,), part.leading.partition_epoch)
         part.leading.remotes[102] = RemoteReplica()
-        follower = ReplicaState(replica_id=102, replica_epoch=epoch_of(102))
-        assert brokers.managers[101].on_follower_fetch(KEY, follower, end, 0, NOW_MS) is None
+        leaders = brokers.managers[101].leaders
+        assert leaders.on_follower_fetch(part, 102, epoch_of(102), end, 0, NOW_MS) is None
         assert (part.leading.proposed is not None) is (end >= watermark and end >= epoch_start), (end, watermark)
     for end, age in product((3, 4), (lag_ms - 1, lag_ms, lag_ms + 1)):
         brokers = led(4, 0)
         part = brokers.part(101, KEY)
         assert part.leading is not None
         part.leading.remotes[102] = RemoteReplica(-1, 0, end, NOW_MS, 4, NOW_MS)
-        slow = part.leading.out_of_sync(part.log, NOW_MS + age, lag_ms)
+        slow = part.leading.out_of_sync(part.log.end_offset, NOW_MS + age, lag_ms)
         assert (slow == (102,)) is (end < 4 and age > lag_ms), (end, age)
 
 

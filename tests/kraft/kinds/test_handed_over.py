@@ -13,7 +13,19 @@ from random import Random
 import pytest
 from cleaned_logs import SEEDS as CLEANED_SEEDS
 from client_wires import Wire, metadata
-from data_brokers import KEY, TOPIC, batch, cluster, directory_id, new_topic, part_of, publish, replayed, started
+from data_brokers import (
+    KEY,
+    TOPIC,
+    append_to,
+    batch,
+    cluster,
+    directory_id,
+    new_topic,
+    part_of,
+    publish,
+    replayed,
+    started,
+)
 from dirty_logs import OPTIONS as DIRTY
 from dirty_logs import Producers
 from moving_brokers import SECOND, image_of, moved
@@ -37,7 +49,7 @@ from kraft.broker.log.outcomes import Appended
 from kraft.broker.log.partition_log import PartitionLog
 from kraft.broker.partitions import ReplicaManager
 from kraft.broker.partitions.fetch_session import FetchSession
-from kraft.broker.replicas import PartitionKey
+from kraft.broker.partitions.key import PartitionKey
 from kraft.broker.request.sessions import FetchSessions, SessionRefused
 from kraft.client import Delivered, ProducerSettings
 from kraft.client.state.batches import NewRecord
@@ -248,7 +260,7 @@ def test_a_replica_that_moves_takes_its_whole_state_along(seed: int, kept: str) 
         part.log.delete_segments(len(part.log.segments) - (kept == "some"), now_ms=NOW_MS)
     part.log.cleaned_offset = part.log.start_offset
     before = facts(part.log)
-    assert manager.alter_log_dir(KEY, "e", NOW_MS) is Error.NONE
+    assert manager.moves.alter(KEY, "e", NOW_MS) is Error.NONE
     image = moved(manager, image)
     assert (part.directory, part.log.directory) == (SECOND, "e/t-0")
     assert facts(part.log) == before
@@ -299,10 +311,10 @@ def a_long_life(disk: MemoryDisk, image: MetadataImage) -> ReplicaManager:
     log = part_of(manager).log
     write(log, Random(1), [], 40)
     log.raise_high_watermark(log.end_offset)
-    assert manager.delete_records(KEY, log.end_offset - 3) == log.end_offset - 3
+    assert manager.leaders.delete_records(manager.partitions[KEY], log.end_offset - 3) == log.end_offset - 3
     log.flush()
-    manager._hosting.store.write_offsets()
-    manager._hosting.store.write_watermarks()
+    manager.hosting.store.write_offsets()
+    manager.hosting.store.write_watermarks()
     return manager
 
 
@@ -346,7 +358,7 @@ def test_a_partition_that_is_made_again_begins_with_nothing_of_its_former_life(
             ended(disk, is_power=is_power)
             manager = started(1, second, disk)
         for number in range(3):
-            done = manager.append(key, batch(b"%d" % number), acks=-1, now_ms=NOW_MS)
+            done = append_to(manager, key, batch(b"%d" % number), acks=-1, now_ms=NOW_MS)
             assert isinstance(done, Appended), operations
             assert done.first_offset == number, operations
         before = facts(log_of(manager, key))
@@ -361,7 +373,7 @@ def test_a_partition_that_is_made_again_begins_with_nothing_of_its_former_life(
 
 def log_of(manager: ReplicaManager, key: PartitionKey) -> PartitionLog:
     """The log of a replica."""
-    part = manager.partition(key)
+    part = manager.partitions.get(key)
     assert part is not None
     return part.log
 

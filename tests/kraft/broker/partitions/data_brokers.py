@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from msgspec import structs
 
-from kraft.broker.log.outcomes import Appended
+from kraft.broker.log.outcomes import Appended, Refused
 from kraft.broker.partitions import DataDirectory, DataSettings, HostedPartition, ReplicaManager
+from kraft.broker.partitions.key import NO_EPOCH, PartitionKey
 from metadata_log.image import MetadataDelta, MetadataImage
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records import metadata as records
@@ -21,6 +23,8 @@ NOW_MS = 1_795_390_000_000
 TOPIC = Uuid(bytes([0, 7] * 8))
 KEY = (TOPIC, 0)
 LAG_MS = 30_000
+ALL = -1
+"""acks=all."""
 
 
 def directory_id(broker_id: int, number: int = 0) -> Uuid:
@@ -90,9 +94,15 @@ def settings(broker_id: int, **changes: object) -> DataSettings:
     return structs.replace(made, **changes)
 
 
+def load(manager: ReplicaManager, image: MetadataImage, now_ms: int) -> None:
+    """Open all logs at once."""
+    while not manager.load_more(image, now_ms):
+        pass
+
+
 def publish(manager: ReplicaManager, image: MetadataImage, now_ms: int = NOW_MS) -> None:
     """Apply an image to every partition, as the agent does for the changed ones."""
-    manager.load(image, now_ms)
+    load(manager, image, now_ms)
     manager.on_image(image)
     own = manager.settings.broker_id
     assigned = {
@@ -101,7 +111,7 @@ def publish(manager: ReplicaManager, image: MetadataImage, now_ms: int = NOW_MS)
         for number, partition in enumerate(topic.partitions)
         if own in partition.replicas
     }
-    for key in [key for key in manager.hosted() if key not in assigned]:
+    for key in [key for key in manager.partitions if key not in assigned]:
         manager.on_partition(key, None, now_ms)
     for key, partition in assigned.items():
         directory = partition.directories[partition.replicas.index(own)]
@@ -120,16 +130,33 @@ def batch(*values: bytes, timestamp_ms: int = NOW_MS) -> bytes:
     return build_batch(0, -1, timestamp_ms, values)
 
 
+def append_to(
+    manager: ReplicaManager, key: PartitionKey, records: bytes, *, acks: int, now_ms: int
+) -> Appended | Refused:
+    """Append the batches of a producer, or say why not."""
+    part = manager.hosting.served(key, NO_EPOCH, needs_leader=True)
+    if isinstance(part, Refused):
+        return part
+    few = manager.leaders.too_few_in_sync(part) if acks == ALL else None
+    return manager.leaders.append(part, records, now_ms) if few is None else few
+
+
+def read(manager: ReplicaManager, key: PartitionKey, offset: int, max_bytes: int, **bounds: Any) -> bytes | Refused:
+    """Read the batches of a replica, or say why not."""
+    part = manager.hosting.served(key, NO_EPOCH, needs_leader=False)
+    return part if isinstance(part, Refused) else manager.hosting.read(part, offset, max_bytes, **bounds)
+
+
 def append(manager: ReplicaManager, *values: bytes, acks: int = -1, now_ms: int = NOW_MS) -> Appended:
     """Append one batch to the partition; the leader must accept."""
-    appended = manager.append(KEY, batch(*values), acks=acks, now_ms=now_ms)
+    appended = append_to(manager, KEY, batch(*values), acks=acks, now_ms=now_ms)
     assert isinstance(appended, Appended), appended
     return appended
 
 
 def part_of(manager: ReplicaManager) -> HostedPartition:
     """The replica of the partition."""
-    part = manager.partition(KEY)
+    part = manager.partitions.get(KEY)
     assert part is not None
     return part
 

@@ -43,7 +43,7 @@ def moved(manager: ReplicaManager, image: MetadataImage, seen: list[MetadataImag
     for _ in range(1000):
         now_ms = max(now_ms, manager.deadline_ms())
         manager.shrink(now_ms)
-        for key, directory in manager.take_assignments().items():
+        for key, directory in manager.moves.take_wanted().items():
             assert key == KEY
             image = assigned(image, directory)
             if seen is not None:

@@ -5,7 +5,19 @@ from __future__ import annotations
 import struct
 
 import pytest
-from data_brokers import KEY, NOW_MS, TOPIC, batch, cluster, new_topic, part_of, registration, replayed, started
+from data_brokers import (
+    KEY,
+    NOW_MS,
+    TOPIC,
+    append_to,
+    batch,
+    cluster,
+    new_topic,
+    part_of,
+    registration,
+    replayed,
+    started,
+)
 from google_crc32c import value as crc32c
 from msgspec.structs import replace
 
@@ -19,7 +31,6 @@ from transport.protocol.messages.fetch import (
     FetchRequest,
     FetchResponse,
     PartitionData,
-    ReplicaState,
 )
 from transport.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
@@ -49,9 +60,9 @@ def stored(*values: bytes, offset: int, epoch: int = 0, last_offset_delta: int |
 
 def answer(manager: ReplicaManager, data: PartitionData, now_ms: int = NOW_MS) -> None:
     """Let the follower fetch, and answer."""
-    assert isinstance(manager.fetch_from(LEADER, EPOCH, now_ms), FetchRequest)
+    assert isinstance(manager.followers.request(LEADER, EPOCH, now_ms), FetchRequest)
     topic = FetchableTopicResponse(topic_id=TOPIC, partitions=[data])
-    manager.on_fetched(LEADER, FetchResponse(responses=[topic]), now_ms)
+    manager.followers.on_answer(LEADER, FetchResponse(responses=[topic]), now_ms)
 
 
 SOUND = PartitionData(partition_index=0, high_watermark=2, log_start_offset=0, aborted_transactions=None, records=b"")
@@ -109,11 +120,11 @@ def test_an_absurd_answer_changes_nothing_and_the_partition_waits_for_another_ep
     [finding] = manager.findings
     assert reason in finding
     assert "t-0 is not fetched until its next leader epoch" in finding
-    assert manager.leaders() == []
+    assert manager.followers.leaders() == []
     later = replayed(image(), records.PartitionChangeRecord(partition_id=0, topic_id=TOPIC, leader=LEADER))
     manager.on_image(later)
     manager.on_partition(KEY, later.topics.by_id[TOPIC].partitions[0], NOW_MS)
-    assert manager.leaders() == [LEADER]
+    assert manager.followers.leaders() == [LEADER]
 
 
 @pytest.mark.parametrize(
@@ -140,7 +151,7 @@ def test_a_leader_with_records_that_do_not_fit_is_not_asked_in_a_loop() -> None:
     """Records of a later epoch than the leader's, which the follower leaves out."""
     manager = with_records()
     answer(manager, replace(SOUND, records=stored(b"x", offset=4, epoch=7)))
-    assert manager.fetch_from(LEADER, EPOCH, NOW_MS) is None
+    assert manager.followers.request(LEADER, EPOCH, NOW_MS) is None
     answer(manager, replace(SOUND, records=stored(b"x", offset=4)), NOW_MS + manager.settings.fetch_backoff_ms)
     assert state(manager)[2] == 5
 
@@ -154,10 +165,10 @@ def test_the_end_of_an_epoch_below_the_watermark_cuts_the_log_as_in_kafka() -> N
 
 def offset_of(manager: ReplicaManager, offset: int, now_ms: int) -> None:
     """Answer the ListOffsets request of the follower."""
-    assert isinstance(manager.fetch_from(LEADER, EPOCH, now_ms), ListOffsetsRequest)
+    assert isinstance(manager.followers.request(LEADER, EPOCH, now_ms), ListOffsetsRequest)
     part = ListOffsetsPartitionResponse(partition_index=0, offset=offset)
     answered = ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[part])])
-    manager.on_fetched(LEADER, answered, now_ms)
+    manager.followers.on_answer(LEADER, answered, now_ms)
 
 
 def lost() -> ReplicaManager:
@@ -176,7 +187,7 @@ def test_a_negative_end_or_start_of_a_leaders_log_is_refused(ends: tuple[int, ..
     assert state(manager) == before
     [finding] = manager.findings
     assert f"its log ends or begins at offset {ends[-1]}" in finding
-    assert manager.leaders() == []
+    assert manager.followers.leaders() == []
 
 
 def test_a_start_behind_the_end_of_the_leaders_log_is_asked_for_again() -> None:
@@ -199,14 +210,13 @@ def leader_with(*, metadata_version: int = 30) -> ReplicaManager:
     """A leader with a record that its follower lacks."""
     level = records.FeatureLevelRecord(name="metadata.version", feature_level=metadata_version)
     manager = started(LEADER, replayed(image(), level))
-    manager.append(KEY, batch(b"a"), acks=1, now_ms=NOW_MS)
+    append_to(manager, KEY, batch(b"a"), acks=1, now_ms=NOW_MS)
     return manager
 
 
 def fetched_in_its_name(manager: ReplicaManager, replica_epoch: int) -> int:
     """The high watermark after a Fetch that says it is of the follower and has the record."""
-    follower = ReplicaState(replica_id=FOLLOWER, replica_epoch=replica_epoch)
-    manager.on_follower_fetch(KEY, follower, 1, 0, NOW_MS)
+    manager.leaders.on_follower_fetch(part_of(manager), FOLLOWER, replica_epoch, 1, 0, NOW_MS)
     return part_of(manager).high_watermark
 
 

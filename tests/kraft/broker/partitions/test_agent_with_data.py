@@ -6,7 +6,20 @@ from typing import Any
 
 import pytest
 from broker_agents import EPOCH, heartbeat
-from data_brokers import KEY, NOW_MS, TOPIC, append, batch, directory_id, new_topic, part_of, registration, settings
+from data_brokers import (
+    KEY,
+    NOW_MS,
+    TOPIC,
+    append,
+    append_to,
+    batch,
+    directory_id,
+    new_topic,
+    part_of,
+    registration,
+    settings,
+)
+from fetch_answers import answer_fetch
 from msgspec.structs import replace
 
 from kraft.broker import BrokerAgent, BrokerListener, BrokerOptions, BrokerSettings, LifecycleState, NoLogDirectory
@@ -56,7 +69,7 @@ def running(agent: BrokerAgent, *committed: Message) -> tuple[int, list[Send]]:
     agent.on_answer(HEARTBEATS, BrokerRegistrationResponse(broker_epoch=EPOCH), now_ms)
     heartbeat(agent, now_ms)
     commit(agent, *committed)
-    assert agent.replicas.hosted() == [], "the metadata may be incomplete"
+    assert list(agent.replicas.partitions) == [], "the metadata may be incomplete"
     assert agent.deadline_ms() > now_ms
     agent.on_answer(HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=True), now_ms)
     while True:
@@ -71,7 +84,7 @@ def running(agent: BrokerAgent, *committed: Message) -> tuple[int, list[Send]]:
                 break
         now_ms = max(now_ms + 1, agent.deadline_ms())
     assert agent.lifecycle.state is LifecycleState.RUNNING
-    assert agent.replicas.hosted() == [KEY]
+    assert list(agent.replicas.partitions) == [KEY]
     return now_ms, opened
 
 
@@ -97,7 +110,7 @@ def test_an_agent_fetches_again_at_once_after_an_answer_with_records() -> None:
     state = replace(send.request.replica_state, replica_epoch=50)  # type: ignore[attr-defined]
     request = replace(send.request, replica_state=state)
     assert isinstance(request, FetchRequest)
-    follower.on_answer(send.channel, leader.on_fetch(request, now_ms), now_ms)
+    follower.on_answer(send.channel, answer_fetch(leading, request, now_ms), now_ms)
     assert part_of(following).end_offset == 1
     [again] = fetches(follower.poll(now_ms))
     assert again.request.topics[0].partitions[0].fetch_offset == 1  # type: ignore[attr-defined]
@@ -138,7 +151,7 @@ def test_the_failure_of_the_only_log_directory_ends_the_broker() -> None:
             raise OSError(5, "Input/output error", path)
 
     disk.on_operation = fail
-    manager.append(KEY, batch(b"a"), acks=1, now_ms=now_ms)
+    append_to(manager, KEY, batch(b"a"), acks=1, now_ms=now_ms)
     assert part_of(manager).is_offline
     with pytest.raises(NoLogDirectory, match="Input/output error"):
         agent.poll(now_ms + 3000)

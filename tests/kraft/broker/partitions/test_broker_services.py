@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from broker_agents import new_agent
+from broker_agents import new_agent, without_data
 from data_brokers import KEY, NOW_MS, batch, cluster, new_topic, replayed, started
 
 from kraft.broker import BrokerAgent
@@ -112,7 +112,7 @@ def test_a_produce_without_acknowledgement_has_no_answer_and_ends_the_connection
     failed = broker.services.on_request(asked(produce(0, to=9), 13, 3), IMAGE, NOW_MS)
     assert isinstance(failed, Drop)
     assert isinstance(broker.host.on_request(asked(produce(0, to=9), 13, 4), LEADER, NOW_MS), Drop)
-    part = broker.manager.partition(KEY)
+    part = broker.manager.partitions.get(KEY)
     assert part is not None
     assert part.end_offset == 2
 
@@ -203,7 +203,7 @@ def test_a_request_for_metadata_is_answered_at_once():
 @pytest.mark.parametrize("is_clean", [False, True])
 def test_closing_the_data_leaves_proof_of_a_clean_shutdown(is_clean: bool):
     broker = Broker()
-    disk = broker.manager._hosting.store._disk
+    disk = broker.manager.hosting.store._disk
     assert not disk.exists("d/.kafka_cleanshutdown")
     (broker.host if is_clean else BrokerHost(new_agent())).close_data()
     assert disk.exists("d/.kafka_cleanshutdown") is is_clean
@@ -259,7 +259,7 @@ def test_records_of_a_transaction_wait_for_the_word_of_their_coordinator(error: 
     assert answer.request_id == 7
     assert isinstance(answer.message, ProduceResponse)
     assert [one.error_code for one in answer.message.responses[0].partition_responses] == [error]
-    part = broker.manager.partition(KEY)
+    part = broker.manager.partitions.get(KEY)
     assert part is not None
     assert part.end_offset == (error is Error.NONE)
 
@@ -276,7 +276,8 @@ def test_an_answer_to_the_agent_lets_the_requests_of_clients_look_again():
 
 def test_the_agent_answers_the_fetches_that_the_requests_of_clients_do_not_cover():
     clients: Any = MetadataRequests(MetadataSettings(broker_id=101, cluster_id="c"), Random(1))
-    broker = BrokerHost(new_agent(), clients)
+    agent = new_agent()
+    broker = BrokerHost(agent, clients, fetches=without_data(agent).on_fetch)
     assert ApiKey.FETCH in broker.apis
     found = broker.on_request(asked(FetchRequest(), 17), LEADER, NOW_MS)
     assert isinstance(found, Answer)

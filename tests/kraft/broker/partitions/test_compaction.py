@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from data_brokers import KEY, NOW_MS, TOPIC, cluster, new_topic, part_of, publish, replayed, started
+from data_brokers import KEY, NOW_MS, TOPIC, append_to, cluster, new_topic, part_of, publish, replayed, started
 
 from kraft.broker.log.checkpoints import CLEANED, RECOVERY_POINTS, read_offsets
 from kraft.broker.log.options import LogOptions
@@ -39,7 +39,7 @@ def fill(manager: ReplicaManager, batches: int, now_ms: int = NOW_MS) -> None:
         contents = [
             Record(index, now_ms, 0, b"key-%d" % ((at + index) % KEYS), b"%08d" % (at + index)) for index in range(4)
         ]
-        done = manager.append(KEY, write_batch(contents, epoch=-1), acks=1, now_ms=now_ms)
+        done = append_to(manager, KEY, write_batch(contents, epoch=-1), acks=1, now_ms=now_ms)
         assert isinstance(done, Appended)
 
 
@@ -195,7 +195,7 @@ def test_the_broker_checks_the_expiry_of_producers_while_logs_are_open() -> None
     manager = started(1, replayed(cluster(1), *new_topic((1,))))
     contents = [Record(0, NOW_MS, 0, b"k", b"v")]
     data = write_batch(contents, epoch=-1, producer_id=7, producer_epoch=0, base_sequence=0)
-    assert isinstance(manager.append(KEY, data, acks=1, now_ms=NOW_MS), Appended)
+    assert isinstance(append_to(manager, KEY, data, acks=1, now_ms=NOW_MS), Appended)
     producers = part_of(manager).log.producers.states
     day_ms = 24 * HOUR_MS
     run_until(manager, NOW_MS + day_ms - 600_000, NOW_MS + day_ms - 1_200_000)

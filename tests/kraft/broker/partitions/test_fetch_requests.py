@@ -36,7 +36,7 @@ def follower() -> ReplicaManager:
 
 def asked(manager: ReplicaManager, now_ms: int) -> tuple[dict[int, tuple[int, int]], list[int]]:
     """Fetch offset and log start of the partitions that the next request names, and those that the request forgets."""
-    request = manager.fetch_from(LEADER, EPOCH, now_ms)
+    request = manager.followers.request(LEADER, EPOCH, now_ms)
     assert isinstance(request, FetchRequest)
     named = {
         part.partition: (part.fetch_offset, part.log_start_offset)
@@ -48,7 +48,7 @@ def asked(manager: ReplicaManager, now_ms: int) -> tuple[dict[int, tuple[int, in
 
 def answer(manager: ReplicaManager, now_ms: int, *parts: PartitionData, error: Error = Error.NONE) -> None:
     topics = [FetchableTopicResponse(topic_id=TOPIC, partitions=list(parts))] if parts else []
-    manager.on_fetched(LEADER, FetchResponse(error_code=error, session_id=SESSION, responses=topics), now_ms)
+    manager.followers.on_answer(LEADER, FetchResponse(error_code=error, session_id=SESSION, responses=topics), now_ms)
 
 
 def data(number: int, records_: bytes = b"", *, watermark: int = 0, start: int = 0) -> PartitionData:

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections import Counter
 from functools import cache
 
-from data_brokers import NOW_MS, cluster, directory_id, replayed, settings
+from data_brokers import NOW_MS, cluster, directory_id, load, replayed, settings
 from msgspec import Struct
 from msgspec.structs import replace
 from real_data import json_lines
 
 from kraft.broker.partitions import ReplicaManager
-from kraft.broker.replicas import PartitionKey
+from kraft.broker.partitions.key import PartitionKey
 from metadata_log.image import Partition
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records import metadata as records
@@ -67,7 +67,7 @@ class Follower:
         self.disk = MemoryDisk()
         self.image = replayed(cluster(*REPLICAS), *names, *assignments())
         self.manager = ReplicaManager(self.disk, settings(BROKER))
-        self.manager.load(self.image, NOW_MS)
+        load(self.manager, self.image, NOW_MS)
         self.now_ms = NOW_MS
         self.broker_epoch = 0
         self.named: dict[int, set[PartitionKey]] = {}
@@ -81,7 +81,7 @@ class Follower:
 
     def metadata(self, key: PartitionKey, leader: int, epoch: int) -> None:
         """Publish a leader and its epoch."""
-        part = self.manager.partition(key)
+        part = self.manager.partitions.get(key)
         partition_epoch = 0 if part is None else part.partition_epoch + 1
         none: tuple[int, ...] = ()
         partition = Partition(
@@ -100,7 +100,7 @@ class Follower:
             self.fail(leader)
         if request.session_epoch <= 0:
             for key in self.named.get(leader, set()) - keys_of(request).keys():
-                part = self.manager.partition(key)
+                part = self.manager.partitions.get(key)
                 if part is not None and part.leader_id == leader:
                     self.metadata(key, NO_LEADER, part.leader_epoch)
         for key, theirs in keys_of(request).items():
@@ -121,7 +121,7 @@ class Follower:
         if leader in self.in_step:
             while ours is not None and ours.session_epoch < request.session_epoch:
                 # The capture leaves exchanges out in which neither side said anything.
-                self.manager.on_fetched(leader, FetchResponse(session_id=ours.session_id), self.now_ms)
+                self.manager.followers.on_answer(leader, FetchResponse(session_id=ours.session_id), self.now_ms)
                 ours = self.fetch(leader)
                 self.seen["silent"] += 1
             assert ours is not None
@@ -139,7 +139,7 @@ class Follower:
         """The real follower was stopped and has registered again: every log comes from the disk."""
         self.manager.close(broker_epoch=self.broker_epoch)
         self.manager = ReplicaManager(self.disk, settings(BROKER))
-        self.manager.load(self.image, self.now_ms)
+        load(self.manager, self.image, self.now_ms)
         self.broker_epoch = broker_epoch
         self.named.clear()
         self.open.clear()
@@ -147,7 +147,7 @@ class Follower:
         self.seen["starts"] += 1
 
     def fetch(self, leader: int) -> FetchRequest | None:
-        ours = self.manager.fetch_from(leader, 16, self.now_ms)
+        ours = self.manager.followers.request(leader, 16, self.now_ms)
         if ours is None:
             return None
         assert isinstance(ours, FetchRequest)
@@ -157,12 +157,12 @@ class Follower:
         return ours
 
     def fail(self, leader: int) -> None:
-        self.manager.on_fetched(leader, None, self.now_ms)
+        self.manager.followers.on_answer(leader, None, self.now_ms)
         self.open.discard(leader)
         self.now_ms += 10_000
 
     def compare(self, key: PartitionKey, theirs: FetchPartition, leader: int) -> None:
-        part = self.manager.partition(key)
+        part = self.manager.partitions.get(key)
         epoch = theirs.current_leader_epoch
         begins = part is None or part.leader_epoch < epoch or part.leader_id != leader
         if begins:
@@ -172,7 +172,7 @@ class Follower:
                 self.metadata(key, BROKER, theirs.last_fetched_epoch)
                 self.seen["led"] += 1
             self.metadata(key, leader, epoch)
-        part = self.manager.partition(key)
+        part = self.manager.partitions.get(key)
         assert part is not None
         if part.start_offset < theirs.log_start_offset <= part.high_watermark:
             # The real follower has deleted old segments by its own clock.
@@ -208,7 +208,7 @@ class Follower:
             self.seen["records"] += sum(bool(one.records) for one in parts)
             self.seen["errors"] += sum(one.error_code != 0 for one in parts)
             topics.append(replace(topic, partitions=parts))
-        self.manager.on_fetched(leader, replace(response, responses=topics), self.now_ms)
+        self.manager.followers.on_answer(leader, replace(response, responses=topics), self.now_ms)
 
 
 def assignments() -> list[records.PartitionRecord]:

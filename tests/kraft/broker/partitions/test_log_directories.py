@@ -9,9 +9,11 @@ from data_brokers import (
     NOW_MS,
     TOPIC,
     append,
+    append_to,
     batch,
     cluster,
     directory_id,
+    load,
     new_topic,
     part_of,
     publish,
@@ -24,7 +26,7 @@ from data_brokers import (
 from kraft.broker.log.checkpoints import HIGH_WATERMARKS, read_offsets
 from kraft.broker.log.outcomes import Appended, Refused
 from kraft.broker.partitions import DataDirectory, DataSettings, ReplicaManager
-from kraft.broker.replicas import PartitionKey
+from kraft.broker.partitions.key import PartitionKey
 from metadata_log.image import MetadataImage
 from metadata_log.log.log_dir import PARTITION_METADATA, parse_partition_metadata
 from metadata_log.log.partition_names import PartitionName
@@ -71,12 +73,12 @@ def test_the_directory_of_a_real_broker_is_served_from_its_watermarks(node: str)
     watermarks, _ = read_offsets(disk, "d", HIGH_WATERMARKS)
     image = replayed(cluster(1), *topics(assigned, directory_id(1)))
     manager = ReplicaManager(disk, settings(1))
-    manager.load(image, NOW_MS)
+    load(manager, image, NOW_MS)
     assert manager.findings == [] or all("removed" in each or "stray" in each for each in manager.findings)
     publish(manager, image)
     assert assigned
     for name, topic_id in assigned.items():
-        part = manager.partition((topic_id, name.number))
+        part = manager.partitions.get((topic_id, name.number))
         assert part is not None
         assert not part.is_offline
         assert part.topic == name.topic
@@ -128,16 +130,16 @@ def test_a_damaged_partition_is_offline_alone() -> None:
     manager = started(1, image, disk)
     keys: list[PartitionKey] = [(topic_id, 0) for topic_id in made.values()]
     for key in keys:
-        assert isinstance(manager.append(key, batch(b"x"), acks=1, now_ms=NOW_MS), Appended)
+        assert isinstance(append_to(manager, key, batch(b"x"), acks=1, now_ms=NOW_MS), Appended)
     manager.close(broker_epoch=1001)
     disk.remove("d/a-0/leader-epoch-checkpoint")
     put(disk, "d/a-0", {"leader-epoch-checkpoint": b"0\n1\n0 zero\n"})
     again = started(1, image, disk)
-    assert [again.partition(key).is_offline for key in keys] == [True, False]  # type: ignore[union-attr]
-    refused = again.append(keys[0], batch(b"y"), acks=1, now_ms=NOW_MS)
+    assert [again.partitions.get(key).is_offline for key in keys] == [True, False]  # type: ignore[union-attr]
+    refused = append_to(again, keys[0], batch(b"y"), acks=1, now_ms=NOW_MS)
     assert isinstance(refused, Refused)
     assert refused.error is Error.KAFKA_STORAGE_ERROR
-    assert isinstance(again.append(keys[1], batch(b"y"), acks=1, now_ms=NOW_MS), Appended)
+    assert isinstance(append_to(again, keys[1], batch(b"y"), acks=1, now_ms=NOW_MS), Appended)
     assert again.take_failed_directories() == []
     assert any("d/a-0/leader-epoch-checkpoint" in finding for finding in again.findings)
     again.shrink(NOW_MS + 300_000)
@@ -180,13 +182,13 @@ def test_a_log_directory_that_fails_takes_only_its_partitions_offline() -> None:
     publish(manager, image)
     assert (disk.list("d"), disk.list("e")) == (["a-0"], ["b-0"])
     failing(disk, "e")
-    refused = manager.append(IN_E, batch(b"x"), acks=1, now_ms=NOW_MS)
+    refused = append_to(manager, IN_E, batch(b"x"), acks=1, now_ms=NOW_MS)
     assert isinstance(refused, Refused)
     assert refused.error is Error.KAFKA_STORAGE_ERROR
     assert manager.take_failed_directories() == [directory_id(1, 1)]
     assert manager.take_failed_directories() == []
     assert "Input/output error" in manager.failed_directories[directory_id(1, 1)]
-    assert isinstance(manager.append(IN_D, batch(b"x"), acks=1, now_ms=NOW_MS), Appended)
+    assert isinstance(append_to(manager, IN_D, batch(b"x"), acks=1, now_ms=NOW_MS), Appended)
     manager.shrink(NOW_MS + 300_000)
     manager.close(broker_epoch=1001)
     assert (disk.exists("d/.kafka_cleanshutdown"), disk.exists("e/.kafka_cleanshutdown")) == (True, False)
@@ -197,11 +199,11 @@ def test_a_log_directory_that_fails_while_its_logs_are_opened_stops_no_other() -
     manager, image = two_directories(disk)
     publish(manager, image)
     for key in (IN_D, IN_E):
-        assert isinstance(manager.append(key, batch(b"x"), acks=1, now_ms=NOW_MS), Appended)
+        assert isinstance(append_to(manager, key, batch(b"x"), acks=1, now_ms=NOW_MS), Appended)
     disk.kill()
     failing(disk, "e")
     again, _ = two_directories(disk)
-    again.load(image, NOW_MS)
+    load(again, image, NOW_MS)
     assert again.take_failed_directories() == [directory_id(1, 1)]
     publish(again, image)
     assert part_end(again, IN_D) == 1
@@ -209,7 +211,7 @@ def test_a_log_directory_that_fails_while_its_logs_are_opened_stops_no_other() -
 
 
 def part_end(manager: ReplicaManager, key: PartitionKey) -> int | None:
-    part = manager.partition(key)
+    part = manager.partitions.get(key)
     assert part is not None
     return None if part.is_offline else part.end_offset
 
@@ -219,7 +221,7 @@ def test_a_checkpoint_that_cannot_be_written_takes_its_directory_offline() -> No
     manager, image = two_directories(disk)
     publish(manager, image)
     for key in (IN_D, IN_E):
-        assert isinstance(manager.append(key, batch(b"x"), acks=1, now_ms=NOW_MS), Appended)
+        assert isinstance(append_to(manager, key, batch(b"x"), acks=1, now_ms=NOW_MS), Appended)
     failing(disk, "d")
     manager.shrink(NOW_MS + 5000)
     assert manager.take_failed_directories() == [directory_id(1)]
@@ -231,11 +233,11 @@ def test_a_topic_that_is_made_again_under_its_name_begins_with_an_empty_log() ->
     disk = MemoryDisk()
     first = replayed(cluster(1), *topics({PartitionName("a", 0): other_id(1)}, directory_id(1)))
     manager = started(1, first, disk)
-    assert isinstance(manager.append((other_id(1), 0), batch(b"x"), acks=1, now_ms=NOW_MS), Appended)
+    assert isinstance(append_to(manager, (other_id(1), 0), batch(b"x"), acks=1, now_ms=NOW_MS), Appended)
     removal = records.RemoveTopicRecord(topic_id=other_id(1))
     second = replayed(first, removal, *topics({PartitionName("a", 0): other_id(2)}, directory_id(1)))
     publish(manager, second)
-    assert manager.hosted() == [(other_id(2), 0)]
+    assert list(manager.partitions) == [(other_id(2), 0)]
     assert part_end(manager, (other_id(2), 0)) == 0
     assert parse_partition_metadata(disk.read(f"d/a-0/{PARTITION_METADATA}")) == other_id(2)
     assert len([name for name in disk.list("d") if name.endswith("-delete")]) == 1
@@ -248,10 +250,10 @@ def test_a_topic_that_is_made_again_right_after_the_load_begins_with_an_empty_lo
     disk = MemoryDisk()
     first = replayed(cluster(1), *topics({PartitionName("a", 0): other_id(1)}, directory_id(1)))
     former = started(1, first, disk)
-    assert isinstance(former.append((other_id(1), 0), batch(b"x"), acks=1, now_ms=NOW_MS), Appended)
+    assert isinstance(append_to(former, (other_id(1), 0), batch(b"x"), acks=1, now_ms=NOW_MS), Appended)
     disk.kill()
     manager = ReplicaManager(disk, settings(1))
-    manager.load(first, NOW_MS)
+    load(manager, first, NOW_MS)
     removal = records.RemoveTopicRecord(topic_id=other_id(1))
     publish(manager, replayed(first, removal, *topics({PartitionName("a", 0): other_id(2)}, directory_id(1))))
     assert part_end(manager, (other_id(2), 0)) == 0
@@ -278,10 +280,10 @@ def test_old_segments_are_deleted_and_their_files_go_after_the_delay() -> None:
     for number in range(4):
         append(manager, b"%d" % number)
     assert len(part_of(manager).log.segments) == 4
-    manager.take_changes()
+    manager.hosting.take_changes()
     manager.shrink(NOW_MS + 30_000)
     assert (part_of(manager).start_offset, part_of(manager).end_offset) == (4, 4)
-    assert list(manager.take_changes()) == [KEY]
+    assert list(manager.hosting.take_changes()) == [KEY]
     gone = [name for name in disk.list("d/t-0") if name.endswith(".deleted")]
     assert len(gone) >= 4
     manager.shrink(NOW_MS + 35_000)
@@ -299,10 +301,10 @@ def test_a_replica_that_is_removed_by_a_reassignment_is_deleted() -> None:
         partition_id=0, topic_id=TOPIC, replicas=(1,), isr=(1,), directories=(directory_id(1),)
     )
     publish(manager, replayed(image, change))
-    assert manager.hosted() == []
+    assert list(manager.partitions) == []
     assert [name.endswith("-delete") for name in disk.list("d") if name.startswith("t-")] == [True]
-    assert manager.leaders() == []
-    assert KEY in manager.take_changes()
+    assert manager.followers.leaders() == []
+    assert KEY in manager.hosting.take_changes()
 
 
 def two_topics(disk: MemoryDisk) -> tuple[MetadataImage, list[PartitionKey]]:
@@ -313,8 +315,8 @@ def two_topics(disk: MemoryDisk) -> tuple[MetadataImage, list[PartitionKey]]:
     keys: list[PartitionKey] = [(topic_id, 0) for topic_id in made.values()]
     for key in keys:
         for value in (b"x", b"y"):
-            assert isinstance(manager.append(key, batch(value), acks=1, now_ms=NOW_MS), Appended)
-    assert manager.delete_records(keys[0], 1) == 1
+            assert isinstance(append_to(manager, key, batch(value), acks=1, now_ms=NOW_MS), Appended)
+    assert manager.leaders.delete_records(manager.partitions[keys[0]], 1) == 1
     manager.close(broker_epoch=1001)
     return image, keys
 
@@ -340,7 +342,7 @@ def test_an_unreadable_partition_metadata_takes_its_partition_offline_and_its_re
     again = started(1, image, disk)
     assert (part_end(again, a), part_end(again, b)) == (None, 2)
     assert again.take_failed_directories() == []
-    refused = again.append(a, batch(b"y"), acks=1, now_ms=NOW_MS)
+    refused = append_to(again, a, batch(b"y"), acks=1, now_ms=NOW_MS)
     assert isinstance(refused, Refused)
     assert refused.error is Error.KAFKA_STORAGE_ERROR
     assert any("d/a-0/partition.metadata" in each and "Write the file anew" in each for each in again.findings)
@@ -349,7 +351,7 @@ def test_an_unreadable_partition_metadata_takes_its_partition_offline_and_its_re
     assert not disk.exists("d/.kafka_cleanshutdown"), "the next start recovers"
     replaced(disk, f"d/a-0/{PARTITION_METADATA}", metadata_of(other_id(1)))
     repaired = started(1, image, disk)
-    part = repaired.partition(a)
+    part = repaired.partitions.get(a)
     assert part is not None
     assert (part.start_offset, part.end_offset) == (1, 2)
 
@@ -387,13 +389,13 @@ def test_a_new_topic_gets_no_log_of_another() -> None:
     replaced(disk, f"d/a-0/{PARTITION_METADATA}", b"")
     image = replayed(image, records.RemoveTopicRecord(topic_id=other_id(1)))
     manager = started(1, image, disk)
-    assert manager.hosted() == [b]
+    assert list(manager.partitions) == [b]
     image = replayed(image, *topics({PartitionName("a", 0): other_id(3)}, directory_id(1)))
     publish(manager, image)
     assert part_end(manager, (other_id(3), 0)) is None
     assert any("the place of a new log is taken" in each for each in manager.findings)
     assert disk.read(f"d/a-0/{PARTITION_METADATA}") == b""
-    assert a not in manager.hosted()
+    assert a not in list(manager.partitions)
 
 
 def test_plain_files_with_names_of_partitions_stay() -> None:

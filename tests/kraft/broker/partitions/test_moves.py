@@ -22,7 +22,7 @@ from test_compaction import run_until
 from kraft.broker.directories import Directories
 from kraft.broker.log.outcomes import Appended
 from kraft.broker.partitions import DataSettings, ReplicaManager
-from kraft.broker.replicas import PartitionKey
+from kraft.broker.partitions.key import PartitionKey
 from kraft.broker.request.requests import DataRequests
 from kraft.broker.request.settings import RequestSettings
 from kraft.config import Config
@@ -56,14 +56,14 @@ def test_a_replica_moves_while_it_takes_records() -> None:
     image = image_of()
     manager = started(disk, image)
     fill(manager, 100)
-    before = manager.partition(KEY)
-    assert manager.alter_log_dir(KEY, "e", NOW_MS) is Error.NONE
+    before = manager.partitions.get(KEY)
+    assert manager.moves.alter(KEY, "e", NOW_MS) is Error.NONE
     now_ms = NOW_MS
     told: dict[PartitionKey, Uuid] = {}
     while not told:
         now_ms = max(now_ms, manager.deadline_ms())
         manager.shrink(now_ms)
-        told = manager.take_assignments()
+        told = manager.moves.take_wanted()
         fill(manager, 1)
     assert told == {KEY: SECOND}
     # The controller has not answered: the log stays, and the agent keeps the new directory.
@@ -95,18 +95,18 @@ def test_a_move_back_to_its_own_directory_ends_a_move_and_another_target_begins_
     manager = started(disk, image)
     fill(manager, 30)
     values = values_of(manager)
-    assert manager.alter_log_dir(KEY, "d", NOW_MS) is Error.NONE
+    assert manager.moves.alter(KEY, "d", NOW_MS) is Error.NONE
     assert part_of(manager).copy is None
-    manager.alter_log_dir(KEY, "e", NOW_MS)
+    manager.moves.alter(KEY, "e", NOW_MS)
     run_until(manager, NOW_MS + 1000)
-    assert manager.take_assignments() == {KEY: SECOND}
-    assert manager.alter_log_dir(KEY, "d/", NOW_MS + 1000) is Error.NONE
+    assert manager.moves.take_wanted() == {KEY: SECOND}
+    assert manager.moves.alter(KEY, "d/", NOW_MS + 1000) is Error.NONE
     # The controller learned of the other directory, and has to learn of this one.
-    assert manager.take_assignments() == {KEY: FIRST}
+    assert manager.moves.take_wanted() == {KEY: FIRST}
     assert (part_of(manager).copy, manager.directory_of(KEY)) == (None, FIRST)
     run_until(manager, NOW_MS + 120_000, NOW_MS + 1000)
     assert (directories_of(disk), values_of(manager)) == (["d/t-0t-0"], values)
-    manager.alter_log_dir(KEY, "e", NOW_MS)
+    manager.moves.alter(KEY, "e", NOW_MS)
     moved(manager, image)
     assert (part_of(manager).directory, values_of(manager)) == (SECOND, values)
 
@@ -114,10 +114,10 @@ def test_a_move_back_to_its_own_directory_ends_a_move_and_another_target_begins_
 def test_errors_of_a_move_are_those_of_kafka() -> None:
     disk = MemoryDisk()
     manager = started(disk, image_of())
-    assert manager.alter_log_dir(KEY, "/nowhere", NOW_MS) is Error.LOG_DIR_NOT_FOUND
-    assert manager.alter_log_dir((TOPIC, 7), "e", NOW_MS) is Error.REPLICA_NOT_AVAILABLE
+    assert manager.moves.alter(KEY, "/nowhere", NOW_MS) is Error.LOG_DIR_NOT_FOUND
+    assert manager.moves.alter((TOPIC, 7), "e", NOW_MS) is Error.REPLICA_NOT_AVAILABLE
     fail_directory(disk, manager, "e")
-    assert manager.alter_log_dir(KEY, "e", NOW_MS) is Error.KAFKA_STORAGE_ERROR
+    assert manager.moves.alter(KEY, "e", NOW_MS) is Error.KAFKA_STORAGE_ERROR
     assert not part_of(manager).is_offline
 
 
@@ -129,7 +129,7 @@ def fail_directory(disk: MemoryDisk, manager: ReplicaManager, path: str) -> None
             raise OSError(5, "broken", changed)
 
     disk.on_operation = fail
-    manager.alter_log_dir(KEY, path, NOW_MS)
+    manager.moves.alter(KEY, path, NOW_MS)
     disk.on_operation = None
     assert len(manager.failed_directories) == 1
 
@@ -140,10 +140,10 @@ def test_a_target_that_fails_leaves_the_replica_where_it_is(is_told: bool) -> No
     image = image_of()
     manager = started(disk, image)
     fill(manager, 50)
-    manager.alter_log_dir(KEY, "e", NOW_MS)
+    manager.moves.alter(KEY, "e", NOW_MS)
     if is_told:
         run_until(manager, NOW_MS + 1000)
-        assert manager.take_assignments() == {KEY: SECOND}
+        assert manager.moves.take_wanted() == {KEY: SECOND}
         image = assigned(image, SECOND)
         manager.on_image(image)
 
@@ -157,7 +157,7 @@ def test_a_target_that_fails_leaves_the_replica_where_it_is(is_told: bool) -> No
     run_until(manager, NOW_MS + 3000, NOW_MS + 1000)
     part = part_of(manager)
     assert (list(manager.failed_directories), part.directory, part.copy) == ([SECOND], FIRST, None)
-    assert manager.take_assignments() == ({KEY: FIRST} if is_told else {})
+    assert manager.moves.take_wanted() == ({KEY: FIRST} if is_told else {})
     # The agent says that the directory of the metadata has failed; the log is in the other one.
     manager.on_partition(KEY, None, NOW_MS)
     assert not part.is_offline
@@ -171,7 +171,7 @@ def test_a_source_that_fails_takes_the_replica_offline_and_the_copy_is_there_aft
     manager = started(disk, image)
     fill(manager, 50)
     values = values_of(manager)
-    manager.alter_log_dir(KEY, "e", NOW_MS)
+    manager.moves.alter(KEY, "e", NOW_MS)
     run_until(manager, NOW_MS + 1000)
 
     def fail(_: str, changed: str) -> None:
@@ -195,7 +195,7 @@ def test_a_copy_follows_a_log_that_is_truncated_and_begins_later() -> None:
     image = image_of({"retention.bytes": "1500"})
     manager = started(disk, image)
     fill(manager, 60)
-    manager.alter_log_dir(KEY, "e", NOW_MS)
+    manager.moves.alter(KEY, "e", NOW_MS)
     run_until(manager, NOW_MS + 1000)
     part = part_of(manager)
     copy = part.copy
@@ -206,7 +206,7 @@ def test_a_copy_follows_a_log_that_is_truncated_and_begins_later() -> None:
     part.leader_epoch = 5
     part.log.assign_epoch(5)
     fill(manager, 3)
-    assert manager.delete_records(KEY, 90) == 90
+    assert manager.leaders.delete_records(manager.partitions[KEY], 90) == 90
     run_until(manager, NOW_MS + 1500, NOW_MS + 1000)
     assert (copy.log.end_offset, copy.log.start_offset) == (106, 90)
     values = values_of(manager)
@@ -220,7 +220,7 @@ def test_a_deleted_topic_takes_its_copy_along() -> None:
     image = image_of()
     manager = started(disk, image)
     fill(manager, 50)
-    manager.alter_log_dir(KEY, "e", NOW_MS)
+    manager.moves.alter(KEY, "e", NOW_MS)
     manager.shrink(manager.deadline_ms())
     publish(manager, replayed(image, records.RemoveTopicRecord(topic_id=TOPIC)))
     run_until(manager, NOW_MS + 120_000)
@@ -233,7 +233,7 @@ def test_a_move_of_a_damaged_log_ends_and_the_log_serves_on() -> None:
     manager = started(disk, image_of())
     fill(manager, 50)
     disk.overwrite("d/t-0/00000000000000000000.log", 100, b"\xff\xff\xff")
-    manager.alter_log_dir(KEY, "e", NOW_MS)
+    manager.moves.alter(KEY, "e", NOW_MS)
     run_until(manager, NOW_MS + 1000)
     assert part_of(manager).copy is None
     assert any("t-0 does not move" in each for each in manager.findings)
@@ -243,17 +243,17 @@ def test_a_move_of_a_damaged_log_ends_and_the_log_serves_on() -> None:
 def test_a_bound_of_bytes_in_a_second_slows_a_move() -> None:
     disk = MemoryDisk()
     manager = two_directories(disk)
-    manager.settings = manager._hosting.settings = DataSettings(
+    manager.settings = manager.hosting.settings = DataSettings(
         broker_id=1, directories=manager.settings.directories, move_bytes_per_second=1000
     )
     publish(manager, image_of())
     fill(manager, 100)
-    manager.alter_log_dir(KEY, "e", NOW_MS)
+    manager.moves.alter(KEY, "e", NOW_MS)
     size = part_of(manager).log.size_bytes
     run_until(manager, NOW_MS + size - 3000)
-    assert manager.take_assignments() == {}
+    assert manager.moves.take_wanted() == {}
     run_until(manager, NOW_MS + size + 1000, NOW_MS + size - 3000)
-    assert manager.take_assignments() == {KEY: SECOND}
+    assert manager.moves.take_wanted() == {KEY: SECOND}
 
 
 def test_a_power_failure_at_any_moment_of_a_move_leaves_one_owner_with_every_record() -> None:
@@ -279,7 +279,7 @@ def test_a_power_failure_at_any_moment_of_a_move_leaves_one_owner_with_every_rec
 
             disk.on_operation = count
             try:
-                manager.alter_log_dir(KEY, "e", NOW_MS)
+                manager.moves.alter(KEY, "e", NOW_MS)
                 moved(manager, image, seen)
                 was_cut = False
             except Power:
@@ -295,7 +295,7 @@ def test_a_power_failure_at_any_moment_of_a_move_leaves_one_owner_with_every_rec
             plain = [name for name in directories_of(disk) if name.endswith("t-0t-0")]
             assert len(plain) == 1, (where, directories_of(disk))
             # The move goes on, or begins anew, and ends.
-            assert again.alter_log_dir(KEY, "e", NOW_MS) is Error.NONE
+            assert again.moves.alter(KEY, "e", NOW_MS) is Error.NONE
             moved(again, image)
             assert (part.directory, values_of(again)) == (SECOND, values), where
         if not was_cut:
@@ -353,7 +353,7 @@ def test_an_append_during_the_whole_move_keeps_its_place() -> None:
     disk = MemoryDisk()
     image = image_of()
     manager = started(disk, image)
-    manager.alter_log_dir(KEY, "e", NOW_MS)
+    manager.moves.alter(KEY, "e", NOW_MS)
     sent = 0
     now_ms = NOW_MS
     while part_of(manager).copy is not None:
@@ -363,7 +363,7 @@ def test_an_append_during_the_whole_move_keeps_its_place() -> None:
             assert isinstance(done, Appended)
             sent += 1
         manager.shrink(now_ms)
-        for directory in manager.take_assignments().values():
+        for directory in manager.moves.take_wanted().values():
             image = assigned(image, directory)
             publish(manager, image, now_ms)
     assert part_of(manager).directory == SECOND
@@ -396,7 +396,7 @@ def test_a_cluster_without_directories_in_its_metadata_is_told_nothing() -> None
     fill(manager, 20)
     values = values_of(manager)
     manager.on_image(assigned(image, Uuid.ZERO))
-    manager.alter_log_dir(KEY, "e", NOW_MS)
+    manager.moves.alter(KEY, "e", NOW_MS)
     run_until(manager, NOW_MS + 1000)
-    assert manager.take_assignments() == {}
+    assert manager.moves.take_wanted() == {}
     assert (part_of(manager).directory, values_of(manager)) == (SECOND, values)

@@ -9,12 +9,13 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from data_brokers import KEY, TOPIC, batch, part_of
+from data_brokers import KEY, TOPIC, append_to, batch, part_of
 from wired_brokers import Wired
 
 from kraft.broker.log.outcomes import Appended
-from kraft.broker.partitions import HostedPartition, followers, leaders, leading
+from kraft.broker.partitions import HostedPartition, followers, leading
 from kraft.broker.partitions.watermarks import next_high_watermark
+from kraft.broker.request import reading
 from metadata_log.records import metadata as records
 from metadata_log.records.batch import scan
 from metadata_log.records.record import records as records_of
@@ -60,7 +61,7 @@ class RandomRun:
             values = [b"%d at %d" % (self.count + at, leader) for at in range(self.rng.randrange(1, 4))]
             self.count += len(values)
             acks = self.rng.choice((-1, 1))
-            found = self.wired.managers[leader].append(KEY, batch(*values), acks=acks, now_ms=self.wired.now_ms)
+            found = append_to(self.wired.managers[leader], KEY, batch(*values), acks=acks, now_ms=self.wired.now_ms)
             assert isinstance(found, Appended), found
 
     def fetch(self) -> None:
@@ -232,5 +233,5 @@ def test_a_leader_that_commits_without_its_followers_is_found(monkeypatch: pytes
 
 
 def test_a_leader_that_names_no_diverging_epoch_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leaders, "diverging_end", lambda *_: None)
+    monkeypatch.setattr(reading, "divergence", lambda *_: None)
     assert is_found(range(20))

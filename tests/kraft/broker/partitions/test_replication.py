@@ -7,22 +7,28 @@ from data_brokers import KEY, LAG_MS, TOPIC, batch, part_of
 from wired_brokers import Wired
 
 from kraft.broker.log.outcomes import Refused
-from kraft.broker.log.partition_log import PartitionLog
 from kraft.broker.partitions import HostedPartition, epoch_ends, followers
 from kraft.broker.partitions.epoch_ends import Truncation
+from kraft.broker.partitions.isr_changes import RETRY_MS
 from kraft.broker.partitions.leading import Leading
 from kraft.broker.partitions.watermarks import next_high_watermark
+from kraft.broker.request.reading import divergence
+from kraft.broker.request.sessions import Wanted
 from metadata_log.log.epochs import EpochHistory
 from metadata_log.records import metadata as records
 from metadata_log.types import NEVER_MS, OffsetAndEpoch
 from transport.protocol.errors import Error
+from transport.protocol.messages.alter_partition import (
+    AlterPartitionResponse,
+    AlterPartitionResponsePartitionData,
+    AlterPartitionResponseTopicData,
+)
 from transport.protocol.messages.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
     PartitionData,
-    ReplicaState,
 )
 
 # Replication and the high watermark
@@ -38,10 +44,10 @@ def test_a_record_is_committed_once_all_followers_have_fetched_beyond_it() -> No
     assert wired.watermarks()[1] == 0, "the fetches asked from offset 0"
     wired.fetch(2)
     assert wired.watermarks()[1] == 0, "broker 3 has not fetched beyond"
-    wired.managers[1].take_changes()
+    wired.managers[1].hosting.take_changes()
     wired.fetch(3)
     assert wired.watermarks()[1] == 2
-    assert list(wired.managers[1].take_changes()) == [KEY]
+    assert list(wired.managers[1].hosting.take_changes()) == [KEY]
     wired.run(200)
     assert wired.watermarks() == {1: 2, 2: 2, 3: 2}
     wired.assert_equal()
@@ -62,11 +68,11 @@ def test_a_follower_learns_the_log_start_of_its_leader() -> None:
     wired.append(1, b"a")
     wired.append(1, b"b")
     wired.run(300)
-    assert wired.managers[1].delete_records(KEY, 1) == 1
-    assert wired.managers[1].low_watermark(KEY) == 0
+    assert wired.managers[1].leaders.delete_records(wired.managers[1].partitions[KEY], 1) == 1
+    assert wired.managers[1].leaders.low_watermark(wired.managers[1].partitions[KEY]) == 0
     wired.run(200)
     assert part_of(wired.managers[2]).start_offset == 1
-    assert wired.managers[1].low_watermark(KEY) == 1
+    assert wired.managers[1].leaders.low_watermark(wired.managers[1].partitions[KEY]) == 1
 
 
 # The ISR
@@ -208,9 +214,9 @@ def test_a_leader_that_counts_only_the_committed_isr_commits_what_the_next_leade
 ) -> None:
     """The planted bug: the test above finds a leader that does not count the maximal ISR."""
 
-    def planted(self: Leading, log: PartitionLog, min_isr: int, *_: object) -> tuple[int, int]:
+    def planted(self: Leading, end: int, watermark: int, min_isr: int, *_: object) -> tuple[int, int]:
         ends = [remote.end_offset for one, remote in self.remotes.items() if one in self.isr]
-        offset = next_high_watermark(log.high_watermark, log.end_offset, ends, isr_size=len(self.isr), min_isr=min_isr)
+        offset = next_high_watermark(watermark, end, ends, isr_size=len(self.isr), min_isr=min_isr)
         return offset, NEVER_MS
 
     monkeypatch.setattr(Leading, "high_watermark", planted)
@@ -219,6 +225,11 @@ def test_a_leader_that_counts_only_the_committed_isr_commits_what_the_next_leade
     wired.kill(1)
     wired.elect(2, (2,))
     assert wired.ends()[2] == 2
+
+
+def refusal(error: Error) -> AlterPartitionResponse:
+    data = AlterPartitionResponsePartitionData(partition_index=0, error_code=error)
+    return AlterPartitionResponse(topics=[AlterPartitionResponseTopicData(topic_id=TOPIC, partitions=[data])])
 
 
 def test_refused_proposals_are_handled_as_in_kafka() -> None:
@@ -234,19 +245,22 @@ def test_refused_proposals_are_handled_as_in_kafka() -> None:
     leader = wired.managers[1]
     part = part_of(leader)
     assert maximal(part) == (1, 2)
-    [(key, led)] = leader.take_proposals()
-    assert led.proposed == (1, 2)
-    assert led.followers[2].broker_epoch == 1002
-    leader.again(key, led.partition_epoch)
-    assert len(list(leader.take_proposals())) == 1
-    leader.withdrawn(key, led.partition_epoch)
+    asked = leader.isr.request_due(wired.image, 1001, wired.now_ms)
+    assert asked is not None
+    [proposed] = asked.topics[0].partitions
+    assert {one.broker_id: one.broker_epoch for one in proposed.new_isr_with_epochs} == {1: 1001, 2: 1002}
+    leader.isr.on_answer(None, wired.now_ms)
+    wired.now_ms += RETRY_MS
+    assert leader.isr.request_due(wired.image, 1001, wired.now_ms) == asked
+    leader.isr.on_answer(refusal(Error.INELIGIBLE_REPLICA), wired.now_ms)
     assert (maximal(part), part.isr) == ((1,), (1,))
     wired.run(100)
     assert maximal(part) == (1, 2), "the next fetch proposes again"
-    leader.given_up(key, led.partition_epoch)
-    assert leader.proposals == {}
+    assert leader.isr.request_due(wired.image, 1001, wired.now_ms) is not None
+    leader.isr.on_answer(refusal(Error.INVALID_UPDATE_VERSION), wired.now_ms)
+    assert leader.isr.unsent == {}
     wired.run(500)
-    assert (maximal(part), leader.proposals) == ((1, 2), {}), "only metadata replaces this proposal"
+    assert (maximal(part), leader.isr.unsent) == ((1, 2), {}), "only metadata replaces this proposal"
     wired.commit(records.PartitionChangeRecord(partition_id=0, topic_id=TOPIC, isr=(1,)))
     assert maximal(part) == (1,)
 
@@ -282,8 +296,8 @@ def test_min_isr_is_at_most_the_number_of_replicas() -> None:
 
 
 def follower_fetch(wired: Wired, broker_id: int, *, epoch: int) -> Error | None:
-    state = ReplicaState(replica_id=broker_id, replica_epoch=epoch)
-    refused = wired.managers[1].on_follower_fetch(KEY, state, 0, 0, wired.now_ms)
+    leader = wired.managers[1]
+    refused = leader.leaders.on_follower_fetch(part_of(leader), broker_id, epoch, 0, 0, wired.now_ms)
     assert refused is None or isinstance(refused, Refused)
     return None if refused is None else refused.error
 
@@ -303,9 +317,7 @@ def test_a_fetch_of_a_broker_without_a_replica_is_refused() -> None:
 
 
 def test_an_epoch_that_the_leader_does_not_know_is_out_of_range() -> None:
-    refused = Wired(1).managers[1].diverging(KEY, 5, 0)
-    assert isinstance(refused, Refused)
-    assert refused.error is Error.OFFSET_OUT_OF_RANGE
+    assert divergence(part_of(Wired(1).managers[1]), Wanted(-1, 0, 5, 0, 1)) is Error.OFFSET_OUT_OF_RANGE
 
 
 # Failover and truncation
@@ -396,7 +408,7 @@ def test_the_divergence_of_two_replicas_is_found_without_epochs_of_the_truncatio
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The planted bug: a leader that never names a diverging epoch leaves replicas with different records."""
-    monkeypatch.setattr("kraft.broker.partitions.leaders.diverging_end", lambda *_: None)
+    monkeypatch.setattr("kraft.broker.request.reading.divergence", lambda *_: None)
     wired = lost_tail()
     wired.restart(1)
     wired.run(500)
@@ -484,7 +496,7 @@ def test_a_follower_behind_the_start_of_the_leader_begins_anew_there() -> None:
     wired.append(1, b"b")
     wired.append(1, b"c")
     wired.run(2 * LAG_MS)
-    assert wired.managers[1].delete_records(KEY, 2) == 2
+    assert wired.managers[1].leaders.delete_records(wired.managers[1].partitions[KEY], 2) == 2
     wired.silent.clear()
     wired.commit()
     wired.run(5000)
@@ -516,11 +528,11 @@ def test_a_follower_beyond_the_end_of_a_leader_that_lost_its_disk_truncates() ->
 def fetched(wired: Wired, records_: bytes) -> None:
     """Broker 2 gets these bytes as the answer of its leader."""
     manager = wired.managers[2]
-    request = manager.fetch_from(1, 1002, wired.now_ms)
+    request = manager.followers.request(1, 1002, wired.now_ms)
     assert isinstance(request, FetchRequest)
     answer = PartitionData(partition_index=0, high_watermark=0, log_start_offset=0, records=records_)
     topic = FetchableTopicResponse(topic_id=TOPIC, partitions=[answer])
-    manager.on_fetched(1, FetchResponse(responses=[topic]), wired.now_ms)
+    manager.followers.on_answer(1, FetchResponse(responses=[topic]), wired.now_ms)
 
 
 @pytest.mark.parametrize("damage", ["checksum", "magic", "length"])
@@ -537,7 +549,7 @@ def test_damaged_records_of_a_leader_are_not_appended_and_are_fetched_again(dama
         changed[8:12] = (3).to_bytes(4, "big")
     fetched(wired, bytes(changed))
     assert wired.ends()[2] == 0
-    assert wired.managers[2].fetch_from(1, 1002, wired.now_ms + 999) is None
+    assert wired.managers[2].followers.request(1, 1002, wired.now_ms + 999) is None
     wired.run(1500)
     assert wired.bytes_of(2) == sound
     assert not part_of(wired.managers[2]).is_offline
@@ -550,7 +562,7 @@ def test_batches_that_do_not_follow_the_log_stop_the_partition_until_the_next_le
     wired.run(300)
     fetched(wired, wired.bytes_of(1))
     assert wired.ends()[2] == 2
-    assert wired.managers[2].leaders() == []
+    assert wired.managers[2].followers.leaders() == []
     wired.elect(1)
     wired.append(1, b"c")
     wired.run(500)
@@ -575,12 +587,12 @@ def test_damage_that_a_truncation_meets_takes_this_replica_offline_and_no_other(
     last = part_of(manager).log.segments[-1]
     assert last.base_offset == 4
     wired.disks[2].overwrite(last.path(".log"), 8, b"\xff" * 4)
-    request = manager.fetch_from(1, 1002, wired.now_ms)
+    request = manager.followers.request(1, 1002, wired.now_ms)
     assert isinstance(request, FetchRequest)
     end = EpochEndOffset(epoch=0, end_offset=5)
     answer = PartitionData(partition_index=0, diverging_epoch=end, records=b"")
     topic = FetchableTopicResponse(topic_id=TOPIC, partitions=[answer])
-    manager.on_fetched(1, FetchResponse(session_id=0, responses=[topic]), wired.now_ms)
+    manager.followers.on_answer(1, FetchResponse(session_id=0, responses=[topic]), wired.now_ms)
     assert part_of(manager).is_offline
     assert manager.failed_directories == {}
     assert any("t-0 is offline" in finding for finding in manager.findings)

@@ -8,12 +8,14 @@ from data_brokers import (
     NOW_MS,
     TOPIC,
     append,
+    append_to,
     batch,
     cluster,
     directory_id,
     new_topic,
     part_of,
     publish,
+    read,
     replayed,
     started,
     values_of,
@@ -21,6 +23,7 @@ from data_brokers import (
 
 from kraft.broker.log.outcomes import Refused
 from kraft.broker.partitions import DataDirectory, DataSettings, ReplicaManager
+from kraft.broker.partitions.epoch_ends import end_of_epoch
 from metadata_log.disk import OsDisk
 from metadata_log.image import MetadataImage
 from metadata_log.memory_disk import MemoryDisk
@@ -36,30 +39,30 @@ def one_broker(configs: dict[str, str] | None = None) -> MetadataImage:
 
 def test_an_append_is_committed_at_once_and_can_be_read() -> None:
     manager = started(1, one_broker())
-    assert list(manager.take_changes()) == [KEY]
+    assert list(manager.hosting.take_changes()) == [KEY]
     appended = append(manager, b"a", b"b")
     assert (appended.first_offset, appended.last_offset) == (0, 1)
     part = part_of(manager)
     assert (part.end_offset, part.high_watermark, part.last_stable_offset, part.start_offset) == (2, 2, 2, 0)
     assert (part.topic, part.is_leader, part.leader_id, part.leader_epoch) == ("t", True, 1, 0)
     assert (part.replicas, part.isr, part.maximal_isr, part.min_isr) == ((1,), (1,), (1,), 1)
-    found = manager.read(KEY, 0, 1 << 20, end_offset=part.high_watermark)
+    found = read(manager, KEY, 0, 1 << 20, end_offset=part.high_watermark)
     assert isinstance(found, bytes)
     assert [(each.base_offset, each.epoch) for each in scan(found)] == [(0, 0)]
-    assert list(manager.take_changes()) == [KEY]
-    assert list(manager.take_changes()) == []
+    assert list(manager.hosting.take_changes()) == [KEY]
+    assert list(manager.hosting.take_changes()) == []
 
 
 def test_a_broker_that_does_not_lead_refuses_appends_and_reads_of_leaders() -> None:
     image = replayed(cluster(1, 2), *new_topic((1, 2), leader=2))
     manager = started(1, image)
-    refused = manager.append(KEY, batch(b"a"), acks=1, now_ms=NOW_MS)
+    refused = append_to(manager, KEY, batch(b"a"), acks=1, now_ms=NOW_MS)
     assert isinstance(refused, Refused)
     assert refused.error is Error.NOT_LEADER_OR_FOLLOWER
-    unknown = manager.append((Uuid(b"u" * 16), 3), batch(b"a"), acks=1, now_ms=NOW_MS)
+    unknown = append_to(manager, (Uuid(b"u" * 16), 3), batch(b"a"), acks=1, now_ms=NOW_MS)
     assert isinstance(unknown, Refused)
     assert unknown.error is Error.NOT_LEADER_OR_FOLLOWER
-    assert manager.refusal(KEY, -1, needs_leader=False) is None
+    assert manager.hosting.served(KEY, -1, needs_leader=False) is part_of(manager)
 
 
 @pytest.mark.parametrize(
@@ -69,8 +72,8 @@ def test_the_leader_epoch_of_a_request_is_checked(epoch: int, error: Error | Non
     image = one_broker()
     for _ in range(3):
         image = replayed(image, records.PartitionChangeRecord(partition_id=0, topic_id=TOPIC, leader=1))
-    refused = started(1, image).refusal(KEY, epoch, needs_leader=True)
-    assert (None if refused is None else refused.error) == error
+    served = started(1, image).hosting.served(KEY, epoch, needs_leader=True)
+    assert (served.error if isinstance(served, Refused) else None) == error
 
 
 def test_records_and_watermark_survive_a_clean_stop_and_the_next_start_is_clean() -> None:
@@ -94,9 +97,10 @@ def test_a_new_leader_epoch_begins_at_the_end_of_the_log() -> None:
     image = replayed(image, records.PartitionChangeRecord(partition_id=0, topic_id=TOPIC, leader=1))
     manager.on_image(image)
     manager.on_partition(KEY, image.topics.by_id[TOPIC].partitions[0], NOW_MS)
-    assert manager.end_of_epoch(KEY, 0) == OffsetAndEpoch(epoch=0, offset=2)
-    assert manager.end_of_epoch(KEY, 1) == OffsetAndEpoch(epoch=1, offset=2)
-    assert manager.end_of_epoch(KEY, 2) is None
+    log = part_of(manager).log
+    assert end_of_epoch(log.epochs, 0, log.end_offset) == OffsetAndEpoch(epoch=0, offset=2)
+    assert end_of_epoch(log.epochs, 1, log.end_offset) == OffsetAndEpoch(epoch=1, offset=2)
+    assert end_of_epoch(log.epochs, 2, log.end_offset) is None
     append(manager, b"c")
     assert [(each.epoch, each.offset) for each in part_of(manager).log.epochs.entries] == [(0, 0), (1, 2)]
 
@@ -105,18 +109,19 @@ def test_deleted_records_raise_the_log_start() -> None:
     manager = started(1, one_broker())
     append(manager, b"a", b"b")
     append(manager, b"c")
-    assert manager.delete_records(KEY, 1) == 1
-    assert (part_of(manager).start_offset, manager.low_watermark(KEY)) == (1, 1)
-    assert manager.delete_records(KEY, -1) == 3
-    assert manager.delete_records(KEY, 2) == 3
+    assert manager.leaders.delete_records(manager.partitions[KEY], 1) == 1
+    assert (part_of(manager).start_offset, manager.leaders.low_watermark(manager.partitions[KEY])) == (1, 1)
+    assert manager.leaders.delete_records(manager.partitions[KEY], -1) == 3
+    assert manager.leaders.delete_records(manager.partitions[KEY], 2) == 3
     for offset in (4, -2):
-        refused = manager.delete_records(KEY, offset)
+        refused = manager.leaders.delete_records(manager.partitions[KEY], offset)
         assert isinstance(refused, Refused)
         assert refused.error is Error.OFFSET_OUT_OF_RANGE
 
 
 def test_records_of_a_compacted_topic_are_not_deleted_by_offset() -> None:
-    refused = started(1, one_broker({"cleanup.policy": "compact"})).delete_records(KEY, 0)
+    manager = started(1, one_broker({"cleanup.policy": "compact"}))
+    refused = manager.leaders.delete_records(part_of(manager), 0)
     assert isinstance(refused, Refused)
     assert refused.error is Error.POLICY_VIOLATION
 
@@ -124,7 +129,7 @@ def test_records_of_a_compacted_topic_are_not_deleted_by_offset() -> None:
 def test_settings_of_the_topic_apply_to_its_log_at_once() -> None:
     image = one_broker({"max.message.bytes": "100"})
     manager = started(1, image)
-    refused = manager.append(KEY, batch(b"x" * 200), acks=1, now_ms=NOW_MS)
+    refused = append_to(manager, KEY, batch(b"x" * 200), acks=1, now_ms=NOW_MS)
     assert isinstance(refused, Refused)
     assert refused.error is Error.MESSAGE_TOO_LARGE
     change = records.ConfigRecord(resource_type=2, resource_name="t", name="max.message.bytes", value="1000")
@@ -142,7 +147,7 @@ def test_the_files_of_a_deleted_topic_go_after_the_delay(disk: str, tmp_path: ob
     publish(manager, image)
     append(manager, b"a")
     publish(manager, replayed(image, records.RemoveTopicRecord(topic_id=TOPIC)))
-    assert manager.partition(KEY) is None
+    assert manager.partitions.get(KEY) is None
     [marked] = [name for name in files.list(path) if name.startswith("t-0")]
     assert marked.endswith("-delete")
     manager.shrink(NOW_MS + 59_999)

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from kraft.broker.partitions.remote_replica import RemoteReplica
+from kraft.broker.partitions.leading import RemoteReplica
 from kraft.broker.partitions.watermarks import (
     UNKNOWN_OFFSET,
     effective_min_isr,

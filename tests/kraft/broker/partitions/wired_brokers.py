@@ -7,6 +7,7 @@ from data_brokers import (
     NOW_MS,
     TOPIC,
     append,
+    append_to,
     cluster,
     new_topic,
     part_of,
@@ -16,6 +17,7 @@ from data_brokers import (
     settings,
     values_of,
 )
+from fetch_answers import answer_fetch
 
 from kraft.broker.log.outcomes import Appended, Refused
 from kraft.broker.partitions import ReplicaManager
@@ -25,6 +27,11 @@ from metadata_log.records import metadata as records
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch
 from transport.protocol.errors import Error
+from transport.protocol.messages.alter_partition import (
+    AlterPartitionResponse,
+    AlterPartitionResponsePartitionData,
+    AlterPartitionResponseTopicData,
+)
 from transport.protocol.messages.fetch import FetchRequest
 from transport.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
@@ -112,25 +119,33 @@ class Wired:
         for broker_id, manager in self.managers.items():
             if broker_id in self.silent or self.is_controller_silent:
                 continue
-            for key, led in list(manager.take_proposals()):
-                current = self.partition
-                assert led.proposed is not None
-                if led.leader_epoch != current.leader_epoch or led.partition_epoch != current.partition_epoch:
-                    manager.given_up(key, led.partition_epoch)
-                    continue
-                self.commit(records.PartitionChangeRecord(partition_id=0, topic_id=TOPIC, isr=led.proposed))
-                manager.accepted(key, led.leader_epoch, led.proposed, self.partition.partition_epoch)
+            asked = manager.isr.request_due(self.image, self.epochs[broker_id], self.now_ms)
+            if asked is None:
+                continue
+            [part] = asked.topics[0].partitions
+            current, isr = self.partition, [one.broker_id for one in part.new_isr_with_epochs]
+            answer = AlterPartitionResponsePartitionData(partition_index=0, error_code=Error.INVALID_UPDATE_VERSION)
+            if (part.leader_epoch, part.partition_epoch) == (current.leader_epoch, current.partition_epoch):
+                self.commit(records.PartitionChangeRecord(partition_id=0, topic_id=TOPIC, isr=tuple(isr)))
+                answer = AlterPartitionResponsePartitionData(
+                    partition_index=0,
+                    leader_epoch=part.leader_epoch,
+                    isr=isr,
+                    partition_epoch=self.partition.partition_epoch,
+                )
+            topic = AlterPartitionResponseTopicData(topic_id=TOPIC, partitions=[answer])
+            manager.isr.on_answer(AlterPartitionResponse(topics=[topic]), self.now_ms)
 
     # ------------------------------------------------------------------------------------------------------------ time
 
     def fetch(self, follower: int) -> None:
         """One request of a follower to its leader, with the answer."""
         manager = self.managers[follower]
-        for leader in manager.leaders():
-            request = manager.fetch_from(leader, self.epochs[follower], self.now_ms)
+        for leader in manager.followers.leaders():
+            request = manager.followers.request(leader, self.epochs[follower], self.now_ms)
             if request is not None:
                 answer = self._answer(leader, request) if {leader, follower}.isdisjoint(self.silent) else None
-                manager.on_fetched(leader, answer, self.now_ms)
+                manager.followers.on_answer(leader, answer, self.now_ms)
 
     def _answer(self, leader: int, request: Message) -> Message | None:
         manager = self.managers.get(leader)
@@ -139,7 +154,7 @@ class Wired:
         if isinstance(request, ListOffsetsRequest):
             return _offsets(manager, request)
         assert isinstance(request, FetchRequest)
-        return manager.on_fetch(request, self.image, self.now_ms)
+        return answer_fetch(manager, request, self.now_ms)
 
     def run(self, for_ms: int) -> None:
         """Let time pass: every broker fetches in each step of 100 ms; of a second, for a long time."""
@@ -160,7 +175,7 @@ class Wired:
 
     def refused(self, leader: int, data: bytes, acks: int = -1) -> Error | None:
         """The error of an append."""
-        found = self.managers[leader].append(KEY, data, acks=acks, now_ms=self.now_ms)
+        found = append_to(self.managers[leader], KEY, data, acks=acks, now_ms=self.now_ms)
         return found.error if isinstance(found, Refused) else None
 
     def watermarks(self) -> dict[int, int]:
@@ -199,13 +214,13 @@ def _offsets(manager: ReplicaManager, request: ListOffsetsRequest) -> ListOffset
     [topic] = request.topics
     answers = []
     for wanted in topic.partitions:
-        refused = manager.refusal(KEY, wanted.current_leader_epoch, needs_leader=True)
+        served = manager.hosting.served(KEY, wanted.current_leader_epoch, needs_leader=True)
         offset = part.end_offset if wanted.timestamp == -1 else part.start_offset
         answers.append(
             ListOffsetsPartitionResponse(
                 partition_index=wanted.partition_index,
-                error_code=Error.NONE if refused is None else refused.error,
-                offset=offset if refused is None else -1,
+                error_code=served.error if isinstance(served, Refused) else Error.NONE,
+                offset=-1 if isinstance(served, Refused) else offset,
             )
         )
     return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name=topic.name, partitions=answers)])

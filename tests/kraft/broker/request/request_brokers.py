@@ -5,12 +5,13 @@ from __future__ import annotations
 from random import Random
 from typing import Any, Final
 
+from data_brokers import load
 from msgspec import Struct
 
 from kraft.access.authorizer import AuthorizerSettings
 from kraft.broker.log.partition_log import PartitionLog
 from kraft.broker.partitions import DataDirectory, DataSettings, HostedPartition, ReplicaManager
-from kraft.broker.replicas import PartitionKey
+from kraft.broker.partitions.key import PartitionKey
 from kraft.broker.request import DataRequests, RequestSettings
 from kraft.broker.rights import Rights
 from kraft.wire import Answer, Outcome, WireRequest
@@ -168,7 +169,7 @@ class Brokers:
         """Apply new metadata at all brokers: as the agent does, only the partitions with a change."""
         self.image = image
         for one, manager in self.managers.items():
-            manager.load(image, self.now_ms)
+            load(manager, image, self.now_ms)
             manager.on_image(image)
             assigned = {
                 (topic.id, number): partition
@@ -176,7 +177,7 @@ class Brokers:
                 for number, partition in enumerate(topic.partitions)
                 if one in partition.replicas
             }
-            for key in manager.hosted():
+            for key in list(manager.partitions):
                 if key not in assigned:
                     manager.on_partition(key, None, self.now_ms)
             for key, partition in assigned.items():
@@ -190,7 +191,7 @@ class Brokers:
 
     def part(self, broker_id: int, key: PartitionKey) -> HostedPartition:
         """A replica of a broker."""
-        found = self.managers[broker_id].partition(key)
+        found = self.managers[broker_id].partitions.get(key)
         assert found is not None, key
         return found
 
@@ -241,7 +242,7 @@ class Brokers:
             is_moving = False
             for one in by:
                 for key in keys:
-                    found = self.managers[one].partition(key)
+                    found = self.managers[one].partitions.get(key)
                     if found is not None and not found.is_leader and found.leader_id >= 0:
                         is_moving |= self._fetch(one, key, found)
 
@@ -261,7 +262,7 @@ class Brokers:
             replica_state=ReplicaState(broker_id, epoch_of(broker_id)),
             topics=[FetchTopic(topic_id=key[0], partitions=[wanted])],
         )
-        leader = self.managers[part.leader_id].partition(key)
+        leader = self.managers[part.leader_id].partitions.get(key)
         assert leader is not None
         before = _offsets(log), _offsets(leader.log)
         response = self.ask(part.leader_id, request)

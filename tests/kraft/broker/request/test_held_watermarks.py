@@ -132,7 +132,7 @@ def test_a_lower_min_isr_moves_the_watermark_without_another_append() -> None:
 def test_nothing_is_due_for_a_watermark_that_no_follower_holds_back() -> None:
     brokers, _ = held_back()
     owner_turn(brokers, after_ms=LAG_MS + 1)
-    leaders = brokers.managers[101]._leaders
+    leaders = brokers.managers[101].leaders
     assert (leaders._held, leaders._held_ms) == ({}, NEVER_MS)
     brokers.change(records.RemoveTopicRecord(topic_id=ORDERS[0]))
     owner_turn(brokers, after_ms=LAG_MS)

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from bombs import batch as raw_batch
 from bombs import in_order, record, zstd
+from data_brokers import append_to
 from request_brokers import START_MS, Brokers, NewTopic, batch, fetch, only_partition, produce, topic_id
 
-from kraft.broker.replicas import PartitionKey
+from kraft.broker.partitions.key import PartitionKey
 from kraft.broker.request import fetch as fetch_module
 from kraft.broker.request import requests as module
 from kraft.wire import Answer, Drop, LeaveUnanswered, Outcome, WireRequest
@@ -242,7 +243,7 @@ def test_a_fetch_misses_nothing_that_comes_between_its_steps(monkeypatch: pytest
         found = look(handler, *args, **kwargs)
         if args[1].key == (topic_id(1), 62) and not appended:
             appended.append(1)
-            brokers.managers[101].append(KEY, batch(b"v"), acks=1, now_ms=brokers.now_ms)
+            append_to(brokers.managers[101], KEY, batch(b"v"), acks=1, now_ms=brokers.now_ms)
         return found
 
     monkeypatch.setattr(fetch_module.FetchHandler, "_look", append_behind)

@@ -10,7 +10,7 @@ from test_request_rights import rule
 
 from kraft.access.authorizer import CLUSTER_NAME, AclOperation, AclResource, AuthorizerSettings
 from kraft.broker.asked import ToBroker
-from kraft.broker.replicas import PartitionKey
+from kraft.broker.partitions.key import PartitionKey
 from kraft.wire import Answer
 from metadata_log.records.batch import scan
 from metadata_log.records.batch_builder import write_batch

@@ -18,12 +18,13 @@ from kraft.controller.decision.request_context import AdminSettings
 from kraft.controller.features.supported_features import SUPPORTED_FEATURES
 from kraft.quorum.values import Endpoints, ListenerAddress
 from kraft.replica.hosts import broker_host, controller_host
-from kraft.replica.hosts.broker_host import BrokerHost, LeaveCluster, Left, broker_of, host_broker
+from kraft.replica.hosts.broker_host import BrokerHost, LeaveCluster, Left, broker_of
 from kraft.replica.hosts.combined_host import CombinedHost, controller_of, host_combined
 from kraft.replica.hosts.controller_host import ControllerHost
 from kraft.replica.interface.application import ForRequest, RefuseSubmit
 from kraft.replica.interface.events import Submit
 from kraft.replica.interface.options import ReplicaOptions
+from kraft.sim.nodes.broker_without_data import host_broker_without_data
 from kraft.wire import Answer
 from metadata_log.errors import MetadataLogError
 from metadata_log.image import MetadataImage
@@ -53,7 +54,7 @@ def node(role: ReplicaOptions, cluster_id: str, bootstrap: tuple[Message, ...], 
         broker=BrokerOptions(directories=(Uuid(bytes([7, role.node_id] * 8)),)),
         client_endpoints=Endpoints((ListenerAddress("PLAINTEXT", f"b{role.node_id}", 9092),)),
     )
-    host = host_combined(host_broker)(own, cluster_id, bootstrap, rng)
+    host = host_combined(host_broker_without_data)(own, cluster_id, bootstrap, rng)
     assert isinstance(host, CombinedHost), host
     return host
 

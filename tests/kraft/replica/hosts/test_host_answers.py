@@ -27,6 +27,7 @@ from kraft.replica.hosts.decisions import NOTHING, STEPS_PER_TURN
 from kraft.replica.hosts.state_machine_host import StateMachineHost
 from kraft.replica.interface.application import Proposal, RawLog, RefuseSubmit, host_silent_raw_log
 from kraft.replica.interface.events import CommittedBatch, Submit, Trace
+from kraft.sim.nodes.broker_without_data import host_of
 from kraft.sim.state.fingerprints import FactsOf
 from kraft.sim.state.forking import forked
 from kraft.wire import Answer
@@ -90,7 +91,7 @@ def batch(records: Sequence[Message], base_offset: int = 0) -> CommittedBatch:
 
 
 def test_a_broker_answers_the_fetch_of_another_broker() -> None:
-    answer = BrokerHost(started()).on_request(wire(FetchRequest(), 17), LEADER, 1000)
+    answer = host_of(started()).on_request(wire(FetchRequest(), 17), LEADER, 1000)
     assert isinstance(answer, Answer)
     assert answer.request_id == 5
     assert isinstance(answer.message, FetchResponse)

@@ -30,7 +30,7 @@ from kraft.replica import (
 from kraft.replica import effects as module
 from kraft.replica.activation import EARLY_PER_TURN
 from kraft.replica.hosts import state_machine_host
-from kraft.replica.hosts.broker_host import BrokerHost, host_broker
+from kraft.replica.hosts.broker_host import BrokerHost
 from kraft.replica.hosts.controller_host import ControllerHost
 from kraft.replica.hosts.decisions import STEPS_PER_TURN
 from kraft.replica.hosts.state_machine_calls import SubmitCall
@@ -40,6 +40,7 @@ from kraft.replica.interface.application import ApplicationFactory, Confirm, For
 from kraft.replica.interface.events import CommittedBatch
 from kraft.replica.peer_replies import HeldReply
 from kraft.replica.rpc.rpc import Rpc
+from kraft.sim.nodes.broker_without_data import host_broker_without_data
 from kraft.state_machine import Position, StateMachine
 from kraft.wire import WireFailed, WireGone, WireReply
 from metadata_log.log.log import MetadataLog
@@ -306,7 +307,9 @@ def test_early_requests_wait_as_long_as_the_claim_goes_on() -> None:
 
 def test_a_broker_begins_its_controlled_shutdown_with_that_of_its_node() -> None:
     options = BrokerOptions(directories=(Uuid(b"d" * 16),))
-    net = Net(disks={101: formatted_disk(101)}, voters=voter_set(1), application=host_broker, broker=options)
+    net = Net(
+        disks={101: formatted_disk(101)}, voters=voter_set(1), application=host_broker_without_data, broker=options
+    )
     host = net.replicas[101].application
     assert isinstance(host, BrokerHost)
     before = host.agent.lifecycle.state

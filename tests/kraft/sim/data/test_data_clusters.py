@@ -74,7 +74,7 @@ def _broker_without_directories(*, was_full: bool) -> Simulator:
     if was_full:
         assert world.perform(LimitDisk(simulator.now_ms, 101, 7, 0))
         assert world.perform(LimitDisk(simulator.now_ms, 101, 7))
-    store = broker.manager._hosting.store
+    store = broker.manager.hosting.store
     for directory in list(store.online):
         store.fail(directory, OSError(errno.ENOSPC, "no space left on device"))
     return simulator
