@@ -118,7 +118,7 @@ LAYERS = (
         pure=False,
     ),
     Layer(
-        tuple(f"kraft.operate.top.{name}" for name in ("samples", "metadata", "figures", "model", "layout", "facts")),
+        tuple(f"kraft.operate.top.{name}" for name in ("samples", "metadata", "model", "layout")),
         ("metadata_log",),
         ("prometheus_client",),
     ),

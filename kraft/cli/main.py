@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import version
 from typing import Any, Final, NoReturn
@@ -18,11 +20,48 @@ import click
 
 from kraft.cli.help import format_help_of
 from kraft.cli.mistakes import help_of_bare_group, hint_for, what_is_wrong
-from kraft.cli.pipes import OutputClosed, closed_output_is_no_error, discard_output
 from kraft.config import ConfigError, UsageError
 from kraft.config.errors import CommandFailed
 from metadata_log.errors import MetadataLogError
 from metadata_log.printable import printable
+
+
+class OutputClosed(Exception):
+    """The reader of standard output has closed the pipe."""
+
+
+@contextmanager
+def closed_output_is_no_error() -> Iterator[None]:
+    """Raise `OutputClosed` for a broken pipe inside the block if standard output, not a connection, is closed."""
+    try:
+        yield
+    except BrokenPipeError as failed:
+        if not output_is_closed():
+            raise
+        raise OutputClosed from failed
+    except BaseExceptionGroup as group:  # nurseries wrap it
+        if group.subgroup(BrokenPipeError) is None or not output_is_closed():
+            raise
+        raise OutputClosed from group
+
+
+def output_is_closed() -> bool:
+    """Whether the reader of standard output has closed the pipe."""
+    try:
+        descriptor = sys.stdout.fileno()
+    except (AttributeError, OSError, ValueError):  # no standard output, or one without a file descriptor
+        return False
+    poll = select.poll()
+    poll.register(descriptor, 0)
+    return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
+
+
+def discard_output() -> None:
+    """Discard output that is still buffered, so that the interpreter does not fail at exit."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
 
 FAILED: Final = 1
 USAGE: Final = 2
@@ -46,7 +85,7 @@ _COMMANDS: Final = {
     "fleet": "kraft.cli.files.fleet:fleet_command",
     "format": "kraft.cli.run.format:format_command",
     "history": "kraft.cli.files.history:history_command",
-    "man": "kraft.cli.run.man:man_command",
+    "man": "kraft.cli.man_pages:man_command",
     "produce": "kraft.cli.cluster.produce:produce_command",
     "quickstart": "kraft.cli.run.quickstart:quickstart_command",
     "quorum": "kraft.cli.cluster.quorum:quorum_command",

@@ -1,4 +1,5 @@
-"""Man pages in roff from the help of each command: the sections that man(7) readers expect, and nothing by hand.
+"""`kraft man`: man pages in roff from the help of each command: the sections that man(7) readers expect, and nothing by
+hand.
 
 click-man, the published generator, knows neither examples nor exit codes, wraps examples, and needs setuptools when it
 runs. So the pages are written here.
@@ -8,10 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from importlib.metadata import version
 from inspect import cleandoc
+from pathlib import Path
 from typing import Final
 
 import click
+
+from kraft.cli.text import count, echo
 
 SECTION: Final = 1
 SOURCE: Final = "trio-kraft"
@@ -138,3 +143,30 @@ def escape(text: str) -> str:
     """The text for roff: no character begins a request or an escape, and hyphens can be copied."""
     text = "".join(_ESCAPES.get(one, one if one.isascii() else f"\\[u{ord(one):04X}]") for one in text)
     return "\n".join(f"\\&{line}" if line.startswith(".") else line for line in text.split("\n"))
+
+
+@click.command(
+    "man",
+    short_help="Write man pages.",
+    epilog="Example: kraft man --into ~/.local/share/man/man1",
+)
+@click.option(
+    "--into",
+    "directory",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The folder for the pages, made if it is absent: a folder man1 that man searches (see manpath).",
+)
+@click.pass_context
+def man_command(context: click.Context, *, directory: Path) -> None:
+    """Write one man page for kraft and for each of its commands, from the texts of --help.
+
+    Pages of the same name are replaced. To read one without installing: man -l DIR/kraft-quorum-status.1.
+    """
+    root = context.find_root().command
+    assert isinstance(root, click.Group)
+    directory.mkdir(parents=True, exist_ok=True)
+    pages = dict(man_pages(root, "kraft", version("trio-kraft")))
+    for name, text in pages.items():
+        (directory / name).write_text(text, "utf-8")
+    echo(f"wrote {count(len(pages), 'page')} into {directory}")

@@ -1,4 +1,4 @@
-"""Suggests similar names for an unknown name, and describes the end of a log."""
+"""Suggests similar names for an unknown name, judges names of record types, and describes the end of a log."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 from typing import Final
 
+from kraft.config import UsageError
 from kraft.config.errors import CommandFailed
+from metadata_log.records import CONTROL_RECORDS, RECORD_TYPES
 from metadata_log.times import iso_time
 
 _MOST_NAMES: Final = 3
@@ -50,3 +52,20 @@ def end_words(offset: int, timestamp_ms: int | None) -> str:
         return "there is no record yet"
     time = iso_time(timestamp_ms)
     return f"the last record has offset {offset}" + ("" if time is None else f", {time}")
+
+
+def type_names(asked: tuple[str, ...]) -> frozenset[str]:
+    """The lower-case names of the requested record types, from names or numbers; `UsageError` for an unknown one."""
+    known = [cls.__name__ for cls in (*RECORD_TYPES.values(), *CONTROL_RECORDS.values())]
+    found = set()
+    for each in asked:
+        if each.isdecimal():
+            cls = RECORD_TYPES.get(int(each))
+            found.add(cls.__name__.lower() if cls else f"record type {int(each)}")
+        elif any(each.lower() == name.lower() for name in known):
+            found.add(each.lower())
+        else:
+            close = [name for name in known if each.lower() in name.lower()] or get_close_matches(each, known, n=1)
+            hint = f"Did you mean {' or '.join(close)}?" if close else "Give a name such as TopicRecord, or a number."
+            raise UsageError(f"there is no record type {each}", where="--type", hint=hint)
+    return frozenset(found)

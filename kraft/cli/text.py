@@ -1,14 +1,17 @@
-"""Output functions of several commands: failures, times, tables, many lines at once."""
+"""Output functions of several commands: failures, times, tables, many lines at once, files for their owner only."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import Final
 
 import click
 
+from metadata_log.disk import DIRECTORY_MODE, FILE_MODE
 from metadata_log.printable import printable, printable_lines
 
 LINES_AT_ONCE: Final = 1000
@@ -58,3 +61,14 @@ def echo_text(text: str) -> None:
 def count(number: int, one: str, many: str | None = None) -> str:
     """`1 topic`, `1,200 topics`."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def make_private(out: Path) -> None:
+    """Create an empty file that only its owner may read; an existing file keeps its access rights."""
+    os.close(os.open(out, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
+
+
+def make_private_directory(out: Path) -> None:
+    """Create a directory that only its owner may read; an existing directory keeps its access rights."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.mkdir(mode=DIRECTORY_MODE, exist_ok=True)

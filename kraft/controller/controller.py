@@ -23,7 +23,6 @@ from kraft.controller.apis import APIS, Write
 from kraft.controller.brokers.broker_heartbeat import fence_silent_broker
 from kraft.controller.brokers.cluster import check_described, describe_cluster
 from kraft.controller.decision.broker_sessions import BrokerSessions
-from kraft.controller.decision.periodic import NO_OP, Periodic
 from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import ControllerResult, Steps, VersionedRecord, answered_with, at_once
 from kraft.controller.decision.topic_configs import TopicDefaults
@@ -40,6 +39,7 @@ from metadata_log.image import ImageHistory, MetadataImage
 from metadata_log.image.replaying import BatchReplay, SnapshotReplay
 from metadata_log.records.metadata import (
     BrokerRegistrationChangeRecord,
+    NoOpRecord,
     RegisterBrokerRecord,
     UnregisterBrokerRecord,
 )
@@ -54,6 +54,28 @@ from transport.protocol.messages import (
     DescribeClusterRequest,
     EnvelopeRequest,
 )
+
+NO_OP: Final = ControllerResult((VersionedRecord(NoOpRecord()),), is_atomic=False)
+"""The record that changes nothing. It advances the high watermark and the time of the last commit (KIP-835)."""
+
+
+class Periodic:
+    """The deadline of periodic work, such as the NoOp record: one interval after the last run."""
+
+    __slots__ = ("_interval_ms", "deadline_ms")
+
+    def __init__(self, max_idle_interval_ms: int) -> None:
+        self._interval_ms = max_idle_interval_ms
+        self.deadline_ms = NEVER_MS
+
+    def arm(self, now_ms: int) -> None:
+        """Restart the interval; an interval of 0 means never."""
+        self.deadline_ms = now_ms + self._interval_ms if self._interval_ms > 0 else NEVER_MS
+
+    def disarm(self) -> None:
+        """Stop the timer."""
+        self.deadline_ms = NEVER_MS
+
 
 RECORDS_PER_BATCH: Final = 10_000
 """The number of records after which a non-atomic result is divided into batches (`MAX_RECORDS_PER_BATCH`)."""

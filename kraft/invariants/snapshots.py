@@ -6,13 +6,38 @@ A snapshot covers committed batches only. Two snapshots with one id have the sam
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from operator import attrgetter, itemgetter
+from typing import Final
+from zlib import crc32
 
 from kraft.invariants.observation import LogBatch, SnapshotContent
-from kraft.invariants.registers import Registers
 from kraft.invariants.voters import VoterLedger
 from metadata_log.types import OffsetAndEpoch
+
+COUNT: Final = 12
+"""Enough registers for a snapshot that takes a few requests to download."""
+
+
+class Registers:
+    """The last value of each register."""
+
+    def __init__(self, known: dict[int, bytes] | None = None) -> None:
+        self._known = {} if known is None else known
+
+    def apply(self, values: Iterable[bytes]) -> None:
+        """Write values, in order."""
+        for value in values:
+            self._known[crc32(value) % COUNT] = value
+
+    def values(self) -> tuple[bytes, ...]:
+        """The values written so far, ordered by register."""
+        return tuple(self._known[register] for register in sorted(self._known))
+
+    def copy(self) -> Registers:
+        """An independent copy."""
+        return Registers(self._known.copy())
+
 
 _next_offset = attrgetter("next_offset")
 

@@ -4,10 +4,9 @@
 image of the cluster from them.
 """
 
-from kraft.observer.archiving import archive_committed
+from kraft.observer.archiving import archive_committed, watch
 from kraft.observer.follower import LONGEST_RETRY_MS, Committed, Follower, HistoryLost, Jumped
 from kraft.observer.live_image import read_image
-from kraft.observer.watching import watch
 
 __all__ = [
     "LONGEST_RETRY_MS",

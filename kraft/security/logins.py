@@ -13,8 +13,7 @@ from msgspec.structs import replace
 from kraft.config.config import Config
 from kraft.config.oauth_settings import TokenRules
 from kraft.config.sasl_settings import LoginSettings, SaslListenerSettings
-from kraft.security.bearer_logins import bearer_of, context_of
-from kraft.security.bearer_tokens import Judge, judge_of, read_keys
+from kraft.security.bearer_tokens import Judge, bearer_of, context_of, judge_of, read_keys
 from kraft.security.remote import Remote, read_url
 from transport.protocol.sasl.client import SaslLogin
 from transport.protocol.sasl.credentials import ScramKeys, TokenKeys, Users

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from kraft.admin import AdminClient, AdminError, RequestRefused, SomeRefused, TopicPartition, open_admin
 from kraft.admin.discovery import controllers_of
-from kraft.cli.cluster.no_leader import NoLeaderReport
+from kraft.cli.cluster.quorum_why import NoLeaderReport
 from kraft.cli.near import did_you_mean, registered_brokers
 from kraft.cli.progress import LongJob
 from kraft.cli.text import echo, echo_lines

@@ -16,9 +16,8 @@ from kraft.cli.cluster.administration import Cluster, on_a_cluster
 from kraft.cli.cluster.top_thread import now_ms
 from kraft.cli.text import echo, echo_lines
 from kraft.config import UsageError, parse_host_port
-from kraft.operate.top.facts import facts
 from kraft.operate.top.layout import Settings, layout, text_lines
-from kraft.operate.top.model import Model, Sort
+from kraft.operate.top.model import Model, Sort, facts
 from kraft.operate.top.poll import LIVE_TIMEOUT_MS, Poller
 from kraft.operate.top.samples import Sample
 from transport.interface import Endpoint

@@ -42,8 +42,8 @@ from kraft.operate.doctor.bundle import is_bundle, write_bundle
 from kraft.operate.doctor.diagnose import diagnose, exit_code
 from kraft.operate.doctor.facts.catalog import CATALOG
 from kraft.operate.doctor.facts.finding import Finding
-from kraft.operate.doctor.facts.live import LiveFacts
 from kraft.operate.doctor.facts.log_facts import ImageFacts
+from kraft.operate.doctor.facts.node import LiveFacts
 from kraft.operate.doctor.gather import GatheredFacts, gather
 from kraft.operate.doctor.read_ends import with_replica_ends
 from kraft.operate.doctor.read_live import read_live

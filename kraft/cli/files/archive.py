@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
@@ -14,8 +16,7 @@ import click
 import trio
 
 from kraft.cli.cluster.administration import client_security, command_config_option, parse_bootstrap, told_by
-from kraft.cli.cluster.no_leader import NoLeaderReport
-from kraft.cli.ending import ending
+from kraft.cli.cluster.quorum_why import NoLeaderReport
 from kraft.cli.text import echo
 from kraft.config import UsageError
 from kraft.observer import archive_committed
@@ -33,6 +34,7 @@ from metadata_log.archive import (
 from metadata_log.disk import OsDisk
 from metadata_log.reading.damage import Damage
 from metadata_log.times import when_text
+from transport.causes import one_cause
 from transport.interface import Endpoint
 
 _ADDRESS: Final = r"(?:[\w.-]+|\[[0-9a-fA-F:]+\]):\d+"
@@ -385,3 +387,23 @@ class _Progress:
         if self._shown:
             click.echo("\r\x1b[K", err=True, nl=False)
             self._shown = False
+
+
+@asynccontextmanager
+async def ending(seconds: float | None) -> AsyncIterator[trio.CancelScope]:
+    """A scope for the work, which Ctrl-C, SIGTERM or the end of the time cancels; later cleanup is not cancelled."""
+    scope = trio.CancelScope(deadline=float("inf") if seconds is None else trio.current_time() + seconds)
+    with one_cause():
+        async with trio.open_nursery() as nursery:
+            await nursery.start(_cancel_on_signal, scope)
+            yield scope
+            nursery.cancel_scope.cancel()
+
+
+async def _cancel_on_signal(
+    scope: trio.CancelScope, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        task_status.started()
+        async for _ in signals:
+            scope.cancel()

@@ -25,8 +25,7 @@ from kraft.cli.files.image_at import (
     show_secrets_option,
 )
 from kraft.cli.moments import MOMENT, moment_of
-from kraft.cli.private import make_private
-from kraft.cli.text import count, echo, echo_lines
+from kraft.cli.text import count, echo, echo_lines, make_private
 from kraft.config.errors import CommandFailed
 from metadata_log.image.diff import Difference, differences, resource_type_of
 from metadata_log.image.java_text import (

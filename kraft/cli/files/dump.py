@@ -12,8 +12,7 @@ import click
 from msgspec import Struct
 
 from kraft.cli.moments import MOMENT
-from kraft.cli.near import end_words
-from kraft.cli.record_types import type_names
+from kraft.cli.near import end_words, type_names
 from kraft.cli.text import echo
 from kraft.config import UsageError
 from kraft.config.errors import CommandFailed

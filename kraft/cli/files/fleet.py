@@ -17,9 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from msgspec import Struct
 
-from kraft.cli.files.fleet_given import in_full, pairs
-from kraft.cli.files.fleet_materialize import materialize_command
-from kraft.cli.files.fleet_passes import save_passes_command
+from kraft.cli.files.fleet_materialize import in_full, materialize_command, pairs, save_passes_command
 from kraft.cli.text import count, echo, echo_lines, table
 from kraft.config import UsageError
 from kraft.config.errors import CommandFailed

@@ -1,26 +1,92 @@
-"""`kraft fleet materialize`: the histories of many clusters as tables that grow by each day's records."""
+"""`kraft fleet materialize` and `kraft fleet save-passes`: what a run publishes into tables, and where queries cut the
+histories of long logs into parts.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 from msgspec import Struct
 
-from kraft.cli.files.fleet_given import chosen_options, pairs, plain_failures
+from kraft.cli.moments import moment_of
 from kraft.cli.progress import LongJob
 from kraft.cli.text import count, echo, echo_lines, table
 from kraft.config import UsageError
 from kraft.config.errors import CommandFailed
+from metadata_log.errors import MetadataLogError
+from metadata_log.reading.timeline import moment_text
 
 if TYPE_CHECKING:
     from metadata_log.cluster_names import ClusterNames
     from metadata_log.spark.materialize import Fleet, Run
+    from metadata_log.spark.passes import Saved
     from metadata_log.tables.cluster import Job, Outcome
+
+
+_TIMES: Final = frozenset({"since", "until", "asoftimestamp"})
+"""The options of the source with a time, in lower case."""
+
+
+def pairs(given: Sequence[str], option: str, hint: str | None = None) -> dict[str, str]:
+    """The names and values of an option that may be repeated, such as `--conf`."""
+    chosen = {}
+    for text in given:
+        name, separator, value = text.partition("=")
+        if not (name and separator):
+            raise UsageError("a name and a value are expected", where=f"{option} {text}", hint=hint)
+        chosen[name] = value
+    return chosen
+
+
+def chosen_options(options: Sequence[str], allowed: Sequence[str]) -> dict[str, str]:
+    """The values of `--option`, by names that are allowed."""
+    chosen = {}
+    for option in options:
+        name, separator, value = option.partition("=")
+        known = next((one for one in allowed if one.lower() == name.lower()), None)
+        if known is None or not separator:
+            where = f"--option {option}"
+            raise UsageError("a name and a value are expected", where=where, hint=f"One of {', '.join(allowed)}.")
+        chosen[known] = value
+    return chosen
+
+
+def in_full(options: Mapping[str, str]) -> dict[str, str]:
+    """The options of the source with their times in full: the source knows no time of today."""
+    return {name: _in_full(name, text) if name.lower() in _TIMES else text for name, text in options.items()}
+
+
+def _in_full(name: str, text: str) -> str:
+    try:
+        at = moment_of(text)
+    except ValueError as bad:
+        raise UsageError(str(bad), where=f"--option {name}={text}") from bad
+    return text if at.timestamp_ms is None else moment_text(at)
+
+
+@contextmanager
+def plain_failures() -> Iterator[None]:
+    """Translate failures to exceptions of this program, and SIGTERM to the effect of Ctrl-C."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    except MetadataLogError as failed:
+        raise CommandFailed(MetadataLogError.__str__(failed), hint=failed.hint) from failed
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
 
 _SHOWN: Final = 20
 _OPTIONS: Final = ("cluster", "storageOptions", "showSecrets", "sessionTimeoutMs")
@@ -254,3 +320,98 @@ def _tell_problems(run: Run, names: ClusterNames) -> None:
             echo(f"kraft: error: {outcome.text} (cluster {cluster or 'unknown'})", err=True)
         if outcome.damage is not None:
             echo(f"kraft: {word}: {outcome.damage} (cluster {cluster})", err=True)
+
+
+_MIB: Final = 1 << 20
+_OPTIONS_OF_PASSES: Final = ("cluster", "storageOptions", "showSecrets", "sessionTimeoutMs", "gapToleranceMs")
+_COLUMNS_OF_PASSES: Final = ("cluster", "added", "passes", "until offset")
+
+
+@click.command(
+    "save-passes",
+    short_help="Cut the histories of long logs into parts for queries.",
+    epilog="Example: kraft fleet save-passes '/backup/*' --out /backup-passes --every-mib 64",
+)
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.option("--out", required=True, metavar="DIR", help="The directory of the passes; made if missing.")
+@click.option(
+    "--every-mib",
+    type=click.FloatRange(min=0, min_open=True),
+    default=64,
+    show_default=True,
+    metavar="N",
+    help="About how many MiB of a log lie between two passes.",
+)
+@click.option("--master", metavar="URL", help="Work in the tasks of Spark at this master, and not on this machine.")
+@click.option("--conf", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of Spark; may be repeated.")
+@click.option(
+    "--option",
+    "options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help=f"An option of the later queries: {', '.join(_OPTIONS_OF_PASSES)}; may be repeated.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the result of every cluster as JSON, one a line.")
+def save_passes_command(
+    *,
+    paths: Sequence[str],
+    out: str,
+    every_mib: float,
+    master: str | None,
+    settings: Sequence[str],
+    options: Sequence[str],
+    as_json: bool,
+) -> None:
+    """Save passes of the histories, at which queries cut a long log into tasks.
+
+    PATH is a log directory or a glob. A pass is what a replay knows at one offset. A run reads what is new since the
+    last run. A query uses the passes with the option passes=DIR, and returns the same rows. The passes hold what the
+    logs hold, secrets too.
+
+    Exit codes: 0 the passes are saved; 1 a log cannot be read to its end.
+    """
+    from msgspec.structs import asdict
+
+    from metadata_log.spark.options import history_options, parse_options
+    from metadata_log.spark.passes import save_passes
+
+    conf = pairs(settings, "--conf")
+    with plain_failures():
+        source = parse_options({**chosen_options(options, _OPTIONS_OF_PASSES), "paths": json.dumps(list(paths))})
+        save = partial(
+            save_passes,
+            paths,
+            out,
+            storage=source.storage,
+            clusters=source.clusters,
+            options=history_options(source),
+            every_bytes=max(1, int(every_mib * _MIB)),
+        )
+        if master is None:
+            found = save()
+        else:
+            from metadata_log.spark.fleet import plain_errors, plain_session
+
+            with plain_session(master, conf) as spark, plain_errors():
+                found = save(spark=spark)
+    if as_json:
+        echo_lines(json.dumps(asdict(one), ensure_ascii=False) for one in found)
+    else:
+        _show_passes(found)
+    for one in found:
+        if one.problem is not None:
+            echo(f"kraft: error: {one.problem} (cluster {one.cluster or 'unknown'})", err=True)
+    if any(one.problem is not None for one in found):
+        raise CommandFailed
+
+
+def _show_passes(found: Sequence[Saved]) -> None:
+    """The clusters with new passes as a table, and the sum of all."""
+    news = [one for one in found if one.added]
+    if news:
+        rows = [[one.cluster, *map(str, (one.added, one.passes, one.until))] for one in news[:_SHOWN]]
+        echo_lines(table(_COLUMNS_OF_PASSES, rows))
+    if len(news) > _SHOWN:
+        echo(f"{count(len(news), 'cluster')} with new passes, of which {_SHOWN} are shown; --json shows all.")
+    added = sum(one.added for one in found)
+    echo(f"{count(len(found), 'cluster')}: {count(added, 'new pass', 'new passes')}")

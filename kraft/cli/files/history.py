@@ -16,8 +16,7 @@ from kraft.cli.files.history_reading import HistoryReading
 from kraft.cli.files.image_at import report_damages, show_secrets_option
 from kraft.cli.files.unavailable import UNAVAILABILITY, VIEWS_READ, intervals, text_lines, totals
 from kraft.cli.moments import MOMENT
-from kraft.cli.private import make_private, make_private_directory
-from kraft.cli.text import count, echo, echo_lines, table
+from kraft.cli.text import count, echo, echo_lines, make_private, make_private_directory, table
 from metadata_log.history.engine import Options
 from metadata_log.history.views import VIEWS, View
 from metadata_log.reading.damage import OnDamage

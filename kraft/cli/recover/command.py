@@ -14,11 +14,15 @@ from msgspec.structs import replace
 from kraft.admin import AdminClient
 from kraft.cli.cluster.administration import Cluster, client_security, command_config_option, parse_bootstrap
 from kraft.cli.progress import LongJob
-from kraft.cli.recover.ghost import unblock_ghost_command
-from kraft.cli.recover.isolated import check_started, start_recovered, start_recovered_on_kafka
-from kraft.cli.recover.plan_file import check_unchanged, read_plan_file
-from kraft.cli.recover.plan_text import plan_lines
-from kraft.cli.recover.result_text import live_lines, recovery_lines, verify_lines
+from kraft.cli.recover.isolated import check_started, start_recovered, start_recovered_on_kafka, unblock_ghost_command
+from kraft.cli.recover.plan_text import (
+    check_unchanged,
+    live_lines,
+    plan_lines,
+    read_plan_file,
+    recovery_lines,
+    verify_lines,
+)
 from kraft.cli.text import echo, echo_lines
 from kraft.config import Config, UsageError, parse_host_port, split_list
 from kraft.config.errors import CommandFailed

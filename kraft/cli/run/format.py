@@ -3,24 +3,106 @@
 from __future__ import annotations
 
 import json
+import re
 import time
+from collections.abc import Callable
+from functools import wraps
 from random import Random, SystemRandom
-from typing import Final
+from typing import Any, Final
 
 import click
 from msgspec import Struct
 
-from kraft.cli.run.config_file import with_config_file
-from kraft.cli.run.initial_voters import only_voter, parse_initial_voters
-from kraft.config import FormatConfig, UsageError
+from kraft.config import FormatConfig, UsageError, parse_host_port, split_list
 from kraft.security.contexts import load_tls
 from metadata_log.disk import OsDisk
 from metadata_log.log.log_dir import already_formatted, check_formatted, format_directory
-from metadata_log.records.control import VotersRecord
+from metadata_log.records.control import Endpoint, KRaftVersionFeature, VotersRecord, VotersRecordVoter
 from metadata_log.records.metadata import UserScramCredentialRecord
 from metadata_log.records.scram import parse_credential
 from metadata_log.releases import LATEST_RELEASE, resolve_release
-from metadata_log.types import random_uuid
+from metadata_log.types import Uuid, random_uuid
+
+
+def with_config_file(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the argument and the option; the command gets the path as `config_path`."""
+
+    @wraps(command)
+    def with_path(*args: Any, file: str | None, config: str | None, **more: Any) -> None:
+        if (file is None) == (config is None):
+            said = "missing CONFIG: a Kafka properties file" if file is None else "CONFIG is given twice"
+            raise click.UsageError(said)
+        command(*args, config_path=file if config is None else config, **more)
+
+    found: Callable[..., None] = with_path
+    option = click.option("-c", "--config", metavar="CONFIG", help="The same as the argument CONFIG.")
+    return click.argument("file", required=False, metavar="CONFIG")(option(found))
+
+
+_VOTER: Final = re.compile(r"(\d{1,10})@(.+):([A-Za-z0-9_-]{22})")
+_ANY_ADDRESS: Final = ("", "0.0.0.0", "::", "*")
+_LISTED: Final = "--initial-controllers"
+
+
+def parse_initial_voters(text: str, listener: str) -> VotersRecord:
+    """Parse `id@host:port:directory-id,…`; raises `UsageError`."""
+    voters = [_parse(entry, listener) for entry in split_list(text)]
+    if not voters:
+        raise _bad("no voter is named")
+    for what, found in (
+        ("id", [voter.voter_id for voter in voters]),
+        ("directory id", [voter.voter_directory_id for voter in voters]),
+    ):
+        if len(set(found)) != len(found):
+            raise _bad(f"a voter {what} appears twice")
+    return VotersRecord(voters=tuple(sorted(voters, key=lambda voter: voter.voter_id)))
+
+
+def only_voter(config: FormatConfig, rng: Random) -> VotersRecord:
+    """The node itself, with a new directory id; raises `UsageError` if it cannot be a voter."""
+    listener = config.controller_listener
+    if not config.is_controller:
+        raise UsageError(
+            "only a controller can be the first voter", where="--standalone", hint="Add controller to process.roles."
+        )
+    if listener.host in _ANY_ADDRESS or not listener.port:
+        raise UsageError(
+            f"other nodes could not reach the voter at {listener}",
+            where="--standalone",
+            hint=f"Add {listener.name}://HOST:PORT to advertised.listeners.",
+        )
+    voter = _voter(config.node_id, listener.name, listener.host, listener.port, random_uuid(rng))
+    return VotersRecord(voters=(voter,))
+
+
+def _parse(text: str, listener: str) -> VotersRecordVoter:
+    match = _VOTER.fullmatch(text)
+    if match is None:
+        raise _bad(f"{text!r} is not id@host:port:directory-id")
+    try:
+        host, port = parse_host_port(match[2])
+        directory_id = Uuid.parse(match[3])
+    except ValueError as bad:
+        raise _bad(str(bad)) from bad
+    if directory_id.is_reserved:
+        raise _bad(f"{directory_id} is reserved and can be no directory's id")
+    return _voter(int(match[1]), listener, host, port, directory_id)
+
+
+def _voter(node_id: int, listener: str, host: str, port: int, directory_id: Uuid) -> VotersRecordVoter:
+    return VotersRecordVoter(
+        voter_id=node_id,
+        voter_directory_id=directory_id,
+        endpoints=(Endpoint(name=listener, host=host, port=port),),
+        kraft_version_feature=KRaftVersionFeature(min_supported_version=0, max_supported_version=1),
+    )
+
+
+def _bad(what: str) -> UsageError:
+    return UsageError(
+        what, where=_LISTED, hint="For example 1@host1:9093:pg3mKBxfeN4_YYsakj8Duw; make ids with `kraft random-uuid`."
+    )
+
 
 _FLAGS: Final = "--standalone, --initial-controllers or --no-initial-controllers"
 

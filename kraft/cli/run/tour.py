@@ -15,8 +15,7 @@ import trio
 from msgspec import Struct
 
 from kraft.admin import AdminClient, AdminError, ConfigChange, QuorumDescription, ResourceType
-from kraft.cli.run.broker_tour import BrokerTour, Seen, StepFailed
-from kraft.cli.run.record_tour import RecordTour
+from kraft.cli.run.record_tour import BrokerTour, RecordTour, Seen, StepFailed
 from kraft.config import Config
 from kraft.config.errors import CommandFailed
 from kraft.local.local_cluster import LocalCluster, NodeProcess

@@ -1,5 +1,5 @@
-"""The state of a producer for one topic: batches, their order, and their repetition (Kafka: `Sender`,
-`RecordAccumulator`, KIP-98, KIP-480).
+"""The state of a producer for one topic: batches, their order, the partition of a key, and their repetition (Kafka:
+`Sender`, `RecordAccumulator`, `BuiltInPartitioner`, KIP-98, KIP-480).
 
 Each partition has one batch on its way at a time, so that no repetition changes the order of records.
 """
@@ -17,7 +17,6 @@ from msgspec import Struct
 from kraft.client.state.batches import BATCH_BYTES, Batch, NewRecord, Numbered, size_of
 from kraft.client.state.errors import ClientError, cannot_connect, refused
 from kraft.client.state.identity import Identity
-from kraft.client.state.partitioner import partition_of_key
 from kraft.client.state.requests import FIRST_PAUSE_MS, REQUEST_TIMEOUT_MS, Address, Ask, pause_ms
 from kraft.client.state.topic_view import TopicView
 from metadata_log.compression import Compression
@@ -32,6 +31,32 @@ from transport.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+
+_SEED: Final = 0x9747B28C
+_MIX: Final = 0x5BD1E995
+_MASK: Final = 0xFFFF_FFFF
+_POSITIVE: Final = 0x7FFF_FFFF
+
+
+def murmur2(data: bytes) -> int:
+    """The hash of Kafka's clients, as an unsigned number of 32 bits."""
+    size = len(data)
+    found = _SEED ^ size
+    whole = size & ~3
+    for at in range(0, whole, 4):
+        word = int.from_bytes(data[at : at + 4], "little") * _MIX & _MASK
+        word = (word ^ word >> 24) * _MIX & _MASK
+        found = found * _MIX & _MASK ^ word
+    if size > whole:
+        found = (found ^ int.from_bytes(data[whole:], "little")) * _MIX & _MASK
+    found = (found ^ found >> 13) * _MIX & _MASK
+    return found ^ found >> 15
+
+
+def partition_of_key(key: bytes, partitions: int) -> int:
+    """The partition of a key in a topic with so many partitions, as each client of Kafka chooses it."""
+    return (murmur2(key) & _POSITIVE) % partitions
+
 
 ALL: Final = -1
 """The value of `acks` that waits for every replica in sync."""

@@ -14,7 +14,7 @@ from kraft.access.errors import ApiError
 from kraft.access.refusals import refuse_incremental_configs
 from kraft.access.topic_names import check_name
 from kraft.config.definitions import NODE, TOPIC, Definition, elements, whole_number
-from kraft.controller.configs import client_metrics, group_config_keys, topic_config_keys
+from kraft.controller.configs import client_metrics, topic_config_keys
 from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import (
     RECORDS_PER_OPERATION,
@@ -160,13 +160,13 @@ def _validate_topic(name: str, values: Mapping[str, str], _: Mapping[str, str]) 
     if not name:
         raise ApiError(Error.INVALID_REQUEST, "Default topic resources are not allowed.")
     check_name(name)
-    topic_config_keys.validate(values)
+    topic_config_keys.validate_topic(values)
 
 
 def _validate_group(name: str, values: Mapping[str, str], _: Mapping[str, str]) -> None:
     if not name:
         raise ApiError(Error.INVALID_REQUEST, "Default group resources are not allowed.")
-    group_config_keys.validate(values)
+    topic_config_keys.validate_group(values)
 
 
 def _validate_broker(name: str, _: Mapping[str, str], __: Mapping[str, str]) -> None:

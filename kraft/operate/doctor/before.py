@@ -13,9 +13,8 @@ from kraft.operate.doctor.checks.live import LAG_RECORDS, is_behind
 from kraft.operate.doctor.checks.partitions import min_isr, named, partitions
 from kraft.operate.doctor.checks.quorum import AUTO_JOIN
 from kraft.operate.doctor.facts.finding import Finding, Severity
-from kraft.operate.doctor.facts.live import LiveFacts
 from kraft.operate.doctor.facts.log_facts import LogFacts
-from kraft.operate.doctor.facts.node import Facts, Node
+from kraft.operate.doctor.facts.node import Facts, LiveFacts, Node
 from kraft.operate.doctor.facts.settings import VOTERS
 from kraft.operate.doctor.unclean_election import OPERATION as UNCLEAN_ELECTION
 from kraft.operate.doctor.unclean_election import unclean_election_reasons

@@ -9,9 +9,8 @@ from msgspec.structs import replace
 
 from kraft.config.errors import ConfigError
 from kraft.operate.doctor.bundle import read_bundle
-from kraft.operate.doctor.facts.live import LiveFacts
 from kraft.operate.doctor.facts.log_facts import ImageFacts
-from kraft.operate.doctor.facts.node import Facts, Node
+from kraft.operate.doctor.facts.node import Facts, LiveFacts, Node
 from kraft.operate.doctor.host import host_facts, open_files, resolve
 from kraft.operate.doctor.read_log import read_image_facts
 from kraft.operate.doctor.read_nodes import Source, Unreadable, named, read_nodes

@@ -12,8 +12,8 @@ from kraft.admin.conditions import Condition, EpochReport, conditions_without_le
 from kraft.admin.descriptions import QuorumDescription, ReplicaDescription
 from kraft.admin.errors import AdminError, CannotConnect, NoController
 from kraft.observer import read_image
-from kraft.operate.doctor.facts.live import LiveAnswer, LiveFacts, LiveReplica
 from kraft.operate.doctor.facts.log_facts import ImageFacts
+from kraft.operate.doctor.facts.node import LiveAnswer, LiveFacts, LiveReplica
 from metadata_log.errors import MetadataLogError
 from transport.interface import Endpoint, Transport
 

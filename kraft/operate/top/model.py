@@ -1,4 +1,4 @@
-"""The state behind the screen: samples go in, rows come out.
+"""The state behind the screen: samples go in, rows come out, also as one JSON object, where null means "not known".
 
 The model keeps what one sample alone cannot say: rates, elections since the start, and how long there is no leader.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from math import inf
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -23,6 +23,7 @@ from kraft.operate.top.samples import (
     ReplicaSample,
     Sample,
 )
+from metadata_log.times import iso_time
 
 T = TypeVar("T")
 Facts = tuple[int, int | None, int | None]
@@ -252,3 +253,97 @@ def _in_order(rows: Iterable[T], sort: Sort, facts_of: Callable[[T], Facts]) -> 
                 return -(inf if fetched_ms is None else fetched_ms), node_id
 
     return sorted(rows, key=key)
+
+
+def facts(view: View) -> dict[str, Any]:
+    """The fields of `kraft top --json`."""
+    metadata = view.metadata
+    return {
+        "time": iso_time(view.at_ms),
+        "clusterId": view.cluster_id,
+        "leaderId": view.leader_id,
+        "leaderEpoch": view.epoch,
+        "highWatermark": view.high_watermark,
+        "withoutLeaderMs": view.without_leader_ms,
+        "problem": view.problem,
+        "voters": view.voters,
+        "replicas": [_replica(one) for one in view.replicas],
+        "answers": [
+            {
+                "id": one.id,
+                "address": one.address,
+                "epoch": one.epoch,
+                "leaderId": one.leader_id,
+                "failure": one.problem,
+            }
+            for one in view.answers
+        ],
+        "elections": [
+            {"epoch": one.epoch, "leaderId": one.leader_id, "time": iso_time(one.at_ms), "offset": one.offset}
+            for one in view.elections
+        ],
+        "brokers": None if metadata is None else [_broker(one) for one in view.brokers],
+        "partitions": None
+        if metadata is None
+        else {
+            "offset": metadata.offset,
+            "ageMs": view.metadata_age_ms,
+            "topics": metadata.topics,
+            "partitions": metadata.partitions,
+            "leaderless": metadata.leaderless,
+            "belowMinIsr": metadata.below_min_isr,
+            "troubled": [
+                {
+                    "topic": one.topic,
+                    "partition": one.partition,
+                    "trouble": one.trouble.value,
+                    "replicas": one.replicas,
+                    "isr": one.isr,
+                    "elr": one.elr,
+                    "minIsr": one.min_isr,
+                }
+                for one in metadata.troubled
+            ],
+        },
+        "metadataNote": view.metadata_note,
+        "metrics": [
+            {
+                "address": one.address,
+                "nodeId": one.node_id,
+                "noLeaderReason": one.no_leader_reason,
+                "failure": one.problem,
+            }
+            for one in view.figures
+        ],
+        "requests": view.requests,
+    }
+
+
+def _replica(row: ReplicaRow) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "directoryId": row.directory_id,
+        "role": row.role,
+        "epoch": row.epoch,
+        "logEndOffset": row.end_offset,
+        "lag": row.lag,
+        "lastFetchMsAgo": row.fetched_ms,
+        "lastCaughtUpMsAgo": row.caught_up_ms,
+        "fsyncMs": row.fsync_ms,
+        "longestTurnMs": row.turn_ms,
+    }
+
+
+def _broker(row: BrokerRow) -> dict[str, Any]:
+    one = row.broker
+    return {
+        "id": one.id,
+        "state": one.state,
+        "rack": one.rack,
+        "endpoint": one.endpoint,
+        "replicas": one.replicas,
+        "inSync": one.in_sync,
+        "leads": one.leads,
+        "lag": row.lag,
+        "lastFetchMsAgo": row.fetched_ms,
+    }

@@ -1,34 +1,168 @@
 """Samples a live quorum again and again, at a small price for its leader.
 
 A refresh takes one DescribeQuorum and one Fetch of the log that the leader answers at once. Only while no leader
-answers, each known controller gets two small requests. The leader keeps no state about this reader.
+answers, each known controller gets two small requests. The leader keeps no state about this reader. Brokers and
+partitions come from the log (KIP-595), other figures from the metrics listeners, within bounds of time and size.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from math import inf
 from typing import Final
 
+import h11
 import trio
 
 from kraft.admin.client import AdminClient
 from kraft.admin.conditions import Condition, EpochReport, conditions_without_leader
 from kraft.admin.descriptions import QuorumDescription, ReplicaDescription
-from kraft.admin.errors import AdminError, CannotConnect, NoController
-from kraft.operate.top.figures import Fsyncs, figures_of
-from kraft.operate.top.follow import LogPasses
+from kraft.admin.errors import AdminError, CannotConnect, NoController, RequestRefused
+from kraft.observer import Committed, Follower, HistoryLost, Jumped
+from kraft.operate.top.metadata import WHERE, MetadataReplay
 from kraft.operate.top.samples import (
     ControllerAnswer,
+    Election,
+    Fsyncs,
+    MetadataSample,
     NodeFigures,
     NoLeader,
     QuorumSample,
     ReplicaSample,
     Sample,
+    figures_of,
 )
-from kraft.operate.top.scrape import ScrapeFailed, scrape
+from metadata_log.errors import MetadataLogError
+from metadata_log.records.batch import scan
 from metadata_log.types import NO_NODE
 from transport.interface import Endpoint
+from transport.protocol.errors import Error
+
+SCRAPE_SECONDS: Final = 2.0
+MAX_BYTES: Final = 16 << 20
+_READ_BYTES: Final = 1 << 16
+
+
+class ScrapeFailed(MetadataLogError):
+    """A metrics listener gave no answer that can be read. The message says why."""
+
+
+async def scrape(endpoint: Endpoint) -> str:
+    """The text of `/metrics`; raises `ScrapeFailed`, after `SCRAPE_SECONDS` at the latest."""
+    with trio.move_on_after(SCRAPE_SECONDS):
+        try:
+            return await _get(endpoint)
+        except OSError as failed:
+            raise ScrapeFailed(_cause(failed)) from failed
+        except (h11.RemoteProtocolError, UnicodeDecodeError) as failed:
+            raise ScrapeFailed(f"the answer is not HTTP with text: {failed}") from failed
+    raise ScrapeFailed(f"no answer within {SCRAPE_SECONDS:g} s")
+
+
+async def _get(endpoint: Endpoint) -> str:
+    stream = await trio.open_tcp_stream(endpoint.host, endpoint.port)
+    async with stream:
+        http = h11.Connection(h11.CLIENT)
+        request = h11.Request(
+            method="GET", target="/metrics", headers=[("Host", str(endpoint)), ("Connection", "close")]
+        )
+        await stream.send_all((http.send(request) or b"") + (http.send(h11.EndOfMessage()) or b""))
+        body = bytearray()
+        while True:
+            event = http.next_event()
+            if event is h11.NEED_DATA:
+                http.receive_data(await stream.receive_some(_READ_BYTES))
+            elif isinstance(event, h11.Response) and event.status_code != 200:
+                raise ScrapeFailed(f"the answer is HTTP {event.status_code}")
+            elif isinstance(event, h11.Data):
+                body += event.data
+                if len(body) > MAX_BYTES:
+                    raise ScrapeFailed(f"the answer has more than {MAX_BYTES >> 20} MiB")
+            elif isinstance(event, h11.EndOfMessage):
+                return body.decode()
+            elif isinstance(event, h11.ConnectionClosed):
+                raise ScrapeFailed("the connection was closed before the end of the answer")
+
+
+def _cause(failed: BaseException) -> str:
+    """The words of the system: Trio wraps the failures of all addresses of a name."""
+    match failed.__cause__:
+        case OSError() as cause:
+            return _cause(cause)
+        case BaseExceptionGroup(exceptions=(first, *_)):
+            return _cause(first)
+    return os.strerror(failed.errno) if isinstance(failed, OSError) and failed.errno else str(failed)
+
+
+ELECTIONS_KEPT: Final = 100
+
+
+class LogPasses:
+    """What is known from the log. Each pass reads what was committed since the pass before."""
+
+    def __init__(self, admin: AdminClient, clock_ms: Callable[[], int]) -> None:
+        self._admin = admin
+        self._clock_ms = clock_ms
+        self._follower: Follower | None = None
+        self._replay = MetadataReplay()
+        self._has_given_up = False
+        self.cluster_id: str | None = None
+        self.metadata: MetadataSample | None = None
+        self.at_ms: int | None = None
+        """The time of the last whole pass."""
+        self.note: str | None = None
+
+    @property
+    def elections(self) -> tuple[Election, ...]:
+        """The latest elections in the log."""
+        return tuple(self._replay.elections[-ELECTIONS_KEPT:])
+
+    async def go(self) -> None:
+        """One pass: one Fetch, and one more for each further MiB. Failures become `note`."""
+        if self._has_given_up:
+            return
+        try:
+            await self._go()
+        except NoController:
+            return  # the quorum's own answer says so
+        except HistoryLost as lost:
+            self._follower, self._replay = None, MetadataReplay()
+            self.note = f"the metadata is read again from the beginning: {lost}"
+        except RequestRefused as refused:
+            if refused.error is not Error.SNAPSHOT_NOT_FOUND:
+                self._give_up(f"{refused}. Reading the log needs CLUSTER_ACTION on the cluster")
+        except (AdminError, MetadataLogError) as failed:
+            self._give_up(str(failed))
+
+    def _give_up(self, why: str) -> None:
+        self._has_given_up = True
+        self.note = f"brokers and partitions cannot be read from the metadata log: {why}"
+
+    async def _go(self) -> None:
+        if self._follower is None:
+            self.cluster_id = (await self._admin.describe_cluster()).cluster_id
+            follower = Follower(self._admin, self.cluster_id)
+            await follower.begin()
+            self._follower = follower
+        follower, before = self._follower, self._replay.image
+        while True:
+            match await follower.poll():
+                case None:
+                    break
+                case Committed(batches):
+                    self._replay.take(batches)
+                case Jumped(snapshot, data, _):
+                    begin = self._replay.begin_with
+                    # A snapshot may take seconds, in which the answers of the leader are not to wait.
+                    await trio.to_thread.run_sync(begin, scan(data, where=WHERE), snapshot, abandon_on_cancel=True)
+            if follower.end.offset >= follower.high_watermark:
+                break
+        if self.metadata is None or self._replay.image is not before:
+            self.metadata = self._replay.summary()
+            self.note = None
+        self.at_ms = self._clock_ms()
+
 
 LIVE_TIMEOUT_MS: Final = 2_000
 """The limit of a request of a repeated refresh: later, the screen says that no leader answers."""

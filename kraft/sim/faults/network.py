@@ -2,18 +2,99 @@
 Each request ends at its sender with exactly one reply or failure, as `transport.interface` guarantees.
 
 The network has every behaviour of a transport, and more: `tests/transport/test_simulated_network.py` tests the
-differences.
+differences. Beside it stand two faults: leaders that are cut off until they have a successor, and responses that are
+corrupted in transit.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Final, Protocol
 
 from kraft.quorum.events import FailureCause
-from kraft.sim.world.actions import Action, Deliver, Fail, Return
+from kraft.sim.world.actions import Action, Corrupt, Deliver, Fail, Return
 from kraft.sim.world.driver import Exchange
+from kraft.sim.world.world import World
 from transport.faults import FaultPlan, Kind
+
+_WITH_RECORDS: Final = frozenset(("Fetch", "FetchSnapshot"))
+_SEED_BITS: Final = 32
+
+
+class Calls(Protocol):
+    """The scheduled calls, by virtual time."""
+
+    now_ms: int
+
+    def schedule(self, delay_ms: int, call: Callable[[], None]) -> None:
+        """Schedule a call after this much virtual time."""
+
+
+class Corruptor:
+    """The nodes with corrupted responses, and how many are still to come."""
+
+    def __init__(self, rng: Random, agenda: Calls, perform: Callable[[Action], bool]) -> None:
+        """`perform` performs an action in the world."""
+        self._rng = rng
+        self._agenda = agenda
+        self._perform = perform
+        self._left: dict[int, int] = {}
+
+    def lie_in_wait(self, node_id: int, answers: int) -> None:
+        """Corrupt the next responses with records to a node, in this number."""
+        self._left[node_id] = answers
+
+    def end(self) -> None:
+        """Corrupt no more responses."""
+        self._left.clear()
+
+    def answered(self, exchange: Exchange, copy: int) -> None:
+        """A node has answered a delivery: corrupt the response before it arrives, if that is due."""
+        if exchange.kind not in _WITH_RECORDS or not self._left.get(exchange.sender):
+            return
+        seed, now_ms = self._rng.getrandbits(_SEED_BITS), self._agenda.now_ms
+        action = Corrupt(now_ms, exchange.sender, exchange.target, exchange.number, seed, copy, exchange.kind)
+        self._agenda.schedule(0, partial(self._corrupt, action))
+
+    def _corrupt(self, action: Corrupt) -> None:
+        if self._left.get(action.node) and self._perform(action):
+            self._left[action.node] -= 1
+
+
+class StrandedLeaders:
+    """The leader that is cut off. Its successor then alone has the end of its own log."""
+
+    def __init__(self, plan: FaultPlan, world: World) -> None:
+        self._plan = plan
+        self._world = world
+        self.waiting: int | None = None
+        """The leader that is cut off and has no successor yet."""
+
+    def strand(self) -> None:
+        """Cut a leader off, if there is one."""
+        leaders = self._world.leaders()
+        if leaders:
+            self.waiting = leaders[0]
+            self._plan.isolate(leaders[0])
+
+    def succeeded_by(self, node_id: int, *, is_calm: bool) -> str:
+        """If a node has succeeded the leader, cut off that node instead, unless all faults have ended.
+
+        Returns:
+            A description of the change, for the trace; empty if nothing has changed.
+        """
+        former, view = self.waiting, self._world.hosts[node_id].view
+        if former is None or node_id == former or view is None or view.state != "Leader":
+            return ""
+        self.waiting = None
+        if is_calm:
+            return ""
+        self._plan.heal(former)
+        self._plan.isolate(node_id)
+        return f"stranded-leaders {former} is back, and its successor {node_id} cut off"
+
 
 _LATE: Final = {
     ("AlterPartition", Kind.REQUEST): 0.4,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from random import Random
 
-from kraft.invariants.registers import Registers
+from kraft.invariants.snapshots import Registers
 from kraft.replica.hosts.state_machine_host import ReadReady
 from kraft.replica.interface.application import Action, Confirm, RawLog
 from kraft.replica.interface.events import Call, CancelCall, Committed, CommittedBatch, Returned

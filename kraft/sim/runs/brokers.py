@@ -17,7 +17,7 @@ from kraft.sim.faults.profiles import BROAD, Profile
 from kraft.sim.nodes.cluster import CLUSTER, WITH_DATA, WITH_VOTER_CHANGES, broker_ids, draw_combined
 from kraft.sim.nodes.frames import Frame
 from kraft.sim.nodes.replica_member import ReplicaMember
-from kraft.sim.runs.added_work import Work
+from kraft.sim.runs.operator import Work
 from kraft.sim.runs.record_work import RecordWork
 from kraft.sim.runs.scenario import Scenario
 from kraft.sim.runs.seeded_run import CALM_MS, Result, whole_run

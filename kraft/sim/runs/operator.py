@@ -1,12 +1,43 @@
-"""What the simulated operator does for nodes with damaged disks, by the rules of `kraft.sim.world.disk_losses`."""
+"""What the simulated operator does for nodes with damaged disks, by the rules of `kraft.sim.world.disk_losses`;
+and what a kind of run adds to the submissions, such as voter changes or the requests of brokers.
+"""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from kraft.sim.runs.event_queue import EventQueue
+from kraft.sim.world.driver import Exchange
 from kraft.sim.world.world import World
+
+
+class Work(Protocol):
+    """A workload for a quorum in addition to submissions."""
+
+    pauses_ms: tuple[int, ...]
+    """The mean time between faults in this phase; one of these is drawn."""
+    writes_ms: tuple[int, ...]
+    """The mean time between submissions in this phase; one of these is drawn."""
+
+    def begin(self, simulator: Any) -> None:
+        """All nodes are about to start."""
+
+    def end(self) -> None:
+        """All faults are about to end: the workload stops, so that the quorum can settle."""
+
+    def on_asked(self, exchange: Exchange) -> None:
+        """A node has sent a request."""
+
+    def on_administered(self, request_id: int) -> None:
+        """A client has received its response."""
+
+    def on_died(self, node_id: int) -> None:
+        """A node has crashed."""
+
+    def bears_loss(self, node_id: int) -> bool:
+        """Whether the quorum can go on if the disk of a node is damaged now, which then happens."""
+
 
 AGAIN_MS: Final = 100
 """The time until the next attempt to start a node, or to stop it, in ms."""

@@ -1,9 +1,17 @@
 """Whole runs of a quorum from one seed: a phase with faults, with a check of the invariants after every event, then a
 calm phase that must make progress (Kafka: `RaftEventSimulationTest`).
+
+Runs with voter changes have reads, and a share of the other runs. Only logs are read here: the clients of a state
+machine read by its own workload, and a controller confirms no reads. A static voter with an empty disk keeps its id,
+and so votes and acknowledges a second time (`docs/howto/damaged-disk.md`): `documented` tells such violations from
+others.
 """
 
 from __future__ import annotations
 
+from functools import partial
+from random import Random
+from traceback import walk_tb
 from typing import Final
 
 from msgspec import Struct
@@ -13,12 +21,73 @@ from kraft.sim.faults.nemesis import FORGED_FRAMES
 from kraft.sim.faults.profiles import BROAD, Profile
 from kraft.sim.nodes.member_kinds import MACHINES, MakeMember, replica_member
 from kraft.sim.nodes.workload_spec import WorkloadSpec
-from kraft.sim.runs.documented import documented
-from kraft.sim.runs.reads import begin_reads
 from kraft.sim.runs.scenario import Scenario, kind_of
 from kraft.sim.runs.simulator import Simulator
 from kraft.sim.workloads.client_history import ClientHistory
-from kraft.sim.world.actions import Action
+from kraft.sim.world.actions import Action, Read
+from kraft.sim.world.world import World
+
+DOCUMENTED: Final = {
+    "_check_leader": "an epoch has two leaders, as a voter votes twice",
+    "_append": "two leaders of an epoch write different records at one offset",
+    "_check_leading": "a leader lacks committed records",
+    "_cut": "a follower truncates committed records",
+    "_check_high_watermark": "two nodes have committed different records",
+}
+"""What may happen, by the check that notices it."""
+
+
+def documented(world: World, failure: InvariantViolated) -> str:
+    """What a violation means, if a lost disk that has returned against the rules explains it; otherwise empty."""
+    if not world.disk_losses.has_broken_rules:
+        return ""
+    names = [frame.f_code.co_name for frame, _ in walk_tb(failure.__traceback__)]
+    return next((meaning for name, meaning in DOCUMENTED.items() if name in names), "")
+
+
+MEANS_MS: Final = (20, 60, 200)
+"""The mean time between reads in a run; one of these is drawn."""
+
+
+class ReadWorkload:
+    """Draws reads."""
+
+    def __init__(self, rng: Random) -> None:
+        self._rng = rng
+        self._mean_ms = rng.choice(MEANS_MS)
+        self._next_id = 1
+
+    def pause_ms(self) -> int:
+        """The time until the next reads, in ms."""
+        return 1 + int(self._rng.expovariate(1 / self._mean_ms))
+
+    def next_reads(self, world: World) -> list[tuple[int, int]]:
+        """The node and the id of the next read of each leader."""
+        reads = []
+        for node_id in world.leaders():
+            reads.append((node_id, self._next_id))
+            self._next_id += 1
+        return reads
+
+
+SHARES: Final = {"dynamic": 1.0, "core": 0.25, "replica": 0.25}
+"""The share of the seeds with reads, by the kind of members. All other seeds have the same run as without reads."""
+
+
+def begin_reads(simulator: Simulator) -> None:
+    """Schedule the reads of a run, if the seed has any."""
+    scenario = simulator.scenario
+    rng = Random(f"reads:{scenario.seed}")
+    if rng.random() < SHARES.get(scenario.members, 0):
+        workload = ReadWorkload(rng)
+        simulator.queue.schedule(workload.pause_ms(), partial(_read, simulator, workload))
+
+
+def _read(simulator: Simulator, workload: ReadWorkload) -> None:
+    for node_id, read_id in workload.next_reads(simulator.world):
+        simulator.queue.perform_when_awake(Read(simulator.now_ms, node_id, read_id))
+    simulator.queue.schedule(workload.pause_ms(), partial(_read, simulator, workload))
+
 
 CHAOS_MS: Final = 8_000
 """The default virtual time with faults."""

@@ -13,21 +13,17 @@ from typing import Final
 
 from kraft.quorum.events import FailureCause
 from kraft.sim.faults.attacker import Attacker
-from kraft.sim.faults.corruptor import Corruptor
 from kraft.sim.faults.nemesis import Nemesis, draw_clock_error_ms, draw_faults
-from kraft.sim.faults.network import Network, failure_of
+from kraft.sim.faults.network import Corruptor, Network, StrandedLeaders, failure_of
 from kraft.sim.faults.profiles import BROAD, Profile
-from kraft.sim.faults.stranded_leaders import StrandedLeaders
 from kraft.sim.nodes.data_broker import DataBroker
 from kraft.sim.nodes.frames import kind_of
 from kraft.sim.nodes.member_kinds import MakeMember
 from kraft.sim.nodes.workload_spec import WorkloadSpec
-from kraft.sim.runs.added_work import Work
 from kraft.sim.runs.event_queue import EventQueue
-from kraft.sim.runs.operator import AGAIN_MS, let_epoch_rise, replace_disk
+from kraft.sim.runs.operator import AGAIN_MS, Work, let_epoch_rise, replace_disk
 from kraft.sim.runs.scenario import Scenario
-from kraft.sim.workloads.drawn import make_workload
-from kraft.sim.workloads.workload import WRITES_MS
+from kraft.sim.workloads.workload import WRITES_MS, make_workload
 from kraft.sim.world.actions import (
     CALM,
     WORLD,

@@ -1,8 +1,9 @@
 """Checks histories for linearizability: whether an order of all operations explains the responses (Herlihy and Wing).
 
-The check is partitioned by key, and by time (`response_search`). A history that this search leaves undecided goes
-through the plain search (`order_search`), which Porcupine and Knossos use. The order of a log, if the caller knows one,
-is tried first (`witness`).
+The check is partitioned by key, and by time (`ResponseSearch`). A history that this search leaves undecided goes
+through the plain search (`OrderSearch`), which Porcupine and Knossos use. The order of a log, if the caller knows one,
+is tried first: a search in this order uses the same operations, times and outputs as any other search, so that a wrong
+order decides nothing.
 
 A history is a list of `Operation`, a model a function from a state and an input to a new state and an output. An
 operation without a return may take effect at any time after its call, or never.
@@ -17,9 +18,43 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kraft.sim.workloads.operations import Operation, Step, Verdict
-from kraft.sim.workloads.order_search import OrderSearch
-from kraft.sim.workloads.response_search import ResponseSearch
-from kraft.sim.workloads.witness import in_order
+from kraft.sim.workloads.response_search import OrderSearch, ResponseSearch
+
+_IMPOSSIBLE: Final = object()
+"""An output that equals no output of a history."""
+
+
+def in_order(witness: Sequence[Any], initial: Any, step: Step) -> Step:
+    """A model in which only the next input of a witness changes the state.
+
+    Each transition of this model is one of the given model with the same output. So an order of operations that this
+    model explains, the given model explains, too.
+
+    Args:
+        witness: The inputs that change the state, in their order. Inputs that change nothing are skipped.
+        initial: The initial state of the given model.
+        step: The given model.
+
+    Returns:
+        The model. Its states are the numbers of inputs that have taken effect, from 0 on.
+    """
+    states, inputs = [initial], []
+    for one in witness:
+        after, _ = step(states[-1], one)
+        if after != states[-1]:
+            states.append(after)
+            inputs.append(one)
+
+    def step_in_order(place: int, asked: Any) -> tuple[int, Any]:
+        after, output = step(states[place], asked)
+        if after == states[place]:
+            return place, output
+        if place < len(inputs) and inputs[place] == asked:
+            return place + 1, output
+        return place, _IMPOSSIBLE
+
+    return step_in_order
+
 
 __all__ = ["BUDGET", "Finding", "Operation", "Step", "Verdict", "check"]
 

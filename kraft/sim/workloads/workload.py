@@ -1,10 +1,16 @@
-"""The workload of submissions: records with unique values, to any node that regards itself as the leader."""
+"""The workload of a run: the requests of clients to state machines, or submissions of records with unique values to any
+node that regards itself as the leader.
+"""
 
 from __future__ import annotations
 
 from random import Random
 from typing import Final
 
+from kraft.sim.nodes.member_kinds import MACHINES
+from kraft.sim.nodes.state_machine_member import COUNTS
+from kraft.sim.nodes.workload_spec import WorkloadSpec
+from kraft.sim.workloads.client_history import ClientWorkload
 from kraft.sim.world.world import World
 
 WRITES_MS: Final = (20, 100, 500)
@@ -33,3 +39,19 @@ class Workload:
         submit_id = self.next_id
         self.next_id += 1
         return submit_id, self._rng.choice(candidates), f"value-{submit_id}"
+
+
+def make_workload(
+    rng: Random, members: str, workload_spec: WorkloadSpec | None, writes_ms: tuple[int, ...]
+) -> Workload | ClientWorkload:
+    """The workload for a kind of members.
+
+    Args:
+        rng: Draws the requests and their times.
+        members: The kind of the nodes.
+        workload_spec: The state machine of the nodes, if not counters.
+        writes_ms: The mean times between submissions of records, of which the run draws one.
+    """
+    if members == MACHINES:
+        return ClientWorkload(rng, workload_spec or COUNTS)
+    return Workload(rng, writes_ms)

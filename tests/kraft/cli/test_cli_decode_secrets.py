@@ -11,8 +11,7 @@ import pytest
 from click.testing import CliRunner
 from command_line import run
 
-from kraft.cli.files.decode import answer, decode_command
-from kraft.cli.files.decode_secrets import CONFIG_MESSAGES, HIDDEN_FIELDS
+from kraft.cli.files.decode import CONFIG_MESSAGES, HIDDEN_FIELDS, answer, decode_command
 from metadata_log.errors import EncodeError
 from metadata_log.records.batch_builder import build_batch
 from metadata_log.records.config_keys import BROKER, TOPIC

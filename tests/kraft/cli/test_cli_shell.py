@@ -19,7 +19,7 @@ from damaged import damaged
 from real_data import archive, unpack
 
 from kraft.cli.files.image_at import image_at
-from kraft.cli.files.shell_commands import COMMANDS, Session, ShellError, completions, execute, split
+from kraft.cli.files.shell import COMMANDS, Session, ShellError, completions, execute, split
 from metadata_log.image.tree import image_tree
 
 SNAPSHOT = "__cluster_metadata-0/00000000000000000516-0000000004.checkpoint"

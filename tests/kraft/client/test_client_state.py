@@ -20,9 +20,8 @@ from kraft.client import (
 )
 from kraft.client.state.batches import NewRecord
 from kraft.client.state.consuming import EARLIEST, LATEST, ConsumerState
-from kraft.client.state.partitioner import murmur2
 from kraft.client.state.positions import Start
-from kraft.client.state.producing import ProducerState, Undelivered
+from kraft.client.state.producing import ProducerState, Undelivered, murmur2
 from kraft.client.state.reading import read_answer
 from kraft.client.state.requests import Ask
 from metadata_log.records.batch import RecordBatch, read_batch

@@ -7,7 +7,7 @@ from scripted_node import HEAD, VOTERS, ScriptedQuorum, batch, settled, with_vot
 
 from kraft.invariants import Ledger
 from kraft.invariants.observation import Applied, SnapshotContent
-from kraft.invariants.registers import Registers
+from kraft.invariants.snapshots import Registers
 from kraft.invariants.wire import check_leader_can_be_found
 from kraft.quorum.values import ElectionState
 from metadata_log.records.batch import RecordBatch

@@ -9,7 +9,7 @@ from scripted_leader import CLUSTER_ID, EPOCH, answer, following, piece, topics
 
 from kraft.admin import RequestRefused, open_admin
 from kraft.admin.errors import AdminError
-from kraft.cli.cluster.no_leader import NoLeaderReport
+from kraft.cli.cluster.quorum_why import NoLeaderReport
 from kraft.observer import Committed, Follower, HistoryLost, Jumped
 from kraft.testing import Cluster
 from metadata_log.errors import CorruptBatch

@@ -9,9 +9,8 @@ import pytest
 from kraft.operate.doctor.before import is_safe, preflight
 from kraft.operate.doctor.diagnose import diagnose, merged
 from kraft.operate.doctor.facts.finding import Finding, Severity
-from kraft.operate.doctor.facts.live import LiveAnswer, LiveFacts, LiveReplica
 from kraft.operate.doctor.facts.log_facts import ImageFacts
-from kraft.operate.doctor.facts.node import Facts
+from kraft.operate.doctor.facts.node import Facts, LiveAnswer, LiveFacts, LiveReplica
 from kraft.operate.doctor.sarif import sarif
 from metadata_log.image import MetadataDelta, MetadataImage
 from metadata_log.records.metadata import RegisterControllerRecord

@@ -22,8 +22,7 @@ from joserfc.jwk import ECKey, OctKey, RSAKey
 from kraft.config.described import Secret
 from kraft.config.oauth_settings import BearerLogin, TokenRules
 from kraft.config.properties import Setting
-from kraft.security.bearer_logins import bearer_of, context_of, unsecured_token
-from kraft.security.bearer_tokens import judge_of, read_keys
+from kraft.security.bearer_tokens import bearer_of, context_of, judge_of, read_keys, unsecured_token
 from kraft.security.remote import MOST_BYTES, Remote, RemoteError, read_url
 from transport.protocol.inbound import Principal
 from transport.protocol.login import LoginRefused

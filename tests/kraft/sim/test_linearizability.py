@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from kraft.sim.workloads.linearizability import BUDGET, Finding, Operation, Verdict, check
-from kraft.sim.workloads.order_search import OrderSearch
-from kraft.sim.workloads.response_search import ResponseSearch
+from kraft.sim.workloads.response_search import OrderSearch, ResponseSearch
 
 
 def register(state: int, asked: tuple[str, int]) -> tuple[int, int | None]:

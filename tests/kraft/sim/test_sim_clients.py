@@ -18,9 +18,8 @@ from kraft.sim.nodes.client_sessions import ClientSessions
 from kraft.sim.nodes.member_kinds import MACHINES, MEMBERS
 from kraft.sim.nodes.replica_member import ReplicaMember
 from kraft.sim.nodes.state_machine_member import Count
-from kraft.sim.runs.reads import SHARES, begin_reads
 from kraft.sim.runs.scenario import Scenario
-from kraft.sim.runs.seeded_run import run
+from kraft.sim.runs.seeded_run import SHARES, begin_reads, run
 from kraft.sim.runs.simulator import Simulator
 from kraft.sim.runs.voter_change_run import Reconfiguration
 from kraft.sim.workloads.client_history import ClientHistory

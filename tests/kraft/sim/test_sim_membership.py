@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kraft.invariants.observation import LogBatch, SnapshotContent
-from kraft.invariants.registers import Registers
-from kraft.invariants.snapshots import SnapshotLedger
+from kraft.invariants.snapshots import Registers, SnapshotLedger
 from kraft.invariants.violation import InvariantViolated
 from kraft.invariants.voters import AnsweredChange, VoterLedger, VotersInLog
 from kraft.quorum.values import ReplicaKey

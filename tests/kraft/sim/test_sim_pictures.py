@@ -9,9 +9,8 @@ from typing import Final
 import pytest
 from browser import PHONE_WIDTH, WIDTH, look
 
-from kraft.sim.pictures.diagram import render_diagram
+from kraft.sim.pictures.diagram import Box, Segment, layout_of, render_diagram
 from kraft.sim.pictures.execution import Execution, execution_of
-from kraft.sim.pictures.layout import Box, Segment, layout_of
 from kraft.sim.pictures.records import Records
 from kraft.sim.pictures.wording import change_text, readable
 from kraft.sim.search.schedule import Schedule, decode_schedule

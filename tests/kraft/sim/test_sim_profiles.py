@@ -23,7 +23,7 @@ from kraft.sim.faults.profiles import (
     rare_profiles_of,
 )
 from kraft.sim.nodes.log_batches import values_in
-from kraft.sim.runs.documented import DOCUMENTED
+from kraft.sim.runs.seeded_run import DOCUMENTED
 from kraft.sim.runs.voter_change_run import run_dynamic
 from kraft.sim.search.schedule import Schedule, decode_schedule, encode_schedule, replay
 from kraft.sim.search.seed_search import KINDS, SeedSearch

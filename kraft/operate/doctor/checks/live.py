@@ -8,8 +8,7 @@ from typing import Final
 
 from kraft.operate.doctor.checks.check import Check, listed, minutes
 from kraft.operate.doctor.facts.finding import Finding, Need, Severity
-from kraft.operate.doctor.facts.live import LiveFacts, LiveReplica
-from kraft.operate.doctor.facts.node import Facts
+from kraft.operate.doctor.facts.node import Facts, LiveFacts, LiveReplica
 from kraft.quorum.voters import majority
 
 LAG_RECORDS: Final = 1_000

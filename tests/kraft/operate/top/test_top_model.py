@@ -11,10 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from top_samples import HEALTHY, METADATA, NOW_MS, SILENT, quorum, replica, sample
 
-from kraft.operate.top.facts import facts
-from kraft.operate.top.figures import Fsyncs, figures_of
-from kraft.operate.top.model import Model, Sort, View
-from kraft.operate.top.samples import Election, NodeFigures, Sample
+from kraft.operate.top.model import Model, Sort, View, facts
+from kraft.operate.top.samples import Election, Fsyncs, NodeFigures, Sample, figures_of
 
 
 def view_of(*samples: Sample, sort: Sort = Sort.ID) -> View:
