@@ -21,14 +21,19 @@ import argparse
 import cProfile
 import json
 import pstats
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from types import CodeType
 from typing import Final
 
 from msgspec import Struct, to_builtins
-from path import is_ours
+
+sys.path.append(str(Path(__file__).parent.parent / "tests"))
+
+from work_counted import is_ours
 
 from kraft.cli.run.sim import garbage_collected_seldom
 from kraft.quorum.values import QuorumConfig

@@ -7,34 +7,17 @@ places on a quick machine, a slow one and a busy one.
 
 from __future__ import annotations
 
-import os
 import sys
 import time
-from functools import cache
-from pathlib import Path
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any, Final
 
 import trio
 from msgspec import Struct
+from work_counted import count_opcodes, is_ours
 
-import kraft
-import metadata_log
-import transport
-
-ROOTS: Final = (
-    *(f"{Path(str(package.__file__)).parent}{os.sep}" for package in (kraft, metadata_log, transport)),
-    "<codec",
-)
-"""What the file names of our code begin with; that of a compiled codec is no file."""
 SECONDS_PER_INSTRUCTION: Final = 20e-9
 """Twice what an instruction took, with the functions in C that it calls, on two cores of 2026."""
-
-
-@cache
-def is_ours(code: CodeType) -> bool:
-    """Whether a function is one of this project."""
-    return code.co_filename.startswith(ROOTS)
 
 
 class Work(Struct):
@@ -116,8 +99,7 @@ class InstructionClock(trio.abc.Clock, trio.abc.Instrument):
     def _on_call(self, frame: FrameType, event: str, _: object) -> Any:
         if not is_ours(frame.f_code):
             return None
-        frame.f_trace_opcodes = True
-        frame.f_trace_lines = False
+        count_opcodes(frame)
         return self._on_opcode
 
     def _on_opcode(self, frame: FrameType, event: str, _: object) -> Any:
