@@ -130,6 +130,26 @@ def test_ours_is_measured_where_no_peer_is_installed(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_two_commits_are_measured_side_by_side(tmp_path: Path) -> None:
+    """The commit before the working tree, in turn with it; the bench itself checks each answer."""
+    small = ["--clients=1,2", "--reps=1", "--seconds=0.2", f"--dir={tmp_path}"]
+    command = [sys.executable, str(BENCH / "ab.py"), "HEAD", ".", *small]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = [line.split() for line in done.stdout.splitlines()[2:]]
+    expected = [("commit", "1"), ("commit", "2"), ("produce", "1"), ("produce", "2"), ("fetch", "16")]
+    assert [(row[0], row[1]) for row in rows] == expected
+    assert all(number(row[2]) > 0 < number(row[3]) for row in rows), rows
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_commit_that_is_not_in_the_clone_is_skipped_with_the_reason(tmp_path: Path) -> None:
+    command = [sys.executable, str(BENCH / "ab.py"), "0" * 40, f"--dir={tmp_path}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"skipped: {'0' * 40} is not here: this"), done.stdout
+
+
 def test_commit_bench_prints_each_median_with_its_spread(tmp_path: Path) -> None:
     """Ours alone; the generator itself checks that each write is committed."""
     small = ["--targets=ours", "--clients=1,2", "--reps=2", "--seconds=0.2", "--heat=0.2", f"--dir={tmp_path}"]

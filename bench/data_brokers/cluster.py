@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-import sys
+import subprocess
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
 from data_brokers.wire import WireClient
 from load import Address
-from our_nodes import our_controller, our_format, told
+from our_nodes import COMMAND_SECONDS, KRAFT, our_controller, told
 from quorums import CLUSTER_ID, QuorumLayout, free_ports
 from real_kafka import KafkaInstallation, Process, running
 
@@ -21,6 +22,15 @@ SERVING: Final = {OURS: "serving node=", "kafka": "Transition from STARTING to S
 FIRST_BROKER: Final = 101
 TICKS: Final = os.sysconf("SC_CLK_TCK")
 RETRY_SECONDS: Final = 0.001
+
+
+def format_directory(properties: Path, kraft: Sequence[str] = KRAFT) -> None:
+    """Format the directory of a node, with `kraft format`."""
+    arguments = ("format", "-c", str(properties), "--cluster-id", CLUSTER_ID)
+    if kraft is KRAFT:
+        told(*arguments)
+    else:
+        subprocess.run([*kraft, *arguments], check=True, capture_output=True, timeout=COMMAND_SECONDS)
 
 
 class DataCluster:
@@ -33,23 +43,35 @@ class DataCluster:
         heap: The largest heap of each JVM.
         session_s: `broker.session.timeout.ms`, in seconds. A broker that restarts earlier waits for the rest.
         stack: Ends the processes.
+        kraft: The command of `kraft`, without arguments; by default that of this version.
     """
 
-    def __init__(self, make: str, root: Path, brokers: int, heap: str, session_s: float, stack: ExitStack) -> None:
+    def __init__(
+        self,
+        make: str,
+        root: Path,
+        brokers: int,
+        heap: str,
+        session_s: float,
+        stack: ExitStack,
+        *,
+        kraft: Sequence[str] = KRAFT,
+    ) -> None:
         self.make = make
+        self._kraft = kraft
         self._heap = heap
         self._session_s = session_s
         root.mkdir(parents=True)
         settings = ("controller.quorum.append.linger.ms=0", f"broker.session.timeout.ms={1000 * session_s:.0f}")
         self._layout = QuorumLayout(root, CLUSTER_ID, dict(zip((1,), free_ports(1), strict=True)), settings)
-        our_format(self._layout)
-        stack.enter_context(running(self._layout, our_controller(self._layout), name="controller"))
+        format_directory(self._layout.properties(1), kraft)
+        stack.enter_context(running(self._layout, our_controller(self._layout, kraft), name="controller"))
         ids = range(FIRST_BROKER, FIRST_BROKER + brokers)
         self._ports = dict(zip(ids, free_ports(brokers), strict=True))
         self._processes: dict[int, Process] = {}
         stack.callback(self._kill)
         for broker in ids:
-            told("format", "-c", str(self._properties(broker)), "--cluster-id", CLUSTER_ID)
+            format_directory(self._properties(broker), kraft)
             self.start(broker)
         for broker in ids:
             self._processes[broker].wait_for(SERVING[make])
@@ -91,7 +113,7 @@ class DataCluster:
     def start(self, broker: int) -> None:
         """Start the process of a broker, and do not wait."""
         if self.make == OURS:
-            command = [sys.executable, "-m", "kraft", "serve", "-c", str(self._properties(broker))]
+            command = [*self._kraft, "serve", "-c", str(self._properties(broker))]
         else:
             kafka = KafkaInstallation.find()
             command = kafka.command(

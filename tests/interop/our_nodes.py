@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from typing import Any
@@ -15,11 +15,13 @@ from real_kafka import QuorumLayout
 from kraft.cli.main import main
 
 COMMAND_SECONDS = 60
+KRAFT = (sys.executable, "-m", "kraft")
+"""The command line of this version of `kraft`, without arguments."""
 
 
 def kraft(*args: str) -> subprocess.CompletedProcess[str]:
     """Run a command of ours to its end, whatever its exit code."""
-    command = [sys.executable, "-m", "kraft", *args]
+    command = [*KRAFT, *args]
     return subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False)
 
 
@@ -46,9 +48,9 @@ def told_json_lines(*args: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in told(*args).splitlines()]
 
 
-def our_controller(layout: QuorumLayout) -> Callable[[int], list[str]]:
-    """The command lines of our controllers on a layout."""
-    return lambda node: [sys.executable, "-m", "kraft", "serve", "-c", str(layout.properties(node))]
+def our_controller(layout: QuorumLayout, kraft: Sequence[str] = KRAFT) -> Callable[[int], list[str]]:
+    """The command lines of our controllers on a layout; `kraft` is another version's command."""
+    return lambda node: [*kraft, "serve", "-c", str(layout.properties(node))]
 
 
 def our_format(layout: QuorumLayout, *nodes: int, release: str | None = None) -> None:
