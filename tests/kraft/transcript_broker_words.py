@@ -21,6 +21,8 @@ from transport.protocol.messages import list_offsets as lo
 START_MS = 1_795_390_000_000
 """The clock at 0 ms of a transcript."""
 _MARKERS = {0: "ABORT", 1: "COMMIT"}
+_USUAL = {"max_wait_ms": 500, "min_bytes": 1, "max_bytes": 10 << 20, "isolation_level": 0, "rack_id": ""}
+"""What every follower of Kafka asks for; shown if it differs."""
 _TIMES = {-1: "latest", -2: "earliest", -3: "max-timestamp", -4: "earliest-local", -5: "tiered", -6: "pending-upload"}
 
 
@@ -126,12 +128,15 @@ def request_text(message: Message, names: Names) -> str:
         case m.FetchRequest():
             words += [f"session={names.session(message.session_id)}/{message.session_epoch}"]
             words += [f"broker-epoch={message.replica_state.replica_epoch}"]
+            sizes = {name: getattr(message, name) for name in _USUAL}
+            words += [f"{name}={value}" for name, value in sizes.items() if value != _USUAL[name]]
             for topic in message.topics:
                 for part in topic.partitions:
                     name = names.partition(topic.topic_id, topic.topic, part.partition)
                     epoch = "-" if part.last_fetched_epoch < 0 else part.last_fetched_epoch
                     words += [f"{name} at={part.fetch_offset}@{epoch} epoch={part.current_leader_epoch}"]
                     words += [f"start={part.log_start_offset}"] if part.log_start_offset > 0 else []
+                    words += [] if part.partition_max_bytes == 1 << 20 else [f"max={part.partition_max_bytes}"]
             for gone in message.forgotten_topics_data:
                 words += [f"forget={names.partition(gone.topic_id, gone.topic, one)}" for one in gone.partitions]
         case m.ListOffsetsRequest():
