@@ -6,7 +6,7 @@ such as `orders-0`, `B` a broker, `D` a log directory such as `a`, and a setting
     > brokers 101 102 [racks=a,b dirs=2 NAME=VALUE …]      new brokers with empty disks at 0 ms, with Kafka's settings
     > topic NAME 101,102 101,103 [isr=101 unassigned NAME=VALUE …]     the replicas of each partition, the leader first
     > leader P B|- [isr=101] / isr P 101,102 / replicas P 101,103 [isr= leader=]
-    > place P B D / older P 101        where a replica is; the partition epoch before, with another ISR
+    > place P B D / older P 101 B      where a replica is; an ISR and a leader, with the partition epoch before
     > configure TOPIC NAME=VALUE … / delete TOPIC / quota CLIENT NAME=VALUE
     > fence B / unfence B / leaving B      the registration of a broker; `leaving` is in controlled shutdown
     > metadata B later|now             it learns of nothing until `now`
@@ -288,8 +288,8 @@ class Transcript:
     def _on_isr(self, partition: str, isr: str) -> None:
         self._change(partition, records.PartitionChangeRecord(isr=_ids(isr)))
 
-    def _on_older(self, partition: str, isr: str) -> None:
-        """The partition as it was before its last change, but for the ISR."""
+    def _on_older(self, partition: str, isr: str, leader: str) -> None:
+        """The partition epoch is that before the last change; nothing else is as it was."""
         topic_id, number = self._names.key(partition)
         now = self._partition(partition)
         self._commit(
@@ -298,7 +298,7 @@ class Transcript:
                 topic_id=topic_id,
                 replicas=now.replicas,
                 isr=_ids(isr),
-                leader=now.leader,
+                leader=int(leader),
                 leader_epoch=now.leader_epoch,
                 partition_epoch=now.partition_epoch - 1,
                 directories=now.directories,
