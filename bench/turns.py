@@ -20,6 +20,7 @@ from msgspec import Struct
 from kraft.broker import BrokerListener, BrokerOptions, BrokerSettings
 from kraft.controller import QuorumController
 from kraft.controller.decision.request_context import DecisionSettings
+from kraft.limits import UNITS_PER_TURN
 from kraft.node.gc_freeze import THRESHOLDS
 from kraft.quorum.events import Tick
 from kraft.quorum.values import Endpoints, ListenerAddress, QuorumConfig
@@ -27,7 +28,7 @@ from kraft.quorum.voters import VoterSet
 from kraft.replica import ControllerHost, Replica, ReplicaOptions, host_controller
 from kraft.replica.hosts.broker_host import FEATURES
 from kraft.replica.interface.events import CommittedBatch, Input, Output
-from kraft.replica.interface.options import UNITS_PER_TURN, SnapshotOptions
+from kraft.replica.interface.options import SnapshotOptions
 from kraft.replica.peer_replies import HeldReply
 from kraft.replica.storage.fetched import judging
 from kraft.replica.storage.storage import ANSWER_BYTES

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import Final, TypeVar
+from typing import TypeVar
 
+from kraft.limits import CHEAP_PER_STEP, ITEMS_PER_STEP
 from metadata_log.serde import Message
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-CHEAP_PER_STEP: Final = 16
-"""The number of partitions that a step examines. A step that changes one partition takes about as long."""
-ITEMS_PER_STEP: Final = 64
-"""The number of entries of a response that a step makes, where each repeats a name or a number of the request."""
 Answering = Generator[None, None, Message]
 """An answer in steps, so that an answer about a million partitions delays no heartbeat."""
 

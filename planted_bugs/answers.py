@@ -209,4 +209,4 @@ def sessions_are_not_touched(code: Patches) -> None:
 )
 def any_sequence_is_admitted(code: Patches) -> None:
     """A session admits commands far beyond the window of outstanding commands."""
-    code.replace(session_rules, "WINDOW", 2**62)
+    code.replace(session_rules, "SESSION_WINDOW", 2**62)

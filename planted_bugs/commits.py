@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from kraft.limits import ANSWERS_PER_TURN
 from kraft.replica.applier import Applier
-from kraft.replica.interface.answer_weight import ANSWERS_PER_TURN
 from kraft.replica.interface.application import ForRequest, ForSubmit, Proposal
 from kraft.replica.interface.events import CommittedBatch, SubmitDone
 from kraft.replica.proposals import ProposalHost, Proposals, success

@@ -11,7 +11,7 @@ from transport.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 @mutant(Scope.LOADED, budget=5, faults=())
 def decisions_in_one_turn(code: Patches) -> None:
     """The controller makes a decision with any number of records in one step, and answers no fetch meanwhile."""
-    code.replace(decisions, "STEPS_PER_TURN", 1 << 40)
+    code.replace(decisions, "DECISION_STEPS_PER_TURN", 1 << 40)
 
 
 @mutant(Scope.LOADED, budget=5, faults=())

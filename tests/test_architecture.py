@@ -34,7 +34,7 @@ class Layer(Struct, frozen=True):
 BYTES = ("metadata_log.serde", "metadata_log.types", "metadata_log.errors")
 IN_CORE = ("metadata_log.types", "metadata_log.records", "metadata_log.log.epochs")
 IN_CONTROLLER = (*BYTES, "metadata_log.image", "metadata_log.records", "transport.protocol")
-SHARED = ("kraft.access", "kraft.reads", "kraft.steps", "kraft.wire", "kraft.config")
+SHARED = ("kraft.access", "kraft.reads", "kraft.steps", "kraft.limits", "kraft.wire", "kraft.config")
 """What controllers and brokers import side by side."""
 IN_REPLICA = (
     *("kraft.quorum", *SHARED, "kraft.controller", "kraft.broker", "kraft.state_machine"),
@@ -69,17 +69,22 @@ LAYERS = (
         pure=False,
     ),
     Layer(("kraft.config",), (), ("javaproperties",), pure=False),
-    Layer(("kraft.quorum",), ("kraft.config", *IN_CORE, "transport.protocol.errors")),
+    Layer(("kraft.quorum",), ("kraft.config", "kraft.limits", *IN_CORE, "transport.protocol.errors")),
+    Layer(("kraft.limits",), ("transport.protocol.limits",)),
     Layer(("kraft.wire",), ("kraft.quorum.events", *BYTES, "transport.protocol")),
-    Layer(("kraft.steps",), BYTES),
-    Layer(("kraft.access",), ("kraft.steps", "kraft.config", *IN_CONTROLLER)),
-    Layer(("kraft.reads",), ("kraft.access", "kraft.steps", "kraft.config", *IN_CONTROLLER)),
+    Layer(("kraft.steps",), ("kraft.limits", *BYTES)),
+    Layer(("kraft.access",), ("kraft.limits", "kraft.steps", "kraft.config", *IN_CONTROLLER)),
+    Layer(("kraft.reads",), ("kraft.access", "kraft.limits", "kraft.steps", "kraft.config", *IN_CONTROLLER)),
     Layer(("kraft.controller",), (*SHARED, "metadata_log.lazy_names", *IN_CONTROLLER)),
     Layer(("kraft.broker",), (*SHARED, *IN_CONTROLLER)),
-    Layer(("kraft.broker.log",), ("metadata_log", "transport.protocol.errors")),
-    Layer(("kraft.broker.partitions",), ("kraft.broker.log", "kraft.config", "metadata_log", "transport.protocol")),
+    Layer(("kraft.broker.log",), ("kraft.limits", "metadata_log", "transport.protocol.errors")),
     Layer(
-        ("kraft.broker.request",), ("kraft.broker", "kraft.access", "kraft.wire", "metadata_log", "transport.protocol")
+        ("kraft.broker.partitions",),
+        ("kraft.limits", "kraft.broker.log", "kraft.config", "metadata_log", "transport.protocol"),
+    ),
+    Layer(
+        ("kraft.broker.request",),
+        ("kraft.limits", "kraft.broker", "kraft.access", "kraft.wire", "metadata_log", "transport.protocol"),
     ),
     Layer(("kraft.state_machine",)),
     Layer(("kraft.replica",), IN_REPLICA),
@@ -164,6 +169,7 @@ PACKAGES = {
     "transport.protocol": "the API table, headers, error codes, limits, connections (sans-IO)",
     "transport.protocol.sasl": "logins as Kafka frames them: the exchanges of each mechanism, for both ends (sans-IO)",
     "transport": "messages between nodes: TCP, in memory, faults, limits of what a peer may take",
+    "kraft.limits": "what bounds a turn, a queue or memory, and how these numbers relate",
     "kraft.config": "a properties file as a configuration, and the errors that a command shows",
     "kraft.quorum.states": "the states of a voter, from Unattached to Leader and Resigned",
     "kraft.quorum": "consensus: elections, replication, snapshots, voter changes, reads; events in, effects out",

@@ -13,11 +13,10 @@ from typing import Final
 from msgspec import Struct
 
 from kraft.access.errors import ApiError
+from kraft.limits import FAILURES_NOTED
 from metadata_log.serde import Message
 from transport.protocol.errors import Error
 
-_MOST: Final = 100
-"""How many failures wait for the log; it writes one line of a kind each second."""
 _LONGEST: Final = 300
 
 
@@ -49,7 +48,7 @@ class RequestFailures:
         """Note an exception in the handling of a request; returns the error of the answer."""
         if not self._is_survived:
             raise failure
-        if len(self._noted) < _MOST:
+        if len(self._noted) < FAILURES_NOTED:
             what = f"{type(failure).__name__}: {failure}"[:_LONGEST]
             self._noted.append(RequestFailure(type(request).__name__, what, _origin(failure)))
         return ApiError(Error.UNKNOWN_SERVER_ERROR)

@@ -18,6 +18,7 @@ from kraft.broker.partitions.isr_changes import IsrChanges
 from kraft.broker.partitions.key import NO_EPOCH, PartitionKey
 from kraft.broker.settings import BrokerSettings
 from kraft.config.definitions import elements
+from kraft.limits import PARTITIONS_PER_TURN
 from metadata_log.image import Broker, MetadataImage, Partition, ResourceType
 from metadata_log.image.features import DIRECTORIES_SINCE
 from metadata_log.image.replaying import BatchReplay, SnapshotReplay
@@ -32,8 +33,6 @@ from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, OffsetAndEpoch, Uuid
 
 _CORDONED: Final = "cordoned.log.dirs"
-PARTITIONS_PER_TURN: Final = 2000
-"""How many partitions are examined in one turn."""
 HEARTBEATS: Final = 1
 ISR_CHANGES: Final = 2
 ASSIGNMENTS: Final = 3

@@ -23,6 +23,7 @@ from kraft.access.authorizer import (
     Verdict,
 )
 from kraft.access.caller import Caller, host_of_peer
+from kraft.limits import UNCOORDINATED_NAMES, VERDICT_CHARACTERS, VERDICTS
 from kraft.wire import WireRequest
 from metadata_log.image import MetadataImage
 
@@ -31,12 +32,6 @@ OF_A_TOPIC: Final = (
     *(AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS),
 )
 """The operations that a topic supports (`AclEntry.supportedOperations`)."""
-MOST_VERDICTS: Final = 10_000
-"""How many verdicts are remembered, each for a caller and a name of at most `LONGEST`: some megabytes."""
-LONGEST: Final = 249
-"""The longest name of a resource or a caller of which a verdict is remembered: clients choose names."""
-MOST_UNCOORDINATED: Final = 256
-"""How many groups and transactional ids without a coordinator are remembered."""
 _Question = tuple[Caller, AclOperation, AclResource, str]
 _T = TypeVar("_T")
 
@@ -112,12 +107,12 @@ class Rights:
 
     def note_uncoordinated(self, asked: WireRequest, resource: AclResource, name: str) -> None:
         """Note for the log, once for each name, that a client needs a coordinator and there is none."""
-        if (resource, name[:LONGEST]) not in self._uncoordinated:
-            if len(self._uncoordinated) >= MOST_UNCOORDINATED:
+        if (resource, name[:VERDICT_CHARACTERS]) not in self._uncoordinated:
+            if len(self._uncoordinated) >= UNCOORDINATED_NAMES:
                 self._uncoordinated.clear()
-            self._uncoordinated.add((resource, name[:LONGEST]))
+            self._uncoordinated.add((resource, name[:VERDICT_CHARACTERS]))
             self.denials.append(
-                Denial(caller_of(asked), AclOperation.DESCRIBE, resource, name[:LONGEST], UNCOORDINATED_RULE)
+                Denial(caller_of(asked), AclOperation.DESCRIBE, resource, name[:VERDICT_CHARACTERS], UNCOORDINATED_RULE)
             )
 
     def take_denials(self) -> list[Denial]:
@@ -129,9 +124,9 @@ class Rights:
 def _remember(answers: dict[_Question, _T], question: _Question, answer: _T) -> None:
     """Keep an answer, unless clients have chosen long names."""
     caller, _, _, name = question
-    if len(name) > LONGEST or len(caller.type) + len(caller.name) > LONGEST:
+    if len(name) > VERDICT_CHARACTERS or len(caller.type) + len(caller.name) > VERDICT_CHARACTERS:
         return
-    if len(answers) >= MOST_VERDICTS:
+    if len(answers) >= VERDICTS:
         answers.clear()
     answers[question] = answer
 

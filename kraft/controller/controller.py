@@ -32,8 +32,9 @@ from kraft.controller.features.supported_features import activation, check_suppo
 from kraft.controller.leftovers import Leftovers
 from kraft.controller.security.tokens import remove_expired
 from kraft.controller.settings import ControllerSettings
-from kraft.controller.topics.elect_leaders import PER_RUN, balance, elect_uncleanly, imbalanced, leaderless
+from kraft.controller.topics.elect_leaders import balance, elect_uncleanly, imbalanced, leaderless
 from kraft.controller.topics.partition_updates import Member
+from kraft.limits import ELECTIONS_PER_RUN
 from kraft.steps import Answering
 from metadata_log.image import ImageHistory, MetadataImage
 from metadata_log.image.replaying import BatchReplay, SnapshotReplay
@@ -77,8 +78,6 @@ class Periodic:
         self.deadline_ms = NEVER_MS
 
 
-RECORDS_PER_BATCH: Final = 10_000
-"""The number of records after which a non-atomic result is divided into batches (`MAX_RECORDS_PER_BATCH`)."""
 NOT_ACTIVE: Final = -1
 _SWEEPS_PER_SESSION: Final = 8
 _MOST_SWEEPS_PER_SESSION: Final = 180
@@ -463,7 +462,7 @@ class QuorumController:
                 break
             count += record is not None
             yield record
-        if count + len(result.records) >= PER_RUN:
+        if count + len(result.records) >= ELECTIONS_PER_RUN:
             timer.deadline_ms = now_ms + _AGAIN_MS
         elif timer is self._balancing:
             self._imbalanced = None

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from kraft.access.caller import Caller, host_of
 from kraft.access.errors import ApiError
-from kraft.steps import CHEAP_PER_STEP
+from kraft.limits import CHEAP_PER_STEP
 from metadata_log.errors import DecodeError, LimitExceeded
 from metadata_log.serde import Message
 from metadata_log.serde.codec import decode_from_within

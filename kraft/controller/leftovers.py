@@ -8,12 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from typing import Final
 
+from kraft.limits import PARTITIONS_FREED_PER_TURN
 from metadata_log.image import Partition, TopicImage
-
-AT_ONCE: Final = 5_000
-"""The number of partitions freed in one turn. Fewer do not justify a turn of their own."""
 
 
 class Leftovers:
@@ -28,12 +25,12 @@ class Leftovers:
     def keep(self, topics: Iterable[TopicImage], offset: int) -> None:
         """Keep topics that leave the last image once all records below `offset` are committed."""
         gone = [(offset, topic) for topic in topics]
-        if sum(len(topic.partitions) for _, topic in gone) > AT_ONCE:
+        if sum(len(topic.partitions) for _, topic in gone) > PARTITIONS_FREED_PER_TURN:
             self._topics.extend(gone)
 
     def free(self, committed_offset: int) -> bool:
         """Free one portion; returns whether more can be freed."""
-        left = AT_ONCE
+        left = PARTITIONS_FREED_PER_TURN
         while left > 0:
             if self._partitions:
                 count = min(left, len(self._partitions))

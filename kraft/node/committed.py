@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Final
 
+from kraft.limits import APPLIED_BYTES_PER_STEP
 from kraft.node.errors import OffsetOutOfRange
 from kraft.replica.interface.events import CommittedBatch
 from metadata_log.log.log import MetadataLog
 from metadata_log.records.batch import scan
 from metadata_log.records.record import records
-
-READ_BYTES: Final = 1 << 20
 
 Read = Callable[[int], tuple[list[CommittedBatch], int]]
 """Returns committed data batches from an offset on, and the offset after them."""
@@ -27,7 +25,7 @@ def read_committed(log: MetadataLog, offset: int, high_watermark: int) -> tuple[
         raise OffsetOutOfRange(offset, log.start_offset)
     found: list[CommittedBatch] = []
     if offset < high_watermark:
-        data = log.read(offset, READ_BYTES, end_offset=high_watermark)
+        data = log.read(offset, APPLIED_BYTES_PER_STEP, end_offset=high_watermark)
         for batch in scan(data, where=log.directory):
             offset = batch.next_offset
             if not batch.is_control:

@@ -14,6 +14,7 @@ import trio
 from msgspec import Struct
 
 from kraft.access.failures import RequestFailure
+from kraft.limits import OUTSTANDING_APPEND_BYTES
 from kraft.node.appends import Appends
 from kraft.node.background import Flusher
 from kraft.node.clock import NodeClock
@@ -52,8 +53,6 @@ SHUTDOWN_BUDGET_MS: Final = 5000
 """How long a graceful shutdown may take."""
 BROKER_SHUTDOWN_BUDGET_MS: Final = 30_000
 """The same for a broker, which stops only after other brokers know the new leaders of its partitions."""
-OUTSTANDING_APPEND_BYTES: Final = 64 << 20
-"""Less than the limit of the leader, as the leader refuses appends beyond its limit."""
 _TICK: Final = Tick()
 _TICKS_PER_BURST: Final = 100
 DUE_AT_ONCE: Final = 0

@@ -13,6 +13,7 @@ import trio
 
 from kraft.access.authorizer import AclOperation
 from kraft.config import Config
+from kraft.limits import UNANSWERED_REQUESTS
 from kraft.node.background import Flusher
 from kraft.node.broker import broker_options, close_data, leave_cleanly, locked_directories
 from kraft.node.broker_node import BrokerNode, CombinedNode
@@ -40,9 +41,6 @@ from transport.wire import WireTransport
 
 if TYPE_CHECKING:
     from kraft.node.stores import StoreKeeper
-
-UNANSWERED_REQUESTS = 65_536
-"""Beyond this number of unanswered requests a node closes the connections that send more."""
 
 
 async def run_node(

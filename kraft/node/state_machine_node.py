@@ -9,8 +9,9 @@ from weakref import WeakSet
 
 import trio
 
+from kraft.limits import OUTSTANDING_APPEND_BYTES, UNREAD_CHANGES
 from kraft.node.errors import AppendRejected, ChangesSkipped, NodeStopped, SessionExpired, Superseded
-from kraft.node.node import BUSY, OUTSTANDING_APPEND_BYTES, Node, NodeParts
+from kraft.node.node import BUSY, Node, NodeParts
 from kraft.node.waiters import Waiters
 from kraft.replica.hosts import state_machine_log as log
 from kraft.replica.hosts.state_machine_calls import MaybeApplied, OpenCall, SubmitCall, TooLarge
@@ -22,8 +23,6 @@ from transport.protocol.errors import Error
 T = TypeVar("T")
 _WEIGHT: Final = 1024
 """An upper estimate of the bytes that a call takes besides its command."""
-MOST_UNREAD_CHANGES: Final = 65_536
-"""The maximum number of unread changes of a watcher; beyond it the watcher gets `ChangesSkipped`."""
 
 
 class Watch(AsyncIterator[Change[C, R]], Generic[C, R]):
@@ -60,7 +59,7 @@ class Watch(AsyncIterator[Change[C, R]], Generic[C, R]):
         wanted = [one for one in changes if not self._types or type(one.command).__name__ in self._types]
         if self._skipped is None and wanted:
             self._unread.extend(wanted)
-            if len(self._unread) > MOST_UNREAD_CHANGES:
+            if len(self._unread) > UNREAD_CHANGES:
                 self._unread.clear()
                 self.skip("more changes are unread than are kept", wanted[-1].at.offset + 1)
             self._news.unpark_all()

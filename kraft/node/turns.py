@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 import trio
 from msgspec import Struct
 
+from kraft.limits import START_ROOM_MS, TURN_MS, TURN_ROOM_MS
 from kraft.node.logging import NodeLog
 from kraft.node.monitoring import TurnMeter
 from kraft.replica.interface.events import Input
@@ -20,12 +21,8 @@ from kraft.wire import WireRequest
 from transport.protocol.apis import ApiKey
 
 R = TypeVar("R")
-BOUND_MS: Final = 50
-"""The node logs turns that take longer."""
-ROOM_S: Final = 0.02
-"""A turn that has taken so long handles no further event, so that other tasks run."""
-START_ROOM_S: Final = 0.01
-"""A turn of a start that has taken so long begins no further step. One step takes up to some 20 ms."""
+ROOM_S: Final = TURN_ROOM_MS / 1000
+START_ROOM_S: Final = START_ROOM_MS / 1000
 MEASURED_EVENTS: Final = 8
 """The meter gets the times of one in so many events: those of every event would cost a commit some percent."""
 _S: Final = 1000
@@ -93,10 +90,10 @@ class Turns:
         longest = self.longest
         if took_ms > longest.ms:
             longest.ms, longest.event = took_ms, _kind(self._dearest)
-        if took_ms > BOUND_MS:
+        if took_ms > TURN_MS:
             facts: dict[str, object] = {
                 "ms": round(took_ms),
-                "bound_ms": BOUND_MS,
+                "bound_ms": TURN_MS,
                 "turn_of": _kind(self._dearest),
                 "turn_of_ms": round(_S * self._dearest_s),
             }
@@ -134,8 +131,8 @@ async def start_in_turns(steps: Generator[None, None, R], node_log: NodeLog) -> 
                 return result
             now_s = trio.current_time()
             took_ms = _S * (now_s - step_s)
-            if took_ms > BOUND_MS:
-                node_log.warn("long-turn", {"ms": round(took_ms), "bound_ms": BOUND_MS, "turn_of": "start"})
+            if took_ms > TURN_MS:
+                node_log.warn("long-turn", {"ms": round(took_ms), "bound_ms": TURN_MS, "turn_of": "start"})
             if now_s - turn_s >= START_ROOM_S:
                 await trio.lowlevel.checkpoint()
                 turn_s = now_s = trio.current_time()

@@ -6,15 +6,10 @@ from typing import Final
 
 from msgspec import Struct
 
+from kraft.limits import BATCH_BYTES
 from metadata_log.types import NO_NODE, Uuid
 
 DEFAULT_LISTENER = "CONTROLLER"
-MAX_BATCH_BYTES = 8 * 1024 * 1024
-"""The maximum size in bytes of a record batch of a leader (`KafkaRaftClient.MAX_BATCH_SIZE_BYTES`)."""
-OBSERVER_ANSWER_BYTES = 1024 * 1024
-"""The maximum size in bytes of a reply to a replica that is no voter, unless a single batch is larger. Replicas request
-this size by default, also Kafka's (`controller.quorum.fetch.max.bytes`).
-"""
 
 
 class ReplicaKey(Struct, frozen=True, order=True):
@@ -114,7 +109,7 @@ class QuorumConfig(Struct, frozen=True, kw_only=True):
     fetch_max_bytes: int = 1_048_576
     fetch_snapshot_max_bytes: int = 1_048_576
     fetch_max_wait_ms: int = 500
-    max_batch_bytes: int = MAX_BATCH_BYTES
+    max_batch_bytes: int = BATCH_BYTES
     observer_timeout_ms: int = 300_000
     lost_leader_backoff_max_ms: int = 100
     """The maximum time in ms that a follower delays its pre-votes after the leader's address refuses connections; 0 to

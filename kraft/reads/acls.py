@@ -9,8 +9,9 @@ from typing import Any, Final
 from msgspec import Struct, structs
 
 from kraft.access.authorizer import LITERAL, WILDCARD
+from kraft.limits import ITEMS_PER_STEP
 from kraft.reads.reading import Reading
-from kraft.steps import ITEMS_PER_STEP, Answering, made_of, with_pauses
+from kraft.steps import Answering, made_of, with_pauses
 from metadata_log.image import Acl, MetadataImage
 from metadata_log.image.persistent_map import RUN
 from metadata_log.types import Uuid

@@ -14,6 +14,7 @@ from kraft.config import definitions
 from kraft.config.definitions import Definition
 from kraft.config.described import DescribedSetting, counts_for_all, kafka_setting
 from kraft.config.topic_synonyms import TOPIC_SYNONYMS, inherited
+from kraft.limits import CONFIGS_PER_STEP
 from kraft.reads.reading import Reading
 from kraft.steps import Answering
 from metadata_log.image import ResourceType
@@ -52,7 +53,6 @@ _TABLES: Final[Mapping[int, tuple[Mapping[str, Definition], int]]] = {
     ResourceType.CLIENT_METRICS: (definitions.CLIENT_METRICS, CLIENT_METRICS),
 }
 """For each resource type its keys, and the source of the resource's own values."""
-_RESULTS_PER_STEP: Final = 4
 
 
 def describe_configs(reading: Reading, request: DescribeConfigsRequest) -> Answering:
@@ -127,7 +127,7 @@ class _Describing:
             if not wanted or key in wanted:
                 known = settings.get(key) or kafka_setting(key)
                 configs.append(self._config(ResourceType.BROKER, known, key, values))
-                if len(configs) % _RESULTS_PER_STEP == 0:
+                if len(configs) % CONFIGS_PER_STEP == 0:
                     yield None
         return configs
 

@@ -7,17 +7,14 @@ that record. Requests that arrive earlier wait: a client that is refused would s
 from __future__ import annotations
 
 from collections import deque
-from typing import Final
 
+from kraft.limits import EARLY_PER_TURN
 from kraft.quorum.core import RaftCore
 from kraft.replica.interface.application import Application
 from kraft.replica.outbox import Outbox
 from kraft.replica.proposals import Proposals
 from kraft.wire import WireRequest
 from metadata_log.types import NEVER_MS
-
-EARLY_PER_TURN: Final = 16
-"""How many early requests the application decides on in one turn."""
 
 
 class Activation:

@@ -8,20 +8,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Final
 
+from kraft.limits import APPLIED_BYTES_PER_STEP, DECODED_RECORDS_PER_TURN
 from kraft.replica.interface.events import CommittedBatch
 from metadata_log.errors import CorruptBatch
 from metadata_log.log.log import MetadataLog
 from metadata_log.records.batch import RecordBatch
 from metadata_log.records.record import Record, records
-
-READ_BYTES: Final = 1 << 20
-"""How many bytes of the log one step applies at most. A long catch-up must not delay other requests."""
-
-
-RECORDS_PER_TURN: Final = 10_000
-"""How many records of one batch are read in a turn: some ten milliseconds. A controller writes no larger batch."""
 
 
 class _Reading:
@@ -38,13 +31,13 @@ class _Reading:
     def go_on(self) -> CommittedBatch | None:
         """Read the next records; returns the batch when those were the last."""
         where = self._where
-        found = list(islice(self._records, RECORDS_PER_TURN))
+        found = list(islice(self._records, DECODED_RECORDS_PER_TURN))
         for record in found:
             if record.value is None:
                 raise CorruptBatch(f"the data record at offset {record.offset} has no value", where=where)
             self._values.append(record.value)
         batch = self._batch
-        if len(found) == RECORDS_PER_TURN and len(self._values) < batch.record_count:
+        if len(found) == DECODED_RECORDS_PER_TURN and len(self._values) < batch.record_count:
             return None
         # After the last record the reader checks the end of the batch.
         for _ in self._records:
@@ -111,7 +104,7 @@ class Applier:
         batches: Iterable[_Reading]
         if self._reading is None:
             log = self._log
-            found = log.read_batches(self.next_offset, READ_BYTES, end_offset=high_watermark)
+            found = log.read_batches(self.next_offset, APPLIED_BYTES_PER_STEP, end_offset=high_watermark)
             batches = (_Reading(batch, log.directory) for batch in found)
         else:
             # Committed records do not change: a later turn may read on in the batch.

@@ -4,8 +4,7 @@
 
 from __future__ import annotations
 
-from typing import Final
-
+from kraft.limits import COMMITTED_RECORDS_PER_TURN
 from kraft.quorum.core import RaftCore
 from kraft.replica.activation import Activation
 from kraft.replica.applier import Applier
@@ -15,9 +14,6 @@ from kraft.replica.outbox import Outbox
 from kraft.replica.snapshot_schedule import SnapshotSchedule
 from kraft.replica.storage.storage import Storage
 from metadata_log.types import NEVER_MS, OffsetAndEpoch
-
-RECORDS_PER_TURN: Final = 1000
-"""After so many committed records all other work of the replica has its turn."""
 
 
 class Commits:
@@ -82,7 +78,7 @@ class Commits:
         application = self._application
         if application.is_applying:
             return
-        left = RECORDS_PER_TURN
+        left = COMMITTED_RECORDS_PER_TURN
         for batch in self.applier.advance(high_watermark):
             # The application has applied all batches before this one, and may need several turns for this one.
             self.applied_offset = batch.base_offset

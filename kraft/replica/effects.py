@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import Final, assert_never
+from typing import assert_never
 
+from kraft.limits import SERVED_AT_ONCE_BYTES
 from kraft.quorum.core import RaftCore
 from kraft.quorum.effects import (
     AbandonDownload,
@@ -46,9 +47,6 @@ from kraft.replica.snapshot_schedule import SnapshotSchedule
 from kraft.replica.storage.storage import Storage
 from kraft.wire import Answer
 from metadata_log.records.control import LeaderChangeMessage
-
-SERVED_AT_ONCE_BYTES: Final = 16 << 20
-"""After so many bytes, other fetches that waited for the same records are answered without any."""
 
 
 class Effects:

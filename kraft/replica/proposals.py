@@ -10,13 +10,13 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from kraft.controller.decision.result import QuorumLevel
+from kraft.limits import ANSWERS_PER_TURN
 from kraft.quorum.core import RaftCore
 from kraft.quorum.effects import PeerFault
 from kraft.quorum.events import UpgradeQuorum
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.backlog import Backlog
 from kraft.replica.deferred import Abandoned, Deferred, Held
-from kraft.replica.interface.answer_weight import ANSWERS_PER_TURN
 from kraft.replica.interface.application import Application, ForRequest, ForSubmit, Proposal
 from kraft.replica.interface.events import Output, SubmitDone, Trace
 from kraft.replica.interface.options import ReplicaOptions

@@ -28,11 +28,11 @@ from loopback import free_ports
 from kraft.admin import open_admin
 from kraft.admin.topics import create_topic
 from kraft.config import Config
+from kraft.limits import TURN_MS
 from kraft.node.embed import tcp_transport
 from kraft.node.node import Node
 from kraft.node.run import run_node
 from kraft.node.serving import broker_with_data
-from kraft.node.turns import BOUND_MS
 from kraft.replica.hosts.controller_host import host_controller
 from metadata_log.log.log_dir import format_directory
 from metadata_log.memory_disk import MemoryDisk, MemoryFile
@@ -67,7 +67,7 @@ DEARER: Final = {
     ApiKey.INCREMENTAL_ALTER_CONFIGS: 90,
 }
 """What an element of these APIs has to cost, by its bytes."""
-TURN: Final = int(BOUND_MS / 1000 / SECONDS_PER_INSTRUCTION)
+TURN: Final = int(TURN_MS / 1000 / SECONDS_PER_INSTRUCTION)
 SLICE_BYTES: Final = 4_000
 SOAK_BYTES: Final = 60_000
 LONG_ANSWER_BYTES: Final = 200_000

@@ -6,6 +6,7 @@ from collections.abc import Collection, Generator
 from typing import Final
 
 from kraft.broker.log.producers import EndedTransaction, Producer, ProducerStates, marker_of, stored_in_steps
+from kraft.limits import PRODUCERS_AT_ONCE
 from metadata_log.disk import Disk
 from metadata_log.errors import DecodeError
 from metadata_log.log.producer_snapshot import (
@@ -17,8 +18,6 @@ from metadata_log.log.producer_snapshot import (
 from metadata_log.log.segment import file_name, parse_file_name
 from metadata_log.records.batch import RecordBatch
 
-MOST_AT_ONCE: Final = 10_000
-"""A snapshot of more producers is written in steps: of so many it takes some ten milliseconds."""
 _DONE: Final = object()
 
 
@@ -129,7 +128,7 @@ class ProducerStateManager:
         Without the snapshot, which a crash may prevent, the producers are rebuilt from an older one and the log, as in
         Kafka, which flushes it in another thread.
         """
-        if len(self.states.producers) <= MOST_AT_ONCE:
+        if len(self.states.producers) <= PRODUCERS_AT_ONCE:
             self.take_snapshot()
         elif self.end_offset > self._snapshot_offset:
             self._abandon()

@@ -13,6 +13,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from kraft.limits import PRODUCERS_PER_STEP
 from metadata_log.errors import CorruptBatch
 from metadata_log.log.producer_snapshot import StoredProducer, encode_entries
 from metadata_log.records.batch import RecordBatch
@@ -29,8 +30,6 @@ _MARKER_KEY: Final = Layout(">hh")
 _MARKER_VALUE: Final = Layout(">hi")
 _ABORT: Final = 0
 _SMALLEST_TABLE: Final = 16
-ENTRIES_PER_STEP: Final = 2000
-"""The entries of a snapshot in one step: some two milliseconds."""
 
 
 class AppendedBatch(Struct, frozen=True, gc=False):
@@ -164,9 +163,9 @@ def stored_in_steps(producers: Sequence[Producer]) -> Generator[None, None, list
     A client may use a million producer ids, of which all are in each snapshot of the partition.
     """
     buckets = _buckets(len(producers))
-    ranges: list[list[Producer]] = [[] for _ in range(len(producers) // ENTRIES_PER_STEP + 1)]
-    for first in range(0, len(producers), ENTRIES_PER_STEP):
-        for each in producers[first : first + ENTRIES_PER_STEP]:
+    ranges: list[list[Producer]] = [[] for _ in range(len(producers) // PRODUCERS_PER_STEP + 1)]
+    for first in range(0, len(producers), PRODUCERS_PER_STEP):
+        for each in producers[first : first + PRODUCERS_PER_STEP]:
             ranges[_bucket(each.producer_id, buckets) * len(ranges) // buckets].append(each)
         yield None
     pieces: list[bytes] = []

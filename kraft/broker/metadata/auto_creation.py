@@ -7,6 +7,7 @@ from typing import Final
 
 from kraft.broker.asked import ToController
 from kraft.broker.metadata.forwarding import envelope_of
+from kraft.limits import TOPICS_IN_CREATION
 from kraft.wire import WireRequest
 from metadata_log.serde import Message
 from transport.protocol.apis import APIS, ApiKey
@@ -14,8 +15,6 @@ from transport.protocol.messages import CreateTopicsRequest
 from transport.protocol.messages.create_topics import CreatableTopic
 
 _VERSION: Final = APIS[ApiKey.CREATE_TOPICS].versions.highest
-MOST: Final = 1000
-"""The most topics in creation at a time; any further name waits for the client's next request."""
 
 
 class AutoCreation:
@@ -37,7 +36,7 @@ class AutoCreation:
 
     def create(self, names: Iterable[str], asked: WireRequest) -> None:
         """Ask for topics, as the principal of the client that names them."""
-        room = MOST - len(self._in_flight)
+        room = TOPICS_IN_CREATION - len(self._in_flight)
         wanted = tuple(name for name in names if name not in self._in_flight)[: max(room, 0)]
         if not wanted:
             return

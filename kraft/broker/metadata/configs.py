@@ -9,7 +9,7 @@ from typing import Final
 
 from kraft.access.errors import ApiError
 from kraft.broker.metadata.brokers import reachable
-from kraft.steps import ITEMS_PER_STEP
+from kraft.limits import ITEMS_PER_STEP
 from metadata_log.image import MetadataImage, ResourceType
 from metadata_log.image.quotas import CLIENT_ID, IP, USER, Entity, in_entity_order
 from transport.protocol.errors import Error

@@ -22,6 +22,7 @@ from kraft.broker.coordinators import (
     place_of,
 )
 from kraft.broker.rights import Permissions
+from kraft.limits import NAME_CHARACTERS_PER_STEP
 from metadata_log.image import MetadataImage
 from metadata_log.types import NO_NODE
 from transport.protocol.errors import Error
@@ -33,7 +34,6 @@ SHARES_SINCE: Final = 6
 """The first version with coordinators of share groups."""
 RESOURCES: Final = {GROUP: AclResource.GROUP, TRANSACTION: AclResource.TRANSACTIONAL_ID}
 """What a client names, by the key type."""
-_CHARACTERS_PER_STEP: Final = 1024
 _NO_ERROR: Final = "NONE"
 """Kafka names the error of an answer without one, in the versions for one key."""
 
@@ -96,7 +96,7 @@ def find_coordinator(
     coordinators = []
     for key in request.coordinator_keys:
         coordinators.append(find(key))
-        for _ in range(1 + len(key) // _CHARACTERS_PER_STEP):
+        for _ in range(1 + len(key) // NAME_CHARACTERS_PER_STEP):
             yield None
     return FindCoordinatorResponse(coordinators=coordinators)
 

@@ -16,6 +16,7 @@ from msgspec import Struct
 from kraft.access.caller import host_of_peer
 from kraft.access.errors import ApiError
 from kraft.broker.asked import ToController
+from kraft.limits import FORWARDED_REQUESTS
 from kraft.wire import Answer, Drop, WireRequest
 from metadata_log.errors import MetadataLogError
 from metadata_log.serde import Message, encode
@@ -41,8 +42,6 @@ RETRY_MS: Final = 100
 """The pause before a request is sent to a controller again."""
 ATTEMPT_MS: Final = 10_000
 """The longest wait for one answer of a controller."""
-MOST: Final = 10_000
-"""The most requests under way; a further one is answered with REQUEST_TIMED_OUT."""
 _PRINCIPAL_VERSION: Final = 0
 
 
@@ -70,7 +69,7 @@ class Forwarding:
 
     def forward(self, asked: WireRequest, now_ms: int, message: Message | None = None) -> None:
         """Take a request; `poll` returns the Envelope, and later the answer. `message` goes in place of its body."""
-        if len(self._sent) >= MOST:
+        if len(self._sent) >= FORWARDED_REQUESTS:
             self._done.append(refused(asked, Error.REQUEST_TIMED_OUT))
             return
         self._last_token += 1

@@ -29,6 +29,7 @@ from kraft.broker.metadata.topics import (
     refuse_topic_partitions,
 )
 from kraft.broker.rights import Permissions, Rights
+from kraft.limits import METADATA_STEPS_PER_TURN
 from kraft.steps import Answering
 from kraft.wire import Answer, Drop, WireRequest
 from metadata_log.image import MetadataImage
@@ -60,8 +61,6 @@ def load_decisions() -> None:
         import_module(name)
 
 
-STEPS_PER_TURN: Final = 200
-"""How many steps of long answers one turn makes: some ten milliseconds."""
 _CREATIONS: Final = 1
 """The token of a forwarded request is even, that of an automatic creation of topics is odd."""
 _OF_TOKENS: Final = (
@@ -111,7 +110,7 @@ class MetadataRequests:
             except Exception as failure:
                 return refused(asked, self._failures.note(asked.message, failure).error)
         answering = self._answering(asked, image, now_ms)
-        answer = _advance(answering, STEPS_PER_TURN)
+        answer = _advance(answering, METADATA_STEPS_PER_TURN)
         if answer is None:
             self._long.append((asked.request_id, answering))
             return None
@@ -257,7 +256,7 @@ class MetadataRequests:
                 yield each
         if self._long:
             request_id, answering = self._long.popleft()
-            answer = _advance(answering, STEPS_PER_TURN)
+            answer = _advance(answering, METADATA_STEPS_PER_TURN)
             if answer is None:
                 self._long.append((request_id, answering))
             else:

@@ -15,7 +15,7 @@ from kraft.access.errors import ApiError
 from kraft.access.topic_names import check_name
 from kraft.broker.metadata.brokers import NOT_ASKED, any_of, endpoint_of, reachable
 from kraft.broker.rights import Permissions
-from kraft.steps import ITEMS_PER_STEP
+from kraft.limits import ITEMS_PER_STEP
 from metadata_log.image import Broker, MetadataImage, Partition, TopicImage
 from metadata_log.types import NO_NODE, Uuid
 from transport.protocol.errors import Error

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Set
-from typing import Final
 
 from kraft.broker.log.outcomes import Place, Refused
 from kraft.broker.partitions.hosted_partition import HostedPartition
 from kraft.broker.partitions.key import NO_EPOCH, PartitionKey
 from kraft.broker.partitions.log_store import LogStore
 from kraft.broker.partitions.settings import DataSettings
+from kraft.limits import FINDINGS
 from metadata_log.disk import DirectoryDisk
 from metadata_log.errors import MetadataLogError
 from metadata_log.image import MetadataImage, Partition
 from metadata_log.log.partition_names import PartitionName
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error
-
-MOST_FINDINGS: Final = 1000
 
 
 class Hosting:
@@ -136,7 +134,7 @@ class Hosting:
 
     def report(self, finding: str) -> None:
         """Keep a text for the log of the broker; beyond the bound later texts are dropped."""
-        if len(self.findings) < MOST_FINDINGS:
+        if len(self.findings) < FINDINGS:
             self.findings.append(finding)
 
     def take_findings(self) -> None:

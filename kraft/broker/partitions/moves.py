@@ -13,13 +13,12 @@ from kraft.broker.partitions.epoch_ends import end_of_epoch, truncation
 from kraft.broker.partitions.hosted_partition import Copy, HostedPartition
 from kraft.broker.partitions.hosting import Hosting
 from kraft.broker.partitions.key import PartitionKey
+from kraft.limits import MOVE_STEP_BYTES
 from metadata_log.errors import MetadataLogError
 from metadata_log.records.batch import scan
 from metadata_log.types import NEVER_MS, Uuid
 from transport.protocol.errors import Error
 
-STEP_BYTES = 512 << 10
-"""What one step copies at most, but for a larger batch."""
 IDLE_MS = 100
 """The pause of a copy that has all records, until the metadata names its directory."""
 ASK_AGAIN_MS = 10_000
@@ -163,7 +162,7 @@ class Moves:
         log = part.log
         offset = max(min(self._common_end(part, copy), log.end_offset), log.start_offset)
         try:
-            found = log.read(offset, STEP_BYTES)
+            found = log.read(offset, MOVE_STEP_BYTES)
         except OSError as failed:
             self._hosting.fail(part, failed)
             return None

@@ -13,9 +13,10 @@ from kraft.broker.log.outcomes import Refused
 from kraft.broker.partitions.key import PartitionKey
 from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.request.lookup import INTERNAL_TOPICS, hosted, is_known
-from kraft.broker.request.outcomes import PARTITIONS_PER_STEP, Handling
+from kraft.broker.request.outcomes import Handling
 from kraft.broker.request.produce import ADMIN_CLIENT
 from kraft.broker.rights import Rights
+from kraft.limits import PARTITIONS_PER_STEP
 from kraft.wire import Answer, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.types import Uuid

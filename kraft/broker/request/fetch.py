@@ -16,7 +16,7 @@ from kraft.broker.partitions.key import NO_EPOCH, PartitionKey
 from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.request.lookup import current_leader, hosted, is_known
 from kraft.broker.request.nearest import preferred_replica
-from kraft.broker.request.outcomes import PARTITIONS_PER_STEP, Handling
+from kraft.broker.request.outcomes import Handling
 from kraft.broker.request.quotas import FETCHED, ClientQuotas
 from kraft.broker.request.reading import (
     FetchParams,
@@ -43,6 +43,7 @@ from kraft.broker.request.sessions import (
 from kraft.broker.request.settings import RequestSettings
 from kraft.broker.request.sizes import answer_size
 from kraft.broker.rights import Rights
+from kraft.limits import PARTITIONS_PER_STEP
 from kraft.wire import Answer, Outcome, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.types import Uuid

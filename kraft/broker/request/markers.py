@@ -4,8 +4,6 @@ Kafka: `KafkaApis.handleWriteTxnMarkersRequest`).
 
 from __future__ import annotations
 
-from typing import Final
-
 from msgspec import Struct
 
 from kraft.access.authorizer import AclOperation, AclResource
@@ -17,14 +15,12 @@ from kraft.broker.request.acknowledged import Awaited, acknowledgement, awaited
 from kraft.broker.request.outcomes import Handling
 from kraft.broker.request.transaction_guards import TransactionGuards
 from kraft.broker.rights import Rights
+from kraft.limits import MARKERS_PER_STEP
 from kraft.wire import Answer, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages import write_txn_markers as messages
-
-_MARKERS_PER_STEP: Final = 4
-"""Each is an append to a log."""
 
 
 class MarkerEntry(Struct):
@@ -73,7 +69,7 @@ class MarkersHandler:
                 for number in topic.partition_indexes:
                     entry = MarkerEntry(at, topic.name, (topic_id, number))
                     entries.append(entry)
-                    if len(entries) % _MARKERS_PER_STEP == 0:
+                    if len(entries) % MARKERS_PER_STEP == 0:
                         yield None
                     if is_allowed:
                         self._append(entry, marker, now_ms)

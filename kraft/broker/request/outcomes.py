@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Final, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T")
 Handling = Generator[None, None, T]
 """The handling of a request in steps of less than a millisecond: a request may name a hundred thousand partitions."""
-PARTITIONS_PER_STEP: Final = 64
-"""How many partitions a step looks at, where nothing is read."""

@@ -21,10 +21,11 @@ from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.request.acknowledged import Awaited, acknowledgement, awaited
 from kraft.broker.request.batch_check import FirstBatch, first_batch, only_batch
 from kraft.broker.request.lookup import INTERNAL_TOPICS, current_leader, hosted, is_known
-from kraft.broker.request.outcomes import PARTITIONS_PER_STEP, Handling
+from kraft.broker.request.outcomes import Handling
 from kraft.broker.request.transaction_guards import Guard, TransactionGuards
 from kraft.broker.request.verification import ADDS_SINCE, Transaction, produce_error
 from kraft.broker.rights import Rights
+from kraft.limits import PARTITIONS_PER_STEP
 from kraft.wire import Answer, Drop, LeaveUnanswered, Outcome, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.types import Uuid

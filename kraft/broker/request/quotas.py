@@ -13,6 +13,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from kraft.limits import QUOTA_RATES
 from kraft.wire import WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.image.quotas import NO_QUOTAS, Entity, QuotasImage
@@ -23,8 +24,6 @@ FETCHED: Final = "consumer_byte_rate"
 """The quota of consumers' Fetch, in bytes a second."""
 SAMPLES: Final = 11
 WINDOW_MS: Final = 1000
-MOST_RATES: Final = 10_000
-"""How many clients are counted. Beyond that, the one whose last use is the longest ago is forgotten."""
 LONGEST_WAIT_MS: Final = 2**31 - 1
 """What the field of an answer holds: a quota may be a fraction of a byte a second, and a request many megabytes."""
 LONGEST: Final = 64
@@ -156,7 +155,7 @@ class ClientQuotas:
         found = self._rates.pop(key, None)
         if found is None:
             found = Rate(self._samples, self._window_ms)
-            if len(self._rates) >= MOST_RATES:
+            if len(self._rates) >= QUOTA_RATES:
                 del self._rates[next(iter(self._rates))]
         self._rates[key] = found
         return found
@@ -167,7 +166,7 @@ class ClientQuotas:
         user, client = asked.principal.name, asked.client_id or ""
         key = name, _short(user), _short(client)
         if key not in self._limits:
-            if len(self._limits) >= MOST_RATES:
+            if len(self._limits) >= QUOTA_RATES:
                 self._limits.clear()
             self._limits[key] = self._find(name, user, client)
         return self._limits[key]

@@ -33,6 +33,7 @@ from kraft.broker.request.sizes import request_size
 from kraft.broker.request.transaction_guards import TransactionGuards
 from kraft.broker.request.verification import Errors, Verifier
 from kraft.broker.rights import Rights
+from kraft.limits import ORPHANED_PRODUCES, REQUEST_STEPS_PER_TURN, UNPACKED_AT_ONCE, WAITING_PER_TURN
 from kraft.wire import Answer, Drop, LeaveUnanswered, Outcome, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
@@ -53,17 +54,7 @@ DATA_APIS: Final = (
 )
 """The APIs that `DataRequests` answers."""
 
-MOST_PER_TURN: Final = 200
-"""How many waiting requests one call of `poll` looks at: a change may wake thousands of consumers."""
 
-STEPS_PER_TURN: Final = 20
-"""How many steps of one request a turn makes: some ten milliseconds at most."""
-UNPACKED_AT_ONCE: Final = 2
-"""How many of the requests that look into batches go on, until they are complete: each may have 64 MiB of records
-unpacked, and those behind them have little."""
-MOST_ORPHANS: Final = 64
-"""While no more requests than this have steps left, a Produce goes on without its connection: a producer that wants no
-acknowledgement may close it at once."""
 _UNPACKING: Final = frozenset((ApiKey.PRODUCE, ApiKey.LIST_OFFSETS))
 
 Waiting = WaitingProduce | WaitingFetch | WaitingDelete | WaitingMarkers
@@ -169,7 +160,7 @@ class DataRequests:
     def _advance(self, request: WireRequest, work: Handling[Result], now_ms: int) -> Outcome | None:
         """Make the next steps of a request; `poll` makes those that remain then."""
         try:
-            for _ in range(STEPS_PER_TURN):
+            for _ in range(REQUEST_STEPS_PER_TURN):
                 next(work)
         except StopIteration as done:
             self._long.pop(request.request_id, None)
@@ -281,13 +272,13 @@ class DataRequests:
             if begun is not None:
                 outcomes.append(self._appended(begun, errors, now_ms))
         self._woken.update(dict.fromkeys(self._waiting.watching(self._manager.hosting.take_changes())))
-        for request_id in list(islice(self._woken, MOST_PER_TURN)):
+        for request_id in list(islice(self._woken, WAITING_PER_TURN)):
             del self._woken[request_id]
             waiting = self._waiting.get(request_id)
             if waiting is not None and self._is_complete(waiting):
                 self._waiting.forget(request_id)
                 outcomes.append(self._end(waiting, now_ms))
-        outcomes += [self._end(waiting, now_ms) for waiting in self._waiting.due(now_ms, MOST_PER_TURN)]
+        outcomes += [self._end(waiting, now_ms) for waiting in self._waiting.due(now_ms, WAITING_PER_TURN)]
         outcomes += [refused(each, Error.COORDINATOR_LOAD_IN_PROGRESS) for each in self._unnumbered.due(now_ms)]
         return [each for each in outcomes if each is not None]
 
@@ -319,7 +310,7 @@ class DataRequests:
         found = self._long.get(request_id)
         if found is not None:
             request, work = found
-            if request.api_key == ApiKey.PRODUCE and len(self._long) <= MOST_ORPHANS:
+            if request.api_key == ApiKey.PRODUCE and len(self._long) <= ORPHANED_PRODUCES:
                 self._long[request_id] = request, _without_wait(request, work)
             else:
                 del self._long[request_id]

@@ -9,7 +9,14 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.broker.request.outcomes import PARTITIONS_PER_STEP, Handling
+from kraft.broker.request.outcomes import Handling
+from kraft.limits import (
+    PARTITIONS_PER_STEP,
+    SESSION_CONSUMER_PARTITIONS,
+    SESSION_PARTITION_BYTES,
+    SESSION_UNKNOWN_PARTITIONS,
+    SESSIONS_BYTES,
+)
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages.fetch import EpochEndOffset, FetchRequest, PartitionData
@@ -20,16 +27,6 @@ INITIAL_EPOCH: Final = 0
 TOPIC_IDS_SINCE: Final = 13
 UNKNOWN_OFFSET: Final = -1
 NO_DIVERGENCE: Final = EpochEndOffset()
-MOST_UNKNOWN: Final = 1000
-"""No session holds more partitions that the broker does not know, or that the client may not read: the broker would
-have to name them all in the answer to each request of a few bytes.
-"""
-MOST_OF_A_CONSUMER: Final = 10_000
-"""No session of a consumer holds more partitions; such a consumer names them in each request."""
-BUDGET_BYTES: Final = 128 << 20
-"""What all sessions may take; consumers leave half of it to followers. Kafka bounds only their number."""
-PARTITION_BYTES: Final = 600
-"""What a partition of a session takes, besides a name that the client has chosen."""
 _LARGEST: Final = 2**31 - 1
 _SHARDS: Final = 8
 
@@ -149,7 +146,7 @@ class FetchSessions:
         budget_bytes: What all sessions may take.
     """
 
-    def __init__(self, slots: int, eviction_ms: int, draw_id: DrawId, budget_bytes: int = BUDGET_BYTES) -> None:
+    def __init__(self, slots: int, eviction_ms: int, draw_id: DrawId, budget_bytes: int = SESSIONS_BYTES) -> None:
         self._shards = [_Shard(at, slots // _SHARDS, eviction_ms, draw_id) for at in range(_SHARDS)]
         self._next = 0
         self._budget_bytes = budget_bytes
@@ -216,12 +213,16 @@ class FetchSessions:
             unknown: How many of these partitions the broker does not know, or the client may not read.
         """
         if isinstance(context, IncrementalFetch):
-            if unknown > MOST_UNKNOWN:
+            if unknown > SESSION_UNKNOWN_PARTITIONS:
                 session_id = context.session.id
                 self._shard_of(session_id).remove(session_id)
                 return SessionAnswer(NO_SESSION, {}, Error.FETCH_SESSION_ID_NOT_FOUND)
             return (yield from _incremental(context, answered))
-        if not context.makes_session or unknown > MOST_UNKNOWN or _is_too_large(context.is_follower, answered):
+        if (
+            not context.makes_session
+            or unknown > SESSION_UNKNOWN_PARTITIONS
+            or _is_too_large(context.is_follower, answered)
+        ):
             return SessionAnswer(NO_SESSION, answered)
         self._next = (self._next + 1) % _SHARDS
         partitions = {}
@@ -390,11 +391,11 @@ def _forgotten(request: FetchRequest, version: int) -> Iterable[FetchKey]:
 
 def _size(keys: Iterable[FetchKey]) -> int:
     """What partitions take of the budget of sessions."""
-    return sum(PARTITION_BYTES + (4 * len(topic) if isinstance(topic, str) else 0) for topic, _ in keys)
+    return sum(SESSION_PARTITION_BYTES + (4 * len(topic) if isinstance(topic, str) else 0) for topic, _ in keys)
 
 
 def _is_too_large(is_follower: bool, partitions: Collection[FetchKey]) -> bool:
-    return not is_follower and len(partitions) > MOST_OF_A_CONSUMER
+    return not is_follower and len(partitions) > SESSION_CONSUMER_PARTITIONS
 
 
 def _incremental(context: IncrementalFetch, answered: Mapping[FetchKey, PartitionData]) -> Handling[SessionAnswer]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from kraft.limits import REQUESTS_WAITING
+
 
 class RequestSettings(Struct, frozen=True, kw_only=True):
     """Times are ms, sizes are bytes; the defaults are those of Kafka 4.3."""
@@ -17,7 +19,7 @@ class RequestSettings(Struct, frozen=True, kw_only=True):
     """How long a session is safe from one that needs its place."""
     prefers_rack_of_client: bool = False
     """Whether `replica.selector.class` is Kafka's `RackAwareReplicaSelector`."""
-    most_waiting: int = 20_000
+    most_waiting: int = REQUESTS_WAITING
     """How many requests wait at most. One more is answered at once, as if its time were over: clients that go away
     while their requests wait must not fill the memory.
     """

@@ -7,14 +7,10 @@ then the leader refuses such a record, which would otherwise begin a transaction
 
 from __future__ import annotations
 
-from typing import Final
-
 from msgspec import Struct
 
 from kraft.broker.partitions.key import PartitionKey
-
-MOST: Final = 10_000
-"""The most guards: a producer that is verified and then sends nothing leaves one behind. The oldest one goes first."""
+from kraft.limits import TRANSACTION_GUARDS
 
 
 class Guard(Struct):
@@ -42,7 +38,7 @@ class TransactionGuards:
         guard = self._guards.get((key, producer_id))
         if guard is None:
             guard = self._guards[key, producer_id] = Guard(sequence, epoch, adds)
-            if len(self._guards) > MOST:
+            if len(self._guards) > TRANSACTION_GUARDS:
                 del self._guards[next(iter(self._guards))]
         if epoch > guard.epoch:
             guard.epoch, guard.lowest_sequence = epoch, sequence

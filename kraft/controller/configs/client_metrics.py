@@ -8,6 +8,7 @@ from typing import Final
 from kraft.access.errors import ApiError
 from kraft.config.definitions import whole_number
 from kraft.controller.configs.match_patterns import is_legal
+from kraft.limits import MATCH_CHARACTERS
 from metadata_log.image import ResourceType
 from transport.protocol.errors import Error
 from transport.protocol.messages.alter_configs import AlterConfigsResource as LegacyConfigsResource
@@ -27,10 +28,6 @@ _MATCHED: Final = (
     "client_source_address",
     "client_source_port",
 )
-
-
-MATCH_CHARACTERS: Final = 65_536
-"""The limit on the total length of one request's patterns. The controller checks that length in a tenth of a second."""
 
 
 def check_size(resources: Sequence[AlterConfigsResource | LegacyConfigsResource]) -> None:

@@ -16,15 +16,10 @@ from kraft.access.topic_names import check_name
 from kraft.config.definitions import NODE, TOPIC, Definition, elements, whole_number
 from kraft.controller.configs import client_metrics, topic_config_keys
 from kraft.controller.decision.request_context import RequestContext
-from kraft.controller.decision.result import (
-    RECORDS_PER_OPERATION,
-    ControllerResult,
-    Steps,
-    VersionedRecord,
-    answered_with,
-)
+from kraft.controller.decision.result import ControllerResult, Steps, VersionedRecord, answered_with
 from kraft.controller.decision.topic_configs import MIN_ISR
 from kraft.controller.features.supported_features import ELIGIBLE_LEADER_REPLICAS
+from kraft.limits import RECORDS_PER_OPERATION
 from metadata_log.image import MetadataImage, Resource, ResourceType
 from metadata_log.records.metadata import ClearElrRecord, ConfigRecord
 from transport.protocol.errors import Error

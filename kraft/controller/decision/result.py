@@ -14,8 +14,6 @@ from metadata_log.serde import Message
 
 T = TypeVar("T")
 
-RECORDS_PER_OPERATION: Final = 10_000
-"""A request that needs more records than this is refused as a whole (`MAX_RECORDS_PER_USER_OP`)."""
 TOO_MANY_RECORDS: Final = "Unable to perform excessively large batch operation."
 """The message for such a request (`EventHandlerExceptionInfo`)."""
 

@@ -12,7 +12,8 @@ from msgspec import structs
 from kraft.access.authorizer import CLUSTER_NAME, AclResource
 from kraft.access.errors import ApiError
 from kraft.controller.decision.request_context import RequestContext
-from kraft.controller.decision.result import RECORDS_PER_OPERATION, ControllerResult, Steps, VersionedRecord
+from kraft.controller.decision.result import ControllerResult, Steps, VersionedRecord
+from kraft.limits import RECORDS_PER_OPERATION
 from kraft.reads.acls import ANY, MATCH, UNKNOWN, UNKNOWN_ELEMENTS, AclFilter, filter_of, matching_acls
 from metadata_log.image import Acl
 from metadata_log.image.acls import acl_record

@@ -8,7 +8,8 @@ from typing import Final
 
 from kraft.access.errors import ApiError
 from kraft.controller.decision.request_context import RequestContext
-from kraft.controller.decision.result import RECORDS_PER_OPERATION, ControllerResult, Steps, VersionedRecord
+from kraft.controller.decision.result import ControllerResult, Steps, VersionedRecord
+from kraft.limits import RECORDS_PER_OPERATION
 from kraft.steps import made_of
 from metadata_log.image import MetadataImage
 from metadata_log.records.metadata import RemoveUserScramCredentialRecord, UserScramCredentialRecord

@@ -14,6 +14,7 @@ from kraft.access.caller import ANONYMOUS, Caller
 from kraft.access.tokens import token_hmac
 from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import ControllerResult, Steps, VersionedRecord
+from kraft.limits import TOKENS_PER_RUN
 from kraft.steps import with_pauses
 from metadata_log.image import DelegationToken
 from metadata_log.image.persistent_map import in_key_order, in_key_order_by_runs
@@ -42,8 +43,6 @@ OWNERS_SINCE: Final = 3
 USER: Final = "User"
 NEVER: Final = -1
 NO_TIME: Final = 0
-REMOVALS_PER_RUN: Final = 1000
-"""The limit on tokens removed in one run. The rest follows in the next run, at once."""
 
 
 def create_token(context: RequestContext, request: CreateDelegationTokenRequest) -> ControllerResult:
@@ -158,7 +157,7 @@ def remove_expired(context: RequestContext) -> Steps:
             yield None
         elif _has_expired(entry[1], context.now_ms):
             removals.append(VersionedRecord(RemoveDelegationTokenRecord(token_id=entry[0])))
-            if len(removals) == REMOVALS_PER_RUN:
+            if len(removals) == TOKENS_PER_RUN:
                 break
     return ControllerResult(tuple(removals))
 

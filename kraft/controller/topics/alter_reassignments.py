@@ -7,13 +7,14 @@ from typing import Final
 
 from kraft.access.errors import ApiError
 from kraft.controller.decision.request_context import RequestContext
-from kraft.controller.decision.result import RECORDS_PER_OPERATION, ControllerResult, Steps, VersionedRecord
+from kraft.controller.decision.result import ControllerResult, Steps, VersionedRecord
 from kraft.controller.decision.topic_configs import unclean_election
 from kraft.controller.topics.leader_selection import Election
 from kraft.controller.topics.partition_change import Target
 from kraft.controller.topics.partition_updates import change_of
 from kraft.controller.topics.reassignment_steps import begin
 from kraft.controller.topics.topics import check_assignment
+from kraft.limits import RECORDS_PER_OPERATION
 from kraft.steps import with_pauses
 from metadata_log.image import MetadataImage, Partition, TopicImage, reassigning
 from transport.protocol.errors import Error

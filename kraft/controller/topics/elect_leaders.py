@@ -23,6 +23,7 @@ from kraft.controller.topics.partition_updates import (
     versioned,
     where,
 )
+from kraft.limits import ELECTIONS_EXAMINED_PER_STEP, ELECTIONS_PER_RUN
 from kraft.steps import with_pauses
 from metadata_log.image import MetadataImage
 from metadata_log.image.persistent_map import in_key_order_by_runs
@@ -36,10 +37,6 @@ from transport.protocol.messages.elect_leaders import (
     ReplicaElectionResult,
 )
 
-PER_RUN: Final = 1000
-"""The limit on elections in one timed run. The rest follows in the next run, at once."""
-_UNNEEDED_PER_STEP: Final = 4
-"""The number of partitions without a due election that make up one step."""
 _KINDS: Final = {0: Election.PREFERRED, 1: Election.UNCLEAN}
 
 
@@ -64,7 +61,7 @@ def elect(context: RequestContext, request: ElectLeadersRequest) -> Steps:
                 error, text = refused.error, str(refused)
             if is_asked_for or error is not Error.ELECTION_NOT_NEEDED:
                 outcomes.append(PartitionResult(partition_id=number, error_code=error, error_message=text))
-            if error is not Error.ELECTION_NOT_NEEDED or at % _UNNEEDED_PER_STEP == 0:
+            if error is not Error.ELECTION_NOT_NEEDED or at % ELECTIONS_EXAMINED_PER_STEP == 0:
                 yield record
         results.append(ReplicaElectionResult(topic=name, partition_result=outcomes))
     return ControllerResult((), ElectLeadersResponse(replica_election_results=results), is_atomic=False)
@@ -136,7 +133,7 @@ def _timed(context: RequestContext, members: Iterable[Member | None], election: 
     for record in elect_leaders(context.image, still_there(context.image, members), election, context.defaults):
         yield record
         count += record is not None
-        if count == PER_RUN:
+        if count == ELECTIONS_PER_RUN:
             break
     return ControllerResult(is_atomic=False)
 

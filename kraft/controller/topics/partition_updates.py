@@ -12,7 +12,7 @@ from kraft.controller.decision.result import Records, VersionedRecord
 from kraft.controller.decision.topic_configs import TopicDefaults, min_isr, unclean_election
 from kraft.controller.topics.leader_selection import Election
 from kraft.controller.topics.partition_change import UNCHANGED, Rules, Target, partition_change, record_version
-from kraft.steps import CHEAP_PER_STEP
+from kraft.limits import CHEAP_PER_STEP
 from metadata_log.image import MetadataImage, Partition, TopicImage
 from metadata_log.image.persistent_map import in_key_order, in_key_order_by_runs
 from metadata_log.image.topics import MIGRATING, UNASSIGNED

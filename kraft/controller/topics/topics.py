@@ -15,17 +15,11 @@ from kraft.config.definitions import TOPIC
 from kraft.config.topic_synonyms import inherited
 from kraft.controller.configs.incremental_configs import SET, alter
 from kraft.controller.decision.request_context import RequestContext
-from kraft.controller.decision.result import (
-    RECORDS_PER_OPERATION,
-    TOO_MANY_RECORDS,
-    ControllerResult,
-    Steps,
-    VersionedRecord,
-    gather,
-)
+from kraft.controller.decision.result import TOO_MANY_RECORDS, ControllerResult, Steps, VersionedRecord, gather
 from kraft.controller.topics.partition_change import record_version
 from kraft.controller.topics.partition_updates import default_directory, is_active
 from kraft.controller.topics.placement import placements, usable_brokers
+from kraft.limits import PARTITIONS_PER_REQUEST, RECORDS_PER_OPERATION
 from kraft.steps import with_pauses
 from metadata_log.image import MetadataImage, ResourceType
 from metadata_log.image.persistent_map import in_key_order_by_runs
@@ -54,7 +48,6 @@ from transport.protocol.messages.delete_topics import (
 )
 from transport.protocol.messages.incremental_alter_configs import AlterableConfig
 
-PARTITIONS_PER_REQUEST: Final = 10_000
 DEFAULT: Final = -1
 """The count that selects the controller's configured default."""
 _BY_ID_SINCE: Final = 6

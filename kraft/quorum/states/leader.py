@@ -8,16 +8,15 @@ from typing import ClassVar, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from kraft.limits import OBSERVER_ANSWER_BYTES, OBSERVERS
 from kraft.quorum.accumulator import BatchAccumulator
 from kraft.quorum.messages import AddVoter, AddVoterReply, RemoveVoterReply, Vote
-from kraft.quorum.values import OBSERVER_ANSWER_BYTES, ElectionState, Endpoints, ReplicaKey
+from kraft.quorum.values import ElectionState, Endpoints, ReplicaKey
 from kraft.quorum.voters import VoterSet
 from metadata_log.types import NO_OFFSET, Uuid
 
 NEVER_FETCHED = -1
 _END_OFFSET: Final = attrgetter("end_offset")
-MAX_OBSERVERS = 4096
-"""The maximum number of tracked observers: any client can claim to be an observer (decision 0017)."""
 
 
 class Progress(Struct):
@@ -175,10 +174,10 @@ class LeaderState(Struct):
         known = self.observers.get(replica)
         if known is not None:
             return known
-        if len(self.observers) >= MAX_OBSERVERS and now_ms >= self.observers_swept_ms + silence_ms:
+        if len(self.observers) >= OBSERVERS and now_ms >= self.observers_swept_ms + silence_ms:
             self.observers_swept_ms = now_ms
             self.forget_observers(now_ms - silence_ms)
-        if len(self.observers) >= MAX_OBSERVERS:
+        if len(self.observers) >= OBSERVERS:
             self.observers.popitem()
         made = self.observers[replica] = Progress(replica)
         return made

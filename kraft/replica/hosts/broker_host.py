@@ -16,8 +16,9 @@ from kraft.broker import BrokerAgent, BrokerListener, BrokerSettings
 from kraft.broker.asked import ToBroker, ToController
 from kraft.broker.settings import PLAINTEXT
 from kraft.controller.features.supported_features import SUPPORTED_FEATURES, check_supported
+from kraft.limits import REPLAYED_RECORDS_PER_TURN
 from kraft.quorum.values import LeaderAndEpoch
-from kraft.replica.hosts.record_values import RECORDS_PER_TURN, decode_records, encode_image, published_features
+from kraft.replica.hosts.record_values import decode_records, encode_image, published_features
 from kraft.replica.interface.application import (
     PARKED,
     Action,
@@ -324,11 +325,11 @@ class _Applying:
         """Replay the next records; returns whether those were the last."""
         replay = self.replay
         if isinstance(replay, SnapshotReplay):
-            is_whole = replay.go_on(self._counted(), RECORDS_PER_TURN) > 0
+            is_whole = replay.go_on(self._counted(), REPLAYED_RECORDS_PER_TURN) > 0
             if is_whole:
                 agent.finish_snapshot(replay)
         else:
-            is_whole = replay.go_on(agent.noted(self._counted()), RECORDS_PER_TURN) > 0
+            is_whole = replay.go_on(agent.noted(self._counted()), REPLAYED_RECORDS_PER_TURN) > 0
             if is_whole:
                 agent.finish_committed(replay, self._end)
         return is_whole

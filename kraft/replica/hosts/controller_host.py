@@ -23,14 +23,10 @@ from kraft.controller.controller import NOT_ACTIVE
 from kraft.controller.decision.result import Steps, answered_with
 from kraft.controller.envelope import Forwarded, api_key_of, seal
 from kraft.controller.features.supported_features import DEFAULT_BOOTSTRAP, SUPPORTED_FEATURES
+from kraft.limits import REPLAYED_RECORDS_PER_TURN
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.hosts.decisions import NOTHING, Decisions, Refused, Work
-from kraft.replica.hosts.record_values import (
-    RECORDS_PER_TURN,
-    decode_records,
-    encode_image_by_steps,
-    published_features,
-)
+from kraft.replica.hosts.record_values import decode_records, encode_image_by_steps, published_features
 from kraft.replica.interface.application import (
     Action,
     ForRequest,
@@ -384,7 +380,7 @@ class _Applying:
 
     def go_on(self, controller: QuorumController) -> bool:
         """Replay the next records; whether those were the last."""
-        if self._target.go_on(self._counted(), RECORDS_PER_TURN) <= 0:
+        if self._target.go_on(self._counted(), REPLAYED_RECORDS_PER_TURN) <= 0:
             return False
         self._target.finish(controller)
         return True

@@ -16,8 +16,16 @@ from msgspec import Struct
 
 from kraft.access.failures import RequestFailures
 from kraft.controller import ControllerResult, QuorumController, VersionedRecord
-from kraft.controller.controller import RECORDS_PER_BATCH
 from kraft.controller.decision.result import Steps, answered_with
+from kraft.limits import (
+    BYTES_PER_WEIGHT,
+    DECISION_BATCH_BYTES,
+    DECISION_STEPS_PER_TURN,
+    DECISIONS_WAITING,
+    RECORDS_PER_BATCH,
+    STEPS_PER_DECISION,
+    UNCOMMITTED_RECORDS,
+)
 from kraft.replica.interface.application import Action, ForRequest, Proposal, Unit
 from kraft.wire import Answer, WireRequest
 from metadata_log.image.replaying import PARTITIONS_PER_RECORD, BatchReplay
@@ -27,18 +35,6 @@ from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, NO_NODE
 from transport.protocol.messages import EnvelopeRequest
 
-STEPS_PER_TURN: Final = 1000
-"""About ten milliseconds (docs/decisions/0022-no-turn-is-long.md)."""
-BYTES_PER_WEIGHT: Final = 512 << 10
-"""So many bytes of a forwarded request make each of its steps count once more."""
-STEPS_PER_DECISION: Final = 10
-"""The fixed cost of a decision, in steps."""
-BATCH_BYTES: Final = 4 << 20
-"""The size at which a batch of a divisible result is complete, however few its records are."""
-UNCOMMITTED_RECORDS: Final = 100_000
-"""With so many uncommitted records a decision in progress writes no more."""
-MAX_WAITING: Final = 10_000
-"""How many requests may wait for their turn."""
 _NEXT_TURN_MS: Final = 1
 _BACKLOG_MS: Final = 10
 
@@ -110,7 +106,7 @@ class _UnderWay:
     def is_full(self) -> bool:
         """Whether the batch is complete, and the result not."""
         may_cut = self.result is None or not self.result.is_atomic
-        return may_cut and (len(self.records) >= RECORDS_PER_BATCH or self._bytes >= BATCH_BYTES)
+        return may_cut and (len(self.records) >= RECORDS_PER_BATCH or self._bytes >= DECISION_BATCH_BYTES)
 
     def advance(self, steps: int, controller: QuorumController) -> int:
         """Make so many steps, or fewer if a batch or the result is complete; returns how many are left."""
@@ -158,7 +154,7 @@ class _UnderWay:
             self.replay = controller.begin_own()
         if not self.replay.is_behind:
             # Else this turn has had its portion of a record that is about all partitions.
-            self.replay.go_on([one.record for one in self.records[self.replay.count :]], STEPS_PER_TURN)
+            self.replay.go_on([one.record for one in self.records[self.replay.count :]], DECISION_STEPS_PER_TURN)
 
     def take_batch(self) -> Unit:
         """Take the records so far."""
@@ -197,7 +193,7 @@ class Decisions:
     @property
     def is_full(self) -> bool:
         """Whether no more requests may wait."""
-        return len(self._waiting) + len(self._reads) >= MAX_WAITING
+        return len(self._waiting) + len(self._reads) >= DECISIONS_WAITING
 
     def decide(self, work: Work, controller: QuorumController, now_ms: int) -> Action:
         """Begin a decision, or queue it; returns the action of its first turn."""
@@ -205,7 +201,7 @@ class Decisions:
             self._waiting.append(work)
             return NOTHING
         current = _UnderWay(work, controller, now_ms, self._failures)
-        current.advance(STEPS_PER_TURN, controller)
+        current.advance(DECISION_STEPS_PER_TURN, controller)
         if current.is_done:
             return _outcome(current)
         self._pause(current, controller, now_ms)
@@ -214,7 +210,7 @@ class Decisions:
     def read(self, work: Work, controller: QuorumController, now_ms: int) -> Answer | None:
         """Answer from committed metadata, or refuse; returns the answer if the first turn completes it."""
         current = _UnderWay(work, controller, now_ms, self._failures)
-        current.advance(STEPS_PER_TURN, controller)
+        current.advance(DECISION_STEPS_PER_TURN, controller)
         if current.is_done:
             return _answer(current)
         self._reads.append(current)
@@ -227,7 +223,7 @@ class Decisions:
 
     def turn(self, controller: QuorumController, now_ms: int) -> Iterator[Action]:
         """Continue for one turn. The caller carries out each yielded action before it takes the next one."""
-        left = STEPS_PER_TURN
+        left = DECISION_STEPS_PER_TURN
         while self._refused and left > 0:
             refused = _UnderWay(_not_decided(self._refused.popleft()), controller, now_ms, self._failures)
             left = refused.advance(left - STEPS_PER_DECISION, controller)
@@ -238,7 +234,7 @@ class Decisions:
         if self._reads:
             # Half a turn, so that the requests that wait for a decision have the other half.
             read = self._reads.popleft()
-            left -= STEPS_PER_TURN // 2 - read.advance(STEPS_PER_TURN // 2, controller)
+            left -= DECISION_STEPS_PER_TURN // 2 - read.advance(DECISION_STEPS_PER_TURN // 2, controller)
             if read.is_done:
                 yield _answer(read)
             else:
@@ -319,8 +315,8 @@ def _not_decided(request: WireRequest | Refused) -> Work:
 def _weight_of_all(controller: QuorumController) -> int:
     """How many steps a record about all partitions takes; with very many topics, a whole turn."""
     topics = controller.history.latest.topics.by_id
-    if len(topics) >= STEPS_PER_TURN:
-        return STEPS_PER_TURN
+    if len(topics) >= DECISION_STEPS_PER_TURN:
+        return DECISION_STEPS_PER_TURN
     return sum([len(topic.partitions) for topic in topics.values()]) // PARTITIONS_PER_RECORD
 
 

@@ -12,8 +12,6 @@ from metadata_log.image.records import records_by_steps
 from metadata_log.records.frame import encode_record, read_record
 from metadata_log.serde import Message
 
-RECORDS_PER_TURN: Final = 1000
-"""How many committed records are replayed in a turn."""
 _NO_LEVELS: Final = ((METADATA_VERSION, 7),)
 
 

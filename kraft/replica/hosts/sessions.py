@@ -8,10 +8,10 @@ session at the same entry.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
 
 from msgspec.structs import replace
 
+from kraft.limits import MACHINE_SESSIONS, SESSION_WINDOW
 from kraft.replica.hosts.state_machine_log import (
     Command,
     Expired,
@@ -22,13 +22,6 @@ from kraft.replica.hosts.state_machine_log import (
     SessionState,
     Superseded,
 )
-
-WINDOW: Final = 4096
-"""How many commands of a session may be outstanding, and so how many results it keeps at most."""
-MAX_SESSIONS: Final = 10_000
-"""Beyond so many the one that has been silent for longest goes. As the window this is a rule of the log: another number
-would be another state.
-"""
 
 
 class Sessions:
@@ -57,7 +50,7 @@ class Sessions:
             self._drop(dead)
         session_id = self._by_client.get(entry.client)
         if session_id is None:
-            if len(self._by_id) >= MAX_SESSIONS:
+            if len(self._by_id) >= MACHINE_SESSIONS:
                 self._drop(next(iter(self._by_id)))
             session_id = self._by_client[entry.client] = offset
             self._by_id[offset] = SessionState(offset, entry.client, entry.ttl_ms, self.now_ms, 0, 0, {})
@@ -83,7 +76,7 @@ class Sessions:
         if entry.acknowledged > session.acknowledged:
             session.acknowledged = entry.acknowledged
             session.kept = {number: kept for number, kept in session.kept.items() if number >= entry.acknowledged}
-        if known is None and not session.acknowledged <= entry.sequence < session.acknowledged + WINDOW:
+        if known is None and not session.acknowledged <= entry.sequence < session.acknowledged + SESSION_WINDOW:
             return Superseded()
         return known
 

@@ -13,12 +13,11 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.replica.hosts.sessions import WINDOW, Sessions
+from kraft.limits import FORWARD_BYTES, FORWARD_ENTRIES, SESSION_WINDOW
+from kraft.replica.hosts.sessions import Sessions
 from kraft.replica.hosts.state_machine_log import Command, Entry, Expired, Opened, OpenSession, Outcome, encode
 from kraft.replica.interface.events import Returned
 
-FORWARD_BYTES: Final = 256 << 10
-FORWARD_ENTRIES: Final = 500
 ENTRY_OVERHEAD: Final = 40
 """More than an entry takes beside its command: tag, session, numbers, length."""
 NO_SESSION: Final = -1
@@ -136,7 +135,7 @@ class StateMachineCalls:
             if self._unnumbered and _OWN not in self._pending:
                 self._send_later(_OWN, _Pending(OpenCall(self._client)))
             return
-        while self._unnumbered and (not self._own or self._last_sequence < next(iter(self._own)) + WINDOW - 1):
+        while self._unnumbered and (not self._own or self._last_sequence < next(iter(self._own)) + SESSION_WINDOW - 1):
             call_id = self._unnumbered.popleft()
             pending = self._pending.get(call_id)
             if pending is not None:

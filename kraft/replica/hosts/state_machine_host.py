@@ -14,6 +14,7 @@ from msgspec import DecodeError, Struct
 
 from kraft.access.authorizer import Denial
 from kraft.access.errors import ApiError
+from kraft.limits import COMMANDS_PER_TURN, FORWARDED_ENTRIES
 from kraft.quorum.accumulator import BATCH_OVERHEAD, RECORD_OVERHEAD
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.hosts.sessions import Sessions
@@ -60,10 +61,6 @@ from transport.protocol.messages.envelope import EnvelopeRequest, EnvelopeRespon
 
 SESSION_TTL_MS: Final = 3_600_000
 """A session that is not used for so long, by the clock of the log, is forgotten."""
-MAX_FORWARDED: Final = 65_536
-"""The maximum number of entries of other nodes in progress at a leader; the leader refuses more, to be sent again."""
-COMMANDS_PER_TURN: Final = 1000
-"""How many commands of one batch are applied before whatever else there is to do has its turn."""
 _ASK_INDEX: Final = encode(AskIndex())
 _FORWARD, _INDEX = 0, 1
 _KINDS: Final = 2
@@ -282,7 +279,7 @@ class StateMachineHost:
         entries = [(decode_entry(data, "envelope"), data) for data in forward.entries]
         if any(len(data) > self._max_entry_bytes for _, data in entries):
             return _answer(request_id, Error.MESSAGE_TOO_LARGE)
-        if len(self._proposed) + len(entries) > MAX_FORWARDED:
+        if len(self._proposed) + len(entries) > FORWARDED_ENTRIES:
             return _answer(request_id, Error.REQUEST_TIMED_OUT)
         keys = {key_of(entry): data for entry, data in entries if not self._is_done(entry)}
         if not keys:

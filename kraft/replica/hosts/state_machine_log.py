@@ -11,11 +11,10 @@ from typing import Final, TypeVar
 import msgspec
 from msgspec import Struct
 
+from kraft.limits import MACHINE_PIECE_BYTES
 from metadata_log.errors import CorruptBatch
 
 T = TypeVar("T")
-PIECE_BYTES: Final = 512 << 10
-"""A snapshot's records are pieces of this size, so that none is larger than a batch may be."""
 
 
 class OpenSession(Struct, frozen=True, array_like=True, tag=0):
@@ -141,7 +140,7 @@ def _decoded(decoder: msgspec.msgpack.Decoder[T], data: bytes, where: str | None
 def snapshot_values(snapshot: StateMachineSnapshot) -> tuple[bytes, ...]:
     """The record values of a snapshot: its bytes, in pieces."""
     data = encode(snapshot)
-    return tuple(data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES))
+    return tuple(data[at : at + MACHINE_PIECE_BYTES] for at in range(0, len(data), MACHINE_PIECE_BYTES))
 
 
 def read_snapshot(values: Iterable[bytes], where: str | None = None) -> StateMachineSnapshot:

@@ -7,16 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from kraft.limits import ITEMS_PER_ANSWER, MOST_TOLD
 from metadata_log.serde import Message
 
-ANSWERS_PER_TURN: Final = 1000
-"""The weight of the answers that are sent in one turn. A single answer may weigh more."""
-ITEMS_PER_ANSWER: Final = 64
-"""How many items of an answer take as long as a short answer."""
-MOST_TOLD: Final = 8
-"""The most that a finished answer weighs: the transport encodes a few items at once, and the others in turns of its
-own.
-"""
 _LOOKED_AT: Final = 64
 """How many items are searched for items of their own."""
 

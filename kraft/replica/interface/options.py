@@ -9,14 +9,13 @@ from msgspec import Struct
 from kraft.broker.settings import BrokerOptions
 from kraft.config.described import DescribedSetting
 from kraft.controller.decision.request_context import AdminSettings, DecisionSettings
+from kraft.limits import COMMITS_WAITING, UNCOMMITTED_BYTES, UNITS_PER_TURN
 from kraft.quorum.values import DEFAULT_LISTENER, Endpoints, ListenerAddress, QuorumConfig
 from kraft.quorum.voters import VoterSet
 from metadata_log.log.log import DEFAULT_SEGMENT_BYTES, DEFAULT_SEGMENT_MS
 from metadata_log.log.retention import Retention
 
 DEFAULT_MAX_IDLE_INTERVAL_MS: Final = 500
-UNITS_PER_TURN: Final = 4000
-"""How many records, or equivalent work, are judged in a turn: some ten milliseconds."""
 
 
 class SnapshotOptions(Struct, frozen=True, kw_only=True):
@@ -52,10 +51,8 @@ class ReplicaOptions(Struct, frozen=True, kw_only=True):
     segment_bytes: int = DEFAULT_SEGMENT_BYTES
     segment_ms: int = DEFAULT_SEGMENT_MS
     snapshots: SnapshotOptions = SnapshotOptions()
-    max_waiting: int = 10_000
-    """How many requests may wait for a commit. Any further request is answered with REQUEST_TIMED_OUT, undecided."""
-    max_uncommitted_bytes: int = 128 << 20
-    """How many uncommitted bytes a leader takes. Beyond them requests are answered with REQUEST_TIMED_OUT."""
+    max_waiting: int = COMMITS_WAITING
+    max_uncommitted_bytes: int = UNCOMMITTED_BYTES
     judged_per_turn: int = UNITS_PER_TURN
     """How many records of peers are judged in a turn."""
     max_idle_interval_ms: int = DEFAULT_MAX_IDLE_INTERVAL_MS

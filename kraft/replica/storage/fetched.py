@@ -12,8 +12,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from kraft.limits import BATCH_BYTES
 from kraft.quorum.messages import BatchFacts
-from kraft.quorum.values import MAX_BATCH_BYTES
 from kraft.quorum.voters import QuorumChange, VoterSet
 from kraft.replica.storage.quorum_records import changes_of
 from metadata_log.errors import CorruptBatch, IncompleteBatch, MetadataLogError
@@ -63,7 +63,7 @@ def judging(
     try:
         while position < len(data):
             batch = read_batch(data, position)
-            if batch.size_bytes > MAX_BATCH_BYTES:
+            if batch.size_bytes > BATCH_BYTES:
                 raise CorruptBatch(f"a batch of {batch.size_bytes} bytes is larger than any")
             yield overhead(batch)
             if batch.is_control:

@@ -12,8 +12,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from kraft.limits import BATCH_BYTES, SNAPSHOT_BATCH_BYTES, SNAPSHOT_RECORDS_PER_PIECE
 from kraft.quorum.events import SnapshotChecked
-from kraft.quorum.values import MAX_BATCH_BYTES
 from kraft.quorum.voter_history import VoterHistory
 from kraft.quorum.voters import QuorumChange
 from kraft.replica.interface.events import CommittedBatch
@@ -29,12 +29,9 @@ from metadata_log.log.snapshot_writer import SnapshotWriter
 from metadata_log.records.record import records
 from metadata_log.types import NEVER_MS, OffsetAndEpoch
 
-RECORDS_PER_PIECE: Final = 500
-"""How many records of a snapshot are written between two events."""
-BATCH_BYTES: Final = 1 << 20
 FLUSH_WAIT_MS: Final = 10
 """How often a complete snapshot checks whether the log is flushed up to its offset."""
-PIECE_BYTES: Final = MAX_BATCH_BYTES
+PIECE_BYTES: Final = BATCH_BYTES
 """The most bytes in the answer to a FetchSnapshot. The sender cannot raise it."""
 
 Source = Callable[[], Iterator[bytes | None]]
@@ -207,7 +204,7 @@ class SnapshotMaker:
             last_contained_log_timestamp=batch.timestamp_ms,
             kraft_version=history.kraft_version_at(snapshot.offset - 1),
             voters=None if voters is None else voters.to_record(),
-            max_batch_bytes=BATCH_BYTES,
+            max_batch_bytes=SNAPSHOT_BATCH_BYTES,
         )
         self._work = _Work(writer, source, source(), now_ms)
         self.deadline_ms = now_ms
@@ -226,12 +223,12 @@ class SnapshotMaker:
         work = self._work
         assert work is not None, "nothing is being written"
         self.deadline_ms = now_ms + 1
-        piece = list(islice(work.values, RECORDS_PER_PIECE))
+        piece = list(islice(work.values, SNAPSHOT_RECORDS_PER_PIECE))
         for value in piece:
             if value is not None:
                 work.writer.append((value,), work.timestamp_ms)
         work.taken += len(piece)
-        if len(piece) == RECORDS_PER_PIECE:
+        if len(piece) == SNAPSHOT_RECORDS_PER_PIECE:
             return None
         if flushed_offset < work.writer.snapshot.offset:
             self.deadline_ms = now_ms + FLUSH_WAIT_MS

@@ -10,10 +10,11 @@ from itertools import islice
 from random import Random
 from typing import Final
 
+from kraft.limits import BATCH_BYTES, START_RECORDS_PER_STEP
 from kraft.quorum.core import CoreStart
 from kraft.quorum.effects import AppendBatch, AppendControl, AppendFetched, FlushLog, TruncateLog
 from kraft.quorum.events import LogFlushed
-from kraft.quorum.values import MAX_BATCH_BYTES, ElectionState, ReplicaKey
+from kraft.quorum.values import ElectionState, ReplicaKey
 from kraft.quorum.voter_history import STATIC, VoterHistory
 from kraft.quorum.voters import QuorumChange, VoterSet
 from kraft.replica.interface.events import StartFlush
@@ -34,12 +35,10 @@ from metadata_log.records.record import records
 from metadata_log.serde import Message
 from metadata_log.types import NO_NODE, OffsetAndEpoch, Uuid
 
-ANSWER_BYTES: Final = MAX_BATCH_BYTES
+ANSWER_BYTES: Final = BATCH_BYTES
 """The most bytes of records in the answer to a Fetch, unless one batch is larger. The sender cannot raise it."""
 
 
-RECORDS_PER_STEP: Final = 1000
-"""The number of records that a start decodes in one step."""
 NEWER_RELEASE: Final = "If a newer release has written the record, run that release."
 
 
@@ -216,7 +215,7 @@ class Storage:
     def checking_records(self, check: Callable[[Sequence[bytes]], None]) -> Generator[None, None, None]:
         """Raise `CorruptBatch`, with file, byte and remedy, unless `check` reads all values after the newest snapshot.
 
-        Each step checks the records of one batch, and at most `RECORDS_PER_STEP` of them.
+        Each step checks the records of one batch, and at most `START_RECORDS_PER_STEP` of them.
 
         An earlier release may have appended values that no application can apply (decision 0021). The node would then
         end after each start, as soon as it knows that the records are committed.
@@ -228,7 +227,7 @@ class Storage:
                 continue
             source = records(batch, where=path)
             try:
-                while values := [record.value or b"" for record in islice(source, RECORDS_PER_STEP)]:
+                while values := [record.value or b"" for record in islice(source, START_RECORDS_PER_STEP)]:
                     check(values)
                     yield None
             except MetadataLogError as bad:

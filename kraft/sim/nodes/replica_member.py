@@ -17,6 +17,7 @@ from kraft.controller import QuorumController
 from kraft.controller.decision.request_context import DecisionSettings
 from kraft.invariants.observation import Applied, LogBatch, SnapshotContent
 from kraft.invariants.wire import check_leader_can_be_found
+from kraft.limits import UNITS_PER_TURN
 from kraft.quorum.core import RaftCore
 from kraft.quorum.events import FailureCause
 from kraft.quorum.values import ElectionState, Endpoints, QuorumConfig, ReplicaKey
@@ -27,7 +28,7 @@ from kraft.replica.hosts.controller_host import ControllerHost
 from kraft.replica.hosts.state_machine_host import ReadCall
 from kraft.replica.interface import events as replica_events
 from kraft.replica.interface.application import ApplicationFactory
-from kraft.replica.interface.options import UNITS_PER_TURN, ReplicaOptions, SnapshotOptions
+from kraft.replica.interface.options import ReplicaOptions, SnapshotOptions
 from kraft.replica.replica import Replica
 from kraft.sim.nodes.addresses import endpoints_of, endpoints_of_broker, is_indirect, node_at
 from kraft.sim.nodes.broker_contacts import BrokerContacts

@@ -11,8 +11,9 @@ from work_counted import lines_run
 
 from kraft.access.authorizer import AclOperation, AclResource, AuthorizerSettings
 from kraft.broker.coordinators import java_hash
-from kraft.broker.request.quotas import MOST_RATES, PRODUCED, ClientQuotas
+from kraft.broker.request.quotas import PRODUCED, ClientQuotas
 from kraft.broker.rights import Rights
+from kraft.limits import QUOTA_RATES
 from kraft.wire import WireRequest
 from metadata_log.image import MetadataDelta, MetadataImage
 from metadata_log.records.metadata import ClientQuotaRecord, EntityData
@@ -96,11 +97,11 @@ def test_no_more_clients_are_counted_than_there_is_room_for_and_each_costs_the_s
     quotas = ClientQuotas()
     quotas.use(with_quota())
     quotas.charge(PRODUCED, asked("greedy"), 1_000_000, 0)
-    for number in range(MOST_RATES + 100):
+    for number in range(QUOTA_RATES + 100):
         quotas.charge(PRODUCED, asked(f"c{number}"), 1, 0)
         if number % 1000 == 0:
             assert quotas.charge(PRODUCED, asked("greedy"), 0, 0) > 0, "a client in use is not forgotten"
-    assert len(vars(quotas)["_rates"]) == MOST_RATES
+    assert len(vars(quotas)["_rates"]) == QUOTA_RATES
     one_more = (asked(f"d{number}") for number in range(100))
     assert lines_run(lambda: [quotas.charge(PRODUCED, each, 1, 0) for each in one_more]) < 100 * 120
 

@@ -21,7 +21,7 @@ from controller_stories import (
 from msgspec import structs
 
 from kraft.controller.decision.request_context import DecisionSettings
-from kraft.controller.topics.elect_leaders import PER_RUN
+from kraft.limits import ELECTIONS_PER_RUN
 from metadata_log.records.metadata import PartitionChangeRecord
 
 MINUTES_MS = 60_000
@@ -79,7 +79,7 @@ def test_no_preferred_election_without_automatic_balancing() -> None:
 
 
 def test_a_balancing_run_elects_1000_leaders_and_the_next_run_follows_at_once() -> None:
-    count = PER_RUN + 5
+    count = ELECTIONS_PER_RUN + 5
     cluster = Cluster(A, B, decisions=PATIENT)
     cluster.do(create(topic("t", *([A, B] for _ in range(count)))), heartbeat(A, want_fence=True), heartbeat(A))
     cluster.do(create(topic("other", [B])))
@@ -87,7 +87,7 @@ def test_a_balancing_run_elects_1000_leaders_and_the_next_run_follows_at_once() 
         cluster.do(isr("t", [A, B], by=B, partition=number, leader_epoch=1, partition_epoch=1))
     before = len(cluster.controller.batches)
     cluster.controller.advance(5 * MINUTES_MS + 10)
-    assert [len(batch) for batch in cluster.controller.batches[before:]] == [PER_RUN, 5]
+    assert [len(batch) for batch in cluster.controller.batches[before:]] == [ELECTIONS_PER_RUN, 5]
     assert {cluster.partition("t", number).leader for number in range(count)} == {A}
 
 

@@ -177,7 +177,7 @@ async def test_a_watcher_receives_every_change_once_in_order(autojump_clock: Moc
 async def test_a_watcher_that_falls_behind_gets_an_error(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(state_machine_node, "MOST_UNREAD_CHANGES", 5)
+    monkeypatch.setattr(state_machine_node, "UNREAD_CHANGES", 5)
     async with Cluster(controllers=1, seed=7, state_machine=Accounts) as cluster:
         node = cluster.machine(1)
         watch = node.watch()

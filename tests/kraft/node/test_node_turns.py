@@ -9,8 +9,9 @@ from msgspec import Struct
 from trio.testing import MockClock
 
 import kraft
+from kraft.limits import TURN_MS
 from kraft.node.logging import NodeLog
-from kraft.node.turns import BOUND_MS, ROOM_S, Turns
+from kraft.node.turns import ROOM_S, Turns
 from kraft.quorum.events import Tick
 from kraft.testing import Cluster
 from kraft.wire import WireRequest
@@ -37,10 +38,10 @@ async def test_a_long_turn_is_logged_with_its_slowest_event(
     turns.begin()
     mock_clock.jump(0.01)
     assert turns.did(Tick())
-    mock_clock.jump((BOUND_MS + 1) / 1000)
+    mock_clock.jump((TURN_MS + 1) / 1000)
     assert not turns.did(elections()), "the turn has no room for more"
     turns.end()
-    assert turns.longest.ms == pytest.approx(BOUND_MS + 11)
+    assert turns.longest.ms == pytest.approx(TURN_MS + 11)
     assert turns.longest.event == "WireRequest:ELECT_LEADERS"
     (line,) = [record.getMessage() for record in caplog.records]
     assert line.startswith("long-turn node=1 ms=61 bound_ms=50 turn_of=WireRequest:ELECT_LEADERS turn_of_ms=51")
@@ -88,7 +89,7 @@ async def test_a_slow_state_machine_is_named(autojump_clock: MockClock, caplog: 
     async with Cluster(controllers=1, seed=1, state_machine=Slow) as cluster:
         node = cluster.machine(1)
         await node.submit(Think(0.0))
-        assert node.longest_turn.ms < BOUND_MS
+        assert node.longest_turn.ms < TURN_MS
         await node.submit(Think(0.2))
         assert node.longest_turn.ms >= 200
     (line, *_) = [record.getMessage() for record in caplog.records if record.getMessage().startswith("long-turn")]

@@ -16,14 +16,14 @@ from trio.testing import MockClock
 
 import kraft.node.turns
 from kraft.config import Config
+from kraft.limits import START_RECORDS_PER_STEP, TURN_MS
 from kraft.node.embed import open_node
 from kraft.node.logging import NodeLog
-from kraft.node.turns import BOUND_MS, START_ROOM_S, start_in_turns
+from kraft.node.turns import START_ROOM_S, start_in_turns
 from kraft.quorum.values import Endpoints, ListenerAddress, QuorumConfig
 from kraft.quorum.voters import VoterSet
 from kraft.replica import ControllerHost, Replica, ReplicaOptions, host_controller
 from kraft.replica.interface.events import Output
-from kraft.replica.storage.storage import RECORDS_PER_STEP
 from metadata_log.disk import Disk, OsDisk
 from metadata_log.errors import DirectoryError
 from metadata_log.image import MetadataDelta, memberships
@@ -155,8 +155,8 @@ def test_no_step_of_a_start_does_much(filled: MemoryDisk, monkeypatch: pytest.Mo
         "recovered": 1 + BATCHES + own_first,
         "checked": RECORDS + BATCHES,
     }
-    assert most["replayed"] <= RECORDS_PER_STEP
-    assert most["checked"] <= RECORDS_PER_STEP
+    assert most["replayed"] <= START_RECORDS_PER_STEP
+    assert most["checked"] <= START_RECORDS_PER_STEP
     assert most["recovered"] <= 256, "a mebibyte of batches, where the header of each counts as four kibibytes"
     assert len(list(memberships(image_of(replica).topics, BROKER))) == PARTITIONS
     assert replica.log.end_offset == END.offset + RECORDS + BATCHES + own_first
@@ -168,7 +168,7 @@ def test_a_start_that_is_given_up_releases_the_directory(filled: MemoryDisk) -> 
     whole = 0
     for _ in opening(disk.fork()):
         whole += 1
-    assert whole > PARTITIONS // RECORDS_PER_STEP + RECORDS // RECORDS_PER_STEP
+    assert whole > PARTITIONS // START_RECORDS_PER_STEP + RECORDS // START_RECORDS_PER_STEP
     for count in (1, 2, whole // 4, whole // 2, whole - 1):
         steps = opening(disk)
         for _ in range(count):
@@ -206,7 +206,7 @@ async def test_other_tasks_run_while_an_embedded_node_starts(tmp_path: Path, mon
         nursery.start_soon(other)
         async with open_node(config, application=host_controller) as node:
             # Of two tasks that can run, Trio may run either first.
-            assert len(replayed_in) >= PARTITIONS // RECORDS_PER_STEP // 2
+            assert len(replayed_in) >= PARTITIONS // START_RECORDS_PER_STEP // 2
             assert isinstance(node.application, ControllerHost)
             image = node.application.controller.history.committed
             assert len(list(memberships(image.topics, BROKER))) == PARTITIONS
@@ -237,7 +237,7 @@ async def test_a_long_step_of_a_start_is_reported(mock_clock: MockClock, caplog:
     def steps() -> Generator[None, None, str]:
         mock_clock.jump(START_ROOM_S / 2)
         yield
-        mock_clock.jump((BOUND_MS + 1) / 1000)
+        mock_clock.jump((TURN_MS + 1) / 1000)
         yield
         mock_clock.jump(START_ROOM_S)
         yield

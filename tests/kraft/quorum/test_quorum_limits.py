@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from one_core import START_MS, OneCore, at, endpoints, records_of_the_leader
 
+from kraft.limits import OBSERVERS
 from kraft.quorum.accumulator import BATCH_OVERHEAD, RECORD_OVERHEAD, BatchAccumulator
 from kraft.quorum.core import CoreStart
 from kraft.quorum.effects import (
@@ -46,7 +47,7 @@ from kraft.quorum.messages import (
 )
 from kraft.quorum.peers import Peers
 from kraft.quorum.purgatory import ParkedFetch, Purgatory
-from kraft.quorum.states.leader import MAX_OBSERVERS, LeaderState, Progress
+from kraft.quorum.states.leader import LeaderState, Progress
 from kraft.quorum.values import ElectionState, Endpoints, QuorumConfig, ReplicaKey, VersionRange
 from kraft.quorum.voters import QuorumChange, Voter, VoterSet
 from metadata_log.log.epochs import EpochHistory
@@ -314,9 +315,9 @@ def test_a_leader_is_told_of_its_own_leadership_and_of_no_other(ahead: int) -> N
 
 def test_silent_observers_are_removed_once_in_their_time() -> None:
     leader = leader_state(VoterSet.parse("1@a:1,2@b:2,3@c:3"))
-    for node in range(100, 100 + MAX_OBSERVERS):
+    for node in range(100, 100 + OBSERVERS):
         leader.observer_progress(ReplicaKey(node), 1000, 2000).fetched(0, 0, 1000)
-    for node, now_ms, count in ((50, 3000, MAX_OBSERVERS), (51, 4999, MAX_OBSERVERS), (52, 5000, 2)):
+    for node, now_ms, count in ((50, 3000, OBSERVERS), (51, 4999, OBSERVERS), (52, 5000, 2)):
         leader.observer_progress(ReplicaKey(node), now_ms, 2000).fetched(0, 0, now_ms)
         assert len(leader.observers) == count
         assert ReplicaKey(node) in leader.observers

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from one_core import START_MS, VOTERS, OneCore
 
+from kraft.limits import OBSERVER_ANSWER_BYTES, OBSERVERS
 from kraft.quorum.accumulator import BATCH_OVERHEAD, RECORD_OVERHEAD, BatchAccumulator
 from kraft.quorum.core import CoreStart, RaftCore
 from kraft.quorum.effects import PersistElection, SendReply
@@ -18,8 +19,8 @@ from kraft.quorum.messages import Fetch, FetchReply, VoteReply
 from kraft.quorum.peers import Peers
 from kraft.quorum.purgatory import ParkedFetch, Purgatory
 from kraft.quorum.states import Tally
-from kraft.quorum.states.leader import MAX_OBSERVERS, LeaderState, Progress
-from kraft.quorum.values import OBSERVER_ANSWER_BYTES, ElectionState, Endpoints, QuorumConfig, ReplicaKey
+from kraft.quorum.states.leader import LeaderState, Progress
+from kraft.quorum.values import ElectionState, Endpoints, QuorumConfig, ReplicaKey
 from kraft.quorum.voters import VoterSet, majority
 from kraft.sim.state.forking import forked
 from metadata_log.log.epochs import EpochHistory
@@ -331,10 +332,10 @@ def fetched(leader: LeaderState, node_id: int, now_ms: int) -> None:
 
 def test_the_number_of_remembered_observers_is_bounded() -> None:
     leader = leader_of_three()
-    for node_id in range(100, 100 + MAX_OBSERVERS + 10):
+    for node_id in range(100, 100 + OBSERVERS + 10):
         fetched(leader, node_id, 1000)
-    assert len(leader.observers) == MAX_OBSERVERS
-    assert ReplicaKey(100 + MAX_OBSERVERS + 9) in leader.observers
+    assert len(leader.observers) == OBSERVERS
+    assert ReplicaKey(100 + OBSERVERS + 9) in leader.observers
 
 
 def test_invented_observers_do_not_displace_fetching_ones() -> None:
@@ -345,16 +346,16 @@ def test_invented_observers_do_not_displace_fetching_ones() -> None:
     for _ in range(10):
         for node_id in real:
             fetched(leader, node_id, now_ms)
-        for invented in range(MAX_OBSERVERS + 100):
+        for invented in range(OBSERVERS + 100):
             fetched(leader, now_ms + invented, now_ms + 1)
         now_ms += 500
         assert {ReplicaKey(node_id) for node_id in real} <= leader.observers.keys()
-    assert len(leader.observers) == MAX_OBSERVERS
+    assert len(leader.observers) == OBSERVERS
 
 
 def test_silent_observers_are_forgotten_first() -> None:
     leader = leader_of_three()
-    for node_id in range(100, 100 + MAX_OBSERVERS):
+    for node_id in range(100, 100 + OBSERVERS):
         fetched(leader, node_id, 1000)
     fetched(leader, 50, 3100)
     fetched(leader, 51, 3101)

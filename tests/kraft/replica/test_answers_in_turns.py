@@ -15,16 +15,15 @@ from kraft.access.caller import Caller
 from kraft.config import definitions
 from kraft.controller import ControllerResult
 from kraft.controller.decision.request_context import AdminSettings
+from kraft.limits import ANSWERS_PER_TURN, CHEAP_PER_STEP, EARLY_PER_TURN, ITEMS_PER_ANSWER
 from kraft.quorum.events import Resign
 from kraft.reads import configs as describe_configs
 from kraft.replica import Replica
-from kraft.replica.activation import EARLY_PER_TURN
 from kraft.replica.backlog import Backlog
 from kraft.replica.deferred import Abandoned, Deferred, Held
-from kraft.replica.interface.answer_weight import ANSWERS_PER_TURN, ITEMS_PER_ANSWER, weight_of_refusal
+from kraft.replica.interface.answer_weight import weight_of_refusal
 from kraft.replica.interface.application import ForRequest
 from kraft.replica.interface.events import Input, Output, Tick
-from kraft.steps import CHEAP_PER_STEP
 from kraft.wire import Answer
 from metadata_log.image import ResourceType
 from metadata_log.serde import Message, encode

@@ -9,9 +9,9 @@ from broker_agents import ONE, TOPIC, TWO, led_by, new_agent, started
 from test_turns import Counted
 
 from kraft.broker import BrokerAgent
-from kraft.broker.agent import PARTITIONS_PER_TURN
+from kraft.limits import PARTITIONS_PER_TURN, REPLAYED_RECORDS_PER_TURN
 from kraft.replica.hosts.broker_host import BrokerHost
-from kraft.replica.hosts.record_values import RECORDS_PER_TURN, encode_image
+from kraft.replica.hosts.record_values import encode_image
 from kraft.replica.interface.events import CommittedBatch
 from kraft.sim.state.fingerprints import FactsOf
 from kraft.sim.state.forking import forked
@@ -91,7 +91,7 @@ def test_a_broker_applies_and_publishes_a_large_batch_in_turns(replays: Counted,
         assert "large" not in agent.image.topics
         host.apply_more()
         replays.step_over()
-    assert replays.most <= RECORDS_PER_TURN
+    assert replays.most <= REPLAYED_RECORDS_PER_TURN
     assert len(agent.image.topics["large"].partitions) == PARTITIONS
     publications.begin()
     polls = 0
@@ -119,7 +119,7 @@ def test_a_broker_begins_with_a_large_snapshot_in_turns(replays: Counted) -> Non
         assert "large" not in host.agent.image.topics
         host.apply_more()
         replays.step_over()
-    assert replays.most <= RECORDS_PER_TURN
+    assert replays.most <= REPLAYED_RECORDS_PER_TURN
     assert len(host.agent.image.topics["large"].partitions) == PARTITIONS
     assert publish(host.agent, 1001) >= 2 * PARTITIONS // PARTITIONS_PER_TURN
     assert len(led_by(host.agent)) == PARTITIONS

@@ -267,7 +267,7 @@ def test_snapshot_pieces_are_checked_in_turns(checks: Counted) -> None:
 
 def test_a_batch_of_many_records_is_read_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """A follower reads from its log what it applies."""
-    monkeypatch.setattr(applier, "RECORDS_PER_TURN", 1000)
+    monkeypatch.setattr(applier, "DECODED_RECORDS_PER_TURN", 1000)
     disk: Disk = MemoryDisk()
     values = [b"%d" % number for number in range(2500)]
     log = MetadataLog.open(disk, "/log")

@@ -11,11 +11,12 @@ from msgspec import Struct
 from msgspec.msgpack import decode, encode
 from replica_net import Net
 
+from kraft.limits import SESSION_WINDOW
 from kraft.quorum.events import BeginShutdown
 from kraft.quorum.values import QuorumConfig
 from kraft.replica import SnapshotOptions
 from kraft.replica.hosts import state_machine_host
-from kraft.replica.hosts.sessions import WINDOW, Sessions
+from kraft.replica.hosts.sessions import Sessions
 from kraft.replica.hosts.state_machine_calls import MaybeApplied, OpenCall, StateMachineCalls, SubmitCall, TooLarge
 from kraft.replica.hosts.state_machine_host import (
     Changes,
@@ -248,10 +249,10 @@ def test_a_node_with_an_expired_session_opens_a_new_one() -> None:
 def test_commands_beyond_the_session_window_wait() -> None:
     net = machines(1)
     net.elect()
-    calls = [submit(net, 1, "x") for _ in range(WINDOW + 100)]
+    calls = [submit(net, 1, "x") for _ in range(SESSION_WINDOW + 100)]
     net.settle()
-    assert {result(net, call) for call in calls} == set(range(1, WINDOW + 101))
-    assert len(host(net, 1).sessions.states()[0].kept) <= WINDOW
+    assert {result(net, call) for call in calls} == set(range(1, SESSION_WINDOW + 101))
+    assert len(host(net, 1).sessions.states()[0].kept) <= SESSION_WINDOW
 
 
 def test_a_cancelled_command_does_not_hold_up_others() -> None:

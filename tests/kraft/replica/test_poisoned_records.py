@@ -15,7 +15,7 @@ from replica_net import START_MS, Net, formatted_disk, options, voter_set
 from test_replica_crash import Node, leader_change
 from test_replica_snapshots import PARTITION, SMALL_PIECES, quorum, replace_disk, snapshots, write
 
-from kraft.quorum.values import MAX_BATCH_BYTES
+from kraft.limits import BATCH_BYTES
 from kraft.replica import Replica, host_controller
 from kraft.replica.interface.application import host_raw_log
 from metadata_log.compression import Compression
@@ -83,7 +83,7 @@ FORGED: dict[str, tuple[bytes, str]] = {
     "a transaction": (write_batch([record(1)], epoch=1, transactional=True), "attributes"),
     "a gap between records": (write_batch([record(1), record(3)], epoch=1), "2 records ends 2 offsets after"),
     "one offset twice": (write_batch([record(1), record(1), record(3)], epoch=1), "offset 1, where offset 2"),
-    "too large": (data(bytes(MAX_BATCH_BYTES)), "larger than any"),
+    "too large": (data(bytes(BATCH_BYTES)), "larger than any"),
     "a snapshot's header": (control(SnapshotHeaderRecord()), "type 3"),
     "a snapshot's footer": (control(SnapshotFooterRecord()), "type 4"),
     "an aborted transaction": (control((0, b"")), "type 0"),

@@ -15,10 +15,9 @@ from kraft.access.caller import Caller
 from kraft.access.errors import ApiError
 from kraft.controller.security import scram
 from kraft.controller.topics import topics
+from kraft.limits import DECISION_STEPS_PER_TURN, ITEMS_PER_STEP
 from kraft.quorum.events import Resign
 from kraft.reads import scram as described
-from kraft.replica.hosts.decisions import STEPS_PER_TURN
-from kraft.steps import ITEMS_PER_STEP
 from metadata_log.image import Partition
 from metadata_log.serde import Message, encode
 from metadata_log.types import Uuid
@@ -45,7 +44,7 @@ ADMIN = Caller("User", "admin", host="10.0.0.1")
 ITEMS = 500
 MANY = 200_000
 """More than one turn has room for."""
-PER_TURN = 2 * STEPS_PER_TURN * ITEMS_PER_STEP
+PER_TURN = 2 * DECISION_STEPS_PER_TURN * ITEMS_PER_STEP
 """An answer that begins and one that goes on may share a turn."""
 
 

@@ -148,7 +148,9 @@ def test_removing_a_large_topic_counts_by_its_partitions() -> None:
 
 
 def test_removed_topics_are_freed_in_portions_after_their_commit() -> None:
-    topic = TopicImage("t", TOPIC, tuple(partition(number) for number in range(2 * leftovers.AT_ONCE + 1)))
+    topic = TopicImage(
+        "t", TOPIC, tuple(partition(number) for number in range(2 * leftovers.PARTITIONS_FREED_PER_TURN + 1))
+    )
     kept = Leftovers()
     kept.keep([topic], 100)
     del topic

@@ -327,7 +327,7 @@ def test_a_turn_ends_with_the_batch_that_fills_it(monkeypatch: pytest.MonkeyPatc
         net.submit(leader, b"one", b"two")
         net.settle()
     net.replicas[leader].close()
-    monkeypatch.setattr(commits, "RECORDS_PER_TURN", 2)
+    monkeypatch.setattr(commits, "COMMITTED_RECORDS_PER_TURN", 2)
     net.start(leader)
     grown = []
     while len(net.values_of(leader)) < 6:

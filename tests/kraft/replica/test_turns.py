@@ -10,14 +10,12 @@ from controller_sides import InProcess, registration
 from replica_net import CLUSTER_ID, Net
 
 from kraft.controller import QuorumController
-from kraft.controller.controller import RECORDS_PER_BATCH
 from kraft.controller.decision.request_context import DecisionSettings
-from kraft.controller.decision.result import RECORDS_PER_OPERATION
 from kraft.controller.topics import elect_leaders, isr, partition_updates
+from kraft.limits import DECISION_STEPS_PER_TURN, DECISIONS_WAITING, RECORDS_PER_BATCH, RECORDS_PER_OPERATION
 from kraft.quorum.events import Resign
 from kraft.replica import ControllerHost, host_controller
 from kraft.replica.hosts import decisions
-from kraft.replica.hosts.decisions import MAX_WAITING, STEPS_PER_TURN
 from kraft.replica.interface.events import Input
 from kraft.replica.interface.options import SnapshotOptions
 from kraft.sim.state.fingerprints import FactsOf
@@ -219,8 +217,8 @@ def test_a_fence_is_decided_in_turns_and_written_in_kafkas_batches(changes: Coun
     assert [type(record) for record in records[:-1]] == [PartitionChangeRecord] * MEMBERSHIPS
     assert records[-1] == BrokerRegistrationChangeRecord(broker_id=GONE, broker_epoch=quorum.epochs[GONE], fenced=1)
     assert changes.total == MEMBERSHIPS
-    assert changes.most <= STEPS_PER_TURN
-    assert replays.most <= (1 + REPLAYED_AHEAD) * STEPS_PER_TURN
+    assert changes.most <= DECISION_STEPS_PER_TURN
+    assert replays.most <= (1 + REPLAYED_AHEAD) * DECISION_STEPS_PER_TURN
     quorum.net.advance(1000)
     assert [quorum.members(GONE, node) for node in quorum.net.replicas] == [0, 0, 0]
 
@@ -252,7 +250,7 @@ def test_while_a_broker_is_fenced_others_are_answered(changes: Counted) -> None:
         assert fence not in net.answers
         assert waiting not in net.answers
         net.advance(1)
-    assert turns >= MEMBERSHIPS // STEPS_PER_TURN
+    assert turns >= MEMBERSHIPS // DECISION_STEPS_PER_TURN
     net.advance(10)
     assert {fence, waiting} <= net.answers.keys()
     assert net.replicas[quorum.leader].core.epoch == epoch
@@ -322,7 +320,7 @@ def test_the_number_of_waiting_requests_is_bounded() -> None:
     net = quorum.net
     net.request(quorum.leader, quorum.heartbeat(GONE, want_fence=True))
     net.settle()
-    waiting = [net.request(quorum.leader, quorum.heartbeat(LEADING)) for _ in range(MAX_WAITING)]
+    waiting = [net.request(quorum.leader, quorum.heartbeat(LEADING)) for _ in range(DECISIONS_WAITING)]
     one_more = net.request(quorum.leader, quorum.heartbeat(LEADING))
     while net.queue:
         net.queue.popleft()()
@@ -363,7 +361,7 @@ def test_all_preferred_leaders_are_elected_in_turns(changes: Counted) -> None:
     outcomes = [one.error_code for topic in answer.replica_election_results for one in topic.partition_result]
     assert outcomes == [Error.NONE] * MEMBERSHIPS
     assert changes.total == MEMBERSHIPS
-    assert changes.most <= STEPS_PER_TURN
+    assert changes.most <= DECISION_STEPS_PER_TURN
     topics = quorum.controller().history.committed.topics
     assert {one.leader for topic in topics.by_id.values() for one in topic.partitions} == {GONE}
 
@@ -412,7 +410,7 @@ def test_balancing_continues_at_its_last_partition(changes: Counted) -> None:
     topic = quorum.controller().history.latest.topics["one"]
     assert {one.leader for one in topic.partitions} == {GONE}
     assert changes.total == PARTITIONS
-    assert changes.most <= STEPS_PER_TURN
+    assert changes.most <= DECISION_STEPS_PER_TURN
 
 
 def test_deleting_more_topics_than_one_operation_allows_is_refused() -> None:
@@ -454,7 +452,7 @@ def test_a_record_about_all_partitions_is_replayed_in_turns(monkeypatch: pytest.
     assert [one.error_code for one in altered.responses] == [Error.NONE]
     quorum.net.advance(1000)
     assert cleared.total == 3 * len(names), "each node once"
-    assert cleared.most <= 1 + STEPS_PER_TURN // 200
+    assert cleared.most <= 1 + DECISION_STEPS_PER_TURN // 200
 
 
 # Sessions
@@ -490,8 +488,8 @@ def test_a_standby_replays_a_large_batch_in_turns_and_answers_meanwhile(replays:
         quorum.net.settle()
         assert asked in quorum.net.answers
         quorum.net.advance(1)
-    assert turns >= 10_000 // STEPS_PER_TURN - 1
-    assert replays.most <= STEPS_PER_TURN
+    assert turns >= 10_000 // DECISION_STEPS_PER_TURN - 1
+    assert replays.most <= DECISION_STEPS_PER_TURN
     assert len(quorum.controller(standby).history.committed.topics["large"].partitions) == 9_999
     status = quorum.net.replicas[standby].status()
     assert status.applied_offset == status.high_watermark
@@ -500,7 +498,7 @@ def test_a_standby_replays_a_large_batch_in_turns_and_answers_meanwhile(replays:
 def test_a_standby_that_catches_up_reports_its_applied_offset() -> None:
     """Each turn completes one large batch and begins the next one, so no turn ends between two batches."""
     quorum = Quorum(max_idle_interval_ms=0)
-    quorum.create("one", "two", "three", "four", partitions=STEPS_PER_TURN)
+    quorum.create("one", "two", "three", "four", partitions=DECISION_STEPS_PER_TURN)
     net = quorum.net
     standby = next(node for node in net.replicas if node != quorum.leader)
     net.kill(standby)
@@ -528,5 +526,5 @@ def test_a_snapshot_from_the_leader_is_loaded_in_turns(replays: Counted) -> None
     net.until_ms(lambda: quorum.host(behind).is_applying, 20_000)
     assert "one" not in quorum.controller(behind).history.committed.topics
     net.until_ms(lambda: "two" in quorum.controller(behind).history.committed.topics)
-    assert replays.most <= STEPS_PER_TURN
+    assert replays.most <= DECISION_STEPS_PER_TURN
     assert quorum.members(GONE, behind) == MEMBERSHIPS

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
+from kraft.limits import DECISION_STEPS_PER_TURN
 from kraft.quorum.values import QuorumConfig
-from kraft.replica.hosts.decisions import STEPS_PER_TURN
 from kraft.sim import Scenario, Simulator
 from kraft.sim.runs.loaded import RECORD_US, run_loaded
 from kraft.sim.runs.seeded_run import Result
@@ -84,7 +84,7 @@ def test_a_record_costs_each_node_one_turn(seed: int) -> None:
         work_ms.setdefault(node, []).append(int(ms))
     assert set(work_ms) == {"1", "2", "3"}
     for turns_ms in work_ms.values():
-        assert max(turns_ms) <= 2 * STEPS_PER_TURN * RECORD_US // 1000
+        assert max(turns_ms) <= 2 * DECISION_STEPS_PER_TURN * RECORD_US // 1000
         assert sum(turns_ms) <= result.committed * RECORD_US // 1000
 
 

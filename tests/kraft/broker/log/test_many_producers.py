@@ -34,8 +34,8 @@ def opened(disk: MemoryDisk, *, recovery_point: int = 0) -> PartitionLog:
 @pytest.fixture
 def full(monkeypatch: pytest.MonkeyPatch) -> tuple[MemoryDisk, PartitionLog]:
     """A log of batches of so many producers, with ids that share the places of the hash table."""
-    monkeypatch.setattr(producer_files, "MOST_AT_ONCE", MOST_AT_ONCE)
-    monkeypatch.setattr(producers, "ENTRIES_PER_STEP", ENTRIES_PER_STEP)
+    monkeypatch.setattr(producer_files, "PRODUCERS_AT_ONCE", MOST_AT_ONCE)
+    monkeypatch.setattr(producers, "PRODUCERS_PER_STEP", ENTRIES_PER_STEP)
     disk = MemoryDisk()
     log = opened(disk)
     rng = Random(7)
@@ -145,7 +145,7 @@ def test_a_snapshot_is_not_finished_when_its_segment_is_gone(
     disk, log = full
     log.roll(NOW_MS)
     log.producers.write_more()
-    monkeypatch.setattr(producer_files, "MOST_AT_ONCE", 2 * COUNT)  # as when most of the producers have expired
+    monkeypatch.setattr(producer_files, "PRODUCERS_AT_ONCE", 2 * COUNT)  # as when most of the producers have expired
     log.append_as_leader(batch_of(1 << 60), epoch=0, now_ms=NOW_MS)
     log.roll(NOW_MS)
     assert log.producers.unwritten == COUNT

@@ -8,16 +8,8 @@ from typing import Any
 import pytest
 from request_brokers import SESSION_MS, Brokers, NewTopic, batch, epoch_of, fetch, only_partition, produce, topic_id
 
-from kraft.broker.request.sessions import (
-    BUDGET_BYTES,
-    MOST_OF_A_CONSUMER,
-    PARTITION_BYTES,
-    FetchSessions,
-    FullFetch,
-    IncrementalFetch,
-    SessionRefused,
-    next_epoch,
-)
+from kraft.broker.request.sessions import FetchSessions, FullFetch, IncrementalFetch, SessionRefused, next_epoch
+from kraft.limits import SESSION_CONSUMER_PARTITIONS, SESSION_PARTITION_BYTES, SESSIONS_BYTES
 from kraft.wire import Answer
 from metadata_log.records.metadata import RemoveTopicRecord
 from metadata_log.serde.codec import finished
@@ -165,7 +157,7 @@ def full(count: int) -> FetchRequest:
 class OneSlot:
     """Sessions with one place in each of the eight shards, which take turns."""
 
-    def __init__(self, *, slots: int = 8, budget_bytes: int = BUDGET_BYTES) -> None:
+    def __init__(self, *, slots: int = 8, budget_bytes: int = SESSIONS_BYTES) -> None:
         ids = iter(range(1, 10**6))
         self.sessions = FetchSessions(slots, SESSION_MS, lambda first, _: first + next(ids), budget_bytes)
 
@@ -304,34 +296,34 @@ def test_the_ids_of_sessions_are_those_of_their_shards() -> None:
 
 def test_sessions_have_a_budget_of_bytes_of_which_consumers_leave_half_to_followers() -> None:
     """Sessions outlive their connections, and Kafka bounds only their number."""
-    cache = OneSlot(budget_bytes=8 * 100 * PARTITION_BYTES, slots=800)
+    cache = OneSlot(budget_bytes=8 * 100 * SESSION_PARTITION_BYTES, slots=800)
     made = cache.make(100, 0)
     assert [one > 0 for one in made] == [True] * 4 + [False] * 4
     followers = cache.make(100, 1, is_follower=True)
     assert all(followers)
-    assert cache.sessions.size_bytes <= 8 * 100 * PARTITION_BYTES
+    assert cache.sessions.size_bytes <= 8 * 100 * SESSION_PARTITION_BYTES
     assert len(cache.sessions) == 8
     finished(
         cache.sessions.open(FetchRequest(session_id=followers[0], session_epoch=-1), 18, is_follower=True, now_ms=2)
     )
-    assert cache.sessions.size_bytes == 7 * 100 * PARTITION_BYTES
+    assert cache.sessions.size_bytes == 7 * 100 * SESSION_PARTITION_BYTES
 
 
 def test_unused_sessions_give_way_when_the_bytes_are_used() -> None:
-    cache = OneSlot(budget_bytes=8 * 100 * PARTITION_BYTES, slots=800)
+    cache = OneSlot(budget_bytes=8 * 100 * SESSION_PARTITION_BYTES, slots=800)
     cache.make(100, 0)
     assert all(cache.make(50, SESSION_MS + 1))
-    assert cache.sessions.size_bytes <= 4 * 100 * PARTITION_BYTES
+    assert cache.sessions.size_bytes <= 4 * 100 * SESSION_PARTITION_BYTES
 
 
 def test_a_session_that_grows_beyond_the_budget_ends() -> None:
-    cache = OneSlot(budget_bytes=1000 * PARTITION_BYTES, slots=800)
+    cache = OneSlot(budget_bytes=1000 * SESSION_PARTITION_BYTES, slots=800)
     session_id = cache.make(50, 0)[0]
     more = FetchRequest(session_id=session_id, session_epoch=1, topics=full(900).topics)
     refused = finished(cache.sessions.open(more, 18, is_follower=False, now_ms=1))
     assert refused == SessionRefused(Error.FETCH_SESSION_ID_NOT_FOUND)
     assert len(cache.sessions) == 7
-    assert cache.sessions.size_bytes == 7 * 50 * PARTITION_BYTES
+    assert cache.sessions.size_bytes == 7 * 50 * SESSION_PARTITION_BYTES
 
 
 def test_names_that_a_client_has_chosen_count_as_their_bytes() -> None:
@@ -347,5 +339,5 @@ def test_names_that_a_client_has_chosen_count_as_their_bytes() -> None:
 
 def test_a_consumer_of_very_many_partitions_names_them_in_each_request() -> None:
     cache = OneSlot(slots=800)
-    assert cache.make(MOST_OF_A_CONSUMER + 1, 0) == [0] * 8
-    assert all(cache.make(MOST_OF_A_CONSUMER + 1, 0, is_follower=True))
+    assert cache.make(SESSION_CONSUMER_PARTITIONS + 1, 0) == [0] * 8
+    assert all(cache.make(SESSION_CONSUMER_PARTITIONS + 1, 0, is_follower=True))

@@ -170,7 +170,7 @@ def test_a_producer_that_has_closed_its_connection_waits_for_no_followers() -> N
 
 
 def test_connections_that_open_and_close_fill_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_ORPHANS", 3)
+    monkeypatch.setattr(module, "ORPHANED_PRODUCES", 3)
     brokers = Brokers([TOPIC])
     for _ in range(10):
         request_id, _ = brokers.send(101, produce(KEY, bomb()))
@@ -230,7 +230,7 @@ def test_a_partition_that_is_named_often_begins_once_at_the_last_offset() -> Non
 
 def test_a_fetch_misses_nothing_that_comes_between_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first partitions were read before the step, and the last one behind it."""
-    monkeypatch.setattr(module, "STEPS_PER_TURN", 1)
+    monkeypatch.setattr(module, "REQUEST_STEPS_PER_TURN", 1)
     brokers = Brokers([NewTopic("t", topic_id(1), ((101,),) * 64)])
     wanted_parts = [((topic_id(1), number), 0) for number in range(64)]
     # Two requests: what one waits for is told in the turn of the other.

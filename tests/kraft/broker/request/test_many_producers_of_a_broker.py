@@ -11,8 +11,8 @@ COUNT = 60
 
 
 def test_a_snapshot_of_many_producers_is_finished_by_later_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(producer_files, "MOST_AT_ONCE", COUNT // 2)
-    monkeypatch.setattr(producers, "ENTRIES_PER_STEP", 10)
+    monkeypatch.setattr(producer_files, "PRODUCERS_AT_ONCE", COUNT // 2)
+    monkeypatch.setattr(producers, "PRODUCERS_PER_STEP", 10)
     configs = {"internal.segment.bytes": str(COUNT * 80), "file.delete.delay.ms": "1"}
     brokers = Brokers([NewTopic("many", topic_id(1), ((101,),), configs)])
     key = topic_id(1), 0

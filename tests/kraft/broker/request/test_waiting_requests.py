@@ -18,7 +18,7 @@ from request_brokers import (
     topic_id,
 )
 
-from kraft.broker.request.requests import MOST_PER_TURN
+from kraft.limits import WAITING_PER_TURN
 from kraft.wire import Answer, Drop, LeaveUnanswered, Outcome
 from metadata_log.records import metadata as records
 from metadata_log.serde import Message
@@ -366,13 +366,13 @@ def test_the_timeouts_of_answered_requests_do_not_pile_up() -> None:
 def test_a_turn_wakes_a_part_of_many_waiting_requests_and_the_next_turns_wake_the_rest() -> None:
     brokers = Brokers([NewTopic("one", ORDERS[0], ((101,),))])
     requests = brokers.requests[101]
-    for _ in range(2 * MOST_PER_TURN + 1):
+    for _ in range(2 * WAITING_PER_TURN + 1):
         brokers.send(101, fetch((ORDERS, 0), wait_ms=60_000))
     brokers.ask(101, produce(ORDERS, batch(b"a")))
     counts = [len(brokers.poll(101))]
     while requests.deadline_ms() <= brokers.now_ms:
         counts.append(len(brokers.poll(101)))
-    assert counts == [MOST_PER_TURN, MOST_PER_TURN, 1]
+    assert counts == [WAITING_PER_TURN, WAITING_PER_TURN, 1]
     assert requests.waiting == 0
 
 

@@ -162,8 +162,8 @@ def test_a_broker_that_has_stopped_by_itself_has_not_left_for_the_node() -> None
 def test_both_parts_apply_all_records_whichever_is_quicker(
     of_controller: int, of_broker: int, is_snapshot: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(controller_host, "RECORDS_PER_TURN", of_controller)
-    monkeypatch.setattr(broker_host, "RECORDS_PER_TURN", of_broker)
+    monkeypatch.setattr(controller_host, "REPLAYED_RECORDS_PER_TURN", of_controller)
+    monkeypatch.setattr(broker_host, "REPLAYED_RECORDS_PER_TURN", of_broker)
     host = combined()
     level = FeatureLevelRecord(name="metadata.version", feature_level=20)
     contents = batch([level, *[NoOpRecord()] * 6])

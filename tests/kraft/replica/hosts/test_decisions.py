@@ -8,18 +8,9 @@ from controller_sides import InProcess
 from kraft.access.failures import RequestFailures
 from kraft.controller import ControllerResult, VersionedRecord, leftovers
 from kraft.controller.decision.result import Steps
+from kraft.limits import DECISION_STEPS_PER_TURN, STEPS_PER_DECISION
 from kraft.replica.hosts import decisions as module
-from kraft.replica.hosts.decisions import (
-    NOTHING,
-    STEPS_PER_DECISION,
-    STEPS_PER_TURN,
-    Decisions,
-    Work,
-    _backlog,
-    _not_decided,
-    _UnderWay,
-    _weight_of_all,
-)
+from kraft.replica.hosts.decisions import NOTHING, Decisions, Work, _backlog, _not_decided, _UnderWay, _weight_of_all
 from kraft.replica.interface.application import Action, ForRequest, Proposal
 from kraft.wire import Answer, WireRequest
 from metadata_log.image.replaying import PARTITIONS_PER_RECORD
@@ -97,7 +88,7 @@ def turn(decisions: Decisions, process: InProcess, now_ms: int, *, commits: bool
 
 def test_a_decision_goes_on_a_millisecond_after_each_turn_until_it_is_done() -> None:
     process, decisions = InProcess(max_idle_interval_ms=0), Decisions()
-    asked = work(steps=2 * STEPS_PER_TURN + 1)
+    asked = work(steps=2 * DECISION_STEPS_PER_TURN + 1)
     assert decisions.decide(asked, process.controller, NOW_MS) is NOTHING
     assert (decisions.is_busy, decisions.deadline_ms) == (True, NOW_MS + 1)
     assert turn(decisions, process, NOW_MS + 1) == []
@@ -110,7 +101,7 @@ def test_a_decision_goes_on_a_millisecond_after_each_turn_until_it_is_done() -> 
 
 def test_a_long_answer_goes_on_a_millisecond_after_each_turn_until_it_is_done() -> None:
     process, decisions = InProcess(max_idle_interval_ms=0), Decisions()
-    assert decisions.read(work(steps=2 * STEPS_PER_TURN), process.controller, NOW_MS) is None
+    assert decisions.read(work(steps=2 * DECISION_STEPS_PER_TURN), process.controller, NOW_MS) is None
     assert (decisions.has_answers, decisions.is_busy, decisions.deadline_ms) == (True, False, NOW_MS + 1)
     now_ms = NOW_MS
     answers: list[Action] = []
@@ -124,9 +115,9 @@ def test_a_long_answer_goes_on_a_millisecond_after_each_turn_until_it_is_done() 
 
 
 def test_decisions_and_long_answers_that_wait_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_WAITING", 2)
+    monkeypatch.setattr(module, "DECISIONS_WAITING", 2)
     process, decisions = InProcess(max_idle_interval_ms=0), Decisions()
-    assert decisions.read(work(steps=2 * STEPS_PER_TURN), process.controller, NOW_MS) is None
+    assert decisions.read(work(steps=2 * DECISION_STEPS_PER_TURN), process.controller, NOW_MS) is None
     assert not decisions.is_full
     decisions.wait(work())
     assert decisions.is_full
@@ -158,7 +149,7 @@ def test_a_record_takes_a_step_and_more_for_many_partitions(record: Message, ste
 def test_a_record_about_all_of_very_many_topics_takes_a_whole_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     process = with_a_topic()
     assert _weight_of_all(process.controller) == PARTITIONS // PARTITIONS_PER_RECORD
-    monkeypatch.setattr(module, "STEPS_PER_TURN", 1)
+    monkeypatch.setattr(module, "DECISION_STEPS_PER_TURN", 1)
     assert _weight_of_all(process.controller) == 1
 
 
@@ -173,7 +164,7 @@ def test_a_divisible_result_is_written_in_batches_of_so_many_bytes(
     records = configs(10)
     sizes = {len(encode_record(record, 0)) for record in records}
     assert len(sizes) == 1
-    monkeypatch.setattr(module, "BATCH_BYTES", 4 * sizes.pop() + missing)
+    monkeypatch.setattr(module, "DECISION_BATCH_BYTES", 4 * sizes.pop() + missing)
     assert decisions.decide(work(*records, is_atomic=False), process.controller, NOW_MS) is NOTHING
     written: list[int] = []
     now_ms = NOW_MS
@@ -187,7 +178,7 @@ def test_a_divisible_result_is_written_in_batches_of_so_many_bytes(
 
 
 def test_an_atomic_result_is_one_batch_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "BATCH_BYTES", 1)
+    monkeypatch.setattr(module, "DECISION_BATCH_BYTES", 1)
     monkeypatch.setattr(module, "RECORDS_PER_BATCH", 1)
     process, decisions = InProcess(max_idle_interval_ms=0), Decisions()
     done = decisions.decide(work(*configs(3)), process.controller, NOW_MS)
@@ -225,7 +216,7 @@ def test_the_answer_of_a_decision_without_a_request_is_none() -> None:
 def test_a_controller_that_ends_refuses_what_waits_at_once() -> None:
     """The decision in progress has no answer yet either; a decision of the controller itself is dropped."""
     process, decisions = InProcess(max_idle_interval_ms=0), Decisions()
-    decisions.decide(work(steps=2 * STEPS_PER_TURN, request_id=1), process.controller, NOW_MS)
+    decisions.decide(work(steps=2 * DECISION_STEPS_PER_TURN, request_id=1), process.controller, NOW_MS)
     decisions.wait(work(request_id=None))
     decisions.decide(work(request_id=2), process.controller, NOW_MS)
     decisions.abandon()
@@ -240,10 +231,10 @@ def test_the_image_of_a_decision_in_several_batches_is_freed_in_portions(
     writes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its partitions may be in no other image by now."""
-    monkeypatch.setattr(leftovers, "AT_ONCE", 10)
+    monkeypatch.setattr(leftovers, "PARTITIONS_FREED_PER_TURN", 10)
     monkeypatch.setattr(module, "RECORDS_PER_BATCH", 2)
     process, decisions = with_a_topic(), Decisions()
-    asked = work(*(configs(3) if writes else ()), steps=STEPS_PER_TURN, is_atomic=False)
+    asked = work(*(configs(3) if writes else ()), steps=DECISION_STEPS_PER_TURN, is_atomic=False)
     assert decisions.decide(asked, process.controller, NOW_MS) is NOTHING
     now_ms = NOW_MS
     while decisions.is_busy:
@@ -268,15 +259,15 @@ def test_the_records_of_a_batch_are_replayed_before_the_batch_is_written(monkeyp
 def test_a_decision_has_half_of_a_turn_beside_a_long_answer(missing: int, is_done: bool) -> None:
     """Its beginning takes some steps, too."""
     process, decisions = InProcess(max_idle_interval_ms=0), Decisions()
-    assert decisions.read(work(steps=9 * STEPS_PER_TURN, request_id=1), process.controller, NOW_MS) is None
-    decisions.wait(work(steps=STEPS_PER_TURN // 2 - STEPS_PER_DECISION - missing, request_id=2))
+    assert decisions.read(work(steps=9 * DECISION_STEPS_PER_TURN, request_id=1), process.controller, NOW_MS) is None
+    decisions.wait(work(steps=DECISION_STEPS_PER_TURN // 2 - STEPS_PER_DECISION - missing, request_id=2))
     assert len(turn(decisions, process, NOW_MS + 1)) == is_done
     assert (decisions.is_busy, decisions.has_answers) == (not is_done, True)
 
 
 def test_a_controller_that_ends_refuses_some_requests_in_each_turn() -> None:
     process, decisions = InProcess(max_idle_interval_ms=0), Decisions()
-    most = STEPS_PER_TURN // STEPS_PER_DECISION
+    most = DECISION_STEPS_PER_TURN // STEPS_PER_DECISION
     for request_id in range(most + 50):
         decisions.wait(work(request_id=request_id))
     decisions.abandon()
@@ -287,7 +278,7 @@ def test_a_controller_that_ends_refuses_some_requests_in_each_turn() -> None:
 
 def test_the_last_step_of_a_turn_begins_the_next_decision() -> None:
     process, decisions = InProcess(max_idle_interval_ms=0), Decisions()
-    decisions.wait(work(steps=STEPS_PER_TURN - STEPS_PER_DECISION - 1, request_id=1))
+    decisions.wait(work(steps=DECISION_STEPS_PER_TURN - STEPS_PER_DECISION - 1, request_id=1))
     decisions.wait(work(request_id=2))
     assert len(turn(decisions, process, NOW_MS)) == 1
     assert (len(decisions._waiting), decisions.is_busy) == (0, True)
@@ -300,8 +291,8 @@ def test_the_last_step_of_a_turn_begins_the_next_refusal(
 ) -> None:
     process, decisions = InProcess(max_idle_interval_ms=0), Decisions()
     one = _UnderWay(_not_decided(request(0)), process.controller, NOW_MS, RequestFailures())
-    steps = STEPS_PER_DECISION + STEPS_PER_TURN - one.advance(STEPS_PER_TURN, process.controller)
-    monkeypatch.setattr(module, "STEPS_PER_TURN", 3 * steps + left)
+    steps = STEPS_PER_DECISION + DECISION_STEPS_PER_TURN - one.advance(DECISION_STEPS_PER_TURN, process.controller)
+    monkeypatch.setattr(module, "DECISION_STEPS_PER_TURN", 3 * steps + left)
     for request_id in range(5):
         decisions.wait(work(request_id=request_id))
     decisions.abandon()
@@ -313,8 +304,8 @@ def test_the_last_step_of_a_turn_begins_the_next_refusal(
 
 def test_a_decision_gets_what_a_long_answer_leaves_of_its_half() -> None:
     process, decisions = InProcess(max_idle_interval_ms=0), Decisions()
-    assert decisions.read(work(steps=STEPS_PER_TURN + 1, request_id=1), process.controller, NOW_MS) is None
-    decisions.wait(work(steps=STEPS_PER_TURN - 2 * STEPS_PER_DECISION, request_id=2))
+    assert decisions.read(work(steps=DECISION_STEPS_PER_TURN + 1, request_id=1), process.controller, NOW_MS) is None
+    decisions.wait(work(steps=DECISION_STEPS_PER_TURN - 2 * STEPS_PER_DECISION, request_id=2))
     assert len(turn(decisions, process, NOW_MS + 1)) == 2
 
 

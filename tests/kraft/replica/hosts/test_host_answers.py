@@ -18,12 +18,13 @@ from kraft.access.refusals import refuse_envelope
 from kraft.controller import VersionedRecord, leftovers
 from kraft.controller.decision.request_context import AdminSettings
 from kraft.controller.features.supported_features import SUPPORTED_FEATURES
+from kraft.limits import DECISION_STEPS_PER_TURN
 from kraft.replica import host_controller
 from kraft.replica.hosts import broker_host, controller_host
 from kraft.replica.hosts import decisions as decisions_module
 from kraft.replica.hosts.broker_host import BrokerHost
 from kraft.replica.hosts.controller_host import ControllerHost
-from kraft.replica.hosts.decisions import NOTHING, STEPS_PER_TURN
+from kraft.replica.hosts.decisions import NOTHING
 from kraft.replica.hosts.state_machine_host import StateMachineHost
 from kraft.replica.interface.application import Proposal, RawLog, RefuseSubmit, host_silent_raw_log
 from kraft.replica.interface.events import CommittedBatch, Submit, Trace
@@ -124,7 +125,7 @@ def test_a_broker_ends_at_a_level_that_its_software_does_not_support(
 def test_a_broker_applies_so_many_records_in_a_turn(
     is_snapshot: bool, count: int, turns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(broker_host, "RECORDS_PER_TURN", 4)
+    monkeypatch.setattr(broker_host, "REPLAYED_RECORDS_PER_TURN", 4)
     host = BrokerHost(new_agent())
     contents = batch([NoOpRecord()] * count)
     if is_snapshot:
@@ -144,7 +145,7 @@ def test_a_broker_applies_so_many_records_in_a_turn(
 def test_a_standby_applies_so_many_records_in_a_turn(
     is_snapshot: bool, count: int, turns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(controller_host, "RECORDS_PER_TURN", 4)
+    monkeypatch.setattr(controller_host, "REPLAYED_RECORDS_PER_TURN", 4)
     process = InProcess()
     process.controller.renounce()
     host, begin = ControllerHost(process.controller), 0 if is_snapshot else process.end
@@ -209,7 +210,7 @@ def test_a_fork_in_the_middle_of_a_batch_applies_the_rest(
     is_broker: bool, is_snapshot: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (broker_host, controller_host):
-        monkeypatch.setattr(module, "RECORDS_PER_TURN", 2)
+        monkeypatch.setattr(module, "REPLAYED_RECORDS_PER_TURN", 2)
     if is_broker:
         host: BrokerHost | ControllerHost = BrokerHost(new_agent())
     else:
@@ -232,7 +233,7 @@ def test_a_fork_in_the_middle_of_a_batch_applies_the_rest(
 
 
 def test_removed_topics_are_freed_a_portion_in_each_millisecond(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leftovers, "AT_ONCE", 10)
+    monkeypatch.setattr(leftovers, "PARTITIONS_FREED_PER_TURN", 10)
     process = with_a_topic()
     host = ControllerHost(process.controller)
     host._decisions.decide(work(), process.controller, process.now_ms)
@@ -254,7 +255,7 @@ def test_removed_topics_are_freed_a_portion_in_each_millisecond(monkeypatch: pyt
 def test_a_commit_frees_what_is_left_over_and_hastens_no_portion(
     is_standby: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leftovers, "AT_ONCE", 10)
+    monkeypatch.setattr(leftovers, "PARTITIONS_FREED_PER_TURN", 10)
     process = with_a_topic()
     host = ControllerHost(process.controller)
     if is_standby:
@@ -286,7 +287,7 @@ def test_a_controller_with_a_decision_in_progress_begins_no_timed_work() -> None
     process = InProcess()
     host = ControllerHost(process.controller)
     later_ms = process.controller.deadline_ms()
-    begun = host._decisions.decide(work(steps=9 * STEPS_PER_TURN), process.controller, process.now_ms)
+    begun = host._decisions.decide(work(steps=9 * DECISION_STEPS_PER_TURN), process.controller, process.now_ms)
     assert begun is NOTHING
     assert list(host.on_tick(later_ms)) == []
     assert (host._decisions.is_busy, len(host._decisions._waiting)) == (True, 0)
@@ -296,7 +297,7 @@ def test_a_controller_with_a_decision_in_progress_begins_no_timed_work() -> None
 def test_a_request_waits_for_the_decision_in_progress() -> None:
     process = InProcess()
     host = ControllerHost(process.controller)
-    host._decisions.decide(work(steps=9 * STEPS_PER_TURN), process.controller, process.now_ms)
+    host._decisions.decide(work(steps=9 * DECISION_STEPS_PER_TURN), process.controller, process.now_ms)
     assert host.on_request(wire(IncrementalAlterConfigsRequest(), 1), LEADER, process.now_ms) is NOTHING
     assert len(host._decisions._waiting) == 1
 
@@ -371,7 +372,7 @@ def test_a_leader_reports_a_denial_in_the_step_of_the_request() -> None:
 def test_a_controller_that_is_deposed_refuses_the_requests_that_wait() -> None:
     process = InProcess()
     host = ControllerHost(process.controller)
-    host._decisions.decide(work(steps=9 * STEPS_PER_TURN), process.controller, process.now_ms)
+    host._decisions.decide(work(steps=9 * DECISION_STEPS_PER_TURN), process.controller, process.now_ms)
     assert host.on_request(wire(IncrementalAlterConfigsRequest(), 1), LEADER, process.now_ms) is NOTHING
     host.on_lost_leadership()
     assert host.deadline_ms() == 0
@@ -380,7 +381,7 @@ def test_a_controller_that_is_deposed_refuses_the_requests_that_wait() -> None:
 
 
 def test_a_decision_in_several_batches_leaves_its_image_to_be_freed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leftovers, "AT_ONCE", 10)
+    monkeypatch.setattr(leftovers, "PARTITIONS_FREED_PER_TURN", 10)
     monkeypatch.setattr(decisions_module, "RECORDS_PER_BATCH", 2)
     process = with_a_topic()
     host = ControllerHost(process.controller)

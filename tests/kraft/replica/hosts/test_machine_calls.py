@@ -44,7 +44,7 @@ def with_a_session(calls: StateMachineCalls) -> None:
 
 
 def test_a_cancelled_command_makes_room_for_the_next_one_of_the_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "WINDOW", 2)
+    monkeypatch.setattr(module, "SESSION_WINDOW", 2)
     calls = new_calls()
     for call_id in (1, 2, 3):
         assert calls.begin(call_id, SubmitCall(b"%d" % call_id), Sessions()) is None
@@ -145,7 +145,7 @@ def test_a_message_to_the_leader_has_so_many_entries(monkeypatch: pytest.MonkeyP
 def test_a_snapshot_with_the_first_result_of_the_window_makes_room_for_the_next_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "WINDOW", 2)
+    monkeypatch.setattr(module, "SESSION_WINDOW", 2)
     calls = new_calls()
     for call_id in (1, 2, 3):
         assert calls.begin(call_id, SubmitCall(b"x"), Sessions()) is None

@@ -151,7 +151,7 @@ def test_a_command_that_is_applied_already_is_not_proposed_again() -> None:
 
 
 def test_a_state_machine_takes_so_many_entries_of_other_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state_machine_host, "MAX_FORWARDED", 2)
+    monkeypatch.setattr(state_machine_host, "FORWARDED_ENTRIES", 2)
     host = state_machine()
     host.on_leader(1, 0, 0)
     entries = [encode(Command(1, number, 1, b"")) for number in range(1, 5)]

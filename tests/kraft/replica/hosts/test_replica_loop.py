@@ -13,6 +13,7 @@ from kraft.access.authorizer import AuthorizerSettings, Denial
 from kraft.broker import BrokerOptions, LifecycleState
 from kraft.controller import QuorumController
 from kraft.controller.decision.request_context import AdminSettings
+from kraft.limits import DECISION_STEPS_PER_TURN, EARLY_PER_TURN
 from kraft.quorum.effects import AppendDownload, BeginDownload, InstallSnapshot
 from kraft.quorum.events import BeginShutdown, FailureCause, Resign, SnapshotChecked
 from kraft.quorum.messages import Fetch
@@ -28,11 +29,9 @@ from kraft.replica import (
     proposals,
 )
 from kraft.replica import effects as module
-from kraft.replica.activation import EARLY_PER_TURN
 from kraft.replica.hosts import state_machine_host
 from kraft.replica.hosts.broker_host import BrokerHost
 from kraft.replica.hosts.controller_host import ControllerHost
-from kraft.replica.hosts.decisions import STEPS_PER_TURN
 from kraft.replica.hosts.state_machine_calls import SubmitCall
 from kraft.replica.hosts.state_machine_host import ReadReady, StateMachineHost, host_state_machine
 from kraft.replica.hosts.state_machine_reads import Reader
@@ -364,7 +363,7 @@ def test_answers_after_a_commit_leave_some_in_each_millisecond(monkeypatch: pyte
 
 
 def test_batches_are_applied_until_a_turn_has_so_many_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commits, "RECORDS_PER_TURN", 3)
+    monkeypatch.setattr(commits, "COMMITTED_RECORDS_PER_TURN", 3)
     net = leading()
     for _ in range(5):
         net.submit(1, b"one", b"two")
@@ -475,7 +474,7 @@ def test_a_denial_of_a_request_that_has_waited_is_reported_with_its_decision() -
     net.advance(10)
     hosted = net.replicas[1].application
     assert isinstance(hosted, ControllerHost)
-    hosted._decisions.decide(work(steps=2 * STEPS_PER_TURN), hosted.controller, net.now_ms)
+    hosted._decisions.decide(work(steps=2 * DECISION_STEPS_PER_TURN), hosted.controller, net.now_ms)
     asked = net.request(1, alter("1000", "one"))
     net.queue.popleft()()
     assert (asked in net.answers, sum(isinstance(trace, Denial) for _, trace in net.traces)) == (False, 0)

@@ -56,7 +56,7 @@ def test_a_command_beyond_the_window_of_its_session_is_not_applied() -> None:
 def test_beyond_the_maximum_the_session_that_was_silent_for_longest_ends(
     use: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MAX_SESSIONS", 2)
+    monkeypatch.setattr(module, "MACHINE_SESSIONS", 2)
     sessions = Sessions()
     first, second = (sessions.open(OpenSession(client, "1", TTL_MS), at).session for at, client in ((1, "a"), (2, "b")))
     if use == "command":

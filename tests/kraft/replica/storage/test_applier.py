@@ -72,7 +72,7 @@ def test_an_application_that_reads_no_batches_keeps_none_in_memory() -> None:
 @pytest.mark.parametrize("jumps", ["skip", "begin_at"])
 def test_a_batch_that_is_half_read_is_not_completed_after_a_jump(jumps: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A snapshot takes the place of all records before its end, that batch included."""
-    monkeypatch.setattr(module, "RECORDS_PER_TURN", 4)
+    monkeypatch.setattr(module, "DECODED_RECORDS_PER_TURN", 4)
     applier = Applier(log_of(10, 2), 0)
     assert list(applier.advance(12)) == []
     getattr(applier, jumps)(10)
@@ -82,7 +82,7 @@ def test_a_batch_that_is_half_read_is_not_completed_after_a_jump(jumps: str, mon
 
 @pytest.mark.parametrize(("count", "turns"), [(3, 1), (4, 1), (5, 2), (8, 2), (9, 3)])
 def test_a_batch_is_read_so_many_records_in_a_turn(count: int, turns: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "RECORDS_PER_TURN", 4)
+    monkeypatch.setattr(module, "DECODED_RECORDS_PER_TURN", 4)
     applier, taken = Applier(log_of(count), 0), 0
     found: list[CommittedBatch] = []
     while not found:

@@ -466,7 +466,7 @@ def test_a_damaged_batch_is_found_by_its_header_for_a_cut(monkeypatch: pytest.Mo
 @pytest.mark.parametrize("is_too_large", [False, True])
 def test_a_fetched_batch_may_be_as_large_as_the_largest(is_too_large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     data = build_batch(5, 3, 5, [b"x"])
-    monkeypatch.setattr(fetched, "MAX_BATCH_BYTES", len(data) - is_too_large)
+    monkeypatch.setattr(fetched, "BATCH_BYTES", len(data) - is_too_large)
     found, problem = facts_of(data, None)
     assert (len(found), problem is None) == ((0, False) if is_too_large else (1, True))
 

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from kraft.limits import SNAPSHOT_RECORDS_PER_PIECE
 from kraft.quorum.values import Endpoints, ListenerAddress, ReplicaKey, VersionRange
 from kraft.quorum.voter_history import VoterHistory
 from kraft.quorum.voters import QuorumChange, Voter, VoterSet
 from kraft.replica.interface.events import CommittedBatch
 from kraft.replica.interface.options import SnapshotOptions
 from kraft.replica.storage.quorum_records import changes_of_snapshot
-from kraft.replica.storage.snapshots import (
-    FLUSH_WAIT_MS,
-    RECORDS_PER_PIECE,
-    SnapshotCleaner,
-    SnapshotFiles,
-    SnapshotMaker,
-)
+from kraft.replica.storage.snapshots import FLUSH_WAIT_MS, SnapshotCleaner, SnapshotFiles, SnapshotMaker
 from kraft.sim.state.forking import forked
 from metadata_log.disk import File
 from metadata_log.log.log import MetadataLog
@@ -126,7 +121,7 @@ def test_a_snapshot_is_written_a_piece_at_a_millisecond_and_waits_for_the_log() 
     disk = MemoryDisk()
     made = maker(disk)
     made.note(batch())
-    made.begin(lambda: iter([b"v", None] * RECORDS_PER_PIECE), VoterHistory(VoterSet(())), NOW_MS)
+    made.begin(lambda: iter([b"v", None] * SNAPSHOT_RECORDS_PER_PIECE), VoterHistory(VoterSet(())), NOW_MS)
     assert made.deadline_ms == NOW_MS
     made.note(batch(10))
     assert not made.is_due(NOW_MS + 10**9), "one at a time"
@@ -145,7 +140,7 @@ def test_an_abandoned_snapshot_leaves_no_file_and_is_not_written_any_more() -> N
     disk = MemoryDisk()
     made = maker(disk)
     made.note(batch())
-    made.begin(lambda: iter([b"v"] * RECORDS_PER_PIECE), VoterHistory(VoterSet(())), NOW_MS)
+    made.begin(lambda: iter([b"v"] * SNAPSHOT_RECORDS_PER_PIECE), VoterHistory(VoterSet(())), NOW_MS)
     assert made.write_some(NOW_MS, 10) is None
     made.abandon()
     assert (made.deadline_ms, disk.list("d")) == (NEVER_MS, [])
@@ -304,7 +299,7 @@ def test_a_fork_writes_the_same_snapshot_to_its_end() -> None:
     disk = MemoryDisk()
     made = maker(disk)
     made.note(batch())
-    values = [b"%d" % number for number in range(2 * RECORDS_PER_PIECE)]
+    values = [b"%d" % number for number in range(2 * SNAPSHOT_RECORDS_PER_PIECE)]
     made.begin(lambda: iter(values), VoterHistory(VoterSet(())), NOW_MS)
     assert made.write_some(NOW_MS, 10) is None
     copy = forked(made)

@@ -1,0 +1,309 @@
+"""What bounds a turn, a queue or memory, in one place, with the relations between these numbers (as TigerBeetle's
+`constants.zig`).
+
+Nothing that a remote sends makes a turn of a node's owner longer than `TURN_MS` (docs/decisions/0022), and everything
+that waits has a bound. The relations are checked when this module is loaded: whoever changes a number learns which
+others depend on it. Kafka's limits of requests are settings; those of frames are in `transport.protocol.limits`. What
+follows from a file format or from Kafka's protocol is not here.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+from transport.protocol.limits import MAX_FRAME_BYTES
+
+MIB: Final = 1 << 20
+FRAME_BYTES: Final = MAX_FRAME_BYTES
+"""The largest frame, which bounds a request and an answer."""
+
+# ------------------------------------------------------------------------------------------------------- turns, in time
+
+TURN_MS: Final = 50
+"""The bound of a turn: what arrives meanwhile, as a follower's Fetch, waits so long. The node logs longer turns."""
+TURN_ROOM_MS: Final = 20
+"""A turn that has taken so long handles no further event, so that other tasks run."""
+START_ROOM_MS: Final = 10
+"""A turn of a start that has taken so long begins no further step."""
+PORTION_MS: Final = TURN_MS - TURN_ROOM_MS
+"""What one portion of work may take: it may begin just before the room of its turn is over."""
+
+# --------------------------------------------------------------------------------------------------- portions of a turn
+
+COST_US: Final[dict[str, float]] = {
+    "DECISION_STEPS_PER_TURN": 10,
+    "UNITS_PER_TURN": 2.5,
+    "COMMITTED_RECORDS_PER_TURN": 10,
+    "REPLAYED_RECORDS_PER_TURN": 10,
+    "DECODED_RECORDS_PER_TURN": 2.5,
+    "COMMANDS_PER_TURN": 10,
+    "ANSWERS_PER_TURN": 20,
+    "PARTITIONS_FREED_PER_TURN": 1,
+    "PARTITIONS_PER_TURN": 10,
+    "METADATA_STEPS_PER_TURN": 50,
+    "REQUEST_STEPS_PER_TURN": 500,
+    "WAITING_PER_TURN": 100,
+    "START_RECORDS_PER_STEP": 10,
+    "SNAPSHOT_RECORDS_PER_PIECE": 10,
+    "PRODUCERS_PER_STEP": 1,
+    "PRODUCERS_AT_ONCE": 1,
+}
+"""What one of the things that each portion counts takes, in microseconds, on a core of the machine of the benches. To
+decode a record takes 2.4 us there, to replay it 1.9, to free a partition less than 0.1; the others are upper estimates,
+which `bench/turns.py` and `bench/controller.py --what turns` put to the test.
+"""
+COPIED_BYTES_PER_MS: Final = MIB
+"""What a turn reads, checks and copies in a millisecond: 1 MiB takes some 0.5 ms to copy, and its checksum 0.04."""
+
+DECISION_STEPS_PER_TURN: Final = 1000
+"""The steps of decisions of a controller."""
+STEPS_PER_DECISION: Final = 10
+"""What a decision costs besides its steps, in steps."""
+BYTES_PER_WEIGHT: Final = 512 << 10
+"""So many bytes of a forwarded request make each step of its decision count once more."""
+EARLY_PER_TURN: Final = 16
+"""The requests that arrived before the leader was active, on which the application decides at once."""
+CHEAP_PER_STEP: Final = 16
+"""The partitions that a step only examines. A step that changes one partition takes about as long."""
+ITEMS_PER_STEP: Final = 64
+"""The entries of a response that a step makes, where each repeats a name or a number of the request."""
+CONFIGS_PER_STEP: Final = 4
+"""The settings of a resource that a step describes."""
+ELECTIONS_EXAMINED_PER_STEP: Final = 4
+"""The partitions without a due election that make up one step."""
+UNITS_PER_TURN: Final = 4000
+"""The records of peers that are judged, or equivalent work."""
+COMMITTED_RECORDS_PER_TURN: Final = 1000
+"""The committed records that are applied before all other work of the replica has its turn."""
+REPLAYED_RECORDS_PER_TURN: Final = 1000
+"""The committed records that a controller or a broker replays into its image."""
+DECODED_RECORDS_PER_TURN: Final = 10_000
+"""The records of one batch that are decoded. A controller writes no larger batch."""
+COMMANDS_PER_TURN: Final = 1000
+"""The commands of one batch that a state machine applies. The user's function is not counted; it is measured."""
+ANSWERS_PER_TURN: Final = 1000
+"""The weight of the answers that are sent. A single answer may weigh more."""
+ITEMS_PER_ANSWER: Final = 64
+"""The items of an answer that take as long as a short answer."""
+MOST_TOLD: Final = 8
+"""The most that a finished answer weighs: the transport encodes a few items at once, the others in turns of its own."""
+PARTITIONS_FREED_PER_TURN: Final = 5000
+"""The partitions that are freed. Fewer do not justify a turn of their own."""
+PARTITIONS_PER_TURN: Final = 2000
+"""The partitions that a broker examines, or publishes to its replicas."""
+METADATA_STEPS_PER_TURN: Final = 200
+"""The steps of long answers of a broker about its metadata."""
+NAME_CHARACTERS_PER_STEP: Final = 1024
+"""The characters of names of groups and transactional ids that a step hashes."""
+REQUEST_STEPS_PER_TURN: Final = 20
+"""The steps of one data request."""
+WAITING_PER_TURN: Final = 200
+"""The waiting data requests that are looked at: a change may wake thousands of consumers."""
+PARTITIONS_PER_STEP: Final = 64
+"""The partitions of a data request that a step looks at, where nothing is read."""
+MARKERS_PER_STEP: Final = 4
+"""The markers of transactions that a step writes: each is an append to a log."""
+START_RECORDS_PER_STEP: Final = 1000
+"""The records that a start decodes in one step."""
+SNAPSHOT_RECORDS_PER_PIECE: Final = 500
+"""The records of a snapshot that are written between two events."""
+PRODUCERS_PER_STEP: Final = 2000
+"""The entries of a snapshot of producers in one step."""
+PRODUCERS_AT_ONCE: Final = 10_000
+"""A snapshot of more producers is written in steps."""
+
+# -------------------------------------------------------------------------------------------- portions of a turn, bytes
+
+APPLIED_BYTES_PER_STEP: Final = MIB
+"""What is read of the log to be applied. A long catch-up must not delay other requests."""
+SERVED_AT_ONCE_BYTES: Final = 16 * MIB
+"""After so many bytes, other fetches that waited for the same records are answered without any."""
+SNAPSHOT_BATCH_BYTES: Final = MIB
+"""The size of a batch in a snapshot."""
+MOVE_STEP_BYTES: Final = 512 << 10
+"""What one step of a move between log directories copies, but for a larger batch."""
+DECISION_BATCH_BYTES: Final = 4 * MIB
+"""The size at which a batch of a divisible result is complete, however few its records are."""
+BATCH_BYTES: Final = 8 * MIB
+"""The largest record batch of a leader of the quorum (`KafkaRaftClient.MAX_BATCH_SIZE_BYTES`)."""
+OBSERVER_ANSWER_BYTES: Final = MIB
+"""The largest reply to a replica that is no voter, unless a single batch is larger. Replicas request this size by
+default, also Kafka's (`controller.quorum.fetch.max.bytes`).
+"""
+MACHINE_PIECE_BYTES: Final = 512 << 10
+"""A snapshot of a state machine has records of this size, so that none is larger than a batch may be."""
+FORWARD_BYTES: Final = 256 << 10
+"""The commands of a state machine that one forwarded request carries."""
+
+# -------------------------------------------------------------------------------------- what one decision or run writes
+
+RECORDS_PER_OPERATION: Final = 10_000
+"""A request that needs more records is refused as a whole (`MAX_RECORDS_PER_USER_OP`)."""
+RECORDS_PER_BATCH: Final = 10_000
+"""After so many records a result that need not be atomic is divided into batches (`MAX_RECORDS_PER_BATCH`)."""
+PARTITIONS_PER_REQUEST: Final = 10_000
+"""The partitions that one CreateTopics or CreatePartitions may ask for, each a record."""
+ELECTIONS_PER_RUN: Final = 1000
+"""The elections of one timed run. The rest follows in the next run, at once."""
+TOKENS_PER_RUN: Final = 1000
+"""The delegation tokens that one timed run removes. The rest follows in the next run, at once."""
+MATCH_CHARACTERS: Final = 65_536
+"""The patterns of one request for client metrics in total: they are checked in a tenth of a second, in steps."""
+
+# ------------------------------------------------------------------------------------------------------- what may wait
+
+UNANSWERED_REQUESTS: Final = 65_536
+"""The unanswered requests of a node. Beyond them it closes the connections that send more."""
+DECISIONS_WAITING: Final = 10_000
+"""The requests that wait for the decision under way."""
+COMMITS_WAITING: Final = 10_000
+"""The requests that wait for a commit. One more is answered with REQUEST_TIMED_OUT, undecided."""
+UNCOMMITTED_RECORDS: Final = 100_000
+"""With so many uncommitted records a decision in progress writes no more."""
+UNCOMMITTED_BYTES: Final = 128 * MIB
+"""The uncommitted bytes that a leader takes. Beyond them requests are answered with REQUEST_TIMED_OUT."""
+OUTSTANDING_APPEND_BYTES: Final = 64 * MIB
+"""The outstanding appends of an embedding program: less than the leader takes, as the leader refuses what is beyond."""
+FORWARDED_ENTRIES: Final = 65_536
+"""The entries of other nodes in progress at the leader of a state machine, which refuses more, to be sent again."""
+FORWARD_ENTRIES: Final = 500
+"""The entries that one forwarded request carries."""
+UNREAD_CHANGES: Final = 65_536
+"""The unread changes of a watcher of a state machine; beyond them it gets `ChangesSkipped`."""
+REQUESTS_WAITING: Final = 20_000
+"""The data requests that wait at a broker. One more is answered at once, as if its time were over."""
+UNPACKED_AT_ONCE: Final = 2
+"""The data requests that look into compressed batches and go on until they are complete: each may have tens of MiB of
+records unpacked, and those behind them have little.
+"""
+ORPHANED_PRODUCES: Final = 64
+"""While no more requests have steps left, a Produce goes on without its connection: a producer that wants no
+acknowledgement may close it at once.
+"""
+FORWARDED_REQUESTS: Final = 10_000
+"""The requests that a broker has at the controller. A further one is answered with REQUEST_TIMED_OUT."""
+TOPICS_IN_CREATION: Final = 1000
+"""The topics in automatic creation at a broker; any further name waits for the client's next request."""
+
+# ------------------------------------------------------------------------------------------------- what is remembered
+
+MACHINE_SESSIONS: Final = 10_000
+"""The sessions of a state machine. The longest silent one goes first. As the window this is a rule of the log: another
+number would be another state.
+"""
+SESSION_WINDOW: Final = 4096
+"""The outstanding commands of a session of a state machine, and so the results that it keeps."""
+OBSERVERS: Final = 4096
+"""The observers that a leader tracks: any client can claim to be one (docs/decisions/0017)."""
+SESSIONS_BYTES: Final = 128 * MIB
+"""What all fetch sessions take; consumers leave half of it to followers. Kafka bounds only their number."""
+SESSION_PARTITION_BYTES: Final = 600
+"""What a partition of a fetch session takes, besides a name that the client has chosen."""
+SESSION_CONSUMER_PARTITIONS: Final = 10_000
+"""The partitions in the fetch session of a consumer; a larger consumer names them in each request."""
+SESSION_UNKNOWN_PARTITIONS: Final = 1000
+"""The partitions in a fetch session that the broker does not know, or that the client may not read: the broker names
+them all in the answer to each request of a few bytes.
+"""
+VERDICTS: Final = 10_000
+"""The verdicts of the authorizer that a broker remembers, each for a caller and a name."""
+VERDICT_CHARACTERS: Final = 249
+"""The longest name of a resource or a caller of which a verdict is remembered: clients choose names."""
+UNCOORDINATED_NAMES: Final = 256
+"""The groups and transactional ids without a coordinator that are remembered for the log."""
+QUOTA_RATES: Final = 10_000
+"""The clients whose rates are counted. Beyond that, the one whose last use is the longest ago is forgotten."""
+TRANSACTION_GUARDS: Final = 10_000
+"""The guards of transactions: a producer that is verified and then sends nothing leaves one. The oldest goes first."""
+FINDINGS: Final = 1000
+"""The findings about log directories that wait for the log of the node."""
+FAILURES_NOTED: Final = 100
+"""The unexpected failures of requests that wait for the log, which writes one line of a kind each second."""
+
+# ------------------------------------------------------------------------------------------------------- the relations
+
+
+def _takes_ms(of: Any, portion: str) -> float:
+    """What a portion takes, by the cost of what it counts."""
+    return float(getattr(of, portion)) * COST_US[portion] / 1000
+
+
+def _fits(portion: str) -> tuple[str, Callable[[Any], bool]]:
+    return f"{portion} fits into a portion", lambda of: _takes_ms(of, portion) <= of.PORTION_MS
+
+
+def _copies(size: str) -> tuple[str, Callable[[Any], bool]]:
+    return f"{size} is copied in a portion", lambda of: getattr(of, size) / of.COPIED_BYTES_PER_MS <= of.PORTION_MS
+
+
+RELATIONS: Final[dict[str, Callable[[Any], bool]]] = dict(
+    (
+        *(_fits(portion) for portion in COST_US),
+        *(
+            _copies(size)
+            for size in (
+                *("APPLIED_BYTES_PER_STEP", "SERVED_AT_ONCE_BYTES", "SNAPSHOT_BATCH_BYTES", "MOVE_STEP_BYTES"),
+                *("DECISION_BATCH_BYTES", "BATCH_BYTES", "OBSERVER_ANSWER_BYTES"),
+            )
+        ),
+        ("a portion and the room before it are one turn", lambda of: of.TURN_ROOM_MS + of.PORTION_MS <= of.TURN_MS),
+        ("a start leaves as much as a turn", lambda of: 0 < of.START_ROOM_MS <= of.TURN_ROOM_MS),
+        (
+            "the early requests of a turn are decided in a turn",
+            lambda of: of.EARLY_PER_TURN * of.STEPS_PER_DECISION <= of.DECISION_STEPS_PER_TURN,
+        ),
+        (
+            "a single answer fits into a turn of answers",
+            lambda of: of.MOST_TOLD <= of.ANSWERS_PER_TURN,
+        ),
+        ("what may be atomic fits into a batch", lambda of: of.RECORDS_PER_OPERATION <= of.RECORDS_PER_BATCH),
+        (
+            "a batch of a controller is decoded in a turn",
+            lambda of: of.RECORDS_PER_BATCH <= of.DECODED_RECORDS_PER_TURN,
+        ),
+        ("a request for partitions is one operation", lambda of: of.PARTITIONS_PER_REQUEST <= of.RECORDS_PER_OPERATION),
+        ("a run of elections is one operation", lambda of: of.ELECTIONS_PER_RUN <= of.RECORDS_PER_OPERATION),
+        ("a run of removals is one operation", lambda of: of.TOKENS_PER_RUN <= of.RECORDS_PER_OPERATION),
+        ("a leader takes a batch of records", lambda of: of.RECORDS_PER_BATCH <= of.UNCOMMITTED_RECORDS),
+        ("a record more than a decision's batch still fits", lambda of: 2 * of.DECISION_BATCH_BYTES <= of.BATCH_BYTES),
+        ("a batch of a snapshot is one of a log", lambda of: of.SNAPSHOT_BATCH_BYTES <= of.BATCH_BYTES),
+        ("a piece of a state machine's snapshot fits", lambda of: 2 * of.MACHINE_PIECE_BYTES <= of.BATCH_BYTES),
+        ("forwarded commands fit into a batch", lambda of: 2 * of.FORWARD_BYTES <= of.BATCH_BYTES),
+        ("an observer is sent no more than a voter", lambda of: of.OBSERVER_ANSWER_BYTES <= of.BATCH_BYTES),
+        ("a batch fits into a frame", lambda of: 2 * of.BATCH_BYTES <= of.FRAME_BYTES),
+        ("a leader takes more than its program appends", lambda of: of.OUTSTANDING_APPEND_BYTES < of.UNCOMMITTED_BYTES),
+        ("a leader takes many batches", lambda of: 4 * of.BATCH_BYTES <= of.OUTSTANDING_APPEND_BYTES),
+        (
+            "what waits for a controller is counted as unanswered",
+            lambda of: of.DECISIONS_WAITING + of.COMMITS_WAITING + of.FORWARDED_REQUESTS <= of.UNANSWERED_REQUESTS,
+        ),
+        ("what waits at a broker is counted as unanswered", lambda of: of.REQUESTS_WAITING <= of.UNANSWERED_REQUESTS),
+        ("forwarded entries come in whole requests", lambda of: of.FORWARD_ENTRIES <= of.FORWARDED_ENTRIES),
+        ("the entries of a request fit into a session", lambda of: of.FORWARD_ENTRIES <= of.SESSION_WINDOW),
+        ("requests without a connection are few", lambda of: of.ORPHANED_PRODUCES < of.REQUESTS_WAITING),
+        ("what unpacks is looked at in every turn", lambda of: of.UNPACKED_AT_ONCE <= of.WAITING_PER_TURN),
+        (
+            "the session of a consumer fits into the half of consumers",
+            lambda of: 2 * of.SESSION_CONSUMER_PARTITIONS * of.SESSION_PARTITION_BYTES <= of.SESSIONS_BYTES,
+        ),
+        (
+            "a session is told of fewer strangers than it holds",
+            lambda of: of.SESSION_UNKNOWN_PARTITIONS <= of.SESSION_CONSUMER_PARTITIONS,
+        ),
+        (
+            "remembered verdicts take some megabytes",
+            lambda of: 2 * of.VERDICTS * of.VERDICT_CHARACTERS <= 8 * of.MIB,
+        ),
+    )
+)
+"""Each relation of the numbers above, by what it says."""
+
+
+def broken(of: Any) -> list[str]:
+    """The relations that do not hold of a set of these numbers."""
+    return [what for what, holds in RELATIONS.items() if not holds(of)]
+
+
+assert not broken(sys.modules[__name__]), broken(sys.modules[__name__])
