@@ -19,16 +19,16 @@ such as `orders-0`, `B` a broker, `D` a log directory such as `a`, and a setting
     > delete-records B P OFFSET [timeout=] / marker B P producer=ID/EPOCH commit|abort [coordinator= v2]
     > producer-id B / move B P D / gone CLIENT
     > deliver A B [WHAT|request|answer] / lose A B [WHAT]      the oldest message from A to B
-    > fail A B                         the connection of the oldest request of A to B fails
+    > fail A B [WHAT]                  the connection of the oldest request of A to B fails
     > settle                           deliver everything, until nothing is on its way
     > open A B / hold A B              what they say arrives at once, and is not shown; or by command again
     > decide B [ERROR top-error= late]     the controller answers AlterPartition; metadata follows, or precedes (`late`)
-    > answer B PEER|controller [P… error= top-error= hw= start= records=4-6@3 torn=BYTES damaged diverging=4@2
+    > answer B PEER|controller [WHAT] [P… error= top-error= hw= start= records=4-6@3 torn=BYTES damaged diverging=4@2
                                 offset= first= count=]
     > stop B / kill B / cut B / start B    a clean stop; what was written stays; what was not flushed is lost
     > shutdown B / release B           a controlled shutdown, and the controller's leave to stop
     > remove B D P FILE / break B D    a file is lost; the disk fails there from now on
-    > show B P / log B P / segments B P / files B
+    > show B P / log B P / segments B P / files B [P]
 
 `pytest tests/kraft/broker/test_broker_transcripts.py --rewrite-transcripts` writes what the brokers do; read the diff.
 """
@@ -558,8 +558,9 @@ class Transcript:
     def _on_lose(self, source: str, target: str, what: str = "") -> None:
         self._take(_node(source), _node(target), what)
 
-    def _on_fail(self, source: str, target: str) -> None:
-        broker_id, request = int(source), self._outstanding[int(source), _node(target)].pop(0)
+    def _on_fail(self, source: str, target: str, what: str = "") -> None:
+        broker_id, request = int(source), self._asked(int(source), _node(target), what)
+        self._answered(request)
         self._flights = [one for one in self._flights if one is not request]
         for request_id in [key for key, asker in self._askers.items() if asker.request is request]:
             self._forget(request_id)
@@ -612,11 +613,17 @@ class Transcript:
     def _on_answer(self, source: str, target: str, *arguments: str) -> None:
         broker_id, peer = int(source), _node(target)
         parts, given = _split(arguments)
-        request = self._outstanding[broker_id, peer][0]
+        kinds = [one for one in given if one[0].isupper()]
+        request = self._asked(broker_id, peer, kinds[0] if kinds else "")
         self._flights = [one for one in self._flights if one is not request]
         self._answered(request)
         answer = handmade(request.message, parts, given, self._names, self._now_ms)
         self._replied(broker_id, request.reply_to, answer)
+
+    def _asked(self, source: int, target: int, what: str) -> Flight:
+        """The oldest open request between two nodes, of this kind."""
+        waiting = self._outstanding.get((source, target), [])
+        return next(one for one in waiting if what in ("", _kind(one.message)))
 
     def _take(self, source: int, target: int, what: str) -> Flight:
         for one in self._flights:
@@ -671,12 +678,14 @@ class Transcript:
         bases = ",".join(map(str, self._nodes[int(name)].running.segments(partition)))
         self._lines.append(f"{name} {partition} has segments from {bases}")
 
-    def _on_files(self, name: str) -> None:
+    def _on_files(self, name: str, within: str = "") -> None:
         disk = self._nodes[int(name)].disk
         for path in self._nodes[int(name)].spec.directories:
-            entries = sorted(re.sub(r"\.[0-9a-f]{32}-", ".*-", one) for one in disk.list(path))
-            shown = [one for one in entries if re.search(r"-\d+(\.|$)", one)]
-            self._lines.append(f"{name} has in {path.strip('/')}: {' '.join(shown) or '-'}")
+            if within not in ("", *disk.list(path)):
+                continue
+            entries = sorted(re.sub(r"\.[0-9a-f]{32}-", ".*-", one) for one in disk.list(f"{path}/{within}".strip("/")))
+            shown = [one for one in entries if within or re.search(r"-\d+(\.|$)", one)]
+            self._lines.append(f"{name} has in {f'{path}/{within}'.strip('/')}: {' '.join(shown) or '-'}")
 
     # What the brokers do
 
