@@ -155,6 +155,10 @@ class BrokerAgent:
         """The own registration and the cluster's level at the last decision on a new registration."""
         self._fetches: dict[int, int] = {}
         """When the next fetch is due, by leader id; `NEVER_MS` while one is outstanding."""
+        self._next_fetch_ms = NEVER_MS
+        """The first of those times."""
+        self._leaders: list[int] | None = None
+        """The leaders for which `_fetches` is complete; None after an answer of one."""
 
     @property
     def metadata_offset(self) -> int:
@@ -226,8 +230,6 @@ class BrokerAgent:
 
         Returns whether all changes are published.
         """
-        if not self._has_changes and self._published_offset == self.metadata_offset:
-            return True
         left = PARTITIONS_PER_TURN
         self.replicas.on_image(self.image)
         if self._is_everything_changed:
@@ -264,14 +266,15 @@ class BrokerAgent:
             return False
         return self.lifecycle.state not in {LifecycleState.NOT_RUNNING, LifecycleState.STARTING}
 
-    def _is_loaded(self, now_ms: int) -> bool:
-        """Open the next portion of the logs if it is time; returns whether the replicas take metadata."""
-        if self._is_loading:
-            self._publish_at_ms = now_ms + 1
-            if self.replicas.load_more(self.image, now_ms):
-                self._is_everything_changed = True
-                self._look_at_failures(now_ms)
-                self.lifecycle.on_loaded(now_ms)
+    def _load(self, now_ms: int) -> bool:
+        """Open the next portion of the logs, if it is time; returns whether the replicas take metadata."""
+        if not self._is_loading:
+            return False
+        self._publish_at_ms = now_ms + 1
+        if self.replicas.load_more(self.image, now_ms):
+            self._is_everything_changed = True
+            self._look_at_failures(now_ms)
+            self.lifecycle.on_loaded(now_ms)
         return self.replicas.is_loaded
 
     def _look_at_failures(self, now_ms: int) -> None:
@@ -344,43 +347,56 @@ class BrokerAgent:
 
     def deadline_ms(self) -> int:
         """When the next `poll` is due."""
-        if self.lifecycle.state is LifecycleState.NOT_RUNNING:
+        lifecycle, replicas = self.lifecycle, self.replicas
+        if lifecycle.state is LifecycleState.NOT_RUNNING:
             return 0
-        if self._is_loading or (self.replicas.is_loaded and self._has_changes):
+        if self._has_changes if replicas.is_loaded else self._is_loading:
             return self._publish_at_ms
-        if self.may_stop:
+        if lifecycle.is_stopped:
             return NEVER_MS
-        due_ms = self.lifecycle.deadline_ms()
-        if self.lifecycle.epoch == NO_EPOCH:
+        due_ms = lifecycle.deadline_ms()
+        if lifecycle.epoch == NO_EPOCH:
             return due_ms
-        changes_ms, assignments_ms = self.replicas.isr.deadline_ms(), self.directories.deadline_ms()
-        return min(due_ms, self.replicas.deadline_ms(), changes_ms, assignments_ms, *self._fetches.values())
+        changes_ms, assignments_ms = replicas.isr.deadline_ms(), self.directories.deadline_ms()
+        return min(due_ms, replicas.deadline_ms(), changes_ms, assignments_ms, *self._fetches.values())
 
     def poll(self, now_ms: int) -> list[Send]:
-        """Do the due work and return the requests to send; raises `RegistrationFailed` and `NoLogDirectory`."""
-        if self.lifecycle.state is LifecycleState.NOT_RUNNING:
-            self.lifecycle.begin(now_ms)
-        if self._is_loaded(now_ms) and not self._publish(now_ms):
-            # Other requests, and answers, depend on metadata that the replicas know.
-            self._publish_at_ms = now_ms + 1
-            return [] if self.may_stop else self._heartbeat_due(now_ms)
-        if not self._is_loading:
+        """Do the due work and return the requests to send; raises `RegistrationFailed` and `NoLogDirectory`.
+
+        A node calls this in each of its turns, and nearly always little is due.
+        """
+        lifecycle, replicas = self.lifecycle, self.replicas
+        if lifecycle.state is LifecycleState.NOT_RUNNING:
+            lifecycle.begin(now_ms)
+        if replicas.is_loaded or self._load(now_ms):
+            is_published = self._published_offset == self.image.end.offset - 1 and not self._has_changes
+            if not is_published and not self._publish(now_ms):
+                # Other requests, and answers, depend on metadata that the replicas know.
+                self._publish_at_ms = now_ms + 1
+                return [] if lifecycle.is_stopped else self._heartbeat_due(now_ms)
             self._publish_at_ms = 0
-        if self.may_stop:
+        elif not self._is_loading:
+            self._publish_at_ms = 0
+        if lifecycle.is_stopped:
             return []
-        options = self.settings.options
-        sends = self._heartbeat_due(now_ms)
-        if self.lifecycle.epoch == NO_EPOCH:
+        sends = self._heartbeat_due(now_ms) if now_ms >= lifecycle.deadline_ms() else []
+        if lifecycle.epoch == NO_EPOCH:
             return sends
-        self.replicas.shrink(now_ms)
-        self._look_at_failures(now_ms)
-        sends += self._fetches_due(now_ms)
-        changes = self.replicas.isr.request_due(self.image, self.lifecycle.epoch, now_ms)
-        if changes is not None:
-            sends.append(Send(ISR_CHANGES, changes, options.replica_lag_time_max_ms))
-        assignments = self.directories.request_due(self.lifecycle.epoch, now_ms)
-        if assignments is not None:
-            sends.append(Send(ASSIGNMENTS, assignments, options.replica_lag_time_max_ms))
+        replicas.shrink(now_ms)
+        if replicas.failed_directories:
+            self._look_at_failures(now_ms)
+        leaders = replicas.followers.leaders()
+        if leaders is not self._leaders or now_ms >= self._next_fetch_ms:
+            sends += self._fetches_due(leaders, now_ms)
+        timeout_ms = self.settings.options.replica_lag_time_max_ms
+        if replicas.isr.unsent:
+            changes = replicas.isr.request_due(self.image, lifecycle.epoch, now_ms)
+            if changes is not None:
+                sends.append(Send(ISR_CHANGES, changes, timeout_ms))
+        if self.directories.untold:
+            assignments = self.directories.request_due(lifecycle.epoch, now_ms)
+            if assignments is not None:
+                sends.append(Send(ASSIGNMENTS, assignments, timeout_ms))
         return sends
 
     def _heartbeat_due(self, now_ms: int) -> list[Send]:
@@ -400,20 +416,22 @@ class BrokerAgent:
         places = zip(options.directories, options.paths, strict=False)
         return tuple(sorted(directory for directory, path in places if path in named or "*" in named))
 
-    def _fetches_due(self, now_ms: int) -> list[Send]:
-        leaders = self.replicas.followers.leaders()
-        for leader in [one for one, due_ms in self._fetches.items() if one not in leaders and due_ms != NEVER_MS]:
-            del self._fetches[leader]
+    def _fetches_due(self, leaders: list[int], now_ms: int) -> list[Send]:
+        """The requests to leaders that are due; looked for only where a leader may have come or a time has passed."""
+        fetches = self._fetches
+        for leader in [one for one, due_ms in fetches.items() if one not in leaders and due_ms != NEVER_MS]:
+            del fetches[leader]
         options = self.settings.options
         sends = []
         for leader in leaders:
-            if now_ms < self._fetches.get(leader, 0):
+            if now_ms < fetches.get(leader, 0):
                 continue
             target = self._address(leader)
             request = None if target is None else self.replicas.followers.request(leader, self.lifecycle.epoch, now_ms)
-            self._fetches[leader] = now_ms + options.fetch_interval_ms if request is None else NEVER_MS
+            fetches[leader] = now_ms + options.fetch_interval_ms if request is None else NEVER_MS
             if request is not None:
                 sends.append(Send(_FETCHES + leader, request, 4 * options.fetch_interval_ms, target))
+        self._leaders, self._next_fetch_ms = leaders, min(fetches.values(), default=NEVER_MS)
         return sends
 
     def _address(self, broker_id: int) -> tuple[int, str, int] | None:
@@ -436,3 +454,4 @@ class BrokerAgent:
             leader = channel - _FETCHES
             due_ms = self.replicas.followers.on_answer(leader, response, now_ms)
             self._fetches[leader] = now_ms + self.settings.options.fetch_interval_ms if due_ms is None else due_ms
+            self._leaders = None

@@ -29,7 +29,8 @@ class Directories:
         self._failed: tuple[Uuid, ...] = ()
         self._placed: dict[PartitionKey, Uuid] = {}
         self._counts = dict.fromkeys(directories, 0)
-        self._to_tell: dict[PartitionKey, None] = {}
+        self.untold: dict[PartitionKey, None] = {}
+        """The replicas of which the controller has to learn the directory."""
         self._asked: tuple[PartitionKey, ...] | None = None
         self._not_before_ms = 0
 
@@ -53,11 +54,11 @@ class Directories:
         if found is not None and found != assigned and found in self.online:
             self._put(key, found)
             if is_told:
-                self._to_tell[key] = None
+                self.untold[key] = None
             return
         if assigned in self.online:
             self._put(key, assigned)
-            self._to_tell.pop(key, None)
+            self.untold.pop(key, None)
             return
         if not self.online:
             return
@@ -65,13 +66,13 @@ class Directories:
         if placed is None or placed not in self.online:
             self._put(key, min(self.online, key=lambda one: (self._counts[one], self.online.index(one))))
         if is_told:
-            self._to_tell[key] = None
+            self.untold[key] = None
 
     def move(self, key: PartitionKey, directory: Uuid) -> None:
         """A replica is about to move to another directory of this broker: the controller learns of that."""
         if directory in self.online:
             self._put(key, directory)
-            self._to_tell[key] = None
+            self.untold[key] = None
 
     def _put(self, key: PartitionKey, directory: Uuid) -> None:
         before = self._placed.get(key)
@@ -89,19 +90,19 @@ class Directories:
         placed = self._placed.pop(key, None)
         if placed is not None:
             self._counts[placed] -= 1
-        self._to_tell.pop(key, None)
+        self.untold.pop(key, None)
 
     # Requests and answers
 
     def deadline_ms(self) -> int:
         """When the next `request_due` is due; `NEVER_MS` with nothing to report, or with a request outstanding."""
-        return self._not_before_ms if self._to_tell and self._asked is None else NEVER_MS
+        return self._not_before_ms if self.untold and self._asked is None else NEVER_MS
 
     def request_due(self, broker_epoch: int, now_ms: int) -> AssignReplicasToDirsRequest | None:
         """The due request, if any; the caller passes exactly one answer to `on_answer`."""
-        if self._asked is not None or not self._to_tell or now_ms < self._not_before_ms:
+        if self._asked is not None or not self.untold or now_ms < self._not_before_ms:
             return None
-        keys = tuple(self._to_tell)[:MAX_ASSIGNMENTS]
+        keys = tuple(self.untold)[:MAX_ASSIGNMENTS]
         self._asked = keys
         by_directory: dict[Uuid, dict[Uuid, list[AssignReplicasToDirsRequestPartitionData]]] = {}
         for topic_id, number in keys:
@@ -132,4 +133,4 @@ class Directories:
             self._not_before_ms = now_ms + RETRY_MS
             return
         for key in asked:
-            self._to_tell.pop(key, None)
+            self.untold.pop(key, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Generator, Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
@@ -40,6 +41,12 @@ _PLAUSIBLE: Final = ((0, 8), (23, 27), (57, 61))
 """The positions of base offset, last offset delta and record count in a header; none of them is negative."""
 _LOOK_BYTES: Final = 1 << 14
 _HEADERS_PER_STEP: Final = 256
+_MOST_RECENT: Final = 256
+"""How many of the last batches have their places in memory, half of them at the least once there were so many."""
+_NOWHERE: Final = 1 << 63
+"""Behind all offsets."""
+_KEPT_ENDS: Final = 64
+"""How many ends of reads are remembered: a reader goes on where its last read has ended."""
 
 
 def file_name(base_offset: int, suffix: str = SUFFIX) -> str:
@@ -166,6 +173,13 @@ class Segment:
         self._max_timestamp = NO_TIMESTAMP
         self._max_timestamp_offset = NO_OFFSET
         self._since_entry = 0
+        self._recent_from = _NOWHERE
+        """Batches from this offset on are in the two lists: those behind the last entry of the index, and not more."""
+        self._recent_offsets: list[int] = []
+        """The last offsets of these batches."""
+        self._recent_positions: list[int] = []
+        self._ends: dict[int, int] = {}
+        """The positions at which some reads have ended, by the offset that follows."""
 
     @classmethod
     def open(cls, disk: Disk, directory: str, base_offset: int, *, index_interval_bytes: int) -> Segment:
@@ -208,6 +222,7 @@ class Segment:
         if start > self.size_bytes:
             raise CorruptBatch("the last index entry is behind the end of the segment", where=index)
         for header in scan_headers(self.file, start, end=self.size_bytes):
+            self._remember(header, header.last_offset, header.position)
             self.end_offset = header.next_offset
         if self.size_bytes:
             self.first_timestamp = next(scan_headers(self.file, 0, end=self.size_bytes)).max_timestamp
@@ -219,6 +234,23 @@ class Segment:
         self.end_offset = self.base_offset
         self.first_timestamp = self._max_timestamp = NO_TIMESTAMP
         self._max_timestamp_offset = NO_OFFSET
+        self._forget_places()
+
+    def _forget_places(self) -> None:
+        self._recent_offsets, self._recent_positions, self._ends = [], [], {}
+        self._recent_from = _NOWHERE
+
+    def _remember(self, batch: RecordBatch, last_offset: int, position: int) -> None:
+        """Keep the place of the last batch in memory."""
+        offsets, positions = self._recent_offsets, self._recent_positions
+        if not offsets:
+            self._recent_from = batch.base_offset
+        elif len(offsets) == _MOST_RECENT:
+            half = _MOST_RECENT // 2
+            self._recent_from = offsets[half - 1] + 1
+            del offsets[:half], positions[:half]
+        offsets.append(last_offset)
+        positions.append(position)
 
     @property
     def max_timestamp(self) -> int:
@@ -258,6 +290,8 @@ class Segment:
             self._offsets.append(last_offset, self.size_bytes)
             self._times.maybe_append(self._max_timestamp, self._max_timestamp_offset)
             self._since_entry = 0
+            self._recent_offsets, self._recent_positions = [], []
+        self._remember(batch, last_offset, self.size_bytes)
         self.size_bytes += batch.size_bytes
         self.end_offset = last_offset + 1
         self._since_entry += batch.size_bytes
@@ -278,20 +312,29 @@ class Segment:
 
     def read(self, offset: int, max_bytes: int, end_offset: int) -> bytes:
         """Whole batches from that of `offset`: at least one, at most `max_bytes`, none past `end_offset`."""
-        start = self._find(offset)
-        if start is None or start.next_offset > end_offset:
+        found = self._find(offset)
+        if found is None or found[2] > end_offset:
             return b""
-        begin = start.position
-        stop = min(begin + max(max_bytes, start.size_bytes), self.size_bytes)
+        begin, size, following = found
+        end, stop = begin + size, min(begin + max(max_bytes, size), self.size_bytes)
+        if stop == self.size_bytes and end_offset >= self.end_offset:
+            # The usual reader wants all that there is, and the segment ends with a whole batch.
+            return self.file.pread(stop - begin, begin)
         # The index leads close to the end, so that this does not read thousands of small batches one by one.
-        end = max(start.end_position, self._offsets.last_position(stop, end_offset))
+        indexed = self._offsets.last_position(stop, end_offset)
+        if indexed > end:
+            end, following = indexed, -1
         try:
-            for batch in scan_headers(self.file, end, end=stop):
+            for batch in scan_headers(self.file, end, end=stop) if end < stop else ():
                 if batch.next_offset > end_offset:
                     break
-                end = batch.end_position
+                end, following = batch.end_position, batch.next_offset
         except IncompleteBatch:
             pass
+        if following >= 0:
+            if len(self._ends) >= _KEPT_ENDS:
+                del self._ends[next(iter(self._ends))]
+            self._ends[following] = end
         return self.file.pread(end - begin, begin)
 
     def place_of(self, offset: int) -> tuple[int, int]:
@@ -299,7 +342,7 @@ class Segment:
         the size of that batch; the end and 0 without such a batch.
         """
         found = self._find(offset)
-        return (self.size_bytes, 0) if found is None else (found.position, found.size_bytes)
+        return (self.size_bytes, 0) if found is None else found[:2]
 
     def batches(self, offset: int) -> Iterator[RecordBatch]:
         """The batches from the one that holds `offset` on, without checking their CRC."""
@@ -308,11 +351,23 @@ class Segment:
             if batch.next_offset > offset:
                 yield batch
 
-    def _find(self, offset: int) -> RecordBatch | None:
-        """The batch that holds `offset`, or the first one after it."""
-        position = self._offsets.position_before(offset)
-        batches = scan_headers(self.file, position, end=self.size_bytes)
-        return next((batch for batch in batches if batch.next_offset > offset), None)
+    def _find(self, offset: int) -> tuple[int, int, int] | None:
+        """The batch that holds `offset`, or the first one after it: its position, its size and the offset behind it."""
+        if offset >= self._recent_from:
+            at = bisect_left(self._recent_offsets, offset)
+            if at == len(self._recent_offsets):
+                return None
+            position, end = self._recent_positions[at], self.size_bytes
+            if at + 1 < len(self._recent_positions):
+                end = self._recent_positions[at + 1]
+            return position, end - position, self._recent_offsets[at] + 1
+        start = self._ends.get(offset, -1)
+        if start < 0:
+            start = self._offsets.position_before(offset)
+        for batch in scan_headers(self.file, start, end=self.size_bytes):
+            if batch.next_offset > offset:
+                return batch.position, batch.size_bytes, batch.next_offset
+        return None
 
     def finding_time(self, timestamp: int, from_offset: int) -> Generator[None, None, Frame | None]:
         """The first record from `from_offset` on with at least this timestamp (`LogSegment.findOffsetByTimestamp`), in
@@ -390,6 +445,7 @@ class Segment:
         # Batches behind the last index entry are added again.
         self.end_offset = self.base_offset
         self.size_bytes = self._offsets.positions[-1] if self._offsets.positions else 0
+        self._forget_places()
         for batch in scan_file(self.file, self.size_bytes, end=cut.position, verify=False):
             self.note(batch)
         self._since_entry = 0  # as in Kafka, the count begins at the cut

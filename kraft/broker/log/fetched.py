@@ -5,27 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from metadata_log.errors import CorruptBatch
-from metadata_log.records.batch import RecordBatch, scan
+from metadata_log.records.batch import BEFORE_LENGTH, RecordBatch, read_batch
 
 
-def whole_batches(data: bytes, where: str) -> Iterator[RecordBatch]:
-    """The whole batches of fetched bytes, with their checksums verified; an incomplete one at the end is left out.
-
-    Raises:
-        CorruptBatch: A batch is damaged.
-    """
-    end = len(data)
-    position = 0
-    while end - position >= 12:
-        size = 12 + int.from_bytes(data[position + 8 : position + 12], "big")
+def _end_of_whole(data: bytes) -> int:
+    """Where the whole batches in fetched bytes end, by their lengths."""
+    position, end = 0, len(data)
+    while end - position >= BEFORE_LENGTH:
+        size = BEFORE_LENGTH + int.from_bytes(data[position + 8 : position + 12], "big")
         if position + size > end:
             break
         position += size
-    yield from scan(data[:position], where=where)
+    return position
 
 
 def batches_that_follow(data: bytes, end_offset: int, leader_epoch: int, where: str) -> list[RecordBatch]:
-    """The whole batches of fetched bytes up to the first of a later epoch than the leader's.
+    """The whole batches of fetched bytes up to the first of a later epoch than the leader's, with good checksums. An
+    incomplete one at the end is left out.
 
     Args:
         data: What was fetched.
@@ -37,10 +33,15 @@ def batches_that_follow(data: bytes, end_offset: int, leader_epoch: int, where: 
         CorruptBatch: A batch is damaged, or has an epoch or offsets that no sound leader gives a batch here.
     """
     batches: list[RecordBatch] = []
-    for batch in whole_batches(data, where):
+    position, end = 0, _end_of_whole(data)
+    data = data[:end]
+    while position < end:
+        batch = read_batch(data, position, where=where)
+        position += batch.size_bytes
         if batch.epoch > leader_epoch:
             break
-        if batch.epoch < 0 or not end_offset <= batch.base_offset < batch.next_offset:
+        following = batch.next_offset
+        if batch.epoch < 0 or not end_offset <= batch.base_offset < following:
             raise CorruptBatch(
                 f"a fetched batch of epoch {batch.epoch} begins at offset {batch.base_offset}, where the log ends at "
                 f"{end_offset}",
@@ -49,7 +50,7 @@ def batches_that_follow(data: bytes, end_offset: int, leader_epoch: int, where: 
                 field="order",
                 hint="The replica truncates its log to the end that the leader gives for its last epoch.",
             )
-        end_offset = batch.next_offset
+        end_offset = following
         batches.append(batch)
     return batches
 

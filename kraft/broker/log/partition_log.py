@@ -32,6 +32,10 @@ _KEPT_PLACES: Final = 8
 _base_offset = attrgetter("base_offset")
 
 
+def _size_of(batches: Sequence[RecordBatch]) -> int:
+    return batches[0].size_bytes if len(batches) == 1 else sum([batch.size_bytes for batch in batches])
+
+
 class PartitionLog:
     """The log of one partition directory. `open` is the only way to create one; one owner calls its methods."""
 
@@ -48,6 +52,8 @@ class PartitionLog:
         self.recovery_point = loaded.recovery_point
         """Everything below this offset is on disk."""
         self.epochs = loaded.epochs
+        self.last_epoch = loaded.epochs.last_epoch
+        """The last of these epochs; None for none."""
         self.producers = loaded.producers
         self.recovered = tuple(loaded.findings)
         """What the load truncated, removed or rebuilt, as texts."""
@@ -151,7 +157,10 @@ class PartitionLog:
     @property
     def last_stable_offset(self) -> int:
         """The first offset that a reader of committed records may not read."""
-        unstable = self.producers.states.first_unstable_offset
+        states = self.producers.states
+        if not (states.open_transactions or states.unreplicated):
+            return self.high_watermark
+        unstable = states.first_unstable_offset
         return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
 
     @property
@@ -191,7 +200,7 @@ class PartitionLog:
             return placed
         if not placed:
             return NOTHING
-        size = sum(batch.size_bytes for batch in placed)
+        size = _size_of(placed)
         self._assign_epochs(placed)
         if size > self.options.segment_bytes:
             text = f"the batches have {size} bytes; segment.bytes allows {self.options.segment_bytes}"
@@ -224,23 +233,26 @@ class PartitionLog:
         batches = batches_that_follow(data, self.end_offset, leader_epoch, self.directory)
         if not batches:
             return NOTHING
-        for part in parts_that_fit(batches, self.options.segment_bytes):
+        size, most = _size_of(batches), self.options.segment_bytes
+        for part in (batches,) if size <= most else parts_that_fit(batches, most):
             self._assign_epochs(part)
-            self._roll_for(part, sum(batch.size_bytes for batch in part), now_ms)
+            self._roll_for(part, size if part is batches else _size_of(part), now_ms)
             self._write(part)
         return Appended(batches[0].base_offset, batches[-1].last_offset)
 
     def _assign_epochs(self, batches: Sequence[RecordBatch]) -> None:
-        epochs = self.epochs
+        epochs, last = self.epochs, self.last_epoch
         for batch in batches:
-            if batch.epoch >= 0 and batch.epoch != epochs.last_epoch:
+            if batch.epoch != last and batch.epoch >= 0:
                 epochs = epochs.assign(batch.epoch, batch.base_offset)
-        self._set_epochs(epochs)
+                last = epochs.last_epoch
+        if epochs is not self.epochs:
+            self._set_epochs(epochs)
 
     def _set_epochs(self, epochs: EpochHistory) -> None:
         if epochs != self.epochs:
             write_epochs(self._disk, self.directory, epochs)
-            self.epochs = epochs
+            self.epochs, self.last_epoch = epochs, epochs.last_epoch
 
     def assign_epoch(self, epoch: int) -> None:
         """Begin an epoch at the end of the log, as a new leader does (`assignEpochStartOffset`); raises `OSError`."""
@@ -249,19 +261,22 @@ class PartitionLog:
     def _write(self, batches: Sequence[RecordBatch]) -> None:
         self._failure.check()
         active = self._segments[-1]
-        active.batches.append(b"".join(batch.data for batch in batches), batches)
+        data = batches[0].data if len(batches) == 1 else b"".join([batch.data for batch in batches])
+        active.batches.append(data, batches)
         self.end_offset = batches[-1].next_offset
         for batch in batches:
-            ended = self.producers.note(batch)
-            if ended is not None:
-                active.end_transaction(ended, self.producers)
+            if batch.producer_id >= 0:
+                ended = self.producers.note(batch)
+                if ended is not None:
+                    active.end_transaction(ended, self.producers)
+        self.producers.end_offset = self.end_offset
         most = self.options.flush_messages
         if most is not None and self.end_offset - self.recovery_point >= most:
             self.flush()
 
     def _roll_for(self, batches: Sequence[RecordBatch], size: int, now_ms: int) -> None:
         """Begin a new segment if these batches do not belong into the active one."""
-        newest = max(batch.max_timestamp for batch in batches)
+        newest = batches[0].max_timestamp if len(batches) == 1 else max([batch.max_timestamp for batch in batches])
         if self._segments[-1].is_to_roll(size, newest, batches[-1].last_offset, self.options, now_ms):
             self.roll(now_ms, batches[0].base_offset)
 
@@ -411,8 +426,10 @@ class PartitionLog:
 
     def raise_high_watermark(self, offset: int) -> None:
         """Move the high watermark up to an offset, at most to the end of the log; it never falls here."""
-        self.high_watermark = max(self.high_watermark, min(offset, self.end_offset))
-        self.producers.states.pass_high_watermark(self.high_watermark)
+        offset = min(offset, self.end_offset)
+        self.high_watermark = max(self.high_watermark, offset)
+        if self.producers.states.unreplicated:
+            self.producers.states.pass_high_watermark(self.high_watermark)
 
     def truncate(self, offset: int, *, now_ms: int) -> None:
         """Remove the records from an offset on; the shorter log is on disk when this returns (`truncateTo`).

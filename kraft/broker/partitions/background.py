@@ -32,6 +32,8 @@ class Background:
         self._compacting = Compacting(disk, hosting)
         self.moves = Moves(hosting)
         self._watermarks_ms = self._offsets_ms = self._retention_ms = self._expiry_ms = self._flush_ms = NEVER_MS
+        self._next_ms = NEVER_MS
+        """The first of these times."""
         self._flushed_ms: dict[PartitionKey, int] = {}
         """When each log was last found without records that wait for a flush."""
 
@@ -42,7 +44,11 @@ class Background:
         self._offsets_ms = self._retention_ms = now_ms + settings.initial_task_delay_ms
         self._expiry_ms = now_ms + settings.producer_expiry_check_ms
         self._flush_ms = min(now_ms + settings.flush_check_ms, NEVER_MS)
+        self._next_ms = self._earliest_ms()
         self._compacting.begin(now_ms)
+
+    def _earliest_ms(self) -> int:
+        return min(self._watermarks_ms, self._offsets_ms, self._retention_ms, self._expiry_ms, self._flush_ms)
 
     def stop(self) -> None:
         """The logs are closed next."""
@@ -52,19 +58,29 @@ class Background:
         """When the next `run` is due."""
         if self._hosting.unwritten:
             return 0
-        return min(
-            self._watermarks_ms,
-            self._offsets_ms,
-            self._retention_ms,
-            self._expiry_ms,
-            self._flush_ms,
-            self._compacting.deadline_ms(),
-            self.moves.deadline_ms(),
-            self._hosting.store.removal_deadline_ms(),
-        )
+        removal_ms = self._hosting.store.removal_deadline_ms()
+        return min(self._next_ms, self._compacting.due_ms, self.moves.deadline_ms(), removal_ms)
 
     def run(self, now_ms: int) -> None:
         """Do what is due."""
+        hosting = self._hosting
+        if now_ms >= self._next_ms:
+            self._run_tasks(now_ms)
+            self._next_ms = self._earliest_ms()
+        if hosting.unwritten:
+            self._write_more()
+        if now_ms >= self._compacting.due_ms:
+            self._compacting.run(now_ms)
+        if self.moves.under_way:
+            self.moves.run(now_ms)
+        hosting.store.remove_due(now_ms)
+        if hosting.store.findings:
+            hosting.take_findings()
+        if hosting.store.failures:
+            hosting.look_at_failures()
+
+    def _run_tasks(self, now_ms: int) -> None:
+        """Do what is done at intervals."""
         store, settings = self._hosting.store, self._settings
         if now_ms >= self._watermarks_ms:
             self._watermarks_ms = now_ms + settings.watermark_checkpoint_ms
@@ -85,13 +101,6 @@ class Background:
             known = self._hosting.partitions
             self._flushed_ms = {key: since for key, since in self._flushed_ms.items() if key in known}
             self._for_each(lambda part: self._flush_old(part, now_ms))
-        if self._hosting.unwritten:
-            self._write_more()
-        self._compacting.run(now_ms)
-        self.moves.run(now_ms)
-        store.remove_due(now_ms)
-        self._hosting.take_findings()
-        self._hosting.look_at_failures()
 
     def _write_more(self) -> None:
         """Make a step of a snapshot of very many producers."""

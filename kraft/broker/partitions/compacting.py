@@ -38,7 +38,8 @@ class Compacting:
     def __init__(self, disk: Disk, hosting: Hosting) -> None:
         self._disk = disk
         self._hosting = hosting
-        self._due_ms = NEVER_MS
+        self.due_ms = NEVER_MS
+        """When the next step is due."""
         self._running: _Running | None = None
         self._uncleanable: dict[PartitionLog, None] = {}
         """The logs with a damaged batch: they stay as they are until the next start (`markPartitionUncleanable`)."""
@@ -47,7 +48,7 @@ class Compacting:
         """The logs are open."""
         settings = self._hosting.settings
         if settings.has_cleaner:
-            self._due_ms = now_ms + settings.initial_task_delay_ms
+            self.due_ms = now_ms + settings.initial_task_delay_ms
 
     def stop(self) -> None:
         """End the cleaning under way; the log is as before, up to whole runs of segments."""
@@ -55,14 +56,8 @@ class Compacting:
             self._running.steps.close()
             self._running = None
 
-    def deadline_ms(self) -> int:
-        """When the next step is due."""
-        return self._due_ms
-
     def run(self, now_ms: int) -> None:
-        """Go a step further, if one is due."""
-        if now_ms < self._due_ms:
-            return
+        """Go a step further; a step is due."""
         running = self._running
         if running is None:
             self._begin_one(now_ms)
@@ -72,7 +67,7 @@ class Compacting:
         if not is_there or part.copy is not None:
             self.stop()
             return
-        self._due_ms = now_ms + STEP_PAUSE_MS
+        self.due_ms = now_ms + STEP_PAUSE_MS
         self._hosting.guarded(part, lambda: self._step(running))
 
     def _begin_one(self, now_ms: int) -> None:
@@ -90,12 +85,12 @@ class Compacting:
             ):
                 dirtiest = part, found
         if dirtiest is None:
-            self._due_ms = now_ms + settings.cleaner_backoff_ms
+            self.due_ms = now_ms + settings.cleaner_backoff_ms
             return
         part, found = dirtiest
         steps = cleaning(part.log, self._disk, found, settings.cleaner, now_ms=now_ms)
         self._running = _Running(part, part.log, steps)
-        self._due_ms = now_ms
+        self.due_ms = now_ms
 
     def _step(self, running: _Running) -> None:
         """Go a step further; raises `OSError`."""

@@ -43,21 +43,24 @@ class FetchSession:
             unwanted: The partitions that are fetched no more.
         """
         known = self._known
-        if self.is_full:
+        if self.epoch == FIRST_EPOCH:
             known.clear()
-        changed = {key: part for key, part in wanted.items() if known.get(key) != part}
-        gone = [key for key in unwanted if known.pop(key, None) is not None]
-        known.update(changed)
-        parts: dict[Uuid, list[FetchPartition]] = {}
-        for (topic_id, _), part in changed.items():
-            parts.setdefault(topic_id, []).append(part)
-        forgotten: dict[Uuid, list[int]] = {}
-        for topic_id, number in gone:
-            forgotten.setdefault(topic_id, []).append(number)
-        return (
-            [FetchTopic(topic_id=topic_id, partitions=each) for topic_id, each in parts.items()],
-            [ForgottenTopic(topic_id=topic_id, partitions=numbers) for topic_id, numbers in forgotten.items()],
-        )
+        topics: dict[Uuid, FetchTopic] = {}
+        forgotten: dict[Uuid, ForgottenTopic] = {}
+        for key, part in wanted.items():
+            if known.get(key) != part:
+                topic = topics.get(key[0])
+                if topic is None:
+                    topic = topics[key[0]] = FetchTopic(topic_id=key[0], partitions=[])
+                topic.partitions.append(part)
+        for key in unwanted:
+            if known.pop(key, None) is not None:
+                gone = forgotten.get(key[0])
+                if gone is None:
+                    gone = forgotten[key[0]] = ForgottenTopic(topic_id=key[0], partitions=[])
+                gone.partitions.append(key[1])
+        known.update(wanted)
+        return list(topics.values()), list(forgotten.values())
 
     def on_response(self, response: FetchResponse) -> bool:
         """Take the session's part of an answer; returns whether the partitions in the answer count."""
@@ -67,8 +70,10 @@ class FetchSession:
         if response.error_code != Error.NONE:
             self._begin_anew(self.id)
             return False
-        answered = {(topic.topic_id, part.partition_index) for topic in response.responses for part in topic.partitions}
-        if not answered <= self._known.keys() or (self.is_full and answered != self._known.keys()):
+        known, answered = self._known, set[PartitionKey]()
+        for topic in response.responses:
+            answered.update([(topic.topic_id, part.partition_index) for part in topic.partitions])
+        if not answered <= known.keys() or (self.is_full and answered != known.keys()):
             # The leader speaks of other partitions than this broker: the session is of no use.
             self._begin_anew(self.id)
             return False

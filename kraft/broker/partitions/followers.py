@@ -133,7 +133,10 @@ class Followers:
             self._leaders = None
 
     def _exchange(self, leader: int) -> Exchange:
-        return self._exchanges.setdefault(leader, Exchange())
+        found = self._exchanges.get(leader)
+        if found is None:
+            found = self._exchanges[leader] = Exchange()
+        return found
 
     def _look_at(self, key: PartitionKey) -> None:
         """Look at a partition again before the next request to its leader."""
@@ -150,40 +153,65 @@ class Followers:
     # --------------------------------------------------------------------------------------------------- requests
 
     def request(self, leader: int, broker_epoch: int, now_ms: int) -> Message | None:
-        """The next request to a leader; see `ReplicaManager.fetch_from`."""
+        """The next request to a leader: a Fetch, or a ListOffsets after an offset that is out of range.
+
+        Args:
+            leader: The leader.
+            broker_epoch: The epoch of this broker's registration.
+            now_ms: The time in ms since 1970.
+
+        Returns:
+            The request; the caller passes exactly one answer to `on_answer`. None with nothing to fetch now.
+        """
         moved, self._hosting.moved = self._hosting.moved, {}
         for key in moved:
             self._look_at(key)
         exchange = self._exchange(leader)
-        for key in [key for key in exchange.late if self._is_due(key, now_ms)]:
-            del exchange.late[key]
-            exchange.changed[key] = None
-        lost = {
-            key: both
-            for key in exchange.lost
-            if (both := self._ready(key, leader, now_ms)) is not None and both[0].phase is not Phase.FETCHING
-        }
-        if lost:
-            self._sent_ms[leader] = now_ms
-            self._asked[leader] = {key: (part.end_offset, one.leader_epoch) for key, (one, part) in lost.items()}
-            return self._list_offsets(lost)
-        session = exchange.session
-        looked_at = list(self._fetching) if session.is_full else exchange.changed
-        ready = {key: both for key in looked_at if (both := self._ready(key, leader, now_ms)) is not None}
-        unwanted = [key for key in exchange.changed if key not in ready]
+        if exchange.late:
+            for key in [key for key in exchange.late if self._is_due(key, now_ms)]:
+                del exchange.late[key]
+                exchange.changed[key] = None
+        if exchange.lost:
+            lost = {
+                key: both
+                for key in exchange.lost
+                if (both := self._ready(key, leader, now_ms)) is not None and both[0].phase is not Phase.FETCHING
+            }
+            if lost:
+                self._sent_ms[leader] = now_ms
+                self._asked[leader] = {key: (part.end_offset, one.leader_epoch) for key, (one, part) in lost.items()}
+                return self._list_offsets(lost)
+        session, changed = exchange.session, exchange.changed
+        ready: dict[PartitionKey, tuple[Fetching, HostedPartition]] = {}
+        for key in list(self._fetching) if session.is_full else changed:
+            both = self._ready(key, leader, now_ms)
+            if both is not None:
+                ready[key] = both
+        unwanted = [key for key in changed if key not in ready] if len(ready) < len(changed) or session.is_full else []
         if session.is_full:
             exchange.asked = {}
-        if not ready and exchange.asked.keys() <= set(unwanted):
+        asked = exchange.asked
+        if not ready and asked.keys() <= set(unwanted):
             return None
         for key in unwanted:
-            exchange.asked.pop(key, None)
-        exchange.asked.update({key: (part.end_offset, one.leader_epoch) for key, (one, part) in ready.items()})
+            asked.pop(key, None)
+        wanted: dict[PartitionKey, FetchPartition] = {}
+        for key, (one, part) in ready.items():
+            log = part.log
+            asked[key] = log.end_offset, one.leader_epoch
+            wanted[key] = FetchPartition(
+                partition=part.number,
+                current_leader_epoch=one.leader_epoch,
+                fetch_offset=log.end_offset,
+                last_fetched_epoch=NO_FETCHED_EPOCH if log.last_epoch is None else log.last_epoch,
+                log_start_offset=log.start_offset,
+                partition_max_bytes=self._settings.fetch_max_bytes,
+            )
         exchange.changed = {}
         self._sent_ms[leader] = now_ms
-        self._asked[leader] = exchange.asked
+        self._asked[leader] = asked
         settings = self._settings
         session_id, session_epoch = session.id, session.epoch
-        wanted = {key: self._fetch_partition(one, part) for key, (one, part) in ready.items()}
         topics, forgotten = session.topics(wanted, unwanted)
         return FetchRequest(
             replica_state=ReplicaState(replica_id=settings.broker_id, replica_epoch=broker_epoch),
@@ -208,17 +236,6 @@ class Followers:
         part = self._hosting.partitions[key]
         return None if part.is_offline else (one, part)
 
-    def _fetch_partition(self, one: Fetching, part: HostedPartition) -> FetchPartition:
-        last_epoch = part.log.epochs.last_epoch
-        return FetchPartition(
-            partition=part.number,
-            current_leader_epoch=one.leader_epoch,
-            fetch_offset=part.end_offset,
-            last_fetched_epoch=NO_FETCHED_EPOCH if last_epoch is None else last_epoch,
-            log_start_offset=part.start_offset,
-            partition_max_bytes=self._settings.fetch_max_bytes,
-        )
-
     def _list_offsets(self, lost: dict[PartitionKey, tuple[Fetching, HostedPartition]]) -> ListOffsetsRequest:
         topics: dict[Uuid, list[ListOffsetsPartition]] = {}
         names: dict[Uuid, str] = {}
@@ -237,7 +254,16 @@ class Followers:
     # ----------------------------------------------------------------------------------------------------- answers
 
     def on_answer(self, leader: int, response: Message | None, now_ms: int) -> int:
-        """Take an answer; see `ReplicaManager.on_fetched`."""
+        """Take the answer of a leader: append, truncate, follow the high watermark.
+
+        Args:
+            leader: The leader.
+            response: The answer; None if the request failed. Then its partitions wait `replica.fetch.backoff.ms`.
+            now_ms: The time in ms since 1970.
+
+        Returns:
+            When the next request to this leader is due, in ms since 1970.
+        """
         asked = self._asked.pop(leader, {})
         match response:
             case FetchResponse():

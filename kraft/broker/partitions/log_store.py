@@ -358,7 +358,7 @@ class LogStore:
         """Remove the files of deleted segments and partitions after the delay. What cannot be removed stays, and is
         reported; a failure of the disk takes the log directory offline.
         """
-        if now_ms < self.removal_deadline_ms():
+        if not (self._to_delete or self._files) or now_ms < self.removal_deadline_ms():
             return
         due_files = [each for each in self._files if each[0] <= now_ms]
         due = [each for each in self._to_delete if each[0] <= now_ms]

@@ -47,7 +47,8 @@ class Moves:
 
     def __init__(self, hosting: Hosting) -> None:
         self._hosting = hosting
-        self._moves: dict[PartitionKey, _Move] = {}
+        self.under_way: dict[PartitionKey, _Move] = {}
+        """The moves by partition."""
         self._wanted: dict[PartitionKey, Uuid] = {}
         """The directories that the controller has to learn of."""
         self._free_ms = 0
@@ -99,11 +100,11 @@ class Moves:
     def go_on(self, part: HostedPartition, copy: Copy, now_ms: int) -> None:
         """Let a copy follow the log of its replica: a new one, or one that a start has found."""
         part.copy = copy
-        self._moves[part.key] = _Move(now_ms)
+        self.under_way[part.key] = _Move(now_ms)
 
     def give_up(self, part: HostedPartition, now_ms: int) -> None:
         """End a move: the replica stays where it is, and the copy is deleted."""
-        copy, move = part.copy, self._moves.pop(part.key, None)
+        copy, move = part.copy, self.under_way.pop(part.key, None)
         if copy is None:
             return
         part.copy = None
@@ -118,7 +119,7 @@ class Moves:
 
     def directory_of(self, part: HostedPartition) -> Uuid | None:
         """The directory of a replica for the controller: that of the copy once the copy has all records."""
-        move = self._moves.get(part.key)
+        move = self.under_way.get(part.key)
         if part.copy is not None and move is not None and move.asked_ms is not None:
             return part.copy.directory
         return part.directory
@@ -132,18 +133,18 @@ class Moves:
 
     def deadline_ms(self) -> int:
         """When the next step is due."""
-        if not self._moves:
+        if not self.under_way:
             return NEVER_MS
-        return max(min(move.due_ms for move in self._moves.values()), self._free_ms)
+        return max(min(move.due_ms for move in self.under_way.values()), self._free_ms)
 
     def run(self, now_ms: int) -> None:
         """Go a step further with the copy that waits longest, if a step is due."""
         if now_ms < self.deadline_ms():
             return
-        key, move = min(self._moves.items(), key=lambda each: each[1].due_ms)
+        key, move = min(self.under_way.items(), key=lambda each: each[1].due_ms)
         part = self._hosting.partitions.get(key)
         if part is None or part.copy is None:
-            del self._moves[key]
+            del self.under_way[key]
             if part is not None and not part.is_offline and move.asked_ms is not None and part.directory is not None:
                 # The directory of the copy has failed after the controller learned of it.
                 self._wanted[key] = part.directory
@@ -248,7 +249,7 @@ class Moves:
         except OSError as failed:
             hosting.fail(part, failed)
             return
-        del self._moves[part.key]
+        del self.under_way[part.key]
         try:
             store.make_current(copy.directory, part.name)
         except OSError:

@@ -71,6 +71,8 @@ def divergence(partition: HostedPartition, wanted: Wanted) -> OffsetAndEpoch | E
     if wanted.last_fetched_epoch == NO_EPOCH:
         return None
     log = partition.log
+    if wanted.last_fetched_epoch == log.last_epoch and log.start_offset <= wanted.fetch_offset <= log.end_offset:
+        return None
     end = end_of_epoch(log.epochs, wanted.last_fetched_epoch, log.end_offset)
     if end is None or wanted.fetch_offset < log.start_offset:
         return Error.OFFSET_OUT_OF_RANGE

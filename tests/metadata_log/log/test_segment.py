@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from metadata_log.log.log import MetadataLog
 from metadata_log.log.segment import Segment, next_sound_batch, parse_file_name, scan_file, scan_headers
 from metadata_log.log.torn_write import SECTOR_BYTES, _has_hole
 from metadata_log.memory_disk import MemoryDisk
-from metadata_log.records.batch import HEADER_BYTES
+from metadata_log.records.batch import HEADER_BYTES, scan
 from metadata_log.records.batch_builder import build_batch
 
 SIZES = (30, 400, 10, 90, 1000, 20)
@@ -480,3 +481,92 @@ def test_a_start_after_a_failed_flush_reads_the_disk_and_not_the_page_cache() ->
         log.flush()
     disk.on_operation = None
     assert MetadataLog.open(disk, "d").end_offset == 1
+
+
+class Written:
+    """A segment, and its batches as (base offset, bytes)."""
+
+    def __init__(self, rng: Random) -> None:
+        self.rng = rng
+        self.disk = MemoryDisk()
+        self.disk.mkdir("d")
+        self.segment = Segment.create(self.disk, "d", 100, index_interval_bytes=rng.choice((0, 150, 400, 1 << 20)))
+        self.batches: list[tuple[int, bytes]] = []
+        self.end = 100
+
+    def append(self) -> None:
+        base = self.end + self.rng.choice((0, 0, 0, 3))
+        values = [b"x" * self.rng.randrange(60) for _ in range(self.rng.randrange(1, 4))]
+        data = build_batch(base, 1, 0, values)
+        self.segment.append(data, list(scan(data)))
+        self.batches.append((base, data))
+        self.end = base + len(values)
+
+    def cut(self) -> None:
+        offset = self.rng.randrange(100, self.end + 1)
+        self.segment.truncate(offset, is_dense=False)
+        self.batches = [(base, data) for base, data in self.batches if next(scan(data)).next_offset <= offset]
+        self.end = next(scan(self.batches[-1][1])).next_offset if self.batches else 100
+
+    def load(self) -> None:
+        self.segment.write_indexes()
+        self.segment.file.close()
+        self.segment = Segment.open(self.disk, "d", 100, index_interval_bytes=200)
+        self.segment.load_indexes()
+
+    def expected(self, offset: int, max_bytes: int, end_offset: int) -> bytes:
+        held = [next(scan(data)) for _, data in self.batches]
+        found = b""
+        for batch in held:
+            if batch.next_offset <= offset:
+                continue
+            if batch.next_offset > end_offset or (found and len(found) + batch.size_bytes > max_bytes):
+                break
+            found += batch.data
+        return found
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_reads_find_each_offset_whatever_is_remembered_of_places(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through appends with holes, truncations and loads; readers go on, begin anew, and read to some offset."""
+    monkeypatch.setattr(segment_module, "_MOST_RECENT", 6)
+    monkeypatch.setattr(segment_module, "_KEPT_ENDS", 3)
+    written = Written(Random(seed))
+    rng = written.rng
+    for _ in range(60):
+        rng.choice([written.append] * 6 + [written.cut, written.load])()
+        for _ in range(4):
+            offset, end_offset = sorted((rng.randrange(95, written.end + 4), rng.randrange(95, written.end + 4)))
+            most = rng.choice((0, 1, 100, 300, 1 << 20))
+            assert written.segment.read(offset, most, end_offset) == written.expected(offset, most, end_offset)
+            place, size = written.segment.place_of(offset)
+            behind = [data for _, data in written.batches if next(scan(data)).next_offset > offset]
+            assert (place, size) == (
+                written.segment.size_bytes - sum(map(len, behind)),
+                len(behind[0]) if behind else 0,
+            )
+
+
+def test_a_reader_at_the_end_and_one_that_goes_on_look_at_no_other_headers() -> None:
+    """As followers and consumers do; the index leads to some batches before."""
+    disk = MemoryDisk()
+    disk.mkdir("d")
+    segment = Segment.create(disk, "d", 0, index_interval_bytes=4096)
+    for offset in range(200):
+        data = build_batch(offset, 1, 0, [b"x" * 20])
+        segment.append(data, list(scan(data)))
+    reads: list[tuple[int, int]] = []
+    pread = segment.file.pread
+
+    def counted(size: int, position: int) -> bytes:
+        reads.append((size, position))
+        return pread(size, position)
+
+    segment.file.pread = counted  # type: ignore[method-assign]
+    size = len(data)
+    assert len(segment.read(198, 1 << 20, 200)) == 2 * size
+    assert reads == [(2 * size, 198 * size)]
+    segment.read(20, 1, 200)
+    reads.clear()
+    segment.read(21, 1, 200)
+    assert [position for _, position in reads] == [21 * size, 21 * size]
