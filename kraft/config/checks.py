@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Final
 
 from kraft.config.addresses import ListenerSpec, parse_connection_limit, split_list
-from kraft.config.definitions import NODE, OF_QUOTAS, BadValue, Definition, checked, elements
+from kraft.config.definitions import NODE, OF_QUOTAS, checked
 from kraft.config.errors import ConfigError
 from kraft.config.kafka_keys import LISTENER_PREFIX, REFUSED, definition_of, is_refused
 from kraft.config.node_settings import BROKER, CONTROLLER
@@ -72,9 +72,8 @@ def check_settings(reader: SettingsReader, listeners: tuple[ListenerSpec, ...], 
         ConfigError: It names the setting, its value, and what is allowed.
     """
     for key in reader.settings:
-        definition = definition_of(key) or OF_QUOTAS.get(key)
-        if definition is not None:
-            _check_value(reader, key, definition)
+        if definition_of(key) is not None or key in OF_QUOTAS:
+            reader.value(key)
     _check_pairs(reader)
     _check_log_times(reader)
     _check_connections(reader)
@@ -84,14 +83,6 @@ def check_settings(reader: SettingsReader, listeners: tuple[ListenerSpec, ...], 
         _check_cordoned(reader)
     if CONTROLLER not in roles and reader.flag("controller.quorum.auto.join.enable"):
         raise reader.bad("controller.quorum.auto.join.enable", "the node has no role of a controller")
-
-
-def _check_value(reader: SettingsReader, key: str, definition: Definition) -> None:
-    try:
-        checked(definition, reader.settings[key].value)
-    except BadValue:
-        gap = "an entry is empty; " if definition.type == "LIST" and "" in elements(reader.settings[key].value) else ""
-        raise reader.bad(key, f"{gap}allowed is {definition.allowed}") from None
 
 
 def _number(reader: SettingsReader, key: str) -> float:

@@ -10,6 +10,7 @@ from msgspec import Struct
 from kraft.config.addresses import ListenerSpec, QuorumVoter, parse_connection_limit, parse_host_port
 from kraft.config.authorizer_settings import read_has_authorizer, read_super_users
 from kraft.config.checks import check_refused, check_settings, refused_by_kafka_alone
+from kraft.config.data_settings import DataConfig, read_data
 from kraft.config.described import DescribedSetting, Secret
 from kraft.config.errors import ConfigError
 from kraft.config.keys import NUMBERS, TEXTS
@@ -140,6 +141,8 @@ class Config(Struct, frozen=True, kw_only=True):
     metrics_listener: tuple[str, int] | None = None
     """The host and the port of the metrics listener; None if it is off."""
     metrics_dialect: str = DIALECTS[0]
+    data: DataConfig = DataConfig()
+    """What only a broker with data reads."""
     warnings: tuple[str, ...] = ()
     """Warnings for the user before the node starts: unknown settings, settings without effect so far."""
     described: tuple[DescribedSetting, ...] = ()
@@ -326,6 +329,7 @@ def _config(reader: SettingsReader, roles: tuple[str, ...]) -> Config:
         max_connections_per_ip_overrides=reader.entries("max.connections.per.ip.overrides", parse_connection_limit),
         metrics_listener=read_metrics_listener(reader),
         metrics_dialect=read_metrics_dialect(reader),
+        data=read_data(reader) if BROKER in roles else DataConfig(),
         described=reader.described(),
         warnings=tuple(reader.warnings()),
         **reader.numbers(),

@@ -91,6 +91,11 @@ def whole_number(text: str, bits: int = 64) -> int | None:
     return number if -(1 << (bits - 1)) <= number < 1 << (bits - 1) else None
 
 
+def decimal_number(text: str) -> float | None:
+    """The number in a text, as Java parses it; None if the text is not a number."""
+    return float(text.rstrip("dDfF")) if _DECIMAL.fullmatch(text) else None
+
+
 def elements(text: str) -> tuple[str, ...]:
     """The entries of a list, without blanks around them; empty entries stay (Kafka: type LIST)."""
     return tuple(map(trim, text.split(","))) if trim(text) else ()
@@ -110,9 +115,10 @@ def checked(key: Definition, text: str) -> Value:
                 raise _bad(key, text, f"Not a number of type {key.type}")
             return _in_range(key, whole)
         case "DOUBLE":
-            if not _DECIMAL.fullmatch(word):
+            decimal = decimal_number(word)
+            if decimal is None:
                 raise _bad(key, text, "Not a number of type DOUBLE")
-            return _in_range(key, float(word.rstrip("dDfF")))
+            return _in_range(key, decimal)
         case "LIST":
             return _list(key, elements(text))
         case "PASSWORD":

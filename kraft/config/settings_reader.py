@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 from kraft.config.addresses import split_list
-from kraft.config.definitions import NODE
+from kraft.config.definitions import NODE, OF_QUOTAS, BadValue, Value, checked, elements
 from kraft.config.described import DescribedSetting, Secret, described_settings
 from kraft.config.errors import ConfigError
 from kraft.config.kafka_keys import PREFIXES, WITHOUT_EFFECT, definition_of
@@ -84,6 +84,17 @@ class SettingsReader:
         if word not in {"true", "false"}:
             raise self.bad(key, "the value is neither true nor false")
         return word == "true"
+
+    def value(self, key: str) -> Value:
+        """A setting of the file as Kafka parses it; raises `ConfigError` for a value that Kafka refuses."""
+        definition = definition_of(key) or OF_QUOTAS[key]
+        try:
+            return checked(definition, self.settings[key].value)
+        except BadValue:
+            gap = ""
+            if definition.type == "LIST" and "" in elements(self.settings[key].value):
+                gap = "an entry is empty; "
+            raise self.bad(key, f"{gap}allowed is {definition.allowed}") from None
 
     def secret(self, key: str) -> Secret | None:
         """A setting that is never shown."""

@@ -71,13 +71,6 @@ class DataSettings(Struct, frozen=True, kw_only=True):
     """`log.initial.task.delay.ms`: the first run of checkpoints of recovery points, retention and deletion."""
 
 
-def cleaner_settings(static: Mapping[str, str]) -> CleanerSettings:
-    """The settings of the cleaner in a broker's properties (`CleanerConfig`). The values are well-formed numbers.
-
-    `log.cleaner.threads` divides the memory: each cleaning may use the share of one thread.
-    """
-    default = CleanerSettings()
-    memory = int(static.get("log.cleaner.dedupe.buffer.size", default.buffer_bytes))
-    threads = max(1, int(static.get("log.cleaner.threads", 1)))
-    load_factor = float(static.get("log.cleaner.io.buffer.load.factor", default.load_factor))
+def cleaner_settings(memory: int, threads: int, load_factor: float) -> CleanerSettings:
+    """The settings of the cleaner: each cleaning may use the memory of one thread (`CleanerConfig`)."""
     return CleanerSettings(buffer_bytes=min(memory // threads, INT_MAX), load_factor=load_factor)

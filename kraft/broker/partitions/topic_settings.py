@@ -8,8 +8,9 @@ from typing import Final, TypeVar
 from msgspec import Struct
 
 from kraft.broker.log.options import LogOptions
-from kraft.config.definitions import NODE
+from kraft.config.definitions import NODE, decimal_number, whole_number
 from kraft.config.kafka_keys import why_unusable
+from kraft.config.properties import trim
 from metadata_log.compression import Compression
 from metadata_log.image import ConfigsImage, ResourceType
 from metadata_log.records.topic_synonyms import TOPIC_SYNONYMS
@@ -53,8 +54,9 @@ def topic_settings(topic: str, configs: ConfigsImage, broker_id: int, static: Ma
         static,
     )
 
-    def value(key: str, parsed: Callable[[str], _T], scaled: Callable[[_T, int], _T], default: _T) -> _T:
-        own = _parsed(overrides.get(key), parsed)
+    def value(key: str, parsed: Callable[[str], _T | None], scaled: Callable[[_T, int], _T], default: _T) -> _T:
+        override = overrides.get(key)
+        own = None if override is None else parsed(trim(override))
         if own is not None:
             return own
         for layer in layers:
@@ -64,16 +66,16 @@ def topic_settings(topic: str, configs: ConfigsImage, broker_id: int, static: Ma
                 # the file were judged at the start.
                 if text is None or (layer is not static and why_unusable(NODE[broker_key], text)):
                     continue
-                found = _parsed(text, parsed)
+                found = parsed(trim(text))
                 if found is not None:
                     return scaled(found, unit)
         return default
 
     def number(key: str, default: int) -> int:
-        return value(key, int, lambda found, unit: found * unit if found >= 0 else found, default)
+        return value(key, whole_number, lambda found, unit: found * unit if found >= 0 else found, default)
 
     def word(key: str, default: str) -> str:
-        return value(key, str.strip, lambda found, _: found, default)
+        return value(key, str, lambda found, _: found, default)
 
     policies = {each.strip() for each in word("cleanup.policy", "delete").split(",")}
     flush_messages = number("flush.messages", _NO_FLUSH)
@@ -100,7 +102,9 @@ def topic_settings(topic: str, configs: ConfigsImage, broker_id: int, static: Ma
         is_deleted="delete" in policies,
         retention_bytes=number("retention.bytes", defaults.retention_bytes),
         retention_ms=number("retention.ms", defaults.retention_ms),
-        min_dirty_ratio=value("min.cleanable.dirty.ratio", float, lambda found, _: found, defaults.min_dirty_ratio),
+        min_dirty_ratio=value(
+            "min.cleanable.dirty.ratio", decimal_number, lambda found, _: found, defaults.min_dirty_ratio
+        ),
         min_compaction_lag_ms=number("min.compaction.lag.ms", defaults.min_compaction_lag_ms),
         max_compaction_lag_ms=max_lag_ms,
         delete_retention_ms=number("delete.retention.ms", defaults.delete_retention_ms),
@@ -109,14 +113,5 @@ def topic_settings(topic: str, configs: ConfigsImage, broker_id: int, static: Ma
 
 
 def _static_number(static: Mapping[str, str], key: str, default: int) -> int:
-    found = _parsed(static.get(key), int)
+    found = whole_number(trim(static.get(key, "")))
     return default if found is None else found
-
-
-def _parsed(text: str | None, parsed: Callable[[str], _T]) -> _T | None:
-    if text is None:
-        return None
-    try:
-        return parsed(text)
-    except ValueError:
-        return None

@@ -6,6 +6,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from kraft.config.definitions import whole_number
+from kraft.config.properties import trim
 from metadata_log.image import MetadataImage, ResourceType, TopicImage
 
 MIN_ISR: Final = "min.insync.replicas"
@@ -41,15 +43,13 @@ def effective(image: MetadataImage, topic: str, key: str, defaults: TopicDefault
 def min_isr(image: MetadataImage, topic: TopicImage, defaults: TopicDefaults) -> int:
     """min.insync.replicas of a topic, at most the replication factor of its first partition."""
     value = effective(image, topic.name, MIN_ISR, defaults)
-    try:
-        wanted = defaults.min_isr if value is None else int(value)
-    except ValueError:
-        # A controller does not validate cluster-wide values. Kafka's active controller fails here, and resigns.
-        wanted = defaults.min_isr
+    number = None if value is None else whole_number(trim(value), 32)
+    # A controller does not validate cluster-wide values. Kafka's active controller fails on one that is no number.
+    wanted = defaults.min_isr if number is None else number
     return min(wanted, len(topic.partitions[0].replicas)) if topic.partitions else wanted
 
 
 def unclean_election(image: MetadataImage, topic: str, defaults: TopicDefaults) -> bool:
-    """unclean.leader.election.enable of a topic."""
+    """unclean.leader.election.enable of a topic. As in Kafka (`Boolean.parseBoolean`), blanks count."""
     value = effective(image, topic, UNCLEAN_ELECTION, defaults)
     return defaults.unclean_election if value is None else value.lower() == "true"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kraft.config import Config, ConfigError
+from kraft.config.data_settings import RACK_AWARE
 from kraft.config.keys import STANDARD_AUTHORIZER
-from kraft.node.serving import RACK_AWARE, broker_with_data
+from kraft.node.serving import broker_with_data
 from metadata_log.memory_disk import MemoryDisk
 
 

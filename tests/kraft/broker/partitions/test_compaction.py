@@ -7,6 +7,7 @@ from pathlib import Path
 from data_brokers import KEY, NOW_MS, TOPIC, append_to, cluster, new_topic, part_of, publish, replayed, started
 
 from kraft.broker.log.checkpoints import CLEANED, RECOVERY_POINTS, read_offsets
+from kraft.broker.log.cleaning.cleaner import CleanerSettings
 from kraft.broker.log.options import LogOptions
 from kraft.broker.log.outcomes import Appended
 from kraft.broker.partitions import DataSettings, ReplicaManager
@@ -187,7 +188,7 @@ def test_the_settings_of_compaction_come_from_the_topic_and_from_the_broker() ->
     assert found.segment_ms == 5000
     own = topic_settings("t", compacted({"delete.retention.ms": "17"}).configs, 1, static).log
     assert (own.min_dirty_ratio, own.delete_retention_ms) == (0.1, 17)
-    cleaner = cleaner_settings({"log.cleaner.dedupe.buffer.size": "4800", "log.cleaner.threads": "2"})
+    cleaner = cleaner_settings(4800, 2, 0.9)
     assert (cleaner.buffer_bytes, cleaner.load_factor) == (2400, 0.9)
 
 
@@ -223,7 +224,7 @@ def test_the_configuration_page_names_every_key_of_topics_with_its_default() -> 
     page = (Path(__file__).parents[4] / "docs/configuration.md").read_text("utf-8")
     rows = [line.split("|") for line in page.splitlines() if line.startswith("| `")]
     shown = {key.strip(" `"): row[2].strip() for row in rows for key in row[1].split(",")}
-    options, cleaner, data = LogOptions(), cleaner_settings({}), DataSettings(broker_id=1, directories=())
+    options, cleaner, data = LogOptions(), CleanerSettings(), DataSettings(broker_id=1, directories=())
     expected = {
         "log.segment.bytes": options.segment_bytes,
         "log.index.interval.bytes": options.index_interval_bytes,
