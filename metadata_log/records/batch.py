@@ -219,12 +219,7 @@ def read_batch(
     if left is None:
         whole = bytes(data[position : position + size])
         if verify and (computed := crc32c(whole[CHECKED_AT:])) != crc:
-            raise CorruptBatch(
-                f"the batch's bytes give CRC {computed:#010x} where {crc:#010x} is stored",
-                where=where,
-                position=position + at,
-                field="crc",
-            )
+            raise _bad_crc(computed, crc, where, position + at)
     return RecordBatch(
         position + at,
         base_offset,
@@ -242,6 +237,18 @@ def read_batch(
         count,
         whole,
     )
+
+
+def check_crc(batch: RecordBatch) -> None:
+    """Check the CRC-32C of a batch that was decoded without; raises `CorruptBatch`."""
+    computed = crc32c(batch.data[CHECKED_AT:])
+    if computed != batch.crc:
+        raise _bad_crc(computed, batch.crc, None, batch.position)
+
+
+def _bad_crc(computed: int, stored: int, where: str | None, position: int) -> CorruptBatch:
+    text = f"the batch's bytes give CRC {computed:#010x} where {stored:#010x} is stored"
+    return CorruptBatch(text, where=where, position=position, field="crc")
 
 
 def sound_batches(data: bytes, *, at: int = 0, offset: int | None = None, epoch: int = 0) -> list[RecordBatch]:

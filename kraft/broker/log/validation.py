@@ -12,7 +12,6 @@ from itertools import repeat
 from struct import Struct as Layout
 from typing import Final
 
-from google_crc32c import value as crc32c
 from msgspec import Struct, structs
 
 from kraft.broker.log.options import LogOptions
@@ -27,6 +26,7 @@ from metadata_log.records.batch import (
     HEADER_BYTES,
     LOG_APPEND_TIME,
     RecordBatch,
+    check_crc,
     read_batch,
 )
 from metadata_log.records.batch_builder import packed_batch, with_checksum
@@ -97,8 +97,7 @@ def batches_of_client(data: bytes, options: LogOptions) -> list[RecordBatch] | R
                     Error.MESSAGE_TOO_LARGE,
                     f"a batch has {batch.size_bytes} bytes; max.message.bytes allows {options.max_message_bytes}",
                 )
-            if crc32c(batch.data[CHECKED_AT:]) != batch.crc:
-                read_batch(batch.data)  # says what is wrong
+            check_crc(batch)
             found.append(batch)
     except IncompleteBatch:
         return found
