@@ -27,7 +27,7 @@ from kraft.quorum.values import Endpoints, ListenerAddress, QuorumConfig
 from kraft.quorum.voters import VoterSet
 from kraft.replica import ControllerHost, Replica, ReplicaOptions, host_controller
 from kraft.replica.hosts.broker_host import FEATURES
-from kraft.replica.interface.events import CommittedBatch, Input, Output
+from kraft.replica.interface.events import CommittedBatch, Input, Output, PeerRequest
 from kraft.replica.interface.options import SnapshotOptions
 from kraft.replica.peer_replies import HeldReply
 from kraft.replica.storage.fetched import judging
@@ -446,7 +446,7 @@ def judge(bench: Bench, host: ControllerHost) -> None:
     change = metadata.PartitionChangeRecord(partition_id=7, topic_id=Uuid(b"t" * 16), isr=(1, 2), leader=2)
     value = encode_record(change, 2)
     data = build_batch(0, 1, 0, [value] * (ANSWER_BYTES // (len(value) + RECORD_OVERHEAD)))
-    held = HeldReply(WireReply(1, FetchResponse()), 2, lambda: (None, judging(data, None, host.check)))
+    held = HeldReply(WireReply(1, FetchResponse()), PeerRequest(1, 2), lambda: (None, judging(data, None, host.check)))
     while not held.is_judged:
         bench.measured(lambda: held.go_on(UNITS_PER_TURN))
 

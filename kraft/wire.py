@@ -4,6 +4,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+from enum import Enum
+
 from msgspec import Struct
 
 from kraft.quorum.events import FailureCause
@@ -39,14 +42,14 @@ class WireRequest(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class WireReply(Struct, frozen=True, gc=False):
-    """The answer to the `SendWire` with this id."""
+    """The answer to the `WireSend` with this id."""
 
     request_id: int
     message: Message
 
 
 class WireFailed(Struct, frozen=True, gc=False):
-    """The `SendWire` with this id gets no answer."""
+    """The `WireSend` with this id gets no answer."""
 
     request_id: int
     cause: FailureCause
@@ -82,3 +85,48 @@ class LeaveUnanswered(Struct, frozen=True, gc=False):
 
 Outcome = Answer | Drop | LeaveUnanswered
 """What comes of a request."""
+
+
+class Part(Enum):
+    """A part of a process that sends requests to other nodes."""
+
+    QUORUM = "quorum"
+    CONTROLLER = "controller"
+    BROKER = "broker"
+    STATE_MACHINE = "state machine"
+
+
+class ReplyTo(Struct, frozen=True, gc=False):
+    """Whose reply it is: the part of this process that asked, and what the part recognises its question by."""
+
+    part: Part
+    key: Hashable
+
+
+class Target(Struct, frozen=True, gc=False):
+    """The id and the address of a node."""
+
+    node_id: int
+    host: str
+    port: int
+
+
+class Send(Struct, frozen=True, gc=False):
+    """A part sends a request to another node; exactly one reply comes to `reply_to`, None if the request fails."""
+
+    message: Message
+    reply_to: ReplyTo
+    timeout_ms: int
+    target: Target | None = None
+    """None for the active controller."""
+
+
+class WireSend(Struct, frozen=True, gc=False):
+    """A `Send` as it leaves the process. `WireReply` or `WireFailed` with this id follows."""
+
+    request_id: int
+    target: Target
+    message: Message
+    timeout_ms: int
+    part: Part
+    """Who sends. An answer to a part may wait for a commit, so a Fetch of the quorum must not queue behind it."""

@@ -23,6 +23,7 @@ from kraft.controller.topics.partition_updates import is_active
 from kraft.controller.topics.reassignment_steps import Assignment
 from kraft.replica.actions import Actions
 from kraft.sim.faults.nemesis import FAULTS
+from kraft.wire import Target
 from metadata_log.image import Broker, MetadataImage, Partition, records, topics_delta
 from metadata_log.image.persistent_map import in_key_order
 from metadata_log.image.topics import merge
@@ -237,11 +238,11 @@ def snapshots_lose_controlled_shutdowns(code: Patches) -> None:
 @mutant(Scope.DYNAMIC_CLUSTER, budget=200, faults=FAULTS)
 def only_the_first_voters_are_asked(code: Patches) -> None:
     """A broker sends its requests only to controllers that were voters at its first request."""
-    sound = Actions._leader_address
+    sound = Actions._active_controller
     first: WeakKeyDictionary[Actions, tuple[int, ...]] = WeakKeyDictionary()
 
-    def leader_address(actions: Actions) -> tuple[int, str, int] | None:
+    def active_controller(actions: Actions) -> Target | None:
         target, voters = sound(actions), actions._effects.core.voters
-        return target if target is None or target[0] in first.setdefault(actions, voters.ids) else None
+        return target if target is None or target.node_id in first.setdefault(actions, voters.ids) else None
 
-    code.replace(Actions, "_leader_address", leader_address)
+    code.replace(Actions, "_active_controller", active_controller)

@@ -1,6 +1,6 @@
 """A broker: its protocol with the controllers, its partitions, and what it answers (Kafka: `BrokerServer`)."""
 
-from kraft.broker.agent import BrokerAgent, Send
+from kraft.broker.agent import BrokerAgent
 from kraft.broker.lifecycle import BrokerLifecycle, LifecycleState, NoLogDirectory, RegistrationFailed
 from kraft.broker.settings import BrokerListener, BrokerOptions, BrokerSettings
 
@@ -13,5 +13,4 @@ __all__ = [
     "LifecycleState",
     "NoLogDirectory",
     "RegistrationFailed",
-    "Send",
 ]

@@ -6,19 +6,19 @@ Time and answers are inputs, `poll` returns the requests; nothing here waits or 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final, Protocol
-
-from msgspec import Struct
 
 from kraft.broker.directories import Directories
 from kraft.broker.lifecycle import BrokerLifecycle, LifecycleState, NoLogDirectory
 from kraft.broker.partitions.isr_changes import IsrChanges
 from kraft.broker.partitions.key import NO_EPOCH, PartitionKey
+from kraft.broker.reply_keys import Channel, FetchFrom, to_broker
 from kraft.broker.settings import BrokerSettings
 from kraft.config.definitions import elements
 from kraft.limits import PARTITIONS_PER_TURN
+from kraft.wire import Send, Target
 from metadata_log.image import Broker, MetadataImage, Partition, ResourceType
 from metadata_log.image.features import DIRECTORIES_SINCE
 from metadata_log.image.replaying import BatchReplay, SnapshotReplay
@@ -33,23 +33,6 @@ from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, OffsetAndEpoch, Uuid
 
 _CORDONED: Final = "cordoned.log.dirs"
-HEARTBEATS: Final = 1
-ISR_CHANGES: Final = 2
-ASSIGNMENTS: Final = 3
-_FETCHES: Final = 16
-"""The channel of fetches from broker N is this plus N."""
-
-
-class Send(Struct, frozen=True):
-    """A request to send; the caller passes exactly one answer with its channel to `on_answer`.
-
-    `target` is the id, host and port of another broker; None is the active controller.
-    """
-
-    channel: int
-    request: Message
-    timeout_ms: int
-    target: tuple[int, str, int] | None = None
 
 
 class Followers(Protocol):
@@ -392,11 +375,11 @@ class BrokerAgent:
         if replicas.isr.unsent:
             changes = replicas.isr.request_due(self.image, lifecycle.epoch, now_ms)
             if changes is not None:
-                sends.append(Send(ISR_CHANGES, changes, timeout_ms))
+                sends.append(Send(changes, to_broker(Channel.ISR_CHANGES), timeout_ms))
         if self.directories.untold:
             assignments = self.directories.request_due(lifecycle.epoch, now_ms)
             if assignments is not None:
-                sends.append(Send(ASSIGNMENTS, assignments, timeout_ms))
+                sends.append(Send(assignments, to_broker(Channel.ASSIGNMENTS), timeout_ms))
         return sends
 
     def _heartbeat_due(self, now_ms: int) -> list[Send]:
@@ -406,7 +389,8 @@ class BrokerAgent:
         is_loaded = self.replicas.is_loaded
         offset = self._published_offset if is_loaded else self.metadata_offset
         request = self.lifecycle.request_due(offset, now_ms, is_loading=not is_loaded, cordoned=self._cordoned())
-        return [] if request is None else [Send(HEARTBEATS, request, self.settings.options.heartbeat_interval_ms)]
+        patience_ms = self.settings.options.heartbeat_interval_ms
+        return [] if request is None else [Send(request, to_broker(Channel.HEARTBEATS), patience_ms)]
 
     def _cordoned(self) -> tuple[Uuid, ...]:
         """The directories that take no new replicas (`cordoned.log.dirs`; KIP-1066)."""
@@ -430,28 +414,30 @@ class BrokerAgent:
             request = None if target is None else self.replicas.followers.request(leader, self.lifecycle.epoch, now_ms)
             fetches[leader] = now_ms + options.fetch_interval_ms if request is None else NEVER_MS
             if request is not None:
-                sends.append(Send(_FETCHES + leader, request, 4 * options.fetch_interval_ms, target))
+                sends.append(Send(request, to_broker(FetchFrom(leader)), 4 * options.fetch_interval_ms, target))
         self._leaders, self._next_fetch_ms = leaders, min(fetches.values(), default=NEVER_MS)
         return sends
 
-    def _address(self, broker_id: int) -> tuple[int, str, int] | None:
+    def _address(self, broker_id: int) -> Target | None:
         """The address of another broker for this one, if that broker is registered."""
         broker = self.image.brokers.by_id.get(broker_id)
         if broker is None:
             return None
         name = self.settings.options.inter_broker_listener or self.settings.listeners[0].name
-        return next(((broker_id, one.host, one.port) for one in broker.endpoints if one.name == name), None)
+        return next((Target(broker_id, one.host, one.port) for one in broker.endpoints if one.name == name), None)
 
-    def on_answer(self, channel: int, response: Message | None, now_ms: int) -> None:
-        """Process the answer of a channel; None if the request failed."""
-        if channel == HEARTBEATS:
-            self.lifecycle.on_answer(response, now_ms)
-        elif channel == ISR_CHANGES:
-            self.replicas.isr.on_answer(response, now_ms)
-        elif channel == ASSIGNMENTS:
-            self.directories.on_answer(response, now_ms)
-        else:
-            leader = channel - _FETCHES
-            due_ms = self.replicas.followers.on_answer(leader, response, now_ms)
-            self._fetches[leader] = now_ms + self.settings.options.fetch_interval_ms if due_ms is None else due_ms
-            self._leaders = None
+    def on_reply(self, key: Hashable, response: Message | None, now_ms: int) -> None:
+        """Process the reply to a request; None if the request failed."""
+        match key:
+            case Channel.HEARTBEATS:
+                self.lifecycle.on_answer(response, now_ms)
+            case Channel.ISR_CHANGES:
+                self.replicas.isr.on_answer(response, now_ms)
+            case Channel.ASSIGNMENTS:
+                self.directories.on_answer(response, now_ms)
+            case FetchFrom(leader_id=leader):
+                due_ms = self.replicas.followers.on_answer(leader, response, now_ms)
+                self._fetches[leader] = now_ms + self.settings.options.fetch_interval_ms if due_ms is None else due_ms
+                self._leaders = None
+            case _:
+                raise AssertionError(f"the agent has not asked for {key}")

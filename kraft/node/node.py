@@ -36,14 +36,13 @@ from kraft.replica.interface.events import (
     Noted,
     Output,
     Returned,
-    SendWire,
     StartFlush,
     SubmitDone,
     Trace,
 )
 from kraft.replica.interface.status import ReplicaStatus
 from kraft.replica.replica import Replica
-from kraft.wire import Answer, Drop, LeaveUnanswered
+from kraft.wire import Answer, Drop, LeaveUnanswered, Part, WireSend
 from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, NO_NODE
 from transport.interface import Endpoint, Transport
@@ -426,13 +425,14 @@ class Node:
                     self._inbound.leave_unanswered(output.request_id, output.mute_ms)
                 case SubmitDone():
                     self._appends.finish(output.submit_id, output)
-                case SendWire():
+                case WireSend(target=target):
+                    is_of_quorum = output.part is Part.QUORUM
                     self._transport.request(
-                        Endpoint(output.host, output.port),
+                        Endpoint(target.host, target.port),
                         output.request_id,
                         output.message,
                         timeout_ms=output.timeout_ms,
-                        client_id=self._raft_client_id if output.is_raft else self._name_for(output.message),
+                        client_id=self._raft_client_id if is_of_quorum else self._name_for(output.message),
                     )
                 case Trace():
                     self._log.trace(output.effect)

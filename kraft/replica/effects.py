@@ -37,15 +37,16 @@ from kraft.quorum.effects import (
 from kraft.quorum.events import Event, SnapshotChecked
 from kraft.replica.activation import Activation
 from kraft.replica.commits import Commits
+from kraft.replica.in_flight import InFlightRequests
 from kraft.replica.interface.application import Application
-from kraft.replica.interface.events import CommittedBatch, SendWire, Trace
+from kraft.replica.interface.events import CommittedBatch, PeerRequest, Trace
 from kraft.replica.outbox import Outbox
 from kraft.replica.proposals import Proposals
 from kraft.replica.quorum_requests import QuorumRequests
 from kraft.replica.rpc.rpc import Rpc
 from kraft.replica.snapshot_schedule import SnapshotSchedule
 from kraft.replica.storage.storage import Storage
-from kraft.wire import Answer
+from kraft.wire import Answer, Part, ReplyTo, Target, WireSend
 from metadata_log.records.control import LeaderChangeMessage
 
 
@@ -65,13 +66,12 @@ class Effects:
         commits: Commits,
         snapshots: SnapshotSchedule,
         outbox: Outbox,
+        in_flight: InFlightRequests,
         inline_flush: bool,
     ) -> None:
         self.core = core
         self.application = application
         self.outbox = outbox
-        self.asked: dict[int, int] = {}
-        """The peer of each request of the core that is under way, by request id."""
         self._storage = storage
         self._rpc = rpc
         self._requests = requests
@@ -80,6 +80,7 @@ class Effects:
         self._commits = commits
         self._snapshots = snapshots
         self._inline_flush = inline_flush
+        self._in_flight = in_flight
 
     def step_core(self, event: Event, now_ms: int) -> None:
         """Step the core with an event, and carry out the effects."""
@@ -89,6 +90,7 @@ class Effects:
     def carry_out(self, effects: Iterable[Effect], now_ms: int) -> None:
         """Carry out effects in their order; disk effects are done when this returns."""
         storage, outputs, follow_ups = self._storage, self.outbox.outputs, self.outbox.follow_ups
+        in_flight = self._in_flight
         last_read: tuple[int, int] | None = None
         data = b""
         served_bytes = 0
@@ -109,12 +111,13 @@ class Effects:
                 case SendReply():
                     self._requests.answer(effect)
                 case SendRequest():
-                    self.asked[effect.request_id] = effect.peer_id
                     message = self._rpc.request_to_wire(effect.message)
-                    to = effect.address
-                    outputs.append(
-                        SendWire(effect.request_id, effect.peer_id, to.host, to.port, message, effect.timeout_ms)
-                    )
+                    target = Target(effect.peer_id, effect.address.host, effect.address.port)
+                    # As `InFlightRequests.send`, without a call for each message of the quorum.
+                    in_flight.last_id = request_id = in_flight.last_id + 1
+                    key = PeerRequest(effect.request_id, effect.peer_id)
+                    in_flight.reply_to[request_id] = ReplyTo(Part.QUORUM, key)
+                    outputs.append(WireSend(request_id, target, message, effect.timeout_ms, Part.QUORUM))
                 case AppendBatch():
                     size = storage.append_batch(effect)
                     self._proposals.backlog.written(effect.base_offset + len(effect.values), size)

@@ -19,7 +19,7 @@ from kraft.quorum.effects import PeerFault
 from kraft.quorum.events import AnswerHeld, FailureCause, Replied, RequestFailed
 from kraft.quorum.messages import FetchReply
 from kraft.replica.effects import Effects
-from kraft.replica.interface.events import Trace
+from kraft.replica.interface.events import PeerRequest, Trace
 from kraft.replica.rpc.rpc import Rpc
 from kraft.replica.storage.fetched import Follows, Judged, judging
 from kraft.replica.storage.storage import Storage
@@ -41,11 +41,11 @@ Begin = Callable[[], tuple[Basis, Iterator[int]]]
 class HeldReply:
     """One reply, and how far its records are judged."""
 
-    __slots__ = ("_basis", "_begin", "_steps", "event", "is_judged", "judged", "peer_id", "taken")
+    __slots__ = ("_basis", "_begin", "_steps", "asked", "event", "is_judged", "judged", "taken")
 
-    def __init__(self, event: WireReply, peer_id: int, begin: Begin) -> None:
+    def __init__(self, event: WireReply, asked: PeerRequest, begin: Begin) -> None:
         self.event = event
-        self.peer_id = peer_id
+        self.asked = asked
         self.is_judged = False
         self.judged: Judged | None = None
         """The result for the records of a Fetch."""
@@ -95,18 +95,18 @@ class PeerReplies:
         """Whether the reply to a request has arrived, and not all of its records are judged."""
         return any(held.event.request_id == request_id for held in self.held)
 
-    def receive(self, event: WireReply, peer_id: int, now_ms: int) -> None:
+    def receive(self, event: WireReply, asked: PeerRequest, now_ms: int) -> None:
         """Step the core with a reply of a peer, or hold the reply if it has more records than one turn judges."""
         message = event.message
         data = records_of(message)
         if not data:
-            self._deliver(event, peer_id, None, now_ms)
+            self._deliver(event, asked, None, now_ms)
         elif not self.held and len(data) <= self._units_per_turn and isinstance(message, FetchResponse):
             # So few bytes hold fewer records than a turn has room for: nothing has to be held.
             judged = finished(judging(data, self._follows(), self._effects.application.check))
-            self._deliver(event, peer_id, judged, now_ms)
+            self._deliver(event, asked, judged, now_ms)
         else:
-            self.held.append(HeldReply(event, peer_id, self.judgement_of(event)))
+            self.held.append(HeldReply(event, asked, self.judgement_of(event)))
             if len(self.held) == 1:
                 self.judge(now_ms)
 
@@ -115,7 +115,7 @@ class PeerReplies:
         left = self._units_per_turn
         while self.held:
             held = self.held[0]
-            if held.has_begun and not self._core.awaits(held.peer_id, held.event.request_id):
+            if held.has_begun and not self._core.awaits(held.asked.peer_id, held.asked.request_id):
                 self.held.popleft()
                 continue
             if left <= 0:
@@ -123,27 +123,27 @@ class PeerReplies:
             left = held.go_on(left)
             if held.is_judged:
                 self.held.popleft()
-                self._deliver(held.event, held.peer_id, held.judged, now_ms)
+                self._deliver(held.event, held.asked, held.judged, now_ms)
         if self.held:
-            held = self.held[0]
+            asked = self.held[0].asked
             self.deadline_ms = now_ms + 1
-            self._effects.step_core(AnswerHeld(held.event.request_id, held.peer_id, GRACE_MS), now_ms)
+            self._effects.step_core(AnswerHeld(asked.request_id, asked.peer_id, GRACE_MS), now_ms)
         else:
             self.deadline_ms = NEVER_MS
 
-    def _deliver(self, event: WireReply, peer_id: int, judged: Judged | None, now_ms: int) -> None:
+    def _deliver(self, event: WireReply, asked: PeerRequest, judged: Judged | None, now_ms: int) -> None:
         """Step the core with a reply. A reply that cannot be decoded is a failed request, and a fault of the peer."""
         effects = self._effects
         try:
             reply = self._rpc.reply_from_wire(event.message, judged)
         except DecodeError as bad:
-            effects.outbox.outputs.append(Trace(PeerFault(peer_id, str(bad))))
-            effects.step_core(RequestFailed(event.request_id, peer_id, FailureCause.BAD_BYTES), now_ms)
+            effects.outbox.outputs.append(Trace(PeerFault(asked.peer_id, str(bad))))
+            effects.step_core(RequestFailed(asked.request_id, asked.peer_id, FailureCause.BAD_BYTES), now_ms)
             return
         if isinstance(reply, FetchReply) and reply.diverging is not None:
             cut = self._core.log.truncation_point(reply.diverging)
             reply = structs.replace(reply, splits_batch=self._storage.splits_batch(cut))
-        effects.step_core(Replied(event.request_id, peer_id, reply), now_ms)
+        effects.step_core(Replied(asked.request_id, asked.peer_id, reply), now_ms)
 
     def judgement_of(self, event: WireReply) -> Begin:
         """The function that begins to judge the records of a reply."""

@@ -26,8 +26,19 @@ from kraft.replica.actions import Actions
 from kraft.replica.activation import Activation
 from kraft.replica.commits import Commits
 from kraft.replica.effects import Effects
+from kraft.replica.in_flight import InFlightRequests
 from kraft.replica.interface.application import Application, ApplicationFactory, SplitApplication
-from kraft.replica.interface.events import Call, CancelCall, FlushDone, Input, Output, StartFlush, Submit, Trace
+from kraft.replica.interface.events import (
+    Call,
+    CancelCall,
+    FlushDone,
+    Input,
+    Output,
+    PeerRequest,
+    StartFlush,
+    Submit,
+    Trace,
+)
 from kraft.replica.interface.options import ReplicaOptions
 from kraft.replica.interface.status import ReplicaStatus
 from kraft.replica.outbox import Outbox
@@ -77,6 +88,7 @@ class Replica:
             timeout_ms=options.quorum.request_timeout_ms,
         )
         self._outbox = Outbox()
+        self._in_flight = InFlightRequests()
         self._requests = QuorumRequests(rpc, storage.snapshots, self._outbox)
         self._proposals = Proposals(options)
         self._activation = Activation(core, application, self._proposals, self._outbox)
@@ -93,12 +105,11 @@ class Replica:
             commits=self._commits,
             snapshots=self._snapshots,
             outbox=self._outbox,
+            in_flight=self._in_flight,
             inline_flush=options.inline_flush,
         )
         self._replies = PeerReplies(self._effects, storage, rpc, options.judged_per_turn)
-        self._actions = Actions(
-            self._effects, self._proposals, self._requests, self._commits, options.quorum.request_timeout_ms
-        )
+        self._actions = Actions(self._effects, self._proposals, self._requests, self._commits, self._in_flight)
 
     @classmethod
     def open(
@@ -239,11 +250,14 @@ class Replica:
                 self._on_request(event, now_ms)
             case Tick():
                 self._on_tick(now_ms)
-            case WireReply() if event.request_id < 0:
-                self._actions.answered(event.request_id, event.message, now_ms)
             case WireReply():
-                if (peer_id := self._effects.asked.pop(event.request_id, None)) is not None:
-                    self._replies.receive(event, peer_id, now_ms)
+                reply_to = self._in_flight.reply_to.pop(event.request_id, None)
+                if reply_to is None:
+                    pass
+                elif isinstance(reply_to.key, PeerRequest):
+                    self._replies.receive(event, reply_to.key, now_ms)
+                else:
+                    self.application.on_reply(reply_to, event.message, now_ms)
             case FlushDone():
                 flushed, following = self._storage.flush_done(event.ticket)
                 if following is not None:
@@ -253,11 +267,14 @@ class Replica:
                 self._actions.perform(self.application.on_submit(event), now_ms)
             case Call() | CancelCall():
                 self.application.on_call(event, now_ms)
-            case WireFailed() if event.request_id < 0:
-                self._actions.answered(event.request_id, None, now_ms)
             case WireFailed():
-                if (peer_id := self._effects.asked.pop(event.request_id, None)) is not None:
-                    self._effects.step_core(RequestFailed(event.request_id, peer_id, event.cause), now_ms)
+                reply_to = self._in_flight.reply_to.pop(event.request_id, None)
+                if reply_to is None:
+                    pass
+                elif isinstance(asked := reply_to.key, PeerRequest):
+                    self._effects.step_core(RequestFailed(asked.request_id, asked.peer_id, event.cause), now_ms)
+                else:
+                    self.application.on_reply(reply_to, None, now_ms)
             case WireGone():
                 if self.core.withdraw(event.request_id):
                     del self._requests.received[event.request_id]

@@ -5,10 +5,11 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from kraft.broker import BrokerAgent, BrokerListener, BrokerOptions, BrokerSettings, LifecycleState
-from kraft.broker.agent import HEARTBEATS, Send
 from kraft.broker.partitions.key import PartitionKey
 from kraft.broker.partitions.leading import Leading
+from kraft.broker.reply_keys import Channel
 from kraft.sim.nodes.broker_without_data import ReplicasWithoutData, agent_without_data
+from kraft.wire import Send
 from metadata_log.serde import Message
 from metadata_log.types import Uuid
 from transport.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
@@ -31,16 +32,16 @@ def new_agent(**options: object) -> BrokerAgent:
     return agent_without_data(settings)
 
 
-def only(sends: list[Send], channel: int) -> Message | None:
+def only(sends: list[Send], channel: Channel) -> Message | None:
     """The one request of this channel, if there is one."""
-    found = [send.request for send in sends if send.channel == channel]
+    found = [send.message for send in sends if send.reply_to.key is channel]
     assert len(found) <= 1, found
     return found[0] if found else None
 
 
 def heartbeat(agent: BrokerAgent, now_ms: int) -> BrokerHeartbeatRequest:
     """The heartbeat that the agent sends at this time."""
-    request = only(agent.poll(now_ms), HEARTBEATS)
+    request = only(agent.poll(now_ms), Channel.HEARTBEATS)
     assert isinstance(request, BrokerHeartbeatRequest), request
     return request
 
@@ -48,12 +49,12 @@ def heartbeat(agent: BrokerAgent, now_ms: int) -> BrokerHeartbeatRequest:
 def started(**options: object) -> BrokerAgent:
     """An agent that was unfenced at 1000 ms."""
     agent = new_agent(**options)
-    assert isinstance(only(agent.poll(0), HEARTBEATS), BrokerRegistrationRequest)
-    agent.on_answer(HEARTBEATS, BrokerRegistrationResponse(broker_epoch=EPOCH), 5)
+    assert isinstance(only(agent.poll(0), Channel.HEARTBEATS), BrokerRegistrationRequest)
+    agent.on_reply(Channel.HEARTBEATS, BrokerRegistrationResponse(broker_epoch=EPOCH), 5)
     assert heartbeat(agent, 5).want_fence
-    agent.on_answer(HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=True), 990)
+    agent.on_reply(Channel.HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=True), 990)
     assert not heartbeat(agent, 1000).want_fence
-    agent.on_answer(HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False), 1000)
+    agent.on_reply(Channel.HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False), 1000)
     assert agent.lifecycle.state is LifecycleState.RUNNING
     return agent
 

@@ -21,7 +21,6 @@ from kraft.replica import (
     Output,
     Replica,
     ReplicaOptions,
-    SendWire,
     StartFlush,
     Submit,
     SubmitDone,
@@ -30,7 +29,7 @@ from kraft.replica import (
     host_raw_log,
 )
 from kraft.replica.interface.events import Call, Noted, Returned
-from kraft.wire import Answer, Drop, WireFailed, WireReply, WireRequest
+from kraft.wire import Answer, Drop, Part, WireFailed, WireReply, WireRequest, WireSend
 from metadata_log.log.log_dir import format_directory
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.serde import Message, decode, encode
@@ -99,7 +98,7 @@ class Net:
         self.dropped: list[int] = []
         self.on_the_way: Callable[[int, Message], Message] = lambda node, answer: answer
         """What becomes of a node's answer to another node."""
-        self._asked: dict[int, tuple[int, Replica | None, int, type[Message], int]] = {}
+        self._asked: dict[int, tuple[int, Replica | None, WireSend | None, type[Message], int]] = {}
         self._next_id = 1
         for node in self.disks:
             self.start(node)
@@ -199,7 +198,7 @@ class Net:
         api = ALL_APIS[schema.api_key or 0]
         version = api.versions.highest if version is None else version
         request_id = self._new_id()
-        self._asked[request_id] = (0, None, 0, api.response, version)
+        self._asked[request_id] = (0, None, None, api.response, version)
         self._deliver(node, request_id, message, version, listener)
         return request_id
 
@@ -240,10 +239,11 @@ class Net:
 
         self.queue.append(arrive)
 
-    def _send(self, source: int, sent: SendWire) -> None:
+    def _send(self, source: int, sent: WireSend) -> None:
         # The addresses of a real cluster say nothing here; "b1" is another name of "n1".
-        target = int(sent.host[1:]) if sent.host[:1] in ("n", "b") else sent.peer_id
-        is_lost = source in self.cut or target in self.cut or (source, sent.host) in self.unreachable
+        host = sent.target.host
+        target = int(host[1:]) if host[:1] in ("n", "b") else sent.target.node_id
+        is_lost = source in self.cut or target in self.cut or (source, host) in self.unreachable
         if target not in self.replicas or is_lost:
             self.queue.append(lambda: self.step(source, WireFailed(sent.request_id, FailureCause.TIMEOUT)))
             return
@@ -251,22 +251,22 @@ class Net:
         api = APIS[schema.api_key or 0]
         request_id = self._new_id()
         asker = self.replicas.get(source)
-        self._asked[request_id] = (source, asker, sent.request_id, api.response, api.versions.highest)
+        self._asked[request_id] = (source, asker, sent, api.response, api.versions.highest)
         self._deliver(target, request_id, sent.message, api.versions.highest)
 
     def _answer(self, node: int, answer: Answer) -> None:
-        source, asker, asked_as, cls, version = self._asked.pop(answer.request_id)
+        source, asker, sent, cls, version = self._asked.pop(answer.request_id)
         message = decode(cls, version, encode(answer.message, version))
-        if source == 0:
+        if sent is None:
             self.answers[answer.request_id] = message
-        elif asked_as < 0 and not self.cut.isdisjoint((source, node)):
-            self.queue.append(lambda: self.step(source, WireFailed(asked_as, FailureCause.TIMEOUT)))
+        elif sent.part is not Part.QUORUM and not self.cut.isdisjoint((source, node)):
+            self.queue.append(lambda: self.step(source, WireFailed(sent.request_id, FailureCause.TIMEOUT)))
         elif self.cut.isdisjoint((source, node)):
             message = self.on_the_way(node, message)
 
             def arrive() -> None:
                 if self.replicas.get(source) is asker:
-                    self.step(source, WireReply(asked_as, message))
+                    self.step(source, WireReply(sent.request_id, message))
 
             self.queue.append(arrive)
 
@@ -283,7 +283,7 @@ class Net:
     def _carry_out(self, node: int, outputs: list[Output]) -> None:
         for output in outputs:
             match output:
-                case SendWire():
+                case WireSend():
                     self._send(node, output)
                 case Answer():
                     self._answer(node, output)

@@ -16,10 +16,10 @@ from kraft.quorum.values import Endpoints, LeaderAndEpoch, ListenerAddress
 from kraft.quorum.voters import VoterSet
 from kraft.replica.hosts.broker_host import BrokerHost, Found, Unfenced
 from kraft.replica.hosts.serving_broker import ServingOptions, host_serving_broker
-from kraft.replica.interface.application import PARKED, Action, OutboundRequest
+from kraft.replica.interface.application import PARKED, Action
 from kraft.replica.interface.events import CommittedBatch, Noted
 from kraft.replica.interface.options import ReplicaOptions
-from kraft.wire import Answer, Drop, LeaveUnanswered, WireRequest
+from kraft.wire import Answer, Drop, LeaveUnanswered, ReplyTo, Send, WireRequest
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch, Uuid
@@ -126,8 +126,8 @@ class Broker:
 
     def reply(self, reply_to: object, message: Message | None, now_ms: int) -> None:
         """The answer to a `Sent`; None if it failed."""
-        assert isinstance(reply_to, int), reply_to
-        self._host.on_answer(reply_to, message, now_ms)
+        assert isinstance(reply_to, ReplyTo), reply_to
+        self._host.on_reply(reply_to, message, now_ms)
 
     def gone(self, request_id: int) -> None:
         """The connection of a request is closed."""
@@ -229,8 +229,8 @@ def _host(spec: Spec, disk: MemoryDisk) -> BrokerHost:
 
 def _output(action: Action) -> Output:
     match action:
-        case OutboundRequest(request=request, token=token, target=target):
-            return Sent(token, CONTROLLER if target is None else target[0], request)
+        case Send(message=message, reply_to=reply_to, target=target):
+            return Sent(reply_to, CONTROLLER if target is None else target.node_id, message)
         case Answer():
             return Answered(action.request_id, action.message)
         case LeaveUnanswered():

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from kraft.broker.asked import ToController
 from kraft.broker.metadata.forwarding import envelope_of
+from kraft.broker.reply_keys import Creation, to_broker
 from kraft.limits import TOPICS_IN_CREATION
-from kraft.wire import WireRequest
+from kraft.wire import Send, WireRequest
 from metadata_log.serde import Message
 from transport.protocol.apis import APIS, ApiKey
 from transport.protocol.messages import CreateTopicsRequest
@@ -26,8 +26,8 @@ class AutoCreation:
         self._timeout_ms = timeout_ms
         self._in_flight: set[str] = set()
         self._names: dict[int, tuple[str, ...]] = {}
-        self._due: list[ToController] = []
-        self._last_token = 0
+        self._due: list[Send] = []
+        self._last_number = 0
 
     @property
     def is_due(self) -> bool:
@@ -41,8 +41,8 @@ class AutoCreation:
         if not wanted:
             return
         self._in_flight.update(wanted)
-        self._last_token += 1
-        self._names[self._last_token] = wanted
+        self._last_number += 1
+        self._names[self._last_number] = wanted
         request = CreateTopicsRequest(
             topics=[
                 CreatableTopic(
@@ -53,13 +53,13 @@ class AutoCreation:
             timeout_ms=self._timeout_ms,
         )
         envelope = envelope_of(ApiKey.CREATE_TOPICS, _VERSION, asked.client_id, request, asked.principal, asked.peer)
-        self._due.append(ToController(self._last_token, envelope, self._timeout_ms))
+        self._due.append(Send(envelope, to_broker(Creation(self._last_number)), self._timeout_ms))
 
-    def poll(self) -> Iterator[ToController]:
+    def poll(self) -> Iterator[Send]:
         """The requests that are due."""
         due, self._due = self._due, []
         yield from due
 
-    def on_answer(self, token: int, response: Message | None) -> None:
+    def on_reply(self, number: int, response: Message | None) -> None:
         """The controller has answered, or the request failed: the client's next request asks again where necessary."""
-        self._in_flight.difference_update(self._names.pop(token))
+        self._in_flight.difference_update(self._names.pop(number))

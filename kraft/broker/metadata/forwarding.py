@@ -15,9 +15,9 @@ from msgspec import Struct
 
 from kraft.access.caller import host_of_peer
 from kraft.access.errors import ApiError
-from kraft.broker.asked import ToController
+from kraft.broker.reply_keys import Forwarded, to_broker
 from kraft.limits import FORWARDED_REQUESTS
-from kraft.wire import Answer, Drop, WireRequest
+from kraft.wire import Answer, Drop, Send, WireRequest
 from metadata_log.errors import MetadataLogError
 from metadata_log.serde import Message, encode
 from metadata_log.serde.codec import finished
@@ -55,14 +55,14 @@ class _Sent(Struct):
 
 
 class Forwarding:
-    """The requests of clients that wait for an answer of the active controller, by token."""
+    """The requests of clients that wait for an answer of the active controller, by number."""
 
     def __init__(self, timeout_ms: int) -> None:
         """`timeout_ms` is Kafka's `request.timeout.ms`: the time for a request with all its attempts."""
         self._timeout_ms = timeout_ms
         self._sent: dict[int, _Sent] = {}
         self._done: list[Answer | Drop] = []
-        self._last_token = 0
+        self._last_number = 0
 
     def __len__(self) -> int:
         return len(self._sent)
@@ -72,11 +72,11 @@ class Forwarding:
         if len(self._sent) >= FORWARDED_REQUESTS:
             self._done.append(refused(asked, Error.REQUEST_TIMED_OUT))
             return
-        self._last_token += 1
+        self._last_number += 1
         envelope = envelope_of(
             asked.api_key, asked.version, asked.client_id, message or asked.message, asked.principal, asked.peer
         )
-        self._sent[self._last_token] = _Sent(asked, envelope, now_ms + self._timeout_ms, now_ms)
+        self._sent[self._last_number] = _Sent(asked, envelope, now_ms + self._timeout_ms, now_ms)
 
     def deadline_ms(self) -> int:
         """When the next `poll` is due."""
@@ -84,27 +84,28 @@ class Forwarding:
             return 0
         return min((one.again_ms for one in self._sent.values()), default=NEVER_MS)
 
-    def poll(self, now_ms: int) -> Iterator[ToController | Answer | Drop]:
+    def poll(self, now_ms: int) -> Iterator[Send | Answer | Drop]:
         """The attempts and answers that are due."""
         done, self._done = self._done, []
         yield from done
-        for token, sent in list(self._sent.items()):
+        for number, sent in list(self._sent.items()):
             if now_ms < sent.again_ms:
                 continue
             if now_ms >= sent.give_up_ms:
-                del self._sent[token]
+                del self._sent[number]
                 yield refused(sent.asked, Error.REQUEST_TIMED_OUT)
                 continue
             sent.again_ms = NEVER_MS
-            yield ToController(token, sent.envelope, min(ATTEMPT_MS, sent.give_up_ms - now_ms))
+            patience_ms = min(ATTEMPT_MS, sent.give_up_ms - now_ms)
+            yield Send(sent.envelope, to_broker(Forwarded(number)), patience_ms)
 
-    def on_answer(self, token: int, response: Message | None, now_ms: int) -> None:
+    def on_reply(self, number: int, response: Message | None, now_ms: int) -> None:
         """Take the answer of a controller; None if the attempt failed."""
-        sent = self._sent[token]
+        sent = self._sent[number]
         if not isinstance(response, EnvelopeResponse) or response.error_code == Error.NOT_CONTROLLER:
             sent.again_ms = min(now_ms + RETRY_MS, sent.give_up_ms)
             return
-        del self._sent[token]
+        del self._sent[number]
         self._done.append(opened(sent.asked, response))
 
 

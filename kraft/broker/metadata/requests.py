@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from importlib import import_module
 from random import Random
 from typing import Final
@@ -11,7 +11,6 @@ from typing import Final
 from kraft.access.authorizer import AclOperation, AclResource
 from kraft.access.errors import ApiError
 from kraft.access.failures import RequestFailures
-from kraft.broker.asked import ToController
 from kraft.broker.metadata.auto_creation import AutoCreation
 from kraft.broker.metadata.brokers import describe_cluster
 from kraft.broker.metadata.config_changes import Refusals, judged
@@ -28,10 +27,11 @@ from kraft.broker.metadata.topics import (
     refuse_metadata,
     refuse_topic_partitions,
 )
+from kraft.broker.reply_keys import Creation, Forwarded
 from kraft.broker.rights import Permissions, Rights
 from kraft.limits import METADATA_STEPS_PER_TURN
 from kraft.steps import Answering
-from kraft.wire import Answer, Drop, WireRequest
+from kraft.wire import Answer, Drop, Send, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
 from transport.protocol.apis import ApiKey
@@ -61,8 +61,6 @@ def load_decisions() -> None:
         import_module(name)
 
 
-_CREATIONS: Final = 1
-"""The token of a forwarded request is even, that of an automatic creation of topics is odd."""
 _OF_TOKENS: Final = (
     *(ApiKey.CREATE_DELEGATION_TOKEN, ApiKey.RENEW_DELEGATION_TOKEN, ApiKey.EXPIRE_DELEGATION_TOKEN),
     ApiKey.DESCRIBE_DELEGATION_TOKEN,
@@ -228,12 +226,15 @@ class MetadataRequests:
     def on_moved(self) -> None:
         """Replicas may have moved: no answer of this class waits for that."""
 
-    def on_answer(self, token: int, response: Message | None, now_ms: int) -> None:
-        """Take the answer to a `ToController`; None if the request failed."""
-        if token % 2 == _CREATIONS:
-            self._creation.on_answer(token // 2, response)
-        else:
-            self._forwarding.on_answer(token // 2, response, now_ms)
+    def on_reply(self, key: Hashable, response: Message | None, now_ms: int) -> None:
+        """Take the reply to a `Send`; None if the request failed."""
+        match key:
+            case Creation(number=number):
+                self._creation.on_reply(number, response)
+            case Forwarded(number=number):
+                self._forwarding.on_reply(number, response, now_ms)
+            case _:
+                raise AssertionError(f"no request of a client has asked for {key}")
 
     def deadline_ms(self) -> int:
         """When the next `poll` is due."""
@@ -241,13 +242,12 @@ class MetadataRequests:
             return 0
         return self._forwarding.deadline_ms()
 
-    def poll(self, now_ms: int) -> Iterator[ToController | Answer | Drop]:
+    def poll(self, now_ms: int) -> Iterator[Send | Answer | Drop]:
         """Go on with a long answer; returns what is to be sent."""
-        for one in self._creation.poll():
-            yield ToController(2 * one.token + _CREATIONS, one.request, one.timeout_ms)
+        yield from self._creation.poll()
         for each in self._forwarding.poll(now_ms):
-            if isinstance(each, ToController):
-                yield ToController(2 * each.token, each.request, each.timeout_ms)
+            if isinstance(each, Send):
+                yield each
                 continue
             refusals = self._refusals.pop(each.request_id, None)
             if refusals is not None and isinstance(each, Answer):

@@ -12,9 +12,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from kraft.access.failures import RequestFailures
-from kraft.broker.asked import ToBroker
 from kraft.broker.partitions.key import PartitionKey
 from kraft.broker.partitions.manager import ReplicaManager
+from kraft.broker.reply_keys import Verification
 from kraft.broker.request import refusals
 from kraft.broker.request.alter_dirs import AlterDirsHandler
 from kraft.broker.request.delete_records import DeleteRecordsHandler, WaitingDelete
@@ -34,7 +34,7 @@ from kraft.broker.request.transaction_guards import TransactionGuards
 from kraft.broker.request.verification import Errors, Verifier
 from kraft.broker.rights import Rights
 from kraft.limits import ORPHANED_PRODUCES, REQUEST_STEPS_PER_TURN, UNPACKED_AT_ONCE, WAITING_PER_TURN
-from kraft.wire import Answer, Drop, LeaveUnanswered, Outcome, WireRequest
+from kraft.wire import Answer, Drop, LeaveUnanswered, Outcome, Send, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, Uuid
@@ -324,13 +324,13 @@ class DataRequests:
 
     # Transactions
 
-    def verifications_due(self, now_ms: int) -> list[ToBroker]:
-        """The requests to transaction coordinators that are due; exactly one `on_verified` for each token follows."""
+    def verifications_due(self, now_ms: int) -> list[Send]:
+        """The requests to transaction coordinators that are due; exactly one `on_verified` for each follows."""
         return self._verifier.due(self._image, now_ms)
 
-    def on_verified(self, token: int, response: Message | None, now_ms: int) -> None:
+    def on_verified(self, key: Verification, response: Message | None, now_ms: int) -> None:
         """The answer of a transaction coordinator, or None if the request failed; `poll` has the outcomes."""
-        self._verifier.on_answer(token, response, now_ms)
+        self._verifier.on_reply(key.number, response, now_ms)
 
     def take_assignments(self) -> dict[PartitionKey, Uuid]:
         """The replicas that are about to move to a log directory of which the controller has to learn."""

@@ -11,8 +11,9 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.broker.asked import ToBroker
 from kraft.broker.coordinators import TRANSACTION, coordinator_of
+from kraft.broker.reply_keys import Verification, to_broker
+from kraft.wire import Send, Target
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS
@@ -70,11 +71,11 @@ class Verifier:
         self._broker_id = broker_id
         self._listener = listener
         self._timeout_ms = timeout_ms
-        self._last_token = 0
+        self._last_number = 0
         self._queued: dict[int, dict[str, _Asking]] = {}
         """By coordinator and transactional id."""
         self._sent: dict[int, tuple[int, dict[str, _Asking]]] = {}
-        """By the token of the request: the coordinator, and what was asked."""
+        """By the number of the request: the coordinator, and what was asked."""
         self._again: list[tuple[int, _Asking]] = []
         """What is asked again, with the time in ms."""
         self._done: list[tuple[int, Errors]] = []
@@ -111,14 +112,14 @@ class Verifier:
         done, self._done = self._done, []
         return done
 
-    def due(self, image: MetadataImage, now_ms: int) -> list[ToBroker]:
-        """The requests to send; exactly one `on_answer` with the token of each follows."""
+    def due(self, image: MetadataImage, now_ms: int) -> list[Send]:
+        """The requests to send; exactly one `on_reply` for each follows."""
         ripe = [asking for at_ms, asking in self._again if at_ms <= now_ms]
         self._again = [each for each in self._again if each[0] > now_ms]
         for asking in ripe:
             self._queue(asking, image)
         busy = {coordinator for coordinator, _ in self._sent.values()}
-        sends: list[ToBroker] = []
+        sends: list[Send] = []
         for coordinator in [one for one in self._queued if one not in busy]:
             asked = self._queued.pop(coordinator)
             broker = image.brokers.by_id.get(coordinator)
@@ -127,15 +128,15 @@ class Verifier:
                 for each in asked.values():
                     self._end(each, Error.COORDINATOR_NOT_AVAILABLE)
                 continue
-            self._last_token += 1
-            self._sent[self._last_token] = coordinator, asked
-            target = coordinator, at.host, at.port
-            sends.append(ToBroker(self._last_token, _request(asked), self._timeout_ms, target))
+            self._last_number += 1
+            self._sent[self._last_number] = coordinator, asked
+            reply_to, target = to_broker(Verification(self._last_number)), Target(coordinator, at.host, at.port)
+            sends.append(Send(_request(asked), reply_to, self._timeout_ms, target))
         return sends
 
-    def on_answer(self, token: int, response: Message | None, now_ms: int) -> None:
+    def on_reply(self, number: int, response: Message | None, now_ms: int) -> None:
         """Take the answer of a coordinator; None if the request failed."""
-        _, asked = self._sent.pop(token)
+        _, asked = self._sent.pop(number)
         match response:
             case AddPartitionsToTxnResponse(error_code=Error.NONE):
                 found = {each.transactional_id: each.topic_results for each in response.results_by_transaction}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from random import Random
 from typing import Final, Protocol
 
@@ -13,7 +13,7 @@ from kraft.access.caller import Caller
 from kraft.access.errors import ApiError
 from kraft.access.failures import RequestFailures
 from kraft.broker import BrokerAgent, BrokerListener, BrokerSettings
-from kraft.broker.asked import ToBroker, ToController
+from kraft.broker.reply_keys import Channel, FetchFrom
 from kraft.broker.settings import PLAINTEXT
 from kraft.controller.features.supported_features import SUPPORTED_FEATURES, check_supported
 from kraft.limits import REPLAYED_RECORDS_PER_TURN
@@ -24,13 +24,12 @@ from kraft.replica.interface.application import (
     Action,
     Application,
     ForRequest,
-    OutboundRequest,
     RefuseSubmit,
     Unit,
 )
 from kraft.replica.interface.events import Call, CancelCall, Committed, CommittedBatch, Noted, Submit
 from kraft.replica.interface.options import ReplicaOptions
-from kraft.wire import Answer, Drop, LeaveUnanswered, Outcome, WireRequest
+from kraft.wire import Answer, Outcome, ReplyTo, Send, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.image.replaying import BatchReplay, SnapshotReplay
 from metadata_log.serde import Message
@@ -98,13 +97,13 @@ class ClientRequests(Protocol):
     def on_moved(self) -> None:
         """Other brokers or the controller have answered the agent: replicas may have moved."""
 
-    def on_answer(self, token: int, response: Message | None, now_ms: int) -> None:
-        """Take the answer to a `ToController` or a `ToBroker`; None if the request failed."""
+    def on_reply(self, key: Hashable, response: Message | None, now_ms: int) -> None:
+        """Take the reply to a `Send`; None if the request failed."""
 
     def deadline_ms(self) -> int:
         """When the next `poll` is due."""
 
-    def poll(self, now_ms: int) -> Iterator[ToController | ToBroker | Outcome]:
+    def poll(self, now_ms: int) -> Iterator[Send | Outcome]:
         """The requests and answers that are due."""
 
 
@@ -199,7 +198,7 @@ class BrokerHost:
             return Answer(request.request_id, self._fetches(message, self.agent.image, now_ms))
         assert self._clients is not None, message
         found = self._clients.on_request(request, self.agent.image, now_ms)
-        return PARKED if found is None else _action(found)
+        return PARKED if found is None else found
 
     on_full = on_request
 
@@ -236,15 +235,16 @@ class BrokerHost:
         """Never called."""
         raise AssertionError("a broker does not lead the quorum")
 
-    def on_answer(self, token: int, response: Message | None, now_ms: int) -> None:
-        """Pass the answer of the active controller or of another broker to the asker; see `on_tick`."""
-        if token < 0:
-            assert self._clients is not None, token
-            self._clients.on_answer(-token, response, now_ms)
-        else:
-            self.agent.on_answer(token, response, now_ms)
-            if self._clients is not None:
-                self._clients.on_moved()
+    def on_reply(self, reply_to: ReplyTo, response: Message | None, now_ms: int) -> None:
+        """Pass the reply of the active controller or of another broker to the asker."""
+        match reply_to.key:
+            case Channel.HEARTBEATS | Channel.ISR_CHANGES | Channel.ASSIGNMENTS | FetchFrom() as key:
+                self.agent.on_reply(key, response, now_ms)
+                if self._clients is not None:
+                    self._clients.on_moved()
+            case key:
+                assert self._clients is not None, key
+                self._clients.on_reply(key, response, now_ms)
 
     def on_begin_shutdown(self, now_ms: int) -> None:
         """Begin the controlled shutdown: the controller moves the leaderships of this broker."""
@@ -290,13 +290,10 @@ class BrokerHost:
         return min(due_ms, self.agent.deadline_ms()) if due_ms > 0 else due_ms
 
     def on_tick(self, now_ms: int) -> tuple[Action, ...]:
-        """Send the requests that are due: those of the agent have channels above 0, those for clients below."""
-        actions: list[Action] = [
-            OutboundRequest(send.request, token=send.channel, timeout_ms=send.timeout_ms, target=send.target)
-            for send in self.agent.poll(now_ms)
-        ]
+        """Send the requests that are due: those of the agent, then those for clients."""
+        actions: list[Action] = [*self.agent.poll(now_ms)]
         if self._clients is not None:
-            actions += map(_action, self._clients.poll(now_ms))
+            actions += self._clients.poll(now_ms)
             actions += map(Noted, self._failures.take())
             if self._findings:
                 actions.append(Noted(Found(tuple(self._findings))))
@@ -338,16 +335,6 @@ class _Applying:
         for record in self._records:
             self.count += 1
             yield record
-
-
-def _action(each: ToController | ToBroker | Outcome) -> Action:
-    match each:
-        case ToBroker():
-            return OutboundRequest(each.request, token=-each.token, timeout_ms=each.timeout_ms, target=each.target)
-        case ToController():
-            return OutboundRequest(each.request, token=-each.token, timeout_ms=each.timeout_ms)
-        case Answer() | Drop() | LeaveUnanswered():
-            return each
 
 
 def broker_settings(options: ReplicaOptions, cluster_id: str, rng: Random) -> BrokerSettings:

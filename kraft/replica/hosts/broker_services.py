@@ -4,26 +4,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Hashable, Iterator
 
 from kraft.access.authorizer import AclOperation, Denial
 from kraft.access.caller import Caller
 from kraft.broker.agent import BrokerAgent
-from kraft.broker.asked import ToBroker, ToController
 from kraft.broker.metadata.requests import MetadataRequests
+from kraft.broker.reply_keys import Channel, Verification, to_broker
 from kraft.broker.request.requests import DATA_APIS, DataRequests
 from kraft.broker.rights import Rights
-from kraft.wire import Outcome, WireRequest
+from kraft.wire import Outcome, Send, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
 from transport.protocol.apis import ApiKey
-
-_FOR_METADATA: Final = 0
-_IDS: Final = 1
-_VERIFICATIONS: Final = 2
-_KINDS: Final = 3
-"""A token is the number of its request, times this, plus the kind of the request. The only number of `_IDS` is 0."""
 
 
 class BrokerServices:
@@ -74,16 +67,16 @@ class BrokerServices:
         """Other brokers or the controller have answered: replicas may have moved."""
         self._has_moved = True
 
-    def on_answer(self, token: int, response: Message | None, now_ms: int) -> None:
-        """Take the answer to a `ToController` or a `ToBroker`; None if the request failed."""
-        number, kind = divmod(token, _KINDS)
-        if kind == _IDS:
-            self._ended += self._data.on_ids(response, now_ms)
-        elif kind == _VERIFICATIONS:
-            self._data.on_verified(number, response, now_ms)
-            self._has_moved = True
-        else:
-            self._metadata.on_answer(number, response, now_ms)
+    def on_reply(self, key: Hashable, response: Message | None, now_ms: int) -> None:
+        """Take the reply to a `Send`; None if the request failed."""
+        match key:
+            case Channel.PRODUCER_IDS:
+                self._ended += self._data.on_ids(response, now_ms)
+            case Verification():
+                self._data.on_verified(key, response, now_ms)
+                self._has_moved = True
+            case _:
+                self._metadata.on_reply(key, response, now_ms)
 
     def deadline_ms(self) -> int:
         """When the next `poll` is due."""
@@ -91,7 +84,7 @@ class BrokerServices:
             return 0
         return min(self._metadata.deadline_ms(), self._data.deadline_ms())
 
-    def poll(self, now_ms: int) -> Iterator[ToController | ToBroker | Outcome]:
+    def poll(self, now_ms: int) -> Iterator[Send | Outcome]:
         """The requests and answers that are due, after the agent has given the replicas their metadata."""
         self._has_moved = False
         self._image = self._agent.image
@@ -102,13 +95,8 @@ class BrokerServices:
         for outcome in self._data.poll(now_ms, self._image):
             self._has_moved = True
             yield outcome
-        for send in self._data.verifications_due(now_ms):
-            yield ToBroker(send.token * _KINDS + _VERIFICATIONS, send.request, send.timeout_ms, send.target)
+        yield from self._data.verifications_due(now_ms)
         ids = self._data.ids_request_due(self._agent.lifecycle.epoch, now_ms)
         if ids is not None:
-            yield ToController(_IDS, ids, self._metadata.settings.request_timeout_ms)
-        for one in self._metadata.poll(now_ms):
-            if isinstance(one, ToController):
-                yield ToController(one.token * _KINDS + _FOR_METADATA, one.request, one.timeout_ms)
-            else:
-                yield one
+            yield Send(ids, to_broker(Channel.PRODUCER_IDS), self._metadata.settings.request_timeout_ms)
+        yield from self._metadata.poll(now_ms)

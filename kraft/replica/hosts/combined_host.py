@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import tee
 from random import Random
-from typing import Final
 
 from msgspec import structs
 
@@ -23,20 +22,16 @@ from kraft.replica.interface.application import (
     Application,
     ApplicationFactory,
     ForRequest,
-    OutboundRequest,
     Unit,
 )
 from kraft.replica.interface.events import Call, CancelCall, Committed, CommittedBatch, Noted, Submit
 from kraft.replica.interface.options import ReplicaOptions
-from kraft.wire import Answer, WireRequest
+from kraft.wire import Answer, Part, ReplyTo, Send, Target, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
-
-_OF_CONTROLLER: Final = 0
-"""The token of the only request that a controller sends; every token of a broker is another number."""
 
 
 class CombinedHost:
@@ -45,7 +40,7 @@ class CombinedHost:
     Args:
         controller: The controller.
         broker: The broker.
-        own: The id, the host and the port at which the broker reaches the controller of this process.
+        own: The id and the address at which the broker reaches the controller of this process.
         client_listeners: The names of the listeners of the broker.
     """
 
@@ -56,7 +51,7 @@ class CombinedHost:
         controller: ControllerHost,
         broker: BrokerHost,
         *,
-        own: tuple[int, str, int],
+        own: Target,
         client_listeners: frozenset[str],
     ) -> None:
         self.controller = controller
@@ -172,10 +167,10 @@ class CombinedHost:
 
     # Requests of both parts
 
-    def on_answer(self, token: int, response: Message | None, now_ms: int) -> None:
-        """Pass an answer to the part that asked."""
-        part: Application = self.controller if token == _OF_CONTROLLER else self.broker
-        part.on_answer(token, response, now_ms)
+    def on_reply(self, reply_to: ReplyTo, response: Message | None, now_ms: int) -> None:
+        """Pass a reply to the part that asked."""
+        part: Application = self.controller if reply_to.part is Part.CONTROLLER else self.broker
+        part.on_reply(reply_to, response, now_ms)
 
     def on_gone(self, request_id: int) -> None:
         """A client's connection is closed. The controller has nothing to forget."""
@@ -200,7 +195,7 @@ class CombinedHost:
 
     def _to_controller(self, action: Action) -> Action:
         """A request to the active controller goes to this process if that is the active one."""
-        if isinstance(action, OutboundRequest) and action.target is None and self.controller.controller.is_active:
+        if isinstance(action, Send) and action.target is None and self.controller.controller.is_active:
             return structs.replace(action, target=self._own)
         return action
 
@@ -235,7 +230,7 @@ def host_combined(broker: ApplicationFactory) -> ApplicationFactory:
         return CombinedHost(
             host_controller(structs.replace(options, broker=None), cluster_id, bootstrap, rng),
             part,
-            own=(options.node_id, own.host, own.port),
+            own=Target(options.node_id, own.host, own.port),
             client_listeners=frozenset(one.name for one in endpoints.listeners),
         )
 

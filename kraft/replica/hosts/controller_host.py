@@ -24,13 +24,12 @@ from kraft.controller.decision.result import Steps, answered_with
 from kraft.controller.envelope import Forwarded, api_key_of, seal
 from kraft.controller.features.supported_features import DEFAULT_BOOTSTRAP, SUPPORTED_FEATURES
 from kraft.limits import REPLAYED_RECORDS_PER_TURN
-from kraft.quorum.values import LeaderAndEpoch
+from kraft.quorum.values import LeaderAndEpoch, QuorumConfig
 from kraft.replica.hosts.decisions import NOTHING, Decisions, Refused, Work
 from kraft.replica.hosts.record_values import decode_records, encode_image_by_steps, published_features
 from kraft.replica.interface.application import (
     Action,
     ForRequest,
-    OutboundRequest,
     Proposal,
     Redirect,
     RefuseSubmit,
@@ -40,7 +39,7 @@ from kraft.replica.interface.events import Call, CancelCall, Committed, Committe
 from kraft.replica.interface.options import ReplicaOptions
 from kraft.replica.rpc.api_versions import QUORUM_APIS
 from kraft.replica.rpc.refusals import refuse_quorum_request
-from kraft.wire import Answer, WireRequest
+from kraft.wire import Answer, Part, ReplyTo, Send, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.image.replaying import BatchReplay, SnapshotReplay
 from metadata_log.records.frame import encode_record
@@ -64,7 +63,15 @@ class ControllerHost:
     apis: tuple[ApiKey, ...] = QuorumController.apis
     reads_batches = True
 
-    def __init__(self, controller: QuorumController, failures: RequestFailures | None = None) -> None:
+    def __init__(
+        self,
+        controller: QuorumController,
+        failures: RequestFailures | None = None,
+        *,
+        request_timeout_ms: int = QuorumConfig().request_timeout_ms,
+    ) -> None:
+        """`request_timeout_ms` is the time for a request to the active controller."""
+        self._request_timeout_ms = request_timeout_ms
         self.controller = controller
         self._failures = RequestFailures() if failures is None else failures
         self._decisions = Decisions(self._failures)
@@ -258,7 +265,7 @@ class ControllerHost:
     def _register(self, request: ControllerRegistrationRequest, now_ms: int) -> Action:
         """Send a request of this controller to the active controller; decide at once if this one is active."""
         if not self.controller.is_active:
-            return OutboundRequest(request)
+            return Send(request, _REGISTRATION, self._request_timeout_ms)
         return Proposal(_units(self.controller.handle_own(request, now_ms)))
 
     def on_call(self, call: Call | CancelCall, now_ms: int) -> None:
@@ -272,8 +279,9 @@ class ControllerHost:
         """Never called: a controller answers reads from its metadata without a confirmation, as in Kafka."""
         raise AssertionError("a controller does not ask whether it leads")
 
-    def on_answer(self, token: int, response: Message | None, now_ms: int) -> None:
+    def on_reply(self, reply_to: ReplyTo, response: Message | None, now_ms: int) -> None:
         """Take the answer of the active controller to the registration of this controller."""
+        assert reply_to == _REGISTRATION, reply_to
         self.controller.on_registration_answer(response, now_ms)
 
     def on_begin_shutdown(self, now_ms: int) -> None:
@@ -309,6 +317,10 @@ _READS: Final = frozenset(
 )
 
 
+_REGISTRATION: Final = ReplyTo(Part.CONTROLLER, ApiKey.CONTROLLER_REGISTRATION)
+"""Where the answer to the only request of a controller goes."""
+
+
 def host_controller(
     options: ReplicaOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random
 ) -> ControllerHost:
@@ -333,7 +345,9 @@ def host_controller(
         admin=options.admin,
         own_settings=options.own_settings,
     )
-    return ControllerHost(QuorumController(settings), RequestFailures(is_survived=options.survives_failures))
+    failures = RequestFailures(is_survived=options.survives_failures)
+    timeout_ms = options.quorum.request_timeout_ms
+    return ControllerHost(QuorumController(settings), failures, request_timeout_ms=timeout_ms)
 
 
 class _OfBatch:

@@ -7,6 +7,7 @@ the log up to the offset that the leader reports. Between nodes both travel in K
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import Enum
 from random import Random
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ from kraft.access.authorizer import Denial
 from kraft.access.errors import ApiError
 from kraft.limits import COMMANDS_PER_TURN, FORWARDED_ENTRIES
 from kraft.quorum.accumulator import BATCH_OVERHEAD, RECORD_OVERHEAD
-from kraft.quorum.values import LeaderAndEpoch
+from kraft.quorum.values import LeaderAndEpoch, QuorumConfig
 from kraft.replica.hosts.sessions import Sessions
 from kraft.replica.hosts.state_machine_calls import Key, OpenCall, StateMachineCalls, SubmitCall, key_of
 from kraft.replica.hosts.state_machine_log import (
@@ -43,7 +44,6 @@ from kraft.replica.interface.application import (
     ApplicationFactory,
     Confirm,
     ForRequest,
-    OutboundRequest,
     Proposal,
     RefuseSubmit,
     Unit,
@@ -51,7 +51,7 @@ from kraft.replica.interface.application import (
 from kraft.replica.interface.events import Call, CancelCall, Committed, CommittedBatch, Noted, Returned, Submit
 from kraft.replica.interface.options import ReplicaOptions
 from kraft.state_machine import Change, Codec, Position, Refused, StateMachine
-from kraft.wire import Answer, WireRequest
+from kraft.wire import Answer, Part, ReplyTo, Send, WireRequest
 from metadata_log.errors import CorruptBatch
 from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, OffsetAndEpoch, random_uuid
@@ -62,8 +62,20 @@ from transport.protocol.messages.envelope import EnvelopeRequest, EnvelopeRespon
 SESSION_TTL_MS: Final = 3_600_000
 """A session that is not used for so long, by the clock of the log, is forgotten."""
 _ASK_INDEX: Final = encode(AskIndex())
-_FORWARD, _INDEX = 0, 1
-_KINDS: Final = 2
+
+
+class Kind(Enum):
+    """What this node asks of the leader; at most one request of each is under way."""
+
+    FORWARD = "forward"
+    INDEX = "index"
+
+
+class Question(Struct, frozen=True, gc=False):
+    """By what the reply of a leader is recognised. A reply of an earlier round comes too late."""
+
+    round: int
+    kind: Kind
 
 
 class ReadCall(Struct, frozen=True):
@@ -99,6 +111,7 @@ class StateMachineHost:
         client: str,
         max_batch_bytes: int,
         retry_backoff_ms: int,
+        request_timeout_ms: int = QuorumConfig().request_timeout_ms,
         session_ttl_ms: int,
     ) -> None:
         self.machine = make()
@@ -117,6 +130,7 @@ class StateMachineHost:
         self._calls = StateMachineCalls(client, self._max_entry_bytes, session_ttl_ms)
         self._reads = StateMachineReads()
         self._retry_backoff_ms = retry_backoff_ms
+        self._request_timeout_ms = request_timeout_ms
         self._is_leader = False
         self._proposed: dict[Key, tuple[int, ...]] = {}
         """By what is on its way into the log of this leader, the requests that wait for it."""
@@ -124,7 +138,7 @@ class StateMachineHost:
         """By such a request, how many of its entries are not applied."""
         self._round = 0
         """Answers to what was asked before the last change of roles are of no interest."""
-        self._asked: dict[int, tuple[int, ...]] = {}
+        self._asked: dict[Kind, tuple[int, ...]] = {}
         """By the kind of a question to the leader, for which calls it was asked; one of each kind at a time."""
         self._ask_again_ms = 0
         self._actions: list[Action] = []
@@ -247,7 +261,7 @@ class StateMachineHost:
 
     def _change_roles(self) -> None:
         self._round += 1
-        self._reads.wait_again(self._asked.get(_INDEX, ()))
+        self._reads.wait_again(self._asked.get(Kind.INDEX, ()))
         self._asked.clear()
         self._calls.send_all_again()
         self._ask_again_ms = 0
@@ -343,22 +357,24 @@ class StateMachineHost:
     def _release_reads(self) -> None:
         self._actions += [Returned(call_id, ReadReady()) for call_id in self._reads.release(self.applied_offset)]
 
-    def on_answer(self, token: int, response: Message | None, now_ms: int) -> None:
+    def on_reply(self, reply_to: ReplyTo, response: Message | None, now_ms: int) -> None:
         """Take the leader's answer; without an answer this node asks the current leader again after a backoff."""
-        round_, kind = divmod(token, _KINDS)
-        if round_ != self._round:
+        question = reply_to.key
+        assert isinstance(question, Question), reply_to
+        if question.round != self._round:
             return
+        kind = question.kind
         call_ids = self._asked.pop(kind)
-        index = _index_in(response) if kind == _INDEX else None
-        if kind == _INDEX and index is not None:
+        index = _index_in(response) if kind == Kind.INDEX else None
+        if kind == Kind.INDEX and index is not None:
             self._reads.learn(index, call_ids)
             self._release_reads()
-        elif kind == _FORWARD and isinstance(response, EnvelopeResponse) and response.error_code == Error.NONE:
+        elif kind == Kind.FORWARD and isinstance(response, EnvelopeResponse) and response.error_code == Error.NONE:
             # They are in the log, and this node will come to them.
             return
         else:
             self._ask_again_ms = now_ms + self._retry_backoff_ms
-            if kind == _INDEX:
+            if kind == Kind.INDEX:
                 self._reads.wait_again(call_ids)
             else:
                 self._calls.send_again(call_ids)
@@ -367,8 +383,8 @@ class StateMachineHost:
         """At once if there is something to say."""
         if self._actions:
             return 0
-        wants_forward = self._calls.is_any_unsent and _FORWARD not in self._asked
-        wants_index = self._reads.is_any_waiting and _INDEX not in self._asked
+        wants_forward = self._calls.is_any_unsent and Kind.FORWARD not in self._asked
+        wants_index = self._reads.is_any_waiting and Kind.INDEX not in self._asked
         if not (wants_forward or wants_index):
             return NEVER_MS
         return 0 if self._is_leader else self._ask_again_ms
@@ -392,17 +408,18 @@ class StateMachineHost:
             yield Proposal(tuple(Unit((entry,)) for entry in entries.values()))
 
     def _questions(self) -> Iterator[Action]:
-        if self._calls.is_any_unsent and _FORWARD not in self._asked:
+        if self._calls.is_any_unsent and Kind.FORWARD not in self._asked:
             taken = self._calls.take()
             if taken:
                 call_ids = tuple(sent.call_id for sent in taken)
-                yield self._ask(_FORWARD, call_ids, Forward(tuple(sent.entry for sent in taken)))
-        if self._reads.is_any_waiting and _INDEX not in self._asked:
-            yield self._ask(_INDEX, self._reads.take_waiting(), AskIndex())
+                yield self._ask(Kind.FORWARD, call_ids, Forward(tuple(sent.entry for sent in taken)))
+        if self._reads.is_any_waiting and Kind.INDEX not in self._asked:
+            yield self._ask(Kind.INDEX, self._reads.take_waiting(), AskIndex())
 
-    def _ask(self, kind: int, call_ids: tuple[int, ...], question: Forward | AskIndex) -> OutboundRequest:
+    def _ask(self, kind: Kind, call_ids: tuple[int, ...], question: Forward | AskIndex) -> Send:
         self._asked[kind] = call_ids
-        return OutboundRequest(EnvelopeRequest(request_data=encode(question)), self._round * _KINDS + kind)
+        reply_to = ReplyTo(Part.STATE_MACHINE, Question(self._round, kind))
+        return Send(EnvelopeRequest(request_data=encode(question)), reply_to, self._request_timeout_ms)
 
     # What a state machine has no use for
 
@@ -475,6 +492,7 @@ def host_state_machine(
             client=f"{options.node_id}-{random_uuid(rng)}",
             max_batch_bytes=options.quorum.max_batch_bytes,
             retry_backoff_ms=options.quorum.retry_backoff_ms,
+            request_timeout_ms=options.quorum.request_timeout_ms,
             session_ttl_ms=session_ttl_ms,
         )
 

@@ -19,7 +19,7 @@ from kraft.controller.decision.result import QuorumLevel, VersionedRecord
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.interface.events import Call, CancelCall, Committed, CommittedBatch, Noted, Returned, Submit
 from kraft.replica.interface.options import ReplicaOptions
-from kraft.wire import Answer, Drop, LeaveUnanswered, WireRequest
+from kraft.wire import Answer, Drop, LeaveUnanswered, ReplyTo, Send, WireRequest
 from metadata_log.errors import CorruptBatch, DirectoryError
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
@@ -81,18 +81,6 @@ class RefuseSubmit(Struct, frozen=True, gc=False):
     error: Error
 
 
-class OutboundRequest(Struct, frozen=True, gc=False):
-    """Send a request to the leader, or to `target`, which is the id, host and port of another node.
-
-    Exactly one `on_answer` with this `token` follows. Without `timeout_ms` it takes as long as a request of the quorum.
-    """
-
-    request: Message
-    token: int = 0
-    timeout_ms: int | None = None
-    target: tuple[int, str, int] | None = None
-
-
 class Confirm(Struct, frozen=True, gc=False):
     """Confirm that no other leader has committed anything; `on_confirmed` with this token follows."""
 
@@ -100,17 +88,7 @@ class Confirm(Struct, frozen=True, gc=False):
 
 
 Action = (
-    Proposal
-    | Answer
-    | LeaveUnanswered
-    | Drop
-    | Parked
-    | Redirect
-    | RefuseSubmit
-    | OutboundRequest
-    | Confirm
-    | Returned
-    | Noted
+    Proposal | Answer | LeaveUnanswered | Drop | Parked | Redirect | RefuseSubmit | Send | Confirm | Returned | Noted
 )
 
 
@@ -179,8 +157,8 @@ class Application(Protocol):
     def on_call(self, call: Call | CancelCall, now_ms: int) -> None:
         """The host calls the application, or cancels its call."""
 
-    def on_answer(self, token: int, response: Message | None, now_ms: int) -> None:
-        """The answer to the `OutboundRequest` with this token; None if the request has failed."""
+    def on_reply(self, reply_to: ReplyTo, response: Message | None, now_ms: int) -> None:
+        """The reply to a `Send` of the application; None if the request has failed."""
 
     def on_gone(self, request_id: int) -> None:
         """The connection of a request is closed: an answer would reach no client."""
@@ -335,7 +313,7 @@ class RawLog:
         """Never called: a raw log has nothing to read."""
         raise AssertionError("a raw log has nothing to read")
 
-    def on_answer(self, token: int, response: Message | None, now_ms: int) -> None:
+    def on_reply(self, reply_to: ReplyTo, response: Message | None, now_ms: int) -> None:
         """Never called: a raw log sends no requests."""
         raise AssertionError("a raw log sends no requests")
 

@@ -14,8 +14,7 @@ from kraft.access.authorizer import Denial
 from kraft.quorum.effects import Effect
 from kraft.quorum.events import BeginShutdown, Resign, Resumed, Tick
 from kraft.quorum.values import LeaderAndEpoch
-from kraft.wire import Answer, Drop, LeaveUnanswered, WireFailed, WireGone, WireReply, WireRequest
-from metadata_log.serde import Message
+from kraft.wire import Answer, Drop, LeaveUnanswered, WireFailed, WireGone, WireReply, WireRequest, WireSend
 from metadata_log.types import NO_OFFSET
 from transport.protocol.errors import Error
 
@@ -69,17 +68,11 @@ class FlushHandle(Protocol):
         """Return once all records that were written before the handle was made are on disk. Raises `OSError`."""
 
 
-class SendWire(Struct, frozen=True, gc=False):
-    """Send a request to a peer. `WireReply` or `WireFailed` with this id follows."""
+class PeerRequest(Struct, frozen=True, gc=False):
+    """The key of a reply to the quorum: the core's number of its request, and the peer that it asks."""
 
     request_id: int
     peer_id: int
-    host: str
-    port: int
-    message: Message
-    timeout_ms: int
-    is_raft: bool = True
-    """False for a request of the application. Its answer may wait for a commit, so a Fetch must not queue behind it."""
 
 
 class StartFlush(Struct, frozen=True, gc=False):
@@ -146,4 +139,4 @@ class Trace(Struct, frozen=True, gc=False):
     effect: Effect | Denial
 
 
-Output = SendWire | Answer | Drop | LeaveUnanswered | StartFlush | SubmitDone | Committed | Returned | Noted | Trace
+Output = WireSend | Answer | Drop | LeaveUnanswered | StartFlush | SubmitDone | Committed | Returned | Noted | Trace

@@ -390,7 +390,7 @@ class ReplicaMember(SteppedMember):
         refused: list[int] = []
         for output in outputs:
             match output:
-                case replica_events.SendWire():
+                case wire.WireSend():
                     try:
                         translated.append(self._ask(output))
                     except EncodeError:
@@ -435,7 +435,7 @@ class ReplicaMember(SteppedMember):
         is_committed = message.responses[0].error_code == Error.NONE
         return Done(-request_id, Outcome.COMMITTED if is_committed else Outcome.UNKNOWN)
 
-    def _ask(self, output: replica_events.SendWire) -> SimulatedRequest:
+    def _ask(self, output: wire.WireSend) -> SimulatedRequest:
         message = output.message
         key, highest, kind = kind_of(type(message))
         version = self._versions.get(key, highest)
@@ -444,7 +444,7 @@ class ReplicaMember(SteppedMember):
         match message:
             case FetchRequest(topics=[FetchTopic(topic_id=Uuid.METADATA_TOPIC, partitions=[asked, *_]), *_]):
                 offset = asked.fetch_offset
-        host, frame = output.host, Frame(key, version, body)
+        host, frame = output.target.host, Frame(key, version, body)
         return SimulatedRequest(
             output.request_id, node_at(host), frame, output.timeout_ms, offset, kind, is_indirect(host)
         )

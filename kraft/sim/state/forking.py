@@ -159,7 +159,7 @@ def _peer_replies(replies: PeerReplies, memo: Memo) -> PeerReplies:
 
 
 def _held_reply(held: HeldReply, replies: PeerReplies, memo: Memo) -> HeldReply:
-    made = HeldReply(held.event, held.peer_id, replies.judgement_of(held.event))
+    made = HeldReply(held.event, held.asked, replies.judgement_of(held.event))
     made.taken, made.is_judged = held.taken, held.is_judged
     basis, steps = made._begin()
     # If the log has changed since, both the original and the copy judge the response anew in their next turn.

@@ -6,11 +6,12 @@ import pytest
 from broker_agents import EPOCH, ONE, TOPIC, TWO, heartbeat, led_by, new_agent, only, started, without_data
 
 from kraft.broker import BrokerAgent, LifecycleState, NoLogDirectory, RegistrationFailed
-from kraft.broker.agent import ASSIGNMENTS, HEARTBEATS, ISR_CHANGES
 from kraft.broker.partitions import DataSettings, ReplicaManager
 from kraft.broker.partitions.settings import DataDirectory
+from kraft.broker.reply_keys import Channel
 from kraft.sim.state.fingerprints import FactsOf
 from kraft.sim.state.forking import forked
+from kraft.wire import Target
 from metadata_log.log.clean_shutdown import take_clean_shutdown, write_clean_shutdown
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records import metadata as records
@@ -40,22 +41,22 @@ LAG_MS = 30_000
 
 def test_a_broker_registers_catches_up_and_asks_to_be_unfenced() -> None:
     agent = new_agent(rack="r1", previous_epoch=12)
-    request = only(agent.poll(0), HEARTBEATS)
+    request = only(agent.poll(0), Channel.HEARTBEATS)
     assert isinstance(request, BrokerRegistrationRequest)
     assert (request.broker_id, request.rack, request.log_dirs, request.previous_broker_epoch) == (101, "r1", [ONE], 12)
-    agent.on_answer(HEARTBEATS, BrokerRegistrationResponse(broker_epoch=EPOCH), 3)
+    agent.on_reply(Channel.HEARTBEATS, BrokerRegistrationResponse(broker_epoch=EPOCH), 3)
     first = heartbeat(agent, 3)
     assert (first.broker_epoch, first.current_metadata_offset, first.want_fence) == (EPOCH, -1, True)
     assert first.cordoned_log_dirs is None
-    agent.on_answer(HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=False), 4)
+    agent.on_reply(Channel.HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=False), 4)
     assert (agent.lifecycle.state, agent.deadline_ms()) == (LifecycleState.STARTING, 14)
     agent.on_committed([records.NoOpRecord()], EPOCH, OffsetAndEpoch(epoch=1, offset=EPOCH + 1))
     assert heartbeat(agent, 14).current_metadata_offset == EPOCH
-    agent.on_answer(HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True), 15)
+    agent.on_reply(Channel.HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True), 15)
     assert agent.lifecycle.state is LifecycleState.RECOVERY
     second = heartbeat(agent, 25)
     assert (second.want_fence, second.cordoned_log_dirs) == (False, [])
-    agent.on_answer(HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False), 30)
+    agent.on_reply(Channel.HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False), 30)
     assert (agent.lifecycle.state, agent.deadline_ms()) == (LifecycleState.RUNNING, 2030)
 
 
@@ -70,7 +71,7 @@ def test_a_broker_reports_the_directories_that_take_no_new_replicas() -> None:
         agent.on_committed([record], offset, OffsetAndEpoch(epoch=1, offset=offset + 1))
         offset += 1
         told = heartbeat(agent, now_ms)
-        agent.on_answer(HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False), now_ms)
+        agent.on_reply(Channel.HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False), now_ms)
         now_ms += 2000
         return told.cordoned_log_dirs
 
@@ -93,15 +94,15 @@ def test_a_registration_that_fails_is_tried_again(answer: Message | None, again_
     """The agent looks for another controller at once; it retries one that refuses after a heartbeat interval."""
     agent = new_agent()
     agent.poll(0)
-    agent.on_answer(HEARTBEATS, answer, 0)
-    assert only(agent.poll(again_ms - 1), HEARTBEATS) is None
-    assert isinstance(only(agent.poll(again_ms), HEARTBEATS), BrokerRegistrationRequest)
+    agent.on_reply(Channel.HEARTBEATS, answer, 0)
+    assert only(agent.poll(again_ms - 1), Channel.HEARTBEATS) is None
+    assert isinstance(only(agent.poll(again_ms), Channel.HEARTBEATS), BrokerRegistrationRequest)
 
 
 def test_a_broker_that_cannot_register_gives_up() -> None:
     agent = new_agent(initial_registration_timeout_ms=500)
     agent.poll(0)
-    agent.on_answer(HEARTBEATS, BrokerRegistrationResponse(error_code=Error.DUPLICATE_BROKER_REGISTRATION), 1)
+    agent.on_reply(Channel.HEARTBEATS, BrokerRegistrationResponse(error_code=Error.DUPLICATE_BROKER_REGISTRATION), 1)
     with pytest.raises(RegistrationFailed, match="DUPLICATE_BROKER_REGISTRATION"):
         agent.poll(500)
 
@@ -110,7 +111,7 @@ def test_a_stale_broker_epoch_in_a_heartbeat_does_not_make_the_broker_register()
     """As Kafka's, the broker does not register by itself: it goes on with its epoch until a restart."""
     agent = started()
     heartbeat(agent, 3000)
-    agent.on_answer(HEARTBEATS, BrokerHeartbeatResponse(error_code=Error.STALE_BROKER_EPOCH), 3001)
+    agent.on_reply(Channel.HEARTBEATS, BrokerHeartbeatResponse(error_code=Error.STALE_BROKER_EPOCH), 3001)
     assert heartbeat(agent, 5001).broker_epoch == EPOCH
 
 
@@ -119,14 +120,14 @@ def test_a_controlled_shutdown_is_waited_for() -> None:
     agent.begin_shutdown(1500)
     asked = heartbeat(agent, 1500)
     assert (asked.want_shut_down, asked.want_fence) == (True, False)
-    agent.on_answer(HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False), 1510)
+    agent.on_reply(Channel.HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False), 1510)
     assert agent.deadline_ms() == 1560
     heartbeat(agent, 1560)
-    agent.on_answer(HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False), 1570)
+    agent.on_reply(Channel.HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False), 1570)
     assert agent.deadline_ms() == 3570
     assert not agent.may_stop
     heartbeat(agent, 3570)
-    agent.on_answer(HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, should_shut_down=True), 3580)
+    agent.on_reply(Channel.HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, should_shut_down=True), 3580)
     assert agent.may_stop
     assert agent.poll(10_000) == []
 
@@ -145,11 +146,11 @@ def test_a_broker_registers_its_directories_at_the_metadata_version_that_has_the
     )
     feature = records.FeatureLevelRecord(name="metadata.version", feature_level=17)
     agent.on_committed([feature, registration], 41, OffsetAndEpoch(epoch=1, offset=43))
-    assert isinstance(only(agent.poll(1001), HEARTBEATS), BrokerRegistrationRequest)
-    agent.on_answer(HEARTBEATS, BrokerRegistrationResponse(broker_epoch=EPOCH), 1010)
+    assert isinstance(only(agent.poll(1001), Channel.HEARTBEATS), BrokerRegistrationRequest)
+    agent.on_reply(Channel.HEARTBEATS, BrokerRegistrationResponse(broker_epoch=EPOCH), 1010)
     assert heartbeat(agent, 1010).broker_epoch == EPOCH
-    agent.on_answer(HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False), 1011)
-    assert only(agent.poll(1020), HEARTBEATS) is None
+    agent.on_reply(Channel.HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False), 1011)
+    assert only(agent.poll(1020), Channel.HEARTBEATS) is None
 
 
 # Leading
@@ -211,7 +212,7 @@ def fetch(agent: BrokerAgent, now_ms: int, *, leader_epoch: int = 0, broker_epoc
 
 
 def change(agent: BrokerAgent, now_ms: int) -> AlterPartitionRequest | None:
-    request = only(agent.poll(now_ms), ISR_CHANGES)
+    request = only(agent.poll(now_ms), Channel.ISR_CHANGES)
     assert request is None or isinstance(request, AlterPartitionRequest)
     return request
 
@@ -221,7 +222,7 @@ def answer(agent: BrokerAgent, now_ms: int, error: Error, *, partition_epoch: in
         partition_index=0, error_code=error, leader_id=101, isr=[101, 102], partition_epoch=partition_epoch
     )
     topic = AlterPartitionResponseTopicData(topic_id=TOPIC, partitions=[part])
-    agent.on_answer(ISR_CHANGES, AlterPartitionResponse(topics=[topic]), now_ms)
+    agent.on_reply(Channel.ISR_CHANGES, AlterPartitionResponse(topics=[topic]), now_ms)
 
 
 def members(request: AlterPartitionRequest) -> dict[int, int]:
@@ -245,7 +246,7 @@ def test_a_repeated_proposal_names_the_incarnation_that_fetched_and_not_one_that
     assert fetch(agent, 1010) == Error.NONE
     assert change(agent, 1010) is not None
     commit(agent, registration(102, 60))
-    agent.on_answer(ISR_CHANGES, None, 1020)
+    agent.on_reply(Channel.ISR_CHANGES, None, 1020)
     again = change(agent, 1100)
     assert again is not None
     (part,) = again.topics[0].partitions
@@ -296,7 +297,7 @@ def test_errors_of_alter_partition_are_handled_as_in_kafka() -> None:
     assert change(agent, 1120) is None
     fetch(agent, 1200)
     assert change(agent, 1200) is not None
-    agent.on_answer(ISR_CHANGES, AlterPartitionResponse(error_code=Error.NOT_CONTROLLER), 1210)
+    agent.on_reply(Channel.ISR_CHANGES, AlterPartitionResponse(error_code=Error.NOT_CONTROLLER), 1210)
     assert change(agent, 1259) is None
     assert change(agent, 1260) is not None
     answer(agent, 1270, Error.INVALID_UPDATE_VERSION)
@@ -340,8 +341,8 @@ def test_a_follower_asks_the_leader_at_the_listener_between_brokers() -> None:
         end_points=endpoints,
     )
     commit(agent, again, records.PartitionChangeRecord(partition_id=0, topic_id=TOPIC, leader=102))
-    (fetching,) = [send for send in agent.poll(1100) if isinstance(send.request, FetchRequest)]
-    assert fetching.target == (102, "inside", 9093)
+    (fetching,) = [send for send in agent.poll(1100) if isinstance(send.message, FetchRequest)]
+    assert fetching.target == Target(102, "inside", 9093)
 
 
 def test_a_deposed_partition_leader_becomes_a_follower() -> None:
@@ -349,11 +350,11 @@ def test_a_deposed_partition_leader_becomes_a_follower() -> None:
     commit(agent, records.PartitionChangeRecord(partition_id=0, topic_id=TOPIC, leader=102))
     sends = agent.poll(1100)
     assert not led_by(agent)
-    (fetching,) = [send for send in sends if isinstance(send.request, FetchRequest)]
-    assert fetching.target == (102, "h102", 9092)
-    assert isinstance(fetching.request, FetchRequest)
-    assert fetching.request.replica_state == ReplicaState(replica_id=101, replica_epoch=EPOCH)
-    assert fetching.request.topics[0].partitions[0].current_leader_epoch == 1
+    (fetching,) = [send for send in sends if isinstance(send.message, FetchRequest)]
+    assert fetching.target == Target(102, "h102", 9092)
+    assert isinstance(fetching.message, FetchRequest)
+    assert fetching.message.replica_state == ReplicaState(replica_id=101, replica_epoch=EPOCH)
+    assert fetching.message.topics[0].partitions[0].current_leader_epoch == 1
     assert fetch(agent, 1200, leader_epoch=1) is Error.NOT_LEADER_OR_FOLLOWER
 
 
@@ -376,20 +377,20 @@ def test_a_replica_without_a_directory_is_assigned_to_the_emptiest_one() -> None
         records.TopicRecord(name="t", topic_id=TOPIC),
         partition(101, (101,), UNASSIGNED),
     )
-    request = only(agent.poll(1000), ASSIGNMENTS)
+    request = only(agent.poll(1000), Channel.ASSIGNMENTS)
     assert isinstance(request, AssignReplicasToDirsRequest)
     assert (request.broker_epoch, [one.id for one in request.directories]) == (EPOCH, [ONE])
-    agent.on_answer(ASSIGNMENTS, None, 1100)
-    assert only(agent.poll(1599), ASSIGNMENTS) is None
-    assert only(agent.poll(1600), ASSIGNMENTS) == request
-    agent.on_answer(ASSIGNMENTS, AssignReplicasToDirsResponse(), 1700)
-    assert only(agent.poll(5000), ASSIGNMENTS) is None
+    agent.on_reply(Channel.ASSIGNMENTS, None, 1100)
+    assert only(agent.poll(1599), Channel.ASSIGNMENTS) is None
+    assert only(agent.poll(1600), Channel.ASSIGNMENTS) == request
+    agent.on_reply(Channel.ASSIGNMENTS, AssignReplicasToDirsResponse(), 1700)
+    assert only(agent.poll(5000), Channel.ASSIGNMENTS) is None
 
 
 def test_a_failed_directory_is_reported_and_its_partitions_lose_leadership() -> None:
     agent = leading((101, 102))
     heartbeat(agent, 3000)
-    agent.on_answer(HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False), 3001)
+    agent.on_reply(Channel.HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False), 3001)
     agent.fail_directory(ONE, 3100)
     assert not led_by(agent)
     assert heartbeat(agent, 3100).offline_log_dirs == [ONE]
@@ -406,9 +407,9 @@ def test_a_broker_without_any_log_directory_ends() -> None:
     manager = ReplicaManager(disk, DataSettings(broker_id=101, directories=(DataDirectory(ONE, "d", is_clean=False),)))
     agent = BrokerAgent(new_agent().settings, manager)
     agent.poll(0)
-    agent.on_answer(HEARTBEATS, BrokerRegistrationResponse(broker_epoch=EPOCH), 5)
+    agent.on_reply(Channel.HEARTBEATS, BrokerRegistrationResponse(broker_epoch=EPOCH), 5)
     agent.poll(5)
-    agent.on_answer(HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True), 10)
+    agent.on_reply(Channel.HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True), 10)
     with pytest.raises(NoLogDirectory, match=r"every log directory of the broker has failed: .*broken"):
         agent.poll(20)
     assert any("the log directory d has failed" in one for one in manager.findings)

@@ -14,6 +14,7 @@ from test_turns import Counted, Quorum
 from kraft.quorum.events import BeginShutdown, Tick
 from kraft.replica import ControllerHost, applier, host_controller
 from kraft.replica.applier import Applier
+from kraft.replica.interface.events import PeerRequest
 from kraft.replica.interface.options import SnapshotOptions
 from kraft.replica.peer_replies import HeldReply
 from kraft.sim.state.fingerprints import fingerprint
@@ -83,7 +84,7 @@ class Follower(Node):
     def fetches(self) -> list[tuple[int, int]]:
         """The receiver and the offset of each Fetch that went out."""
         return [
-            (one.peer_id, one.message.topics[0].partitions[0].fetch_offset)
+            (one.target.node_id, one.message.topics[0].partitions[0].fetch_offset)
             for one in self.sent
             if isinstance(one.message, FetchRequest)
         ]
@@ -237,7 +238,7 @@ def test_records_checked_against_another_log_are_checked_again() -> None:
 
         return basis, steps(basis)
 
-    held = HeldReply(WireReply(1, FetchResponse()), 2, begin)
+    held = HeldReply(WireReply(1, FetchResponse()), PeerRequest(1, 2), begin)
     assert held.go_on(2) == 0
     basis = "another log"
     held.go_on(2)

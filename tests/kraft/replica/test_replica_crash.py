@@ -18,7 +18,6 @@ from kraft.replica import (
     Input,
     Output,
     Replica,
-    SendWire,
     StartFlush,
     Submit,
     SubmitDone,
@@ -27,7 +26,7 @@ from kraft.replica import (
     host_raw_log,
 )
 from kraft.replica.storage.storage import Storage
-from kraft.wire import WireReply, WireRequest
+from kraft.wire import WireReply, WireRequest, WireSend
 from metadata_log.errors import MetadataLogError
 from metadata_log.log.quorum_state_file import read_quorum_state
 from metadata_log.memory_disk import MemoryDisk
@@ -73,7 +72,7 @@ class Node:
     ) -> None:
         self.disk = disk
         self.now_ms = START_MS
-        self.sent: list[SendWire] = []
+        self.sent: list[WireSend] = []
         self.answers: dict[int, Message] = {}
         self.done: dict[int, SubmitDone] = {}
         self.flushes: list[StartFlush] = []
@@ -91,7 +90,7 @@ class Node:
     def _note(self, outputs: list[Output]) -> None:
         for output in outputs:
             match output:
-                case SendWire():
+                case WireSend():
                     self.sent.append(output)
                 case StartFlush():
                     self.flushes.append(output)

@@ -33,7 +33,7 @@ MISSED_BEFORE: Final = {
     ("Commits", "deadline_ms"),
     ("SnapshotSchedule", "maker"),
     ("SnapshotSchedule", "cleaner"),
-    ("Actions", "_outbound_requests"),
+    ("InFlightRequests", "reply_to"),
 }
 """Fields of a replica, each with its class, that the fingerprint once left out."""
 

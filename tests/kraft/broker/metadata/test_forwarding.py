@@ -6,11 +6,10 @@ import pytest
 from broker_requests import asked, image_at, new_requests
 from msgspec.structs import replace
 
-from kraft.broker.asked import ToController
 from kraft.broker.metadata.requests import MetadataRequests
 from kraft.broker.metadata.served import ANSWERED, FORWARDED
 from kraft.controller.envelope import open_envelope, seal
-from kraft.wire import Answer, Drop, WireRequest
+from kraft.wire import Answer, Drop, Send, WireRequest
 from metadata_log.types import NEVER_MS
 from transport.protocol.apis import ApiKey
 from transport.protocol.broker_listener import AT_BROKERS, advertised
@@ -35,10 +34,10 @@ def create(request_id: int = 1, peer: str = "127.0.0.1:4711") -> WireRequest:
     return replace(request, principal=Principal("User", "alice", is_token=True), peer=peer)
 
 
-def sent(requests: MetadataRequests, now_ms: int) -> ToController:
+def sent(requests: MetadataRequests, now_ms: int) -> Send:
     """The one request that is due."""
     [one] = requests.poll(now_ms)
-    assert isinstance(one, ToController), one
+    assert isinstance(one, Send), one
     return one
 
 
@@ -48,9 +47,9 @@ def answered(requests: MetadataRequests, now_ms: int) -> Answer | Drop:
     return one
 
 
-def envelope(one: ToController) -> EnvelopeRequest:
-    assert isinstance(one.request, EnvelopeRequest)
-    return one.request
+def envelope(one: Send) -> EnvelopeRequest:
+    assert isinstance(one.message, EnvelopeRequest)
+    return one.message
 
 
 @pytest.mark.parametrize(("peer", "host"), [("127.0.0.1:4711", "127.0.0.1"), ("[::1]:4711", "0:0:0:0:0:0:0:1")])
@@ -64,7 +63,7 @@ def test_the_controller_sees_the_request_of_the_client_and_the_client_the_answer
     assert forwarded.caller.host == host
     assert requests.deadline_ms() == NEVER_MS
     result = CreateTopicsResponse(topics=[CreatableTopicResult(name="orders", num_partitions=1, replication_factor=1)])
-    requests.on_answer(one.token, seal(forwarded, result), 5)
+    requests.on_reply(one.reply_to.key, seal(forwarded, result), 5)
     assert answered(requests, 5) == Answer(1, result)
 
 
@@ -75,9 +74,9 @@ def test_without_an_active_controller_the_request_is_sent_again_until_its_time_i
     requests = new_requests(request_timeout_ms=1000)
     requests.on_request(create(), IMAGE, 0)
     attempts, now = 0, 0
-    while isinstance(one := next(requests.poll(now)), ToController):
+    while isinstance(one := next(requests.poll(now)), Send):
         attempts += 1
-        requests.on_answer(one.token, failure, now)
+        requests.on_reply(one.reply_to.key, failure, now)
         assert not list(requests.poll(now)), "there is a pause before the next attempt"
         assert now < requests.deadline_ms() <= 1000
         now = requests.deadline_ms()
@@ -91,7 +90,7 @@ def test_without_an_active_controller_the_request_is_sent_again_until_its_time_i
 def test_a_version_that_the_controller_does_not_know_closes_the_connection():
     requests = new_requests()
     requests.on_request(create(), IMAGE, 0)
-    requests.on_answer(sent(requests, 0).token, EnvelopeResponse(error_code=Error.UNSUPPORTED_VERSION), 0)
+    requests.on_reply(sent(requests, 0).reply_to.key, EnvelopeResponse(error_code=Error.UNSUPPORTED_VERSION), 0)
     closed = answered(requests, 0)
     assert isinstance(closed, Drop)
     assert "version 7 of CREATE_TOPICS" in closed.why
@@ -100,7 +99,9 @@ def test_a_version_that_the_controller_does_not_know_closes_the_connection():
 def test_another_error_of_the_envelope_is_a_server_error_for_the_client():
     requests = new_requests()
     requests.on_request(create(), IMAGE, 0)
-    requests.on_answer(sent(requests, 0).token, EnvelopeResponse(error_code=Error.CLUSTER_AUTHORIZATION_FAILED), 0)
+    requests.on_reply(
+        sent(requests, 0).reply_to.key, EnvelopeResponse(error_code=Error.CLUSTER_AUTHORIZATION_FAILED), 0
+    )
     answer = answered(requests, 0)
     assert isinstance(answer, Answer)
     assert isinstance(answer.message, CreateTopicsResponse)
@@ -110,7 +111,7 @@ def test_another_error_of_the_envelope_is_a_server_error_for_the_client():
 def test_bytes_that_are_no_answer_close_the_connection():
     requests = new_requests()
     requests.on_request(create(), IMAGE, 0)
-    requests.on_answer(sent(requests, 0).token, EnvelopeResponse(response_data=b"\x00"), 0)
+    requests.on_reply(sent(requests, 0).reply_to.key, EnvelopeResponse(response_data=b"\x00"), 0)
     assert isinstance(answered(requests, 0), Drop)
 
 
@@ -119,10 +120,10 @@ def test_answers_in_another_order_go_to_their_own_requests():
     for request_id in (1, 2):
         requests.on_request(create(request_id), IMAGE, 0)
     first, second = requests.poll(0)
-    assert isinstance(first, ToController)
-    assert isinstance(second, ToController)
+    assert isinstance(first, Send)
+    assert isinstance(second, Send)
     for one in (second, first):
-        requests.on_answer(one.token, seal(open_envelope(envelope(one)), CreateTopicsResponse()), 0)
+        requests.on_reply(one.reply_to.key, seal(open_envelope(envelope(one)), CreateTopicsResponse()), 0)
     assert [one.request_id for one in requests.poll(0) if isinstance(one, Answer)] == [2, 1]
 
 
@@ -140,9 +141,9 @@ def test_unknown_topics_are_created_once_with_the_defaults_of_the_broker():
     message = open_envelope(envelope(one)).message
     assert isinstance(message, CreateTopicsRequest)
     assert [(topic.name, topic.num_partitions, topic.replication_factor) for topic in message.topics] == [("new", 3, 2)]
-    requests.on_answer(one.token, None, 10)
+    requests.on_reply(one.reply_to.key, None, 10)
     requests.on_request(named("new"), IMAGE, 20)
-    assert sent(requests, 20).token != one.token, "a failed creation is asked for again with the next request"
+    assert sent(requests, 20).reply_to != one.reply_to, "a failed creation is asked for again with the next request"
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,11 @@ from broker_requests import CLUSTER_ID, answer_to, asked, image_at
 from msgspec.structs import replace
 
 from kraft.access.authorizer import AclOperation, AclResource, AuthorizerSettings
-from kraft.broker.asked import ToController
 from kraft.broker.metadata.requests import MetadataRequests
 from kraft.broker.metadata.settings import MetadataSettings
 from kraft.broker.rights import Rights
 from kraft.config.described import Secret
+from kraft.wire import Send
 from metadata_log.image import MetadataDelta, MetadataImage
 from metadata_log.records.metadata import AccessControlEntryRecord, DelegationTokenRecord
 from metadata_log.serde import Message
@@ -157,7 +157,7 @@ def test_a_missing_topic_is_created_for_a_client_that_may_create_it(right: Right
     answer = asking.answer(named("new", allow_auto_topic_creation=True))
     error = Error.UNKNOWN_TOPIC_OR_PARTITION if created else Error.TOPIC_AUTHORIZATION_FAILED
     assert codes(answer) == {"new": error}
-    sent = [one for one in asking.requests.poll(0) if isinstance(one, ToController)]
+    sent = [one for one in asking.requests.poll(0) if isinstance(one, Send)]
     assert len(sent) == created
 
 

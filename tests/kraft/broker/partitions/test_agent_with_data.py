@@ -23,8 +23,9 @@ from fetch_answers import answer_fetch
 from msgspec.structs import replace
 
 from kraft.broker import BrokerAgent, BrokerListener, BrokerOptions, BrokerSettings, LifecycleState, NoLogDirectory
-from kraft.broker.agent import HEARTBEATS, ISR_CHANGES, Send
 from kraft.broker.partitions import ReplicaManager
+from kraft.broker.reply_keys import Channel
+from kraft.wire import Send, Target
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records import metadata as records
 from metadata_log.serde import Message
@@ -66,20 +67,20 @@ def running(agent: BrokerAgent, *committed: Message) -> tuple[int, list[Send]]:
     opened: list[Send] = []
     now_ms = NOW_MS
     agent.poll(now_ms)
-    agent.on_answer(HEARTBEATS, BrokerRegistrationResponse(broker_epoch=EPOCH), now_ms)
+    agent.on_reply(Channel.HEARTBEATS, BrokerRegistrationResponse(broker_epoch=EPOCH), now_ms)
     heartbeat(agent, now_ms)
     commit(agent, *committed)
     assert list(agent.replicas.partitions) == [], "the metadata may be incomplete"
     assert agent.deadline_ms() > now_ms
-    agent.on_answer(HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=True), now_ms)
+    agent.on_reply(Channel.HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=True), now_ms)
     while True:
         sends = agent.poll(now_ms)
         opened += fetches(sends)
-        beats = [send.request for send in sends if send.channel == HEARTBEATS]
+        beats = [send.message for send in sends if send.reply_to.key is Channel.HEARTBEATS]
         if beats:
             assert agent.replicas.is_loaded == (not beats[0].want_fence)  # type: ignore[attr-defined]
             is_fenced = beats[0].want_fence  # type: ignore[attr-defined]
-            agent.on_answer(HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=is_fenced), now_ms)
+            agent.on_reply(Channel.HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=is_fenced), now_ms)
             if not is_fenced:
                 break
         now_ms = max(now_ms + 1, agent.deadline_ms())
@@ -89,7 +90,7 @@ def running(agent: BrokerAgent, *committed: Message) -> tuple[int, list[Send]]:
 
 
 def fetches(sends: list[Send]) -> list[Send]:
-    return [send for send in sends if isinstance(send.request, FetchRequest)]
+    return [send for send in sends if isinstance(send.message, FetchRequest)]
 
 
 def test_logs_are_open_and_metadata_is_published_before_the_broker_asks_to_be_unfenced() -> None:
@@ -106,21 +107,21 @@ def test_an_agent_fetches_again_at_once_after_an_answer_with_records() -> None:
     running(leader, *metadata(leader=1))
     now_ms, [send] = running(follower, *metadata(leader=1))
     append(leading, b"a", now_ms=now_ms)
-    assert (send.target, send.request.max_wait_ms) == ((1, "h1", 9092), 500)  # type: ignore[attr-defined]
-    state = replace(send.request.replica_state, replica_epoch=50)  # type: ignore[attr-defined]
-    request = replace(send.request, replica_state=state)
+    assert (send.target, send.message.max_wait_ms) == (Target(1, "h1", 9092), 500)  # type: ignore[attr-defined]
+    state = replace(send.message.replica_state, replica_epoch=50)  # type: ignore[attr-defined]
+    request = replace(send.message, replica_state=state)
     assert isinstance(request, FetchRequest)
-    follower.on_answer(send.channel, answer_fetch(leading, request, now_ms), now_ms)
+    follower.on_reply(send.reply_to.key, answer_fetch(leading, request, now_ms), now_ms)
     assert part_of(following).end_offset == 1
     [again] = fetches(follower.poll(now_ms))
-    assert again.request.topics[0].partitions[0].fetch_offset == 1  # type: ignore[attr-defined]
+    assert again.message.topics[0].partitions[0].fetch_offset == 1  # type: ignore[attr-defined]
     assert fetches(follower.poll(now_ms)) == [], "one request is open"
 
 
 def test_an_agent_waits_after_a_failed_fetch() -> None:
     follower, _ = agent_with_data(2, MemoryDisk())
     now_ms, [send] = running(follower, *metadata(leader=1))
-    follower.on_answer(send.channel, None, now_ms)
+    follower.on_reply(send.reply_to.key, None, now_ms)
     assert fetches(follower.poll(now_ms + 999)) == []
     assert len(fetches(follower.poll(now_ms + 1500))) == 1
 
@@ -133,10 +134,10 @@ def test_an_agent_with_data_proposes_to_remove_a_slow_follower() -> None:
         send
         for later_ms in range(now_ms, now_ms + 60_000, 5_000)
         for send in agent.poll(later_ms)
-        if send.channel == ISR_CHANGES
+        if send.reply_to.key is Channel.ISR_CHANGES
     ]
     assert len(asked) == 1
-    [topic] = asked[0].request.topics  # type: ignore[attr-defined]
+    [topic] = asked[0].message.topics  # type: ignore[attr-defined]
     assert topic.topic_id == TOPIC
     assert [one.broker_id for one in topic.partitions[0].new_isr_with_epochs] == [1]
 
@@ -160,15 +161,15 @@ def test_the_failure_of_the_only_log_directory_ends_the_broker() -> None:
 def test_an_empty_answer_before_the_longest_wait_is_not_followed_by_a_request_at_once() -> None:
     follower, _ = agent_with_data(2, MemoryDisk())
     now_ms, [send] = running(follower, *metadata(leader=1))
-    request = send.request
+    request = send.message
     assert isinstance(request, FetchRequest)
     parts = [PartitionData(partition_index=0, high_watermark=0, log_start_offset=0, records=b"")]
     topic = FetchableTopicResponse(topic_id=TOPIC, partitions=parts)
-    follower.on_answer(send.channel, FetchResponse(session_id=7, responses=[topic]), now_ms)
+    follower.on_reply(send.reply_to.key, FetchResponse(session_id=7, responses=[topic]), now_ms)
     [again] = fetches(follower.poll(now_ms))
-    assert isinstance(again.request, FetchRequest)
-    assert (again.request.session_id, again.request.session_epoch, again.request.topics) == (7, 1, [])
-    follower.on_answer(again.channel, FetchResponse(session_id=7), now_ms + 10)
+    assert isinstance(again.message, FetchRequest)
+    assert (again.message.session_id, again.message.session_epoch, again.message.topics) == (7, 1, [])
+    follower.on_reply(again.reply_to.key, FetchResponse(session_id=7), now_ms + 10)
     assert fetches(follower.poll(now_ms + 499)) == []
     assert len(fetches(follower.poll(now_ms + 500))) == 1
 
@@ -198,9 +199,9 @@ def test_heartbeats_go_on_while_many_partitions_are_published_a_few_in_each_turn
         now_ms = max(now_ms + 600, agent.deadline_ms())
         led_in_turn.append(0)
         for send in agent.poll(now_ms):
-            if send.channel == HEARTBEATS:
-                beats.append(send.request.current_metadata_offset)  # type: ignore[attr-defined]
-                agent.on_answer(HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False), now_ms)
+            if send.reply_to.key is Channel.HEARTBEATS:
+                beats.append(send.message.current_metadata_offset)  # type: ignore[attr-defined]
+                agent.on_reply(Channel.HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False), now_ms)
     assert max(led_in_turn) == manager.partitions_per_turn == 8
     assert sum(led_in_turn) == len(others)
     assert beats[0] == known_offset < beats[-1] == agent.metadata_offset

@@ -10,16 +10,16 @@ from broker_agents import new_agent, without_data
 from data_brokers import KEY, NOW_MS, batch, cluster, new_topic, replayed, started
 
 from kraft.broker import BrokerAgent
-from kraft.broker.asked import ToController
 from kraft.broker.metadata.requests import MetadataRequests
 from kraft.broker.metadata.settings import MetadataSettings
+from kraft.broker.reply_keys import Channel, Forwarded
 from kraft.broker.request.requests import DATA_APIS, DataRequests
 from kraft.broker.request.settings import RequestSettings
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.hosts.broker_host import FEATURES, BrokerHost
 from kraft.replica.hosts.broker_services import BrokerServices
-from kraft.replica.interface.application import PARKED, OutboundRequest
-from kraft.wire import Answer, Drop, LeaveUnanswered, WireRequest
+from kraft.replica.interface.application import PARKED
+from kraft.wire import Answer, Drop, LeaveUnanswered, Send, Target, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.metadata import PartitionRecord, TopicRecord
@@ -167,14 +167,14 @@ def test_answers_of_the_controller_find_the_request_they_belong_to():
     assert services.on_request(asked(InitProducerIdRequest(transactional_id=None), 5, 1), IMAGE, NOW_MS) is None
     assert services.on_request(asked(CreateTopicsRequest(), 7, 2), IMAGE, NOW_MS) is None
     first, second = services.poll(NOW_MS)
-    assert isinstance(first, ToController)
-    assert isinstance(second, ToController)
-    assert isinstance(first.request, AllocateProducerIdsRequest)
-    assert isinstance(second.request, EnvelopeRequest)
-    services.on_answer(second.token, EnvelopeResponse(error_code=Error.UNSUPPORTED_VERSION), NOW_MS)
+    assert isinstance(first, Send)
+    assert isinstance(second, Send)
+    assert isinstance(first.message, AllocateProducerIdsRequest)
+    assert isinstance(second.message, EnvelopeRequest)
+    services.on_reply(second.reply_to.key, EnvelopeResponse(error_code=Error.UNSUPPORTED_VERSION), NOW_MS)
     assert [one for one in services.poll(NOW_MS) if isinstance(one, Drop) and one.request_id == 2]
     block = AllocateProducerIdsResponse(producer_id_start=4000, producer_id_len=1000)
-    services.on_answer(first.token, block, NOW_MS)
+    services.on_reply(first.reply_to.key, block, NOW_MS)
     assert services.deadline_ms() == 0
     [answer] = services.poll(NOW_MS)
     assert isinstance(answer, Answer)
@@ -186,10 +186,11 @@ def test_answers_of_the_controller_find_the_request_they_belong_to():
 def test_requests_for_clients_have_numbers_that_no_request_of_the_agent_has():
     broker = Broker()
     broker.host.on_request(asked(CreateTopicsRequest(), 7, 2), LEADER, NOW_MS)
-    sent = [one for one in broker.host.on_tick(NOW_MS) if isinstance(one, OutboundRequest)]
-    tokens = {type(one.request).__name__: one.token for one in sent}
-    assert tokens["EnvelopeRequest"] < 0 < tokens["BrokerRegistrationRequest"]
-    broker.host.on_answer(tokens["EnvelopeRequest"], EnvelopeResponse(error_code=Error.UNSUPPORTED_VERSION), NOW_MS)
+    sent = [one for one in broker.host.on_tick(NOW_MS) if isinstance(one, Send)]
+    reply_to = {type(one.message).__name__: one.reply_to for one in sent}
+    assert reply_to["EnvelopeRequest"].key == Forwarded(1)
+    assert reply_to["BrokerRegistrationRequest"].key is Channel.HEARTBEATS
+    broker.host.on_reply(reply_to["EnvelopeRequest"], EnvelopeResponse(error_code=Error.UNSUPPORTED_VERSION), NOW_MS)
     assert [one for one in broker.host.on_tick(NOW_MS) if isinstance(one, Drop)]
 
 
@@ -229,13 +230,13 @@ def in_a_transaction() -> ProduceRequest:
     return ProduceRequest(transactional_id="in-turn", acks=1, timeout_ms=1000, topic_data=[topic])
 
 
-def asked_coordinator(broker: Broker) -> OutboundRequest:
+def asked_coordinator(broker: Broker) -> Send:
     """The request to the coordinator, after the record waits."""
     assert broker.host.on_request(asked(in_a_transaction(), 13, 7), LEADER, NOW_MS) is PARKED
     [sent] = [
         one
         for one in broker.host.on_tick(NOW_MS)
-        if isinstance(one, OutboundRequest) and isinstance(one.request, AddPartitionsToTxnRequest)
+        if isinstance(one, Send) and isinstance(one.message, AddPartitionsToTxnRequest)
     ]
     assert list(broker.services.poll(NOW_MS)) == []
     assert broker.services.deadline_ms() > NOW_MS
@@ -252,8 +253,8 @@ def verdict(error: Error) -> AddPartitionsToTxnResponse:
 def test_records_of_a_transaction_wait_for_the_word_of_their_coordinator(error: Error):
     broker = Broker(COORDINATED)
     sent = asked_coordinator(broker)
-    assert sent.target == (103, "h103", 9092)
-    broker.host.on_answer(sent.token, verdict(error), NOW_MS)
+    assert sent.target == Target(103, "h103", 9092)
+    broker.host.on_reply(sent.reply_to, verdict(error), NOW_MS)
     assert broker.services.deadline_ms() == 0
     [answer] = [one for one in broker.host.on_tick(NOW_MS) if isinstance(one, Answer)]
     assert answer.request_id == 7
@@ -267,10 +268,10 @@ def test_records_of_a_transaction_wait_for_the_word_of_their_coordinator(error: 
 def test_an_answer_to_the_agent_lets_the_requests_of_clients_look_again():
     """Replicas may have moved: a fetch that waits may have its records."""
     broker = Broker()
-    [registration] = [one for one in broker.host.on_tick(NOW_MS) if isinstance(one, OutboundRequest)]
+    [registration] = [one for one in broker.host.on_tick(NOW_MS) if isinstance(one, Send)]
     assert list(broker.services.poll(NOW_MS)) == []
     assert broker.services.deadline_ms() > NOW_MS
-    broker.host.on_answer(registration.token, BrokerRegistrationResponse(broker_epoch=7), NOW_MS)
+    broker.host.on_reply(registration.reply_to, BrokerRegistrationResponse(broker_epoch=7), NOW_MS)
     assert broker.services.deadline_ms() == 0
 
 
@@ -289,5 +290,5 @@ def test_a_coordinator_that_is_busy_stops_no_request_of_another_client():
     broker = Broker(COORDINATED)
     sent = asked_coordinator(broker)
     assert isinstance(broker.host.on_request(asked(produce(1), 13, 8), LEADER, NOW_MS), Answer)
-    broker.host.on_answer(sent.token, verdict(Error.CONCURRENT_TRANSACTIONS), NOW_MS)
+    broker.host.on_reply(sent.reply_to, verdict(Error.CONCURRENT_TRANSACTIONS), NOW_MS)
     assert broker.services.deadline_ms() == 0

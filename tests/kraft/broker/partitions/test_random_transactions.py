@@ -10,15 +10,14 @@ from __future__ import annotations
 import pytest
 from data_brokers import KEY, part_of, registration
 from msgspec.structs import replace
-from request_brokers import START_MS, fetch, only_partition, produce
+from request_brokers import START_MS, fetch, only_partition, produce, verification
 from test_random_clients import RETRIED, TIMEOUT_MS, ClientsRun
 
-from kraft.broker.asked import ToBroker
 from kraft.broker.log import transaction_markers
 from kraft.broker.log.producers import ProducerStates
 from kraft.broker.request import markers
 from kraft.broker.request import produce as handler
-from kraft.wire import Answer, Outcome
+from kraft.wire import Answer, Outcome, Send
 from metadata_log.records import metadata as records
 from metadata_log.records.batch import scan
 from metadata_log.records.batch_builder import write_batch
@@ -212,14 +211,14 @@ class TransactionsRun(ClientsRun):
         for one in self.wired.managers:
             requests = self.served.requests[one]
             for send in requests.verifications_due(self.wired.now_ms):
-                requests.on_verified(send.token, self._verdict(one, send), self.wired.now_ms)
+                requests.on_verified(verification(send), self._verdict(one, send), self.wired.now_ms)
             for outcome in requests.poll(self.wired.now_ms, self.served.images[one]):
                 self._on_outcome_of(one, outcome)
 
-    def _verdict(self, broker_id: int, send: ToBroker) -> AddPartitionsToTxnResponse | None:
-        assert isinstance(send.request, AddPartitionsToTxnRequest)
+    def _verdict(self, broker_id: int, send: Send) -> AddPartitionsToTxnResponse | None:
+        assert isinstance(send.message, AddPartitionsToTxnRequest)
         is_heard = broker_id not in self.wired.silent and self.rng.random() < 0.9
-        answer = self.coordinator.answer(send.request) if is_heard else None
+        answer = self.coordinator.answer(send.message) if is_heard else None
         # The answer may be lost, too: the partition is then added, and the leader does not know.
         return answer if self.rng.random() < 0.95 else None
 

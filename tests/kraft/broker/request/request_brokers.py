@@ -12,9 +12,10 @@ from kraft.access.authorizer import AuthorizerSettings
 from kraft.broker.log.partition_log import PartitionLog
 from kraft.broker.partitions import DataDirectory, DataSettings, HostedPartition, ReplicaManager
 from kraft.broker.partitions.key import PartitionKey
+from kraft.broker.reply_keys import Verification
 from kraft.broker.request import DataRequests, RequestSettings
 from kraft.broker.rights import Rights
-from kraft.wire import Answer, Outcome, WireRequest
+from kraft.wire import Answer, Outcome, Send, WireRequest
 from metadata_log.image import MetadataDelta, MetadataImage, Partition
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records import metadata as records
@@ -63,6 +64,12 @@ def wire_request(
         principal=principal,
         room=room,
     )
+
+
+def verification(send: Send) -> Verification:
+    """Where the reply of a transaction coordinator goes."""
+    assert isinstance(send.reply_to.key, Verification), send
+    return send.reply_to.key
 
 
 class NewTopic(Struct, frozen=True):

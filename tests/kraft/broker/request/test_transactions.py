@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from request_brokers import START_MS, Brokers, NewTopic, fetch, only_partition, topic_id
+from request_brokers import START_MS, Brokers, NewTopic, fetch, only_partition, topic_id, verification
 from test_request_rights import rule
 
 from kraft.access.authorizer import CLUSTER_NAME, AclOperation, AclResource, AuthorizerSettings
-from kraft.broker.asked import ToBroker
 from kraft.broker.partitions.key import PartitionKey
-from kraft.wire import Answer
+from kraft.wire import Answer, Send, Target
 from metadata_log.records.batch import scan
 from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.metadata import PartitionChangeRecord
@@ -66,16 +65,16 @@ def produce(data: bytes, *, acks: int = 1, more: bytes | None = None) -> Produce
     return ProduceRequest(transactional_id=NAME, acks=acks, timeout_ms=5000, topic_data=[topic])
 
 
-def sent_to_coordinator(brokers: Brokers) -> ToBroker:
+def sent_to_coordinator(brokers: Brokers) -> Send:
     """The one request that is due."""
     [send] = brokers.requests[LEADER].verifications_due(brokers.now_ms)
-    assert send.target == (COORDINATOR, "127.0.0.1", 26000 + COORDINATOR)
+    assert send.target == Target(COORDINATOR, "127.0.0.1", 26000 + COORDINATOR)
     return send
 
 
-def verdict(send: ToBroker, error: Error) -> AddPartitionsToTxnResponse:
+def verdict(send: Send, error: Error) -> AddPartitionsToTxnResponse:
     """The coordinator's answer, with the same result for all partitions."""
-    asked = send.request
+    asked = send.message
     assert isinstance(asked, AddPartitionsToTxnRequest)
     return AddPartitionsToTxnResponse(
         results_by_transaction=[
@@ -96,7 +95,7 @@ def verdict(send: ToBroker, error: Error) -> AddPartitionsToTxnResponse:
 def decided(brokers: Brokers, error: Error = Error.NONE) -> list[Any]:
     """Let the coordinator answer what was asked; returns the responses to producers."""
     send = sent_to_coordinator(brokers)
-    brokers.requests[LEADER].on_verified(send.token, verdict(send, error), brokers.now_ms)
+    brokers.requests[LEADER].on_verified(verification(send), verdict(send, error), brokers.now_ms)
     return responses(brokers)
 
 
@@ -145,11 +144,11 @@ def test_the_first_records_of_a_transaction_wait_for_the_coordinator() -> None:
     assert outcome is None
     assert brokers.part(LEADER, ORDERS).end_offset == 0
     send = sent_to_coordinator(brokers)
-    assert isinstance(send.request, AddPartitionsToTxnRequest)
-    [one] = send.request.transactions
+    assert isinstance(send.message, AddPartitionsToTxnRequest)
+    [one] = send.message.transactions
     assert (one.transactional_id, one.producer_id, one.producer_epoch, one.verify_only) == (NAME, PRODUCER, 0, True)
     assert [(topic.name, topic.partitions) for topic in one.topics] == [("orders", [0, 1])]
-    brokers.requests[LEADER].on_verified(send.token, verdict(send, Error.NONE), brokers.now_ms)
+    brokers.requests[LEADER].on_verified(verification(send), verdict(send, Error.NONE), brokers.now_ms)
     [response] = responses(brokers)
     assert [part.error_code for part in response.responses[0].partition_responses] == [0, 0]
     assert brokers.part(LEADER, ORDERS).end_offset == brokers.part(LEADER, SECOND).end_offset == 1
@@ -162,8 +161,8 @@ def test_with_transaction_version_2_the_broker_adds_the_partition() -> None:
     brokers = three()
     brokers.send(LEADER, produce(records(b"a")), TV2)
     send = sent_to_coordinator(brokers)
-    assert isinstance(send.request, AddPartitionsToTxnRequest)
-    assert not send.request.transactions[0].verify_only
+    assert isinstance(send.message, AddPartitionsToTxnRequest)
+    assert not send.message.transactions[0].verify_only
 
 
 def test_without_verification_records_are_appended_at_once() -> None:
@@ -214,7 +213,7 @@ def test_a_coordinator_that_does_not_answer_the_question_has_verified_nothing(
     brokers = three()
     brokers.send(LEADER, produce(records(b"a")), TV1)
     send = sent_to_coordinator(brokers)
-    brokers.requests[LEADER].on_verified(send.token, response, brokers.now_ms)
+    brokers.requests[LEADER].on_verified(verification(send), response, brokers.now_ms)
     [found] = responses(brokers)
     assert only_partition(found).error_code == answered
     assert brokers.part(LEADER, ORDERS).end_offset == 0
@@ -236,7 +235,7 @@ def test_a_transaction_that_still_ends_is_asked_for_again_for_a_tenth_of_a_secon
         for send in brokers.requests[LEADER].verifications_due(brokers.now_ms):
             asked += 1
             answer = verdict(send, Error.CONCURRENT_TRANSACTIONS)
-            brokers.requests[LEADER].on_verified(send.token, answer, brokers.now_ms)
+            brokers.requests[LEADER].on_verified(verification(send), answer, brokers.now_ms)
         found = responses(brokers)
         if found:
             break
@@ -270,11 +269,11 @@ def test_a_coordinator_has_one_request_at_a_time_and_the_next_one_has_all_that_w
         )
         assert brokers.send(LEADER, request, TV1)[1] is None
     assert brokers.requests[LEADER].verifications_due(brokers.now_ms) == []
-    brokers.requests[LEADER].on_verified(send.token, verdict(send, Error.NONE), brokers.now_ms)
+    brokers.requests[LEADER].on_verified(verification(send), verdict(send, Error.NONE), brokers.now_ms)
     assert len(responses(brokers)) == 1
     following = sent_to_coordinator(brokers)
-    assert isinstance(following.request, AddPartitionsToTxnRequest)
-    assert [one.transactional_id for one in following.request.transactions] == ["other-1", "other-2"]
+    assert isinstance(following.message, AddPartitionsToTxnRequest)
+    assert [one.transactional_id for one in following.message.transactions] == ["other-1", "other-2"]
 
 
 @pytest.mark.parametrize(
@@ -306,7 +305,7 @@ def test_a_connection_that_closes_forgets_its_verification() -> None:
     send = sent_to_coordinator(brokers)
     brokers.requests[LEADER].forget(request_id)
     assert brokers.requests[LEADER].waiting == 0
-    brokers.requests[LEADER].on_verified(send.token, verdict(send, Error.NONE), brokers.now_ms)
+    brokers.requests[LEADER].on_verified(verification(send), verdict(send, Error.NONE), brokers.now_ms)
     assert responses(brokers) == []
     assert brokers.part(LEADER, ORDERS).end_offset == 0
 
@@ -321,7 +320,7 @@ def test_a_batch_that_overtakes_an_earlier_one_is_refused_until_the_earlier_one_
     """The guard remembers the smallest sequence number of the verification (KIP-890)."""
     brokers = three()
     brokers.send(LEADER, produce(records(b"a", sequence=0)), TV1)
-    brokers.requests[LEADER].on_verified(sent_to_coordinator(brokers).token, None, brokers.now_ms)
+    brokers.requests[LEADER].on_verified(verification(sent_to_coordinator(brokers)), None, brokers.now_ms)
     assert [only_partition(each).error_code for each in responses(brokers)] == [Error.NOT_ENOUGH_REPLICAS]
     assert produced(brokers, records(b"b", sequence=1), TV1).error_code == Error.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert produced(brokers, records(b"a", sequence=0), TV1).error_code == Error.NONE
@@ -336,7 +335,7 @@ def test_records_behind_the_marker_of_their_transaction_begin_no_other_one() -> 
     brokers.send(LEADER, produce(records(b"late", sequence=1)), TV1)
     send = sent_to_coordinator(brokers)
     assert marked(brokers, marker(commit=False, epoch=0, version=1)) is Error.NONE
-    brokers.requests[LEADER].on_verified(send.token, verdict(send, Error.NONE), brokers.now_ms)
+    brokers.requests[LEADER].on_verified(verification(send), verdict(send, Error.NONE), brokers.now_ms)
     assert [only_partition(each).error_code for each in responses(brokers)] == [Error.INVALID_TXN_STATE]
     assert brokers.part(LEADER, ORDERS).log.producers.states.open_transactions == {}
 

@@ -25,7 +25,7 @@ from kraft.replica.interface.application import ForRequest, RefuseSubmit
 from kraft.replica.interface.events import Submit
 from kraft.replica.interface.options import ReplicaOptions
 from kraft.sim.nodes.broker_without_data import host_broker_without_data
-from kraft.wire import Answer
+from kraft.wire import Answer, Target
 from metadata_log.errors import MetadataLogError
 from metadata_log.image import MetadataImage
 from metadata_log.records.metadata import BeginTransactionRecord, FeatureLevelRecord, NoOpRecord
@@ -44,7 +44,7 @@ from transport.protocol.messages import (
 )
 from transport.protocol.messages.create_topics import CreatableTopic
 
-OWN = (1, "n1", 9093)
+OWN = Target(1, "n1", 9093)
 
 
 def node(role: ReplicaOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random) -> CombinedHost:

@@ -9,7 +9,15 @@ from kraft.quorum.accumulator import BATCH_OVERHEAD, RECORD_OVERHEAD
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.hosts import state_machine_host
 from kraft.replica.hosts.state_machine_calls import SubmitCall
-from kraft.replica.hosts.state_machine_host import Changes, ReadCall, ReadReady, StateMachineHost, host_state_machine
+from kraft.replica.hosts.state_machine_host import (
+    Changes,
+    Kind,
+    Question,
+    ReadCall,
+    ReadReady,
+    StateMachineHost,
+    host_state_machine,
+)
 from kraft.replica.hosts.state_machine_log import (
     AskIndex,
     Command,
@@ -23,10 +31,10 @@ from kraft.replica.hosts.state_machine_log import (
     snapshot_values,
 )
 from kraft.replica.hosts.state_machine_reads import Reader
-from kraft.replica.interface.application import Confirm, OutboundRequest, Proposal
+from kraft.replica.interface.application import Confirm, Proposal
 from kraft.replica.interface.events import Call, CancelCall, CommittedBatch, Noted, Returned
 from kraft.state_machine import Position, StateMachine
-from kraft.wire import Answer, WireRequest
+from kraft.wire import Answer, Part, ReplyTo, Send, WireRequest
 from metadata_log.errors import CorruptBatch
 from metadata_log.serde import Message, schema_of
 from metadata_log.types import NEVER_MS, OffsetAndEpoch
@@ -200,28 +208,28 @@ def test_a_follower_sends_its_entries_again_unless_the_leader_has_applied_them(e
     host = state_machine()
     host.on_call(Call(9, SubmitCall(encode(5), 0, 1)), 0)
     (asked,) = host.on_tick(0)
-    assert isinstance(asked, OutboundRequest)
-    host.on_answer(asked.token, None if error is None else EnvelopeResponse(response_data=b"", error_code=error), 100)
+    assert isinstance(asked, Send)
+    host.on_reply(asked.reply_to, None if error is None else EnvelopeResponse(response_data=b"", error_code=error), 100)
     if error is Error.NONE:
         assert (host.deadline_ms(), host.on_tick(10_000)) == (NEVER_MS, ())
     else:
         assert host.deadline_ms() == 120
         assert host.on_tick(119) == ()
         (again,) = host.on_tick(120)
-        assert isinstance(again, OutboundRequest)
-        assert again.request == asked.request
+        assert isinstance(again, Send)
+        assert again.message == asked.message
 
 
 def test_a_new_leader_proposes_what_it_has_asked_its_predecessor_for() -> None:
     host = state_machine()
     host.on_call(Call(9, SubmitCall(encode(5), 0, 1)), 0)
     (asked,) = host.on_tick(0)
-    assert isinstance(asked, OutboundRequest)
+    assert isinstance(asked, Send)
     host.on_leader(2, 0, 0)
     (own,) = host.on_tick(0)
     assert isinstance(own, Proposal)
     assert [len(unit.values) for unit in own.units] == [1]
-    host.on_answer(asked.token, None, 10)
+    host.on_reply(asked.reply_to, None, 10)
     assert (host.on_tick(10_000), host.deadline_ms()) == ((), NEVER_MS), "an answer to the former role"
 
 
@@ -272,10 +280,10 @@ def test_a_former_leader_asks_the_next_one() -> None:
     host.on_leader(2, 0, 0)
     host.on_lost_leadership()
     (again,) = host.on_tick(0)
-    assert isinstance(asked, OutboundRequest)
-    assert isinstance(again, OutboundRequest)
-    assert again.request == asked.request
-    assert again.token != asked.token
+    assert isinstance(asked, Send)
+    assert isinstance(again, Send)
+    assert again.message == asked.message
+    assert again.reply_to != asked.reply_to
 
 
 def test_an_answered_request_of_another_node_is_not_refused_when_the_leadership_ends() -> None:
@@ -305,8 +313,8 @@ def test_a_new_role_ends_the_pause_before_the_next_question() -> None:
     host = state_machine()
     host.on_call(Call(9, SubmitCall(encode(5), 0, 1)), 0)
     (asked,) = host.on_tick(0)
-    assert isinstance(asked, OutboundRequest)
-    host.on_answer(asked.token, None, 100)
+    assert isinstance(asked, Send)
+    host.on_reply(asked.reply_to, None, 100)
     assert host.deadline_ms() == 120
     host.on_lost_leadership()
     assert host.deadline_ms() <= 101
@@ -346,7 +354,9 @@ def test_each_command_of_a_long_batch_has_its_own_offset(monkeypatch: pytest.Mon
 def test_a_leader_sends_no_question_to_itself() -> None:
     net = Net(1, application=host_state_machine(Count))
     replica = net.replicas[net.elect()]
-    replica._actions.perform(OutboundRequest(EnvelopeRequest(), 1 << 20), net.now_ms)
+    replica._actions.perform(
+        Send(EnvelopeRequest(), ReplyTo(Part.STATE_MACHINE, Question(1 << 19, Kind.FORWARD)), 500), net.now_ms
+    )
     assert replica._outbox.outputs == []
 
 

@@ -36,7 +36,7 @@ from kraft.replica.hosts.state_machine_calls import SubmitCall
 from kraft.replica.hosts.state_machine_host import ReadReady, StateMachineHost, host_state_machine
 from kraft.replica.hosts.state_machine_reads import Reader
 from kraft.replica.interface.application import ApplicationFactory, Confirm, ForSubmit, Proposal, Unit
-from kraft.replica.interface.events import CommittedBatch
+from kraft.replica.interface.events import CommittedBatch, PeerRequest
 from kraft.replica.peer_replies import HeldReply
 from kraft.replica.rpc.rpc import Rpc
 from kraft.sim.nodes.broker_without_data import host_broker_without_data
@@ -330,7 +330,7 @@ def test_a_reply_counts_as_judged_from_its_arrival_to_its_last_record() -> None:
     assert held.taken > 0
     request_id = held.event.request_id
     assert (replica.is_judging(request_id), replica.is_judging(request_id + 1)) == (True, False)
-    fresh = HeldReply(WireReply(1, FetchResponse()), leader, held._begin)
+    fresh = HeldReply(WireReply(1, FetchResponse()), PeerRequest(1, leader), held._begin)
     assert (fresh.taken, fresh.has_begun) == (0, False)
     net.advance(100)
     assert not replica.is_judging(request_id)
@@ -382,14 +382,17 @@ def test_a_failed_request_of_the_quorum_ends_once() -> None:
     leader = net.elect()
     node = next(node for node in net.replicas if node != leader)
     replica = net.replicas[node]
-    ((request_id, peer_id),) = replica._effects.asked.items()
-    assert replica.core.awaits(peer_id, request_id)
+    in_flight = replica._in_flight.reply_to
+    ((request_id, reply_to),) = in_flight.items()
+    asked = reply_to.key
+    assert isinstance(asked, PeerRequest)
+    assert replica.core.awaits(asked.peer_id, asked.request_id)
     net.step(node, WireFailed(request_id, FailureCause.TIMEOUT))
-    assert not replica.core.awaits(peer_id, request_id)
-    assert request_id not in replica._effects.asked
-    before = dict(replica._effects.asked)
+    assert not replica.core.awaits(asked.peer_id, asked.request_id)
+    assert request_id not in in_flight
+    before = dict(in_flight)
     net.step(node, WireFailed(request_id, FailureCause.TIMEOUT))
-    assert replica._effects.asked == before
+    assert in_flight == before
 
 
 def test_a_replica_that_has_resigned_is_not_active() -> None:

@@ -9,15 +9,14 @@ from kraft.access.errors import ApiError
 from kraft.quorum.messages import FetchSnapshotReply, VoteReply
 from kraft.quorum.values import Endpoints, ListenerAddress
 from kraft.replica.hosts.controller_host import ControllerHost
-from kraft.replica.interface.application import OutboundRequest
-from kraft.replica.interface.events import SendWire
-from kraft.replica.outbound_requests import OutboundRequests
+from kraft.replica.in_flight import InFlightRequests
+from kraft.replica.interface.events import PeerRequest
 from kraft.replica.peer_replies import records_of
 from kraft.replica.rpc import election_rpc, fetch_rpc, snapshot_rpc
 from kraft.replica.rpc.api_versions import describe_versions
 from kraft.replica.rpc.refusals import refuse_quorum_request
 from kraft.replica.rpc.rpc_parts import endpoint
-from kraft.wire import WireRequest
+from kraft.wire import Part, ReplyTo, Send, Target, WireRequest, WireSend
 from metadata_log.errors import DecodeError
 from metadata_log.serde import Message, schema_of
 from metadata_log.types import OffsetAndEpoch, Uuid
@@ -160,13 +159,13 @@ def test_the_records_of_an_answer_about_one_partition_are_judged() -> None:
 # Requests of the application
 
 
-def test_requests_of_the_application_have_negative_ids_and_their_own_patience() -> None:
-    requests, asked = OutboundRequests(), VoteRequest()
-    first = requests.send(OutboundRequest(asked, token=7), (2, "n2", 9093), 500)
-    assert first == SendWire(-1, 2, "n2", 9093, asked, 500, is_raft=False)
-    second = requests.send(OutboundRequest(asked, token=8, timeout_ms=0), (3, "n3", 9093), 500)
-    assert second == SendWire(-2, 3, "n3", 9093, asked, 0, is_raft=False)
-    assert (requests.take(-2), requests.take(-1)) == (8, 7)
+def test_a_reply_finds_the_part_that_asked_and_each_request_has_its_own_patience() -> None:
+    requests, asked = InFlightRequests(), VoteRequest()
+    of_broker, of_quorum = ReplyTo(Part.BROKER, "key"), ReplyTo(Part.QUORUM, PeerRequest(7, 3))
+    two, three = Target(2, "n2", 9093), Target(3, "n3", 9093)
+    assert requests.send(Send(asked, of_broker, 500), two) == WireSend(1, two, asked, 500, Part.BROKER)
+    assert requests.send(Send(asked, of_quorum, 0, three), three) == WireSend(2, three, asked, 0, Part.QUORUM)
+    assert requests.reply_to == {1: of_broker, 2: of_quorum}
 
 
 # Addresses and snapshots in answers

@@ -1,0 +1,49 @@
+"""By what a broker recognises its own requests to other nodes, once their replies come (`kraft.wire.ReplyTo`)."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from enum import Enum
+
+from msgspec import Struct
+
+from kraft.wire import Part, ReplyTo
+
+
+class Channel(Enum):
+    """What the broker tells the active controller about itself; at most one request of each is under way."""
+
+    HEARTBEATS = "heartbeats"
+    """Registrations, too."""
+    ISR_CHANGES = "ISR changes"
+    ASSIGNMENTS = "assignments to log directories"
+    PRODUCER_IDS = "producer ids"
+
+
+class FetchFrom(Struct, frozen=True, gc=False):
+    """A Fetch from the leader of partitions that this broker follows; one at a time."""
+
+    leader_id: int
+
+
+class Forwarded(Struct, frozen=True, gc=False):
+    """The request of a client, on its way to the active controller."""
+
+    number: int
+
+
+class Creation(Struct, frozen=True, gc=False):
+    """Topics that clients asked for and that did not exist."""
+
+    number: int
+
+
+class Verification(Struct, frozen=True, gc=False):
+    """Partitions of transactions, of which a transaction coordinator must know."""
+
+    number: int
+
+
+def to_broker(key: Hashable) -> ReplyTo:
+    """The address of a reply to the broker."""
+    return ReplyTo(Part.BROKER, key)

@@ -1,0 +1,20 @@
+"""The requests of this process to other nodes that wait for a reply (Kafka: `InFlightRequests`)."""
+
+from __future__ import annotations
+
+from kraft.wire import ReplyTo, Send, Target, WireSend
+
+
+class InFlightRequests:
+    """Whose reply it is, by the id of the request on the wire: the one place where a reply finds its way."""
+
+    def __init__(self) -> None:
+        self.last_id = 0
+        self.reply_to: dict[int, ReplyTo] = {}
+        """Whoever gets a reply takes its address out, so that no reply counts twice."""
+
+    def send(self, send: Send, target: Target) -> WireSend:
+        """The request under an id of its own."""
+        self.last_id = request_id = self.last_id + 1
+        self.reply_to[request_id] = send.reply_to
+        return WireSend(request_id, target, send.message, send.timeout_ms, send.reply_to.part)
