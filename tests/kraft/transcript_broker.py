@@ -42,6 +42,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from transcript_broker_words import (
     START_MS,
+    TIMES,
     Names,
     answer_text,
     batch_of,
@@ -78,7 +79,20 @@ LIFE = 1000
 """The broker epoch of the first life of broker 101 is 1101, of the second 2101."""
 _LATEST = {0: 13, 1: 18, 2: 11, 21: 2, 22: 5, 23: 4, 24: 5, 27: 2, 34: 2}
 """The version of each API, where the command names none: the highest that brokers of Kafka 4.3 offer."""
-_TIMES = {"latest": -1, "earliest": -2, "max-timestamp": -3}
+_SETTINGS = {
+    "produce": "acks values key timeout version by producer sequence txn transactional age raw",
+    "fetch": "at wait min max part-max committed version by session forget rack from broker-epoch epoch last start",
+    "offsets": "committed version from epoch by",
+    "epoch-end": "epoch version from by",
+    "delete-records": "timeout version by",
+    "marker": "producer commit abort coordinator v2 version by",
+    "producer-id": "by version",
+    "answer": "error top-error hw start records torn damaged diverging offset first count",
+    "leader": "isr",
+    "replicas": "isr leader",
+    "decide": "top-error",
+}
+"""The settings of each command that has its own; another one is a mistake."""
 
 
 class Flight(Struct, frozen=True):
@@ -122,6 +136,11 @@ class Node(Struct):
         return self.spec.broker_id + LIFE * self.lives
 
     @property
+    def first_directory(self) -> Uuid:
+        """Where the controller puts replicas."""
+        return next(iter(self.spec.directories.values()))
+
+    @property
     def running(self) -> Broker:
         """The broker of this life."""
         assert self.broker is not None, f"{self.spec.broker_id} is down"
@@ -145,6 +164,8 @@ class Transcript:
         self._outstanding: dict[tuple[int, int], list[Flight]] = {}
         """The requests without an answer, by sender and receiver."""
         self._askers: dict[int, Asker] = {}
+        self._forgotten: set[int] = set()
+        """The requests with a closed connection."""
         self._open: set[frozenset[int]] = set()
         self._last_request = 0
 
@@ -152,6 +173,9 @@ class Transcript:
         """Carry out one command; the lines it prints."""
         self._lines = []
         word, *arguments = command.split()
+        settings = {one.partition("=")[0] for one in arguments if "=" in one}
+        unknown = settings - set(_SETTINGS[word].split()) if word in _SETTINGS else ()
+        assert not unknown, f"{word} has no {unknown}"
         getattr(self, f"_on_{word.replace('-', '_')}")(*arguments)
         self._go_on()
         return self._lines
@@ -195,7 +219,7 @@ class Transcript:
                 end_points=(records.BrokerEndpoint(name="PLAINTEXT", host=f"b{broker_id}", port=9092),),
             )
         )
-        node.spec = Spec(broker_id=broker_id, directories=spec.directories, clean=clean, settings=spec.settings)
+        node.spec = replace(spec, clean=clean)
         node.broker = Broker(node.spec, files)
         node.known, node.told, node.may_stop, node.seen = 0, "", False, {}
         self._catch_up(broker_id)
@@ -212,9 +236,8 @@ class Transcript:
         self._flights = [one for one in self._flights if broker_id not in (one.source, one.target)]
         for pair in [pair for pair in self._outstanding if pair[0] == broker_id]:
             del self._outstanding[pair]
-        self._askers = {
-            key: one for key, one in self._askers.items() if not one.request or one.request.source != broker_id
-        }
+        for request_id in [key for key, one in self._askers.items() if one.request and one.request.source == broker_id]:
+            self._forget(request_id)
         return node
 
     def _on_stop(self, name: str) -> None:
@@ -266,10 +289,7 @@ class Transcript:
                     leader=replicas[0],
                     leader_epoch=0,
                     partition_epoch=0,
-                    directories=tuple(
-                        next(iter(self._nodes[one].spec.directories.values())) if is_placed else Uuid.ZERO
-                        for one in replicas
-                    ),
+                    directories=tuple(self._nodes[one].first_directory if is_placed else Uuid.ZERO for one in replicas),
                 )
             )
         self._commit(*made, *_configs(name, given))
@@ -308,7 +328,7 @@ class Transcript:
     def _on_replicas(self, partition: str, replicas: str, *settings: str) -> None:
         now, ids, given = self._partition(partition), _ids(replicas), fields(settings)
         places = dict(zip(now.replicas, now.directories, strict=True))
-        directories = tuple(places.get(one) or next(iter(self._nodes[one].spec.directories.values())) for one in ids)
+        directories = tuple(places.get(one) or self._nodes[one].first_directory for one in ids)
         isr, leader = _ids(given.get("isr", "")), int(given.get("leader", -2))
         change = records.PartitionChangeRecord(replicas=ids, directories=directories, isr=isr or None, leader=leader)
         self._change(partition, change)
@@ -399,8 +419,8 @@ class Transcript:
         data = _SPOILS[given["raw"]](data) if "raw" in given else data
         topics: dict[str, list[p.PartitionProduceData]] = {}
         for part in parts:
-            topic, _, number = part.rpartition("-")
-            topics.setdefault(topic, []).append(p.PartitionProduceData(index=int(number), records=data))
+            topic, number = _parted(part)
+            topics.setdefault(topic, []).append(p.PartitionProduceData(index=number, records=data))
         acks = given.get("acks", "all")
         message = m.ProduceRequest(
             transactional_id=given.get("txn"),
@@ -417,21 +437,15 @@ class Transcript:
         parts, given = _split(arguments)
         version = int(given.get("version", _LATEST[ApiKey.FETCH]))
         follower = int(given.get("from", -1))
-        epoch = (
-            int(given["broker-epoch"])
-            if "broker-epoch" in given
-            else self._nodes[follower].epoch
-            if follower > 0
-            else -1
-        )
+        registered = self._nodes[follower].epoch if follower > 0 else -1
         session, _, session_epoch = given.get("session", "none/-1").partition("/")
         wanted: dict[str, list[f.FetchPartition]] = {}
         offsets = [int(one) for one in given.get("at", "0").split(",")]
         for at, part in enumerate(parts):
-            topic, _, number = part.rpartition("-")
+            topic, number = _parted(part)
             wanted.setdefault(topic, []).append(
                 f.FetchPartition(
-                    partition=int(number),
+                    partition=number,
                     current_leader_epoch=int(given.get("epoch", -1)),
                     fetch_offset=offsets[min(at, len(offsets) - 1)],
                     last_fetched_epoch=int(given.get("last", -1)),
@@ -439,10 +453,12 @@ class Transcript:
                     partition_max_bytes=int(given.get("part-max", 1 << 20)),
                 )
             )
-        forgotten = [one.rpartition("-") for one in given.get("forget", "").split(",") if one]
+        forgotten = [_parted(one) for one in given.get("forget", "").split(",") if one]
         message = m.FetchRequest(
             replica_id=follower if version < 15 else -1,
-            replica_state=f.ReplicaState(follower, epoch) if version >= 15 else f.ReplicaState(),
+            replica_state=f.ReplicaState(follower, int(given.get("broker-epoch", registered)))
+            if version >= 15
+            else f.ReplicaState(),
             max_wait_ms=int(given.get("wait", 0)),
             min_bytes=int(given.get("min", 1)),
             max_bytes=int(given.get("max", 50 << 20)),
@@ -454,8 +470,8 @@ class Transcript:
                 for topic, asked in wanted.items()
             ],
             forgotten_topics_data=[
-                f.ForgottenTopic(topic=topic, topic_id=self._names.topic_id(topic), partitions=[int(number)])
-                for topic, _, number in forgotten
+                f.ForgottenTopic(topic=topic, topic_id=self._names.topic_id(topic), partitions=[number])
+                for topic, number in forgotten
             ],
             rack_id=given.get("rack", ""),
         )
@@ -463,11 +479,11 @@ class Transcript:
 
     def _on_offsets(self, broker: str, partition: str, at: str, *settings: str) -> None:
         given = fields(settings)
-        topic, _, number = partition.rpartition("-")
+        topic, number = _parted(partition)
         wanted = lo.ListOffsetsPartition(
-            partition_index=int(number),
+            partition_index=number,
             current_leader_epoch=int(given.get("epoch", -1)),
-            timestamp=_TIMES[at] if at in _TIMES else START_MS + int(at),
+            timestamp=TIMES[at] if at in TIMES else START_MS + int(at),
         )
         message = m.ListOffsetsRequest(
             replica_id=int(given.get("from", -1)),
@@ -478,9 +494,9 @@ class Transcript:
 
     def _on_epoch_end(self, broker: str, partition: str, epoch: str, *settings: str) -> None:
         given = fields(settings)
-        topic, _, number = partition.rpartition("-")
+        topic, number = _parted(partition)
         wanted = oe.OffsetForLeaderPartition(
-            partition=int(number), current_leader_epoch=int(given.get("epoch", -1)), leader_epoch=int(epoch)
+            partition=number, current_leader_epoch=int(given.get("epoch", -1)), leader_epoch=int(epoch)
         )
         message = m.OffsetForLeaderEpochRequest(
             replica_id=int(given.get("from", -1)), topics=[oe.OffsetForLeaderTopic(topic, [wanted])]
@@ -489,21 +505,21 @@ class Transcript:
 
     def _on_delete_records(self, broker: str, partition: str, offset: str, *settings: str) -> None:
         given = fields(settings)
-        topic, _, number = partition.rpartition("-")
-        wanted = dr.DeleteRecordsTopic(topic, [dr.DeleteRecordsPartition(int(number), int(offset))])
+        topic, number = _parted(partition)
+        wanted = dr.DeleteRecordsTopic(topic, [dr.DeleteRecordsPartition(number, int(offset))])
         self._ask(
             int(broker), m.DeleteRecordsRequest(topics=[wanted], timeout_ms=int(given.get("timeout", 30_000))), given
         )
 
     def _on_marker(self, broker: str, partition: str, *settings: str) -> None:
         given = fields(settings)
-        topic, _, number = partition.rpartition("-")
+        topic, number = _parted(partition)
         producer_id, _, producer_epoch = given["producer"].partition("/")
         marker = wm.WritableTxnMarker(
             producer_id=int(producer_id),
             producer_epoch=int(producer_epoch),
             transaction_result="commit" in given,
-            topics=[wm.WritableTxnMarkerTopic(topic, [int(number)])],
+            topics=[wm.WritableTxnMarkerTopic(topic, [number])],
             coordinator_epoch=int(given.get("coordinator", 0)),
             transaction_version=2 if "v2" in given else 0,
         )
@@ -514,10 +530,8 @@ class Transcript:
         self._ask(int(broker), message, fields(settings))
 
     def _on_move(self, broker: str, partition: str, directory: str) -> None:
-        topic, _, number = partition.rpartition("-")
-        moved = dirs.AlterReplicaLogDir(
-            path=f"/{directory}", topics=[dirs.AlterReplicaLogDirTopic(topic, [int(number)])]
-        )
+        topic, number = _parted(partition)
+        moved = dirs.AlterReplicaLogDir(path=f"/{directory}", topics=[dirs.AlterReplicaLogDirTopic(topic, [number])])
         self._ask(int(broker), m.AlterReplicaLogDirsRequest(dirs=[moved]), {})
 
     def _on_gone(self, client: str) -> None:
@@ -527,13 +541,13 @@ class Transcript:
     def _forget(self, request_id: int) -> None:
         """The connection of a request is closed."""
         del self._askers[request_id]
+        self._forgotten.add(request_id)
         for node in self._nodes.values():
             if node.broker is not None:
                 node.broker.gone(request_id)
 
     def _ask(self, broker_id: int, message: Message, given: dict[str, str], version: int | None = None) -> None:
-        api_key = schema_of(type(message)).api_key
-        assert api_key is not None, message
+        api_key = _api_key(message)
         version = int(given.get("version", _LATEST[api_key])) if version is None else version
         self._arrive(broker_id, message, Asker(api_key, version, client=given.get("by", "client")))
 
@@ -567,8 +581,12 @@ class Transcript:
         self._replied(broker_id, request.reply_to, None)
 
     def _on_settle(self) -> None:
-        for _ in range(200):
-            arriving = next((one for one in self._flights if self._is_between_brokers(one)), None)
+        self._deliver_all(self._is_between_brokers)
+
+    def _deliver_all(self, wanted: Callable[[Flight], bool]) -> None:
+        """Deliver such messages, and what they lead to, until there are none."""
+        for _ in range(10_000):
+            arriving = next(filter(wanted, self._flights), None)
             if arriving is None:
                 return
             self._flights.remove(arriving)
@@ -643,8 +661,7 @@ class Transcript:
         if flight.is_answer:
             self._replied(flight.target, flight.reply_to, flight.message)
             return
-        api_key = schema_of(type(flight.message)).api_key
-        assert api_key is not None, flight
+        api_key = _api_key(flight.message)
         asker = Asker(api_key, _LATEST[api_key], request=flight)
         self._arrive(flight.target, flight.message, asker)
 
@@ -691,20 +708,10 @@ class Transcript:
 
     def _go_on(self) -> None:
         """Deliver what open connections carry."""
-        for _ in range(10_000):
-            flight = next(
-                (
-                    one
-                    for one in self._flights
-                    if frozenset((one.source, one.target)) in self._open and self._is_between_brokers(one)
-                ),
-                None,
-            )
-            if flight is None:
-                return
-            self._flights.remove(flight)
-            self._deliver(flight)
-        raise AssertionError("the connections are never quiet")
+        self._deliver_all(lambda one: self._is_open(one.source, one.target) and self._is_between_brokers(one))
+
+    def _is_open(self, one: int, other: int) -> bool:
+        return frozenset((one, other)) in self._open
 
     def _run(self, broker_id: int) -> None:
         """Let a broker do what is due now."""
@@ -756,13 +763,13 @@ class Transcript:
             return
         self._flights.append(flight)
         self._outstanding.setdefault((broker_id, sent.target), []).append(flight)
-        if frozenset((broker_id, sent.target)) not in self._open:
+        if not self._is_open(broker_id, sent.target):
             self._lines.append(f"{broker_id} -> {_peer(sent.target)} {request_text(request, self._names)}")
 
     def _finished(self, broker_id: int, output: Answered | Closed) -> None:
-        asker = self._askers.pop(output.request_id, None)
-        if asker is None:
+        if output.request_id in self._forgotten:
             return
+        asker = self._askers.pop(output.request_id)  # a second answer finds nobody
         request = asker.request
         who = str(request.source) if request else asker.client
         if isinstance(output, Closed):
@@ -777,7 +784,7 @@ class Transcript:
         if request is not None:
             self._answered(request)
             self._flights.append(Flight(broker_id, request.source, request.reply_to, message, True))
-        if request is None or frozenset((broker_id, request.source)) not in self._open:
+        if request is None or not self._is_open(broker_id, request.source):
             self._lines.append(f"{broker_id} => {who} {answer_text(message, self._names, is_of_broker=bool(request))}")
 
     def _changes(self, before: Replica | None, now: Replica | None) -> Iterator[str]:
@@ -868,6 +875,17 @@ def _split(arguments: tuple[str, ...]) -> tuple[list[str], dict[str, str]]:
     """The partitions and the settings of a command; a word without a number at its end is a setting."""
     parts = [one for one in arguments if re.fullmatch(r"[^=]+-\d+", one)]
     return parts, fields(tuple(one for one in arguments if one not in parts))
+
+
+def _parted(partition: str) -> tuple[str, int]:
+    topic, _, number = partition.rpartition("-")
+    return topic, int(number)
+
+
+def _api_key(message: Message) -> int:
+    api_key = schema_of(type(message)).api_key
+    assert api_key is not None, message
+    return api_key
 
 
 def _kind(message: Message) -> str:

@@ -23,7 +23,9 @@ START_MS = 1_795_390_000_000
 _MARKERS = {0: "ABORT", 1: "COMMIT"}
 _USUAL = {"max_wait_ms": 500, "min_bytes": 1, "max_bytes": 10 << 20, "isolation_level": 0, "rack_id": ""}
 """What every follower of Kafka asks for; shown if it differs."""
-_TIMES = {-1: "latest", -2: "earliest", -3: "max-timestamp", -4: "earliest-local", -5: "tiered", -6: "pending-upload"}
+TIMES = {"latest": -1, "earliest": -2, "max-timestamp": -3}
+"""What ListOffsets asks for with a time below 0."""
+_TIME_NAMES = {number: name for name, number in TIMES.items()}
 
 
 class Names:
@@ -142,7 +144,7 @@ def request_text(message: Message, names: Names) -> str:
         case m.ListOffsetsRequest():
             for asked in message.topics:
                 for one in asked.partitions:
-                    words += [f"{asked.name}-{one.partition_index} {_TIMES[one.timestamp]}"]
+                    words += [f"{asked.name}-{one.partition_index} {_TIME_NAMES[one.timestamp]}"]
                     words += [f"epoch={one.current_leader_epoch}"]
         case m.AlterPartitionRequest():
             for changed in message.topics:
