@@ -37,27 +37,42 @@ METADATA_VERSIONS: Final[dict[str, int]] = {
     "4.2-IV0": 28,
     "4.2-IV1": 29,
     "4.3-IV0": 30,
+    "4.4-IV0": 31,
+    "4.4-IV1": 32,
+    "4.4-IV2": 33,
 }
 """The released metadata versions and their levels, oldest first."""
 
-LATEST_RELEASE: Final = "4.3-IV0"
+LATEST_RELEASE: Final = "4.4-IV2"
+LATEST_LEVEL: Final = METADATA_VERSIONS[LATEST_RELEASE]
+OLDEST_LEVEL: Final = min(METADATA_VERSIONS.values())
 
 
 class Feature(Struct, frozen=True, kw_only=True):
-    """A feature besides metadata.version: its highest level, and the metadata.version that enables it by default."""
+    """A feature besides metadata.version: the metadata.version that enables each level by default, from level 1 on.
 
-    highest: int = 1
-    default: int = 1
-    default_from: int
+    `needs` is the metadata.version without which no level is possible.
+    """
+
+    defaults: tuple[int, ...]
     needs: int = 0
+
+    @property
+    def highest(self) -> int:
+        """The highest level."""
+        return len(self.defaults)
+
+    def default_at(self, metadata_version: int) -> int:
+        """The level of a new cluster."""
+        return sum(since <= metadata_version for since in self.defaults)
 
 
 FEATURES: Final[dict[str, Feature]] = {
-    "eligible.leader.replicas.version": Feature(default_from=26, needs=23),
-    "group.version": Feature(default_from=22),
-    "share.version": Feature(default_from=28),
-    "streams.version": Feature(default_from=29),
-    "transaction.version": Feature(default_from=24, highest=2, default=2),
+    "eligible.leader.replicas.version": Feature(defaults=(26,), needs=23),
+    "group.version": Feature(defaults=(22,)),
+    "share.version": Feature(defaults=(28, 31)),
+    "streams.version": Feature(defaults=(29,)),
+    "transaction.version": Feature(defaults=(24, 24)),
 }
 """By name, in the order of writing."""
 
@@ -92,7 +107,7 @@ def feature_levels(
         _check_feature(feature, asked, name)
     levels = [(METADATA_VERSION, level)]
     for feature, facts in FEATURES.items():
-        chosen = wanted.get(feature, facts.default if level >= facts.default_from else 0)
+        chosen = wanted.get(feature, facts.default_at(level))
         if chosen > 0:
             levels.append((feature, chosen))
     return tuple(levels)

@@ -94,6 +94,8 @@ class OffsetAndEpoch(Struct, frozen=True, order=True, kw_only=True):
         return f"{self.offset}@{self.epoch}"
 
 
+BOOTSTRAP_SNAPSHOT: Final = OffsetAndEpoch(epoch=0, offset=0)
+"""The snapshot of a formatted directory: no snapshot of the log, but its first voters and first records."""
 METADATA_TOPIC: Final = "__cluster_metadata"
 METADATA_PARTITION: Final = 0
 NEVER_MS: Final = 2**62

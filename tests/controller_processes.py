@@ -44,6 +44,7 @@ class Processes:
             cluster_id=CLUSTER_ID,
             rng=random.Random(node_id),
             now_ms=1_700_000_000_000,
+            release="4.3",
         )
         entries = {
             "process.roles": "controller",

@@ -18,6 +18,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 KAFKA_VERSION = "4.3.1"
+NEWER_VERSION = "4.4.0"
+"""The newest release; its kafka-shell is not published."""
 OLDER_VERSION = "3.9.2"
 """The last line of releases before pre-votes: it knows Vote v1 and Fetch v17."""
 SLF4J_VERSION = "1.7.36"
@@ -42,7 +44,7 @@ class KafkaUnavailable(Exception):
 
 def modules(version: str) -> list[tuple[str, str, str]]:
     """What to fetch for a version of Apache Kafka: organisation, name and revision of each module."""
-    parts = ("kafka_2.13", "kafka-tools", "kafka-shell")
+    parts = ("kafka_2.13", "kafka-tools", *(() if version == NEWER_VERSION else ("kafka-shell",)))
     found = [("org.apache.kafka", part, version) for part in parts]
     if version == OLDER_VERSION:
         found.append(("ch.qos.reload4j", "reload4j", RELOAD4J_VERSION))
@@ -86,7 +88,7 @@ def fetch_ahead() -> Callable[[], None]:
     """
     fetching = [
         subprocess.Popen([sys.executable, __file__, version], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        for version in (KAFKA_VERSION, OLDER_VERSION)
+        for version in (KAFKA_VERSION, NEWER_VERSION, OLDER_VERSION)
         if not are_there(version)
     ]
 

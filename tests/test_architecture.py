@@ -75,7 +75,7 @@ LAYERS = (
     Layer(("kraft.steps",), ("kraft.limits", *BYTES)),
     Layer(("kraft.access",), ("kraft.limits", "kraft.steps", "kraft.config", *IN_CONTROLLER)),
     Layer(("kraft.reads",), ("kraft.access", "kraft.limits", "kraft.steps", "kraft.config", *IN_CONTROLLER)),
-    Layer(("kraft.controller",), (*SHARED, "metadata_log.lazy_names", *IN_CONTROLLER)),
+    Layer(("kraft.controller",), (*SHARED, "metadata_log.lazy_names", "metadata_log.releases", *IN_CONTROLLER)),
     Layer(("kraft.broker",), (*SHARED, *IN_CONTROLLER)),
     Layer(("kraft.broker.log",), ("kraft.limits", "metadata_log", "transport.protocol.errors")),
     Layer(

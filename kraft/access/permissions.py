@@ -39,6 +39,7 @@ CLUSTER_OPERATIONS: Final[Mapping[ApiKey, AclOperation]] = {
             ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
             ApiKey.UPDATE_FEATURES,
             ApiKey.UNREGISTER_BROKER,
+            ApiKey.UNREGISTER_CONTROLLER,
             ApiKey.DESCRIBE_CLUSTER,
             ApiKey.ADD_RAFT_VOTER,
             ApiKey.REMOVE_RAFT_VOTER,

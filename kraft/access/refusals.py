@@ -250,6 +250,9 @@ REFUSALS: Final[dict[type[Message], Refuse]] = {
     m.RenewDelegationTokenRequest: lambda _, error, text: m.RenewDelegationTokenResponse(
         error_code=error, expiry_timestamp_ms=NEVER
     ),
+    m.UnregisterControllerRequest: lambda _, error, text: m.UnregisterControllerResponse(
+        error_code=error, error_message=text or error.message
+    ),
     m.UnregisterBrokerRequest: lambda _, error, text: m.UnregisterBrokerResponse(
         error_code=error, error_message=text or error.message
     ),

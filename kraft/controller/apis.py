@@ -14,7 +14,7 @@ from kraft.controller.configs.legacy_configs import alter_configs
 from kraft.controller.configs.quotas import alter_client_quotas
 from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import ControllerResult, Steps, answered_with
-from kraft.controller.features.controller_registration import register_controller
+from kraft.controller.features.controller_registration import register_controller, unregister_controller
 from kraft.controller.features.update_features import update_features
 from kraft.controller.producer_ids import allocate_producer_ids
 from kraft.controller.security.acls import create_acls, delete_acls
@@ -64,6 +64,7 @@ from transport.protocol.messages import (
     ListPartitionReassignmentsRequest,
     RenewDelegationTokenRequest,
     UnregisterBrokerRequest,
+    UnregisterControllerRequest,
     UpdateFeaturesRequest,
 )
 
@@ -106,6 +107,7 @@ APIS: Final[dict[type[Message], Write | Read]] = {
     BrokerRegistrationRequest: Write(ApiKey.BROKER_REGISTRATION, register_broker),
     BrokerHeartbeatRequest: Write(ApiKey.BROKER_HEARTBEAT, broker_heartbeat),
     UnregisterBrokerRequest: Write(ApiKey.UNREGISTER_BROKER, unregister_broker),
+    UnregisterControllerRequest: Write(ApiKey.UNREGISTER_CONTROLLER, unregister_controller),
     AlterPartitionRequest: Write(ApiKey.ALTER_PARTITION, alter_partition),
     AssignReplicasToDirsRequest: Write(ApiKey.ASSIGN_REPLICAS_TO_DIRS, assign_replicas_to_dirs),
     AllocateProducerIdsRequest: Write(ApiKey.ALLOCATE_PRODUCER_IDS, allocate_producer_ids),

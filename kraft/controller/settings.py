@@ -6,7 +6,6 @@ from msgspec import Struct
 
 from kraft.config.described import DescribedSetting
 from kraft.controller.decision.request_context import AdminSettings, DecisionSettings
-from kraft.controller.features.supported_features import DEFAULT_BOOTSTRAP
 from metadata_log.serde import Message
 from metadata_log.types import Uuid
 
@@ -28,7 +27,8 @@ class ControllerSettings(Struct, frozen=True, kw_only=True):
     """The configured voters: id, host and port, ordered by id."""
     max_idle_interval_ms: int = 500
     min_insync_replicas: int = 1
-    bootstrap: tuple[Message, ...] = DEFAULT_BOOTSTRAP
+    bootstrap: tuple[Message, ...]
+    """The first records of a new cluster."""
     decisions: DecisionSettings = DecisionSettings()
     admin: AdminSettings = AdminSettings()
     own_settings: tuple[DescribedSetting, ...] = ()

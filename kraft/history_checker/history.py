@@ -27,7 +27,7 @@ from metadata_log.log.snapshot import read_snapshot
 from metadata_log.records.batch import RecordBatch
 from metadata_log.records.frame import decode_record
 from metadata_log.records.record import records
-from metadata_log.types import NO_NODE, OffsetAndEpoch, Uuid
+from metadata_log.types import BOOTSTRAP_SNAPSHOT, NO_NODE, OffsetAndEpoch, Uuid
 
 
 class Finding(Struct, frozen=True, kw_only=True):
@@ -353,6 +353,8 @@ def _compare_snapshots(check: _Check, disk: Disk, ledger: PartitionLedger, end_o
     known: dict[int, MetadataImage] = {}
     for node in check.nodes:
         for snapshot, path in node.snapshots.items():
+            if snapshot == BOOTSTRAP_SNAPSHOT:
+                continue
             try:
                 image = _image_of(disk, path, snapshot)
             except MetadataLogError as bad:

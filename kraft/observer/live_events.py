@@ -302,6 +302,7 @@ _TELLERS: Final[Mapping[type[Message], _Teller]] = {
     records.DelegationTokenRecord: lambda record, *_: f"delegation token {record.token_id} was set",
     records.RemoveDelegationTokenRecord: lambda record, *_: f"delegation token {record.token_id} was removed",
     records.RegisterControllerRecord: lambda record, *_: f"controller {record.controller_id} registered",
+    records.UnregisterControllerRecord: lambda record, *_: f"controller {record.controller_id} was unregistered",
     control.LeaderChangeMessage: _elected,
     control.VotersRecord: _voters,
     control.KRaftVersionRecord: lambda record, *_: f"kraft.version is {record.kraft_version}",

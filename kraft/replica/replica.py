@@ -348,7 +348,8 @@ class Replica:
         if key == ApiKey.API_VERSIONS:
             message = request.message
             assert isinstance(message, ApiVersionsRequest), message
-            versions = describe_versions(part, message, request.version, self.core.history.kraft_version)
+            broker = (self._storage.cluster_id, self.core.local.id)
+            versions = describe_versions(part, message, request.version, self.core.history.kraft_version, broker)
             self._outbox.outputs.append(Answer(request.request_id, versions))
         elif key in part.apis:
             if now_ms >= self._commits.deadline_ms:

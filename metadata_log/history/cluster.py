@@ -263,6 +263,9 @@ class Cluster:
             records.RegisterControllerRecord: lambda record, offset, when, cause: families.on_controller(
                 record, when, cause, offset
             ),
+            records.UnregisterControllerRecord: lambda record, _, when, __: families.on_unregister_controller(
+                record, when
+            ),
         }
 
     def _on_topic(self, record: records.TopicRecord, offset: int, when: When, snapshot: CauseRow | None) -> None:

@@ -16,7 +16,7 @@ from metadata_log.history.values import (
     scram_values,
     token_values,
 )
-from metadata_log.image.controllers import ControllersImage, replay_register_controller
+from metadata_log.image.controllers import ControllersImage, replay_register_controller, replay_unregister_controller
 from metadata_log.image.features import KRAFT_VERSION
 from metadata_log.image.tokens import TokensImage, replay_token
 from metadata_log.records import metadata as records
@@ -124,6 +124,11 @@ class Families:
         cause = cause or (code, "RegisterControllerRecord", offset, None, f"controller {record.controller_id} {verb}")
         registration = self._controllers_image.by_id[record.controller_id]
         self._controllers.begin(record.controller_id, controller_values(registration), when, cause)
+
+    def on_unregister_controller(self, record: records.UnregisterControllerRecord, when: When) -> None:
+        """Forget a controller, on request."""
+        self._controllers_image = replay_unregister_controller(self._controllers_image, record)
+        self._controllers.end(record.controller_id, when, "controller-unregistered")
 
     def lose_sight(self, when: When) -> None:
         """End every row: the following history is unknown."""

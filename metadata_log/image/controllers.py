@@ -6,8 +6,9 @@ from operator import attrgetter
 
 from msgspec import Struct
 
-from metadata_log.image.persistent_map import Map, with_entry
-from metadata_log.records.metadata import ControllerEndpoint, RegisterControllerRecord
+from metadata_log.errors import ReplayError
+from metadata_log.image.persistent_map import Map, with_entry, without_key
+from metadata_log.records.metadata import ControllerEndpoint, RegisterControllerRecord, UnregisterControllerRecord
 from metadata_log.types import Uuid
 
 
@@ -26,7 +27,7 @@ class ControllerRegistration(Struct, frozen=True):
 
 
 class ControllersImage(Struct, frozen=True):
-    """The last registration of every controller; controllers are never unregistered."""
+    """The last registration of every controller."""
 
     by_id: Map[int, ControllerRegistration] = Map()
 
@@ -41,3 +42,10 @@ def replay_register_controller(image: ControllersImage, record: RegisterControll
         record.zk_migration_ready,
     )
     return ControllersImage(with_entry(image.by_id, record.controller_id, registration))
+
+
+def replay_unregister_controller(image: ControllersImage, record: UnregisterControllerRecord) -> ControllersImage:
+    """Remove a controller's registration; raises `ReplayError` without one."""
+    if record.controller_id not in image.by_id:
+        raise ReplayError(f"controller {record.controller_id} is not registered")
+    return ControllersImage(without_key(image.by_id, record.controller_id))

@@ -22,7 +22,7 @@ from metadata_log.image.brokers import (
     replay_unregister_broker,
 )
 from metadata_log.image.configs import ConfigsImage, ResourceType, replay_config, without
-from metadata_log.image.controllers import ControllersImage, replay_register_controller
+from metadata_log.image.controllers import ControllersImage, replay_register_controller, replay_unregister_controller
 from metadata_log.image.features import FeaturesImage, replay_feature_level
 from metadata_log.image.producer_ids import ProducerIdsImage, replay_producer_ids
 from metadata_log.image.quotas import QuotasImage, replay_quota
@@ -182,6 +182,10 @@ def _register_controller(delta: MetadataDelta, record: records.RegisterControlle
     delta.controllers = replay_register_controller(delta.controllers, record)
 
 
+def _unregister_controller(delta: MetadataDelta, record: records.UnregisterControllerRecord, offset: int) -> None:
+    delta.controllers = replay_unregister_controller(delta.controllers, record)
+
+
 def _register_broker(delta: MetadataDelta, record: records.RegisterBrokerRecord, offset: int) -> None:
     delta.brokers = replay_register_broker(delta.brokers, record)
 
@@ -301,6 +305,7 @@ _CHANGES: Final[dict[type[Message], Change]] = {
     records.FenceBrokerRecord: _fence_broker,
     records.UnfenceBrokerRecord: _unfence_broker,
     records.RegisterControllerRecord: _register_controller,
+    records.UnregisterControllerRecord: _unregister_controller,
     records.FeatureLevelRecord: _change_feature,
     records.AccessControlEntryRecord: _put_acl,
     records.RemoveAccessControlEntryRecord: _remove_acl,

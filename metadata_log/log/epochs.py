@@ -94,7 +94,12 @@ def format_epochs(history: EpochHistory) -> bytes:
 
 
 def parse_epochs(text: bytes, *, where: str | None = None, remedy: str = REMEDY) -> EpochHistory:
-    """Read the text of a leader-epoch-checkpoint file; raises `DecodeError`, with `remedy` as its hint."""
+    """Read the text of a leader-epoch-checkpoint file; raises `DecodeError`, with `remedy` as its hint.
+
+    A node that has seen no epoch leaves an empty file (Kafka: `CheckpointFile.CheckpointReadBuffer.read`).
+    """
+    if not text:
+        return EpochHistory()
     lines = _LINE_END.split(text.decode("utf-8", "replace"))
     if lines[-1] == "":
         lines.pop()

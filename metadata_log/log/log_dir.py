@@ -15,18 +15,21 @@ from msgspec import Struct
 from metadata_log import java_text
 from metadata_log.disk import Disk, Lock, make_directory, replace_file
 from metadata_log.errors import DirectoryError
-from metadata_log.log.snapshot import encode_snapshot, read_snapshot
+from metadata_log.log.snapshot import encode_snapshot, read_snapshot, snapshot_name
 from metadata_log.log.snapshot_writer import SnapshotWriter
 from metadata_log.records.control import VotersRecord
 from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import FeatureLevelRecord, UserScramCredentialRecord
 from metadata_log.records.record import records
 from metadata_log.records.scram import SCRAM_SINCE
-from metadata_log.releases import LATEST_RELEASE, METADATA_VERSION, feature_levels
-from metadata_log.types import METADATA_PARTITION, METADATA_TOPIC, OffsetAndEpoch, Uuid, random_uuid
+from metadata_log.releases import LATEST_RELEASE, METADATA_VERSION, METADATA_VERSIONS, feature_levels
+from metadata_log.types import BOOTSTRAP_SNAPSHOT, METADATA_PARTITION, METADATA_TOPIC, Uuid, random_uuid
 
 META_PROPERTIES: Final = "meta.properties"
 BOOTSTRAP_CHECKPOINT: Final = "bootstrap.checkpoint"
+"""The first records of a cluster, as releases before 4.4 write them."""
+SNAPSHOT_HOLDS_BOOTSTRAP_SINCE: Final = METADATA_VERSIONS["4.4-IV0"]
+"""The first release whose nodes read the first records of a cluster in the snapshot of offset 0, epoch 0."""
 PARTITION_METADATA: Final = "partition.metadata"
 LOCK_FILE: Final = ".lock"
 _REMEMBERED: Final = 64
@@ -167,6 +170,7 @@ def format_directory(
     features: Mapping[str, int] | None = None,
     dynamic: bool = False,
     initial_voters: VotersRecord | None = None,
+    is_controller: bool = True,
     credentials: Sequence[UserScramCredentialRecord] = (),
     ignore_formatted: bool = False,
 ) -> bool:
@@ -184,7 +188,9 @@ def format_directory(
         dynamic: Whether the directory is for a dynamic quorum (KIP-853).
         initial_voters: The first voters of a dynamic quorum, written as a snapshot. A node among them takes its
             directory id from them.
-        credentials: SCRAM credentials for bootstrap.checkpoint.
+        is_controller: Whether the directory holds the metadata log of a controller. From 4.4 on only such a directory
+            has the first records of a cluster.
+        credentials: SCRAM credentials to begin with.
         ignore_formatted: Whether to leave a formatted directory as it is.
 
     Returns:
@@ -207,10 +213,15 @@ def format_directory(
     make_directory(disk, directory)
     first = [FeatureLevelRecord(name=name, feature_level=level) for name, level in levels]
     values = [encode_record(record, 0) for record in (*first, *credentials)]
-    replace_file(disk, directory, BOOTSTRAP_CHECKPOINT, encode_snapshot(values, epoch=0, timestamp_ms=now_ms))
+    in_snapshot = dict(levels)[METADATA_VERSION] >= SNAPSHOT_HOLDS_BOOTSTRAP_SINCE
+    if not in_snapshot:
+        # Controllers before 4.4 ignore the records in the snapshot, and would begin at their own newest release.
+        replace_file(disk, directory, BOOTSTRAP_CHECKPOINT, encode_snapshot(values, epoch=0, timestamp_ms=now_ms))
+    if initial_voters is not None or (in_snapshot and is_controller):
+        held = values if in_snapshot else []
+        _write_bootstrap_snapshot(disk, f"{directory}/{PARTITION_DIRECTORY}", held, initial_voters, now_ms)
     directory_id = random_uuid(rng)
     if initial_voters is not None:
-        _write_first_voters(disk, f"{directory}/{PARTITION_DIRECTORY}", initial_voters, now_ms)
         own = [voter.voter_directory_id for voter in initial_voters.voters if voter.voter_id == node_id]
         directory_id = own[0] if own else directory_id
     # Last: a directory with this file counts as formatted.
@@ -219,18 +230,21 @@ def format_directory(
     return True
 
 
-def _write_first_voters(disk: Disk, partition_directory: str, voters: VotersRecord, now_ms: int) -> None:
-    """Write the first snapshot of a dynamic quorum (`Formatter.writeDynamicQuorumSnapshot`)."""
+def _write_bootstrap_snapshot(
+    disk: Disk, partition_directory: str, values: Sequence[bytes], voters: VotersRecord | None, now_ms: int
+) -> None:
+    """Write the snapshot before the first record (`Formatter.writeBoostrapSnapshot`): first records, first voters."""
     make_directory(disk, partition_directory)
     writer = SnapshotWriter(
         disk,
         partition_directory,
-        OffsetAndEpoch(epoch=0, offset=0),
+        BOOTSTRAP_SNAPSHOT,
         timestamp_ms=now_ms,
         last_contained_log_timestamp=now_ms,
-        kraft_version=1,
+        kraft_version=0 if voters is None else 1,
         voters=voters,
     )
+    writer.append(values, now_ms)
     writer.freeze(now_ms)
 
 
@@ -352,13 +366,22 @@ def parse_partition_metadata(text: bytes, *, where: str | None = None) -> Uuid:
     return topic_id
 
 
-def read_bootstrap(disk: Disk, directory: str) -> tuple[bytes, ...] | None:
-    """The framed metadata records of bootstrap.checkpoint; None without the file. Raises `CorruptBatch`."""
-    path = f"{directory}/{BOOTSTRAP_CHECKPOINT}"
+def read_bootstrap(disk: Disk, directory: str) -> tuple[tuple[str, bytes], ...]:
+    """The framed metadata records that a new cluster begins with, each with its file; none without such a file.
+
+    The snapshot of offset 0 has precedence, if it holds any (Kafka: `QuorumMetaLogListener.handleLoadBootstrap`).
+    Raises `CorruptBatch`.
+    """
+    snapshot = f"{directory}/{PARTITION_DIRECTORY}/{snapshot_name(BOOTSTRAP_SNAPSHOT)}"
+    return _data_records(disk, snapshot) or _data_records(disk, f"{directory}/{BOOTSTRAP_CHECKPOINT}")
+
+
+def _data_records(disk: Disk, path: str) -> tuple[tuple[str, bytes], ...]:
+    """The records of a snapshot but for control records; none if there is no such file."""
     if not disk.exists(path):
-        return None
+        return ()
     return tuple(
-        record.value or b""
+        (path, record.value or b"")
         for batch in read_snapshot(disk, path)
         if not batch.is_control
         for record in records(batch, where=path)

@@ -27,7 +27,7 @@ from metadata_log.reading.place import Place
 from metadata_log.reading.reader import read_file
 from metadata_log.records.batch import RecordBatch
 from metadata_log.times import iso_time
-from metadata_log.types import OffsetAndEpoch
+from metadata_log.types import BOOTSTRAP_SNAPSHOT, OffsetAndEpoch
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ATTEMPTS: Final = 3
@@ -367,6 +367,9 @@ class _Walk:
         if has_beginning and from_base == "earliest":
             return None
         snapshots = [one for one in list_snapshots(self._disk, directory) if self._is_before(directory, one)]
+        if has_beginning and snapshots[:1] == [BOOTSTRAP_SNAPSHOT]:
+            # No node loads this one: its records come into the log when the first leader writes them.
+            del snapshots[0]
         if from_base == "latest":
             if snapshots:
                 return snapshots[-1]

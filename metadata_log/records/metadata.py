@@ -257,3 +257,8 @@ class RegisterControllerRecord(Message, frozen=True):
 @record(record_type=28, versions="0", flexible="0+")
 class ClearElrRecord(Message, frozen=True):
     topic_name: String = ""
+
+
+@record(record_type=29, versions="0", flexible="0+")
+class UnregisterControllerRecord(Message, frozen=True):
+    controller_id: Int32 = 0

@@ -19,6 +19,7 @@ from real_data import DATA
 from kraft.access.caller import Caller
 from kraft.controller import ControllerResult, ControllerSettings, QuorumController
 from metadata_log.records import metadata
+from metadata_log.releases import feature_levels
 from metadata_log.serde import Message, schema_of
 from metadata_log.types import Uuid
 from transport.protocol import messages as m
@@ -159,6 +160,10 @@ class InProcess:
             "voters": ((1, "127.0.0.1", 9093),),
             "listeners": (("CONTROLLER", "127.0.0.1", 9093),),
             "incarnation_id": Uuid(b"\x05" * 16),
+            # The answers of Kafka that are kept are those of 4.3.1.
+            "bootstrap": tuple(
+                metadata.FeatureLevelRecord(name=name, feature_level=level) for name, level in feature_levels("4.3")
+            ),
         }
         self.controller = QuorumController(
             ControllerSettings(

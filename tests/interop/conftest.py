@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from dumps import wait_for_registrations
-from kafka_jars import OLDER_VERSION
+from kafka_jars import NEWER_VERSION, OLDER_VERSION
 from kafka_or_skip import found_or_skipped
 from our_nodes import our_controller, our_format
 from real_kafka import KafkaInstallation, Nodes, kafka_controller, kafka_format, layout_in, running
@@ -21,6 +21,12 @@ def kafka() -> KafkaInstallation:
 def older_kafka() -> KafkaInstallation:
     """The release before Kafka 4, which does not know pre-votes."""
     return found_or_skipped(OLDER_VERSION)
+
+
+@pytest.fixture(scope="session")
+def newer_kafka() -> KafkaInstallation:
+    """The newest release."""
+    return found_or_skipped(NEWER_VERSION)
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from typing import Any
 
+from kafka_jars import KAFKA_VERSION
 from real_kafka import QuorumLayout
 
 from kraft.cli.main import main
@@ -37,7 +38,12 @@ def kraft_here(*args: str) -> subprocess.CompletedProcess[str]:
 
 
 def told(*args: str) -> str:
-    """What a command of ours prints; fails if its exit code is not 0. Directories are formatted in this process."""
+    """What a command of ours prints; fails if its exit code is not 0. Directories are formatted in this process.
+
+    They are for the release of Kafka that most tests run beside ours, unless a release is named.
+    """
+    if args[0] == "format" and "--release-version" not in args:
+        args = (*args, "--release-version", KAFKA_VERSION)
     done = kraft_here(*args) if args[0] == "format" else kraft(*args)
     assert done.returncode == 0, f"kraft {' '.join(args)} ended with {done.returncode}:\n{done.stderr}\n{done.stdout}"
     return done.stdout
@@ -54,7 +60,7 @@ def our_controller(layout: QuorumLayout, kraft: Sequence[str] = KRAFT) -> Callab
 
 
 def our_format(layout: QuorumLayout, *nodes: int, release: str | None = None) -> None:
-    """Format the directories of nodes, or of all, with `kraft format`, for a metadata.version or for the latest."""
+    """Format the directories of nodes, or of all, with `kraft format`, for a metadata.version or for that of Kafka."""
     more = () if release is None else ("--release-version", release)
     for node in nodes or tuple(layout.ports):
         told("format", "-c", str(layout.properties(node)), "--cluster-id", layout.cluster_id, *more)

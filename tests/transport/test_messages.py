@@ -86,9 +86,9 @@ def test_api_table(fact):
 
 def test_all_apis_of_a_controller_are_declared():
     assert list(APIS) == [fact["api_key"] for fact in CONTROLLER_APIS]
-    assert len(APIS) == 41
+    assert len(APIS) == 42
     assert list(ALL_APIS) == [fact["api_key"] for fact in LIVING_APIS] == [key.value for key in ApiKey]
-    assert len(ALL_APIS) == 89
+    assert len(ALL_APIS) == 91
 
 
 def test_importing_the_tables_imports_no_message():

@@ -134,7 +134,9 @@ def test_a_recorded_login_is_answered_byte_for_byte(case: str) -> None:
             replay.take(replay.connection.answer(request, APIS[request.api_key].response()))
             assert replay.frames.pop(0)[:4] == bytes.fromhex(data)[:4]
         else:
-            assert replay.frames.pop(0).hex() == data, step
+            # 4.3.1 knew version 4 of ApiVersions as the highest.
+            expected = f"{data[:-1]}5" if data.endswith("001200000004") else data
+            assert replay.frames.pop(0).hex() == expected, step
     assert (replay.requests, replay.frames) == ([], [])
     assert replay.is_closed == (exchange["end"] == "closed"), replay.connection.broken
 

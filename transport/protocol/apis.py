@@ -107,6 +107,8 @@ class ApiKey(IntEnum):
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
+    STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE = 93
+    UNREGISTER_CONTROLLER = 94
 
 
 class Api(Struct, frozen=True, dict=True):
@@ -162,7 +164,7 @@ APIS: Final[dict[int, Api]] = {
     for each in (
         api(ApiKey.FETCH, "Fetch", "4-18", "12+", "broker controller"),
         api(ApiKey.SASL_HANDSHAKE, "SaslHandshake", "0-1", "none", "broker controller"),
-        api(ApiKey.API_VERSIONS, "ApiVersions", "0-4", "3+", "broker controller"),
+        api(ApiKey.API_VERSIONS, "ApiVersions", "0-5", "3+", "broker controller"),
         api(ApiKey.CREATE_TOPICS, "CreateTopics", "2-7", "5+", "broker controller", forwardable=True),
         api(ApiKey.DELETE_TOPICS, "DeleteTopics", "1-6", "4+", "broker controller", forwardable=True),
         api(ApiKey.DESCRIBE_ACLS, "DescribeAcls", "1-3", "2+", "broker controller"),
@@ -257,6 +259,7 @@ APIS: Final[dict[int, Api]] = {
         api(ApiKey.ADD_RAFT_VOTER, "AddRaftVoter", "0-1", "0+", "broker controller", forwardable=True),
         api(ApiKey.REMOVE_RAFT_VOTER, "RemoveRaftVoter", "0", "0+", "broker controller", forwardable=True),
         api(ApiKey.UPDATE_RAFT_VOTER, "UpdateRaftVoter", "0", "0+", "controller"),
+        api(ApiKey.UNREGISTER_CONTROLLER, "UnregisterController", "0", "0+", "broker controller", forwardable=True),
     )
 }
 """By key, in order of the keys. A key that is not here is not for a controller: see `broker_apis`."""

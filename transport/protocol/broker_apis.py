@@ -31,10 +31,10 @@ BROKER_APIS: Final[dict[int, Api]] = {
         api(ApiKey.ADD_OFFSETS_TO_TXN, "AddOffsetsToTxn", "0-4", "3+", "broker"),
         api(ApiKey.END_TXN, "EndTxn", "0-5", "3+", "broker"),
         api(ApiKey.WRITE_TXN_MARKERS, "WriteTxnMarkers", "1-2", "1+", "broker", cluster_action=True),
-        api(ApiKey.TXN_OFFSET_COMMIT, "TxnOffsetCommit", "0-5", "3+", "broker"),
+        api(ApiKey.TXN_OFFSET_COMMIT, "TxnOffsetCommit", "0-6", "3+", "broker"),
         api(ApiKey.ALTER_REPLICA_LOG_DIRS, "AlterReplicaLogDirs", "1-2", "2+", "broker"),
         api(ApiKey.DESCRIBE_LOG_DIRS, "DescribeLogDirs", "1-5", "2+", "broker"),
-        api(ApiKey.DELETE_GROUPS, "DeleteGroups", "0-2", "2+", "broker"),
+        api(ApiKey.DELETE_GROUPS, "DeleteGroups", "0-3", "2+", "broker"),
         api(ApiKey.OFFSET_DELETE, "OffsetDelete", "0", "none", "broker"),
         api(ApiKey.DESCRIBE_CLIENT_QUOTAS, "DescribeClientQuotas", "0-1", "1+", "broker"),
         api(ApiKey.DESCRIBE_PRODUCERS, "DescribeProducers", "0", "0+", "broker"),
@@ -62,11 +62,18 @@ BROKER_APIS: Final[dict[int, Api]] = {
             "broker",
             cluster_action=True,
         ),
-        api(ApiKey.STREAMS_GROUP_HEARTBEAT, "StreamsGroupHeartbeat", "0", "0+", "broker"),
-        api(ApiKey.STREAMS_GROUP_DESCRIBE, "StreamsGroupDescribe", "0", "0+", "broker"),
+        api(ApiKey.STREAMS_GROUP_HEARTBEAT, "StreamsGroupHeartbeat", "0-1", "0+", "broker"),
+        api(ApiKey.STREAMS_GROUP_DESCRIBE, "StreamsGroupDescribe", "0-1", "0+", "broker"),
         api(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, "DescribeShareGroupOffsets", "0-1", "0+", "broker"),
         api(ApiKey.ALTER_SHARE_GROUP_OFFSETS, "AlterShareGroupOffsets", "0", "0+", "broker"),
         api(ApiKey.DELETE_SHARE_GROUP_OFFSETS, "DeleteShareGroupOffsets", "0", "0+", "broker"),
+        api(
+            ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE,
+            "StreamsGroupTopologyDescriptionUpdate",
+            "0",
+            "0+",
+            "broker",
+        ),
     )
 }
 """By key, in order of the keys."""

@@ -22,6 +22,7 @@ from metadata_log.history.views import VIEWS, View
 from metadata_log.reading.damage import OnDamage
 from metadata_log.reading.timeline import At, moment_text
 from metadata_log.times import iso_time, when_text
+from metadata_log.types import BOOTSTRAP_SNAPSHOT
 
 GAPS: Final = "controller_gaps"
 _HINT: Final = "The history after the damage is unknown, up to the next snapshot."
@@ -138,6 +139,9 @@ def _print_history(
 
 def _announce_snapshots(reading: HistoryReading) -> None:
     for begins, base in reading.bases:
+        if base.end == BOOTSTRAP_SNAPSHOT:
+            echo("These are the bootstrap records: no node has started the cluster.", err=True)
+            continue
         place = f"after offset {base.end.offset - 1}, {when_text(base.timestamp_ms)}"
         words = "begins with a snapshot" if begins else "continues with a snapshot"
         echo(f"The history {words}, {place}: earlier changes are unknown.", err=True)

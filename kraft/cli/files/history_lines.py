@@ -45,6 +45,7 @@ _PLAIN_ENDS: Final = frozenset(
         "acl-removed",
         "broker-unregistered",
         "config-removed",
+        "controller-unregistered",
         "credential-removed",
         "feature-removed",
         "quota-removed",
@@ -235,6 +236,7 @@ _TELLINGS: Final[dict[str, _Telling]] = {
     "controller_history": _Telling(
         lambda row: f"controller {row['controller']}",
         lambda row, _: f"registered, {' '.join(row['endpoints'])}",
+        lambda _: "unregistered",
         says_all=True,
     ),
     "broker_history": _Telling(lambda row: f"broker {row['broker']}", _broker_what, lambda _: "unregistered"),

@@ -245,6 +245,7 @@ def _format(plan: _Plan, path: str, config: FormatConfig, ignore_formatted: bool
         features=plan.features,
         dynamic=plan.dynamic,
         initial_voters=plan.initial_voters if path == config.metadata_log_dir else None,
+        is_controller=config.is_controller and path == config.metadata_log_dir,
         credentials=plan.credentials,
         ignore_formatted=ignore_formatted,
     )

@@ -7,10 +7,16 @@ from __future__ import annotations
 from typing import Final
 
 from kraft.access.errors import ApiError
+from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import ControllerResult, VersionedRecord
 from kraft.controller.features.supported_features import SUPPORTED_FEATURES
 from metadata_log.image import ControllersImage, FeaturesImage, MetadataImage
-from metadata_log.records.metadata import ControllerEndpoint, ControllerFeature, RegisterControllerRecord
+from metadata_log.records.metadata import (
+    ControllerEndpoint,
+    ControllerFeature,
+    RegisterControllerRecord,
+    UnregisterControllerRecord,
+)
 from metadata_log.types import NEVER_MS, Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages.controller_registration import (
@@ -19,9 +25,12 @@ from transport.protocol.messages.controller_registration import (
     Feature,
     Listener,
 )
+from transport.protocol.messages.unregister_controller import UnregisterControllerRequest, UnregisterControllerResponse
 
 REGISTRATION_SINCE: Final = 15
 """The first metadata.version with registration of controllers (3.7-IV0)."""
+UNREGISTRATION_SINCE: Final = 33
+"""The first metadata.version whose controllers can be unregistered (4.4-IV2)."""
 FIRST_RETRY_MS: Final = 100
 LAST_RETRY_MS: Final = 120_000
 PLAINTEXT: Final = 0
@@ -52,6 +61,21 @@ def register_controller(image: MetadataImage, request: ControllerRegistrationReq
         ),
     )
     return ControllerResult((VersionedRecord(record),), ControllerRegistrationResponse())
+
+
+def unregister_controller(context: RequestContext, request: UnregisterControllerRequest) -> ControllerResult:
+    """Remove the registration of a controller, voter or not; raises `ApiError`. One that runs registers again."""
+    if request.controller_id == context.defaults.node_id:
+        raise ApiError(Error.INVALID_REQUEST, "Controller cannot unregister itself while it is active.")
+    if (context.image.features.metadata_version or 0) < UNREGISTRATION_SINCE:
+        raise ApiError(
+            Error.UNSUPPORTED_VERSION, "The current MetadataVersion is too old to support controller unregistration."
+        )
+    if request.controller_id not in context.image.controllers.by_id:
+        text = f"Controller ID {request.controller_id} is not currently registered."
+        raise ApiError(Error.CONTROLLER_ID_NOT_REGISTERED, text)
+    record = UnregisterControllerRecord(controller_id=request.controller_id)
+    return ControllerResult((VersionedRecord(record),), UnregisterControllerResponse(error_message=None))
 
 
 class Registrar:

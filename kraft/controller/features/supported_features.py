@@ -17,6 +17,7 @@ from metadata_log.records.metadata import (
     EndTransactionRecord,
     FeatureLevelRecord,
 )
+from metadata_log.releases import FEATURES, LATEST_LEVEL, OLDEST_LEVEL
 from metadata_log.serde import Message
 
 ELIGIBLE_LEADER_REPLICAS: Final = "eligible.leader.replicas.version"
@@ -24,25 +25,20 @@ TRANSACTIONS_SINCE: Final = 13
 """The first metadata.version with metadata transactions (3.6-IV0)."""
 
 SUPPORTED_FEATURES: Final[tuple[tuple[str, int, int], ...]] = (
-    (ELIGIBLE_LEADER_REPLICAS, 0, 1),
-    ("group.version", 0, 1),
-    (KRAFT_VERSION, 0, 1),
-    (METADATA_VERSION, 7, 30),
-    ("share.version", 0, 1),
-    ("streams.version", 0, 1),
-    ("transaction.version", 0, 2),
+    *sorted(
+        (
+            (KRAFT_VERSION, 0, 1),
+            (METADATA_VERSION, OLDEST_LEVEL, LATEST_LEVEL),
+            *((name, 0, feature.highest) for name, feature in FEATURES.items()),
+        )
+    ),
 )
 """Each feature's lowest and highest supported level, by name."""
 
-DEFAULT_BOOTSTRAP: Final[tuple[FeatureLevelRecord, ...]] = (
-    FeatureLevelRecord(name=METADATA_VERSION, feature_level=30),
-    FeatureLevelRecord(name=ELIGIBLE_LEADER_REPLICAS, feature_level=1),
-    FeatureLevelRecord(name="group.version", feature_level=1),
-    FeatureLevelRecord(name="share.version", feature_level=1),
-    FeatureLevelRecord(name="streams.version", feature_level=1),
-    FeatureLevelRecord(name="transaction.version", feature_level=2),
-)
-"""The records for a directory without bootstrap.checkpoint: the newest release (`BootstrapMetadata.fromVersion`)."""
+DEFAULT_BOOTSTRAP: Final = (FeatureLevelRecord(name=METADATA_VERSION, feature_level=LATEST_LEVEL),)
+"""The first record of a cluster whose directories hold none: no feature but the newest metadata.version, as in Kafka
+(`BootstrapMetadata.fromVersion`).
+"""
 
 
 def check_supported(features: FeaturesImage) -> None:
@@ -82,7 +78,7 @@ def _first_activation(is_open: bool, bootstrap: tuple[Message, ...], min_insync_
     if level is None:
         raise MetadataLogError(
             "the bootstrap records name no metadata.version",
-            hint="Format the directory again, or remove its bootstrap.checkpoint to start at the newest release.",
+            hint="Format the directory again: its first records are those of no release.",
         )
     transactional = level >= TRANSACTIONS_SINCE
     if is_open and not transactional:

@@ -29,7 +29,7 @@ SAFE_DOWNGRADE: Final = 2
 UNSAFE_DOWNGRADE: Final = 3
 RESULTS_UNTIL: Final = 1
 """The last version with each feature in the response."""
-METADATA_CHANGES: Final = frozenset((7, 8, 11, 13, 14, 15, 17, 23, 30))
+METADATA_CHANGES: Final = frozenset((7, 8, 11, 13, 14, 15, 17, 23, 30, 32, 33))
 """The levels of metadata.version with new records or fields, which a downgrade would lose."""
 DEPENDENCIES: Final = {(ELIGIBLE_LEADER_REPLICAS, 1): (METADATA_VERSION, 23)}
 """The dependency of a feature level on another feature."""

@@ -20,7 +20,7 @@ from transport.protocol.messages.api_versions import (
 )
 from transport.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from transport.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from transport.protocol.sasl.server import ILLEGAL_AUTHENTICATE, SOFTWARE_SINCE, VALID_SOFTWARE
+from transport.protocol.sasl.server import ILLEGAL_AUTHENTICATE, is_sound
 
 QUORUM_APIS: Final = (
     ApiKey.FETCH,
@@ -79,12 +79,20 @@ def refuse_login(message: Message) -> Message | None:
 
 
 def describe_versions(
-    application: Application, request: ApiVersionsRequest, version: int, kraft_version: int
+    application: Application,
+    request: ApiVersionsRequest,
+    version: int,
+    kraft_version: int,
+    broker: tuple[str, int] | None = None,
 ) -> ApiVersionsResponse:
-    """The answer to an ApiVersions request of this version. The quorum knows the level of kraft.version."""
-    names = (request.client_software_name, request.client_software_version)
-    if version >= SOFTWARE_SINCE and not all(map(VALID_SOFTWARE.fullmatch, names)):
+    """The answer to an ApiVersions request of this version. The quorum knows the level of kraft.version.
+
+    `broker` is the cluster and the id of a broker, which tells a client so that looks for another one (KIP-1242).
+    """
+    if not is_sound(request, version):
         return ApiVersionsResponse(error_code=Error.INVALID_REQUEST)
+    if broker is not None and request.cluster_id is not None and (request.cluster_id, request.node_id) != broker:
+        return ApiVersionsResponse(error_code=Error.REBOOTSTRAP_REQUIRED)
     levels, offset = application.finalized_features()
     if kraft_version > 0:
         levels = tuple(sorted((*levels, (KRAFT_VERSION, kraft_version))))

@@ -164,12 +164,12 @@ class Storage:
         return ReplicaKey(self._directory.meta.node_id, self._directory.directory_id)
 
     def bootstrap(self) -> tuple[Message, ...]:
-        """The records of bootstrap.checkpoint; none if there is no such file."""
+        """The records that a new cluster begins with; none if the directory has none."""
         found = []
-        for value in read_bootstrap(self._disk, self._directory.path) or ():
-            framed = decode_record(value, where=f"{self._directory.path}/bootstrap.checkpoint")
+        for path, value in read_bootstrap(self._disk, self._directory.path):
+            framed = decode_record(value, where=path)
             if framed.record is None:
-                raise UnsupportedVersion(f"{framed.name} cannot be read", where="bootstrap.checkpoint")
+                raise UnsupportedVersion(f"{framed.name} cannot be read", where=path, hint=NEWER_RELEASE)
             found.append(framed.record)
         return tuple(found)
 

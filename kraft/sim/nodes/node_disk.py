@@ -30,6 +30,8 @@ DIRECTORY: Final = "/log"
 PARTITION: Final = f"{DIRECTORY}/{METADATA_TOPIC}-{METADATA_PARTITION}"
 QUORUM_STATE: Final = f"{PARTITION}/{FILE_NAME}"
 FORMATTED_MS: Final = 1_600_000_000_000
+RELEASE: Final = "4.3"
+"""The release of a simulated cluster; a fixed one, so that a seed stays the run that it is."""
 """The time at which each directory was formatted."""
 REMEMBERED: Final = 1024
 """The number of cached contents of quorum-state files."""
@@ -183,6 +185,7 @@ def _formatted(
         cluster_id=cluster_id,
         rng=rng,
         now_ms=FORMATTED_MS,
+        release=RELEASE,
         dynamic=is_dynamic,
         initial_voters=None if first_voters is None else first_voters.to_record(),
     )

@@ -191,7 +191,7 @@ def test_storage_tools_read_and_check_the_same_directories(
             afterwards = formatted(home)
             shutil.rmtree(home, ignore_errors=True)
             shutil.copytree(before, home)
-            ours = kraft(*arguments)
+            ours = kraft(*arguments, "--release-version", "4.3")
             assert (theirs.returncode, ours.returncode) == (code, code), (number, theirs, ours)
             assert formatted(home) == afterwards, number
     assert formatted(home) == ["a", "b"]

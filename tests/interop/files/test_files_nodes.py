@@ -66,7 +66,7 @@ def write_node(layout: QuorumLayout, node: int, real: Path) -> None:
     disk = OsDisk()
     rng = Random(node)
     path = layout.log_dir(node)
-    format_directory(disk, str(path), node_id=node, cluster_id=layout.cluster_id, rng=rng, now_ms=0)
+    format_directory(disk, str(path), node_id=node, cluster_id=layout.cluster_id, rng=rng, now_ms=0, release="4.3")
     partition = str(layout.partition(node))
     log = MetadataLog.open(disk, partition, segment_bytes=SMALL_SEGMENTS, index_interval_bytes=1000)
     for segment in sorted(real.glob("*.log")):

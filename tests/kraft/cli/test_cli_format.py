@@ -35,8 +35,7 @@ REFUSALS = {
 
 
 def levels(directory: Path) -> dict[str, int]:
-    values = read_bootstrap(OsDisk(), str(directory)) or ()
-    found = [decode_record(value).record for value in values]
+    found = [decode_record(value).record for _, value in read_bootstrap(OsDisk(), str(directory))]
     return {record.name: record.feature_level for record in found if isinstance(record, FeatureLevelRecord)}
 
 
@@ -45,12 +44,19 @@ def test_a_directory_is_formatted(capsys: pytest.CaptureFixture[str], tmp_path: 
     done = run(capsys, "format", "-c", str(config), "--cluster-id", CLUSTER_ID)
     directory = tmp_path / "log"
     assert done.code == 0
-    assert done.out == f"Formatting metadata directory {directory} with metadata.version 4.3-IV0.\n"
+    assert done.out == f"Formatting metadata directory {directory} with metadata.version 4.4-IV2.\n"
     assert done.err == ""
     meta = read_meta_properties(OsDisk(), str(directory))
     assert meta is not None
     assert (meta.cluster_id, meta.node_id) == (CLUSTER_ID, 1)
-    assert levels(directory)["metadata.version"] == 30
+    assert levels(directory) == {
+        "metadata.version": 33,
+        "eligible.leader.replicas.version": 1,
+        "group.version": 1,
+        "share.version": 2,
+        "streams.version": 1,
+        "transaction.version": 2,
+    }
 
 
 def test_release_and_features_are_chosen(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -262,8 +268,9 @@ def test_every_case_of_kafkas_storage_tool(
     path = tmp_path / "node.properties"
     settings = case["config"] | {"log.dirs": str(directory)}
     path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-    release = ["--release-version", "3.9-IV0"] if case["kafka_version"].startswith("3.9") else []
-    done = run(capsys, "format", "-c", str(path), "-t", case["cluster_id"], *(case["options"] or []), *release)
+    release = "3.9-IV0" if case["kafka_version"].startswith("3.9") else "4.3"
+    words = ["-r", release, "-c", str(path), "-t", case["cluster_id"], *(case["options"] or [])]
+    done = run(capsys, "format", *words)
     if case["exit_code"]:
         assert done.code in {1, 2}
         assert REFUSALS[case["case"]] in done.err
@@ -299,7 +306,7 @@ def test_initial_voters_are_written_only_to_the_metadata_directory(
         tmp_path, port=1, log_dirs=f"{tmp_path}/a,{tmp_path}/b", metadata_log_dir=f"{tmp_path}/m", **dynamic()
     )
     done = run(capsys, "format", "-c", str(config), "-t", CLUSTER_ID, "-I", f"1@h:1:{ID}")
-    version = "with metadata.version 4.3-IV0."
+    version = "with metadata.version 4.4-IV2."
     assert done.out.splitlines() == [
         f"Formatting dynamic metadata voter directory {tmp_path}/m {version}",
         f"Formatting data directory {tmp_path}/a {version}",

@@ -21,8 +21,20 @@ CLUSTERS = {
     "failover": [("clusters", "failover/nodes")],
     "old39": [("clusters", "old39/nodes")],
     "format": [("clusters", "format/nodes")],
+    "static3 of 4.4": [("release44", "static3/nodes")],
+    "dynamic3 of 4.4": [("release44", "dynamic3/nodes")],
 }
-RECORDS = {"static3": 44_634, "dynamic3": 7_202, "failover": 22_017, "old39": 3_515, "format": 163}
+RECORDS = {
+    "static3": 44_634,
+    "dynamic3": 7_202,
+    "failover": 22_017,
+    "old39": 3_515,
+    "format": 163,
+    "static3 of 4.4": 26_175,
+    "dynamic3 of 4.4": 8_124,
+}
+CUT_SHORT = "a86d3abe80843a80"
+"""The snapshot of which the recorded output ends behind its title."""
 CONTROL_NAMES = {
     "LeaderChange": "LeaderChangeMessage",
     "SnapshotHeader": "SnapshotHeaderRecord",
@@ -114,16 +126,22 @@ def dumped(directory: Path, *options: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("cluster", CLUSTERS)
 def test_kafkas_and_our_dump_agree_on_every_file(cluster: str, tmp_path: Path) -> None:
-    """Segments and snapshots of 4.3 and 3.9: batch by batch, then record by record with every field, none left over."""
+    """Segments and snapshots: batch by batch, then record by record with every field, none left over."""
     for name, prefix in CLUSTERS[cluster]:
         unpack(name, prefix, tmp_path)
-    kafkas = archive("dumps")
+    kafkas = archive("dumps") | {
+        path.rpartition("/")[2].replace(".dump", ""): content
+        for path, content in archive("release44").items()
+        if path.endswith(".dump.txt")
+    }
     count = 0
     shown = by_us(tmp_path)
     with_batches = [path for path in tmp_path.rglob("*") if path.suffix in {".log", ".checkpoint"}]
     assert {str(path) for path in with_batches if path.stat().st_size} <= set(shown)
     for path, ours in shown.items():
         digest = hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16]
+        if digest == CUT_SHORT:
+            continue
         if f"{digest}.txt" not in kafkas:
             assert path.endswith(".deleted"), "only what was about to go was not given to Kafka's tool"
             continue

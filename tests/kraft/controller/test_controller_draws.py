@@ -38,6 +38,8 @@ def reached() -> Coverage:
 
 def test_every_writing_api_has_a_generator() -> None:
     writes = {api.key for api in APIS.values() if isinstance(api, Write)}
+    # 4.3.1, which answers to the draws, does not serve this one: see test_unregister_controller.
+    writes.remove(ApiKey.UNREGISTER_CONTROLLER)
     assert set(ERRORS) == {*writes, ApiKey.ENVELOPE}
 
 

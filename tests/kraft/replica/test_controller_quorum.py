@@ -379,7 +379,7 @@ def test_api_versions_names_what_is_served_and_nothing_else() -> None:
     response = net.ask(leader, asked)
     assert [one.api_key for one in response.api_keys] == [
         *(1, 17, 18, 19, 20, 29, 30, 31, 32, 33, 36, 37, 38, 39, 40, 41, 43, 44, 45, 46, 49, 50, 51),
-        *(52, 53, 54, 55, 56, 57, 58, 59, 60, 62, 63, 64, 67, 70, 73, 80, 81, 82),
+        *(52, 53, 54, 55, 56, 57, 58, 59, 60, 62, 63, 64, 67, 70, 73, 80, 81, 82, 94),
     ]
     assert response.finalized_features_epoch == 9, "as of the end of the bootstrap transaction"
     finalized = {one.name: one.max_version_level for one in response.finalized_features}
@@ -453,8 +453,8 @@ def test_an_unfinished_bootstrap_transaction_is_aborted_by_the_next_leader() -> 
 
 def test_an_unsupported_feature_level_stops_the_node_with_a_clear_error() -> None:
     controller = QuorumController(controller_of(Net(1, application=host_controller), 1).settings)
-    record = metadata.FeatureLevelRecord(name="metadata.version", feature_level=31)
-    with pytest.raises(MetadataLogError, match=r"metadata\.version 31, and this software supports 7 to 30"):
+    record = metadata.FeatureLevelRecord(name="metadata.version", feature_level=34)
+    with pytest.raises(MetadataLogError, match=r"metadata\.version 34, and this software supports 7 to 33"):
         replay(controller, [record], 0, OffsetAndEpoch(epoch=1, offset=1))
 
 

@@ -102,7 +102,6 @@ def test_epoch_checkpoint_accepts_javas_line_ends_and_blanks(text: bytes) -> Non
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        (b"", 1),
         (b"1\n1\n0 0\n", 1),
         (b"0\n", 2),
         (b"0\nmany\n", 2),
@@ -128,3 +127,9 @@ def test_damaged_files(text: bytes, line: int) -> None:
         parse_epochs(text, where="dir/leader-epoch-checkpoint")
     assert "dir/leader-epoch-checkpoint" in str(caught.value)
     assert caught.value.hint
+
+
+def test_a_node_that_has_seen_no_epoch_leaves_an_empty_file() -> None:
+    """As does the broker 104 of the static cluster of 4.4.0, which never found a controller."""
+    path = "static3/nodes/b104/__cluster_metadata-0/leader-epoch-checkpoint"
+    assert parse_epochs(archive("release44")[path]).entries == ()

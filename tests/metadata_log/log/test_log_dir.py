@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 from real_data import archive
 
+from metadata_log.disk import replace_file
 from metadata_log.errors import DirectoryError
 from metadata_log.log.log_dir import (
     LOCK_FILE,
+    PARTITION_DIRECTORY,
     MetaProperties,
     ensure_partition_metadata,
     format_directory,
@@ -24,10 +26,12 @@ from metadata_log.log.log_dir import (
     read_bootstrap,
     read_meta_properties,
 )
+from metadata_log.log.snapshot import snapshot_name
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records.batch import scan
+from metadata_log.records.control import VotersRecord, VotersRecordVoter
 from metadata_log.records.record import records
-from metadata_log.types import Uuid, random_uuid
+from metadata_log.types import BOOTSTRAP_SNAPSHOT, Uuid, random_uuid
 
 CLUSTERS = archive("clusters")
 CASES: list[dict[str, Any]] = json.loads(CLUSTERS["format/cases.json"])
@@ -50,6 +54,7 @@ def options(case: dict[str, Any]) -> dict[str, Any]:
     words = case["options"] or []
     pairs = list(pairwise(words))
     found: dict[str, Any] = {"node_id": int(case["config"]["node.id"]), "cluster_id": case["cluster_id"]}
+    found["release"] = "4.3"
     found["features"] = {
         name: int(level) for option, value in pairs if option == "--feature" for name, level in [value.split("=")]
     }
@@ -91,6 +96,33 @@ def test_format_as_kafka_does(case: dict[str, Any]) -> None:
     assert disk.list("d") == ["bootstrap.checkpoint", "meta.properties"]
 
 
+def test_the_first_records_of_4_4_are_in_the_snapshot_of_offset_zero() -> None:
+    """As in a directory that kafka-storage of 4.4.0 formatted; a node without the controller role has none."""
+    name = f"{PARTITION_DIRECTORY}/{snapshot_name(BOOTSTRAP_SNAPSHOT)}"
+    disk = formatted(release="4.4")
+    theirs, ours = archive("release44")[f"static3/nodes/c1/{name}"], disk.read(f"d/{name}")
+    assert len(ours) == len(theirs)
+    for mine, wanted in zip(scan(ours), scan(theirs), strict=True):
+        assert (mine.base_offset, mine.epoch, mine.attributes) == (wanted.base_offset, wanted.epoch, wanted.attributes)
+        if not mine.is_control:
+            assert [(r.key, r.value) for r in records(mine)] == [(r.key, r.value) for r in records(wanted)]
+    assert not disk.exists("d/bootstrap.checkpoint")
+    assert len(read_bootstrap(disk, "d")) == 6
+    assert formatted(release="4.4", is_controller=False).list("d") == ["meta.properties"]
+
+
+def test_the_snapshot_has_precedence_over_the_file_of_earlier_releases() -> None:
+    """4.4.0 replaces what it read in bootstrap.checkpoint, if the snapshot holds any record."""
+    disk, older = formatted(release="4.4", features={"share.version": 1}), formatted(release="4.2")
+    replace_file(disk, "d", "bootstrap.checkpoint", older.read("d/bootstrap.checkpoint"))
+    assert [path for path, _ in read_bootstrap(disk, "d")] == [
+        f"d/{PARTITION_DIRECTORY}/{snapshot_name(BOOTSTRAP_SNAPSHOT)}"
+    ] * 6
+    voters = VotersRecord(voters=(VotersRecordVoter(voter_id=1, voter_directory_id=Uuid(b"\x07" * 16)),))
+    both = formatted(release="4.2", dynamic=True, initial_voters=voters)
+    assert {path for path, _ in read_bootstrap(both, "d")} == {"d/bootstrap.checkpoint"}
+
+
 def test_recorded_format_cases_include_successes_and_refusals() -> None:
     assert {bool(case["exit_code"]) for case in STATIC} == {True, False}
 
@@ -128,7 +160,7 @@ def test_formatting_survives_a_crash() -> None:
     disk = formatted()
     disk.crash()
     assert read_meta_properties(disk, "d") is not None
-    assert read_bootstrap(disk, "d") is not None
+    assert read_bootstrap(disk, "d")
 
 
 def test_real_meta_properties() -> None:
@@ -195,7 +227,7 @@ def test_files_of_a_killed_start_are_durable_after_the_next_start() -> None:
     """A process that dies alone leaves names that can be read and are not durable; the next one must make them so."""
     seen: list[str] = []
     for operations in range(1, 20):
-        disk = formatted()
+        disk = formatted(release="4.3")
         left = iter(range(operations - 1, -1, -1))
 
         def die_in_time(operation: str, path: str, left: Iterator[int] = left) -> None:
@@ -281,7 +313,7 @@ def test_partition_metadata_as_java_reads_it(text: bytes) -> None:
 
 
 def test_bootstrap_of_a_missing_file() -> None:
-    assert read_bootstrap(MemoryDisk(), "d") is None
+    assert read_bootstrap(MemoryDisk(), "d") == ()
 
 
 def test_random_uuids() -> None:

@@ -102,7 +102,7 @@ def test_only_records_are_framed():
 
 def test_record_types_rise_and_name_their_classes():
     assert list(RECORD_TYPES) == sorted(RECORD_TYPES)
-    assert len(RECORD_TYPES) == 26
+    assert len(RECORD_TYPES) == 27
     assert RECORD_TYPES[2] is TopicRecord
 
 

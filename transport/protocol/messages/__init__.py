@@ -187,9 +187,17 @@ if TYPE_CHECKING:
         StreamsGroupHeartbeatRequest,
         StreamsGroupHeartbeatResponse,
     )
+    from transport.protocol.messages.streams_group_topology_description_update import (
+        StreamsGroupTopologyDescriptionUpdateRequest,
+        StreamsGroupTopologyDescriptionUpdateResponse,
+    )
     from transport.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
     from transport.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
     from transport.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+    from transport.protocol.messages.unregister_controller import (
+        UnregisterControllerRequest,
+        UnregisterControllerResponse,
+    )
     from transport.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
     from transport.protocol.messages.update_raft_voter import UpdateRaftVoterRequest, UpdateRaftVoterResponse
     from transport.protocol.messages.vote import VoteRequest, VoteResponse
@@ -367,12 +375,16 @@ else:
         "StreamsGroupDescribeResponse": "transport.protocol.messages.streams_group_describe",
         "StreamsGroupHeartbeatRequest": "transport.protocol.messages.streams_group_heartbeat",
         "StreamsGroupHeartbeatResponse": "transport.protocol.messages.streams_group_heartbeat",
+        "StreamsGroupTopologyDescriptionUpdateRequest": "transport.protocol.messages.streams_group_topology_description_update",
+        "StreamsGroupTopologyDescriptionUpdateResponse": "transport.protocol.messages.streams_group_topology_description_update",
         "SyncGroupRequest": "transport.protocol.messages.sync_group",
         "SyncGroupResponse": "transport.protocol.messages.sync_group",
         "TxnOffsetCommitRequest": "transport.protocol.messages.txn_offset_commit",
         "TxnOffsetCommitResponse": "transport.protocol.messages.txn_offset_commit",
         "UnregisterBrokerRequest": "transport.protocol.messages.unregister_broker",
         "UnregisterBrokerResponse": "transport.protocol.messages.unregister_broker",
+        "UnregisterControllerRequest": "transport.protocol.messages.unregister_controller",
+        "UnregisterControllerResponse": "transport.protocol.messages.unregister_controller",
         "UpdateFeaturesRequest": "transport.protocol.messages.update_features",
         "UpdateFeaturesResponse": "transport.protocol.messages.update_features",
         "UpdateRaftVoterRequest": "transport.protocol.messages.update_raft_voter",
@@ -555,12 +567,16 @@ __all__ = [
     "StreamsGroupDescribeResponse",
     "StreamsGroupHeartbeatRequest",
     "StreamsGroupHeartbeatResponse",
+    "StreamsGroupTopologyDescriptionUpdateRequest",
+    "StreamsGroupTopologyDescriptionUpdateResponse",
     "SyncGroupRequest",
     "SyncGroupResponse",
     "TxnOffsetCommitRequest",
     "TxnOffsetCommitResponse",
     "UnregisterBrokerRequest",
     "UnregisterBrokerResponse",
+    "UnregisterControllerRequest",
+    "UnregisterControllerResponse",
     "UpdateFeaturesRequest",
     "UpdateFeaturesResponse",
     "UpdateRaftVoterRequest",

@@ -22,10 +22,12 @@ from metadata_log.serde.fields import (
 )
 
 
-@request(api_key=18, versions="0-4", flexible="3+")
+@request(api_key=18, versions="0-5", flexible="3+")
 class ApiVersionsRequest(Message, frozen=True):
     client_software_name: Annotated[String, since(3), ignorable] = ""
     client_software_version: Annotated[String, since(3), ignorable] = ""
+    cluster_id: Annotated[String | None, since(5), ignorable] = None
+    node_id: Annotated[Int32, since(5), ignorable] = -1
 
 
 class ApiVersion(Message, frozen=True):
@@ -46,7 +48,7 @@ class FinalizedFeatureKey(Message, frozen=True):
     min_version_level: Int16 = 0
 
 
-@response(api_key=18, versions="0-4", flexible="3+")
+@response(api_key=18, versions="0-5", flexible="3+")
 class ApiVersionsResponse(Message, frozen=True):
     error_code: Int16 = 0
     api_keys: list[ApiVersion] = []

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from metadata_log.serde.fields import Int16, Int32, Int64, Message, String, ignorable, request, response, since
+from metadata_log.serde.fields import Int16, Int32, Int64, Message, String, ignorable, request, response, since, until
+from metadata_log.types import Uuid
 
 
 class TxnOffsetCommitRequestPartition(Message, frozen=True):
@@ -18,17 +19,18 @@ class TxnOffsetCommitRequestPartition(Message, frozen=True):
 
 
 class TxnOffsetCommitRequestTopic(Message, frozen=True):
-    name: String = ""
+    name: Annotated[String, until(5), ignorable] = ""
+    topic_id: Annotated[Uuid, since(6), ignorable] = Uuid.ZERO
     partitions: list[TxnOffsetCommitRequestPartition] = []
 
 
-@request(api_key=28, versions="0-5", flexible="3+")
+@request(api_key=28, versions="0-6", flexible="3+")
 class TxnOffsetCommitRequest(Message, frozen=True):
     transactional_id: String = ""
     group_id: String = ""
     producer_id: Int64 = 0
     producer_epoch: Int16 = 0
-    generation_id: Annotated[Int32, since(3)] = -1
+    generation_id_or_member_epoch: Annotated[Int32, since(3)] = -1
     member_id: Annotated[String, since(3)] = ""
     group_instance_id: Annotated[String | None, since(3)] = None
     topics: list[TxnOffsetCommitRequestTopic] = []
@@ -40,11 +42,12 @@ class TxnOffsetCommitResponsePartition(Message, frozen=True):
 
 
 class TxnOffsetCommitResponseTopic(Message, frozen=True):
-    name: String = ""
+    name: Annotated[String, until(5), ignorable] = ""
+    topic_id: Annotated[Uuid, since(6), ignorable] = Uuid.ZERO
     partitions: list[TxnOffsetCommitResponsePartition] = []
 
 
-@response(api_key=28, versions="0-5", flexible="3+")
+@response(api_key=28, versions="0-6", flexible="3+")
 class TxnOffsetCommitResponse(Message, frozen=True):
     throttle_time_ms: Int32 = 0
     topics: list[TxnOffsetCommitResponseTopic] = []

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from metadata_log.errors import DecodeError
 from metadata_log.serde import Message
+from metadata_log.types import NO_NODE
 from transport.protocol.apis import APIS, ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.headers import decode_request, decode_request_header, encode_response
@@ -31,12 +32,22 @@ FAILED_DELAY_MS: Final = 100
 """The default of `connection.failed.authentication.delay.ms`."""
 LEAST_REAUTH_MS: Final = 1000
 """A peer that logs in again sooner than this after the last time gets ILLEGAL_SASL_STATE."""
-VALID_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+_VALID_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """The valid names and versions of client software (`ApiVersionsRequest.isValid`)."""
-SOFTWARE_SINCE: Final = 3
+_SOFTWARE_SINCE: Final = 3
 """The first version of ApiVersions with the name and the version of the client's software."""
+_IDENTITY_SINCE: Final = 5
+"""The first version of ApiVersions with the cluster and the node that the client looks for."""
 ILLEGAL_AUTHENTICATE: Final = "SaslAuthenticate request received after successful authentication"
 """The text for a peer that sends SaslAuthenticate where no login is due."""
+
+
+def is_sound(request: ApiVersionsRequest, version: int) -> bool:
+    """Whether the names of the client are valid, and it names a cluster and a node or neither (KIP-1242)."""
+    names = (request.client_software_name, request.client_software_version)
+    if version >= _SOFTWARE_SINCE and not all(map(_VALID_SOFTWARE.fullmatch, names)):
+        return False
+    return version < _IDENTITY_SINCE or (request.cluster_id is None) == (request.node_id == NO_NODE)
 
 
 class SaslListener(Struct, frozen=True, kw_only=True):
@@ -141,10 +152,7 @@ class SaslServer:
     def _is_sound(self, header: RequestHeader, frame: bytes) -> bool:
         _, message = decode_request(frame)
         assert isinstance(message, ApiVersionsRequest), message
-        if header.request_api_version < SOFTWARE_SINCE:
-            return True
-        names = (message.client_software_name, message.client_software_version)
-        return all(map(VALID_SOFTWARE.fullmatch, names))
+        return is_sound(message, header.request_api_version)
 
     def _handshake(self, header: RequestHeader, frame: bytes) -> bytes:
         """Choose the mechanism."""

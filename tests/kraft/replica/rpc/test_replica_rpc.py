@@ -25,6 +25,8 @@ from kraft.quorum.messages import (
     VoteReply,
 )
 from kraft.quorum.values import Endpoints, ListenerAddress, ReplicaKey
+from kraft.replica.interface.application import RawLog
+from kraft.replica.rpc.api_versions import describe_versions
 from kraft.replica.rpc.rpc import Rpc
 from kraft.replica.storage.fetched import facts_of
 from kraft.wire import WireRequest
@@ -35,6 +37,7 @@ from metadata_log.types import OffsetAndEpoch, Uuid
 from transport.protocol.apis import APIS
 from transport.protocol.errors import Error
 from transport.protocol.messages import (
+    ApiVersionsRequest,
     BeginQuorumEpochRequest,
     DescribeQuorumRequest,
     EndQuorumEpochRequest,
@@ -334,3 +337,27 @@ def test_a_refused_fetch_has_only_an_error() -> None:
     reply = FetchReply(epoch=5, leader_id=2, top_error=Error.INCONSISTENT_CLUSTER_ID)
     answer = RPC.reply_to_wire(request_of(FetchRequest(), 18), reply, b"")
     assert answer == FetchResponse(error_code=Error.INCONSISTENT_CLUSTER_ID)
+
+
+@pytest.mark.parametrize(
+    ("cluster_id", "node_id", "broker", "error"),
+    [
+        (None, -1, ("c", 5), Error.NONE),
+        ("c", 5, ("c", 5), Error.NONE),
+        ("c", -1, ("c", 5), Error.INVALID_REQUEST),
+        (None, 5, ("c", 5), Error.INVALID_REQUEST),
+        ("other", 5, ("c", 5), Error.REBOOTSTRAP_REQUIRED),
+        ("c", 6, ("c", 5), Error.REBOOTSTRAP_REQUIRED),
+        ("other", 6, None, Error.NONE),
+        ("c", -1, None, Error.INVALID_REQUEST),
+    ],
+)
+def test_a_client_that_looks_for_another_cluster_or_node_is_told_so_by_brokers(
+    cluster_id: str | None, node_id: int, broker: tuple[str, int] | None, error: Error
+) -> None:
+    """ApiVersions 5 names both or neither (KIP-1242); a controller does not compare them."""
+    request = ApiVersionsRequest(
+        client_software_name="t", client_software_version="1", cluster_id=cluster_id, node_id=node_id
+    )
+    answer = describe_versions(RawLog(reads_batches=False), request, 5, 0, broker)
+    assert (Error(answer.error_code), bool(answer.api_keys)) == (error, error is Error.NONE)
