@@ -313,6 +313,7 @@ class Processes:
                 disk=disk,
                 rng=rng,
                 application=node_with_data(config, disk) if config.is_broker else self._application,
+                serves_loggers=True,
                 task_status=task_status,
             )
 

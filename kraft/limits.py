@@ -59,6 +59,9 @@ COPIED_BYTES_PER_MS: Final = MIB
 
 DECISION_STEPS_PER_TURN: Final = 1000
 """The steps of decisions of a controller."""
+KEYS_AT_ONCE: Final = 16
+"""A decision on one resource with so many changed keys has no steps: it takes less than a hundredth of a turn, besides
+patterns, which have a limit of their own."""
 STEPS_PER_DECISION: Final = 10
 """What a decision costs besides its steps, in steps."""
 BYTES_PER_WEIGHT: Final = 512 << 10
@@ -83,8 +86,8 @@ DECODED_RECORDS_PER_TURN: Final = 10_000
 """The records of one batch that are decoded. A controller writes no larger batch."""
 COMMANDS_PER_TURN: Final = 1000
 """The commands of one batch that a state machine applies. The user's function is not counted; it is measured."""
-ANSWERS_PER_TURN: Final = 1000
-"""The weight of the answers that are sent. A single answer may weigh more."""
+ANSWERS_PER_TURN: Final = 1024
+"""The weight of the answers that are sent. A single answer may weigh more. 128 answers of any weight fit."""
 ITEMS_PER_ANSWER: Final = 64
 """The items of an answer that take as long as a short answer."""
 MOST_TOLD: Final = 8

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from kraft.controller.brokers.broker_heartbeat import broker_heartbeat
 from kraft.controller.brokers.broker_registration import register_broker, unregister_broker
-from kraft.controller.configs.incremental_configs import incremental_alter_configs
+from kraft.controller.configs.incremental_configs import alter_one_at_once, incremental_alter_configs
 from kraft.controller.configs.legacy_configs import alter_configs
 from kraft.controller.configs.quotas import alter_client_quotas
 from kraft.controller.decision.request_context import RequestContext
@@ -72,12 +72,15 @@ from transport.protocol.messages import (
 class Write(Struct, frozen=True):
     """An API that only the active controller serves.
 
-    If `is_empty` is true for a request, the request changes nothing and any controller answers it.
+    If `is_empty` is true for a request, the request changes nothing and any controller answers it. `at_once` decides
+    as `decide` does, in one call; it returns None for a request that may be long, or that it does not know to be short.
+    It changes nothing, not even a session.
     """
 
     key: ApiKey
     decide: Callable[[RequestContext, Any], ControllerResult | Steps]
     is_empty: Callable[[Any], bool] = lambda request: False
+    at_once: Callable[[RequestContext, Any], ControllerResult | None] | None = None
 
 
 class Read(Struct, frozen=True):
@@ -94,7 +97,10 @@ def _answering(read: Callable[[Reading, Any], Answering]) -> Callable[[RequestCo
 
 APIS: Final[dict[type[Message], Write | Read]] = {
     IncrementalAlterConfigsRequest: Write(
-        ApiKey.INCREMENTAL_ALTER_CONFIGS, incremental_alter_configs, lambda request: not request.resources
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        incremental_alter_configs,
+        lambda request: not request.resources,
+        at_once=alter_one_at_once,
     ),
     ControllerRegistrationRequest: Write(
         ApiKey.CONTROLLER_REGISTRATION, lambda context, request: register_controller(context.image, request)

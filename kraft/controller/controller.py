@@ -40,6 +40,7 @@ from metadata_log.image import ImageHistory, MetadataImage
 from metadata_log.image.replaying import BatchReplay, SnapshotReplay
 from metadata_log.records.metadata import (
     BrokerRegistrationChangeRecord,
+    ConfigRecord,
     NoOpRecord,
     RegisterBrokerRecord,
     UnregisterBrokerRecord,
@@ -157,10 +158,15 @@ class QuorumController:
     ) -> None:
         """Note the offsets of one appended batch of this active controller. `begun` has replayed its first records."""
         end = OffsetAndEpoch(epoch=self.active_epoch, offset=base_offset + len(records))
-        if begun is None or not begun.fits(self.history.latest, base_offset):
-            begun = BatchReplay(self.history.latest, base_offset)
-        begun.go_on([one.record for one in records[begun.count :]])
-        self.history.appended(self._finish(begun, end))
+        first = records[0].record
+        if type(first) is ConfigRecord and len(records) == 1:
+            # What clients write most touches neither brokers nor topics, and needs no delta.
+            self.history.appended(self.history.latest.with_config(first, end))
+        else:
+            if begun is None or not begun.fits(self.history.latest, base_offset):
+                begun = BatchReplay(self.history.latest, base_offset)
+            begun.go_on([one.record for one in records[begun.count :]])
+            self.history.appended(self._finish(begun, end))
         self._next_offset = end.offset
 
     def begin_own(self) -> BatchReplay:
@@ -252,6 +258,24 @@ class QuorumController:
     ) -> ControllerResult:
         """Decide on a request; `leader_id` is the quorum's leader as far as this node knows, or -1."""
         return at_once(self.steps(request, version, leader_id, now_ms, caller))
+
+    def at_once(
+        self, request: Message, version: int, now_ms: int, caller: Caller = ANONYMOUS
+    ) -> ControllerResult | None:
+        """As `handle`, if the request surely takes a small part of a turn; otherwise None, and nothing has changed.
+
+        A request that is refused as a whole takes the way of `steps`, and so does each one with an authorizer, which
+        may have many rules.
+        """
+        if self.active_epoch == NOT_ACTIVE or self.settings.admin.authorizer is not None:
+            return None
+        api = APIS.get(type(request))
+        if not isinstance(api, Write) or api.at_once is None:
+            return None
+        try:
+            return api.at_once(self._request_context(version, now_ms, caller), request)
+        except ApiError:
+            return None
 
     def steps(self, request: Message, version: int, leader_id: int, now_ms: int, caller: Caller = ANONYMOUS) -> Steps:
         """As `handle`, in steps. No other decision may begin before the last step."""

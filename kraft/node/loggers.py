@@ -44,6 +44,7 @@ logging.addLevelName(LEVELS["TRACE"], "TRACE")
 _SET: Final = 0
 _DELETE: Final = 1
 _JOINING: Final = {2: "APPEND", 3: "SUBTRACT"}
+_LOGGER_TYPE: Final = int(ResourceType.BROKER_LOGGER)
 _INT: Final = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
 _OF_A_LOGGER: Final = 6
 """The source of the values (Kafka: `ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG`)."""
@@ -97,25 +98,24 @@ class LoggerRequests:
 
         A controller that does not lead refuses any other change, and answers an empty request. So does a broker.
         """
-        if not isinstance(message, IncrementalAlterConfigsRequest) or not any(_of_loggers(message)):
+        if not isinstance(message, IncrementalAlterConfigsRequest) or not _names_loggers(message):
             return message
         others = [one for one in message.resources if one.resource_type != ResourceType.BROKER_LOGGER]
         return structs.replace(message, resources=others)
 
     def answer(self, request: Request, response: Message) -> Message:
         """The response of the node, completed; changes the levels that the request names."""
+        if not _names_loggers(request.message):
+            return response
         match request.message, response:
             case IncrementalAlterConfigsRequest() as asked, IncrementalAlterConfigsResponse():
-                if not any(_of_loggers(asked)):
-                    return response
                 others = [one for one in response.responses if one.resource_type != ResourceType.BROKER_LOGGER]
                 known = frozenset(levels())
                 own = [self._altered(request, one, known, asked.validate_only) for one in _of_loggers(asked)]
                 return structs.replace(response, responses=[*others, *own])
             case DescribeConfigsRequest() as asked, DescribeConfigsResponse():
                 wanted = [one for one in asked.resources if one.resource_type == ResourceType.BROKER_LOGGER]
-                if wanted:
-                    return _described(wanted, response)
+                return _described(wanted, response)
         return response
 
     def _altered(
@@ -163,6 +163,15 @@ class LoggerRequests:
         to = logging.getLevelName(logger.getEffectiveLevel()).lower()
         facts: dict[str, object] = {"name": change.name, "to": to, "by": repr(principal)}
         self._log.write("log-level", facts, logging.WARNING)
+
+
+def _names_loggers(message: Message) -> bool:
+    """Whether a request about configurations has a logger among its resources. Nearly none has."""
+    assert isinstance(message, IncrementalAlterConfigsRequest | DescribeConfigsRequest), message
+    for one in message.resources:  # noqa: SIM110 -- a generator would cost as much as the decision on a resource
+        if one.resource_type == _LOGGER_TYPE:
+            return True
+    return False
 
 
 def _of_loggers(request: IncrementalAlterConfigsRequest) -> Iterator[AlterConfigsResource]:

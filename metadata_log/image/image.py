@@ -75,6 +75,10 @@ class MetadataImage(Struct, frozen=True):
         """The image for readers: during a transaction, the image from before the transaction."""
         return self if self.transaction is None else self.transaction.before
 
+    def with_config(self, record: records.ConfigRecord, end: OffsetAndEpoch) -> MetadataImage:
+        """The image after a batch with this record alone, as a `MetadataDelta` would make it; raises `ReplayError`."""
+        return replace(self, end=end, configs=replay_config(self.configs, record))
+
 
 class MetadataDelta:
     """A collection of changes to an image, which stays unchanged.

@@ -25,7 +25,7 @@ BREAKING: dict[str, dict[str, int]] = {
     "a portion and the room before it are one turn": {"TURN_MS": 49},
     "a start leaves as much as a turn": {"START_ROOM_MS": 21},
     "the early requests of a turn are decided in a turn": {"EARLY_PER_TURN": 101},
-    "a single answer fits into a turn of answers": {"MOST_TOLD": 1001},
+    "a single answer fits into a turn of answers": {"MOST_TOLD": 1025},
     "what may be atomic fits into a batch": {"RECORDS_PER_OPERATION": 10_001},
     "a batch of a controller is decoded in a turn": {"RECORDS_PER_BATCH": 10_001},
     "a request for partitions is one operation": {"PARTITIONS_PER_REQUEST": 10_001},

@@ -19,7 +19,7 @@ from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import ControllerResult, Steps, VersionedRecord, answered_with
 from kraft.controller.decision.topic_configs import MIN_ISR
 from kraft.controller.features.supported_features import ELIGIBLE_LEADER_REPLICAS
-from kraft.limits import RECORDS_PER_OPERATION
+from kraft.limits import KEYS_AT_ONCE, RECORDS_PER_OPERATION
 from metadata_log.image import MetadataImage, Resource, ResourceType
 from metadata_log.records.metadata import ClearElrRecord, ConfigRecord
 from transport.protocol.errors import Error
@@ -50,18 +50,9 @@ def incremental_alter_configs(context: RequestContext, request: IncrementalAlter
     duplicates = _duplicates(resources) if len(by_key) < len(resources) else ()
     for key, resource in by_key.items():
         yield None
-        error, text = Error.NONE, None
-        try:
-            if key in duplicates:
-                raise ApiError(Error.INVALID_REQUEST, "Duplicate resource.")
-            records.extend(alter(context, key, resource.configs))
-        except ApiError as refused:
-            error, text = refused.error, refused.text
-        answers.append(
-            AlterConfigsResourceResponse(
-                error_code=error, error_message=text, resource_type=key[0], resource_name=key[1]
-            )
-        )
+        written, answer = _altered(context, key, resource, is_duplicate=key in duplicates)
+        records.extend(written)
+        answers.append(answer)
     if len(answers) > 1:
         # The records that end an eligibility follow the changes of all resources.
         records.sort(key=lambda one: type(one.record) is ClearElrRecord)
@@ -70,6 +61,39 @@ def incremental_alter_configs(context: RequestContext, request: IncrementalAlter
         return (yield from answered_with(refuse_incremental_configs(request, Error.POLICY_VIOLATION, text)))
     response = IncrementalAlterConfigsResponse(responses=answers)
     return ControllerResult(() if request.validate_only else tuple(records), response)
+
+
+def alter_one_at_once(context: RequestContext, request: IncrementalAlterConfigsRequest) -> ControllerResult | None:
+    """Decide as `incremental_alter_configs` on one resource with few keys; None for any other request.
+
+    A record about the partitions of topics takes the time that its replay takes, so that it is not small either.
+    """
+    if len(request.resources) != 1 or len(request.resources[0].configs) > KEYS_AT_ONCE:
+        return None
+    client_metrics.check_size(request.resources)
+    [resource] = request.resources
+    records, answer = _altered(context, (resource.resource_type, resource.resource_name), resource)
+    if records and type(records[-1].record) is ClearElrRecord:
+        return None
+    response = IncrementalAlterConfigsResponse(responses=[answer])
+    return ControllerResult(() if request.validate_only else tuple(records), response)
+
+
+def _altered(
+    context: RequestContext, key: Resource, resource: AlterConfigsResource, *, is_duplicate: bool = False
+) -> tuple[list[VersionedRecord], AlterConfigsResourceResponse]:
+    """The records for one resource, and its part of the answer."""
+    error, text = Error.NONE, None
+    records: list[VersionedRecord] = []
+    try:
+        if is_duplicate:
+            raise ApiError(Error.INVALID_REQUEST, "Duplicate resource.")
+        records = alter(context, key, resource.configs)
+    except ApiError as refused:
+        error, text = refused.error, refused.text
+    return records, AlterConfigsResourceResponse(
+        error_code=error, error_message=text, resource_type=key[0], resource_name=key[1]
+    )
 
 
 def _duplicates(resources: list[AlterConfigsResource]) -> frozenset[Resource]:

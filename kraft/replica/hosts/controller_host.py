@@ -147,6 +147,9 @@ class ControllerHost:
         if isinstance(message, EnvelopeRequest) and api_key_of(message) in QUORUM_APIS:
             return self._pass_on(request, message, caller)
         decisions, leader_id = self._decisions, leader.leader_id
+        proposal = decisions.at_once(request, caller, self.controller, now_ms)
+        if proposal is not None:
+            return proposal
         work = Work(
             lambda controller, at_ms: controller.steps(message, request.version, leader_id, at_ms, caller), request
         )

@@ -14,6 +14,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from kraft.access.caller import Caller
 from kraft.access.failures import RequestFailures
 from kraft.controller import ControllerResult, QuorumController, VersionedRecord
 from kraft.controller.decision.result import Steps, answered_with
@@ -206,6 +207,26 @@ class Decisions:
             return _outcome(current)
         self._pause(current, controller, now_ms)
         return NOTHING
+
+    def at_once(
+        self, request: WireRequest, caller: Caller, controller: QuorumController, now_ms: int
+    ) -> Proposal | None:
+        """Decide on a short request in one call; None for a request that `decide` has to take.
+
+        A failure of the decision returns None, too: `decide` makes it again, notes the failure and answers with it.
+        """
+        if self._current is not None or self._waiting:
+            return None
+        try:
+            result = controller.at_once(request.message, request.version, now_ms, caller)
+            if result is None:
+                return None
+            values = tuple([encode_record(one.record, one.version) for one in result.records])
+        except Exception:
+            return None
+        assert result.response is not None, request
+        units = (Unit(values, result.records),) if values else ()
+        return Proposal(units, ForRequest(request.request_id, request.message, result.response), result.quorum_level)
 
     def read(self, work: Work, controller: QuorumController, now_ms: int) -> Answer | None:
         """Answer from committed metadata, or refuse; returns the answer if the first turn completes it."""

@@ -3,7 +3,7 @@
 The work of a controller or a broker is the number of records that it replays. A leader replays each record that it
 decides on, and a follower each committed record of other nodes. The commit of a record that the leader has replayed
 already is no work. The work of another application is the number of records that reach the application. The product
-has no code for this count: one method is replaced while a step lasts.
+has no code for this count: two methods are replaced while a step lasts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kraft.replica.hosts.broker_host import BrokerHost
 from kraft.replica.hosts.combined_host import CombinedHost
 from kraft.replica.hosts.controller_host import ControllerHost
 from kraft.replica.replica import Replica
-from metadata_log.image import MetadataDelta
+from metadata_log.image import MetadataDelta, MetadataImage
 
 _REPLAYING: Final = (BrokerHost, ControllerHost, CombinedHost)
 """The applications that replay records, a large batch in several turns. The applied offset moves when the batch is
@@ -38,7 +38,7 @@ class Work:
     @contextmanager
     def counted(self, replica: Replica) -> Iterator[None]:
         """Count the records of a step inside of the block."""
-        sound = vars(MetadataDelta)["replay"]
+        sound, sound_alone = vars(MetadataDelta)["replay"], vars(MetadataImage)["with_config"]
         before = replica.status().applied_offset
         replayed = 0
 
@@ -47,10 +47,17 @@ class Work:
             replayed += 1
             sound(delta, *arguments, **named)
 
+        def replay_alone(image: MetadataImage, *arguments: Any, **named: Any) -> Any:
+            nonlocal replayed
+            replayed += 1
+            return sound_alone(image, *arguments, **named)
+
+        setattr(MetadataImage, "with_config", replay_alone)  # noqa: B010 -- as below
         setattr(MetadataDelta, "replay", replay)  # noqa: B010 -- mypy rejects an assignment to a method
         try:
             yield
         finally:
+            setattr(MetadataImage, "with_config", sound_alone)  # noqa: B010 -- as above
             setattr(MetadataDelta, "replay", sound)  # noqa: B010 -- as above
         is_replaying = isinstance(replica.application, _REPLAYING)
         self._records += replayed if is_replaying else replica.status().applied_offset - before

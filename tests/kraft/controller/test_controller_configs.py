@@ -23,8 +23,13 @@ from controller_stories import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kraft.access.authorizer import AuthorizerSettings
+from kraft.controller.decision.request_context import AdminSettings
+from metadata_log.image.replaying import BatchReplay
 from metadata_log.records.metadata import ClearElrRecord, ConfigRecord
+from metadata_log.types import OffsetAndEpoch
 from transport.protocol.errors import Error
+from transport.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 
 Change = tuple[str, int, str | None]
 WRITTEN: dict[str, tuple[int, str, tuple[Change, ...], list[tuple[str, str | None]]]] = {
@@ -113,3 +118,51 @@ def test_append_and_subtract_change_list_settings(operations: list[tuple[int, st
             expected = None if operation == DELETE else [one for one in now if one not in named]
     value = on.controller.controller.history.latest.configs.of((TOPIC, "t")).get("cleanup.policy")
     assert value == (None if expected is None else ",".join(expected))
+
+
+NOW_MS = 1_000
+
+
+@pytest.mark.parametrize("what", [*WRITTEN, *REFUSED])
+def test_a_change_of_one_resource_is_decided_at_once_as_in_steps(what: str) -> None:
+    """The same records, the same answer, and the same image after them."""
+    kind, name, changes, _ = {**WRITTEN, **REFUSED}[what]
+    made = cluster()
+    controller = made.controller.controller
+    [(build, _)] = [configure(kind, name, *changes)]
+    request = build(made.side)
+    found = controller.at_once(request, 1, NOW_MS)
+    assert found is not None
+    assert found == controller.handle(request, 1, 1, NOW_MS)
+    for written in found.records:
+        before = controller.history.latest
+        replay = BatchReplay(before, before.end.offset)
+        replay.go_on([written.record])
+        end = OffsetAndEpoch(epoch=before.end.epoch, offset=before.end.offset + 1)
+        assert isinstance(written.record, ConfigRecord)
+        assert before.with_config(written.record, end) == replay.apply(end)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param((("min.insync.replicas", SET, "2"),), id="a record about all partitions of the topic"),
+        pytest.param(tuple((f"k{number}", SET, "1") for number in range(17)), id="many keys"),
+    ],
+)
+def test_what_may_take_long_is_not_decided_at_once(changes: tuple[Change, ...]) -> None:
+    made = cluster()
+    [(build, _)] = [configure(TOPIC, "t", *changes)]
+    assert made.controller.controller.at_once(build(made.side), 1, NOW_MS) is None
+
+
+def test_nothing_is_decided_at_once_on_two_resources_with_an_authorizer_or_without_the_lead() -> None:
+    made = cluster()
+    request = configure(TOPIC, "t", ("retention.ms", SET, "2"))[0](made.side)
+    assert isinstance(request, IncrementalAlterConfigsRequest)
+    twice = IncrementalAlterConfigsRequest(resources=[*request.resources, *request.resources])
+    assert made.controller.controller.at_once(twice, 1, NOW_MS) is None
+    strict = Cluster(A, admin=AdminSettings(authorizer=AuthorizerSettings(frozenset(("User:ANONYMOUS",)))))
+    assert strict.controller.controller.at_once(request, 1, NOW_MS) is None
+    made.controller.controller.renounce()
+    assert made.controller.controller.at_once(request, 1, NOW_MS) is None
