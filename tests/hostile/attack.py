@@ -76,13 +76,13 @@ class Target(Struct, frozen=True):
     seconds: float
 
 
-class Attacker:
-    """What an attack works with: the target, a seeded source of choices, sockets, and a count of what happened."""
+class Attack:
+    """What each attack works with: a seeded source of choices, its time, and a count of what happened."""
 
-    def __init__(self, target: Target) -> None:
-        self.target = target
-        self.rng = Random(target.seed)
+    def __init__(self, seed: int, seconds: float) -> None:
+        self.rng = Random(seed)
         self.did: Counter[str] = Counter()
+        self._seconds = seconds
         self._until: float | None = None
         self._never = threading.Event()
 
@@ -91,8 +91,20 @@ class Attacker:
         """Whether there is time left, which begins when the attack first asks: bombs take a while to build."""
         now = time.monotonic()
         if self._until is None:
-            self._until = now + self.target.seconds
+            self._until = now + self._seconds
         return now < self._until
+
+    def pause(self, seconds: float) -> None:
+        """Wait: an attack is bounded in its rate as well."""
+        self._never.wait(seconds)
+
+
+class Attacker(Attack):
+    """The attack on a quorum, with its target and sockets."""
+
+    def __init__(self, target: Target) -> None:
+        super().__init__(target.seed, target.seconds)
+        self.target = target
 
     def any_port(self) -> int:
         """The port of some node."""
@@ -151,10 +163,6 @@ class Attacker:
                 connections.remove(one)
                 one.close()
                 self.did["connections closed by the node"] += 1
-
-    def pause(self, seconds: float) -> None:
-        """Wait: an attack is bounded in its rate as well."""
-        self._never.wait(seconds)
 
 
 def garbage(attacker: Attacker) -> None:

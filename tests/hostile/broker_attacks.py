@@ -12,16 +12,14 @@ import os
 import socket
 import struct
 import sys
-import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from random import Random
 from typing import Any, Final
 
 import cramjam
 from amplified import amplified
+from attack import Attack
 from frames import framed, mutated, random_message
 from google_crc32c import value as crc32c
 from msgspec import Struct, convert
@@ -75,25 +73,14 @@ class BrokerTarget(Struct, frozen=True):
     """The part of the full size that the attacks have: 1.0 is the size that froze a broker."""
 
 
-class BrokerAttacker:
-    """What an attack works with: the target, a seeded source of choices, and a count of what happened."""
+class BrokerAttacker(Attack):
+    """The attack on brokers, with its target."""
 
     def __init__(self, target: BrokerTarget) -> None:
+        super().__init__(target.seed, target.seconds)
         self.target = target
-        self.rng = Random(target.seed)
-        self.did: Counter[str] = Counter()
-        self._until: float | None = None
-        self._never = threading.Event()
         self.topic = Uuid.parse(target.victim_id)
         self.compacted = Uuid.parse(target.compacted_id)
-
-    @property
-    def goes_on(self) -> bool:
-        """Whether there is time left, which begins when the attack first asks: bombs take a while to build."""
-        now = time.monotonic()
-        if self._until is None:
-            self._until = now + self.target.seconds
-        return now < self._until
 
     @property
     def port(self) -> int:
@@ -116,10 +103,6 @@ class BrokerAttacker:
         except OSError as gone:
             self.did[type(gone).__name__] += 1
             self.pause(0.01)
-
-    def pause(self, seconds: float) -> None:
-        """Wait: an attack is bounded in its rate as well."""
-        self._never.wait(seconds)
 
     def ask(self, connection: socket.socket, frame: bytes) -> bytes | None:
         """Send a frame, and wait for the answer; None where the broker closes the connection instead."""
