@@ -31,9 +31,9 @@ import pytest
 from msgspec import Struct
 
 from kraft.sim.search.schedule import Schedule, decode_schedule, encode_schedule, function_of
-from kraft.sim.search.seed_search import search_for
 from kraft.sim.search.shrink import MOST_EVENTS, shrink
 from planted_bugs import MUTANTS, Mutant, Scope, planted
+from planted_bugs.registry import search_for
 
 DOCS: Final = Path(__file__).parent.parent / "docs"
 PAGE: Final = DOCS / "reference" / "mutants.md"

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from kraft.sim.faults.nemesis import CLASSIC_FAULTS
 from kraft.sim.faults.profiles import BY_TURNS
+from kraft.sim.search.seed_search import SeedSearch
 
 
 class Scope(StrEnum):
@@ -138,6 +139,11 @@ def _registering(
         return plant
 
     return register
+
+
+def search_for(mutant: Mutant) -> SeedSearch:
+    """The search for a planted bug, with the faults and the profile that its registration names."""
+    return SeedSearch(members=mutant.scope, mutant=mutant.name, faults=mutant.faults, profile=mutant.profile)
 
 
 @contextmanager

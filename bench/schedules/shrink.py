@@ -19,10 +19,10 @@ import msgspec
 from msgspec import Struct
 
 from kraft.sim.search.schedule import Schedule, decode_schedule, function_of
-from kraft.sim.search.seed_search import search_for
 from kraft.sim.search.shrink import shrink
 from kraft.sim.world.world import NoProgress
 from planted_bugs import MUTANTS, Mutant, Scope
+from planted_bugs.registry import search_for
 
 ROOT: Final = Path(__file__).parent.parent.parent
 PAGE: Final = ROOT / "docs" / "reference" / "shrunk-schedules.md"

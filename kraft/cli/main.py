@@ -18,8 +18,7 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from kraft.cli.help import format_help_of
-from kraft.cli.mistakes import help_of_bare_group, hint_for, what_is_wrong
+from kraft.cli.help import format_help_of, help_of_bare_group, hint_for, what_is_wrong
 from kraft.config import ConfigError, UsageError
 from kraft.config.errors import CommandFailed
 from metadata_log.errors import MetadataLogError

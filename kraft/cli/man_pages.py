@@ -33,12 +33,8 @@ _BREAKS: Final = re.compile(r"\s+")
 
 
 def man_pages(root: click.Group, name: str, version: str) -> Iterator[tuple[str, str]]:
-    """The file name and the text of each page: the program, and every command and group below it.
-
-    Args:
-        root: The group of the program.
-        name: The name of the program.
-        version: The version for the foot of each page.
+    """The file name and the text of each page: the program, and every command and group below it. `version` is the foot
+    of each page.
     """
     yield from _pages(root, click.Context(root, info_name=name, **root.context_settings), (name,), version)
 

@@ -64,12 +64,8 @@ def check_refused(reader: SettingsReader) -> None:
 
 
 def check_settings(reader: SettingsReader, listeners: tuple[ListenerSpec, ...], *, roles: Sequence[str]) -> None:
-    """Refuse values that Kafka refuses, also of settings that nothing reads.
-
-    `listeners` are those of the node.
-
-    Raises:
-        ConfigError: It names the setting, its value, and what is allowed.
+    """Refuse values that Kafka refuses, also of settings that nothing reads. `listeners` are those of the node. The
+    `ConfigError` names the setting, its value, and what is allowed.
     """
     for key in reader.settings:
         if definition_of(key) is not None or key in OF_QUOTAS:

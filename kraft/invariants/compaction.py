@@ -62,13 +62,8 @@ class CompactionLedger:
             self._unclean[key] = epoch
 
     def looked(self, replica: Replica, data: bytes, *, is_start: bool = False, may_lose: bool = False) -> None:
-        """The files of a replica have this content now.
-
-        Args:
-            replica: The replica.
-            data: The batches of all segments.
-            is_start: Whether the broker has just opened the log.
-            may_lose: Whether the power has failed since the last look.
+        """The files of a replica have this content now: the batches of all segments. `is_start` if the broker has just
+        opened the log, `may_lose` if the power has failed since the last look.
         """
         where = replica.broker_id, replica.key
         before = self._kept.get(where)

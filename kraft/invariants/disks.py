@@ -37,16 +37,7 @@ class Ledger:
         return self._committed[-1].next_offset if self._committed else 0
 
     def note_leader(self, node_id: int, epoch: int, leader_id: int) -> None:
-        """Report the leader of an epoch, as a node names it (Kafka: `SingleLeader`).
-
-        Args:
-            node_id: The id of the node.
-            epoch: The epoch.
-            leader_id: The id of the leader; -1 for no leader.
-
-        Raises:
-            InvariantViolated: The epoch has another leader already.
-        """
+        """Report the leader of an epoch, as a node names it; -1 for none (Kafka: `SingleLeader`)."""
         if leader_id == NO_NODE:
             return
         known = self._leaders.setdefault(epoch, leader_id)
@@ -54,15 +45,8 @@ class Ledger:
             raise InvariantViolated(f"epoch {epoch} has two leaders: {known}, and for node {node_id} {leader_id}")
 
     def note_vote(self, node_id: int, epoch: int, voted_id: int) -> None:
-        """Report the quorum-state of a node (Kafka: `MonotonicEpoch`).
-
-        Args:
-            node_id: The id of the node.
-            epoch: The epoch in quorum-state.
-            voted_id: The id of the candidate with the node's vote; -1 for no vote.
-
-        Raises:
-            InvariantViolated: The epoch of the node has fallen, or the node has voted twice in the epoch.
+        """Report the quorum-state of a node: its epoch, and the candidate with its vote, -1 for none (Kafka:
+        `MonotonicEpoch`).
         """
         if epoch < self._epochs.get(node_id, 0):
             raise InvariantViolated(f"the epoch of node {node_id} fell from {self._epochs[node_id]} to {epoch}")
@@ -73,18 +57,11 @@ class Ledger:
                 raise InvariantViolated(f"node {node_id} voted twice in epoch {epoch}: for {known} and for {voted_id}")
 
     def note_log(self, node_id: int, batches: Sequence[RecordBatch], high_watermark: int) -> None:
-        """Report the log of a node (Raft: Log Matching; Kafka: `ConsistentCommittedData`).
+        """Report the log of a node, and its high watermark if known (Raft: Log Matching; Kafka:
+        `ConsistentCommittedData`).
 
         The leader of an epoch writes an offset once, so batches with the same epoch and offset are identical in every
         log. A committed batch is the same in every log in which its offset is below the high watermark.
-
-        Args:
-            node_id: The id of the node.
-            batches: All batches of the log.
-            high_watermark: The high watermark of the node; -1 if it is unknown.
-
-        Raises:
-            InvariantViolated: The log has a gap, ends below the high watermark, or differs from another log.
         """
         end, epoch = 0, 0
         for batch in batches:
@@ -114,28 +91,14 @@ class Ledger:
         self._committed.extend(batches[len(self._committed) :])
 
     def note_acknowledged(self, offset: int, values: Sequence[bytes]) -> None:
-        """Report values that a node has acknowledged as committed.
-
-        Args:
-            offset: The offset of the first value.
-            values: The values.
-
-        Raises:
-            InvariantViolated: Another value was acknowledged at one of the offsets.
-        """
+        """Report values that a node has acknowledged as committed, from this offset on."""
         for at, value in enumerate(values, offset):
             if self._acknowledged.setdefault(at, value) != value:
                 raise InvariantViolated(f"offset {at} was acknowledged for two records")
 
     def check_durable(self, logs: Mapping[int, Sequence[RecordBatch]]) -> None:
         """Check that committed batches and acknowledged values are durable on a majority (Kafka:
-        `MajorityReachedHighWatermark`).
-
-        Args:
-            logs: The log of each voter as it would be after a power failure now, by node id.
-
-        Raises:
-            InvariantViolated: A committed batch or an acknowledged value is on too few disks.
+        `MajorityReachedHighWatermark`). `logs` has the log of each voter as it would be after a power failure now.
         """
         voters = [(node_id, logs[node_id]) for node_id in self._voter_ids]
         for place, batch in enumerate(self._committed):

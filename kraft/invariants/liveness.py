@@ -42,15 +42,8 @@ class Liveness:
         ends: Mapping[int, int | None],
         now_ms: int,
     ) -> None:
-        """A look at the leader of a partition with enough replicas in sync.
-
-        Args:
-            key: The partition.
-            name: Its name.
-            partition: The committed metadata.
-            high_watermark: The high watermark of the leader.
-            ends: The log end of each member of the ISR; None for one that is down, or whose log is offline.
-            now_ms: The virtual time in ms.
+        """A look at the leader of a partition with enough replicas in sync. `ends` has the log end of each member of
+        the ISR; None for one that is down, or whose log is offline.
         """
         known = [end for end in ends.values() if end is not None]
         if len(known) < len(ends) or high_watermark >= min(known):
@@ -67,12 +60,8 @@ class Liveness:
             )
 
     def producers(self, broker_id: int, waiting: Iterable[int], now_ms: int) -> None:
-        """A look at a broker's Produce requests that have no answer, and for which it need not wait for an ISR.
-
-        Args:
-            broker_id: The broker.
-            waiting: The ids of the requests.
-            now_ms: The virtual time in ms.
+        """A look at the ids of a broker's Produce requests that have no answer, and for which it need not wait for an
+        ISR.
         """
         before = self._unanswered.get(broker_id, {})
         since = self._unanswered[broker_id] = {one: before.get(one, now_ms) for one in waiting}

@@ -71,10 +71,8 @@ class PartitionLedger:
     # The log
 
     def begin(self, image: MetadataImage) -> None:
-        """Begin with the image of a snapshot in place of empty metadata.
-
-        Args:
-            image: The image. Every replica in an ISR or an ELR then counts as complete.
+        """Begin with the image of a snapshot in place of empty metadata. Every replica in an ISR or an ELR then counts
+        as complete.
         """
         self.image = image
         self.images = {image.end.offset: image}
@@ -83,16 +81,8 @@ class PartitionLedger:
             self._complete[key] = frozenset(partition.isr).union(partition.elr)
 
     def committed(self, values: Iterable[bytes], base_offset: int, end: OffsetAndEpoch) -> None:
-        """Replay and check the next committed batch of data.
-
-        Args:
-            values: The values of the records of the batch.
-            base_offset: The offset of the first record.
-            end: The offset after the last record, and the epoch of the batch.
-
-        Raises:
-            InvariantViolated: A record violates an invariant, or changes a partition of the image differently than of
-                the model.
+        """Replay and check the values of the next committed batch of data. `end` is the offset after the last record,
+        and the epoch of the batch. A record may change a partition of the image only as it changes the model.
         """
         batch = MetadataDelta(self.image)
         changed: dict[PartitionKey, None] = {}
@@ -109,11 +99,7 @@ class PartitionLedger:
                 _raise_if(self._model.partition_difference(self.image, key), end)
 
     def concluded(self) -> None:
-        """Check that the image of all committed records equals the model.
-
-        Raises:
-            InvariantViolated: The image differs.
-        """
+        """Check that the image of all committed records equals the model."""
         _raise_if(self._model.difference(self.image), self.image.end)
 
     def _replay(self, record: Message, offset: int) -> None:
@@ -286,15 +272,8 @@ class PartitionLedger:
         return min(wanted, len(self._model.partition(key).replicas))
 
     def check_node(self, node_id: int, image: MetadataImage, *, is_published: bool) -> None:
-        """Check that the committed metadata of a node equals that of all other nodes at the same offset.
-
-        Args:
-            node_id: The id of the node.
-            image: The committed metadata of the node.
-            is_published: Whether the image excludes an open transaction (KIP-868).
-
-        Raises:
-            InvariantViolated: The metadata differ.
+        """Check that the committed metadata of a node equals that of all other nodes at the same offset. A published
+        image excludes an open transaction (KIP-868).
         """
         expected = self.images.get(image.end.offset)
         if expected is None:

@@ -46,10 +46,9 @@ from kraft.invariants.majorities import has_voter, is_majority, reached_by_major
 from kraft.invariants.observation import Applied, LogBatch, ObservedMember, View
 from kraft.invariants.observed_node import ObservedNode, ObservedNodes, forgets
 from kraft.invariants.snapshots import SnapshotLedger
-from kraft.invariants.states import illegal
 from kraft.invariants.violation import InvariantViolated
 from kraft.invariants.voters import VoterLedger
-from kraft.invariants.votes import VoteLedger
+from kraft.invariants.votes import VoteLedger, illegal
 from kraft.quorum.values import ElectionState, ReplicaKey
 from kraft.quorum.voters import VoterSet
 from metadata_log.errors import MetadataLogError
@@ -104,17 +103,8 @@ class Invariants:
     # Events
 
     def started(self, member: ObservedMember, *, is_damaged: bool = False) -> View:
-        """A node has started: all flushed data must be on its disk.
-
-        Args:
-            member: The running node.
-            is_damaged: Whether the disk was damaged: then it may have lost records and votes.
-
-        Returns:
-            The view of the node.
-
-        Raises:
-            InvariantViolated: The node has lost flushed records, its vote or its epoch, or has an illegal state.
+        """A node has started: all flushed data must be on its disk, unless that was damaged and may have lost records
+        and votes. Returns the view of the node.
         """
         node_id, view, election = member.node_id, member.view(), member.election()
         observed = self.nodes.disk_of(member)
@@ -154,17 +144,7 @@ class Invariants:
         self._raise_if(lost_by_restart(node_id, observed, log, is_later=is_later))
 
     def stepped(self, member: ObservedMember) -> View:
-        """A node has completed a step.
-
-        Args:
-            member: The running node.
-
-        Returns:
-            The new view of the node.
-
-        Raises:
-            InvariantViolated: The step violates an invariant.
-        """
+        """A node has completed a step. Returns its new view."""
         node_id, view, election = member.node_id, member.view(), member.election()
         observed = self.nodes.by_id[node_id]
         observed.former_election = observed.election

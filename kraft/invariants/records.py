@@ -148,14 +148,10 @@ class RecordLedger:
     def loaded(
         self, replica: Replica, batches: Sequence[StoredBatch], *, lost_power: bool, was_clean: bool, was_failing: bool
     ) -> None:
-        """A broker has opened the log of a replica after its start.
+        """A broker has opened the log of a replica after its start, with these batches in its files.
 
-        Args:
-            replica: The replica.
-            batches: What is in its files.
-            lost_power: Whether the power has failed since the last look.
-            was_clean: Whether the former life ended with a clean shutdown.
-            was_failing: Whether a disk had failed before that: then the disk promises nothing.
+        `lost_power` if the power has failed since the last look, `was_clean` if the former life ended with a clean
+        shutdown, `was_failing` if a disk had failed before that: then the disk promises nothing.
         """
         key, broker_id = replica.key, replica.broker_id
         before = self._held.get((broker_id, key))
@@ -197,12 +193,8 @@ class RecordLedger:
             now.lost[batch.content] = None
 
     def moved(self, replica: Replica, kept: int, added: Sequence[StoredBatch]) -> None:
-        """The files or the state of a replica have changed in a step.
-
-        Args:
-            replica: The replica after the step.
-            kept: How many of the batches at the last look are still there; the rest was truncated.
-            added: The batches behind those.
+        """The files or the state of a replica have changed in a step: `kept` batches of the last look are still there,
+        the rest was truncated, and `added` stand behind those.
         """
         held = self._held[replica.broker_id, replica.key]
         start = self._starts[replica.key] = max(replica.start_offset, self._starts.get(replica.key, 0))
@@ -365,14 +357,7 @@ class RecordLedger:
     # ------------------------------------------------------------------------------------------------------ clients
 
     def answered(self, replica: Replica, base_offset: int, sent: bytes, *, is_for_all: bool) -> None:
-        """A producer was told the offset of its batch.
-
-        Args:
-            replica: The replica that answered.
-            base_offset: The offset in the answer.
-            sent: The batch that the producer had sent.
-            is_for_all: Whether the producer asked for acks=all.
-        """
+        """A producer was told the offset of the batch that it had sent; `is_for_all` if it asked for acks=all."""
         key, held = replica.key, self._held[replica.broker_id, replica.key]
         batch = held.by_offset.get(base_offset)
         if batch is None and base_offset < self._starts.get(key, 0):
@@ -430,14 +415,8 @@ class RecordLedger:
     def consumed_by_client(
         self, replica: Replica, offset: int, data: bytes, aborted: Sequence[tuple[int, int]] | None = None
     ) -> None:
-        """A consumer was given these bytes for an offset by a replica.
-
-        Args:
-            replica: The replica.
-            offset: The offset that the consumer asked for.
-            data: The batches in the answer.
-            aborted: The aborted transactions in the answer, by producer and first offset; None for a reader of all
-                records.
+        """A consumer was given these bytes for an offset by a replica, and the aborted transactions by producer and
+        first offset; None for a reader of all records.
         """
         if aborted is not None and data:
             self._check_committed_read(replica, data, aborted)

@@ -24,13 +24,9 @@ def is_commit(marker: StoredBatch) -> bool:
 def stable_end(batches: Iterable[StoredBatch], watermark: int, reloaded: int = 0) -> int:
     """The offset up to which a reader of committed records may read.
 
-    A transaction is over once its marker is below the high watermark. A start and a truncation take every marker in the
-    log for one that ends its transaction, as in Kafka (`ProducerStateManager.truncateAndReload`).
-
-    Args:
-        batches: The log, in order.
-        watermark: The high watermark.
-        reloaded: The end of the log at its last start or truncation.
+    A transaction is over once its marker is below the high watermark. A start and a truncation, of which `reloaded` is
+    the log end at the last one, take every marker in the log for one that ends its transaction, as in Kafka
+    (`ProducerStateManager.truncateAndReload`).
     """
     bound = max(watermark, reloaded)
     firsts: dict[int, int] = {}
@@ -45,12 +41,7 @@ def stable_end(batches: Iterable[StoredBatch], watermark: int, reloaded: int = 0
 
 
 def was_committed(batches: Sequence[StoredBatch], batch: StoredBatch) -> bool | None:
-    """Whether the transaction of a batch was committed; None while no marker has ended it.
-
-    Args:
-        batches: The log, in order.
-        batch: A batch of the log.
-    """
+    """Whether the transaction of a batch of this log was committed; None while no marker has ended it."""
     if not batch.is_transactional:
         return True
     markers = (
@@ -63,11 +54,8 @@ def was_committed(batches: Sequence[StoredBatch], batch: StoredBatch) -> bool | 
 
 
 def shown_to_reader(read: Iterable[StoredBatch], aborted: Iterable[tuple[int, int]]) -> list[tuple[StoredBatch, bool]]:
-    """The data batches of an answer, and whether a consumer of committed records passes each to its user.
-
-    Args:
-        read: The batches in the answer.
-        aborted: The aborted transactions in the answer: the producer, and the first offset.
+    """The data batches of an answer, and whether a consumer of committed records passes each to its user. The aborted
+    transactions are those in the answer: the producer, and the first offset.
     """
     waiting, dropped = sorted(aborted, key=lambda one: one[1]), set[int]()
     shown = list[tuple[StoredBatch, bool]]()

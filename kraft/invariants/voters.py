@@ -97,13 +97,9 @@ class VoterLedger:
         return f"node {node_id} has the voters {_keys(keys)}, and the voters in its log are {_told(voters)}"
 
     def not_made(self, node_id: int, found: VotersInLog, committed: int, change: AnsweredChange) -> str | None:
-        """What is wrong if a node answers a voter change with success (AnsweredChangeIsMade).
-
-        Args:
-            node_id: The node that answers.
-            found: The voter sets in the log of the node.
-            committed: The number of batches that the node knows as committed.
-            change: The change; the leader makes no other one before the answer.
+        """What is wrong if a node answers a voter change with success (AnsweredChangeIsMade). `found` are the voter
+        sets in its log, and `committed` is how many batches it knows as committed. The leader makes no other change
+        before the answer.
         """
         voters = self.before(found, committed) if change.is_committed else self.in_force(found)
         if _is_made(change, voters):

@@ -33,16 +33,7 @@ addresses of all voters in its configuration.
 
 
 def check_leader_can_be_found(node_id: int, message: Message, version: int) -> None:
-    """Check that an outgoing message with a leader id contains an address of the leader.
-
-    Args:
-        node_id: The id of the sender.
-        message: The message.
-        version: The version of the message.
-
-    Raises:
-        InvariantViolated: The message has no address of the leader.
-    """
+    """Check that an outgoing message with a leader id contains an address of the leader."""
     first = FIRST_WITH_ENDPOINTS.get(type(message))
     if first is None or version < first:
         return

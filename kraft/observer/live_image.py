@@ -6,16 +6,15 @@ A controller serves no requests about topics or brokers; its listener serves the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from kraft.admin.client import AdminClient
 from kraft.admin.errors import AdminError
 from kraft.observer.leaders_log import WHERE, LeadersLog
-from metadata_log.errors import IncompleteBatch, UnsupportedVersion
+from metadata_log.errors import IncompleteBatch
 from metadata_log.image import MetadataDelta, MetadataImage
-from metadata_log.records.batch import RecordBatch, scan
-from metadata_log.records.frame import decode_record
-from metadata_log.records.record import records
+from metadata_log.reading.replay_log import replay_batch
+from metadata_log.records.batch import scan
 from metadata_log.types import OffsetAndEpoch
 
 Progress = Callable[[int, int], None]
@@ -64,7 +63,8 @@ class _Reading:
 
     def begin_with_snapshot(self, data: bytes, end: OffsetAndEpoch) -> None:
         delta = MetadataDelta(MetadataImage(), is_snapshot=True)
-        _replay(delta, scan(data, where=f"snapshot {end}"))
+        for batch in scan(data, where=f"snapshot {end}"):
+            replay_batch(delta, batch, where=WHERE)
         self._delta = MetadataDelta(delta.apply(end))
         self.end = end
 
@@ -74,25 +74,10 @@ class _Reading:
             for batch in scan(data, where=WHERE):
                 if batch.next_offset > self.until:
                     break
-                _replay(self._delta, (batch,))
+                replay_batch(self._delta, batch, where=WHERE)
                 self.end = OffsetAndEpoch(epoch=batch.epoch, offset=batch.next_offset)
         except IncompleteBatch:
             pass
 
     def image(self) -> MetadataImage:
         return self._delta.apply(self.end).stable
-
-
-def _replay(delta: MetadataDelta, batches: Iterable[RecordBatch]) -> None:
-    for batch in batches:
-        if batch.is_control:
-            continue
-        for one in records(batch, where=WHERE):
-            framed = decode_record(one.value or b"", where=WHERE)
-            if framed.record is None:
-                raise UnsupportedVersion(
-                    f"{framed.name} version {framed.version} at offset {one.offset} is not known, nor what it changes",
-                    where=WHERE,
-                    hint="The cluster runs a newer release than this command knows.",
-                )
-            delta.replay(framed.record, one.offset)

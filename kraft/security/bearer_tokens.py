@@ -148,13 +148,7 @@ Judge = Callable[[str], Login]
 
 
 def judge_of(rules: TokenRules, keys: Remote[tuple[Key, ...]] | None, now_ms: Callable[[], int]) -> Judge:
-    """The function that judges the tokens of a listener.
-
-    Args:
-        rules: The rules of the listener.
-        keys: The keys that sign tokens; None for tokens without signature.
-        now_ms: The time in milliseconds since 1970.
-    """
+    """The function that judges the tokens of a listener. Without keys, tokens have no signature."""
     if keys is None:
         return lambda token: _unsecured(token, rules, now_ms())
     return lambda token: _signed(token, rules, keys, now_ms())

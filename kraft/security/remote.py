@@ -119,16 +119,9 @@ def read_url(
     body: bytes | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> bytes:
-    """The content of a file or of a URL, in a thread that may block. No redirection is followed.
+    """The content of a file or of a URL, in a thread that may block; a POST request if there is a body.
 
-    Args:
-        url: A URL with `file`, `https` or `http`.
-        context: Makes the context of TLS.
-        body: The body of a POST request; without it the request is a GET.
-        headers: Headers of the request.
-
-    Raises:
-        RemoteError: The read failed, the answer is none of 200, or has more than a megabyte.
+    No redirection is followed. `RemoteError` if the read fails, the answer is none of 200, or has more than a megabyte.
     """
     parts = urlsplit(url)
     try:

@@ -31,16 +31,8 @@ _ESCAPED: Final = frozenset(',=+<>#;"\\')
 
 
 def subject_of(certificate: bytes) -> str:
-    """The subject of a certificate in DER form.
-
-    Args:
-        certificate: The bytes of the certificate.
-
-    Returns:
-        The distinguished name, last part first, as `CN=kafka1,OU=ops,O=acme,C=NL`.
-
-    Raises:
-        ValueError: The bytes are no certificate.
+    """The subject of a certificate in DER form: the distinguished name, last part first, as
+    `CN=kafka1,OU=ops,O=acme,C=NL`. `ValueError` if the bytes are no certificate.
     """
     (_, outer, _), *_ = _parts(certificate)
     (_, signed, _), *_ = _parts(outer)

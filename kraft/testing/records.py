@@ -16,6 +16,7 @@ from kraft.invariants.cluster_model import PartitionKey, PartitionModel, model_o
 from kraft.invariants.records import RecordLedger, Replica
 from kraft.invariants.stored_batches import StoredBatch, stored_batches
 from kraft.invariants.violation import InvariantViolated
+from kraft.sim.workloads.record_watch import replica_of
 from metadata_log.image import MetadataImage, ResourceType
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records.batch import scan
@@ -135,7 +136,7 @@ class RecordCheck:
             part = manager.partitions.get(key)
             if part is None or part.is_offline:
                 continue
-            replica = _replica(broker_id, part)
+            replica = replica_of(broker_id, part)
             look = life.looks.get(key)
             if look is not None and look.part is part and look.replica == replica:
                 continue
@@ -191,16 +192,3 @@ class RecordCheck:
 def _records(batch: StoredBatch) -> Iterable[Record]:
     for found in scan(batch.content):
         yield from records(found)
-
-
-def _replica(broker_id: int, part: HostedPartition) -> Replica:
-    return Replica(
-        broker_id=broker_id,
-        key=part.key,
-        name=str(part),
-        start_offset=part.start_offset,
-        end_offset=part.end_offset,
-        high_watermark=part.high_watermark,
-        leader_epoch=part.leader_epoch,
-        is_leader=part.is_leader,
-    )

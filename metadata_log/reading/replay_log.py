@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from metadata_log.disk import Disk, OsDisk
-from metadata_log.errors import MetadataLogError
+from metadata_log.errors import MetadataLogError, UnsupportedVersion
 from metadata_log.gc_pause import gc_paused
 from metadata_log.image import MetadataDelta, MetadataImage, ReplayError
 from metadata_log.reading.damage import Damage, OnDamage
 from metadata_log.reading.entries import Entry
 from metadata_log.reading.timeline import At, Base, parse_at, read_timeline
+from metadata_log.records.batch import RecordBatch
+from metadata_log.records.frame import decode_record
+from metadata_log.records.record import records
 
 
 @gc_paused()
@@ -81,6 +84,21 @@ def _replay_entries(delta: MetadataDelta, entries: Iterator[Entry | Damage], on_
                 if on_damage is OnDamage.STOP:
                     return False
     return True
+
+
+def replay_batch(delta: MetadataDelta, batch: RecordBatch, *, where: str) -> None:
+    """Replay a batch that a leader has sent; control records change nothing. `UnsupportedVersion` for a new record."""
+    if batch.is_control:
+        return
+    for one in records(batch, where=where):
+        framed = decode_record(one.value or b"", where=where)
+        if framed.record is None:
+            raise UnsupportedVersion(
+                f"{framed.name} version {framed.version} at offset {one.offset} is not known, nor what it changes",
+                where=where,
+                hint="The cluster runs a newer release than this command knows.",
+            )
+        delta.replay(framed.record, one.offset)
 
 
 def _point(at: At | int | str | None) -> At:

@@ -338,17 +338,17 @@ def parse_assignment(text: str | None) -> tuple[tuple[int, ...], ...]:
         raise click.BadParameter(f"{text!r} is no list such as 1:2,2:3", param_hint="--assignment") from bad
 
 
-def parse_brokers(text: str, option: str) -> tuple[int, ...]:
+def parse_brokers(text: str) -> tuple[int, ...]:
     """Parse `1,2,3`."""
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError as bad:
-        raise click.BadParameter(f"{text!r} is no list of broker ids such as 1,2,3", param_hint=option) from bad
+        raise click.BadParameter(f"{text!r} is no list of broker ids such as 1,2,3", param_hint="--to") from bad
 
 
-def parse_partition(text: str, option: str) -> TopicPartition:
+def parse_partition(text: str) -> TopicPartition:
     """Parse `orders:0`; a usage error for another form."""
     topic, colon, number = text.rpartition(":")
     if not topic or not colon or not number.isdecimal():
-        raise click.BadParameter(f"{text!r} is no TOPIC:PARTITION such as orders:0", param_hint=option)
+        raise click.BadParameter(f"{text!r} is no TOPIC:PARTITION such as orders:0", param_hint="--topic-partition")
     return TopicPartition(topic, int(number))

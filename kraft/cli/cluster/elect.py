@@ -39,7 +39,7 @@ def elect_command(
     """
     if everything == bool(words or topics):
         raise click.UsageError("Say which partitions: --topic-partition, --topic, or --all.")
-    named = tuple(parse_partition(word, "--topic-partition") for word in words)
+    named = tuple(parse_partition(word) for word in words)
     ask = partial(_elect, election=ElectionType[kind.upper()], named=named, topics=topics, everything=everything)
     found = cluster.ask(ask)
     facts = {

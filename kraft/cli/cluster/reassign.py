@@ -77,12 +77,12 @@ def start_command(
     """
     if (file is not None) + bool(topics) + (word is not None) != 1 or (file is None) != (to is not None):
         raise click.UsageError("Say which partitions to move: FILE, or --topic or --topic-partition with --to.")
-    brokers = () if to is None else parse_brokers(to, "--to")
+    brokers = () if to is None else parse_brokers(to)
     if topics:
         image, targets = cluster.ask(partial(_plan, topics=topics, brokers=brokers))
     else:
         image = cluster.ask(image_of)
-        targets = {parse_partition(word, "--topic-partition"): brokers} if word is not None else _targets(file or "")
+        targets = {parse_partition(word): brokers} if word is not None else _targets(file or "")
     before = {one: origin_of(_partition(image, one)) for one in targets}
     if save_before is not None:
         Path(save_before).write_text(file_content(before) + "\n")
@@ -186,7 +186,7 @@ def plan_command(topics: tuple[str, ...], *, to: str, replication_factor: int | 
 
     The command changes nothing. It prints the number of replicas to copy on stderr.
     """
-    brokers = parse_brokers(to, "--to")
+    brokers = parse_brokers(to)
     image, targets = cluster.ask(partial(_plan, topics=topics, brokers=brokers, replication_factor=replication_factor))
     added = sum(len({*replicas} - {*_partition(image, one).replicas}) for one, replicas in targets.items())
     echo_text(file_content(targets))

@@ -32,17 +32,8 @@ class BadLine(ValueError):
 def record_of_line(
     line: bytes, *, separator: bytes | None, key: bytes | None, headers: tuple[Header, ...], partition: int | None
 ) -> NewRecord:
-    """The record of a plain line.
-
-    Args:
-        line: The line without its end.
-        separator: What stands between the key and the value; None if the line is the value.
-        key: The key of each record; None for none.
-        headers: The headers of each record.
-        partition: The partition of each record; None for any.
-
-    Raises:
-        BadLine: The line has no separator.
+    """The record of a plain line without its end; `BadLine` without the separator between key and value. A separator of
+    None: the line is the value. The key, the headers and the partition are those of each record.
     """
     if separator is not None:
         key, found, line = line.partition(separator)
@@ -52,10 +43,8 @@ def record_of_line(
 
 
 def record_of_json(line: bytes, *, key: bytes | None, headers: tuple[Header, ...], partition: int | None) -> NewRecord:
-    """The record of a JSON line; `key`, `headers` and `partition` hold where the line has none.
-
-    Raises:
-        BadLine: The line is no record in JSON.
+    """The record of a JSON line; `key`, `headers` and `partition` hold where the line has none. `BadLine` for any other
+    line.
     """
     try:
         found = json.loads(line)

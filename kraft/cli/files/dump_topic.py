@@ -49,11 +49,8 @@ class TopicDump(Struct, frozen=True, kw_only=True):
 
 
 def dump_topic_path(disk: Disk, path: str, wanted: TopicDump) -> bool:
-    """Print the files of a partition directory, or one file; returns whether all are sound.
-
-    Raises:
-        DamagedFile: A file is damaged, and the mode is strict.
-        OSError: A file cannot be read.
+    """Print the files of a partition directory, or one file; returns whether all are sound. `DamagedFile` in the strict
+    mode.
     """
     try:
         base = path.rstrip("/")

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import json
 import shlex
-import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 from msgspec import Struct
 
-from kraft.cli.files.fleet_materialize import in_full, materialize_command, pairs, save_passes_command
+from kraft.cli.files.fleet_materialize import in_full, materialize_command, pairs, plain_failures, save_passes_command
 from kraft.cli.text import count, echo, echo_lines, table
 from kraft.config import UsageError
 from kraft.config.errors import CommandFailed
-from metadata_log.errors import MetadataLogError
 from metadata_log.times import iso_time
 
 if TYPE_CHECKING:
@@ -165,61 +163,6 @@ def history_command(*, view: str, **given: Any) -> None:
 
 
 @_job(
-    "churn",
-    "Which topics and brokers change most. Sums over all hours.",
-    "kraft fleet churn '/backup/*' --limit 50",
-)
-@_outputs
-def churn_command(**given: Any) -> None:
-    """The churn."""
-    _run("churn", view="churn", **given)
-
-
-@_job(
-    "unavailability",
-    "When partitions had no leader or too few replicas in sync. The longest first.",
-    "kraft fleet unavailability '/backup/*' --out outages.csv",
-)
-@_outputs
-def unavailability_command(**given: Any) -> None:
-    """The outages."""
-    _run("unavailability", view="unavailability", **given)
-
-
-@_job(
-    "incidents",
-    "Outages that belong together, with their partitions, brokers and causes. The worst first.",
-    "kraft fleet incidents '/backup/*' --clusters clusters.toml",
-)
-@_outputs
-def incidents_command(**given: Any) -> None:
-    """The incidents."""
-    _run("incidents", view="incidents", **given)
-
-
-@_job(
-    "elections",
-    "Elections of partition leaders and active controllers: winner, time and cause.",
-    "kraft fleet elections '/backup/*' --json",
-)
-@_outputs
-def elections_command(**given: Any) -> None:
-    """The elections."""
-    _run("elections", view="leadership_changes", **given)
-
-
-@_job(
-    "audit",
-    "Access rules: permitted operations, their time, implied rules and overriding rules.",
-    "kraft fleet audit '/backup/*' --json",
-)
-@_outputs
-def audit_command(**given: Any) -> None:
-    """The access rules."""
-    _run("audit", view="acl_audit", **given)
-
-
-@_job(
     "report",
     "One HTML page about all clusters. It has plots and tables, and needs no network.",
     "kraft fleet report '/backup/*' --html fleet.html",
@@ -308,6 +251,39 @@ def _run(
         raise CommandFailed
 
 
+_QUERIES: Final = (
+    ("churn", "churn", "Which topics and brokers change most. Sums over all hours.", "--limit 50"),
+    (
+        "unavailability",
+        "unavailability",
+        "When partitions had no leader or too few replicas in sync. The longest first.",
+        "--out outages.csv",
+    ),
+    (
+        "incidents",
+        "incidents",
+        "Outages that belong together, with their partitions, brokers and causes. The worst first.",
+        "--clusters clusters.toml",
+    ),
+    (
+        "elections",
+        "leadership_changes",
+        "Elections of partition leaders and active controllers: winner, time and cause.",
+        "--json",
+    ),
+    (
+        "audit",
+        "acl_audit",
+        "Access rules: permitted operations, their time, implied rules and overriding rules.",
+        "--json",
+    ),
+)
+"""The name of each job with a view of its own, the view, the help, and the options of the example."""
+
+for _name, _view, _help, _example in _QUERIES:
+    _job(_name, _help, f"kraft fleet {_name} '/backup/*' {_example}")(_outputs(partial(_run, _name, view=_view)))
+
+
 def _print(frame: Any, progress: _Progress, limit: int, *, as_json: bool, is_whole: bool) -> None:
     """Print rows as JSON, or the first ones as a table with the names of the clusters in place of their ids."""
     from metadata_log.spark import fleet as jobs
@@ -363,20 +339,11 @@ def _text(value: object, is_time: bool) -> str:
 
 @contextmanager
 def _errors() -> Iterator[None]:
-    """Translate failures to exceptions of this program, and SIGTERM to the effect of Ctrl-C."""
+    """Translate failures of Spark, too."""
     from metadata_log.spark import fleet
 
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        with fleet.plain_errors():
-            yield
-    except MetadataLogError as failed:
-        raise CommandFailed(MetadataLogError.__str__(failed), hint=failed.hint) from failed
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    with plain_failures(), fleet.plain_errors():
+        yield
 
 
 class _Progress:

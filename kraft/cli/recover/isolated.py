@@ -14,8 +14,7 @@ import click
 from kraft.admin import AdminClient
 from kraft.cli.cluster.administration import Cluster, on_a_cluster
 from kraft.config import UsageError, parse_host_port
-from kraft.operate.isolated_start import IsolatedNode, Started, start_isolated
-from kraft.operate.kafka_start import start_kafka
+from kraft.operate.isolated_start import IsolatedNode, Started, start_isolated, start_kafka
 from kraft.operate.recover.live.ghost import Ghost, find_ghost, register_ghost
 from kraft.operate.recover.verify import Check, Recovered
 

@@ -127,21 +127,8 @@ def write_bundle(
     with_records: bool,
     advance: Callable[[int], None] = lambda batches: None,
 ) -> Manifest:
-    """Write a bundle of some nodes of this host.
-
-    Args:
-        path: The archive to make; readable by its owner only.
-        nodes: The nodes.
-        host: The name of this host.
-        now_ms: The time of this host.
-        with_records: Whether the metadata of each node is included, without secrets.
-        advance: Called with numbers of batches replayed.
-
-    Returns:
-        The manifest.
-
-    Raises:
-        OSError: The archive cannot be written, or exists.
+    """Write a bundle of some nodes of this host, readable by its owner only, and return its manifest. With records, it
+    has the metadata of each node without secrets. `advance` hears of numbers of batches replayed.
     """
     images: list[tuple[CollectedImage, bytes]] = []
     if with_records:
@@ -216,18 +203,7 @@ def is_bundle(path: str) -> bool:
 
 
 def read_bundle(path: str) -> Bundle:
-    """Read a bundle. Nothing is unpacked to the disk.
-
-    Args:
-        path: The archive.
-
-    Returns:
-        The nodes and the metadata.
-
-    Raises:
-        ConfigError: The file is no bundle, or one of another format.
-        OSError: The file cannot be read.
-    """
+    """Read a bundle; nothing is unpacked to the disk. `ConfigError` if the file is none, or one of another format."""
     try:
         content = _members(path, {MANIFEST: MOST_MANIFEST_BYTES})
         manifest = msgspec.json.decode(_member(content, MANIFEST, path), type=Manifest, dec_hook=_decode)

@@ -41,19 +41,11 @@ def gather(
     with_image: bool = True,
     advance: Advance = lambda batches: None,
 ) -> GatheredFacts:
-    """Read properties files, log directories and bundles, and add what a live cluster reports.
+    """Read properties files with their log directories, log directories and bundles, and add what a live cluster
+    reports.
 
-    Args:
-        configs: Paths of properties files; their log directories are read, too.
-        directories: Paths of log directories.
-        bundles: Paths of bundles.
-        live: What a live cluster reports. Its metadata wins over that of files.
-        offline: Whether host names are not looked up.
-        with_image: Whether the metadata is replayed.
-        advance: Called with numbers of batches read.
-
-    Returns:
-        The facts. What cannot be read is listed and not raised.
+    The metadata of the live cluster wins over that of files. With `offline`, host names are not looked up. `advance`
+    hears of numbers of batches read. What cannot be read is listed and not raised.
     """
     local, unreadable = read_nodes(this_host(), configs, directories, advance)
     nodes: list[Node] = list(local)

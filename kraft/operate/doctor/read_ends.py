@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from kraft.operate.doctor.checks.partitions import named, partitions
 from kraft.operate.doctor.facts.node import Facts, Replica, ReplicaEnd
-from kraft.operate.recover.broker_files import read_partition
+from kraft.operate.recover.inventory import read_partition
 from metadata_log.disk import Disk
 from metadata_log.errors import MetadataLogError
 from metadata_log.image.topics import NO_LEADER

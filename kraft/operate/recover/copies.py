@@ -145,18 +145,7 @@ def _base_offset(batch: LogBatch) -> int:
 
 
 def read_copy(disk: Disk, partition: str) -> MetadataCopy:
-    """Read a partition directory of the metadata log.
-
-    Args:
-        disk: The disk.
-        partition: The path of the `__cluster_metadata-0` directory.
-
-    Returns:
-        The copy. Damage is part of the result.
-
-    Raises:
-        OSError: A file is unreadable.
-    """
+    """Read a partition directory of the metadata log, `__cluster_metadata-0`. Damage is part of the result."""
     copy = MetadataCopy(partition=partition)
     try:
         copy.quorum_state = read_quorum_state(disk, partition)

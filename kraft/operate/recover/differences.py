@@ -52,20 +52,10 @@ class Difference(Struct, frozen=True, kw_only=True):
 
 
 def common_end(best: MetadataCopy, other: MetadataCopy, names: tuple[str, str]) -> int:
-    """The end of the common beginning of two copies.
+    """The end of the common beginning of two copies: the first batch that differs, or the end of the shorter copy.
 
     Records below a log start cannot be compared: a snapshot has replaced them, and snapshots hold committed records.
-
-    Args:
-        best: One copy.
-        other: Another copy.
-        names: The names of both, for the error.
-
-    Returns:
-        The offset of the first batch that differs, or the end of the shorter copy.
-
-    Raises:
-        DirectoryError: The copies have different bytes at one offset of one epoch. No quorum writes that.
+    `DirectoryError` if the copies have different bytes at one offset of one epoch. No quorum writes that.
     """
     start = max(best.log_start, other.log_start)
     shorter = min(best.end.offset, other.end.offset)

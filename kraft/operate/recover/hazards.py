@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from kraft.operate.recover.broker_files import PartitionFiles
-from kraft.operate.recover.inventory import Inventory, LogDir
+from kraft.operate.recover.inventory import Inventory, LogDir, PartitionFiles
 from metadata_log.image import MetadataImage
 from metadata_log.image.persistent_map import in_key_order
 from metadata_log.image.topics import Partition
@@ -169,14 +168,8 @@ def _missing(image: MetadataImage, log_dir: LogDir) -> Iterator[MissingReplica]:
 
 
 def partitions_without(image: MetadataImage, gone: Sequence[int]) -> tuple[GoneBroker, ...]:
-    """The partitions that change when brokers never come back: their in-sync replicas and leaders.
-
-    Args:
-        image: The image.
-        gone: The ids of the brokers.
-
-    Returns:
-        The partitions with one of the brokers in their ISR. The next leader is the first replica that stays in sync.
+    """The partitions that change when brokers never come back: those with one of them in their ISR. The next leader is
+    the first replica that stays in sync.
     """
     found = []
     for topic_id, topic in in_key_order(image.topics.by_id):

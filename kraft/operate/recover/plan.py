@@ -147,20 +147,8 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 
 def make_plan(disk: Disk, inventory: Inventory, options: PlanOptions | None = None) -> Plan:
-    """Compute the plan for an inventory; reads records again, and writes nothing.
-
-    Args:
-        disk: The disk of the inventory.
-        inventory: The surviving directories.
-        options: The operator's choices.
-
-    Returns:
-        The plan.
-
-    Raises:
-        DirectoryError: No copy can become the seed, or two copies contradict each other.
-        MetadataLogError: A record cannot be read.
-        OSError: A file is unreadable.
+    """Compute the plan for an inventory; reads records again, and writes nothing. `DirectoryError` if no copy can
+    become the seed, or two copies contradict each other.
     """
     options = options or PlanOptions()
     candidates = [

@@ -39,18 +39,10 @@ Versioned = tuple[Message, int]
 
 
 def appended_records(plan: Plan, rescue: Sequence[str]) -> tuple[tuple[Versioned, ...], MetadataImage]:
-    """The data records of the recovery, and the image with them.
+    """The data records of the recovery with their versions, in order, and the image after them.
 
-    Args:
-        plan: The plan.
-        rescue: The topics to rescue; `ALL_TOPICS` for each topic that only the brokers know.
-
-    Returns:
-        The records with their versions, in order, and the image after them.
-
-    Raises:
-        DirectoryError: A topic cannot be rescued.
-        ReplayError: A record contradicts the image: a bug of this module.
+    `rescue` has the topics to rescue, or `ALL_TOPICS` for each topic that only the brokers know; `DirectoryError` if
+    one cannot be rescued.
     """
     level = plan.image.features.metadata_version or _OLDEST_LEVEL
     delta = MetadataDelta(plan.image)

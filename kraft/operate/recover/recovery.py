@@ -151,19 +151,8 @@ class Recovery(Struct, frozen=True, kw_only=True):
 
 
 def make_recovery(plan: Plan, choices: Choices, *, rng: Random, now_ms: int) -> Recovery:
-    """Compute the files of a recovery; paths are relative to the new directory.
-
-    Args:
-        plan: The plan.
-        choices: The operator's choices.
-        rng: The source of new directory ids.
-        now_ms: The time of the appended records.
-
-    Returns:
-        The recovery.
-
-    Raises:
-        DirectoryError: The choices do not fit the plan.
+    """Compute the files of a recovery; paths are relative to the new directory. `rng` draws new directory ids, `now_ms`
+    is the time of the appended records. `DirectoryError` if the choices do not fit the plan.
     """
     kraft_version = _kraft_version(plan, choices)
     voters = _voters(plan, choices, kraft_version, rng)

@@ -40,19 +40,8 @@ class Recovered(Struct, frozen=True, kw_only=True):
 
 
 def read_recovered(disk: Disk, path: str) -> Recovered:
-    """Read the directory that `apply` has written.
-
-    Args:
-        disk: The disk.
-        path: The directory, as in `--into`.
-
-    Returns:
-        The recovery.
-
-    Raises:
-        DirectoryError: The directory is no finished recovery, or a node runs in it.
-        MetadataLogError: A file is damaged.
-        OSError: A file is unreadable.
+    """Read the directory that `apply` has written. `DirectoryError` if it is no finished recovery, or a node runs in
+    it.
     """
     path = path.rstrip("/") or "/"
     facts = read_recovery_file(disk, path)
@@ -79,19 +68,8 @@ def read_recovery_file(disk: Disk, path: str) -> dict[str, Any]:
 
 
 def check_recovered(disk: Disk, recovered: Recovered, brokers: Sequence[str] = ()) -> list[Check]:
-    """Check the directories, and the brokers' log directories against their image.
-
-    Args:
-        disk: The disk.
-        recovered: The recovery.
-        brokers: Log directories of brokers; without them the checks of their files are left out.
-
-    Returns:
-        Every check, passed or not.
-
-    Raises:
-        MetadataLogError: A file of a broker is unreadable, or belongs to another cluster.
-        OSError: A file is unreadable.
+    """Check the directories, and the brokers' log directories, if any are given, against their image. Returns every
+    check, passed or not. `MetadataLogError` if a file of a broker is unreadable, or belongs to another cluster.
     """
     found: list[Check] = []
     by_id = {one.meta.node_id: one for one in recovered.inventory.dirs}

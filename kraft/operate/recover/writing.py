@@ -45,16 +45,9 @@ def files_below(disk: Disk, path: str) -> Iterator[str]:
 
 
 def write_recovery(disk: Disk, target: str, recovery: Recovery) -> None:
-    """Write the new directories. After a crash, a directory without meta.properties is unfinished, and no node starts.
-
-    Args:
-        disk: The disk.
-        target: The new directory, which holds one log directory for each voter.
-        recovery: The files.
-
-    Raises:
-        DirectoryError: The target holds files.
-        OSError: The disk failed. The written files are removed again, as far as the disk permits.
+    """Write the new directories, one for each voter, into an empty one. After a crash, a directory without
+    meta.properties is unfinished, and no node starts. If the disk fails, the written files are removed again, as far as
+    it permits.
     """
     check_new(disk, target)
     written: list[str] = []

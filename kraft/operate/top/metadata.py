@@ -9,16 +9,16 @@ from typing import Final
 from msgspec import Struct
 
 from kraft.operate.top.samples import BrokerSample, Election, MetadataSample, PartitionSample, Trouble
-from metadata_log.errors import UnsupportedVersion
 from metadata_log.image import MetadataDelta, MetadataImage
 from metadata_log.image.brokers import Broker
 from metadata_log.image.configs import ConfigsImage, ResourceType
 from metadata_log.image.names import listener_text
 from metadata_log.image.persistent_map import in_key_order
 from metadata_log.image.topics import NO_LEADER, TopicImage
+from metadata_log.reading.replay_log import replay_batch
 from metadata_log.records.batch import RecordBatch
 from metadata_log.records.control import LeaderChangeMessage
-from metadata_log.records.frame import decode_control, decode_record
+from metadata_log.records.frame import decode_control
 from metadata_log.records.metadata import BrokerEndpoint
 from metadata_log.records.record import records
 from metadata_log.types import OffsetAndEpoch, Uuid
@@ -55,7 +55,7 @@ class MetadataReplay:
         """Replace the image by that of a snapshot, which ends at `end`."""
         delta = MetadataDelta(MetadataImage(), is_snapshot=True)
         for batch in snapshot:
-            self._replay(delta, batch)
+            replay_batch(delta, batch, where=WHERE)
         self.image = delta.apply(end)
 
     def take(self, batches: Iterable[RecordBatch]) -> None:
@@ -68,7 +68,7 @@ class MetadataReplay:
             if batch.is_control:
                 self._note_election(batch)
             if batch.base_offset >= self.image.end.offset:
-                self._replay(delta, batch)
+                replay_batch(delta, batch, where=WHERE)
                 end = OffsetAndEpoch(epoch=batch.epoch, offset=batch.next_offset)
         self.image = delta.apply(end)
 
@@ -80,20 +80,6 @@ class MetadataReplay:
                     epoch=batch.epoch, leader_id=message.leader_id, at_ms=batch.max_timestamp, offset=one.offset
                 )
                 self.elections.append(election)
-
-    @staticmethod
-    def _replay(delta: MetadataDelta, batch: RecordBatch) -> None:
-        if batch.is_control:
-            return
-        for one in records(batch, where=WHERE):
-            framed = decode_record(one.value or b"", where=WHERE)
-            if framed.record is None:
-                raise UnsupportedVersion(
-                    f"{framed.name} version {framed.version} at offset {one.offset} is not known, nor what it changes",
-                    where=WHERE,
-                    hint="The cluster runs a newer release than this command knows.",
-                )
-            delta.replay(framed.record, one.offset)
 
     def summary(self) -> MetadataSample:
         """The counts and lists of this moment; during a metadata transaction, those from before it."""

@@ -165,15 +165,9 @@ class Fsyncs(Struct, frozen=True):
 
 
 def figures_of(address: str, text: str, before: Fsyncs | None) -> tuple[NodeFigures, Fsyncs]:
-    """The figures in the text of a scrape, and what the next scrape needs of this one.
+    """The figures in the text of a scrape, and what the next scrape needs of this one; `ValueError` for another format.
 
-    Args:
-        address: The address of the listener.
-        text: The answer in Prometheus's text format.
-        before: The fsyncs of the scrape before; None for the first one, which takes the mean since the node's start.
-
-    Raises:
-        ValueError: The text is not in Prometheus's format.
+    `before` are the fsyncs of the scrape before; without them the figures have the mean since the node's start.
     """
     values: dict[str, float] = {}
     labels: dict[str, dict[str, str]] = {}

@@ -80,10 +80,8 @@ class StrandedLeaders:
             self._plan.isolate(leaders[0])
 
     def succeeded_by(self, node_id: int, *, is_calm: bool) -> str:
-        """If a node has succeeded the leader, cut off that node instead, unless all faults have ended.
-
-        Returns:
-            A description of the change, for the trace; empty if nothing has changed.
+        """If a node has succeeded the leader, cut off that node instead, unless all faults have ended. Returns a
+        description for the trace; empty if nothing has changed.
         """
         former, view = self.waiting, self._world.hosts[node_id].view
         if former is None or node_id == former or view is None or view.state != "Leader":

@@ -71,14 +71,7 @@ def y_of(at: int) -> int:
 
 
 def layout_of(execution: Execution) -> Layout:
-    """Place the parts of a diagram.
-
-    Args:
-        execution: The description of a schedule.
-
-    Returns:
-        The places in pixels. No segment touches a label, a time or a name.
-    """
+    """The places of a diagram in pixels. No segment touches a label, a time or a name."""
     node_ids = tuple(execution.moments[-1].nodes) if execution.moments else ()
     lanes = {node_id: FIRST_LANE + LANE * at for at, node_id in enumerate(node_ids)}
     left = max(lanes.values(), default=FIRST_LANE) + 22

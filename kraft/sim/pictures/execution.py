@@ -9,7 +9,6 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.sim.nodes.member_kinds import MakeMember
 from kraft.sim.nodes.workload_spec import WorkloadSpec
 from kraft.sim.pictures.records import Records
 from kraft.sim.search.schedule import Replayed, Schedule, replay
@@ -98,14 +97,11 @@ class Execution(Struct, frozen=True):
     replayed: Replayed
 
 
-def execution_of(
-    schedule: Schedule, *, make_member: MakeMember | None = None, workload_spec: WorkloadSpec | None = None
-) -> Execution:
+def execution_of(schedule: Schedule, *, workload_spec: WorkloadSpec | None = None) -> Execution:
     """Replay a schedule and describe each moment.
 
     Args:
         schedule: The schedule.
-        make_member: Makes nodes of a kind that is not in `MEMBERS`.
         workload_spec: The state machine of the nodes, if not counters.
 
     Returns:
@@ -118,7 +114,6 @@ def execution_of(
     notes = _Notes(trace)
     replayed = replay(
         schedule,
-        make_member=make_member,
         workload_spec=workload_spec,
         trace=trace,
         driver=notes,

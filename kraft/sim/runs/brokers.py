@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import deque
 from functools import partial
 from random import Random
-from typing import Final
+from typing import Final, Unpack
 
 from kraft.invariants.majorities import is_majority
 from kraft.invariants.partitions import PartitionLedger
-from kraft.sim.faults.profiles import BROAD, Profile
+from kraft.sim.faults.profiles import BROAD
 from kraft.sim.nodes.cluster import CLUSTER, WITH_DATA, WITH_VOTER_CHANGES, broker_ids, draw_combined
 from kraft.sim.nodes.frames import Frame
 from kraft.sim.nodes.replica_member import ReplicaMember
@@ -21,12 +21,10 @@ from kraft.sim.runs.operator import Work
 from kraft.sim.runs.record_work import RecordWork
 from kraft.sim.runs.scenario import Scenario
 from kraft.sim.runs.seeded_run import CALM_MS, Result, whole_run
-from kraft.sim.runs.simulator import Simulator
+from kraft.sim.runs.simulator import RunOptions, Simulator
 from kraft.sim.runs.voter_change_run import Reconfiguration
-from kraft.sim.workloads.admin_workload import AdminWorkload
-from kraft.sim.workloads.isr_requests import LOOK_MS, IsrRequests
+from kraft.sim.workloads.admin_workload import LOOK_MS, AdminWorkload, IsrRequests
 from kraft.sim.workloads.partition_watch import PartitionWatch
-from kraft.sim.world.actions import Action
 from kraft.sim.world.driver import Exchange
 from metadata_log.serde import Message, decode
 from transport.protocol.apis import APIS, ApiKey
@@ -244,59 +242,25 @@ def run_cluster(
     *,
     kind: str = CLUSTER,
     chaos_ms: int = CHAOS_MS,
-    calm_ms: int = CALM_MS,
-    keep_trace: bool = False,
-    recorded: list[Action] | None = None,
-    faults: tuple[str, ...] | None = None,
-    profile: Profile = BROAD,
+    **given: Unpack[RunOptions],
 ) -> tuple[Result, PartitionLedger]:
-    """Simulate one cluster of controllers and brokers with an administrative workload.
+    """Simulate one cluster of controllers (`nodes`) and brokers with an administrative workload, as `run` does.
 
-    Args:
-        seed: Determines the whole run.
-        nodes: The number of controllers.
-        brokers: The number of brokers.
-        kind: One of `CLUSTERS`.
-        chaos_ms: The virtual time with faults, in ms.
-        calm_ms: The virtual time without faults in which the cluster must make progress, in ms.
-        keep_trace: Whether the result contains the whole trace.
-        recorded: Receives all actions, up to a failure.
-        faults: The names of the possible faults, of which the seed draws some; None for those of the profile.
-        profile: The settings of the faults and of the workload.
-
-    Returns:
-        The counts and the digest of the run, and the ledger of its partitions.
-
-    Raises:
-        InvariantViolated: An invariant does not hold. The notes contain the seed and the end of the trace.
-        NoProgress: The cluster made no progress in the calm phase.
+    `kind` is one of `CLUSTERS`. The second result is the ledger of the partitions.
     """
-    simulator = cluster_simulator(
-        seed, nodes, brokers, kind=kind, keep_trace=keep_trace, recorded=recorded, faults=faults, profile=profile
-    )
-    result = whole_run(
-        simulator,
-        chaos_ms,
-        calm_ms,
-        again=f"run_cluster({seed}, {nodes}, {brokers}, kind={kind!r}, chaos_ms={chaos_ms})",
-    )
+    simulator = cluster_simulator(seed, nodes, brokers, kind=kind, **given)
+    again = f"run_cluster({seed}, {nodes}, {brokers}, kind={kind!r}, chaos_ms={chaos_ms})"
+    result = whole_run(simulator, chaos_ms, CALM_MS, again=again)
     watch = simulator.world.watch
     assert isinstance(watch, PartitionWatch), watch
     return result, watch.ledger
 
 
 def cluster_simulator(
-    seed: int,
-    nodes: int = 3,
-    brokers: int = 3,
-    *,
-    kind: str = CLUSTER,
-    keep_trace: bool = False,
-    recorded: list[Action] | None = None,
-    faults: tuple[str, ...] | None = None,
-    profile: Profile = BROAD,
+    seed: int, nodes: int = 3, brokers: int = 3, *, kind: str = CLUSTER, **given: Unpack[RunOptions]
 ) -> Simulator:
     """The simulator of one cluster before its first event; the arguments are those of `run_cluster`."""
+    profile = given.get("profile", BROAD)
     scenario = Scenario.drawn(kind, nodes, seed, brokers, profile=profile)
     has_data, combined = kind in WITH_DATA, draw_combined(kind, seed, nodes, brokers)
     work: Work = Administration(seed, brokers, invents_isrs=not has_data, combined=combined)
@@ -316,4 +280,4 @@ def cluster_simulator(
     if more:
         pauses_ms = profile.pauses_ms if has_data else None
         work = AdministrationAndMore(work, *more, pauses_ms=pauses_ms or Administration.pauses_ms)
-    return Simulator(scenario, work=work, keep_trace=keep_trace, recorded=recorded, faults=faults, profile=profile)
+    return Simulator(scenario, work=work, **given)

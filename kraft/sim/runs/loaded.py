@@ -9,17 +9,15 @@ that the silent broker is fenced, and that only faults cause changes of leaders.
 from __future__ import annotations
 
 from random import Random
-from typing import Final
+from typing import Final, Unpack
 
 from kraft.quorum.values import QuorumConfig
 from kraft.replica.hosts.broker_host import FEATURES
-from kraft.sim.faults.profiles import BROAD, Profile
 from kraft.sim.nodes.member_kinds import LOADED
 from kraft.sim.runs.scenario import Scenario
 from kraft.sim.runs.seeded_run import Result, whole_run
-from kraft.sim.runs.simulator import Simulator
+from kraft.sim.runs.simulator import RunOptions, Simulator
 from kraft.sim.workloads.load_watch import BROKERS, TOPICS, LoadWatch, image_of_leader
-from kraft.sim.world.actions import Action
 from kraft.sim.world.driver import Exchange
 from kraft.sim.world.member_interface import CLUSTER_ID
 from metadata_log.image import MetadataImage
@@ -165,27 +163,8 @@ def run_loaded(
     nodes: int = 3,
     *,
     chaos_ms: int = CHAOS_MS,
-    keep_trace: bool = False,
-    recorded: list[Action] | None = None,
-    faults: tuple[str, ...] | None = None,
-    profile: Profile = BROAD,
+    **given: Unpack[RunOptions],
 ) -> Result:
-    """Simulate controllers with slow decisions.
-
-    Args:
-        seed: Determines the whole run.
-        nodes: The number of controllers.
-        chaos_ms: The virtual time with faults, in ms.
-        keep_trace: Whether the result contains the whole trace.
-        recorded: Receives all actions, up to a failure.
-        faults: The names of the possible faults, of which the seed draws some; None for those of the profile.
-        profile: The settings of the faults and of the workload.
-
-    Raises:
-        InvariantViolated: An invariant does not hold. The notes contain the seed and the end of the trace.
-        NoProgress: The quorum made no progress in the calm phase.
-    """
-    simulator = Simulator(
-        loaded_scenario(seed, nodes), work=Load(seed), keep_trace=keep_trace, recorded=recorded, faults=faults
-    )
+    """Simulate controllers with slow decisions, as `run` simulates a quorum."""
+    simulator = Simulator(loaded_scenario(seed, nodes), work=Load(seed), **given)
     return whole_run(simulator, chaos_ms, CALM_MS, again=f"run_loaded({seed}, {nodes}, chaos_ms={chaos_ms})")

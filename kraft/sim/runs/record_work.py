@@ -12,9 +12,17 @@ from kraft.invariants.cluster_model import PartitionKey
 from kraft.sim.nodes.cluster import broker_ids
 from kraft.sim.nodes.data_broker import DataBroker
 from kraft.sim.runs.simulator import Simulator
-from kraft.sim.workloads.record_clients import ALL, COMPACTED, Consumer, Producer, choose_partition, deletion, move
+from kraft.sim.workloads.record_clients import (
+    ALL,
+    COMPACTED,
+    Consumer,
+    Producer,
+    TransactionalProducer,
+    choose_partition,
+    deletion,
+    move,
+)
 from kraft.sim.workloads.record_watch import FIRST_OF_RECORDS, LONGEST_MS, RecordWatch
-from kraft.sim.workloads.transaction_clients import TransactionalProducer
 from kraft.sim.world.driver import Exchange
 from kraft.sim.world.host import START_MS
 from metadata_log.records.batch_builder import write_batch

@@ -124,15 +124,8 @@ class Scenario(Struct, frozen=True, kw_only=True):
     def make_world(
         self, trace: Trace, make_member: MakeMember | None = None, workload_spec: WorkloadSpec | None = None
     ) -> World:
-        """Make the initial world of the scenario.
-
-        Args:
-            trace: Receives the lines of the trace.
-            make_member: Makes nodes of a kind that is not in `MEMBERS`.
-            workload_spec: The state machine of the nodes, if not counters.
-
-        Raises:
-            KeyError: The kind of members is unknown.
+        """Make the initial world of the scenario; `make_member` makes nodes of a kind that is not in `MEMBERS`.
+        `KeyError` for an unknown kind of members.
         """
         world = self._make_world(trace, make_member, workload_spec)
         if self.is_careless:

@@ -12,19 +12,19 @@ from __future__ import annotations
 from functools import partial
 from random import Random
 from traceback import walk_tb
-from typing import Final
+from typing import Final, Unpack
 
 from msgspec import Struct
 
 from kraft.invariants.violation import InvariantViolated
 from kraft.sim.faults.nemesis import FORGED_FRAMES
-from kraft.sim.faults.profiles import BROAD, Profile
+from kraft.sim.faults.profiles import BROAD
 from kraft.sim.nodes.member_kinds import MACHINES, MakeMember, replica_member
 from kraft.sim.nodes.workload_spec import WorkloadSpec
 from kraft.sim.runs.scenario import Scenario, kind_of
-from kraft.sim.runs.simulator import Simulator
+from kraft.sim.runs.simulator import RunOptions, Simulator
 from kraft.sim.workloads.client_history import ClientHistory
-from kraft.sim.world.actions import Action, Read
+from kraft.sim.world.actions import Read
 from kraft.sim.world.world import World
 
 DOCUMENTED: Final = {
@@ -132,57 +132,44 @@ def run(
     make_member: MakeMember = replica_member,
     workload_spec: WorkloadSpec | None = None,
     chaos_ms: int = CHAOS_MS,
-    calm_ms: int = CALM_MS,
-    keep_trace: bool = False,
-    recorded: list[Action] | None = None,
-    faults: tuple[str, ...] | None = None,
-    profile: Profile = BROAD,
     allow_undecided: bool = False,
+    **given: Unpack[RunOptions],
 ) -> Result:
-    """Simulate one quorum (Kafka: `RaftEventSimulationTest`).
+    """Simulate one quorum (Kafka: `RaftEventSimulationTest`). The seed determines the whole run.
 
     Args:
-        seed: Determines the whole run.
+        seed: The seed.
         nodes: The number of voters.
         make_member: The kind of the nodes.
         workload_spec: A state machine for the nodes to host; the responses to its clients must be linearizable.
         chaos_ms: The virtual time with faults, in ms.
-        calm_ms: The virtual time without faults in which the quorum must make progress, in ms.
-        keep_trace: Whether the result contains the whole trace.
-        recorded: Receives all actions, up to a failure.
-        faults: The names of the possible faults, of which the seed draws some; None for those of the profile.
-        profile: The settings of the faults and of the workload.
         allow_undecided: Whether the run passes if the check of linearizability exceeds its budget; the result counts
             such a history.
-
-    Returns:
-        The counts and the digest of the run.
+        given: See `RunOptions`.
 
     Raises:
         InvariantViolated: An invariant does not hold. The notes contain the seed and the end of the trace.
         HistoryUndecided: The check of linearizability exceeded its budget.
         NoProgress: The quorum made no progress in the calm phase.
     """
-    is_forged = faults is not None and FORGED_FRAMES in faults
     kind = kind_of(make_member) if workload_spec is None else MACHINES
-    simulator = Simulator(
-        Scenario.drawn(kind, nodes, seed, is_forged=is_forged, profile=profile),
-        make_member=make_member,
-        workload_spec=workload_spec,
-        keep_trace=keep_trace,
-        recorded=recorded,
-        faults=faults,
-        profile=profile,
-    )
+    profile = given.get("profile", BROAD)
+    scenario = Scenario.drawn(kind, nodes, seed, is_forged=is_forged(given), profile=profile)
+    simulator = Simulator(scenario, make_member=make_member, workload_spec=workload_spec, **given)
     watch = simulator.world.watch
     if isinstance(watch, ClientHistory):
         watch.allows_undecided = allow_undecided
     return whole_run(
         simulator,
         chaos_ms,
-        calm_ms,
+        CALM_MS,
         again=f"run({seed}, {nodes}, chaos_ms={chaos_ms}, …), of members of the kind {kind}, profile {profile.name}",
     )
+
+
+def is_forged(given: RunOptions) -> bool:
+    """Whether the run has forged messages."""
+    return FORGED_FRAMES in (given.get("faults") or ())
 
 
 def whole_run(simulator: Simulator, chaos_ms: int, calm_ms: int, *, again: str) -> Result:

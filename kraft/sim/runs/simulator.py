@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from random import Random
-from typing import Final
+from typing import Final, TypedDict
 
 from kraft.quorum.events import FailureCause
 from kraft.sim.faults.attacker import Attacker
@@ -67,6 +67,19 @@ NEVER_MS: Final = 10**9
 _SEED_BITS: Final = 32
 
 
+class RunOptions(TypedDict, total=False):
+    """What each kind of run takes beside settings of its own."""
+
+    keep_trace: bool
+    """Whether the result contains the whole trace."""
+    recorded: list[Action] | None
+    """Receives all actions, up to a failure."""
+    faults: tuple[str, ...] | None
+    """The names of the possible faults, of which the seed draws some; None for those of the profile."""
+    profile: Profile
+    """The settings of the faults and of the workload; by default the broad profile."""
+
+
 class Simulator(Driver):
     """Drives a `World`: draws the actions and keeps the heap of scheduled events."""
 
@@ -83,17 +96,12 @@ class Simulator(Driver):
         profile: Profile = BROAD,
         world: World | None = None,
     ) -> None:
-        """Prepare the run of a scenario.
+        """Prepare the run of a scenario, whose seed determines the whole run; the other arguments are `RunOptions`.
 
         Args:
-            scenario: The initial state; its seed determines the whole run.
             make_member: Makes nodes of a kind that is not in `MEMBERS`.
             workload_spec: The state machine of the nodes, if not counters.
             work: A workload in addition to submissions.
-            keep_trace: Whether the world keeps its whole trace.
-            recorded: Receives all actions, up to a failure.
-            faults: The names of the possible faults, of which the seed draws some; None for those of the profile.
-            profile: The settings of the faults and of the workload.
             world: A world to continue from its present state, in place of a new one.
 
         Raises:
@@ -132,15 +140,7 @@ class Simulator(Driver):
         return self.queue.now_ms
 
     def run_until(self, end_ms: int, is_done: Callable[[], bool] | None = None) -> None:
-        """Process events.
-
-        Args:
-            end_ms: The virtual time of the end, in ms since the beginning of the run.
-            is_done: Called before each event; ends the processing when it returns true.
-
-        Raises:
-            InvariantViolated: An invariant does not hold.
-        """
+        """Process events up to this virtual time, or until `is_done`, which is asked before each event."""
         self.queue.run_until(end_ms, is_done)
 
     def _record(self, recorded: list[Action], action: Action) -> bool:
@@ -162,10 +162,8 @@ class Simulator(Driver):
             self._work.begin(self)
 
     def resume(self, first_submission: int) -> None:
-        """Continue in a world after some actions: pending messages are lost, and pending fsyncs complete.
-
-        Args:
-            first_submission: The id of the next submission.
+        """Continue in a world after some actions: pending messages are lost, and pending fsyncs complete. The next
+        submission has the given id.
         """
         now_ms = self.now_ms
         for node_id, host in self.world.hosts.items():
@@ -181,40 +179,20 @@ class Simulator(Driver):
         self.queue.schedule(self._workload.pause_ms(), self._submit)
 
     def chaos(self, duration_ms: int) -> None:
-        """Start the nodes and run with faults.
-
-        Args:
-            duration_ms: The virtual time with faults, in ms.
-
-        Raises:
-            InvariantViolated: An invariant does not hold.
-        """
+        """Start the nodes and run with faults."""
         self.begin()
         self.queue.schedule(self._nemesis.pause_ms(), self._strike)
         self.run_until(duration_ms)
 
     def calm(self, duration_ms: int, records: int = CALM_RECORDS) -> None:
-        """End all faults, and require that all nodes follow one leader and commit further records.
-
-        Args:
-            duration_ms: The virtual time in which the quorum must make progress, in ms.
-            records: The number of records to commit.
-
-        Raises:
-            InvariantViolated: An invariant does not hold.
-            NoProgress: The quorum made no progress.
-        """
+        """End all faults, and require that all nodes follow one leader and commit more records (`NoProgress`)."""
         self._end_faults()
         target = self.world.invariants.commits.end_offset + records
         self.run_until(self.now_ms + duration_ms, partial(self.world.has_settled, target))
         self._perform(Conclude(self.now_ms, WORLD, target))
 
     def aftermath(self) -> None:
-        """End all faults and restart every node, the only requirement after forged messages.
-
-        Raises:
-            NodeEnded: A message of an attacker has ended a node.
-        """
+        """End all faults and restart every node, all that is required after forged messages (`NodeEnded`)."""
         self._end_faults()
         for _ in range(AFTERMATHS):
             for node_id in self.world.node_ids:

@@ -7,17 +7,15 @@ remove and swap voters).
 from __future__ import annotations
 
 from random import Random
-from typing import Final
+from typing import Final, Unpack
 
-from kraft.sim.faults.nemesis import FORGED_FRAMES
-from kraft.sim.faults.profiles import BROAD, Profile
+from kraft.sim.faults.profiles import BROAD
 from kraft.sim.nodes.dynamic import UPGRADED
 from kraft.sim.runs.scenario import Scenario
-from kraft.sim.runs.seeded_run import CALM_MS, Result, whole_run
-from kraft.sim.runs.simulator import Simulator
+from kraft.sim.runs.seeded_run import CALM_MS, Result, is_forged, whole_run
+from kraft.sim.runs.simulator import RunOptions, Simulator
 from kraft.sim.workloads.former_selves import FormerSelves
 from kraft.sim.workloads.voter_workload import AskVoters, MoveNode, VoterWorkload, WipeDisk
-from kraft.sim.world.actions import Action
 from kraft.sim.world.driver import Exchange
 
 CHAOS_MS: Final = 20_000
@@ -92,29 +90,16 @@ def run_dynamic(
     *,
     kind: str = "dynamic",
     chaos_ms: int = CHAOS_MS,
-    recorded: list[Action] | None = None,
-    faults: tuple[str, ...] | None = None,
-    profile: Profile = BROAD,
+    **given: Unpack[RunOptions],
 ) -> Result:
-    """Simulate one quorum with voter changes (KIP-853).
+    """Simulate one quorum with voter changes (KIP-853), as `run` does one without.
 
-    Args:
-        seed: Determines the whole run.
-        nodes: The number of nodes; the seed draws the number of the first voters.
-        kind: A key of `kraft.sim.nodes.dynamic.DYNAMIC`.
-        chaos_ms: The virtual time with faults and voter changes, in ms.
-        recorded: Receives all actions, up to a failure.
-        faults: The names of the possible faults, of which the seed draws some; None for those of the profile.
-        profile: The settings of the faults and of the workload.
-
-    Raises:
-        InvariantViolated: An invariant does not hold. The notes contain the seed and the end of the trace.
-        NoProgress: The quorum made no progress in the calm phase.
+    `kind` is a key of `kraft.sim.nodes.dynamic.DYNAMIC`. The seed draws how many of the nodes are the first voters.
     """
-    is_forged = faults is not None and FORGED_FRAMES in faults
-    scenario = Scenario.drawn(kind, nodes, seed, is_forged=is_forged, profile=profile)
+    profile = given.get("profile", BROAD)
+    scenario = Scenario.drawn(kind, nodes, seed, is_forged=is_forged(given), profile=profile)
     work = Reconfiguration(scenario, has_former_selves=profile.has_former_selves)
-    simulator = Simulator(scenario, work=work, recorded=recorded, faults=faults, profile=profile)
+    simulator = Simulator(scenario, work=work, **given)
     return whole_run(
         simulator, chaos_ms, CALM_MS, again=f"run_dynamic({seed}, {nodes}, kind={kind!r}, chaos_ms={chaos_ms})"
     )

@@ -121,14 +121,7 @@ def explore(
 ) -> Explored:
     """Explore a scope until a failure, until no new state is left, or up to a number of states.
 
-    Args:
-        scope: The bounds.
-        mutant: The name of a bug to plant.
-        most_states: The limit on states; None for no limit.
-        on_depth: Receives the depth, the number of states and the number of new states after each round.
-
-    Returns:
-        The numbers of states and steps, and the schedule of a violation, if there is one.
+    `on_depth` receives the depth, the number of states and the number of new states after each round.
     """
     scenario = Scenario(members="steady-core", nodes=scope.nodes, first_id=FIRST_ID, config=AT_ONCE)
     with planted(mutant):

@@ -67,14 +67,9 @@ def encode_schedule(schedule: Schedule) -> bytes:
 
 
 def decode_schedule(data: bytes, source: str) -> Schedule:
-    """Decode the output of `encode_schedule`.
+    """Decode the output of `encode_schedule`; `source` is the name of the file in errors.
 
-    Args:
-        data: The content of a file.
-        source: The name of the file, for error messages.
-
-    Raises:
-        BadSchedule: The data is not a schedule, has another format, or names an unknown mutant.
+    `BadSchedule` if the data is not a schedule, has another format, or names an unknown mutant.
     """
     try:
         schedule = msgspec.json.decode(data, type=Schedule)

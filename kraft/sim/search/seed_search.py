@@ -15,7 +15,8 @@ from kraft.sim.nodes.workload_spec import WorkloadSpec
 from kraft.sim.runs import brokers, loaded, seeded_run, voter_change_run
 from kraft.sim.runs.scenario import Scenario
 from kraft.sim.runs.seeded_run import Result
-from kraft.sim.search.planting import Bug, planted
+from kraft.sim.runs.simulator import RunOptions
+from kraft.sim.search.planting import planted
 from kraft.sim.search.schedule import Schedule, check_of
 from kraft.sim.world.actions import Action
 
@@ -49,14 +50,9 @@ class SeedSearch(Struct, frozen=True, kw_only=True):
     """Whether a run passes if the check of linearizability exceeds its budget."""
 
     def run(self, seed: int, recorded: list[Action] | None = None) -> Result | Schedule:
-        """Simulate the run of a seed.
+        """Simulate the run of a seed: its result, or the schedule of a run that violates an invariant.
 
-        Args:
-            seed: Determines the whole run.
-            recorded: Receives all actions. Without this list, a run with a failure is repeated to record its actions.
-
-        Returns:
-            The result of the run, or the schedule of a run that violates an invariant.
+        `recorded` receives all actions. Without this list, a run with a failure is repeated to record its actions.
         """
         with planted(self.mutant):
             actions = recorded
@@ -99,42 +95,26 @@ class SeedSearch(Struct, frozen=True, kw_only=True):
         return self.profile_of(seed).nodes_of(seed) if self.nodes is None else self.nodes
 
     def _simulate(self, seed: int, recorded: list[Action] | None) -> Result:
-        nodes, profile, faults = self.nodes_of(seed), self.profile_of(seed), self.faults
-        if self.members in CLUSTERS:
-            chaos_ms = brokers.CHAOS_MS if self.chaos_ms is None else self.chaos_ms
-            return brokers.run_cluster(
-                seed,
-                nodes,
-                self.brokers,
-                kind=self.members,
-                chaos_ms=chaos_ms,
-                recorded=recorded,
-                faults=faults,
-                profile=profile,
-            )[0]
-        if self.members in DYNAMIC:
-            chaos_ms = voter_change_run.CHAOS_MS if self.chaos_ms is None else self.chaos_ms
-            return voter_change_run.run_dynamic(
-                seed, nodes, kind=self.members, chaos_ms=chaos_ms, recorded=recorded, faults=faults, profile=profile
-            )
-        if self.members == LOADED:
-            chaos_ms = loaded.CHAOS_MS if self.chaos_ms is None else self.chaos_ms
-            return loaded.run_loaded(seed, nodes, chaos_ms=chaos_ms, recorded=recorded, faults=faults, profile=profile)
-        make_member = MEMBERS[self.members]
-        chaos_ms = seeded_run.CHAOS_MS if self.chaos_ms is None else self.chaos_ms
+        nodes, kind = self.nodes_of(seed), self.members
+        given = RunOptions(recorded=recorded, faults=self.faults, profile=self.profile_of(seed))
+
+        def chaos_ms(default_ms: int) -> int:
+            return default_ms if self.chaos_ms is None else self.chaos_ms
+
+        if kind in CLUSTERS:
+            chaos = chaos_ms(brokers.CHAOS_MS)
+            return brokers.run_cluster(seed, nodes, self.brokers, kind=kind, chaos_ms=chaos, **given)[0]
+        if kind in DYNAMIC:
+            chaos = chaos_ms(voter_change_run.CHAOS_MS)
+            return voter_change_run.run_dynamic(seed, nodes, kind=kind, chaos_ms=chaos, **given)
+        if kind == LOADED:
+            return loaded.run_loaded(seed, nodes, chaos_ms=chaos_ms(loaded.CHAOS_MS), **given)
         return seeded_run.run(
             seed,
             nodes,
-            make_member=make_member,
+            make_member=MEMBERS[kind],
             workload_spec=self.workload_spec,
-            chaos_ms=chaos_ms,
-            recorded=recorded,
-            faults=faults,
-            profile=profile,
+            chaos_ms=chaos_ms(seeded_run.CHAOS_MS),
             allow_undecided=self.allow_undecided,
+            **given,
         )
-
-
-def search_for(mutant: Bug) -> SeedSearch:
-    """The search for a planted bug, with the faults and the profile that its registration names."""
-    return SeedSearch(members=mutant.scope, mutant=mutant.name, faults=mutant.faults, profile=mutant.profile)

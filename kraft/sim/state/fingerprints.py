@@ -33,10 +33,8 @@ _PLAIN: Final = (int, float, str, bytes, bytearray, Enum, type(None), Message)
 def fingerprint(replica: Replica) -> bytes:
     """A digest of 16 bytes. Replicas that can behave differently have different digests, apart from random numbers.
 
-    The digest does not depend on hash seeds. The disk counts only if it is a `MemoryDisk`.
-
-    Raises:
-        TypeError: The replica refers to an object that no rule covers.
+    The digest does not depend on hash seeds. The disk counts only if it is a `MemoryDisk`. `TypeError` if the replica
+    refers to an object that no rule covers.
     """
     facts = FactsOf()(replica)
     return blake2b(repr(facts).encode(), digest_size=16).digest()

@@ -38,12 +38,8 @@ _Tee: Final[type[Any]] = type(tee((), 1)[0])
 def forked(value: T, memo: Memo | None = None) -> T:
     """An independent copy, which shares immutable objects with the original.
 
-    Args:
-        value: The original.
-        memo: The copies so far, if the original shares objects with other originals.
-
-    Raises:
-        TypeError: An object has no fields and no rule, such as a generator.
+    `memo` has the copies so far, if the original shares objects with other originals. `TypeError` for an object without
+    fields and rule, such as a generator.
     """
     found: T = COPIERS[type(value)](value, {} if memo is None else memo)
     return found

@@ -25,18 +25,11 @@ _IMPOSSIBLE: Final = object()
 
 
 def in_order(witness: Sequence[Any], initial: Any, step: Step) -> Step:
-    """A model in which only the next input of a witness changes the state.
+    """A model in which only the next input of a witness changes the state; its states are numbers of such inputs, from
+    0 on.
 
     Each transition of this model is one of the given model with the same output. So an order of operations that this
-    model explains, the given model explains, too.
-
-    Args:
-        witness: The inputs that change the state, in their order. Inputs that change nothing are skipped.
-        initial: The initial state of the given model.
-        step: The given model.
-
-    Returns:
-        The model. Its states are the numbers of inputs that have taken effect, from 0 on.
+    model explains, the given model explains, too. Inputs of the witness that change nothing are skipped.
     """
     states, inputs = [initial], []
     for one in witness:

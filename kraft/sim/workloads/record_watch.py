@@ -280,13 +280,13 @@ class RecordWatch(PartitionWatch):
             return _Seen(part, part.log, state, sizes, part.log.epochs)
         self.records.deleted(part.key, life.deleted_to.get(part.log.directory, 0))
         self.records.loaded(
-            _replica(member, part),
+            replica_of(member.node_id, part),
             batches,
             lost_power=life.lost_power,
             was_clean=life.was_clean,
             was_failing=life.was_failing,
         )
-        self.records.moved(_replica(member, part), len(batches), ())
+        self.records.moved(replica_of(member.node_id, part), len(batches), ())
         return _Seen(part, part.log, state, sizes, part.log.epochs)
 
     def _compare(self, member: DataBroker, part: HostedPartition, state: tuple[object, ...], seen: _Seen) -> None:
@@ -294,7 +294,7 @@ class RecordWatch(PartitionWatch):
             self._look_at_values(member, part)
             seen.log, seen.state, seen.epochs = part.log, state, part.log.epochs
             return
-        replica, log = _replica(member, part), part.log
+        replica, log = replica_of(member.node_id, part), part.log
         before = self.records.held_by(member.node_id, part.key)
         sizes = {one.base_offset: one.batches.size_bytes for one in log.segments}
         last = max(seen.sizes)
@@ -324,7 +324,7 @@ class RecordWatch(PartitionWatch):
     ) -> None:
         files = member.disk.files
         data = b"".join(files.peek(segment.batches.file.path) for segment in part.log.segments)
-        self.compaction.looked(_replica(member, part), data, is_start=is_start, may_lose=may_lose)
+        self.compaction.looked(replica_of(member.node_id, part), data, is_start=is_start, may_lose=may_lose)
 
     # What leaders believe
 
@@ -396,7 +396,7 @@ class RecordWatch(PartitionWatch):
                 if data.error_code == Error.NONE and part is not None:
                     aborted = [(one.producer_id, one.first_offset) for one in data.aborted_transactions or ()]
                     self.records.consumed_by_client(
-                        _replica(member, part),
+                        replica_of(member.node_id, part),
                         asked.fetch_offset,
                         data.records or b"",
                         aborted if request.isolation_level == READ_COMMITTED else None,
@@ -421,7 +421,7 @@ class RecordWatch(PartitionWatch):
         if answered.error_code == Error.NONE and part is not None:
             is_committed = sent.transaction_result
             self.records.marked(
-                _replica(member, part), sent.producer_id, sent.producer_epoch, is_committed=is_committed
+                replica_of(member.node_id, part), sent.producer_id, sent.producer_epoch, is_committed=is_committed
             )
 
     def _end_batches(self, key: PartitionKey, sent: WritableTxnMarker) -> None:
@@ -444,7 +444,7 @@ class RecordWatch(PartitionWatch):
                     self._open.pop(_named(key, batch), None)
                 part = self._in_ledger(manager, key)
                 if each.error_code == Error.NONE and part is not None:
-                    replica = _replica(member, part)
+                    replica = replica_of(member.node_id, part)
                     self.records.answered(replica, each.base_offset, data, is_for_all=request.acks == ALL)
 
     def administering(self, request: Message) -> None:
@@ -544,7 +544,7 @@ def _hosted(led: _Led, world: SimulatedQuorum) -> list[Replica] | str:
         part = None if member.manager is None else member.manager.partitions.get(led.key)
         if part is None or part.is_offline:
             return f"broker {broker_id} has no log of {led.name} that is online"
-        replicas.append(_replica(member, part))
+        replicas.append(replica_of(member.node_id, part))
     return replicas
 
 
@@ -601,9 +601,10 @@ def _belief(member: DataBroker, part: HostedPartition) -> Belief:
     )
 
 
-def _replica(member: DataBroker, part: HostedPartition) -> Replica:
+def replica_of(broker_id: int, part: HostedPartition) -> Replica:
+    """What the invariants know of a replica."""
     return Replica(
-        broker_id=member.node_id,
+        broker_id=broker_id,
         key=part.key,
         name=str(part),
         start_offset=part.start_offset,

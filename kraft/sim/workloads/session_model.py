@@ -39,13 +39,8 @@ class SessionModel:
         self._sessions: dict[int, _Session] = {}
 
     def take(self, base_offset: int, next_offset: int, timestamp_ms: int, values: Iterable[bytes]) -> None:
-        """The next committed batch of commands.
-
-        Args:
-            base_offset: The offset of the first command.
-            next_offset: The offset after the last command.
-            timestamp_ms: The time of the batch; the clock of the log never goes back.
-            values: The commands, and the openings of sessions.
+        """The next committed batch: commands and openings of sessions. `next_offset` is behind the last one; the clock
+        of the log never goes back.
         """
         self._now_ms = max(self._now_ms, timestamp_ms)
         for offset, value in enumerate(values, base_offset):

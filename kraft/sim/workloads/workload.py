@@ -44,13 +44,8 @@ class Workload:
 def make_workload(
     rng: Random, members: str, workload_spec: WorkloadSpec | None, writes_ms: tuple[int, ...]
 ) -> Workload | ClientWorkload:
-    """The workload for a kind of members.
-
-    Args:
-        rng: Draws the requests and their times.
-        members: The kind of the nodes.
-        workload_spec: The state machine of the nodes, if not counters.
-        writes_ms: The mean times between submissions of records, of which the run draws one.
+    """The workload for a kind of members: requests to the state machine, by default counters, or submissions of
+    records.
     """
     if members == MACHINES:
         return ClientWorkload(rng, workload_spec or COUNTS)

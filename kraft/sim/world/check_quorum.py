@@ -54,10 +54,8 @@ class CheckQuorum:
         """The leader of an epoch, with these voters by its log, has completed a step.
 
         A leader takes a step at least twice in a fetch timeout, as it announces its leadership. A leader without a step
-        for longer was paused, and receives the requests of that time in any order. Its leadership then counts anew.
-
-        Raises:
-            InvariantViolated: The leader has had no contact to a majority of the voters for too long.
+        for longer was paused, and receives the requests of that time in any order. Its leadership then counts anew. A
+        leader without contact to a majority of the voters for too long violates an invariant.
         """
         led = self._led.get(node_id)
         if (

@@ -35,11 +35,8 @@ class ReadWatch:
         self._begun[read_id] = _Begun(invariants.commits.values_end, invariants.majority_epoch)
 
     def answered(self, node_id: int, read_id: int, offset: int, view: View) -> None:
-        """A node answers a read with its state, which contains everything below `offset`.
-
-        Raises:
-            InvariantViolated: The answer lacks values that were committed before the read began, or the node was not
-                the leader any more.
+        """A node answers a read with its state, which contains everything below `offset`: all values that were
+        committed before the read began, if the node was still the leader.
         """
         self.answered_count += 1
         begun = self._begun.pop(read_id, None)

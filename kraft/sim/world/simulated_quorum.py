@@ -183,10 +183,8 @@ class SimulatedQuorum:
     def has_settled(self, target: int) -> bool:
         """Whether the quorum has made the progress that `Conclude` requires.
 
-        All nodes are running, follow one leader, and have decided on all submissions older than `STUCK_MS`.
-
-        Args:
-            target: An offset; every node knows everything below it as committed.
+        All nodes are running, follow one leader, know everything below `target` as committed, and have decided on all
+        submissions older than `STUCK_MS`.
         """
         if self.invariants.commits.end_offset < target:
             return False

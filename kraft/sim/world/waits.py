@@ -15,14 +15,8 @@ _SOUGHT: Final = {"Prospective": "pre-votes", "Candidate": "votes"}
 
 
 def waits(world: SimulatedQuorum, target: int) -> list[str]:
-    """What each part of a quorum waits for.
-
-    Args:
-        world: The quorum, which has not settled.
-        target: The offset that every node has to know as committed.
-
-    Returns:
-        One text for each wait: of nodes for other nodes, of the high watermark for voters, and of clients for nodes.
+    """What each part of a quorum waits for that has not settled: nodes for other nodes, the high watermark for voters,
+    and clients for nodes. Every node has to know everything below `target` as committed.
     """
     nodes = [text for node_id, host in world.hosts.items() if (text := _of_node(world, node_id, host, target))]
     watched = "" if world.watch is None else world.watch.unsettled(world)

@@ -101,19 +101,10 @@ class World(SimulatedQuorum):
         self.is_attacked, self.signs, self.reads = True, UncheckedSigns(0), UncheckedReads()
 
     def perform(self, action: Action) -> bool:
-        """Perform an action.
+        """Perform an action; returns False if its subject does not exist, such as a request or a running node.
 
-        Args:
-            action: The action, with its virtual time in ms.
-
-        Returns:
-            Whether the action was possible: False if its subject does not exist, such as a request or a running node.
-
-        Raises:
-            InvariantViolated: The quorum violates an invariant.
-            NodeEnded: A message of an attacker has ended a node.
-            NoProgress: A `Conclude` requires progress, and there was none.
-            AssertionError: A node violates an assertion of its own.
+        Raises `InvariantViolated`, `NodeEnded` after a message of an attacker, `NoProgress` if a `Conclude` requires
+        some, and the `AssertionError` of a node.
         """
         at_ms = action.at_ms
         self.now_ms = at_ms if at_ms > self.now_ms else self.now_ms
@@ -200,11 +191,7 @@ class World(SimulatedQuorum):
     # Steps
 
     def _step_over_hostile(self, given: Input) -> bool:
-        """Let a node take a step over a message of an attacker.
-
-        Raises:
-            NodeEnded: The message has ended the node.
-        """
+        """Let a node take a step over a message of an attacker; `NodeEnded` if it ends the node."""
         try:
             return self._step(given)
         except InvariantViolated:

@@ -15,7 +15,7 @@ from kraft.broker.partitions import DataDirectory, DataSettings, ReplicaManager
 from kraft.cli.doctor.command import doctor_command
 from kraft.config import Config
 from kraft.node.broker import broker_options
-from kraft.operate.recover.broker_files import read_partitions
+from kraft.operate.recover.inventory import read_partitions
 from metadata_log import replay
 from metadata_log.disk import OsDisk
 from metadata_log.errors import MetadataLogError

@@ -17,10 +17,9 @@ from real_data import unpack
 from test_cli_main import COMMANDS
 from test_cli_serve import formatted, serving
 
-from kraft.cli.help import break_command
+from kraft.cli.help import break_command, nearest
 from kraft.cli.kafka_tools import translate_command
 from kraft.cli.main import kraft
-from kraft.cli.mistakes import nearest
 
 WIDTHS = (50, 64, 80, 110)
 PATIENCE_SECONDS = 60

@@ -13,8 +13,7 @@ import pytest
 from command_line import run
 from recovery_data import paths, plan_of, unpack_cluster
 
-from kraft.operate.isolated_start import IsolatedNode
-from kraft.operate.kafka_start import start_kafka
+from kraft.operate.isolated_start import IsolatedNode, start_kafka
 from kraft.operate.recover.copies import read_copy
 from kraft.operate.recover.inventory import read_inventory
 from kraft.operate.recover.plan import PlanOptions, make_plan

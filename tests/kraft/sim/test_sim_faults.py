@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from kraft.invariants.observation import View
-from kraft.invariants.states import illegal
+from kraft.invariants.votes import illegal
 from kraft.invariants.wire import check_leader_can_be_found
 from kraft.quorum.values import ElectionState, LeaderAndEpoch, QuorumConfig, ReplicaKey
 from kraft.sim import InvariantViolated, Scenario, Simulator, core_member, replica_member, run

@@ -11,7 +11,7 @@ from kraft.invariants.observation import View
 from kraft.quorum.values import LeaderAndEpoch, QuorumConfig, ReplicaKey
 from kraft.sim import Scenario, Simulator
 from kraft.sim.faults.hostile import Target, absurd_answer, absurd_request, forged_answer, forged_request
-from kraft.sim.faults.hostile.records import plausible_records, refusable_records
+from kraft.sim.faults.hostile.target import plausible_records, refusable_records
 from kraft.sim.faults.nemesis import CLASSIC_FAULTS, FAULTS, FORGED_FRAMES, ONLY_BY_NAME
 from kraft.sim.pictures.execution import execution_lines, execution_of
 from kraft.sim.runs.seeded_run import Result

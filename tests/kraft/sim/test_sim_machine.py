@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from enabled_actions import enabled
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 from msgspec.structs import replace
 
-from kraft.sim.search.enabled import enabled
 from kraft.sim.search.schedule import Schedule, check_of, decode_schedule, encode_schedule, replay
 from kraft.sim.search.seed_search import SeedSearch
 from kraft.sim.world.actions import Action, Crash, Deliver, Fail, Flushed, Resign, Return, Start, Submit, Tick

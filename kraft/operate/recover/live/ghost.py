@@ -42,11 +42,8 @@ class Ghost(Struct, frozen=True, kw_only=True):
 
 
 async def find_ghost(admin: AdminClient, controller_id: int) -> Ghost:
-    """The registration of a controller that is gone.
-
-    Raises:
-        AdminError: The controller is a voter, has fetched lately, or is not registered; or no leader answers.
-        MetadataLogError: The leader sent damaged bytes.
+    """The registration of a controller that is gone. `AdminError` if the controller is a voter, has fetched lately, or
+    is not registered.
     """
     return ghost_of(await admin.describe_quorum(), await read_image(admin), controller_id)
 
@@ -84,10 +81,7 @@ def ghost_of(quorum: QuorumDescription, image: MetadataImage, controller_id: int
 
 async def register_ghost(admin: AdminClient, ghost: Ghost, rng: Random) -> None:
     """Register the controller with its own listeners, the ranges of the leader, and a new incarnation id.
-
-    Raises:
-        RequestRefused: The caller lacks CLUSTER_ACTION on the cluster.
-        NoController: No controller answered in time.
+    `RequestRefused` if the caller lacks CLUSTER_ACTION on the cluster.
     """
     request = ControllerRegistrationRequest(
         controller_id=ghost.registration.id,

@@ -42,16 +42,8 @@ class StrayDirectory(Struct, frozen=True):
 
 
 async def read_live_quorum(admin: AdminClient, *, seconds: float) -> LiveQuorum:
-    """Ask a quorum, and watch its high watermark until it moves.
-
-    Args:
-        admin: The client.
-        seconds: How long the high watermark may stand still. A leader writes a record twice a second.
-
-    Raises:
-        NoController: No controller is active.
-        AdminError: A controller refused a request.
-        MetadataLogError: The leader sent damaged bytes.
+    """Ask a quorum, and watch for some seconds whether its high watermark moves. A leader writes a record twice a
+    second.
     """
     cluster = await admin.describe_cluster()
     quorum = latest = await admin.describe_quorum()
@@ -68,11 +60,8 @@ async def read_live_quorum(admin: AdminClient, *, seconds: float) -> LiveQuorum:
 
 
 def read_strays(disk: Disk, directories: Sequence[str]) -> list[StrayDirectory]:
-    """The renamed directories in the log directories of brokers, which may run.
-
-    Raises:
-        DirectoryError: A directory has no readable meta.properties.
-        OSError: A directory is unreadable.
+    """The renamed directories in the log directories of brokers, which may run. `DirectoryError` without a readable
+    meta.properties.
     """
     found = []
     for directory in directories:
@@ -91,15 +80,8 @@ def read_strays(disk: Disk, directories: Sequence[str]) -> list[StrayDirectory]:
 
 
 def check_live(facts: dict[str, Any], live: LiveQuorum, strays: Sequence[StrayDirectory] | None = None) -> list[Check]:
-    """Hold a running quorum against the recovery that it was started from.
-
-    Args:
-        facts: The description of the recovery, from recovery.json.
-        live: What the quorum reports.
-        strays: The renamed directories of the brokers; None if no directory was given.
-
-    Returns:
-        Every check, passed or not.
+    """Hold a running quorum against the recovery (recovery.json) that it was started from. `strays` are the renamed
+    directories of the brokers, if any were given. Returns every check, passed or not.
     """
     quorum, image = live.quorum, live.image
     leader = f"node {quorum.leader_id}"

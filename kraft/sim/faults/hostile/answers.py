@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from kraft.sim.faults.hostile.records import plausible_records, refusable_records
 from kraft.sim.faults.hostile.target import (
     INT16_MAX,
     INT32_MAX,
@@ -22,6 +21,8 @@ from kraft.sim.faults.hostile.target import (
     Target,
     any_id,
     any_topics,
+    plausible_records,
+    refusable_records,
     some_id,
 )
 from metadata_log.image.features import KRAFT_VERSION
