@@ -34,7 +34,15 @@ class Layer(Struct, frozen=True):
 BYTES = ("metadata_log.serde", "metadata_log.types", "metadata_log.errors")
 IN_CORE = ("metadata_log.types", "metadata_log.records", "metadata_log.log.epochs")
 IN_CONTROLLER = (*BYTES, "metadata_log.image", "metadata_log.records", "transport.protocol")
-SHARED = ("kraft.access", "kraft.reads", "kraft.steps", "kraft.limits", "kraft.wire", "kraft.config")
+SHARED = (
+    "kraft.access",
+    "kraft.supported_features",
+    "kraft.reads",
+    "kraft.steps",
+    "kraft.limits",
+    "kraft.wire",
+    "kraft.config",
+)
 """What controllers and brokers import side by side."""
 IN_REPLICA = (
     *("kraft.quorum", *SHARED, "kraft.controller", "kraft.broker", "kraft.state_machine"),
@@ -72,6 +80,7 @@ LAYERS = (
     Layer(("kraft.quorum",), ("kraft.config", "kraft.limits", *IN_CORE, "transport.protocol.errors")),
     Layer(("kraft.limits",), ("transport.protocol.limits",)),
     Layer(("kraft.wire",), ("kraft.quorum.events", *BYTES, "transport.protocol")),
+    Layer(("kraft.supported_features",), (*IN_CONTROLLER, "metadata_log.releases")),
     Layer(("kraft.steps",), ("kraft.limits", *BYTES)),
     Layer(("kraft.access",), ("kraft.limits", "kraft.steps", "kraft.config", *IN_CONTROLLER)),
     Layer(("kraft.reads",), ("kraft.access", "kraft.limits", "kraft.steps", "kraft.config", *IN_CONTROLLER)),
@@ -174,6 +183,7 @@ PACKAGES = {
     "kraft.quorum.states": "the states of a voter, from Unattached to Leader and Resigned",
     "kraft.quorum": "consensus: elections, replication, snapshots, voter changes, reads; events in, effects out",
     "kraft.wire": "the one vocabulary of requests, answers and what is sent to other nodes",
+    "kraft.supported_features": "the feature levels that controllers and brokers support",
     "kraft.steps": "long work in steps, so that it spans several turns",
     "kraft.access": "who asks, what the asker may do, and which error says no: for controllers and brokers alike",
     "kraft.reads": "reads of metadata that controllers and brokers answer by the same functions",

@@ -27,8 +27,8 @@ from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import ControllerResult, Steps, VersionedRecord, answered_with, at_once
 from kraft.controller.decision.topic_configs import TopicDefaults
 from kraft.controller.envelope import Forwarded, open_envelope, seal_in_steps
+from kraft.controller.features.activation import activation
 from kraft.controller.features.controller_registration import Registrar
-from kraft.controller.features.supported_features import activation, check_supported
 from kraft.controller.leftovers import Leftovers
 from kraft.controller.security.tokens import remove_expired
 from kraft.controller.settings import ControllerSettings
@@ -36,6 +36,7 @@ from kraft.controller.topics.elect_leaders import balance, elect_uncleanly, imba
 from kraft.controller.topics.partition_updates import Member
 from kraft.limits import ELECTIONS_PER_RUN
 from kraft.steps import Answering
+from kraft.supported_features import check_supported
 from metadata_log.image import ImageHistory, MetadataImage
 from metadata_log.image.replaying import BatchReplay, SnapshotReplay
 from metadata_log.records.metadata import (

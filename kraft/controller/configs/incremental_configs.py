@@ -18,8 +18,8 @@ from kraft.controller.configs import client_metrics, topic_config_keys
 from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import ControllerResult, Steps, VersionedRecord, answered_with
 from kraft.controller.decision.topic_configs import MIN_ISR
-from kraft.controller.features.supported_features import ELIGIBLE_LEADER_REPLICAS
 from kraft.limits import KEYS_AT_ONCE, RECORDS_PER_OPERATION
+from kraft.supported_features import ELIGIBLE_LEADER_REPLICAS
 from metadata_log.image import MetadataImage, Resource, ResourceType
 from metadata_log.records.metadata import ClearElrRecord, ConfigRecord
 from transport.protocol.errors import Error

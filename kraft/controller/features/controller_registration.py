@@ -9,7 +9,7 @@ from typing import Final
 from kraft.access.errors import ApiError
 from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import ControllerResult, VersionedRecord
-from kraft.controller.features.supported_features import SUPPORTED_FEATURES
+from kraft.supported_features import SUPPORTED_FEATURES
 from metadata_log.image import ControllersImage, FeaturesImage, MetadataImage
 from metadata_log.records.metadata import (
     ControllerEndpoint,

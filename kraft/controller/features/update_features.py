@@ -10,7 +10,7 @@ from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import ControllerResult, QuorumLevel, VersionedRecord
 from kraft.controller.decision.topic_configs import MIN_ISR
 from kraft.controller.features.controller_registration import REGISTRATION_SINCE
-from kraft.controller.features.supported_features import ELIGIBLE_LEADER_REPLICAS, SUPPORTED_FEATURES
+from kraft.supported_features import ELIGIBLE_LEADER_REPLICAS, SUPPORTED_FEATURES
 from metadata_log.image import METADATA_VERSION, ResourceType
 from metadata_log.image.features import KRAFT_VERSION
 from metadata_log.image.persistent_map import in_key_order

@@ -15,7 +15,6 @@ from kraft.access.failures import RequestFailures
 from kraft.broker import BrokerAgent, BrokerListener, BrokerSettings
 from kraft.broker.reply_keys import Channel, FetchFrom
 from kraft.broker.settings import PLAINTEXT
-from kraft.controller.features.supported_features import SUPPORTED_FEATURES, check_supported
 from kraft.limits import REPLAYED_RECORDS_PER_TURN
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.hosts.record_values import decode_records, encode_image, published_features
@@ -29,6 +28,7 @@ from kraft.replica.interface.application import (
 )
 from kraft.replica.interface.events import Call, CancelCall, Committed, CommittedBatch, Noted, Submit
 from kraft.replica.interface.options import ReplicaOptions
+from kraft.supported_features import SUPPORTED_FEATURES, check_supported
 from kraft.wire import Answer, Outcome, ReplyTo, Send, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.image.replaying import BatchReplay, SnapshotReplay

@@ -22,7 +22,7 @@ from kraft.controller.apis import APIS, Read
 from kraft.controller.controller import NOT_ACTIVE
 from kraft.controller.decision.result import Steps, answered_with
 from kraft.controller.envelope import Forwarded, api_key_of, seal
-from kraft.controller.features.supported_features import DEFAULT_BOOTSTRAP, SUPPORTED_FEATURES
+from kraft.controller.features.activation import DEFAULT_BOOTSTRAP
 from kraft.limits import REPLAYED_RECORDS_PER_TURN
 from kraft.quorum.values import LeaderAndEpoch, QuorumConfig
 from kraft.replica.hosts.decisions import NOTHING, Decisions, Refused, Work
@@ -39,6 +39,7 @@ from kraft.replica.interface.events import Call, CancelCall, Committed, Committe
 from kraft.replica.interface.options import ReplicaOptions
 from kraft.replica.rpc.api_versions import QUORUM_APIS
 from kraft.replica.rpc.refusals import refuse_quorum_request
+from kraft.supported_features import SUPPORTED_FEATURES
 from kraft.wire import Answer, Part, ReplyTo, Send, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.image.replaying import BatchReplay, SnapshotReplay

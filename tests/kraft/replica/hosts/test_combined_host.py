@@ -15,7 +15,6 @@ from test_machine_host import LEADER, wire
 from kraft.access.authorizer import AuthorizerSettings
 from kraft.broker import BrokerOptions, LifecycleState
 from kraft.controller.decision.request_context import AdminSettings
-from kraft.controller.features.supported_features import SUPPORTED_FEATURES
 from kraft.quorum.values import Endpoints, ListenerAddress
 from kraft.replica.hosts import broker_host, controller_host
 from kraft.replica.hosts.broker_host import BrokerHost, LeaveCluster, Left, broker_of
@@ -25,6 +24,7 @@ from kraft.replica.interface.application import ForRequest, RefuseSubmit
 from kraft.replica.interface.events import Submit
 from kraft.replica.interface.options import ReplicaOptions
 from kraft.sim.nodes.broker_without_data import host_broker_without_data
+from kraft.supported_features import SUPPORTED_FEATURES
 from kraft.wire import Answer, Target
 from metadata_log.errors import MetadataLogError
 from metadata_log.image import MetadataImage

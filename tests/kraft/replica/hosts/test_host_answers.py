@@ -17,7 +17,6 @@ from kraft.access.authorizer import AuthorizerSettings, Denial
 from kraft.access.refusals import refuse_envelope
 from kraft.controller import VersionedRecord, leftovers
 from kraft.controller.decision.request_context import AdminSettings
-from kraft.controller.features.supported_features import SUPPORTED_FEATURES
 from kraft.limits import DECISION_STEPS_PER_TURN
 from kraft.replica import host_controller
 from kraft.replica.hosts import broker_host, controller_host
@@ -31,6 +30,7 @@ from kraft.replica.interface.events import CommittedBatch, Submit, Trace
 from kraft.sim.nodes.broker_without_data import host_of
 from kraft.sim.state.fingerprints import FactsOf
 from kraft.sim.state.forking import forked
+from kraft.supported_features import SUPPORTED_FEATURES
 from kraft.wire import Answer
 from metadata_log.errors import MetadataLogError
 from metadata_log.records.frame import encode_record

@@ -1,15 +1,13 @@
-"""The feature levels that this controller supports, and the records of a first activation (Kafka: `QuorumFeatures`,
-`FeatureControlManager`, `ActivationRecordsGenerator`; KIP-584, KIP-778).
-"""
+"""The records of a first activation (Kafka: `ActivationRecordsGenerator`, `FeatureControlManager`; KIP-778)."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from kraft.controller.decision.result import ControllerResult, VersionedRecord
+from kraft.supported_features import ELIGIBLE_LEADER_REPLICAS
 from metadata_log.errors import MetadataLogError
-from metadata_log.image import METADATA_VERSION, FeaturesImage, MetadataImage, ResourceType
-from metadata_log.image.features import KRAFT_VERSION
+from metadata_log.image import METADATA_VERSION, MetadataImage, ResourceType
 from metadata_log.records.metadata import (
     AbortTransactionRecord,
     BeginTransactionRecord,
@@ -17,42 +15,16 @@ from metadata_log.records.metadata import (
     EndTransactionRecord,
     FeatureLevelRecord,
 )
-from metadata_log.releases import FEATURES, LATEST_LEVEL, OLDEST_LEVEL
+from metadata_log.releases import LATEST_LEVEL
 from metadata_log.serde import Message
 
-ELIGIBLE_LEADER_REPLICAS: Final = "eligible.leader.replicas.version"
 TRANSACTIONS_SINCE: Final = 13
 """The first metadata.version with metadata transactions (3.6-IV0)."""
-
-SUPPORTED_FEATURES: Final[tuple[tuple[str, int, int], ...]] = (
-    *sorted(
-        (
-            (KRAFT_VERSION, 0, 1),
-            (METADATA_VERSION, OLDEST_LEVEL, LATEST_LEVEL),
-            *((name, 0, feature.highest) for name, feature in FEATURES.items()),
-        )
-    ),
-)
-"""Each feature's lowest and highest supported level, by name."""
 
 DEFAULT_BOOTSTRAP: Final = (FeatureLevelRecord(name=METADATA_VERSION, feature_level=LATEST_LEVEL),)
 """The first record of a cluster whose directories hold none: no feature but the newest metadata.version, as in Kafka
 (`BootstrapMetadata.fromVersion`).
 """
-
-
-def check_supported(features: FeaturesImage) -> None:
-    """Stop if the software does not support the finalized levels of the cluster; raises `MetadataLogError`."""
-    ranges = {name: (lowest, highest) for name, lowest, highest in SUPPORTED_FEATURES}
-    for name, level in features.all_levels():
-        if name not in ranges:
-            raise MetadataLogError(f"the cluster uses feature {name}, which this software does not know")
-        lowest, highest = ranges[name]
-        if not lowest <= level <= highest:
-            raise MetadataLogError(
-                f"the cluster uses {name} {level}, and this software supports {lowest} to {highest}",
-                hint="Run a release that supports the level on every node.",
-            )
 
 
 def activation(latest: MetadataImage, bootstrap: tuple[Message, ...], min_insync_replicas: int) -> ControllerResult:
