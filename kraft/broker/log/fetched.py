@@ -12,7 +12,7 @@ def _end_of_whole(data: bytes) -> int:
     """Where the whole batches in fetched bytes end, by their lengths."""
     position, end = 0, len(data)
     while end - position >= BEFORE_LENGTH:
-        size = BEFORE_LENGTH + int.from_bytes(data[position + 8 : position + 12], "big")
+        size = BEFORE_LENGTH + int.from_bytes(data[position + 8 : position + BEFORE_LENGTH], "big")
         if position + size > end:
             break
         position += size
@@ -33,8 +33,11 @@ def batches_that_follow(data: bytes, end_offset: int, leader_epoch: int, where: 
         CorruptBatch: A batch is damaged, or has an epoch or offsets that no sound leader gives a batch here.
     """
     batches: list[RecordBatch] = []
-    position, end = 0, _end_of_whole(data)
-    data = data[:end]
+    position, end = 0, len(data)
+    if BEFORE_LENGTH + int.from_bytes(data[8:BEFORE_LENGTH], "big") != end:
+        # Not one whole batch, as most answers are.
+        end = _end_of_whole(data)
+        data = data[:end]
     while position < end:
         batch = read_batch(data, position, where=where)
         position += batch.size_bytes

@@ -213,7 +213,7 @@ class PartitionLog:
             return Appended(known.first_offset, known.last_offset, known.timestamp, is_duplicate=True)
         self._write(placed)
         time = placed[0].max_timestamp if placed[0].is_log_append_time else NO_TIMESTAMP
-        return Appended(placed[0].base_offset, placed[-1].last_offset, time)
+        return Appended(placed[0].base_offset, self.end_offset - 1, time)
 
     def append_as_follower(self, data: bytes, *, leader_epoch: int, now_ms: int) -> Appended:
         """Write the batches of a leader as they are (`appendAsFollower`).
@@ -238,7 +238,7 @@ class PartitionLog:
             self._assign_epochs(part)
             self._roll_for(part, size if part is batches else _size_of(part), now_ms)
             self._write(part)
-        return Appended(batches[0].base_offset, batches[-1].last_offset)
+        return Appended(batches[0].base_offset, self.end_offset - 1)
 
     def _assign_epochs(self, batches: Sequence[RecordBatch]) -> None:
         epochs, last = self.epochs, self.last_epoch

@@ -70,10 +70,9 @@ class FetchSession:
         if response.error_code != Error.NONE:
             self._begin_anew(self.id)
             return False
-        known, answered = self._known, set[PartitionKey]()
-        for topic in response.responses:
-            answered.update([(topic.topic_id, part.partition_index) for part in topic.partitions])
-        if not answered <= known.keys() or (self.is_full and answered != known.keys()):
+        known = self._known
+        answered = {(topic.topic_id, part.partition_index) for topic in response.responses for part in topic.partitions}
+        if not (answered == known.keys() if self.epoch == FIRST_EPOCH else answered <= known.keys()):
             # The leader speaks of other partitions than this broker: the session is of no use.
             self._begin_anew(self.id)
             return False

@@ -59,19 +59,6 @@ class Phase(Enum):
     ASKING_START = "the start of the leader's log, after OFFSET_OUT_OF_RANGE"
 
 
-class Fetching(Struct):
-    """The fetch state of one followed partition (`PartitionFetchState`)."""
-
-    leader: int
-    leader_epoch: int
-    phase: Phase = Phase.FETCHING
-    not_before_ms: int = 0
-    leader_end: int = 0
-    """The end of the leader's log, after OFFSET_OUT_OF_RANGE: its log begins there at the latest."""
-    is_failed: bool = False
-    """Whether only a new leader epoch can start the partition again."""
-
-
 class Exchange:
     """What a broker knows of its requests to one leader. A request costs as much as its changes, not its partitions."""
 
@@ -85,6 +72,21 @@ class Exchange:
         """The partitions that wait for their backoff."""
         self.lost: dict[PartitionKey, None] = {}
         """The partitions that need an offset of the leader before they fetch on."""
+
+
+class Fetching(Struct):
+    """The fetch state of one followed partition (`PartitionFetchState`)."""
+
+    leader: int
+    leader_epoch: int
+    exchange: Exchange
+    """The requests to this leader."""
+    phase: Phase = Phase.FETCHING
+    not_before_ms: int = 0
+    leader_end: int = 0
+    """The end of the leader's log, after OFFSET_OUT_OF_RANGE: its log begins there at the latest."""
+    is_failed: bool = False
+    """Whether only a new leader epoch can start the partition again."""
 
 
 class Followers:
@@ -120,9 +122,9 @@ class Followers:
         if log.epochs.last_epoch is None:
             log.truncate(log.high_watermark, now_ms=now_ms)
         self.stop(part.key)
-        self._fetching[part.key] = Fetching(part.leader_id, part.leader_epoch)
         self._leaders = None
         exchange = self._exchange(part.leader_id)
+        self._fetching[part.key] = Fetching(part.leader_id, part.leader_epoch, exchange)
         exchange.changed[part.key] = None
         exchange.lost.pop(part.key, None)
 
@@ -142,7 +144,7 @@ class Followers:
         """Look at a partition again before the next request to its leader."""
         one = self._fetching.get(key)
         if one is not None:
-            self._exchange(one.leader).changed[key] = None
+            one.exchange.changed[key] = None
 
     def leaders(self) -> list[int]:
         """The leaders with partitions that this broker fetches, in order of their ids."""
@@ -301,7 +303,7 @@ class Followers:
         one = self._fetching.get(key)
         if one is not None:
             one.not_before_ms = now_ms + self._settings.fetch_backoff_ms
-            exchange = self._exchange(one.leader)
+            exchange = one.exchange
             exchange.changed[key] = exchange.late[key] = None
 
     def _still(self, key: PartitionKey | None, asked: dict[PartitionKey, Asked]) -> HostedPartition | None:
@@ -333,7 +335,7 @@ class Followers:
                 self._look_at(key)
             case Error.OFFSET_OUT_OF_RANGE:
                 self._fetching[key].phase = Phase.ASKING_END
-                exchange = self._exchange(self._fetching[key].leader)
+                exchange = self._fetching[key].exchange
                 exchange.changed[key] = exchange.lost[key] = None
             case Error.FENCED_LEADER_EPOCH:
                 # The leader knows a later epoch, which the metadata brings soon.
@@ -449,5 +451,5 @@ class Followers:
             # The log is within that of the leader: the range was another one when the leader refused it.
             self._delay(part.key, now_ms)
         one.phase = Phase.FETCHING
-        self._exchange(one.leader).lost.pop(part.key, None)
+        one.exchange.lost.pop(part.key, None)
         self._hosting.touch(part)

@@ -12,7 +12,7 @@ from kraft.broker.partitions.hosting import Hosting
 from kraft.broker.partitions.isr_changes import IsrChanges
 from kraft.broker.partitions.key import NO_EPOCH, PartitionKey
 from kraft.broker.partitions.leading import Leading, new_leadership
-from metadata_log.image import Broker, Partition
+from metadata_log.image import Partition
 from metadata_log.types import NEVER_MS
 from transport.protocol.errors import Error
 
@@ -259,13 +259,14 @@ class Leaders:
         if remote is None:
             return Refused(Error.UNKNOWN_LEADER_EPOCH, f"{part} has no replica on broker {replica_id}")
         broker = self._hosting.image.brokers.by_id.get(replica_id)
-        if broker is not None and NO_EPOCH < replica_epoch < broker.epoch:
-            return Refused(
-                Error.NOT_LEADER_OR_FOLLOWER,
-                f"broker {replica_id} fetches with epoch {replica_epoch}; its registration has {broker.epoch}",
-            )
-        if not self._proves(replica_epoch, broker):
-            return None
+        if broker is None or replica_epoch != broker.epoch:
+            if broker is not None and NO_EPOCH < replica_epoch < broker.epoch:
+                return Refused(
+                    Error.NOT_LEADER_OR_FOLLOWER,
+                    f"broker {replica_id} fetches with epoch {replica_epoch}; its registration has {broker.epoch}",
+                )
+            if replica_epoch != NO_EPOCH or not self._believes_without_epoch():
+                return None
         log = part.log
         before, start_before = remote.end_offset, remote.start_offset
         remote.on_fetch(fetch_offset, log_start, log.end_offset, replica_epoch, now_ms)
@@ -278,13 +279,11 @@ class Leaders:
             self._hosting.touch(part)
         return None
 
-    def _proves(self, replica_epoch: int, broker: Broker | None) -> bool:
-        """Whether a Fetch with this epoch may count as an acknowledgement of a registered broker.
+    def _believes_without_epoch(self) -> bool:
+        """Whether a Fetch without the epoch of its broker may count as an acknowledgement.
 
-        Kafka believes a Fetch without an epoch, and one with an epoch later than the registered one. Every broker sends
-        its epoch since metadata.version 3.5-IV1, so that a Fetch without one is a stranger's. One with a later epoch
-        counts from the moment at which the metadata has the registration.
+        Kafka believes such a Fetch, and one with an epoch later than the registered one. Every broker sends its epoch
+        since metadata.version 3.5-IV1, so that a Fetch without one is a stranger's. One with a later epoch counts from
+        the moment at which the metadata has the registration.
         """
-        if replica_epoch == NO_EPOCH:
-            return (self._hosting.image.features.metadata_version or 0) < EPOCHS_SINCE
-        return broker is not None and replica_epoch == broker.epoch
+        return (self._hosting.image.features.metadata_version or 0) < EPOCHS_SINCE
