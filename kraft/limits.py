@@ -47,6 +47,7 @@ COST_US: Final[dict[str, float]] = {
     "WAITING_PER_TURN": 100,
     "START_RECORDS_PER_STEP": 10,
     "SNAPSHOT_RECORDS_PER_PIECE": 10,
+    "LOADED_BATCHES_PER_STEP": 20,
     "PRODUCERS_PER_STEP": 1,
     "PRODUCERS_AT_ONCE": 1,
 }
@@ -112,6 +113,8 @@ START_RECORDS_PER_STEP: Final = 1000
 """The records that a start decodes in one step."""
 SNAPSHOT_RECORDS_PER_PIECE: Final = 500
 """The records of a snapshot that are written between two events."""
+LOADED_BATCHES_PER_STEP: Final = 256
+"""The batches of a partition whose headers a load reads in one step."""
 PRODUCERS_PER_STEP: Final = 2000
 """The entries of a snapshot of producers in one step."""
 PRODUCERS_AT_ONCE: Final = 10_000
@@ -119,12 +122,21 @@ PRODUCERS_AT_ONCE: Final = 10_000
 
 # -------------------------------------------------------------------------------------------- portions of a turn, bytes
 
+COPIED: Final = (
+    *("APPLIED_BYTES_PER_STEP", "SERVED_AT_ONCE_BYTES", "SNAPSHOT_BATCH_BYTES", "CLEANED_BYTES_PER_STEP"),
+    *("SEGMENT_BYTES_PER_STEP", "MOVE_STEP_BYTES", "DECISION_BATCH_BYTES", "BATCH_BYTES", "OBSERVER_ANSWER_BYTES"),
+)
+"""The sizes of what a portion reads, checks or copies."""
 APPLIED_BYTES_PER_STEP: Final = MIB
 """What is read of the log to be applied. A long catch-up must not delay other requests."""
 SERVED_AT_ONCE_BYTES: Final = 16 * MIB
 """After so many bytes, other fetches that waited for the same records are answered without any."""
 SNAPSHOT_BATCH_BYTES: Final = MIB
 """The size of a batch in a snapshot."""
+CLEANED_BYTES_PER_STEP: Final = 256 << 10
+"""What one step of compaction reads: it looks into the records."""
+SEGMENT_BYTES_PER_STEP: Final = MIB
+"""What one step of the recovery of a segment reads."""
 MOVE_STEP_BYTES: Final = 512 << 10
 """What one step of a move between log directories copies, but for a larger batch."""
 DECISION_BATCH_BYTES: Final = 4 * MIB
@@ -244,13 +256,7 @@ def _copies(size: str) -> tuple[str, Callable[[Any], bool]]:
 RELATIONS: Final[dict[str, Callable[[Any], bool]]] = dict(
     (
         *(_fits(portion) for portion in COST_US),
-        *(
-            _copies(size)
-            for size in (
-                *("APPLIED_BYTES_PER_STEP", "SERVED_AT_ONCE_BYTES", "SNAPSHOT_BATCH_BYTES", "MOVE_STEP_BYTES"),
-                *("DECISION_BATCH_BYTES", "BATCH_BYTES", "OBSERVER_ANSWER_BYTES"),
-            )
-        ),
+        *(_copies(size) for size in COPIED),
         ("a portion and the room before it are one turn", lambda of: of.TURN_ROOM_MS + of.PORTION_MS <= of.TURN_MS),
         ("a start leaves as much as a turn", lambda of: 0 < of.START_ROOM_MS <= of.TURN_ROOM_MS),
         (

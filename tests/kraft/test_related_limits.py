@@ -13,11 +13,7 @@ TOO_LONG = {
     f"{portion} fits into a portion": {portion: int(PORTION_MS * 1000 / COST_US[portion]) + 1} for portion in COST_US
 }
 TOO_LARGE = {
-    f"{size} is copied in a portion": {size: (PORTION_MS + 1) * limits.COPIED_BYTES_PER_MS}
-    for size in (
-        *("APPLIED_BYTES_PER_STEP", "SERVED_AT_ONCE_BYTES", "SNAPSHOT_BATCH_BYTES", "MOVE_STEP_BYTES"),
-        *("DECISION_BATCH_BYTES", "BATCH_BYTES", "OBSERVER_ANSWER_BYTES"),
-    )
+    f"{size} is copied in a portion": {size: (PORTION_MS + 1) * limits.COPIED_BYTES_PER_MS} for size in limits.COPIED
 }
 BREAKING: dict[str, dict[str, int]] = {
     **TOO_LONG,

@@ -10,6 +10,7 @@ from kraft.broker.log.producer_files import ProducerStateManager
 from kraft.broker.log.producers import EndedTransaction
 from kraft.broker.log.transaction_index import SUFFIX as ABORTED_SUFFIX
 from kraft.broker.log.transaction_index import AbortedTransaction, decode_transactions, encode_transactions
+from kraft.limits import SEGMENT_BYTES_PER_STEP
 from metadata_log.disk import Disk
 from metadata_log.errors import CorruptBatch, MetadataLogError, UnsupportedVersion
 from metadata_log.log.epochs import EpochHistory
@@ -26,7 +27,6 @@ from metadata_log.log.segment import (
 from metadata_log.records.batch import RecordBatch
 
 DATA_SUFFIXES: Final = (SUFFIX, *INDEX_SUFFIXES, ABORTED_SUFFIX)
-_BYTES_PER_STEP: Final = 1 << 20
 _BYTES_PER_BATCH: Final = 4096
 
 
@@ -98,12 +98,12 @@ class DataSegment:
         self.batches.forget()
         self.aborted = []
         damage = None
-        left = _BYTES_PER_STEP
+        left = SEGMENT_BYTES_PER_STEP
         try:
             for batch in scan_file(self.batches.file):
                 left -= batch.size_bytes + _BYTES_PER_BATCH
                 if left <= 0:
-                    left = _BYTES_PER_STEP
+                    left = SEGMENT_BYTES_PER_STEP
                     yield None
                 self._check_offsets(batch)
                 if batch.epoch >= 0 and (epochs.last_epoch is None or batch.epoch > epochs.last_epoch):

@@ -14,6 +14,7 @@ from msgspec import Struct
 from kraft.broker.log.data_segment import DATA_SUFFIXES, DataSegment
 from kraft.broker.log.options import LogOptions
 from kraft.broker.log.producer_files import ProducerStateManager
+from kraft.limits import LOADED_BATCHES_PER_STEP
 from metadata_log.disk import Disk, make_directory
 from metadata_log.log.epochs import FILE_NAME as EPOCHS_FILE
 from metadata_log.log.epochs import TOPIC_REMEDY, EpochHistory, format_epochs, parse_epochs, write_epochs
@@ -23,7 +24,6 @@ CLEANED_SUFFIX = ".cleaned"
 """A segment that the cleaner was writing."""
 SWAP_SUFFIX = ".swap"
 """A segment that the cleaner has written, and that replaces others."""
-_BATCHES_PER_STEP = 256
 
 
 class LoadedLog(Struct, eq=False):
@@ -348,7 +348,7 @@ def _replay(producers: ProducerStateManager, batches: Segment, end_offset: int) 
         ended = producers.note(batch)
         if ended is not None:
             producers.states.end(ended)
-        if number % _BATCHES_PER_STEP == _BATCHES_PER_STEP - 1:
+        if number % LOADED_BATCHES_PER_STEP == LOADED_BATCHES_PER_STEP - 1:
             yield None
 
 

@@ -19,13 +19,13 @@ from kraft.broker.log.cleaning.transactions import CleanedTransactions
 from kraft.broker.log.data_segment import DataSegment
 from kraft.broker.log.options import LogOptions
 from kraft.broker.log.partition_log import PartitionLog
+from kraft.limits import CLEANED_BYTES_PER_STEP
 from metadata_log.disk import Disk
 from metadata_log.log.segment import MAX_RELATIVE_OFFSET
 from metadata_log.records.batch import RecordBatch
 from metadata_log.records.record import unpacking
 from metadata_log.records.walk import frames, key_of
 
-_BYTES_PER_STEP = 256 << 10
 _BYTES_PER_BATCH = 1024
 _STEPS_PER_PAUSE = 16
 Result = TypeVar("Result")
@@ -143,13 +143,13 @@ class _Cleaner:
         transactions = CleanedTransactions()
         transactions.add_aborted(self._log.aborted(start, end_offset))
         nexts = [*(each.base_offset for each in segments[1:]), end_offset]
-        left = _BYTES_PER_STEP
+        left = CLEANED_BYTES_PER_STEP
         for segment, next_offset in zip(segments, nexts, strict=True):
             where = segment.batches.file.path
             for batch in segment.batches.scan_from(start):
                 left -= batch.size_bytes + _BYTES_PER_BATCH
                 if left <= 0:
-                    left = _BYTES_PER_STEP
+                    left = CLEANED_BYTES_PER_STEP
                     yield from self._pause()
                 is_aborted = transactions.read(batch, where=where)
                 if not batch.is_control and not is_aborted and (yield from self._map_records(batch, offsets, where)):
@@ -202,11 +202,11 @@ class _Cleaner:
         self, segment: DataSegment, made: CleanedSegment, kept: Filter, transactions: CleanedTransactions
     ) -> Generator[None, None, None]:
         kept.where = segment.batches.file.path
-        left = _BYTES_PER_STEP
+        left = CLEANED_BYTES_PER_STEP
         for batch in segment.batches.scan_from(segment.base_offset):
             left -= batch.size_bytes + _BYTES_PER_BATCH
             if left <= 0:
-                left = _BYTES_PER_STEP
+                left = CLEANED_BYTES_PER_STEP
                 yield from self._pause()
             may_discard = transactions.read(batch, where=kept.where)
             data = yield from self._pausing(kept.filtering(batch, may_discard=may_discard))

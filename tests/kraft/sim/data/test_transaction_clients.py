@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from kraft.sim.workloads.transaction_clients import TransactionalProducer
+from kraft.sim.workloads.record_clients import TransactionalProducer
 from metadata_log.image import MetadataDelta, MetadataImage
 from metadata_log.records import metadata as records
 from metadata_log.types import OffsetAndEpoch, Uuid
