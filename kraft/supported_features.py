@@ -11,6 +11,9 @@ from metadata_log.releases import FEATURES, LATEST_LEVEL, OLDEST_LEVEL
 
 ELIGIBLE_LEADER_REPLICAS: Final = "eligible.leader.replicas.version"
 
+REFUSALS_OF_4_4: Final = 31
+"""The metadata.version (4.4-IV0) from which a controller refuses what 4.4.0 refuses and 4.3.1 takes."""
+
 SUPPORTED_FEATURES: Final[tuple[tuple[str, int, int], ...]] = (
     *sorted(
         (

@@ -14,6 +14,7 @@ from typing import Final
 from msgspec import Struct
 
 from kraft.access.caller import Caller
+from kraft.access.cidr import is_in_range
 from kraft.access.errors import ApiError
 from metadata_log.image import Acl, AclsImage
 from metadata_log.image.acls import ResourcePattern
@@ -160,7 +161,7 @@ class Authorizer(Struct, frozen=True):
                 kind, pattern_type, name = pattern
                 if kind == resource:
                     for acl in self.acls.by_pattern[pattern][principal]:
-                        if acl.operation in (operation, AclOperation.ALL) and acl.host in (WILDCARD, caller.host):
+                        if acl.operation in (operation, AclOperation.ALL) and _is_from(acl, caller.host):
                             (denied if acl.permission_type == DENY else allowed).add((pattern_type, name))
         if (LITERAL, WILDCARD) in denied:
             return False
@@ -184,9 +185,14 @@ class Authorizer(Struct, frozen=True):
             yield (resource, LITERAL, WILDCARD)
 
 
+def _is_from(acl: Acl, host: str) -> bool:
+    """Whether an ACL is about a client with this address, whatever the metadata.version."""
+    return acl.host in (WILDCARD, host) or is_in_range(acl.host, host)
+
+
 def _applies(acl: Acl, operation: AclOperation, host: str) -> bool:
     """Whether an ACL of this resource and principal applies to the operation from this host."""
-    if acl.host not in (WILDCARD, host):
+    if not _is_from(acl, host):
         return False
     if acl.operation in (AclOperation.ALL, operation):
         return True

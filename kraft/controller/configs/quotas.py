@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from ipaddress import ip_address
-from math import isnan
+from math import isfinite
 from typing import Final
 
 from kraft.access.errors import ApiError
@@ -128,9 +128,8 @@ def _is_address(name: str) -> bool:
 def _check_value(keys: Mapping[str, Key | None], key: str, value: float) -> None:
     if key not in keys:
         raise ApiError(Error.INVALID_REQUEST, f"Invalid configuration key {key}")
-    if isnan(value):
-        # Kafka accepts NaN, and each later comparison with NaN is false.
-        raise ApiError(Error.INVALID_REQUEST, f"Quota {key} must be a number")
+    if not isfinite(value):
+        raise ApiError(Error.INVALID_REQUEST, f"Quota {key} must be a finite number")
     if value <= 0:
         raise ApiError(Error.INVALID_REQUEST, f"Quota {key} must be greater than 0")
     kind = keys[key]

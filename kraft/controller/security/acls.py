@@ -10,11 +10,13 @@ from typing import Final
 from msgspec import structs
 
 from kraft.access.authorizer import CLUSTER_NAME, AclResource
+from kraft.access.cidr import parse_range
 from kraft.access.errors import ApiError
 from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import ControllerResult, Steps, VersionedRecord
 from kraft.limits import RECORDS_PER_OPERATION
 from kraft.reads.acls import ANY, MATCH, UNKNOWN, UNKNOWN_ELEMENTS, AclFilter, filter_of, matching_acls
+from kraft.supported_features import REFUSALS_OF_4_4
 from metadata_log.image import Acl
 from metadata_log.image.acls import acl_record
 from metadata_log.records.metadata import RemoveAccessControlEntryRecord
@@ -39,6 +41,8 @@ PATTERN_TYPES: Final = range(ANY, 5)
 OPERATIONS: Final = range(ANY, 16)
 PERMISSION_TYPES: Final = range(ANY, 4)
 _NO_AUTHORIZER: Final = "No Authorizer is configured."
+_RANGES_SINCE: Final = 32
+"""The first metadata.version with ranges of addresses as hosts (4.4-IV1)."""
 _TOO_MANY: Final = f"Cannot remove more than {RECORDS_PER_OPERATION} acls in a single delete operation."
 
 
@@ -53,6 +57,7 @@ def create_acls(context: RequestContext, request: CreateAclsRequest) -> Steps:
         yield None
         try:
             acl = _entry(creation)
+            _check_host(acl.host, context.image.features.metadata_version or 0)
         except ApiError as refused:
             results.append(AclCreationResult(error_code=refused.error, error_message=refused.text))
         else:
@@ -123,6 +128,21 @@ def _entry(creation: AclCreation) -> Acl:
         operation=creation.operation,
         permission_type=creation.permission_type,
     )
+
+
+def _check_host(host: str, metadata_version: int) -> None:
+    """Refuse no host, and a range that is none or comes too early; any other text is a host, if only in name."""
+    if not host and metadata_version >= REFUSALS_OF_4_4:
+        raise ApiError(Error.INVALID_REQUEST, "Host pattern cannot be null or empty")
+    if "/" not in host:
+        return
+    if metadata_version < _RANGES_SINCE:
+        text = "CIDR-based ACL host patterns require metadata version 4.4-IV1 or higher."
+        raise ApiError(Error.UNSUPPORTED_VERSION, text)
+    try:
+        parse_range(host)
+    except ValueError as bad:
+        raise ApiError(Error.INVALID_REQUEST, f"Invalid CIDR notation '{host}': {bad}") from bad
 
 
 def _check_concrete(creation: AclCreation) -> None:

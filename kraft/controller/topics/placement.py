@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from kraft.access.errors import ApiError
 from kraft.controller.decision.broker_sessions import BrokerSessions, BrokerState
-from metadata_log.image import MetadataImage
+from metadata_log.image import Broker, MetadataImage
 from metadata_log.image.persistent_map import in_key_order
 from transport.protocol.errors import Error
 
@@ -34,13 +34,17 @@ def usable_brokers(image: MetadataImage, sessions: BrokerSessions) -> list[Usabl
     return [
         UsableBroker(broker_id, broker.rack, broker.fenced)
         for broker_id, broker in in_key_order(image.brokers.by_id)
-        if sessions.state(broker_id) is not BrokerState.CONTROLLED_SHUTDOWN
-        and not (
-            broker.directories
-            and broker.cordoned_directories
-            and all(directory in broker.cordoned_directories for directory in broker.directories)
-        )
+        if sessions.state(broker_id) is not BrokerState.CONTROLLED_SHUTDOWN and not is_cordoned(broker)
     ]
+
+
+def is_cordoned(broker: Broker) -> bool:
+    """Whether no log directory of a broker takes new replicas."""
+    return bool(
+        broker.directories
+        and broker.cordoned_directories
+        and all(directory in broker.cordoned_directories for directory in broker.directories)
+    )
 
 
 class _Wheel:

@@ -18,9 +18,10 @@ from kraft.controller.decision.request_context import RequestContext
 from kraft.controller.decision.result import TOO_MANY_RECORDS, ControllerResult, Steps, VersionedRecord, gather
 from kraft.controller.topics.partition_change import record_version
 from kraft.controller.topics.partition_updates import default_directory, is_active
-from kraft.controller.topics.placement import placements, usable_brokers
+from kraft.controller.topics.placement import is_cordoned, placements, usable_brokers
 from kraft.limits import PARTITIONS_PER_REQUEST, RECORDS_PER_OPERATION
 from kraft.steps import with_pauses
+from kraft.supported_features import REFUSALS_OF_4_4
 from metadata_log.image import MetadataImage, ResourceType
 from metadata_log.image.persistent_map import in_key_order_by_runs
 from metadata_log.records.metadata import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
@@ -185,6 +186,7 @@ def _manual_assignment(image: MetadataImage, topic: CreatableTopic) -> Generator
 def check_assignment(image: MetadataImage, replicas: Sequence[int], factor: int | None = None) -> None:
     """Refuse an invalid manual assignment; fenced brokers are permitted."""
     start = "The manual partition assignment includes"
+    refuses_cordoned = (image.features.metadata_version or 0) >= REFUSALS_OF_4_4
     text = None
     if not replicas:
         text = f"{start} an empty replica list."
@@ -195,6 +197,9 @@ def check_assignment(image: MetadataImage, replicas: Sequence[int], factor: int 
             break
         if broker_id not in image.brokers.by_id:
             text = f"{start} broker {broker_id}, but no such broker is registered."
+            break
+        if refuses_cordoned and is_cordoned(image.brokers.by_id[broker_id]):
+            text = f"{start} broker {broker_id}, but all its log directories are cordoned."
             break
     if text is None and factor is not None and len(replicas) != factor:
         text = (
@@ -293,6 +298,8 @@ def _effective(
 def create_partitions(context: RequestContext, request: CreatePartitionsRequest) -> Steps:
     """Add partitions; each topic has its own outcome, and one atomic batch holds all records."""
     counts = Counter(topic.name for topic in request.topics)
+    if (context.image.features.metadata_version or 0) >= REFUSALS_OF_4_4:
+        _check_growth(context.image, [topic for topic in request.topics if counts[topic.name] == 1])
     records: list[VersionedRecord] = []
     results = []
     for topic in request.topics:
@@ -312,6 +319,13 @@ def create_partitions(context: RequestContext, request: CreatePartitionsRequest)
             text = "Duplicate topic name."
             results.append(CreatePartitionsTopicResult(name=name, error_code=Error.INVALID_REQUEST, error_message=text))
     return ControllerResult(() if request.validate_only else tuple(records), CreatePartitionsResponse(results=results))
+
+
+def _check_growth(image: MetadataImage, asked: Sequence[CreatePartitionsTopic]) -> None:
+    """Refuse more new partitions than one request may write, before any of them is placed."""
+    more = (one.count - len(image.topics[one.name].partitions) for one in asked if one.name in image.topics)
+    if sum(each for each in more if each > 0) > RECORDS_PER_OPERATION:
+        raise ApiError(Error.POLICY_VIOLATION, "Excessively large number of additional partitions per request.")
 
 
 def _grow(context: RequestContext, asked: CreatePartitionsTopic) -> Generator[None, None, list[VersionedRecord]]:

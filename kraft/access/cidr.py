@@ -1,0 +1,76 @@
+"""Hosts of access rules that are ranges of addresses (Kafka 4.4: `SubnetUtils` and `SubnetUtils6` of commons-net)."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from typing import Final
+
+_REMEMBERED: Final = 4096
+_IPV4: Final = re.compile(r"(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})/(\d{1,2})", re.ASCII)
+_NUMBER: Final = re.compile(r"[+-]?\d{1,9}", re.ASCII)
+_IPV6_BITS: Final = 128
+_UNSPECIFIED: Final = IPv4Address("0.0.0.0")
+
+
+def parse_range(host: str) -> IPv4Network | IPv6Network:
+    """The range of a host with a slash; bits behind the prefix are ignored. Raises `ValueError` with Kafka's reason."""
+    return _parse_ipv6(host) if ":" in host else _parse_ipv4(host)
+
+
+def is_in_range(host: str, address: str) -> bool:
+    """Whether the host of a rule is a range that holds an address; False for a host that is no range."""
+    if "/" not in host:
+        return False
+    found, wanted = _range(host), _address(address)
+    return found is not None and wanted is not None and wanted in found
+
+
+@lru_cache(_REMEMBERED)
+def _range(host: str) -> IPv4Network | IPv6Network | None:
+    try:
+        return parse_range(host)
+    except ValueError:
+        return None
+
+
+@lru_cache(_REMEMBERED)
+def _address(text: str) -> IPv4Address | IPv6Address | None:
+    """The address of a client. No range holds an address with a zone, nor 0.0.0.0 (`SubnetInfo.isInRange`)."""
+    try:
+        found = ip_address(text)
+    except ValueError:
+        return None
+    return None if "%" in text or found == _UNSPECIFIED else found
+
+
+def _parse_ipv4(host: str) -> IPv4Network:
+    words = _IPV4.fullmatch(host)
+    if words is None:
+        raise ValueError(f"Could not parse [{host}]")
+    *numbers, prefix = map(int, words.groups())
+    for number in numbers:
+        if number > 255:
+            raise ValueError(f"Value [{number}] not in range [0,255]")
+    if prefix > 32:
+        raise ValueError(f"Value [{prefix}] not in range [0,32]")
+    return IPv4Network((bytes(numbers), prefix), strict=False)
+
+
+def _parse_ipv6(host: str) -> IPv6Network:
+    text, _, prefix = host.partition("/")
+    if not _NUMBER.fullmatch(prefix):
+        raise ValueError(f"Could not parse [{host}] - invalid prefix length")
+    if not 0 <= int(prefix) <= _IPV6_BITS:
+        raise ValueError(f"Could not parse [{host}] - prefix length must be between 0 and 128")
+    bare = text[1:-1] if text.startswith("[") and text.endswith("]") else text
+    try:
+        address = IPv6Address(bare)
+    except AddressValueError:
+        raise ValueError(f"Could not parse [{text}]") from None
+    if address.scope_id is not None:
+        raise ValueError(f"Could not parse [{text}]")
+    if address.ipv4_mapped is not None:
+        raise ValueError(f"Could not parse [{text}] - not an IPv6 address")
+    return IPv6Network((address.packed, int(prefix)), strict=False)
