@@ -17,7 +17,7 @@ other; with 128 in flight so many clients ask at the same time, and the next tim
 For each the bench prints what one node does for one request, from one round of requests to the next:
 
 - calls: calls of functions of `kraft`, `metadata_log` and `transport`, compiled codecs and resumed generators included
-- modules: how many modules these functions are from
+- modules: how many modules these functions are from; --json names them, in the order of the way
 - syncs: calls of fsync and fdatasync
 - bytecode: instructions that the interpreter executes in these functions
 - objects: objects that the garbage collector tracks and that these functions made. Those that the interpreter reuses
@@ -69,7 +69,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 sys.path.append(str(Path(__file__).parent.parent / "tests"))
 
 from loopback import free_ports
-from work_counted import count_opcodes, is_ours
+from work_counted import ROOTS, count_opcodes, is_ours
 
 from kraft import Config
 from kraft.node.background import Flusher
@@ -164,6 +164,8 @@ class Walk(Struct, frozen=True, kw_only=True):
     syncs: float
     bytecode: float
     objects: float
+    way: tuple[str, ...] = ()
+    """The modules of these functions, in the order in which the way comes to them; a compiled codec has none."""
 
 
 class Counted(Struct, frozen=True, kw_only=True):
@@ -404,15 +406,27 @@ class Guard:
             by_calls = await rounds(ROUNDS[in_flight], node, opcodes=False)
             by_opcodes = await rounds(ROUNDS[in_flight], node, opcodes=True)
             totals = [one.functions.total() for one in by_calls]
-            middle = statistics.median_low(totals)
-            list_functions(counted.name(role), by_calls[totals.index(middle)], in_flight, self._top)
+            usual_round = by_calls[totals.index(statistics.median_low(totals))]
+            list_functions(counted.name(role), usual_round, in_flight, self._top)
             self.walks[counted.name(role)] = Walk(
                 calls=usual(totals, in_flight),
                 modules=statistics.mode(len({code.co_filename for code in one.functions}) for one in by_calls),
                 syncs=round(statistics.median(one.syncs for one in by_calls) / in_flight, 3),
                 bytecode=usual([one.opcodes for one in by_opcodes], in_flight),
                 objects=usual([one.objects for one in by_opcodes], in_flight),
+                way=way_of(usual_round),
             )
+
+
+def way_of(sample: Sample) -> tuple[str, ...]:
+    """The modules, in the order of their first calls, as paths below the roots of the packages."""
+    files = dict.fromkeys(code.co_filename for code in sample.functions)
+    return tuple(
+        Path(file).relative_to(root.parent).as_posix()
+        for file in files
+        for root in map(Path, ROOTS)
+        if file.startswith(f"{root}{os.sep}")
+    )
 
 
 def list_functions(name: str, sample: Sample, in_flight: int, top: int) -> None:

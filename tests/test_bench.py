@@ -80,6 +80,36 @@ def test_no_request_costs_more_than_its_ceiling() -> None:
     syncs = {name: walk["syncs"] for name, walk in walks.items() if not name.startswith(("produce", "fetch"))}
     assert syncs.pop("vote, voter, 1") == 2
     assert set(syncs.values()) == {1, round(1 / 128, 3)}, syncs
+    assert off_the_way({name: walk["way"] for name, walk in walks.items()}) == []
+
+
+WALKED = {
+    "A commit on the leader": "commit, leader, 1",
+    "A commit on a follower": "commit, follower, 1",
+    "A vote": "vote, voter, 1",
+}
+"""The walks of the architecture, and the line that counts each."""
+
+
+def off_the_way(ways: dict[str, list[str]]) -> list[str]:
+    """The modules that a walk of the architecture names, and its request does not come to."""
+    page = (BENCH.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
+    found = []
+    for walk, line in WALKED.items():
+        _, begun, rest = page.partition(f"\n**{walk}**")
+        assert begun, walk
+        text = re.split(r"\n\n\*\*|\n## ", rest, maxsplit=1)[0]
+        named = re.findall(r"`([\w/]+\.py)`", text)
+        assert named, walk
+        found += [f"{walk}: {name}" for name in named if not any(f"/{one}".endswith(f"/{name}") for one in ways[line])]
+    return found
+
+
+def test_the_check_of_walks_finds_a_module_that_is_not_on_the_way() -> None:
+    assert "A vote: election_rpc.py" not in off_the_way(
+        {line: ["replica/rpc/election_rpc.py"] for line in WALKED.values()}
+    )
+    assert "A vote: replica/rpc/election_rpc.py" in off_the_way({line: [] for line in WALKED.values()})
 
 
 def test_a_figure_above_its_ceiling_fails(tmp_path: Path) -> None:
