@@ -17,11 +17,10 @@ from kraft.sim.faults.profiles import BROAD
 from kraft.sim.nodes.cluster import CLUSTER, WITH_DATA, WITH_VOTER_CHANGES, broker_ids, draw_combined
 from kraft.sim.nodes.frames import Frame
 from kraft.sim.nodes.replica_member import ReplicaMember
-from kraft.sim.runs.operator import Work
 from kraft.sim.runs.record_work import RecordWork
 from kraft.sim.runs.scenario import Scenario
 from kraft.sim.runs.seeded_run import CALM_MS, Result, whole_run
-from kraft.sim.runs.simulator import RunOptions, Simulator
+from kraft.sim.runs.simulator import RunOptions, Simulator, Work
 from kraft.sim.runs.voter_change_run import Reconfiguration
 from kraft.sim.workloads.admin_workload import LOOK_MS, AdminWorkload, IsrRequests
 from kraft.sim.workloads.partition_watch import PartitionWatch
@@ -45,7 +44,7 @@ REMEMBERED: Final = 40
 _REPEATABLE: Final = (ApiKey.BROKER_HEARTBEAT, ApiKey.ALTER_PARTITION, ApiKey.ASSIGN_REPLICAS_TO_DIRS)
 
 
-class Administration:
+class Administration(Work):
     """Sends the requests of administrative clients to the controllers of one run."""
 
     pauses_ms: tuple[int, ...] = (700, 2000, 5000)
@@ -115,16 +114,6 @@ class Administration:
             kind = APIS[frame.api_key].request
             self._sent.append(decode(kind, frame.version, body) if isinstance(body, bytes) else body)
 
-    def on_administered(self, request_id: int) -> None:
-        """Nothing follows."""
-
-    def on_died(self, node_id: int) -> None:
-        """Nothing follows."""
-
-    def bears_loss(self, node_id: int) -> bool:
-        """The world decides for static voters."""
-        return True
-
     def _administer(self) -> None:
         if not self._is_over:
             self._ask_controller(self._workload.next_request(self._ledger.image))
@@ -189,7 +178,7 @@ class Administration:
             self._next_request_id += 1
 
 
-class AdministrationAndMore:
+class AdministrationAndMore(Work):
     """The workload of a dynamic cluster, or of brokers with data: several workloads together."""
 
     writes_ms = Administration.writes_ms

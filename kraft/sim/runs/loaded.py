@@ -16,9 +16,8 @@ from kraft.replica.hosts.broker_host import FEATURES
 from kraft.sim.nodes.member_kinds import LOADED
 from kraft.sim.runs.scenario import Scenario
 from kraft.sim.runs.seeded_run import Result, whole_run
-from kraft.sim.runs.simulator import RunOptions, Simulator
+from kraft.sim.runs.simulator import RunOptions, Simulator, Work
 from kraft.sim.workloads.load_watch import BROKERS, TOPICS, LoadWatch, image_of_leader
-from kraft.sim.world.driver import Exchange
 from kraft.sim.world.member_interface import CLUSTER_ID
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
@@ -52,7 +51,7 @@ def loaded_scenario(seed: int, nodes: int) -> Scenario:
     return Scenario.drawn(LOADED, nodes, seed, config=loaded_config(seed), record_us=RECORD_US)
 
 
-class Load:
+class Load(Work):
     """The requests of brokers and of an operator to the controllers in one run."""
 
     pauses_ms: tuple[int, ...] = (2000, 5000)
@@ -77,19 +76,6 @@ class Load:
     def end(self) -> None:
         """All faults have ended: one broker stops sending heartbeats as soon as all topics exist."""
         self._is_over = True
-
-    def on_asked(self, exchange: Exchange) -> None:
-        """Nothing follows."""
-
-    def on_administered(self, request_id: int) -> None:
-        """Nothing follows."""
-
-    def on_died(self, node_id: int) -> None:
-        """Nothing follows."""
-
-    def bears_loss(self, node_id: int) -> bool:
-        """The world decides for static voters."""
-        return True
 
     def _beat(self) -> None:
         """Every broker sends registrations until one succeeds, then heartbeats."""

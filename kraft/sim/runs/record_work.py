@@ -11,7 +11,7 @@ from typing import Final
 from kraft.invariants.cluster_model import PartitionKey
 from kraft.sim.nodes.cluster import broker_ids
 from kraft.sim.nodes.data_broker import DataBroker
-from kraft.sim.runs.simulator import Simulator
+from kraft.sim.runs.simulator import Simulator, Work
 from kraft.sim.workloads.record_clients import (
     ALL,
     COMPACTED,
@@ -23,7 +23,6 @@ from kraft.sim.workloads.record_clients import (
     move,
 )
 from kraft.sim.workloads.record_watch import FIRST_OF_RECORDS, LONGEST_MS, RecordWatch
-from kraft.sim.world.driver import Exchange
 from kraft.sim.world.host import START_MS
 from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.record import Record
@@ -44,7 +43,7 @@ FULL_MS: Final = 60_000
 Client = Producer | TransactionalProducer | Consumer
 
 
-class RecordWork:
+class RecordWork(Work):
     """The clients of one run."""
 
     pauses_ms: tuple[int, ...] = ()
@@ -175,9 +174,6 @@ class RecordWork:
             for part in parts
         )
 
-    def on_asked(self, exchange: Exchange) -> None:
-        """Nothing follows."""
-
     def on_administered(self, request_id: int) -> None:
         """A client has received its response, unless that is lost on the way."""
         response = self._watch.answers.pop(request_id, None)
@@ -189,13 +185,6 @@ class RecordWork:
         del self._waiting[number]
         if self._clients[number].on_answer(response):
             self._leaders[number].clear()
-
-    def on_died(self, node_id: int) -> None:
-        """Nothing follows: a client waits until its patience ends."""
-
-    def bears_loss(self, node_id: int) -> bool:
-        """The world decides for static voters."""
-        return True
 
     def _pause_ms(self) -> int:
         return 1 + int(self._rng.expovariate(1 / self._mean_ms))

@@ -21,7 +21,6 @@ from kraft.sim.nodes.frames import kind_of
 from kraft.sim.nodes.member_kinds import MakeMember
 from kraft.sim.nodes.workload_spec import WorkloadSpec
 from kraft.sim.runs.event_queue import EventQueue
-from kraft.sim.runs.operator import AGAIN_MS, Work, let_epoch_rise, replace_disk
 from kraft.sim.runs.scenario import Scenario
 from kraft.sim.workloads.workload import WRITES_MS, make_workload
 from kraft.sim.world.actions import (
@@ -65,6 +64,38 @@ PAUSES_MS: Final = (200, 600, 2000)
 NEVER_MS: Final = 10**9
 """A deadline later than this counts as no deadline."""
 _SEED_BITS: Final = 32
+
+
+AGAIN_MS: Final = 100
+"""The time until the next attempt to start a node, or to stop it, in ms."""
+
+
+class Work:
+    """A workload for a quorum in addition to submissions, such as voter changes or the requests of brokers."""
+
+    pauses_ms: tuple[int, ...]
+    """The mean time between faults in this phase; one of these is drawn."""
+    writes_ms: tuple[int, ...]
+    """The mean time between submissions in this phase; one of these is drawn."""
+
+    def begin(self, simulator: Simulator) -> None:
+        """All nodes are about to start."""
+
+    def end(self) -> None:
+        """All faults are about to end: the workload stops, so that the quorum can settle."""
+
+    def on_asked(self, exchange: Exchange) -> None:
+        """A node has sent a request."""
+
+    def on_administered(self, request_id: int) -> None:
+        """A client has received its response."""
+
+    def on_died(self, node_id: int) -> None:
+        """A node has crashed."""
+
+    def bears_loss(self, node_id: int) -> bool:
+        """Whether the quorum can go on if the disk of a node is damaged now, which then happens."""
+        return True  # the world decides for static voters
 
 
 class RunOptions(TypedDict, total=False):
@@ -218,7 +249,7 @@ class Simulator(Driver):
                 self._perform(Act(self.now_ms, node_id))
             if self.world.hosts[node_id].clock_drift:
                 self.set_clock(node_id, 0, 0)
-            replace_disk(self, node_id)
+            self._replace_disk(node_id)
             self._start(node_id, self.world.hosts[node_id].life)
 
     def _strike(self) -> None:
@@ -394,6 +425,26 @@ class Simulator(Driver):
         if self.world.hosts[node_id].is_disk_limited:
             self._perform(LimitDisk(self.now_ms, node_id, self._draw_seed()))
 
+    def _replace_disk(self, node_id: int) -> None:
+        """The operator stops a node with a damaged disk as soon as the other voters can do without it, by the rules of
+        `kraft.sim.world.disk_losses`.
+        """
+        world, losses = self.world, self.world.disk_losses
+        if not losses.is_damaged(node_id) or not world.hosts[node_id].is_running:
+            return
+        if losses.is_of_dynamic_quorum and not losses.may_stop(node_id, world.running(), world.invariants):
+            self.queue.schedule(AGAIN_MS, partial(self._replace_disk, node_id))
+            return
+        self.crash(node_id, 1)
+
+    def _let_epoch_rise(self, node_id: int) -> None:
+        """Request the resignation of every leader with an earlier epoch than the restarting node has seen."""
+        election = self.world.invariants.observed(node_id).election
+        for leader_id in self.leaders():
+            view = self.world.hosts[leader_id].view
+            if election is not None and view is not None and view.epoch < election.epoch:
+                self.resign(leader_id)
+
     def _draw_seed(self) -> int:
         return self._rng.getrandbits(_SEED_BITS)
 
@@ -416,7 +467,7 @@ class Simulator(Driver):
         if self.world.needs_format(node_id):
             self._perform(DamageDisk(self.now_ms, node_id, Damage.WIPED, self._draw_seed()))
         if not self.world.may_start(node_id):
-            let_epoch_rise(self, node_id)
+            self._let_epoch_rise(node_id)
             self.queue.schedule(AGAIN_MS, partial(self._start, node_id, life))
             return
         self.queue.times[node_id].tick_at_ms = -1

@@ -13,15 +13,14 @@ from kraft.sim.faults.profiles import BROAD
 from kraft.sim.nodes.dynamic import UPGRADED
 from kraft.sim.runs.scenario import Scenario
 from kraft.sim.runs.seeded_run import CALM_MS, Result, is_forged, whole_run
-from kraft.sim.runs.simulator import RunOptions, Simulator
+from kraft.sim.runs.simulator import RunOptions, Simulator, Work
 from kraft.sim.workloads.former_selves import FormerSelves
 from kraft.sim.workloads.voter_workload import AskVoters, MoveNode, VoterWorkload, WipeDisk
-from kraft.sim.world.driver import Exchange
 
 CHAOS_MS: Final = 20_000
 
 
-class Reconfiguration:
+class Reconfiguration(Work):
     """The changes and faults of voters in one run, in addition to the faults of all nodes."""
 
     pauses_ms: tuple[int, ...] = (500, 1500, 4000)
@@ -44,9 +43,6 @@ class Reconfiguration:
     def end(self) -> None:
         """Request no more changes, so that the quorum can settle."""
         self._is_over = True
-
-    def on_asked(self, exchange: Exchange) -> None:
-        """Nothing follows."""
 
     def on_administered(self, request_id: int) -> None:
         """A change was made or refused."""
