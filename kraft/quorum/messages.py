@@ -146,7 +146,7 @@ class FetchReply(Struct, frozen=True, kw_only=True):
     """Records from the requested offset on, or the point where the logs diverge, or the snapshot to fetch first.
 
     On the sending side `data` and `batches` stay empty: the host reads the bytes when it carries out `SendRecords`. On
-    the receiving side `batches` lists the complete, CRC-checked batches at the start of `data`. `damage` states why the
+    the receiving side `batches` lists the complete, CRC-checked batches at the start of `data`. `damage` says why the
     list ends before the data, if the last batch is not merely incomplete. `splits_batch` is set by the receiving host,
     which holds the log, if the truncation to `diverging` would split a batch.
     """

@@ -427,7 +427,7 @@ def _truncate(quorum: QuorumState, peer_id: int, diverging: OffsetAndEpoch, now_
 def _append_fetched(quorum: QuorumState, peer_id: int, reply: FetchReply, now_ms: int) -> Verdict:
     """Append the batches up to this epoch; the replica fetches later ones again once it is in their epoch."""
     if reply.damage is not None:
-        quorum.report_peer_fault(peer_id, f"it sent damaged records: {reply.damage}")
+        quorum.report_peer_fault(peer_id, reply.damage)
     # The batches before the damage are appended. The rest is fetched after a backoff, as it may be damaged again.
     verdict = Verdict.CONTINUE if reply.damage is None else Verdict.BACK_OFF
     epoch = quorum.state.epoch

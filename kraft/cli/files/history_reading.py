@@ -28,6 +28,8 @@ from metadata_log.reading.entries import Entry
 from metadata_log.reading.log_end import find_log_end
 from metadata_log.reading.timeline import At, Base, TimelineBatch, moment_text, read_timeline
 from metadata_log.records.batch import RecordBatch
+from metadata_log.records.metadata import FeatureLevelRecord
+from metadata_log.releases import METADATA_VERSION
 from metadata_log.times import when_text
 
 _TOPICS: Final = "topic_history"
@@ -113,6 +115,8 @@ class HistoryReading:
         """The snapshots at the beginning of the history (True), or after damage (False)."""
         self._places: list[tuple[int, str]] = []
         self._unknown: set[tuple[int, int]] = set()
+        self._level: int | None = None
+        """The metadata.version where the reading stands."""
         self.until = until
         self.shows_secrets = options.show_secrets
         self._options = options
@@ -188,9 +192,11 @@ class HistoryReading:
         for entry in entries:
             if isinstance(entry, Damage):
                 self.damages.append(entry)
+            elif isinstance(entry.record, FeatureLevelRecord) and entry.record.name == METADATA_VERSION:
+                self._level = entry.record.feature_level
             elif entry.record is None and (entry.type, entry.version) not in self._unknown:
                 self._unknown.add((entry.type, entry.version))
-                self.damages.append(unknown_record(entry, path, batch))
+                self.damages.append(unknown_record(entry, path, batch, self._level))
             yield entry
 
     def _on_retention(self, row: Row) -> None:

@@ -23,6 +23,7 @@ from metadata_log.reading.entries import Entry
 from metadata_log.reading.log_end import find_log_end
 from metadata_log.reading.timeline import At, Base, From, TimelineBatch, read_timeline
 from metadata_log.records.batch import RecordBatch
+from metadata_log.releases import LATEST_LEVEL, OLDEST_LEVEL
 from metadata_log.times import when_text
 from metadata_log.types import OffsetAndEpoch
 
@@ -52,6 +53,8 @@ class ImageAt(Struct, frozen=True, kw_only=True):
     """The start offset of an open transaction; its changes are not in the image."""
     stopped: bool = False
     """Whether damage ended the reading."""
+    lacks_unknown: bool = False
+    """Whether records of a later release were passed over."""
 
     @property
     def is_damaged(self) -> bool:
@@ -63,6 +66,8 @@ class ImageAt(Struct, frozen=True, kw_only=True):
         """A hint for the damage."""
         if self.stopped:
             return "This is the state before the damage; --on-damage skip-damage continues after the damage."
+        if self.lacks_unknown:
+            return "What these records changed is missing here. Run the release of trio-kraft that knows them."
         return None
 
     @property
@@ -118,6 +123,8 @@ class _Reading:
         self._delta = MetadataDelta(MetadataImage())
         self._provenance = Provenance()
         self._damages: list[Damage] = []
+        self._unknown: set[tuple[int, int]] = set()
+        """The types and versions of the records that were not known."""
         self.over = False
 
     def take(self, item: Base | TimelineBatch | Damage) -> None:
@@ -139,9 +146,9 @@ class _Reading:
         for entry in base.entries:
             problem = entry if isinstance(entry, Damage) else self._one(entry, base.path, None)
             if problem is not None:
-                if self._on_damage is not OnDamage.SKIP:
+                if self._ends_at(entry, problem):
                     raise DamagedFile(problem)
-                self._damages.append(problem)
+                self._note(entry, problem)
         self._provenance = Provenance(offset=base.end.offset - 1, epoch=base.end.epoch, timestamp_ms=base.timestamp_ms)
 
     def _replay_batch(self, batch: TimelineBatch) -> None:
@@ -149,13 +156,26 @@ class _Reading:
         for entry in batch.entries():
             problem = entry if isinstance(entry, Damage) else self._one(entry, batch.path, batch.batch)
             if problem is not None:
-                self._damages.append(problem)
-                if stops(problem, self._on_damage):
+                self._note(entry, problem)
+                if self._ends_at(entry, problem):
                     self.over = True
                     offset = batch.from_offset - 1 if problem.offset is None else problem.offset - 1
                     break
         if offset > self._provenance.offset:
             self._provenance = Provenance(offset=offset, epoch=batch.batch.epoch, timestamp_ms=timestamp_ms)
+
+    def _note(self, entry: Entry | Damage, problem: Damage) -> None:
+        """Keep damage for the report; of records of a later release the first of each kind."""
+        if isinstance(entry, Entry) and entry.record is None:
+            if (entry.type, entry.version) in self._unknown:
+                return
+            self._unknown.add((entry.type, entry.version))
+        self._damages.append(problem)
+
+    def _ends_at(self, entry: Entry | Damage, problem: Damage) -> bool:
+        """Whether reading ends there. What a record of a later release changed is missing, and nothing else."""
+        is_unknown = isinstance(entry, Entry) and entry.record is None
+        return self._on_damage is OnDamage.STRICT if is_unknown else stops(problem, self._on_damage)
 
     def _one(self, entry: Entry, path: str, batch: RecordBatch | None) -> Damage | None:
         """Replay one record; returns its damage, or None."""
@@ -165,7 +185,7 @@ class _Reading:
             if entry.record is not None:
                 self._delta.replay(entry.record, entry.offset)
                 return None
-            return unknown_record(entry, path, batch)
+            return unknown_record(entry, path, batch, self._delta.features.metadata_version)
         except ReplayError as fault:
             expected = "a record that agrees with those before it"
             position = None if batch is None else _position(entry, batch)
@@ -182,6 +202,7 @@ class _Reading:
             damages=tuple(self._damages),
             open_since=None if image.transaction is None else image.transaction.start_offset,
             stopped=self.over,
+            lacks_unknown=bool(self._unknown),
         )
 
 
@@ -223,11 +244,16 @@ def first_words(path: str) -> str | None:
     return None
 
 
-def unknown_record(entry: Entry, path: str, batch: RecordBatch | None) -> Damage:
-    """The damage for a record of a newer Kafka with unknown effect; the batch is that of a log."""
+def unknown_record(entry: Entry, path: str, batch: RecordBatch | None, level: int | None) -> Damage:
+    """The damage for a record of a newer Kafka with unknown effect; the batch is that of a log, `level` the
+    metadata.version at that point, if known.
+    """
+    what = f"a record of type {entry.type} in version {entry.version} is not known, nor what it changes"
+    if level is not None and level > LATEST_LEVEL:
+        what += f": metadata.version {level} brought it, and this software knows {OLDEST_LEVEL} to {LATEST_LEVEL}"
     return Damage(
         where=path,
-        what=f"a record of type {entry.type} in version {entry.version} is not known, nor what it changes",
+        what=what,
         expected="a record that this version knows",
         position=None if batch is None else _position(entry, batch),
         offset=entry.offset,

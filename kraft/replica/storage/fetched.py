@@ -16,7 +16,7 @@ from kraft.limits import BATCH_BYTES
 from kraft.quorum.messages import BatchFacts
 from kraft.quorum.voters import QuorumChange, VoterSet
 from kraft.replica.storage.quorum_records import changes_of
-from metadata_log.errors import CorruptBatch, IncompleteBatch, MetadataLogError
+from metadata_log.errors import CorruptBatch, IncompleteBatch, MetadataLogError, UnsupportedVersion
 from metadata_log.records.batch import RecordBatch, read_batch
 from metadata_log.records.control import LeaderChangeMessage
 from metadata_log.records.frame import ControlRecordType, decode_control
@@ -83,8 +83,10 @@ def judging(
                 previous = Follows(next_offset, batch.epoch, previous.epoch, previous.leader_id, newest)
     except IncompleteBatch:
         pass
+    except UnsupportedVersion as later:
+        return tuple(found), f"this node is behind it: from byte {position} on, {later}. Run the release that wrote it."
     except MetadataLogError as bad:
-        return tuple(found), f"from byte {position} on, {bad}"
+        return tuple(found), f"it sent damaged records: from byte {position} on, {bad}"
     return tuple(found), None
 
 

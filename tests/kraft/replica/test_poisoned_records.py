@@ -133,7 +133,7 @@ def test_fetched_records_that_no_leader_writes_are_not_appended(what: str) -> No
     assert len(node.reports) == 1
     assert "damaged records: from byte 0 on" in node.reports[0]
     assert re.search(why, node.reports[0]), node.reports[0]
-    assert 2 not in [one.peer_id for one in node.sent[requests:]], "the leader is asked later, not at once"
+    assert 2 not in [one.target.node_id for one in node.sent[requests:]], "the leader is asked later, not at once"
     node.now_ms += 100
     node.work()
     assert node.last_fetch[1] == 1

@@ -317,7 +317,7 @@ def test_logged_text_of_a_peer_is_bounded() -> None:
     while not isinstance(one.asked().message, UpdateVoter | Fetch):
         one.advance(10)
     one.answer(records_of_the_leader(damage="x" * 100_000), peer=one.asked().peer_id)
-    assert any("damaged records" in what for what in one.suspicions)
+    assert any("xxx" in what for what in one.suspicions)
     assert max(map(len, one.suspicions)) < 1000
 
 
