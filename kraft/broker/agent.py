@@ -134,6 +134,8 @@ class BrokerAgent:
         """When the next part of the changes is published to the replicas."""
         self._published_offset = -1
         """The offset of the last record that the replicas know, or -1."""
+        self._is_published = True
+        """Whether the replicas know all metadata."""
         self._judged: tuple[Broker | None, bool] = (None, False)
         """The own registration and the cluster's level at the last decision on a new registration."""
         self._fetches: dict[int, int] = {}
@@ -172,20 +174,14 @@ class BrokerAgent:
             self._is_everything_changed = True
         self._changed.update(self._noted)
         self._noted, self._is_everything_noted = {}, False
-        self.image = self._latest.stable
+        self.image, self._is_published = self._latest.stable, False
 
     def finish_snapshot(self, replay: SnapshotReplay) -> None:
         """Replace the metadata by the image of a snapshot; raises `ReplayError` for an incomplete one."""
         self._latest = replay.apply()
         self._is_everything_changed = True
         self._noted, self._is_everything_noted = {}, False
-        self.image = self._latest
-
-    def on_committed(self, records: Iterable[Message], base_offset: int, end: OffsetAndEpoch) -> None:
-        """Replay a committed batch at once; raises `MetadataLogError` for a contradiction to earlier records."""
-        replay = self.begin_committed(base_offset)
-        replay.go_on(self.noted(records))
-        self.finish_committed(replay, end)
+        self.image, self._is_published = self._latest, False
 
     def noted(self, records: Iterable[Message]) -> Iterator[Message]:
         """Pass the records of a batch through, and note the partitions that they change."""
@@ -234,7 +230,7 @@ class BrokerAgent:
         if self._changed:
             return False
         self._look_at_own_registration(now_ms)
-        self._published_offset = self.metadata_offset
+        self._published_offset, self._is_published = self.metadata_offset, True
         return True
 
     @property
@@ -255,7 +251,7 @@ class BrokerAgent:
             return False
         self._publish_at_ms = now_ms + 1
         if self.replicas.load_more(self.image, now_ms):
-            self._is_everything_changed = True
+            self._is_everything_changed, self._is_published = True, False
             self._look_at_failures(now_ms)
             self.lifecycle.on_loaded(now_ms)
         return self.replicas.is_loaded
@@ -352,8 +348,7 @@ class BrokerAgent:
         if lifecycle.state is LifecycleState.NOT_RUNNING:
             lifecycle.begin(now_ms)
         if replicas.is_loaded or self._load(now_ms):
-            is_published = self._published_offset == self.image.end.offset - 1 and not self._has_changes
-            if not is_published and not self._publish(now_ms):
+            if not self._is_published and not self._publish(now_ms):
                 # Other requests, and answers, depend on metadata that the replicas know.
                 self._publish_at_ms = now_ms + 1
                 return [] if lifecycle.is_stopped else self._heartbeat_due(now_ms)

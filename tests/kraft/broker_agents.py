@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from msgspec.structs import replace
 
 from kraft.broker import BrokerAgent, BrokerListener, BrokerOptions, BrokerSettings, LifecycleState
@@ -11,7 +13,7 @@ from kraft.broker.reply_keys import Channel
 from kraft.sim.nodes.broker_without_data import ReplicasWithoutData, agent_without_data
 from kraft.wire import Send
 from metadata_log.serde import Message
-from metadata_log.types import Uuid
+from metadata_log.types import OffsetAndEpoch, Uuid
 from transport.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from transport.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 
@@ -57,6 +59,14 @@ def started(**options: object) -> BrokerAgent:
     agent.on_reply(Channel.HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False), 1000)
     assert agent.lifecycle.state is LifecycleState.RUNNING
     return agent
+
+
+def replay(agent: BrokerAgent, records: Iterable[Message], base_offset: int) -> None:
+    """Replay a committed batch at once."""
+    committed = list(records)
+    replaying = agent.begin_committed(base_offset)
+    replaying.go_on(agent.noted(committed))
+    agent.finish_committed(replaying, OffsetAndEpoch(epoch=1, offset=base_offset + len(committed)))
 
 
 def led_by(agent: BrokerAgent) -> dict[PartitionKey, Leading]:

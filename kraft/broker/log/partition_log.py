@@ -408,10 +408,6 @@ class PartitionLog:
                 return found
         return None
 
-    def find_time(self, timestamp_ms: int) -> Frame | None:
-        """As `finding_time`, at once."""
-        return finished(self.finding_time(timestamp_ms))
-
     def aborted(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions with records in a range of offsets (`collectAbortedTransactions`).
 

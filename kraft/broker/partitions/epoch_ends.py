@@ -80,19 +80,3 @@ def absurdity(history: EpochHistory, leader: OffsetAndEpoch) -> str | None:
     if last is None or leader.epoch > last:
         return f"its leader answers with epoch {leader.epoch}, and the last record here has {last}"
     return None
-
-
-def diverging_end(
-    history: EpochHistory, log_end: int, last_fetched_epoch: int, fetch_offset: int
-) -> OffsetAndEpoch | None:
-    """The epoch and end that a leader names to a follower with another history; None if the follower may go on.
-
-    Args:
-        history: The epochs of the leader's log.
-        log_end: The end of the leader's log.
-        last_fetched_epoch: The epoch of the follower's last record; one that `end_of_epoch` knows.
-        fetch_offset: The end of the follower's log.
-    """
-    end = end_of_epoch(history, last_fetched_epoch, log_end)
-    assert end is not None, (history, last_fetched_epoch)
-    return end if end.epoch < last_fetched_epoch or end.offset < fetch_offset else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from broker_agents import EPOCH, ONE, TOPIC, TWO, heartbeat, led_by, new_agent, only, started, without_data
+from broker_agents import EPOCH, ONE, TOPIC, TWO, heartbeat, led_by, new_agent, only, replay, started, without_data
 
 from kraft.broker import BrokerAgent, LifecycleState, NoLogDirectory, RegistrationFailed
 from kraft.broker.partitions import DataSettings, ReplicaManager
@@ -16,7 +16,7 @@ from metadata_log.log.clean_shutdown import take_clean_shutdown, write_clean_shu
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records import metadata as records
 from metadata_log.serde import Message
-from metadata_log.types import OffsetAndEpoch, Uuid
+from metadata_log.types import Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages.alter_partition import (
     AlterPartitionRequest,
@@ -50,7 +50,7 @@ def test_a_broker_registers_catches_up_and_asks_to_be_unfenced() -> None:
     assert first.cordoned_log_dirs is None
     agent.on_reply(Channel.HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=False), 4)
     assert (agent.lifecycle.state, agent.deadline_ms()) == (LifecycleState.STARTING, 14)
-    agent.on_committed([records.NoOpRecord()], EPOCH, OffsetAndEpoch(epoch=1, offset=EPOCH + 1))
+    replay(agent, [records.NoOpRecord()], EPOCH)
     assert heartbeat(agent, 14).current_metadata_offset == EPOCH
     agent.on_reply(Channel.HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True), 15)
     assert agent.lifecycle.state is LifecycleState.RECOVERY
@@ -68,7 +68,7 @@ def test_a_broker_reports_the_directories_that_take_no_new_replicas() -> None:
     def after(value: str | None, broker: str = "101") -> list[Uuid] | None:
         nonlocal now_ms, offset
         record = records.ConfigRecord(resource_type=4, resource_name=broker, name="cordoned.log.dirs", value=value)
-        agent.on_committed([record], offset, OffsetAndEpoch(epoch=1, offset=offset + 1))
+        replay(agent, [record], offset)
         offset += 1
         told = heartbeat(agent, now_ms)
         agent.on_reply(Channel.HEARTBEATS, BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False), now_ms)
@@ -145,7 +145,7 @@ def test_a_broker_registers_its_directories_at_the_metadata_version_that_has_the
         broker_id=101, incarnation_id=agent.settings.incarnation_id, broker_epoch=EPOCH, log_dirs=()
     )
     feature = records.FeatureLevelRecord(name="metadata.version", feature_level=17)
-    agent.on_committed([feature, registration], 41, OffsetAndEpoch(epoch=1, offset=43))
+    replay(agent, [feature, registration], 41)
     assert isinstance(only(agent.poll(1001), Channel.HEARTBEATS), BrokerRegistrationRequest)
     agent.on_reply(Channel.HEARTBEATS, BrokerRegistrationResponse(broker_epoch=EPOCH), 1010)
     assert heartbeat(agent, 1010).broker_epoch == EPOCH
@@ -183,7 +183,7 @@ def partition(leader: int, isr: tuple[int, ...], directory: Uuid = ONE) -> recor
 
 def commit(agent: BrokerAgent, *committed: Message) -> None:
     base_offset = agent.image.end.offset
-    agent.on_committed(committed, base_offset, OffsetAndEpoch(epoch=1, offset=base_offset + len(committed)))
+    replay(agent, committed, base_offset)
 
 
 def leading(isr: tuple[int, ...], **options: object) -> BrokerAgent:

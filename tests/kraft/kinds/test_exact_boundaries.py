@@ -46,6 +46,7 @@ from kraft.quorum.values import Endpoints, ReplicaKey
 from kraft.quorum.voters import VoterSet
 from metadata_log.log.epochs import EpochHistory
 from metadata_log.records.batch_builder import build_batch
+from metadata_log.serde.codec import finished
 from metadata_log.types import NEVER_MS, OffsetAndEpoch
 from transport.protocol.errors import Error
 from transport.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
@@ -159,7 +160,7 @@ def test_the_first_record_of_each_time_from_each_log_start(seed: int) -> None:
     for start in range(log.end_offset + 1):
         log.raise_start(start)
         for time in range(NOW_MS - 1, NOW_MS + 2 * log.end_offset + 2):
-            found = log.find_time(time)
+            found = finished(log.finding_time(time))
             expected = next((at for at in times if at >= start and times[at] >= time), None)
             assert (None if found is None else found.offset) == expected, (start, time - NOW_MS)
             assert found is None or found.timestamp == times[found.offset]

@@ -146,7 +146,7 @@ def test_a_time_beyond_javas_long_wraps_everywhere() -> None:
     assert log.append_as_leader(sent, epoch=1, now_ms=NOW_MS) == Appended(0, 1)
     [stored] = stored_in(log)
     assert stored.max_timestamp == log.max_timestamp == end
-    found = log.find_time(end)
+    found = finished(log.finding_time(end))
     assert found is not None
     assert (found.offset, found.timestamp) == (1, end)
     assert f"CreateTime: {-end - 1} " in next(record_lines(stored))

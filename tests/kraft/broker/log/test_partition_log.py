@@ -28,6 +28,7 @@ from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records.batch import RecordBatch, scan
 from metadata_log.records.batch_builder import with_checksum, write_batch
 from metadata_log.records.record import Record, records
+from metadata_log.serde.codec import finished
 from metadata_log.types import OffsetAndEpoch
 from transport.protocol.errors import Error
 
@@ -144,7 +145,7 @@ def test_every_offset_and_time_is_found_where_the_records_have_it(path: str) -> 
     )
     # Kafka names the largest time of a log even where every record was deleted.
     if want is not None and want["max_timestamp"]["offset"] >= log.start_offset:
-        found = log.find_time(log.max_timestamp)
+        found = finished(log.finding_time(log.max_timestamp))
         assert found is not None
         assert (found.offset, found.timestamp) == (
             want["max_timestamp"]["offset"],

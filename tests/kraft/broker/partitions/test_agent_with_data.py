@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from broker_agents import EPOCH, heartbeat
+from broker_agents import EPOCH, heartbeat, replay
 from data_brokers import (
     KEY,
     NOW_MS,
@@ -29,7 +29,6 @@ from kraft.wire import Send, Target
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records import metadata as records
 from metadata_log.serde import Message
-from metadata_log.types import OffsetAndEpoch
 from transport.protocol.messages.broker_heartbeat import BrokerHeartbeatResponse
 from transport.protocol.messages.broker_registration import BrokerRegistrationResponse
 from transport.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
@@ -50,7 +49,7 @@ def agent_with_data(broker_id: int, disk: MemoryDisk) -> tuple[BrokerAgent, Repl
 
 def commit(agent: BrokerAgent, *committed: Message) -> None:
     base_offset = agent.image.end.offset
-    agent.on_committed(committed, base_offset, OffsetAndEpoch(epoch=1, offset=base_offset + len(committed)))
+    replay(agent, committed, base_offset)
 
 
 def metadata(*, leader: int) -> list[Message]:
