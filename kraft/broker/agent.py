@@ -11,10 +11,10 @@ from itertools import islice
 from typing import Final, Protocol
 
 from kraft.broker.directories import Directories
+from kraft.broker.handling.reply_keys import Channel, FetchFrom, to_broker
 from kraft.broker.lifecycle import BrokerLifecycle, LifecycleState, NoLogDirectory
 from kraft.broker.partitions.isr_changes import IsrChanges
 from kraft.broker.partitions.key import NO_EPOCH, PartitionKey
-from kraft.broker.reply_keys import Channel, FetchFrom, to_broker
 from kraft.broker.settings import BrokerSettings
 from kraft.config.definitions import elements
 from kraft.limits import PARTITIONS_PER_TURN

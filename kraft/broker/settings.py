@@ -1,4 +1,4 @@
-"""The settings of a broker agent (Kafka: the part of `KafkaConfig` for a broker's metadata)."""
+"""The settings of a broker (Kafka: `KafkaConfig`)."""
 
 from __future__ import annotations
 

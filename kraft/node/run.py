@@ -174,7 +174,7 @@ def _node_of(application: Application | RawLog) -> type[Node]:
 def _logger_requests(config: Config, application: Application | RawLog, log: NodeLog) -> LoggerRequests | None:
     """The requests about loggers at a controller, or at a broker that serves clients; None at any other node."""
     if isinstance(application, BrokerHost):
-        judge = application.clients
+        judge = application.server.requests
         return None if judge is None else LoggerRequests(config.node_id, judge, log, AclOperation.ALTER_CONFIGS)
     from kraft.replica.hosts.controller_host import ControllerHost
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from kraft.broker.handling.settings import RequestSettings
 from kraft.broker.partitions import DataSettings
 from kraft.broker.partitions.settings import cleaner_settings
-from kraft.broker.request.settings import RequestSettings
 from kraft.config import Config
 from kraft.replica.hosts.serving_broker import ServingOptions, host_serving_broker
 from kraft.replica.interface.application import ApplicationFactory

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from kraft.broker import BrokerAgent, BrokerListener, BrokerOptions, BrokerSettings, LifecycleState
+from kraft.broker.handling.reply_keys import Channel
 from kraft.broker.partitions.key import PartitionKey
 from kraft.broker.partitions.leading import Leading
-from kraft.broker.reply_keys import Channel
 from kraft.sim.nodes.broker_without_data import ReplicasWithoutData, agent_without_data
 from kraft.wire import Send
 from metadata_log.serde import Message

@@ -9,12 +9,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kraft.broker import BrokerOptions
+from kraft.broker.handling.settings import RequestSettings
 from kraft.broker.log.partition_log import PartitionLog
 from kraft.broker.partitions import DataSettings, ReplicaManager
-from kraft.broker.request.settings import RequestSettings
+from kraft.broker.server import Found, Unfenced
 from kraft.quorum.values import Endpoints, LeaderAndEpoch, ListenerAddress
 from kraft.quorum.voters import VoterSet
-from kraft.replica.hosts.broker_host import BrokerHost, Found, Unfenced
+from kraft.replica.hosts.broker_host import BrokerHost
 from kraft.replica.hosts.serving_broker import ServingOptions, host_serving_broker
 from kraft.replica.interface.application import PARKED, Action
 from kraft.replica.interface.events import CommittedBatch, Noted

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from kraft.broker.handling.reply_keys import Creation, to_broker
+from kraft.broker.handling.settings import RequestSettings
 from kraft.broker.metadata.forwarding import envelope_of
-from kraft.broker.reply_keys import Creation, to_broker
 from kraft.limits import TOPICS_IN_CREATION
 from kraft.wire import Send, WireRequest
+from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
+from metadata_log.types import NEVER_MS
 from transport.protocol.apis import APIS, ApiKey
 from transport.protocol.messages import CreateTopicsRequest
 from transport.protocol.messages.create_topics import CreatableTopic
@@ -20,21 +23,14 @@ _VERSION: Final = APIS[ApiKey.CREATE_TOPICS].versions.highest
 class AutoCreation:
     """The names of topics that a controller was asked to create, so that no name is asked for twice at a time."""
 
-    def __init__(self, *, num_partitions: int, replication_factor: int, timeout_ms: int) -> None:
-        self._num_partitions = num_partitions
-        self._replication_factor = replication_factor
-        self._timeout_ms = timeout_ms
+    def __init__(self, settings: RequestSettings) -> None:
+        self._settings = settings
         self._in_flight: set[str] = set()
-        self._names: dict[int, tuple[str, ...]] = {}
+        self._names: dict[Creation, tuple[str, ...]] = {}
         self._due: list[Send] = []
         self._last_number = 0
 
-    @property
-    def is_due(self) -> bool:
-        """Whether `poll` has a request."""
-        return bool(self._due)
-
-    def create(self, names: Iterable[str], asked: WireRequest) -> None:
+    def create(self, names: Iterable[str], request: WireRequest) -> None:
         """Ask for topics, as the principal of the client that names them."""
         room = TOPICS_IN_CREATION - len(self._in_flight)
         wanted = tuple(name for name in names if name not in self._in_flight)[: max(room, 0)]
@@ -42,24 +38,35 @@ class AutoCreation:
             return
         self._in_flight.update(wanted)
         self._last_number += 1
-        self._names[self._last_number] = wanted
-        request = CreateTopicsRequest(
+        key, settings = Creation(self._last_number), self._settings
+        self._names[key] = wanted
+        body = CreateTopicsRequest(
             topics=[
                 CreatableTopic(
-                    name=name, num_partitions=self._num_partitions, replication_factor=self._replication_factor
+                    name=name,
+                    num_partitions=settings.num_partitions,
+                    replication_factor=settings.default_replication_factor,
                 )
                 for name in wanted
             ],
-            timeout_ms=self._timeout_ms,
+            timeout_ms=settings.controller_timeout_ms,
         )
-        envelope = envelope_of(ApiKey.CREATE_TOPICS, _VERSION, asked.client_id, request, asked.principal, asked.peer)
-        self._due.append(Send(envelope, to_broker(Creation(self._last_number)), self._timeout_ms))
+        envelope = envelope_of(ApiKey.CREATE_TOPICS, _VERSION, request.client_id, body, request.principal, request.peer)
+        self._due.append(Send(envelope, to_broker(key), settings.controller_timeout_ms))
 
-    def poll(self) -> Iterator[Send]:
+    def due(self, image: MetadataImage, broker_epoch: int, now_ms: int) -> Iterator[Send]:
         """The requests that are due."""
         due, self._due = self._due, []
         yield from due
 
-    def on_reply(self, number: int, response: Message | None) -> None:
+    def on_reply(self, key: Creation, message: Message | None, now_ms: int) -> None:
         """The controller has answered, or the request failed: the client's next request asks again where necessary."""
-        self._in_flight.difference_update(self._names.pop(number))
+        self._in_flight.difference_update(self._names.pop(key))
+
+    def take_changes(self) -> tuple[()]:
+        """None: a client asks again."""
+        return ()
+
+    def deadline_ms(self) -> int:
+        """When `due` has something."""
+        return 0 if self._due else NEVER_MS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Final
 
-from kraft.broker.rights import Permissions
+from kraft.broker.handling.rights import Permissions
 from metadata_log.image import Broker, MetadataImage
 from metadata_log.image.persistent_map import in_key_order
 from metadata_log.records.metadata import BrokerEndpoint

@@ -10,7 +10,7 @@ from typing import Final
 
 from kraft.access.authorizer import AclOperation, AclResource
 from kraft.access.errors import ApiError
-from kraft.broker.coordinators import (
+from kraft.broker.handling.coordinators import (
     GROUP,
     NO_COORDINATOR,
     SHARE,
@@ -21,7 +21,7 @@ from kraft.broker.coordinators import (
     may_be_coordinated,
     place_of,
 )
-from kraft.broker.rights import Permissions
+from kraft.broker.handling.rights import Permissions
 from kraft.limits import NAME_CHARACTERS_PER_STEP
 from metadata_log.image import MetadataImage
 from metadata_log.types import NO_NODE

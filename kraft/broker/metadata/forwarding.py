@@ -15,10 +15,13 @@ from msgspec import Struct
 
 from kraft.access.caller import host_of_peer
 from kraft.access.errors import ApiError
-from kraft.broker.reply_keys import Forwarded, to_broker
+from kraft.broker.handling.reply_keys import Forwarded, to_broker
+from kraft.broker.handling.settings import RequestSettings
+from kraft.broker.metadata.config_changes import Refusals, judged
 from kraft.limits import FORWARDED_REQUESTS
-from kraft.wire import Answer, Drop, Send, WireRequest
+from kraft.wire import Answer, Drop, Outcome, Send, WireRequest
 from metadata_log.errors import MetadataLogError
+from metadata_log.image import MetadataImage
 from metadata_log.serde import Message, encode
 from metadata_log.serde.codec import finished
 from metadata_log.types import NEVER_MS
@@ -33,6 +36,8 @@ from transport.protocol.messages import (
     DescribeQuorumResponse,
     EnvelopeRequest,
     EnvelopeResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
     RemoveRaftVoterRequest,
     RemoveRaftVoterResponse,
 )
@@ -48,65 +53,88 @@ _PRINCIPAL_VERSION: Final = 0
 class _Sent(Struct):
     """A request under way. `again_ms` is the time of the next attempt; never, while an answer is outstanding."""
 
-    asked: WireRequest
+    request: WireRequest
+    refusals: Refusals | None
+    """What this broker has refused of the request itself."""
     envelope: EnvelopeRequest
     give_up_ms: int
     again_ms: int
 
 
 class Forwarding:
-    """The requests of clients that wait for an answer of the active controller, by number."""
+    """The requests of clients that wait for an answer of the active controller."""
 
-    def __init__(self, timeout_ms: int) -> None:
-        """`timeout_ms` is Kafka's `request.timeout.ms`: the time for a request with all its attempts."""
-        self._timeout_ms = timeout_ms
-        self._sent: dict[int, _Sent] = {}
-        self._done: list[Answer | Drop] = []
+    def __init__(self, settings: RequestSettings) -> None:
+        self._broker_id = settings.broker_id
+        self._timeout_ms = settings.controller_timeout_ms
+        """The time for a request with all its attempts."""
+        self._sent: dict[Forwarded, _Sent] = {}
+        self._done: list[Outcome] = []
         self._last_number = 0
 
     def __len__(self) -> int:
         return len(self._sent)
 
-    def forward(self, asked: WireRequest, now_ms: int, message: Message | None = None) -> None:
-        """Take a request; `poll` returns the Envelope, and later the answer. `message` goes in place of its body."""
+    def begin(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Outcome | None:
+        """Forward a request, without the changes of brokers that this broker refuses itself; `due` has the answer."""
+        message = request.message
+        if isinstance(message, IncrementalAlterConfigsRequest) and not message.resources:
+            # The node has answered all of it: only changes of its loggers.
+            return Answer(request.request_id, IncrementalAlterConfigsResponse())
+        refusals = judged(message, self._broker_id)
+        if refusals is not None:
+            message = refusals.kept
+            if len(refusals.answers) == len(refusals.message.resources):
+                return Answer(request.request_id, refusals.merged())
         if len(self._sent) >= FORWARDED_REQUESTS:
-            self._done.append(refused(asked, Error.REQUEST_TIMED_OUT))
-            return
+            return _merged(refusals, refused(request, ApiError(Error.REQUEST_TIMED_OUT)))
         self._last_number += 1
         envelope = envelope_of(
-            asked.api_key, asked.version, asked.client_id, message or asked.message, asked.principal, asked.peer
+            request.api_key, request.version, request.client_id, message, request.principal, request.peer
         )
-        self._sent[self._last_number] = _Sent(asked, envelope, now_ms + self._timeout_ms, now_ms)
+        sent = _Sent(request, refusals, envelope, now_ms + self._timeout_ms, now_ms)
+        self._sent[Forwarded(self._last_number)] = sent
+        return None
 
     def deadline_ms(self) -> int:
-        """When the next `poll` is due."""
+        """When `due` has something."""
         if self._done:
             return 0
         return min((one.again_ms for one in self._sent.values()), default=NEVER_MS)
 
-    def poll(self, now_ms: int) -> Iterator[Send | Answer | Drop]:
+    def due(self, image: MetadataImage, broker_epoch: int, now_ms: int) -> Iterator[Send | Outcome]:
         """The attempts and answers that are due."""
         done, self._done = self._done, []
         yield from done
-        for number, sent in list(self._sent.items()):
+        for key, sent in list(self._sent.items()):
             if now_ms < sent.again_ms:
                 continue
             if now_ms >= sent.give_up_ms:
-                del self._sent[number]
-                yield refused(sent.asked, Error.REQUEST_TIMED_OUT)
+                del self._sent[key]
+                yield _merged(sent.refusals, refused(sent.request, ApiError(Error.REQUEST_TIMED_OUT)))
                 continue
             sent.again_ms = NEVER_MS
-            patience_ms = min(ATTEMPT_MS, sent.give_up_ms - now_ms)
-            yield Send(sent.envelope, to_broker(Forwarded(number)), patience_ms)
+            yield Send(sent.envelope, to_broker(key), min(ATTEMPT_MS, sent.give_up_ms - now_ms))
 
-    def on_reply(self, number: int, response: Message | None, now_ms: int) -> None:
+    def on_reply(self, key: Forwarded, message: Message | None, now_ms: int) -> None:
         """Take the answer of a controller; None if the attempt failed."""
-        sent = self._sent[number]
-        if not isinstance(response, EnvelopeResponse) or response.error_code == Error.NOT_CONTROLLER:
+        sent = self._sent[key]
+        if not isinstance(message, EnvelopeResponse) or message.error_code == Error.NOT_CONTROLLER:
             sent.again_ms = min(now_ms + RETRY_MS, sent.give_up_ms)
             return
-        del self._sent[number]
-        self._done.append(opened(sent.asked, response))
+        del self._sent[key]
+        self._done.append(_merged(sent.refusals, opened(sent.request, message)))
+
+    def take_changes(self) -> tuple[()]:
+        """None: the answers are in `due`."""
+        return ()
+
+
+def _merged(refusals: Refusals | None, outcome: Outcome) -> Outcome:
+    """An answer of a controller, with what this broker has refused itself."""
+    if refusals is None or not isinstance(outcome, Answer):
+        return outcome
+    return Answer(outcome.request_id, refusals.merged(outcome.message))
 
 
 def envelope_of(
@@ -134,33 +162,33 @@ def address_bytes(peer: str) -> bytes:
         return bytes(4)
 
 
-def opened(asked: WireRequest, response: EnvelopeResponse) -> Answer | Drop:
+def opened(request: WireRequest, response: EnvelopeResponse) -> Answer | Drop:
     """The answer in an Envelope, as the client gets it (`ForwardingManager.handleResponse`)."""
     match response.error_code:
         case Error.NONE:
             try:
-                _, message = decode_response(asked.api_key, asked.version, bytes(response.response_data or b""))
+                _, message = decode_response(request.api_key, request.version, bytes(response.response_data or b""))
             except MetadataLogError as bad:
-                return Drop(asked.request_id, f"the answer of the controller cannot be read: {bad}")
-            return Answer(asked.request_id, message)
+                return Drop(request.request_id, f"the answer of the controller cannot be read: {bad}")
+            return Answer(request.request_id, message)
         case Error.UNSUPPORTED_VERSION:
-            name, version = ApiKey(asked.api_key).name, asked.version
-            return Drop(asked.request_id, f"the active controller does not serve version {version} of {name}")
+            name, version = ApiKey(request.api_key).name, request.version
+            return Drop(request.request_id, f"the active controller does not serve version {version} of {name}")
         case _:
-            return refused(asked, Error.UNKNOWN_SERVER_ERROR)
+            return refused(request, ApiError(Error.UNKNOWN_SERVER_ERROR))
 
 
-def refused(asked: WireRequest, error: Error) -> Answer:
+def refused(request: WireRequest, error: ApiError) -> Answer:
     """The answer to a forwarded request that fails as a whole."""
-    match asked.message:
+    match request.message:
         case DescribeQuorumRequest():
-            return Answer(asked.request_id, DescribeQuorumResponse(error_code=error))
+            return Answer(request.request_id, DescribeQuorumResponse(error_code=error.error))
         case AddRaftVoterRequest():
-            return Answer(asked.request_id, AddRaftVoterResponse(error_code=error))
+            return Answer(request.request_id, AddRaftVoterResponse(error_code=error.error))
         case RemoveRaftVoterRequest():
-            return Answer(asked.request_id, RemoveRaftVoterResponse(error_code=error))
+            return Answer(request.request_id, RemoveRaftVoterResponse(error_code=error.error))
         case message:
             # Loaded here, because a broker needs the API table of a controller for such a failure only.
             from kraft.access.refusals import refusal
 
-            return Answer(asked.request_id, finished(refusal(message, ApiError(error))))
+            return Answer(request.request_id, finished(refusal(message, error)))

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from kraft.access.items import authorize_items
 from kraft.access.permissions import check_cluster
-from kraft.broker.metadata.settings import MetadataSettings
-from kraft.broker.rights import Permissions
+from kraft.broker.handling.rights import Permissions
+from kraft.broker.handling.settings import RequestSettings
 from kraft.reads.acls import describe_acls
 from kraft.reads.configs import describe_configs
 from kraft.reads.reading import Reading
@@ -16,7 +16,6 @@ from kraft.reads.scram import describe_scram_credentials
 from kraft.steps import Answering
 from kraft.wire import WireRequest
 from metadata_log.image import MetadataImage
-from metadata_log.serde import Message
 from transport.protocol.apis import ApiKey
 
 _READS: Final[dict[int, Callable[[Reading, Any], Answering]]] = {
@@ -27,16 +26,15 @@ _READS: Final[dict[int, Callable[[Reading, Any], Answering]]] = {
 
 
 def read_as_a_controller(
-    asked: WireRequest,
-    request: Message,
+    request: WireRequest,
     image: MetadataImage,
-    settings: MetadataSettings,
+    settings: RequestSettings,
     permissions: Permissions,
 ) -> Answering:
     """The answer to a read that controllers serve, too, made by the same function; raises `ApiError`."""
-    check_cluster(permissions, ApiKey(asked.api_key))
-    permitted = yield from authorize_items(permissions, image, request)
+    check_cluster(permissions, ApiKey(request.api_key))
+    permitted = yield from authorize_items(permissions, image, request.message)
     reading = Reading(
-        image, asked.version, settings.broker_id, settings.own_settings, permissions.rights.settings is not None
+        image, request.version, settings.broker_id, settings.own_settings, permissions.rights.settings is not None
     )
-    return permitted.finish((yield from _READS[asked.api_key](reading, permitted.request)))
+    return permitted.finish((yield from _READS[request.api_key](reading, permitted.request)))

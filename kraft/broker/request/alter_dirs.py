@@ -5,9 +5,9 @@
 from __future__ import annotations
 
 from kraft.access.authorizer import AclOperation, AclResource
+from kraft.broker.handling.rights import Rights
+from kraft.broker.handling.steps import Handling
 from kraft.broker.partitions.manager import ReplicaManager
-from kraft.broker.request.outcomes import Handling
-from kraft.broker.rights import Rights
 from kraft.limits import PARTITIONS_PER_STEP
 from kraft.wire import Answer, WireRequest
 from metadata_log.image import MetadataImage

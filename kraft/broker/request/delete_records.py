@@ -9,13 +9,13 @@ from typing import Final
 from msgspec import Struct
 
 from kraft.access.authorizer import AclOperation, AclResource
+from kraft.broker.handling.rights import Rights
+from kraft.broker.handling.steps import Handling
 from kraft.broker.log.outcomes import Refused
 from kraft.broker.partitions.key import PartitionKey
 from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.request.lookup import INTERNAL_TOPICS, hosted, is_known
-from kraft.broker.request.outcomes import Handling
 from kraft.broker.request.produce import ADMIN_CLIENT
-from kraft.broker.rights import Rights
 from kraft.limits import PARTITIONS_PER_STEP
 from kraft.wire import Answer, WireRequest
 from metadata_log.image import MetadataImage
@@ -53,6 +53,13 @@ class WaitingDelete(Struct):
         """The partitions that the request waits for."""
         return {each.key for each in self.entries if each.awaited is not None}
 
+    @property
+    def timeout_ms(self) -> int:
+        """For how long the request waits at most."""
+        message = self.request.message
+        assert isinstance(message, DeleteRecordsRequest), message
+        return message.timeout_ms
+
 
 class DeleteRecordsHandler:
     """Answers DeleteRecords requests."""
@@ -61,7 +68,7 @@ class DeleteRecordsHandler:
         self._manager = manager
         self._rights = rights
 
-    def begin(self, request: WireRequest, image: MetadataImage) -> Handling[Answer | WaitingDelete]:
+    def begin(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer | WaitingDelete]:
         """Raise the log starts; the result is the answer, or the request if it waits for followers."""
         message = request.message
         assert isinstance(message, DeleteRecordsRequest), message
@@ -84,7 +91,7 @@ class DeleteRecordsHandler:
                 yield None
                 self._delete(request, entry, offset, image)
         waiting = WaitingDelete(request, [entry for entry, _ in entries.values()])
-        return waiting if waiting.keys and not self.is_complete(waiting, image) else self.end(waiting)
+        return waiting if waiting.keys and not self.is_complete(waiting, image) else self.end(waiting, image, now_ms)
 
     def _delete(self, request: WireRequest, entry: DeleteEntry, offset: int, image: MetadataImage) -> None:
         if not is_known(image, entry.key):
@@ -117,7 +124,7 @@ class DeleteRecordsHandler:
             entry.awaited = None
         return not waiting.keys
 
-    def end(self, waiting: WaitingDelete) -> Answer:
+    def end(self, waiting: WaitingDelete, image: MetadataImage, now_ms: int) -> Answer:
         """The answer; a partition that is still awaited has timed out."""
         topics: dict[str, list[DeleteRecordsPartitionResult]] = {}
         for entry in waiting.entries:

@@ -5,11 +5,11 @@
 from __future__ import annotations
 
 from kraft.access.authorizer import AclOperation, AclResource
+from kraft.broker.handling.rights import Rights
+from kraft.broker.handling.steps import Handling
 from kraft.broker.partitions.hosted_partition import HostedPartition
 from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.request.lookup import hosted
-from kraft.broker.request.outcomes import Handling
-from kraft.broker.rights import Rights
 from kraft.limits import PARTITIONS_PER_STEP
 from kraft.wire import Answer, WireRequest
 from metadata_log.image import MetadataImage
@@ -26,7 +26,7 @@ class DescribeHandler:
         self._manager = manager
         self._rights = rights
 
-    def producers(self, request: WireRequest, image: MetadataImage) -> Handling[Answer]:
+    def producers(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer]:
         """The active producers of partitions; every replica knows them, not only the leader.
 
         A partition that is named again is answered once: its producers may be many.
@@ -56,14 +56,10 @@ class DescribeHandler:
             topics.append(producers.TopicResponse(name=topic.name, partitions=parts))
         return Answer(request.request_id, producers.DescribeProducersResponse(topics=topics))
 
-    def log_dirs(self, request: WireRequest, _: MetadataImage) -> Handling[Answer]:
+    def log_dirs(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer]:
         """The log directories with the sizes of their partitions; partitions that are not here are left out."""
         message = request.message
         assert isinstance(message, log_dirs.DescribeLogDirsRequest), message
-        if not self._rights(request, AclOperation.DESCRIBE, AclResource.CLUSTER):
-            return Answer(
-                request.request_id, log_dirs.DescribeLogDirsResponse(error_code=Error.CLUSTER_AUTHORIZATION_FAILED)
-            )
         asked = None
         if message.topics is not None:
             asked = set[tuple[str, int]]()

@@ -5,11 +5,11 @@
 from __future__ import annotations
 
 from kraft.access.authorizer import AclOperation, AclResource
+from kraft.broker.handling.rights import Rights
+from kraft.broker.handling.steps import Handling
 from kraft.broker.partitions.epoch_ends import end_of_epoch
 from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.request.lookup import hosted
-from kraft.broker.request.outcomes import Handling
-from kraft.broker.rights import Rights
 from kraft.limits import PARTITIONS_PER_STEP
 from kraft.wire import Answer, WireRequest
 from metadata_log.image import MetadataImage
@@ -31,7 +31,7 @@ class EpochEndHandler:
         self._manager = manager
         self._rights = rights
 
-    def answer(self, request: WireRequest, image: MetadataImage) -> Handling[Answer]:
+    def answer(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer]:
         """The ends of the epochs of a request."""
         message = request.message
         assert isinstance(message, OffsetForLeaderEpochRequest), message

@@ -11,12 +11,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kraft.access.authorizer import AclOperation, AclResource
+from kraft.access.errors import ApiError
+from kraft.broker.handling.rights import Rights
+from kraft.broker.handling.settings import RequestSettings
+from kraft.broker.handling.steps import Handling
 from kraft.broker.partitions.hosted_partition import HostedPartition
 from kraft.broker.partitions.key import NO_EPOCH, PartitionKey
 from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.request.lookup import current_leader, hosted, is_known
 from kraft.broker.request.nearest import preferred_replica
-from kraft.broker.request.outcomes import Handling
 from kraft.broker.request.quotas import FETCHED, ClientQuotas
 from kraft.broker.request.reading import (
     FetchParams,
@@ -40,11 +43,9 @@ from kraft.broker.request.sessions import (
     Wanted,
     throttled_session,
 )
-from kraft.broker.request.settings import RequestSettings
 from kraft.broker.request.sizes import answer_size
-from kraft.broker.rights import Rights
 from kraft.limits import PARTITIONS_PER_STEP
-from kraft.wire import Answer, Outcome, WireRequest
+from kraft.wire import Answer, Drop, Outcome, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error
@@ -52,6 +53,8 @@ from transport.protocol.messages import fetch as messages
 
 FROM_FOLLOWERS_SINCE: Final = 11
 """The first version with which a consumer may read from a replica that does not lead."""
+ERROR_SINCE: Final = 7
+"""The first version with an error for the whole answer."""
 REPLICA_STATE_SINCE: Final = 15
 LEADER_SINCE: Final = 16
 STORAGE_ERROR_SINCE: Final = 6
@@ -90,10 +93,26 @@ class WaitingFetch(Struct):
         """The partitions with changes that may end the wait."""
         return {each.key for each in self.targets}
 
+    @property
+    def timeout_ms(self) -> int:
+        """For how long the request waits at most."""
+        return self.params.max_wait_ms
+
 
 def is_of_follower(message: messages.FetchRequest, version: int) -> bool:
     """Whether another broker fetches."""
     return (message.replica_state.replica_id if version >= REPLICA_STATE_SINCE else message.replica_id) >= 0
+
+
+def refuse_fetch(request: WireRequest, refused: ApiError) -> Outcome | None:
+    """The answer to a consumer with an error for the whole request; None for a follower, which was noted before."""
+    message = request.message
+    assert isinstance(message, messages.FetchRequest), message
+    if is_of_follower(message, request.version):
+        return None
+    if request.version < ERROR_SINCE:
+        return Drop(request.request_id, f"FetchRequest has failed: {refused.error.name}")
+    return Answer(request.request_id, messages.FetchResponse(error_code=refused.error))
 
 
 class FetchHandler:

@@ -10,11 +10,11 @@ from typing import Final
 from msgspec.structs import replace
 
 from kraft.access.authorizer import AclOperation, AclResource
+from kraft.broker.handling.rights import Rights
+from kraft.broker.handling.steps import Handling
 from kraft.broker.partitions.hosted_partition import HostedPartition
 from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.request.lookup import hosted
-from kraft.broker.request.outcomes import Handling
-from kraft.broker.rights import Rights
 from kraft.limits import PARTITIONS_PER_STEP
 from kraft.wire import Answer, WireRequest
 from metadata_log.errors import MetadataLogError
@@ -59,7 +59,7 @@ class ListOffsetsHandler:
         self._manager = manager
         self._rights = rights
 
-    def answer(self, request: WireRequest, image: MetadataImage) -> Handling[Answer]:
+    def answer(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer]:
         """The offsets of the partitions of a request, in steps: of a few partitions, or of one search by time."""
         message = request.message
         assert isinstance(message, ListOffsetsRequest), message

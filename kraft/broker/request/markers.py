@@ -7,14 +7,14 @@ from __future__ import annotations
 from msgspec import Struct
 
 from kraft.access.authorizer import AclOperation, AclResource
+from kraft.broker.handling.rights import Rights
+from kraft.broker.handling.steps import Handling
 from kraft.broker.log.outcomes import Refused
 from kraft.broker.log.transaction_markers import EPOCH_BUMPS_SINCE, TransactionMarker
 from kraft.broker.partitions.key import PartitionKey
 from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.request.acknowledged import Awaited, acknowledgement, awaited
-from kraft.broker.request.outcomes import Handling
 from kraft.broker.request.transaction_guards import TransactionGuards
-from kraft.broker.rights import Rights
 from kraft.limits import MARKERS_PER_STEP
 from kraft.wire import Answer, WireRequest
 from metadata_log.image import MetadataImage
@@ -39,6 +39,8 @@ class WaitingMarkers(Struct):
 
     request: WireRequest
     entries: list[MarkerEntry]
+    timeout_ms: int
+    """For how long the request waits at most."""
 
     @property
     def keys(self) -> set[PartitionKey]:
@@ -49,10 +51,11 @@ class WaitingMarkers(Struct):
 class MarkersHandler:
     """Answers WriteTxnMarkers requests."""
 
-    def __init__(self, manager: ReplicaManager, rights: Rights, guards: TransactionGuards) -> None:
+    def __init__(self, manager: ReplicaManager, rights: Rights, guards: TransactionGuards, timeout_ms: int) -> None:
         self._manager = manager
         self._rights = rights
         self._guards = guards
+        self._timeout_ms = timeout_ms
 
     def begin(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer | WaitingMarkers]:
         """Append the markers; the result is the answer, or the request if it waits for followers."""
@@ -75,8 +78,8 @@ class MarkersHandler:
                         self._append(entry, marker, now_ms)
                     else:
                         entry.error = Error.CLUSTER_AUTHORIZATION_FAILED
-        waiting = WaitingMarkers(request, entries)
-        return waiting if waiting.keys and not self.is_complete(waiting, image) else self.end(waiting)
+        waiting = WaitingMarkers(request, entries, self._timeout_ms)
+        return waiting if waiting.keys and not self.is_complete(waiting, image) else self.end(waiting, image, now_ms)
 
     def _append(self, entry: MarkerEntry, marker: messages.WritableTxnMarker, now_ms: int) -> None:
         partition = self._manager.partitions.get(entry.key)
@@ -110,7 +113,7 @@ class MarkersHandler:
                     entry.error, entry.awaited = error, None
         return not waiting.keys
 
-    def end(self, waiting: WaitingMarkers) -> Answer:
+    def end(self, waiting: WaitingMarkers, image: MetadataImage, now_ms: int) -> Answer:
         """The answer; a marker that is still awaited has timed out, and the coordinator sends it again."""
         message = waiting.request.message
         assert isinstance(message, messages.WriteTxnMarkersRequest), message

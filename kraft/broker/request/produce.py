@@ -13,6 +13,9 @@ from typing import Final, TypeVar
 from msgspec import Struct
 
 from kraft.access.authorizer import AclOperation, AclResource
+from kraft.broker.handling.rights import Rights
+from kraft.broker.handling.settings import RequestSettings
+from kraft.broker.handling.steps import Handling
 from kraft.broker.log.outcomes import Refused
 from kraft.broker.log.validation import Checked, checking_all
 from kraft.broker.partitions.hosted_partition import HostedPartition
@@ -21,14 +24,21 @@ from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.request.acknowledged import Awaited, acknowledgement, awaited
 from kraft.broker.request.batch_check import FirstBatch, first_batch, only_batch
 from kraft.broker.request.lookup import INTERNAL_TOPICS, current_leader, hosted, is_known
-from kraft.broker.request.outcomes import Handling
+from kraft.broker.request.quotas import PRODUCED, ClientQuotas
+from kraft.broker.request.sizes import request_size
 from kraft.broker.request.transaction_guards import Guard, TransactionGuards
-from kraft.broker.request.verification import ADDS_SINCE, Transaction, produce_error
-from kraft.broker.rights import Rights
+from kraft.broker.request.verification import (
+    ADDS_SINCE,
+    Asking,
+    Transaction,
+    Verified,
+    Verifier,
+    produce_error,
+)
 from kraft.limits import PARTITIONS_PER_STEP
 from kraft.wire import Answer, Drop, LeaveUnanswered, Outcome, WireRequest
 from metadata_log.image import MetadataImage
-from metadata_log.types import Uuid
+from metadata_log.types import NEVER_MS, Uuid
 from transport.protocol.errors import Error
 from transport.protocol.messages import produce as messages
 
@@ -83,6 +93,13 @@ class WaitingProduce(Struct):
         """The partitions that the request waits for."""
         return {each.key for each in self.entries if each.awaited is not None and each.key is not None}
 
+    @property
+    def timeout_ms(self) -> int:
+        """For how long the request waits at most."""
+        message = self.request.message
+        assert isinstance(message, messages.ProduceRequest), message
+        return message.timeout_ms
+
 
 class UnverifiedProduce(Struct):
     """A request with records of a transaction that its coordinator has not verified yet."""
@@ -95,6 +112,15 @@ class UnverifiedProduce(Struct):
     """The topics and partitions that the coordinator is asked about."""
     transaction: Transaction | None
     """What the coordinator is asked; None without guards."""
+    asking: Asking | None = None
+    """The question, once it is asked."""
+    timeout_ms = NEVER_MS
+    """The coordinator's answer ends the wait, or its time-out."""
+
+    @property
+    def keys(self) -> tuple[Verified]:
+        """What ends the wait."""
+        return (Verified(self.request.request_id),)
 
 
 class ProduceHandler:
@@ -102,25 +128,37 @@ class ProduceHandler:
 
     Args:
         manager: The replicas of this broker.
+        settings: The settings.
         rights: Whether a client may do something.
         guards: The producers with a verification under way.
-        verifies: Kafka's `transaction.partition.verification.enable`.
+        verifier: What asks transaction coordinators.
+        quotas: What clients may use.
     """
 
     def __init__(
-        self, manager: ReplicaManager, rights: Rights, guards: TransactionGuards, *, verifies: bool = True
+        self,
+        manager: ReplicaManager,
+        settings: RequestSettings,
+        rights: Rights,
+        guards: TransactionGuards,
+        verifier: Verifier,
+        quotas: ClientQuotas,
     ) -> None:
         self._manager = manager
         self._rights = rights
         self._guards = guards
-        self._verifies = verifies
+        self._verifier = verifier
+        self._quotas = quotas
+        self._verifies = settings.verifies_transactions
         self._image = MetadataImage()
 
     def use(self, image: MetadataImage) -> None:
         """New metadata, by which the next step acts."""
         self._image = image
 
-    def begin(self, request: WireRequest, now_ms: int) -> Handling[Outcome | WaitingProduce | UnverifiedProduce]:
+    def begin(
+        self, request: WireRequest, image: MetadataImage, now_ms: int
+    ) -> Handling[Outcome | WaitingProduce | UnverifiedProduce]:
         """Append the batches of a request.
 
         Returns:
@@ -132,7 +170,7 @@ class ProduceHandler:
         if (yield from self._is_foreign_transaction(request, message, entries)):
             for entry in entries:
                 entry.refuse(Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-            return (yield from self._finishing(request, entries))
+            return (yield from self._finishing(request, entries, now_ms))
         may_write: dict[str, bool] = {}
         ready: list[tuple[Entry, FirstBatch]] = []
         for part in _portions(entries):
@@ -147,7 +185,10 @@ class ProduceHandler:
                 entry.refuse(Error.INVALID_REQUIRED_ACKS)
             ready = []
         unverified = self._unverified(request, message, entries, self._of_one_producer(ready))
-        return unverified if unverified.guards else (yield from self.verified(unverified, {}, now_ms))
+        if unverified.transaction is None:
+            return (yield from self._verified(unverified, {}, now_ms))
+        unverified.asking = self._verifier.ask(request.request_id, unverified.transaction, self._image, now_ms)
+        return unverified
 
     def _of_one_producer(self, ready: list[tuple[Entry, FirstBatch]]) -> list[tuple[Entry, FirstBatch]]:
         """The entries with their batches; none if transactions of several producers are among the batches."""
@@ -190,7 +231,7 @@ class ProduceHandler:
         producer = partition.log.producers.states.producers.get(batch.producer_id)
         return producer is None or producer.open_offset is None or producer.epoch != batch.producer_epoch
 
-    def verified(
+    def _verified(
         self, unverified: UnverifiedProduce, errors: Mapping[tuple[str, int], Error], now_ms: int
     ) -> Handling[Outcome | WaitingProduce]:
         """Append what the transaction coordinator has verified, and what needs no verification.
@@ -219,7 +260,7 @@ class ProduceHandler:
         waiting = WaitingProduce(request, entries)
         if waiting.keys and not self.is_complete(waiting, self._image):
             return waiting
-        return (yield from self._finishing(request, entries))
+        return (yield from self._finishing(request, entries, now_ms))
 
     def _is_foreign_transaction(
         self, request: WireRequest, message: messages.ProduceRequest, entries: list[Entry]
@@ -329,8 +370,12 @@ class ProduceHandler:
             return Refused(Error.OUT_OF_ORDER_SEQUENCE_NUMBER, text)
         return None
 
-    def is_complete(self, waiting: WaitingProduce, image: MetadataImage) -> bool:
-        """Whether no partition of a request is awaited any more (`Partition.checkEnoughReplicasReachOffset`)."""
+    def is_complete(self, waiting: WaitingProduce | UnverifiedProduce, image: MetadataImage) -> bool:
+        """Whether the coordinator has answered, or no partition of a request is awaited any more
+        (`Partition.checkEnoughReplicasReachOffset`).
+        """
+        if isinstance(waiting, UnverifiedProduce):
+            return waiting.asking is not None and waiting.asking.errors is not None
         for entry in waiting.entries:
             if entry.awaited is None:
                 continue
@@ -343,21 +388,30 @@ class ProduceHandler:
             entry.awaited = None
         return not waiting.keys
 
-    def end(self, waiting: WaitingProduce) -> Handling[Outcome]:
-        """The answer of a request that has waited; a partition that is still awaited has timed out."""
+    def end(
+        self, waiting: WaitingProduce | UnverifiedProduce, image: MetadataImage, now_ms: int
+    ) -> Handling[Outcome | WaitingProduce]:
+        """Go on after the verification; or the answer, where a partition that is still awaited has timed out."""
+        if isinstance(waiting, UnverifiedProduce):
+            errors = None if waiting.asking is None else waiting.asking.errors
+            return (yield from self._verified(waiting, errors or {}, now_ms))
         for entry in waiting.entries:
             if entry.awaited is not None:
                 entry.refuse(Error.REQUEST_TIMED_OUT)
-        return (yield from self._finishing(waiting.request, waiting.entries))
+        return (yield from self._finishing(waiting.request, waiting.entries, now_ms))
 
-    def _finishing(self, request: WireRequest, entries: list[Entry]) -> Handling[Outcome]:
+    def _finishing(self, request: WireRequest, entries: list[Entry], now_ms: int) -> Handling[Outcome]:
+        """The outcome. The bytes are counted at the end, as in Kafka; a client above its quota is to wait."""
+        throttle_ms = 0
+        if self._quotas.bound(PRODUCED, request) is not None:
+            throttle_ms = self._quotas.charge(PRODUCED, request, request_size(request), now_ms)
         message = request.message
         assert isinstance(message, messages.ProduceRequest), message
         if message.acks == 0:
             # Without an answer, a closed connection is the only sign: the client looks for the leader again.
             failures = sorted({each.error.name for each in entries if each.error is not Error.NONE})
             why = f"a Produce without acknowledgement failed: {', '.join(failures)}"
-            return Drop(request.request_id, why) if failures else LeaveUnanswered(request.request_id)
+            return Drop(request.request_id, why) if failures else LeaveUnanswered(request.request_id, throttle_ms)
         endpoints: dict[int, messages.NodeEndpoint] = {}
         topics: dict[tuple[str, Uuid], list[messages.PartitionProduceResponse]] = {}
         for number, entry in enumerate(entries, 1):
@@ -389,7 +443,9 @@ class ProduceHandler:
         ]
         return Answer(
             request.request_id,
-            messages.ProduceResponse(responses=responses, node_endpoints=list(endpoints.values())),
+            messages.ProduceResponse(
+                responses=responses, throttle_time_ms=throttle_ms, node_endpoints=list(endpoints.values())
+            ),
         )
 
 

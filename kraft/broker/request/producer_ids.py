@@ -6,14 +6,17 @@ used. Transactional ids need a transaction coordinator, and no broker of ours is
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from msgspec import Struct
 
 from kraft.access.authorizer import AclOperation, AclResource
-from kraft.broker.coordinators import UNCOORDINATED
-from kraft.broker.rights import Rights
-from kraft.wire import Answer, WireRequest
+from kraft.broker.handling.coordinators import UNCOORDINATED
+from kraft.broker.handling.reply_keys import Channel, to_broker
+from kraft.broker.handling.rights import Rights
+from kraft.wire import Answer, Send, WireRequest
+from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS
 from transport.protocol.errors import Error
@@ -40,11 +43,24 @@ class Block(Struct):
         return self.used >= self.size
 
 
+class WaitingProducer(Struct):
+    """A producer that waits for an id."""
+
+    request: WireRequest
+    timeout_ms: int
+    """For how long the producer waits at most."""
+    answer: Answer | None = None
+    keys = (Channel.PRODUCER_IDS,)
+    """What ends the wait."""
+
+
 class ProducerIds:
     """The producer ids that this broker may give out."""
 
-    def __init__(self, broker_id: int) -> None:
+    def __init__(self, broker_id: int, timeout_ms: int) -> None:
         self._broker_id = broker_id
+        self._timeout_ms = timeout_ms
+        self._has_changed = False
         self._present: Block | None = None
         self._next: Block | None = None
         self._is_wanted = False
@@ -71,41 +87,64 @@ class ProducerIds:
             self._is_wanted and self._next is None and (present is None or present.used >= PREFETCH_FROM * present.size)
         )
 
-    def request_due(self, broker_epoch: int, now_ms: int) -> AllocateProducerIdsRequest | None:
-        """The request for a block, if one is due; exactly one `on_answer` follows. None if nothing is to be sent."""
-        if self._is_asking or not self.needs_block or now_ms < self._ask_at_ms:
-            return None
-        self._is_asking = True
-        return AllocateProducerIdsRequest(broker_id=self._broker_id, broker_epoch=broker_epoch)
+    def due(self, image: MetadataImage, broker_epoch: int, now_ms: int) -> Iterator[Send]:
+        """The request to the active controller for a block, if one is due."""
+        if not self._is_asking and self.needs_block and now_ms >= self._ask_at_ms:
+            self._is_asking = True
+            request = AllocateProducerIdsRequest(broker_id=self._broker_id, broker_epoch=broker_epoch)
+            yield Send(request, to_broker(Channel.PRODUCER_IDS), self._timeout_ms)
 
-    def on_answer(self, response: Message | None, now_ms: int) -> None:
+    def on_reply(self, key: Channel, message: Message | None, now_ms: int) -> None:
         """The controller's answer, or None if the request failed; after an error the broker asks again."""
         self._is_asking = False
-        match response:
+        self._has_changed = True
+        match message:
             case AllocateProducerIdsResponse(error_code=Error.NONE, producer_id_start=start, producer_id_len=size):
                 self._next = Block(start, size)
             case _:
                 self._ask_at_ms = now_ms + RETRY_MS
 
+    def take_changes(self) -> tuple[Channel, ...]:
+        """Whether there may be new ids."""
+        if not self._has_changed:
+            return ()
+        self._has_changed = False
+        return (Channel.PRODUCER_IDS,)
+
     def deadline_ms(self) -> int:
         """When the next request is due."""
+        if self._has_changed:
+            return 0
         return NEVER_MS if self._is_asking or not self.needs_block else self._ask_at_ms
 
 
 class InitProducerIdHandler:
     """Answers InitProducerId requests."""
 
-    def __init__(self, ids: ProducerIds, rights: Rights) -> None:
+    def __init__(self, ids: ProducerIds, rights: Rights, timeout_ms: int) -> None:
         self._ids = ids
         self._rights = rights
+        self._timeout_ms = timeout_ms
 
-    def begin(self, request: WireRequest) -> Answer | None:
-        """The answer; None if the request waits for a block of ids."""
+    def begin(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Answer | WaitingProducer:
+        """The answer; or the request, if it waits for a block of ids."""
+        return self._answer(request) or WaitingProducer(request, self._timeout_ms)
+
+    def is_complete(self, waiting: WaitingProducer, image: MetadataImage) -> bool:
+        """Whether there is an id now, which the producer gets."""
+        waiting.answer = self._answer(waiting.request)
+        return waiting.answer is not None
+
+    def end(self, waiting: WaitingProducer, image: MetadataImage, now_ms: int) -> Answer:
+        """The answer; without an id the producer asks again."""
+        return waiting.answer or _refused(waiting.request, Error.COORDINATOR_LOAD_IN_PROGRESS)
+
+    def _answer(self, request: WireRequest) -> Answer | None:
         message = request.message
         assert isinstance(message, InitProducerIdRequest), message
         error = self._refusal(request, message)
         if error is not Error.NONE:
-            return refused(request, error)
+            return _refused(request, error)
         found = self._ids.take()
         if found is None:
             return None
@@ -129,7 +168,7 @@ class InitProducerIdHandler:
         return Error.INVALID_REQUEST if is_half else Error.NONE
 
 
-def refused(request: WireRequest, error: Error) -> Answer:
+def _refused(request: WireRequest, error: Error) -> Answer:
     """The answer with an error."""
     return Answer(
         request.request_id,

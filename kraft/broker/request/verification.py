@@ -6,13 +6,13 @@ A coordinator has at most one request of this broker under way. Transactions tha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from msgspec import Struct
 
-from kraft.broker.coordinators import TRANSACTION, coordinator_of
-from kraft.broker.reply_keys import Verification, to_broker
+from kraft.broker.handling.coordinators import TRANSACTION, coordinator_of
+from kraft.broker.handling.reply_keys import Verification, to_broker
 from kraft.wire import Send, Target
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
@@ -50,12 +50,19 @@ class Transaction(Struct, frozen=True):
         return dict.fromkeys(self.partitions, error)
 
 
-class _Asking(Struct):
-    """A Produce request that waits for a coordinator."""
+class Verified(Struct, frozen=True, gc=False):
+    """What a Produce request watches that waits for its coordinator."""
+
+    request_id: int
+
+
+class Asking(Struct):
+    """A Produce request that waits for a coordinator, until there are `errors`."""
 
     request_id: int
     transaction: Transaction
     give_up_ms: int
+    errors: Errors | None = None
 
 
 class Verifier:
@@ -72,22 +79,24 @@ class Verifier:
         self._listener = listener
         self._timeout_ms = timeout_ms
         self._last_number = 0
-        self._queued: dict[int, dict[str, _Asking]] = {}
+        self._queued: dict[int, dict[str, Asking]] = {}
         """By coordinator and transactional id."""
-        self._sent: dict[int, tuple[int, dict[str, _Asking]]] = {}
-        """By the number of the request: the coordinator, and what was asked."""
-        self._again: list[tuple[int, _Asking]] = []
+        self._sent: dict[Verification, tuple[int, dict[str, Asking]]] = {}
+        """The coordinator, and what was asked."""
+        self._again: list[tuple[int, Asking]] = []
         """What is asked again, with the time in ms."""
-        self._done: list[tuple[int, Errors]] = []
+        self._done: list[Verified] = []
 
     def __len__(self) -> int:
         return sum(map(len, self._queued.values())) + sum(len(each) for _, each in self._sent.values())
 
-    def ask(self, request_id: int, transaction: Transaction, image: MetadataImage, now_ms: int) -> None:
-        """Begin a verification; `take_done` has the result."""
-        self._queue(_Asking(request_id, transaction, now_ms + RETRY_MAX_MS), image)
+    def ask(self, request_id: int, transaction: Transaction, image: MetadataImage, now_ms: int) -> Asking:
+        """Begin a verification, which has the result after the change `Verified`."""
+        asking = Asking(request_id, transaction, now_ms + RETRY_MAX_MS)
+        self._queue(asking, image)
+        return asking
 
-    def _queue(self, asking: _Asking, image: MetadataImage) -> None:
+    def _queue(self, asking: Asking, image: MetadataImage) -> None:
         wanted = asking.transaction
         found = coordinator_of(image, TRANSACTION, wanted.name, self._listener)
         if found is None or found[0].id == self._broker_id:
@@ -104,22 +113,25 @@ class Verifier:
             self._end(known, Error.INVALID_PRODUCER_EPOCH if is_old else Error.NETWORK_EXCEPTION)
         queued[wanted.name] = asking
 
-    def _end(self, asking: _Asking, error: Error) -> None:
-        self._done.append((asking.request_id, asking.transaction.all(error)))
+    def _end(self, asking: Asking, error: Error) -> None:
+        self._note(asking, asking.transaction.all(error))
 
-    def take_done(self) -> list[tuple[int, Errors]]:
-        """The results since the last call, by request id."""
+    def _note(self, asking: Asking, errors: Errors) -> None:
+        asking.errors = errors
+        self._done.append(Verified(asking.request_id))
+
+    def take_changes(self) -> list[Verified]:
+        """The requests with a result since the last call."""
         done, self._done = self._done, []
         return done
 
-    def due(self, image: MetadataImage, now_ms: int) -> list[Send]:
-        """The requests to send; exactly one `on_reply` for each follows."""
+    def due(self, image: MetadataImage, broker_epoch: int, now_ms: int) -> Iterator[Send]:
+        """The requests to send."""
         ripe = [asking for at_ms, asking in self._again if at_ms <= now_ms]
         self._again = [each for each in self._again if each[0] > now_ms]
         for asking in ripe:
             self._queue(asking, image)
         busy = {coordinator for coordinator, _ in self._sent.values()}
-        sends: list[Send] = []
         for coordinator in [one for one in self._queued if one not in busy]:
             asked = self._queued.pop(coordinator)
             broker = image.brokers.by_id.get(coordinator)
@@ -129,17 +141,16 @@ class Verifier:
                     self._end(each, Error.COORDINATOR_NOT_AVAILABLE)
                 continue
             self._last_number += 1
-            self._sent[self._last_number] = coordinator, asked
-            reply_to, target = to_broker(Verification(self._last_number)), Target(coordinator, at.host, at.port)
-            sends.append(Send(_request(asked), reply_to, self._timeout_ms, target))
-        return sends
+            key, target = Verification(self._last_number), Target(coordinator, at.host, at.port)
+            self._sent[key] = coordinator, asked
+            yield Send(_request(asked), to_broker(key), self._timeout_ms, target)
 
-    def on_reply(self, number: int, response: Message | None, now_ms: int) -> None:
+    def on_reply(self, key: Verification, message: Message | None, now_ms: int) -> None:
         """Take the answer of a coordinator; None if the request failed."""
-        _, asked = self._sent.pop(number)
-        match response:
+        _, asked = self._sent.pop(key)
+        match message:
             case AddPartitionsToTxnResponse(error_code=Error.NONE):
-                found = {each.transactional_id: each.topic_results for each in response.results_by_transaction}
+                found = {each.transactional_id: each.topic_results for each in message.results_by_transaction}
                 for name, asking in asked.items():
                     errors = asking.transaction.all(Error.NETWORK_EXCEPTION) | {
                         (topic.name, part.partition_index): Error.of(part.partition_error_code)
@@ -156,12 +167,12 @@ class Verifier:
                 for asking in asked.values():
                     self._end(asking, Error.NETWORK_EXCEPTION)
 
-    def _judge(self, asking: _Asking, errors: Errors, now_ms: int) -> None:
+    def _judge(self, asking: Asking, errors: Errors, now_ms: int) -> None:
         is_early = asking.transaction.adds and Error.CONCURRENT_TRANSACTIONS in errors.values()
         if is_early and now_ms < asking.give_up_ms:
             self._again.append((now_ms + RETRY_MS, asking))
         else:
-            self._done.append((asking.request_id, errors))
+            self._note(asking, errors)
 
     def deadline_ms(self) -> int:
         """When the next `due` or `take_done` is due, in ms."""
@@ -199,7 +210,7 @@ ADDS_SINCE: Final = 12
 """The first version of Produce that adds its partitions to the transaction (transaction version 2)."""
 
 
-def _request(asked: Mapping[str, _Asking]) -> AddPartitionsToTxnRequest:
+def _request(asked: Mapping[str, Asking]) -> AddPartitionsToTxnRequest:
     transactions = []
     for asking in asked.values():
         one = asking.transaction

@@ -77,7 +77,7 @@ async def _serve(config: Config, tls: LoadedTls, until_stdin_closes: bool) -> No
             _log("listening", node=config.node_id, on=",".join(map(str, node.endpoints)))
             watchers.start_soon(freeze_survivors)
             if config.is_broker:
-                from kraft.broker.metadata.requests import load_decisions
+                from kraft.broker.metadata.answers import load_decisions
 
                 watchers.start_soon(trio.to_thread.run_sync, load_decisions)
             await stop.wait()

@@ -26,7 +26,6 @@ from kraft.controller.features.activation import DEFAULT_BOOTSTRAP
 from kraft.limits import REPLAYED_RECORDS_PER_TURN
 from kraft.quorum.values import LeaderAndEpoch, QuorumConfig
 from kraft.replica.hosts.decisions import NOTHING, Decisions, Refused, Work
-from kraft.replica.hosts.record_values import decode_records, encode_image_by_steps, published_features
 from kraft.replica.interface.application import (
     Action,
     ForRequest,
@@ -42,6 +41,11 @@ from kraft.replica.rpc.refusals import refuse_quorum_request
 from kraft.supported_features import SUPPORTED_FEATURES
 from kraft.wire import Answer, Part, ReplyTo, Send, WireRequest
 from metadata_log.image import MetadataImage
+from metadata_log.image.record_values import (
+    decode_records,
+    encode_image_by_steps,
+    published_features,
+)
 from metadata_log.image.replaying import BatchReplay, SnapshotReplay
 from metadata_log.records.frame import encode_record
 from metadata_log.serde import Message

@@ -8,14 +8,12 @@ from msgspec import Struct, structs
 
 from kraft.access.failures import RequestFailures
 from kraft.broker import BrokerAgent
-from kraft.broker.metadata.requests import MetadataRequests
-from kraft.broker.metadata.settings import MetadataSettings
+from kraft.broker.handling.rights import Rights
+from kraft.broker.handling.settings import RequestSettings
 from kraft.broker.partitions import DataDirectory, DataSettings, ReplicaManager
-from kraft.broker.request.requests import DataRequests
-from kraft.broker.request.settings import RequestSettings
-from kraft.broker.rights import Rights
+from kraft.broker.requests import Requests
+from kraft.broker.server import BrokerServer
 from kraft.replica.hosts.broker_host import BrokerHost, broker_settings
-from kraft.replica.hosts.broker_services import BrokerServices
 from kraft.replica.interface.application import ApplicationFactory
 from kraft.replica.interface.options import ReplicaOptions
 from metadata_log.disk import DirectoryDisk
@@ -47,25 +45,24 @@ def host_serving_broker(disk: DirectoryDisk, serving: ServingOptions) -> Applica
         agent = BrokerAgent(broker_settings(options, cluster_id, rng), manager)
         rights = Rights(options.admin.authorizer)
         failures = RequestFailures(is_survived=options.survives_failures)
-        of_metadata = _metadata_settings(options, cluster_id)
-        metadata = MetadataRequests(of_metadata, Random(rng.getrandbits(64)), rights, failures)
-        data = DataRequests(manager, serving.requests, Random(rng.getrandbits(64)), rights, failures)
-        return BrokerHost(agent, BrokerServices(agent, metadata, data, rights), manager, failures)
+        settings = _request_settings(serving.requests, options, cluster_id)
+        requests = Requests(manager, settings, rng, rights, failures)
+        return BrokerHost(BrokerServer(agent, requests, manager))
 
     return host
 
 
-def _metadata_settings(options: ReplicaOptions, cluster_id: str) -> MetadataSettings:
+def _request_settings(given: RequestSettings, options: ReplicaOptions, cluster_id: str) -> RequestSettings:
     assert options.broker is not None
-    return MetadataSettings(
-        broker_id=options.node_id,
+    return structs.replace(
+        given,
         cluster_id=cluster_id,
         own_settings=options.own_settings,
         min_insync_replicas=options.min_insync_replicas,
         num_partitions=options.decisions.num_partitions,
         default_replication_factor=options.decisions.default_replication_factor,
         auto_create_topics=options.broker.auto_create_topics,
-        request_timeout_ms=options.broker.request_timeout_ms,
+        controller_timeout_ms=options.broker.request_timeout_ms,
         max_partitions=options.broker.max_described_partitions,
         token_secret=options.admin.token_secret,
     )

@@ -17,6 +17,7 @@ from kraft.broker import BrokerAgent, BrokerSettings
 from kraft.broker.partitions.isr_changes import IsrChanges
 from kraft.broker.partitions.key import PartitionKey
 from kraft.broker.partitions.leading import Leading, RemoteReplica, new_leadership
+from kraft.broker.server import BrokerServer
 from kraft.replica.hosts.broker_host import BrokerHost, broker_settings
 from kraft.replica.interface.options import ReplicaOptions
 from metadata_log.image import MetadataImage, Partition
@@ -215,7 +216,7 @@ def host_of(agent: BrokerAgent) -> BrokerHost:
     """A broker without data as the application of a replica."""
     replicas = agent.replicas
     assert isinstance(replicas, ReplicasWithoutData), replicas
-    return BrokerHost(agent, fetches=replicas.on_fetch)
+    return BrokerHost(BrokerServer(agent, fetches=replicas.on_fetch))
 
 
 def host_broker_without_data(

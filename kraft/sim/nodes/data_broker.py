@@ -1,4 +1,4 @@
-"""A simulated broker with data: `ReplicaManager` and `DataRequests` on the disk of the node."""
+"""A simulated broker with data: `ReplicaManager` and `Requests` on the disk of the node."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from kraft.broker import BrokerAgent
+from kraft.broker.handling.settings import RequestSettings
 from kraft.broker.partitions import DataSettings, ReplicaManager
-from kraft.broker.request.settings import RequestSettings
 from kraft.replica.hosts.serving_broker import ServingOptions, host_serving_broker
 from kraft.replica.interface.application import ApplicationFactory
 from kraft.sim.nodes.node_disk import DIRECTORY

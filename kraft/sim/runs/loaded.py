@@ -12,13 +12,13 @@ from random import Random
 from typing import Final, Unpack
 
 from kraft.quorum.values import QuorumConfig
-from kraft.replica.hosts.broker_host import FEATURES
 from kraft.sim.nodes.member_kinds import LOADED
 from kraft.sim.runs.scenario import Scenario
 from kraft.sim.runs.seeded_run import Result, whole_run
 from kraft.sim.runs.simulator import RunOptions, Simulator, Work
 from kraft.sim.workloads.load_watch import BROKERS, TOPICS, LoadWatch, image_of_leader
 from kraft.sim.world.member_interface import CLUSTER_ID
+from kraft.supported_features import SUPPORTED_FEATURES
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
 from metadata_log.types import Uuid
@@ -122,7 +122,7 @@ def _registration(broker_id: int) -> Message:
         cluster_id=CLUSTER_ID,
         incarnation_id=Uuid(bytes(15) + bytes((broker_id,))),
         listeners=[Listener("PLAINTEXT", f"b{broker_id}", 9092, 0)],
-        features=[Feature(*one) for one in FEATURES],
+        features=[Feature(*one) for one in SUPPORTED_FEATURES],
         rack=None,
         log_dirs=[Uuid(bytes(14) + b"\xff" + bytes((broker_id,)))],
     )

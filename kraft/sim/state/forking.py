@@ -15,10 +15,10 @@ from typing import Any, Final, TypeVar
 
 from kraft.access.failures import RequestFailures
 from kraft.broker import BrokerAgent
+from kraft.broker.server import BrokerServer
+from kraft.broker.server import _Applying as ApplyingOfBroker
 from kraft.controller import QuorumController
 from kraft.replica.applier import _Reading
-from kraft.replica.hosts.broker_host import BrokerHost
-from kraft.replica.hosts.broker_host import _Applying as ApplyingOfBroker
 from kraft.replica.hosts.controller_host import ControllerHost, _Applying, _OfBatch, _OfSnapshot
 from kraft.replica.hosts.decisions import Decisions, _UnderWay
 from kraft.replica.hosts.state_machine_host import StateMachineHost
@@ -115,13 +115,13 @@ def _iterator(owner: object, name: str) -> Iterator[Any] | None:
     return copy(iterator)
 
 
-def _broker_host(host: BrokerHost, memo: Memo) -> BrokerHost:
+def _broker(server: BrokerServer, memo: Memo) -> BrokerServer:
     """The copy of the agent replays the pending records, which it has noted, into its own image."""
-    found = known_copy(host, memo)
+    found = known_copy(server, memo)
     if found is not None:
         return found
-    agent, applying = forked(host.agent, memo), host._applying
-    return fork_fields(host, memo, _applying=None if applying is None else _applying_of_broker(applying, agent))
+    agent, applying = forked(server.agent, memo), server._applying
+    return fork_fields(server, memo, _applying=None if applying is None else _applying_of_broker(applying, agent))
 
 
 def _applying_of_broker(applying: ApplyingOfBroker, agent: BrokerAgent) -> ApplyingOfBroker:
@@ -233,7 +233,7 @@ declare(
         SnapshotWork: _snapshot_work,
         PeerReplies: _peer_replies,
         _Reading: _reading,
-        BrokerHost: _broker_host,
+        BrokerServer: _broker,
         BrokerAgent: _agent,
         QuorumController: _controller,
         ControllerHost: _controller_host,

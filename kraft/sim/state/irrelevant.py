@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from kraft.broker.agent import BrokerAgent
+from kraft.broker.server import _Applying as ApplyingOfBroker
 from kraft.controller.controller import QuorumController
 from kraft.controller.features.controller_registration import Registrar
 from kraft.quorum.accumulator import BatchAccumulator
@@ -16,7 +17,6 @@ from kraft.quorum.core import RaftCore
 from kraft.quorum.quorum_state import QuorumState
 from kraft.quorum.states import LeaderState
 from kraft.replica.applier import _Reading
-from kraft.replica.hosts.broker_host import _Applying as ApplyingOfBroker
 from kraft.replica.hosts.controller_host import _Applying
 from kraft.replica.hosts.decisions import Decisions, _UnderWay
 from kraft.replica.hosts.state_machine_host import StateMachineHost

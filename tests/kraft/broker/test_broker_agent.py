@@ -6,9 +6,9 @@ import pytest
 from broker_agents import EPOCH, ONE, TOPIC, TWO, heartbeat, led_by, new_agent, only, replay, started, without_data
 
 from kraft.broker import BrokerAgent, LifecycleState, NoLogDirectory, RegistrationFailed
+from kraft.broker.handling.reply_keys import Channel
 from kraft.broker.partitions import DataSettings, ReplicaManager
 from kraft.broker.partitions.settings import DataDirectory
-from kraft.broker.reply_keys import Channel
 from kraft.sim.state.fingerprints import FactsOf
 from kraft.sim.state.forking import forked
 from kraft.wire import Target

@@ -10,9 +10,9 @@ from msgspec import Struct
 from work_counted import lines_run
 
 from kraft.access.authorizer import AclOperation, AclResource, AuthorizerSettings
-from kraft.broker.coordinators import java_hash
+from kraft.broker.handling.coordinators import java_hash
+from kraft.broker.handling.rights import Rights
 from kraft.broker.request.quotas import PRODUCED, ClientQuotas
-from kraft.broker.rights import Rights
 from kraft.limits import QUOTA_RATES
 from kraft.wire import WireRequest
 from metadata_log.image import MetadataDelta, MetadataImage

@@ -11,7 +11,7 @@ from admin_answers import SECURED, exchanges, plain
 from controller_sides import InProcess
 
 from kraft.access.authorizer import AclOperation, AclResource, AuthorizerSettings
-from kraft.broker.rights import Rights
+from kraft.broker.handling.rights import Rights
 from kraft.node.loggers import LoggerRequests, levels
 from kraft.node.logging import NodeLog
 from metadata_log.image import MetadataDelta, MetadataImage, ResourceType

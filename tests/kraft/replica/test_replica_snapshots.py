@@ -13,9 +13,9 @@ from test_controller_quorum import alter, controller_of
 from kraft.quorum.effects import PeerFault
 from kraft.quorum.values import QuorumConfig
 from kraft.replica import FlushDone, Replica, SnapshotOptions, StartFlush, host_controller
-from kraft.replica.hosts.record_values import decode_records
 from kraft.sim.state.fingerprints import fingerprint
 from kraft.sim.state.forking import forked
+from metadata_log.image.record_values import decode_records
 from metadata_log.image.records import records as image_records
 from metadata_log.log.retention import Retention
 from metadata_log.log.snapshot import list_snapshots, read_snapshot, read_snapshot_start, snapshot_name

@@ -10,10 +10,12 @@ from typing import Any
 
 from real_data import archive, json_lines
 
-from kraft.broker.metadata.requests import MetadataRequests
-from kraft.broker.metadata.settings import MetadataSettings
+from kraft.broker.handling.settings import RequestSettings
+from kraft.broker.partitions import DataSettings, ReplicaManager
+from kraft.broker.requests import Requests
 from kraft.wire import Answer, WireRequest
 from metadata_log.image import MetadataImage
+from metadata_log.memory_disk import MemoryDisk
 from metadata_log.reading.replay_log import replay
 from metadata_log.reading.timeline import At
 from metadata_log.serde import Message
@@ -60,15 +62,21 @@ def asked(message: Message, version: int, api_key: int, request_id: int = 1) -> 
     )
 
 
-def new_requests(**settings: Any) -> MetadataRequests:
+def new_requests(**settings: Any) -> Requests:
     known: dict[str, Any] = {"broker_id": 101, "cluster_id": CLUSTER_ID, "auto_create_topics": False} | settings
-    return MetadataRequests(MetadataSettings(**known), Random(7))
+    return Requests(no_replicas(), RequestSettings(**known), Random(7))
 
 
-def answer_to(requests: MetadataRequests, request: WireRequest, image: MetadataImage, now_ms: int = 0) -> Message:
+def no_replicas() -> ReplicaManager:
+    """The replicas of a broker that has none."""
+    return ReplicaManager(MemoryDisk(), DataSettings(broker_id=101, directories=()))
+
+
+def answer_to(requests: Requests, request: WireRequest, image: MetadataImage, now_ms: int = 0) -> Message:
     """The whole answer to one request, however many turns it takes."""
     answer = requests.on_request(request, image, now_ms)
     while answer is None:
+        now_ms += 1
         answers = [one for one in requests.poll(now_ms) if isinstance(one, Answer)]
         answer = answers[0] if answers else None
     assert answer.request_id == request.request_id

@@ -11,7 +11,7 @@ import pytest
 from broker_requests import answer_to, asked, exchange, image_at, new_requests, probes
 from msgspec.structs import replace
 
-from kraft.broker.coordinators import java_hash, partition_of
+from kraft.broker.handling.coordinators import java_hash, partition_of
 from kraft.wire import Answer
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message, decode, encode
@@ -250,7 +250,7 @@ def test_ids_of_topics_that_do_not_exist_have_an_error_of_their_own():
 LOADING = """
 import sys
 import kraft.replica.hosts.serving_broker
-from kraft.broker.metadata.requests import load_decisions
+from kraft.broker.metadata.answers import load_decisions
 assert not {"kraft.reads.acls", "kraft.access.refusals"} & set(sys.modules), "a start loads what it needs"
 load_decisions()
 before = set(sys.modules)

@@ -6,13 +6,13 @@ from random import Random
 from typing import Any
 
 import pytest
-from broker_requests import CLUSTER_ID, answer_to, asked, image_at
+from broker_requests import CLUSTER_ID, answer_to, asked, image_at, no_replicas
 from msgspec.structs import replace
 
 from kraft.access.authorizer import AclOperation, AclResource, AuthorizerSettings
-from kraft.broker.metadata.requests import MetadataRequests
-from kraft.broker.metadata.settings import MetadataSettings
-from kraft.broker.rights import Rights
+from kraft.broker.handling.rights import Rights
+from kraft.broker.handling.settings import RequestSettings
+from kraft.broker.requests import Requests
 from kraft.config.described import Secret
 from kraft.wire import Send
 from metadata_log.image import MetadataDelta, MetadataImage
@@ -79,10 +79,10 @@ class Asking:
     def __init__(self, *rights: Right, creates: bool = False) -> None:
         self.image = image_with(*rights)
         self.rights = Rights(AuthorizerSettings(frozenset(("User:admin",))))
-        settings = MetadataSettings(
+        settings = RequestSettings(
             broker_id=101, cluster_id=CLUSTER_ID, auto_create_topics=creates, token_secret=Secret("of-all-nodes")
         )
-        self.requests = MetadataRequests(settings, Random(7), self.rights)
+        self.requests = Requests(no_replicas(), settings, Random(7), self.rights)
 
     def answer(self, message: Message, version: int | None = None, principal: Principal = ALICE) -> Any:
         key = ApiKey(message.__schema__.api_key or 0)

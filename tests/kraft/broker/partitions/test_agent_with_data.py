@@ -23,8 +23,8 @@ from fetch_answers import answer_fetch
 from msgspec.structs import replace
 
 from kraft.broker import BrokerAgent, BrokerListener, BrokerOptions, BrokerSettings, LifecycleState, NoLogDirectory
+from kraft.broker.handling.reply_keys import Channel
 from kraft.broker.partitions import ReplicaManager
-from kraft.broker.reply_keys import Channel
 from kraft.wire import Send, Target
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records import metadata as records

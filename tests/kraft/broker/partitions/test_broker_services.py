@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Any
 
 import pytest
-from broker_agents import new_agent, without_data
+from broker_agents import new_agent
 from data_brokers import KEY, NOW_MS, batch, cluster, new_topic, replayed, started
 
 from kraft.broker import BrokerAgent
-from kraft.broker.metadata.requests import MetadataRequests
-from kraft.broker.metadata.settings import MetadataSettings
-from kraft.broker.reply_keys import Channel, Forwarded
-from kraft.broker.request.requests import DATA_APIS, DataRequests
-from kraft.broker.request.settings import RequestSettings
+from kraft.broker.handling.reply_keys import Channel, Forwarded
+from kraft.broker.handling.settings import RequestSettings
+from kraft.broker.requests import Requests
+from kraft.broker.server import BrokerServer
 from kraft.quorum.values import LeaderAndEpoch
-from kraft.replica.hosts.broker_host import FEATURES, BrokerHost
-from kraft.replica.hosts.broker_services import BrokerServices
+from kraft.replica.hosts.broker_host import BrokerHost
 from kraft.replica.interface.application import PARKED
+from kraft.sim.nodes.broker_without_data import host_of
+from kraft.supported_features import SUPPORTED_FEATURES as FEATURES
 from kraft.wire import Answer, Drop, LeaveUnanswered, Send, Target, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.records.batch_builder import write_batch
@@ -66,10 +65,10 @@ class Broker:
         settings = new_agent().settings
         self.agent = BrokerAgent(settings, self.manager)
         self.agent.image = image
-        metadata = MetadataRequests(MetadataSettings(broker_id=101, cluster_id="c"), Random(1))
-        data = DataRequests(self.manager, RequestSettings(broker_id=101), Random(2))
-        self.services = BrokerServices(self.agent, metadata, data)
-        self.host = BrokerHost(self.agent, self.services, self.manager)
+        settings = RequestSettings(broker_id=101, cluster_id="c")
+        self.services = BrokerServer(self.agent, Requests(self.manager, settings, Random(1)), self.manager)
+        self.host = BrokerHost(self.services)
+        self.registration = self.agent.poll(NOW_MS)
 
 
 def asked(message: Message, version: int, request_id: int = 1) -> WireRequest:
@@ -100,16 +99,15 @@ def fetch(offset: int) -> FetchRequest:
 
 def test_a_broker_with_data_serves_the_apis_of_both_rooms():
     apis = Broker().host.apis
-    assert set(DATA_APIS) <= set(apis)
-    assert {ApiKey.METADATA, ApiKey.CREATE_TOPICS} <= set(apis)
+    assert {ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA, ApiKey.CREATE_TOPICS} <= set(apis)
     assert list(apis) == sorted(set(apis))
 
 
 def test_a_produce_without_acknowledgement_has_no_answer_and_ends_the_connection_on_an_error():
     broker = Broker()
-    assert broker.services.on_request(asked(produce(0), 13), IMAGE, NOW_MS) == LeaveUnanswered(1)
+    assert broker.services.on_request(asked(produce(0), 13), NOW_MS) == LeaveUnanswered(1)
     assert broker.host.on_request(asked(produce(0), 13, 2), LEADER, NOW_MS) == LeaveUnanswered(2)
-    failed = broker.services.on_request(asked(produce(0, to=9), 13, 3), IMAGE, NOW_MS)
+    failed = broker.services.on_request(asked(produce(0, to=9), 13, 3), NOW_MS)
     assert isinstance(failed, Drop)
     assert isinstance(broker.host.on_request(asked(produce(0, to=9), 13, 4), LEADER, NOW_MS), Drop)
     part = broker.manager.partitions.get(KEY)
@@ -127,7 +125,6 @@ def test_a_waiting_fetch_is_answered_by_the_next_append():
     assert isinstance(done.message, ProduceResponse)
     assert broker.services.deadline_ms() == 0
     [answer] = broker.services.poll(NOW_MS)
-    assert broker.services.deadline_ms() == 0, "an answer may let the agent go on"
     assert list(broker.services.poll(NOW_MS)) == []
     assert broker.services.deadline_ms() > NOW_MS
     assert isinstance(answer, Answer)
@@ -138,7 +135,7 @@ def test_a_waiting_fetch_is_answered_by_the_next_append():
 
 def test_a_fetch_without_records_is_answered_when_its_time_is_over():
     broker = Broker()
-    assert broker.services.on_request(asked(fetch(0), 13), IMAGE, NOW_MS) is None
+    assert broker.services.on_request(asked(fetch(0), 13), NOW_MS) is None
     assert list(broker.services.poll(NOW_MS)) == []
     assert broker.services.deadline_ms() == NOW_MS + 500
     [answer] = broker.services.poll(NOW_MS + 500)
@@ -164,8 +161,8 @@ def test_answers_of_the_controller_find_the_request_they_belong_to():
     """Blocks of producer ids and forwarded requests share the numbers of requests to the controller."""
     broker = Broker()
     services = broker.services
-    assert services.on_request(asked(InitProducerIdRequest(transactional_id=None), 5, 1), IMAGE, NOW_MS) is None
-    assert services.on_request(asked(CreateTopicsRequest(), 7, 2), IMAGE, NOW_MS) is None
+    assert services.on_request(asked(InitProducerIdRequest(transactional_id=None), 5, 1), NOW_MS) is None
+    assert services.on_request(asked(CreateTopicsRequest(), 7, 2), NOW_MS) is None
     first, second = services.poll(NOW_MS)
     assert isinstance(first, Send)
     assert isinstance(second, Send)
@@ -183,15 +180,15 @@ def test_answers_of_the_controller_find_the_request_they_belong_to():
     assert (answer.message.producer_id, answer.message.error_code) == (4000, 0)
 
 
-def test_requests_for_clients_have_numbers_that_no_request_of_the_agent_has():
+def test_requests_for_clients_have_keys_that_no_request_of_the_agent_has():
     broker = Broker()
-    broker.host.on_request(asked(CreateTopicsRequest(), 7, 2), LEADER, NOW_MS)
-    sent = [one for one in broker.host.on_tick(NOW_MS) if isinstance(one, Send)]
-    reply_to = {type(one.message).__name__: one.reply_to for one in sent}
-    assert reply_to["EnvelopeRequest"].key == Forwarded(1)
-    assert reply_to["BrokerRegistrationRequest"].key is Channel.HEARTBEATS
-    broker.host.on_reply(reply_to["EnvelopeRequest"], EnvelopeResponse(error_code=Error.UNSUPPORTED_VERSION), NOW_MS)
-    assert [one for one in broker.host.on_tick(NOW_MS) if isinstance(one, Drop)]
+    broker.services.on_request(asked(CreateTopicsRequest(), 7, 2), NOW_MS)
+    sent = [*broker.registration, *(one for one in broker.services.poll(NOW_MS) if isinstance(one, Send))]
+    keys = {type(one.message).__name__: one.reply_to.key for one in sent}
+    assert keys["EnvelopeRequest"] == Forwarded(1)
+    assert keys["BrokerRegistrationRequest"] is Channel.HEARTBEATS
+    broker.services.on_reply(keys["EnvelopeRequest"], EnvelopeResponse(error_code=Error.UNSUPPORTED_VERSION), NOW_MS)
+    assert [one for one in broker.services.poll(NOW_MS) if isinstance(one, Drop)]
 
 
 def test_a_request_for_metadata_is_answered_at_once():
@@ -206,7 +203,7 @@ def test_closing_the_data_leaves_proof_of_a_clean_shutdown(is_clean: bool):
     broker = Broker()
     disk = broker.manager.hosting.store._disk
     assert not disk.exists("d/.kafka_cleanshutdown")
-    (broker.host if is_clean else BrokerHost(new_agent())).close_data()
+    (broker.host if is_clean else host_of(new_agent())).close_data()
     assert disk.exists("d/.kafka_cleanshutdown") is is_clean
 
 
@@ -268,17 +265,16 @@ def test_records_of_a_transaction_wait_for_the_word_of_their_coordinator(error: 
 def test_an_answer_to_the_agent_lets_the_requests_of_clients_look_again():
     """Replicas may have moved: a fetch that waits may have its records."""
     broker = Broker()
-    [registration] = [one for one in broker.host.on_tick(NOW_MS) if isinstance(one, Send)]
+    [registration] = broker.registration
     assert list(broker.services.poll(NOW_MS)) == []
     assert broker.services.deadline_ms() > NOW_MS
-    broker.host.on_reply(registration.reply_to, BrokerRegistrationResponse(broker_epoch=7), NOW_MS)
+    broker.services.on_reply(registration.reply_to.key, BrokerRegistrationResponse(broker_epoch=7), NOW_MS)
     assert broker.services.deadline_ms() == 0
 
 
-def test_the_agent_answers_the_fetches_that_the_requests_of_clients_do_not_cover():
-    clients: Any = MetadataRequests(MetadataSettings(broker_id=101, cluster_id="c"), Random(1))
+def test_the_agent_answers_the_fetches_to_a_broker_without_data():
     agent = new_agent()
-    broker = BrokerHost(agent, clients, fetches=without_data(agent).on_fetch)
+    broker = host_of(agent)
     assert ApiKey.FETCH in broker.apis
     found = broker.on_request(asked(FetchRequest(), 17), LEADER, NOW_MS)
     assert isinstance(found, Answer)

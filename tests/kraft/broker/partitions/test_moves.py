@@ -20,11 +20,11 @@ from request_brokers import wire_request
 from test_compaction import run_until
 
 from kraft.broker.directories import Directories
+from kraft.broker.handling.settings import RequestSettings
 from kraft.broker.log.outcomes import Appended
 from kraft.broker.partitions import DataSettings, ReplicaManager
 from kraft.broker.partitions.key import PartitionKey
-from kraft.broker.request.requests import DataRequests
-from kraft.broker.request.settings import RequestSettings
+from kraft.broker.requests import Requests
 from kraft.config import Config
 from kraft.node.broker import locked_directories
 from kraft.wire import Answer
@@ -310,7 +310,7 @@ def test_the_requests_of_kafkas_tool_move_and_describe_a_replica() -> None:
     image = image_of()
     manager = started(disk, image)
     fill(manager, 50)
-    requests = DataRequests(manager, RequestSettings(broker_id=1), Random(1))
+    requests = Requests(manager, RequestSettings(broker_id=1), Random(1))
     wanted = alter.AlterReplicaLogDirsRequest(
         dirs=[
             alter.AlterReplicaLogDir(path="/nowhere", topics=[alter.AlterReplicaLogDirTopic("t", [0])]),

@@ -15,9 +15,11 @@ from request_brokers import batch, fetch, only_partition, produce, wire_request
 from test_random_replication import RandomRun
 from wired_brokers import Wired
 
+from kraft.broker.handling.settings import RequestSettings
 from kraft.broker.partitions import HostedPartition, ReplicaManager
-from kraft.broker.request import DataRequests, RequestSettings, reading
+from kraft.broker.request import reading
 from kraft.broker.request.produce import ProduceHandler
+from kraft.broker.requests import Requests
 from kraft.wire import Answer, Outcome
 from metadata_log.image import MetadataImage
 from metadata_log.records.batch import scan
@@ -38,7 +40,7 @@ class Served(Wired):
     """Wired brokers of which each answers requests of clients and followers through its handlers."""
 
     def __init__(self) -> None:
-        self.requests: dict[int, DataRequests] = {}
+        self.requests: dict[int, Requests] = {}
         self.images: dict[int, MetadataImage] = {}
         """The image of each broker: one that is cut off has an old one."""
         self.last_id = 0
@@ -47,7 +49,7 @@ class Served(Wired):
     def start(self, broker_id: int, *, is_clean: bool = False) -> ReplicaManager:
         manager = super().start(broker_id, is_clean=is_clean)
         settings = RequestSettings(broker_id=broker_id)
-        self.requests[broker_id] = DataRequests(manager, settings, Random(broker_id + self.last_id))
+        self.requests[broker_id] = Requests(manager, settings, Random(broker_id + self.last_id))
         self.images[broker_id] = self.image
         return manager
 

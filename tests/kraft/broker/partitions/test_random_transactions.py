@@ -10,7 +10,7 @@ from __future__ import annotations
 import pytest
 from data_brokers import KEY, part_of, registration
 from msgspec.structs import replace
-from request_brokers import START_MS, fetch, only_partition, produce, verification
+from request_brokers import START_MS, fetch, only_partition, produce
 from test_random_clients import RETRIED, TIMEOUT_MS, ClientsRun
 
 from kraft.broker.log import transaction_markers
@@ -210,10 +210,14 @@ class TransactionsRun(ClientsRun):
         super(ClientsRun, self).answer()
         for one in self.wired.managers:
             requests = self.served.requests[one]
-            for send in requests.verifications_due(self.wired.now_ms):
-                requests.on_verified(verification(send), self._verdict(one, send), self.wired.now_ms)
+            sends = []
             for outcome in requests.poll(self.wired.now_ms, self.served.images[one]):
-                self._on_outcome_of(one, outcome)
+                if isinstance(outcome, Send):
+                    sends.append(outcome)
+                else:
+                    self._on_outcome_of(one, outcome)
+            for send in sends:
+                requests.on_reply(send.reply_to.key, self._verdict(one, send), self.wired.now_ms)
 
     def _verdict(self, broker_id: int, send: Send) -> AddPartitionsToTxnResponse | None:
         assert isinstance(send.message, AddPartitionsToTxnRequest)

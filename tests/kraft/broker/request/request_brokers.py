@@ -9,12 +9,13 @@ from data_brokers import load
 from msgspec import Struct
 
 from kraft.access.authorizer import AuthorizerSettings
+from kraft.broker.handling.reply_keys import Channel
+from kraft.broker.handling.rights import Rights
+from kraft.broker.handling.settings import RequestSettings
 from kraft.broker.log.partition_log import PartitionLog
 from kraft.broker.partitions import DataDirectory, DataSettings, HostedPartition, ReplicaManager
 from kraft.broker.partitions.key import PartitionKey
-from kraft.broker.reply_keys import Verification
-from kraft.broker.request import DataRequests, RequestSettings
-from kraft.broker.rights import Rights
+from kraft.broker.requests import Requests
 from kraft.wire import Answer, Outcome, Send, WireRequest
 from metadata_log.image import MetadataDelta, MetadataImage, Partition
 from metadata_log.memory_disk import MemoryDisk
@@ -64,12 +65,6 @@ def wire_request(
         principal=principal,
         room=room,
     )
-
-
-def verification(send: Send) -> Verification:
-    """Where the reply of a transaction coordinator goes."""
-    assert isinstance(send.reply_to.key, Verification), send
-    return send.reply_to.key
 
 
 class NewTopic(Struct, frozen=True):
@@ -155,9 +150,13 @@ class Brokers:
         self.now_ms = now_ms
         self.image = cluster_of(topics)
         self.managers: dict[int, ReplicaManager] = {}
-        self.requests: dict[int, DataRequests] = {}
+        self.requests: dict[int, Requests] = {}
         self.rights: dict[int, Rights] = {}
         self._last_id = 0
+        self._ended: list[Outcome] = []
+        """The outcomes that `due` has met."""
+        self._sends: list[Send] = []
+        """The requests to other nodes that `poll` has met."""
         self._published: dict[tuple[int, PartitionKey], Partition] = {}
         for one in BROKERS:
             directory = DataDirectory(directory_of(one), "d", is_clean=disks is not None)
@@ -167,7 +166,7 @@ class Brokers:
             )
             self.managers[one] = manager
             self.rights[one] = Rights(authorizer)
-            self.requests[one] = DataRequests(
+            self.requests[one] = Requests(
                 manager, RequestSettings(broker_id=one, **settings), Random(one), self.rights[one]
             )
         self.publish(self.image)
@@ -240,7 +239,27 @@ class Brokers:
     def poll(self, broker_id: int, *, after_ms: int = 0) -> list[Outcome]:
         """Let time pass, and return the outcomes of waiting requests."""
         self.now_ms += after_ms
-        return self.requests[broker_id].poll(self.now_ms, self.image)
+        self._look(broker_id)
+        ended, self._ended = self._ended, []
+        return ended
+
+    def due(self, broker_id: int) -> list[Send]:
+        """The requests to other nodes that are due; `poll` has the outcomes."""
+        self._look(broker_id)
+        sends, self._sends = self._sends, []
+        return sends
+
+    def _look(self, broker_id: int) -> None:
+        for one in self.requests[broker_id].poll(self.now_ms, self.image, epoch_of(broker_id)):
+            if isinstance(one, Send):
+                self._sends.append(one)
+            else:
+                self._ended.append(one)
+
+    def give_ids(self, broker_id: int, response: Message | None) -> list[Outcome]:
+        """Answer the request for a block of producer ids; the outcomes of the producers that waited."""
+        self.requests[broker_id].on_reply(Channel.PRODUCER_IDS, response, self.now_ms)
+        return self.poll(broker_id)
 
     def replicate(self, *keys: PartitionKey, by: tuple[int, ...] = BROKERS) -> None:
         """Let the followers fetch until nothing moves any more, as in a calm cluster."""

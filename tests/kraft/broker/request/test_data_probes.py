@@ -174,7 +174,7 @@ class Replay:
         self.parked: dict[int, Answer] = {}
         self._waiting: dict[int, int] = {}
         """The numbers of the probes by the ids of their requests."""
-        self.brokers.requests[101].on_ids(FIRST_IDS, self.brokers.now_ms)
+        self.brokers.give_ids(101, FIRST_IDS)
 
     def answer(self, probe: Probe) -> Message | str | None:
         """What our broker answers to a probe: a response, that it closes the connection, or nothing."""

@@ -136,7 +136,7 @@ def test_a_session_remembers_no_more_names_than_it_has_partitions() -> None:
             ((topic_id(number), 0), 0), session_id=session, session_epoch=number, forgotten_topics_data=forgotten
         )
         assert brokers.ask(101, wanted).error_code == Error.NONE
-    sessions = brokers.requests[101]._fetch.sessions
+    sessions = brokers.requests[101].rooms.fetch.sessions
     [names] = [one.names for shard in sessions._shards for one in shard.sessions.values()]
     assert len(names) <= 2
 

@@ -184,7 +184,7 @@ def test_a_hostile_client_gets_answers_and_the_broker_goes_on(seed: int) -> None
     client = Client(rng)
     topics = [NewTopic(name, topic_id(at), (BROKERS,), CONFIGS[at]) for at, name in enumerate(NAMES)]
     brokers = Brokers(topics, prefers_rack_of_client=rng.random() < 0.5)
-    brokers.requests[101].on_ids(AllocateProducerIdsResponse(producer_id_start=0, producer_id_len=20), 0)
+    brokers.give_ids(101, AllocateProducerIdsResponse(producer_id_start=0, producer_id_len=20))
     asked: dict[int, tuple[int, int]] = {}
     answered = 0
     for _ in range(300):

@@ -10,9 +10,10 @@ from request_brokers import Brokers, NewTopic, batch, epoch_of, fetch, only_part
 from work_counted import lines_run
 
 from kraft.access.failures import RequestFailures
-from kraft.broker.request import DataRequests, RequestSettings
+from kraft.broker.handling.settings import RequestSettings
 from kraft.broker.request.fetch import FetchHandler
 from kraft.broker.request.list_offsets import ListOffsetsHandler
+from kraft.broker.requests import Requests
 from kraft.wire import Answer
 from metadata_log.serde import Message
 from transport.protocol.errors import Error
@@ -153,7 +154,7 @@ def whole(brokers: Brokers, message: Message) -> Any:
 def test_no_session_holds_many_partitions_that_nobody_knows() -> None:
     """Each request of 43 bytes in such a session took half a second."""
     brokers = one_broker()
-    sessions = brokers.requests[101]._fetch.sessions
+    sessions = brokers.requests[101].rooms.fetch.sessions
     answer = whole(brokers, asking_for(1500, session_epoch=0))
     assert (answer.session_id, answer.error_code) == (0, 0)
     assert sum(len(topic.partitions) for topic in answer.responses) == 1500
@@ -171,7 +172,7 @@ def test_topics_that_are_deleted_end_the_session_of_their_many_partitions() -> N
     brokers.publish(Brokers([]).image)
     gone = whole(brokers, FetchRequest(max_wait_ms=0, session_id=first.session_id, session_epoch=1))
     assert gone.error_code == Error.FETCH_SESSION_ID_NOT_FOUND
-    assert brokers.requests[101]._fetch.sessions.size_bytes == 0
+    assert brokers.requests[101].rooms.fetch.sessions.size_bytes == 0
 
 
 # Bugs
@@ -184,7 +185,7 @@ def surviving(monkeypatch: pytest.MonkeyPatch) -> tuple[Brokers, RequestFailures
         raise ZeroDivisionError("a bug")
 
     brokers, failures = one_broker(), RequestFailures(is_survived=True)
-    made = DataRequests(brokers.managers[101], RequestSettings(broker_id=101), Random(1), None, failures)
+    made = Requests(brokers.managers[101], RequestSettings(broker_id=101), Random(1), None, failures)
     brokers.requests[101] = made
     monkeypatch.setattr(FetchHandler, "_look", broken)
     monkeypatch.setattr(ListOffsetsHandler, "_partition", broken)

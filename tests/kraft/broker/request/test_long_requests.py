@@ -8,16 +8,19 @@ import pytest
 from bombs import batch as raw_batch
 from bombs import in_order, record, zstd
 from data_brokers import append_to
+from msgspec.structs import replace
 from request_brokers import START_MS, Brokers, NewTopic, batch, fetch, only_partition, produce, topic_id
 
+from kraft.broker import requests as module
+from kraft.broker.apis import Api
 from kraft.broker.partitions.key import PartitionKey
 from kraft.broker.request import fetch as fetch_module
-from kraft.broker.request import requests as module
 from kraft.wire import Answer, Drop, LeaveUnanswered, Outcome, WireRequest
 from metadata_log.compression import Compression
 from metadata_log.records import metadata as records
 from metadata_log.records import record as record_module
 from metadata_log.types import NEVER_MS
+from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -131,13 +134,13 @@ def test_two_requests_at_a_time_have_their_records_unpacked(monkeypatch: pytest.
     sent = [brokers.send(101, produce(KEY, bomb())) for _ in range(5)]
     assert [outcome for _, outcome in sent] == [None] * 5
     stepped = set[int]()
-    advance = module.DataRequests._advance
+    advance = module.Requests._advance
 
-    def counted(requests: module.DataRequests, request: WireRequest, work: Any, now_ms: int) -> Outcome | None:
+    def counted(requests: module.Requests, api: Api, request: WireRequest, work: Any, now_ms: int) -> Outcome | None:
         stepped.add(request.request_id)
-        return advance(requests, request, work, now_ms)
+        return advance(requests, api, request, work, now_ms)
 
-    monkeypatch.setattr(module.DataRequests, "_advance", counted)
+    monkeypatch.setattr(module.Requests, "_advance", counted)
     brokers.poll(101, after_ms=1)
     brokers.poll(101, after_ms=1)
     assert stepped == {sent[0][0], sent[1][0]}
@@ -230,8 +233,9 @@ def test_a_partition_that_is_named_often_begins_once_at_the_last_offset() -> Non
 
 def test_a_fetch_misses_nothing_that_comes_between_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first partitions were read before the step, and the last one behind it."""
-    monkeypatch.setattr(module, "REQUEST_STEPS_PER_TURN", 1)
     brokers = Brokers([NewTopic("t", topic_id(1), ((101,),) * 64)])
+    apis = brokers.requests[101]._apis
+    apis[ApiKey.FETCH] = replace(apis[ApiKey.FETCH], steps=1)
     wanted_parts = [((topic_id(1), number), 0) for number in range(64)]
     # Two requests: what one waits for is told in the turn of the other.
     for _ in range(2):

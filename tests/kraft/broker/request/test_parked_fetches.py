@@ -115,7 +115,7 @@ def test_a_watermark_below_the_end_is_looked_up_once_for_all_fetches(monkeypatch
                 brokers.replicate(ORDERS, by=(102,))
             brokers.poll(101)
             reads = Reads(patched)
-            brokers.requests[101]._woken.update(dict.fromkeys(brokers.requests[101]._waiting.watching([ORDERS])))
+            brokers.requests[101]._waiting.wake([ORDERS])
             assert brokers.poll(101) == []
             return reads.count, reads.size
 
@@ -151,13 +151,6 @@ def test_the_work_of_an_append_does_not_grow_with_the_log() -> None:
 
 def test_an_append_wakes_only_the_fetches_of_its_partition(monkeypatch: pytest.MonkeyPatch) -> None:
     count = 1000
-    brokers = Brokers([NewTopic("orders", ORDERS[0], ((101,),) * count)])
-    for number in range(count):
-        wanted = fetch(((ORDERS[0], number), 0), wait_ms=60_000, min_bytes=MANY)
-        assert brokers.send(101, wanted)[1] is None
-    assert brokers.poll(101) == []
-    while brokers.requests[101].deadline_ms() == 0:
-        assert brokers.poll(101) == []
     looked = list[WaitingFetch]()
     is_complete = FetchHandler.is_complete
 
@@ -166,6 +159,14 @@ def test_an_append_wakes_only_the_fetches_of_its_partition(monkeypatch: pytest.M
         return is_complete(handler, waiting, image)
 
     monkeypatch.setattr(FetchHandler, "is_complete", counted)
+    brokers = Brokers([NewTopic("orders", ORDERS[0], ((101,),) * count)])
+    for number in range(count):
+        wanted = fetch(((ORDERS[0], number), 0), wait_ms=60_000, min_bytes=MANY)
+        assert brokers.send(101, wanted)[1] is None
+    assert brokers.poll(101) == []
+    while brokers.requests[101].deadline_ms() == 0:
+        assert brokers.poll(101) == []
+    looked.clear()
     brokers.send(101, produce((ORDERS[0], 700), batch(b"y"), acks=1))
     assert brokers.poll(101) == []
     assert [one.keys for one in looked] == [{(ORDERS[0], 700)}]

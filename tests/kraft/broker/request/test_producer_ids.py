@@ -6,8 +6,10 @@ from typing import Any
 
 from request_brokers import Brokers, NewTopic, topic_id
 
+from kraft.broker.handling.reply_keys import Channel
 from kraft.broker.request.producer_ids import ProducerIds
 from kraft.wire import Answer
+from metadata_log.image import MetadataImage
 from metadata_log.types import NEVER_MS
 from transport.protocol.errors import Error
 from transport.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
@@ -33,13 +35,13 @@ def response_of(outcome: Any) -> Any:
 def test_a_broker_asks_for_a_block_when_the_first_producer_comes_and_answers_once_it_has_one() -> None:
     brokers = new_brokers()
     requests = brokers.requests[101]
-    assert (requests.ids_request_due(EPOCH, 0), requests.deadline_ms()) == (None, NEVER_MS)
+    assert (brokers.due(101), requests.deadline_ms()) == ([], NEVER_MS)
     _, first = brokers.send(101, IDEMPOTENT)
     _, second = brokers.send(101, IDEMPOTENT)
     assert (first, second, requests.waiting) == (None, None, 2)
-    assert requests.ids_request_due(EPOCH, brokers.now_ms) == AllocateProducerIdsRequest(101, EPOCH)
-    assert requests.ids_request_due(EPOCH, brokers.now_ms) is None
-    found = [response_of(each) for each in requests.on_ids(block(5000), brokers.now_ms)]
+    assert [one.message for one in brokers.due(101)] == [AllocateProducerIdsRequest(101, EPOCH)]
+    assert brokers.due(101) == []
+    found = [response_of(each) for each in brokers.give_ids(101, block(5000))]
     assert [(each.producer_id, each.producer_epoch, each.error_code) for each in found] == [(5000, 0, 0), (5001, 0, 0)]
     assert response_of(brokers.send(101, IDEMPOTENT)[1]).producer_id == 5002
 
@@ -49,12 +51,12 @@ def test_a_failed_request_for_a_block_is_repeated() -> None:
     requests = brokers.requests[101]
     brokers.send(101, IDEMPOTENT)
     for failure in (None, AllocateProducerIdsResponse(error_code=Error.STALE_BROKER_EPOCH)):
-        assert requests.ids_request_due(EPOCH, brokers.now_ms) is not None
-        assert requests.on_ids(failure, brokers.now_ms) == []
-        assert requests.ids_request_due(EPOCH, brokers.now_ms) is None
+        assert len(brokers.due(101)) == 1
+        assert brokers.give_ids(101, failure) == []
+        assert brokers.due(101) == []
         brokers.now_ms = requests.deadline_ms()
-    assert requests.ids_request_due(EPOCH, brokers.now_ms) is not None
-    assert len(requests.on_ids(block(0), brokers.now_ms)) == 1
+    assert len(brokers.due(101)) == 1
+    assert len(brokers.give_ids(101, block(0))) == 1
 
 
 def test_a_producer_that_gets_no_id_in_time_is_told_to_try_again() -> None:
@@ -67,13 +69,13 @@ def test_a_producer_that_gets_no_id_in_time_is_told_to_try_again() -> None:
 
 
 def test_the_next_block_is_requested_early_and_used_when_the_present_one_is_empty() -> None:
-    ids = ProducerIds(101)
+    ids = ProducerIds(101, 30_000)
     assert ids.take() is None
     taken: list[int | None] = []
     asked_after = []
     for start in (100, 700, 300):
-        assert ids.request_due(EPOCH, 0) is not None
-        ids.on_answer(block(start, 10), 0)
+        assert len(list(ids.due(MetadataImage(), EPOCH, 0))) == 1
+        ids.on_reply(Channel.PRODUCER_IDS, block(start, 10), 0)
         while not ids.needs_block:
             taken.append(ids.take())
         asked_after.append(len(taken))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from request_brokers import START_MS, Brokers, NewTopic, fetch, only_partition, topic_id, verification
+from request_brokers import START_MS, Brokers, NewTopic, fetch, only_partition, topic_id
 from test_request_rights import rule
 
 from kraft.access.authorizer import CLUSTER_NAME, AclOperation, AclResource, AuthorizerSettings
@@ -67,7 +67,7 @@ def produce(data: bytes, *, acks: int = 1, more: bytes | None = None) -> Produce
 
 def sent_to_coordinator(brokers: Brokers) -> Send:
     """The one request that is due."""
-    [send] = brokers.requests[LEADER].verifications_due(brokers.now_ms)
+    [send] = brokers.due(LEADER)
     assert send.target == Target(COORDINATOR, "127.0.0.1", 26000 + COORDINATOR)
     return send
 
@@ -95,7 +95,7 @@ def verdict(send: Send, error: Error) -> AddPartitionsToTxnResponse:
 def decided(brokers: Brokers, error: Error = Error.NONE) -> list[Any]:
     """Let the coordinator answer what was asked; returns the responses to producers."""
     send = sent_to_coordinator(brokers)
-    brokers.requests[LEADER].on_verified(verification(send), verdict(send, error), brokers.now_ms)
+    brokers.requests[LEADER].on_reply(send.reply_to.key, verdict(send, error), brokers.now_ms)
     return responses(brokers)
 
 
@@ -148,13 +148,13 @@ def test_the_first_records_of_a_transaction_wait_for_the_coordinator() -> None:
     [one] = send.message.transactions
     assert (one.transactional_id, one.producer_id, one.producer_epoch, one.verify_only) == (NAME, PRODUCER, 0, True)
     assert [(topic.name, topic.partitions) for topic in one.topics] == [("orders", [0, 1])]
-    brokers.requests[LEADER].on_verified(verification(send), verdict(send, Error.NONE), brokers.now_ms)
+    brokers.requests[LEADER].on_reply(send.reply_to.key, verdict(send, Error.NONE), brokers.now_ms)
     [response] = responses(brokers)
     assert [part.error_code for part in response.responses[0].partition_responses] == [0, 0]
     assert brokers.part(LEADER, ORDERS).end_offset == brokers.part(LEADER, SECOND).end_offset == 1
     # The transaction is open now: no further record waits.
     assert produced(brokers, records(b"c", sequence=1), TV1).base_offset == 1
-    assert brokers.requests[LEADER].verifications_due(brokers.now_ms) == []
+    assert brokers.due(LEADER) == []
 
 
 def test_with_transaction_version_2_the_broker_adds_the_partition() -> None:
@@ -213,7 +213,7 @@ def test_a_coordinator_that_does_not_answer_the_question_has_verified_nothing(
     brokers = three()
     brokers.send(LEADER, produce(records(b"a")), TV1)
     send = sent_to_coordinator(brokers)
-    brokers.requests[LEADER].on_verified(verification(send), response, brokers.now_ms)
+    brokers.requests[LEADER].on_reply(send.reply_to.key, response, brokers.now_ms)
     [found] = responses(brokers)
     assert only_partition(found).error_code == answered
     assert brokers.part(LEADER, ORDERS).end_offset == 0
@@ -232,10 +232,10 @@ def test_a_transaction_that_still_ends_is_asked_for_again_for_a_tenth_of_a_secon
     brokers.send(LEADER, produce(records(b"a")), TV2)
     began, asked = brokers.now_ms, 0
     while brokers.now_ms - began < 1000:
-        for send in brokers.requests[LEADER].verifications_due(brokers.now_ms):
+        for send in brokers.due(LEADER):
             asked += 1
             answer = verdict(send, Error.CONCURRENT_TRANSACTIONS)
-            brokers.requests[LEADER].on_verified(verification(send), answer, brokers.now_ms)
+            brokers.requests[LEADER].on_reply(send.reply_to.key, answer, brokers.now_ms)
         found = responses(brokers)
         if found:
             break
@@ -248,7 +248,7 @@ def test_a_transaction_that_has_ended_meanwhile_begins_at_the_second_attempt() -
     brokers = three()
     brokers.send(LEADER, produce(records(b"a")), TV2)
     assert decided(brokers, Error.CONCURRENT_TRANSACTIONS) == []
-    assert brokers.requests[LEADER].verifications_due(brokers.now_ms) == []
+    assert brokers.due(LEADER) == []
     assert brokers.requests[LEADER].deadline_ms() == brokers.now_ms + 20
     brokers.now_ms += 20
     [response] = decided(brokers)
@@ -268,8 +268,8 @@ def test_a_coordinator_has_one_request_at_a_time_and_the_next_one_has_all_that_w
             topic_data=[TopicProduceData(name="orders", partition_data=[PartitionProduceData(0, data)])],
         )
         assert brokers.send(LEADER, request, TV1)[1] is None
-    assert brokers.requests[LEADER].verifications_due(brokers.now_ms) == []
-    brokers.requests[LEADER].on_verified(verification(send), verdict(send, Error.NONE), brokers.now_ms)
+    assert brokers.due(LEADER) == []
+    brokers.requests[LEADER].on_reply(send.reply_to.key, verdict(send, Error.NONE), brokers.now_ms)
     assert len(responses(brokers)) == 1
     following = sent_to_coordinator(brokers)
     assert isinstance(following.message, AddPartitionsToTxnRequest)
@@ -305,7 +305,7 @@ def test_a_connection_that_closes_forgets_its_verification() -> None:
     send = sent_to_coordinator(brokers)
     brokers.requests[LEADER].forget(request_id)
     assert brokers.requests[LEADER].waiting == 0
-    brokers.requests[LEADER].on_verified(verification(send), verdict(send, Error.NONE), brokers.now_ms)
+    brokers.requests[LEADER].on_reply(send.reply_to.key, verdict(send, Error.NONE), brokers.now_ms)
     assert responses(brokers) == []
     assert brokers.part(LEADER, ORDERS).end_offset == 0
 
@@ -320,7 +320,7 @@ def test_a_batch_that_overtakes_an_earlier_one_is_refused_until_the_earlier_one_
     """The guard remembers the smallest sequence number of the verification (KIP-890)."""
     brokers = three()
     brokers.send(LEADER, produce(records(b"a", sequence=0)), TV1)
-    brokers.requests[LEADER].on_verified(verification(sent_to_coordinator(brokers)), None, brokers.now_ms)
+    brokers.requests[LEADER].on_reply(sent_to_coordinator(brokers).reply_to.key, None, brokers.now_ms)
     assert [only_partition(each).error_code for each in responses(brokers)] == [Error.NOT_ENOUGH_REPLICAS]
     assert produced(brokers, records(b"b", sequence=1), TV1).error_code == Error.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert produced(brokers, records(b"a", sequence=0), TV1).error_code == Error.NONE
@@ -335,7 +335,7 @@ def test_records_behind_the_marker_of_their_transaction_begin_no_other_one() -> 
     brokers.send(LEADER, produce(records(b"late", sequence=1)), TV1)
     send = sent_to_coordinator(brokers)
     assert marked(brokers, marker(commit=False, epoch=0, version=1)) is Error.NONE
-    brokers.requests[LEADER].on_verified(verification(send), verdict(send, Error.NONE), brokers.now_ms)
+    brokers.requests[LEADER].on_reply(send.reply_to.key, verdict(send, Error.NONE), brokers.now_ms)
     assert [only_partition(each).error_code for each in responses(brokers)] == [Error.INVALID_TXN_STATE]
     assert brokers.part(LEADER, ORDERS).log.producers.states.open_transactions == {}
 
@@ -369,7 +369,7 @@ def test_records_without_a_leader_here_are_refused_without_the_coordinator() -> 
     _, outcome = brokers.send(LEADER, produce(records(b"a")), TV1)
     assert isinstance(outcome, Answer)
     assert only_partition(outcome.message).error_code == Error.NOT_LEADER_OR_FOLLOWER
-    assert brokers.requests[LEADER].verifications_due(brokers.now_ms) == []
+    assert brokers.due(LEADER) == []
 
 
 # Markers

@@ -13,17 +13,18 @@ from test_host_answers import batch
 from test_machine_host import LEADER, wire
 
 from kraft.access.authorizer import AuthorizerSettings
-from kraft.broker import BrokerOptions, LifecycleState
+from kraft.broker import BrokerOptions, LifecycleState, server
 from kraft.controller.decision.request_context import AdminSettings
 from kraft.quorum.values import Endpoints, ListenerAddress
-from kraft.replica.hosts import broker_host, controller_host
-from kraft.replica.hosts.broker_host import BrokerHost, LeaveCluster, Left, broker_of
+from kraft.replica.hosts import controller_host
+from kraft.replica.hosts.broker_host import LeaveCluster, Left, broker_of
 from kraft.replica.hosts.combined_host import CombinedHost, controller_of, host_combined
 from kraft.replica.hosts.controller_host import ControllerHost
 from kraft.replica.interface.application import ForRequest, RefuseSubmit
 from kraft.replica.interface.events import Submit
 from kraft.replica.interface.options import ReplicaOptions
 from kraft.sim.nodes.broker_without_data import host_broker_without_data
+from kraft.sim.nodes.broker_without_data import host_of as host_without_data
 from kraft.supported_features import SUPPORTED_FEATURES
 from kraft.wire import Answer, Target
 from metadata_log.errors import MetadataLogError
@@ -66,7 +67,7 @@ def combined() -> CombinedHost:
 
 def active() -> CombinedHost:
     """An active controller with a broker that has not begun."""
-    parts = ControllerHost(InProcess().controller), BrokerHost(new_agent())
+    parts = ControllerHost(InProcess().controller), host_without_data(new_agent())
     return CombinedHost(*parts, own=OWN, client_listeners=frozenset({"PLAINTEXT"}))
 
 
@@ -163,7 +164,7 @@ def test_both_parts_apply_all_records_whichever_is_quicker(
     of_controller: int, of_broker: int, is_snapshot: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(controller_host, "REPLAYED_RECORDS_PER_TURN", of_controller)
-    monkeypatch.setattr(broker_host, "REPLAYED_RECORDS_PER_TURN", of_broker)
+    monkeypatch.setattr(server, "REPLAYED_RECORDS_PER_TURN", of_broker)
     host = combined()
     level = FeatureLevelRecord(name="metadata.version", feature_level=20)
     contents = batch([level, *[NoOpRecord()] * 6])

@@ -12,11 +12,12 @@ from replica_net import CLUSTER_ID, Net, options, voter_set
 from kraft.access.authorizer import AclOperation, AuthorizerSettings, Denial
 from kraft.access.caller import Caller
 from kraft.broker import BrokerOptions, LifecycleState
+from kraft.broker.handling.settings import RequestSettings
 from kraft.broker.partitions import DataSettings, ReplicaManager
-from kraft.broker.request.settings import RequestSettings
+from kraft.broker.server import Found, Unfenced
 from kraft.controller.decision.request_context import AdminSettings
 from kraft.quorum.values import Endpoints, ListenerAddress
-from kraft.replica.hosts.broker_host import BrokerHost, Found, Unfenced, broker_of
+from kraft.replica.hosts.broker_host import BrokerHost, broker_of
 from kraft.replica.hosts.combined_host import CombinedHost, host_combined
 from kraft.replica.hosts.serving_broker import ServingOptions, host_serving_broker
 from kraft.replica.interface.application import ApplicationFactory
@@ -157,7 +158,7 @@ def test_a_replica_moves_to_the_directory_that_an_administrator_names() -> None:
     moved = ask(net, AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=place[target], topics=[topic])]))
     assert moved.results[0].partitions[0].error_code == Error.NONE
     net.until(lambda: host_of(net).agent.image.topics["t"].partitions[0].directories == (target,))
-    store = host_of(net)._store
+    store = host_of(net).server._manager
     assert isinstance(store, ReplicaManager), store
     net.until(lambda: store.directory_of((topic_id, 0)) == target)
 
@@ -172,7 +173,9 @@ def test_the_node_learns_once_that_its_broker_is_unfenced() -> None:
 def test_the_node_logs_once_what_its_broker_has_found_in_a_directory() -> None:
     net = running()
     net.noted.clear()
-    host_of(net)._findings.append("d is damaged")
+    manager = host_of(net).server._manager
+    assert manager is not None
+    manager.findings.append("d is damaged")
     net.advance(5000)
     assert net.noted == [(1, Found(("d is damaged",)))]
 
@@ -180,7 +183,7 @@ def test_the_node_logs_once_what_its_broker_has_found_in_a_directory() -> None:
 def test_a_broker_denies_what_no_rule_allows_and_reports_the_denials() -> None:
     net = running(admin=AdminSettings(authorizer=AuthorizerSettings(frozenset({"User:ANONYMOUS"}))))
     stranger = Caller("User", "mallory", False, "10.0.0.1", CLIENTS)
-    services = host_of(net).clients
+    services = host_of(net).server.requests
     assert services is not None
     assert not services.may(AclOperation.ALTER, stranger)
     assert services.may(AclOperation.ALTER, Caller("User", "ANONYMOUS", False, "10.0.0.1", CLIENTS))
@@ -205,7 +208,7 @@ def made(role: BrokerOptions, serving: ServingOptions = SERVING) -> BrokerHost:
 
 
 def test_only_a_directory_with_proof_of_a_clean_shutdown_counts_as_clean() -> None:
-    store = made(broker(SECOND))._store
+    store = made(broker(SECOND)).server._manager
     assert isinstance(store, ReplicaManager)
     found = [(one.path, one.id, one.is_clean) for one in store.settings.directories]
     assert found == [("d", FIRST, False), ("e", SECOND, True)]
@@ -219,7 +222,7 @@ def test_each_log_directory_has_an_id() -> None:
 def test_a_broker_from_the_options_of_a_data_broker_has_data_and_clients() -> None:
     host = made(broker())
     assert host.has_data
-    assert host.clients is not None
+    assert host.server.requests is not None
 
 
 def outputs(net: Net, message: Message, principal: Principal = ANONYMOUS, version: int = 13) -> list[Output]:

@@ -15,11 +15,12 @@ from test_machine_host import LEADER, state_machine, wire
 
 from kraft.access.authorizer import AuthorizerSettings, Denial
 from kraft.access.refusals import refuse_envelope
+from kraft.broker import server
 from kraft.controller import VersionedRecord, leftovers
 from kraft.controller.decision.request_context import AdminSettings
 from kraft.limits import DECISION_STEPS_PER_TURN
 from kraft.replica import host_controller
-from kraft.replica.hosts import broker_host, controller_host
+from kraft.replica.hosts import controller_host
 from kraft.replica.hosts import decisions as decisions_module
 from kraft.replica.hosts.broker_host import BrokerHost
 from kraft.replica.hosts.controller_host import ControllerHost
@@ -66,7 +67,7 @@ from transport.protocol.messages.describe_quorum import DescribeQuorumRequestTop
 
 @pytest.mark.parametrize(
     "host",
-    [ControllerHost(InProcess().controller), BrokerHost(new_agent()), state_machine()],
+    [ControllerHost(InProcess().controller), host_of(new_agent()), state_machine()],
     ids=["controller", "broker", "state machine"],
 )
 def test_only_a_raw_log_takes_values_of_its_host(host: ControllerHost | BrokerHost | StateMachineHost) -> None:
@@ -103,7 +104,7 @@ def test_a_broker_answers_the_fetch_of_another_broker() -> None:
 def test_a_broker_ends_at_a_level_that_its_software_does_not_support(
     is_snapshot: bool, level: int, is_supported: bool
 ) -> None:
-    host = BrokerHost(new_agent())
+    host = host_of(new_agent())
     changed = batch([FeatureLevelRecord(name="metadata.version", feature_level=level)])
 
     def apply() -> None:
@@ -125,8 +126,8 @@ def test_a_broker_ends_at_a_level_that_its_software_does_not_support(
 def test_a_broker_applies_so_many_records_in_a_turn(
     is_snapshot: bool, count: int, turns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(broker_host, "REPLAYED_RECORDS_PER_TURN", 4)
-    host = BrokerHost(new_agent())
+    monkeypatch.setattr(server, "REPLAYED_RECORDS_PER_TURN", 4)
+    host = host_of(new_agent())
     contents = batch([NoOpRecord()] * count)
     if is_snapshot:
         host.on_snapshot(contents.values, OffsetAndEpoch(epoch=1, offset=count))
@@ -209,10 +210,10 @@ def test_a_broker_passes_requests_to_the_quorum_on_and_gets_the_answers_in_envel
 def test_a_fork_in_the_middle_of_a_batch_applies_the_rest(
     is_broker: bool, is_snapshot: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (broker_host, controller_host):
+    for module in (server, controller_host):
         monkeypatch.setattr(module, "REPLAYED_RECORDS_PER_TURN", 2)
     if is_broker:
-        host: BrokerHost | ControllerHost = BrokerHost(new_agent())
+        host: BrokerHost | ControllerHost = host_of(new_agent())
     else:
         host = host_controller(options(1, voter_set(1)), CLUSTER_ID, (), Random(1))
     contents = batch([FeatureLevelRecord(name="metadata.version", feature_level=level) for level in (7, 8, 9, 10, 11)])
@@ -221,8 +222,9 @@ def test_a_fork_in_the_middle_of_a_batch_applies_the_rest(
     else:
         host.on_committed(contents)
     host.apply_more()
-    assert host._applying is not None
-    assert host._applying.count == 4
+    applying = host.server._applying if isinstance(host, BrokerHost) else host._applying
+    assert applying is not None
+    assert applying.count == 4
     copy, facts_of = forked(host), FactsOf()
     assert facts_of(copy) == facts_of(host)
     for one in (host, copy):
@@ -310,7 +312,7 @@ def test_the_rules_of_an_authorizer_are_complete_once_a_controller_has_caught_up
 
 
 def test_a_broker_makes_no_snapshot_within_a_transaction() -> None:
-    host = BrokerHost(new_agent())
+    host = host_of(new_agent())
     host.on_committed(batch([NoOpRecord()]))
     assert host.snapshot() is not None
     host.on_committed(batch([BeginTransactionRecord(name="t")], 1))
@@ -348,7 +350,7 @@ def test_a_standby_sends_a_broker_with_a_question_about_the_quorum_to_the_leader
 
 
 def test_a_broker_supports_the_features_of_its_software_and_is_due_with_its_agent() -> None:
-    host = BrokerHost(started())
+    host = host_of(started())
     assert host.supported_features() == SUPPORTED_FEATURES
     assert host.deadline_ms() == host.agent.deadline_ms() > 1000
 

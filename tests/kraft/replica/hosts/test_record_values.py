@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kraft.replica.hosts.record_values import decode_records, encode_image, encode_image_by_steps
 from metadata_log.image import MetadataDelta, MetadataImage
 from metadata_log.image.persistent_map import RUN
+from metadata_log.image.record_values import decode_records, encode_image, encode_image_by_steps
 from metadata_log.records.metadata import FeatureLevelRecord, TopicRecord
 from metadata_log.types import OffsetAndEpoch, Uuid
 

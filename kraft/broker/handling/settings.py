@@ -1,16 +1,18 @@
-"""The settings of the handlers of data requests (Kafka: `KafkaConfig`)."""
+"""The settings of what answers requests (Kafka: `KafkaConfig`)."""
 
 from __future__ import annotations
 
 from msgspec import Struct
 
+from kraft.config.described import DescribedSetting, Secret
 from kraft.limits import REQUESTS_WAITING
 
 
 class RequestSettings(Struct, frozen=True, kw_only=True):
-    """Times are ms, sizes are bytes; the defaults are those of Kafka 4.3."""
+    """What the requests of clients need. Times are ms, sizes are bytes; the defaults are those of Kafka 4.3."""
 
     broker_id: int
+    cluster_id: str = ""
     fetch_max_bytes: int = 57_671_680
     """`fetch.max.bytes`: the most that one Fetch returns, whatever the client asks for."""
     session_slots: int = 1000
@@ -29,7 +31,18 @@ class RequestSettings(Struct, frozen=True, kw_only=True):
     """`transaction.partition.verification.enable`: whether a transaction is verified at its coordinator."""
     request_timeout_ms: int = 30_000
     """`request.timeout.ms`: how long a producer waits for a block of producer ids."""
+    controller_timeout_ms: int = 30_000
+    """`request.timeout.ms`, too: how long a request to the active controller may take, with all attempts."""
     quota_samples: int = 11
     """`quota.window.num`: over how many windows the use of a client is counted."""
     quota_window_ms: int = 1000
     """`quota.window.size.seconds`."""
+    own_settings: tuple[DescribedSetting, ...] = ()
+    min_insync_replicas: int = 1
+    num_partitions: int = 1
+    default_replication_factor: int = 1
+    auto_create_topics: bool = True
+    max_partitions: int = 2000
+    """Kafka's `max.request.partition.size.limit`, for DescribeTopicPartitions."""
+    token_secret: Secret | None = None
+    """`delegation.token.secret.key`; None for a cluster without delegation tokens."""

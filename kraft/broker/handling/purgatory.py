@@ -5,22 +5,22 @@ A connection has one request in flight, so that the number of connections bounds
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from heapq import heappop, heappush
-from typing import Generic, TypeVar
+from itertools import islice
 
-from kraft.broker.partitions.key import PartitionKey
+from kraft.broker.handling.steps import Waiting
 from metadata_log.types import NEVER_MS
 
-Waiting = TypeVar("Waiting")
 
-
-class Purgatory(Generic[Waiting]):
-    """Waiting requests by their ids, with the partitions that each one watches."""
+class Purgatory:
+    """Waiting requests by their ids, with the changes that each one watches: most are keys of partitions."""
 
     def __init__(self) -> None:
-        self._waiting: dict[int, tuple[Waiting, frozenset[PartitionKey]]] = {}
-        self._watchers: dict[PartitionKey, dict[int, None]] = {}
+        self._waiting: dict[int, tuple[Waiting, frozenset[Hashable]]] = {}
+        self._watchers: dict[Hashable, dict[int, None]] = {}
+        self._woken: dict[int, None] = {}
+        """The waiting requests with a change that nobody has looked at yet."""
         self._deadlines: list[tuple[int, int]] = []
         """A heap of times in ms and request ids. An answered request stays in it until its time."""
 
@@ -28,20 +28,13 @@ class Purgatory(Generic[Waiting]):
         """The number of waiting requests."""
         return len(self._waiting)
 
-    def park(self, request_id: int, waiting: Waiting, keys: Iterable[PartitionKey], deadline_ms: int) -> None:
-        """Let a request wait.
-
-        Args:
-            request_id: The id of the request.
-            waiting: What the handler needs to go on.
-            keys: The partitions with changes that may complete the request.
-            deadline_ms: When the request ends at the latest, in ms.
-        """
-        watched = frozenset(keys)
+    def park(self, waiting: Waiting, now_ms: int) -> None:
+        """Let a request wait."""
+        request_id, watched = waiting.request.request_id, frozenset(waiting.keys)
         self._waiting[request_id] = waiting, watched
         for key in watched:
             self._watchers.setdefault(key, {})[request_id] = None
-        heappush(self._deadlines, (deadline_ms, request_id))
+        heappush(self._deadlines, (now_ms + max(0, waiting.timeout_ms), request_id))
 
     def forget(self, request_id: int) -> Waiting | None:
         """Remove a request, because the request is complete or its connection is gone; None if it does not wait."""
@@ -56,23 +49,26 @@ class Purgatory(Generic[Waiting]):
         self._trim()
         return found[0]
 
-    def get(self, request_id: int) -> Waiting | None:
-        """A waiting request; None if it does not wait any more."""
-        found = self._waiting.get(request_id)
-        return None if found is None else found[0]
+    def wake(self, keys: Iterable[Hashable]) -> None:
+        """Something has changed: the requests that watch it may be complete, in the order of their ids."""
+        if self._watchers:
+            found = {request_id for key in keys for request_id in self._watchers.get(key, ())}
+            self._woken.update(dict.fromkeys(sorted(found)))
 
-    def watching(self, keys: Iterable[PartitionKey]) -> list[int]:
-        """The ids of the requests that watch one of these partitions, in their order."""
-        return sorted({request_id for key in keys for request_id in self._watchers.get(key, ())})
+    def take_woken(self, most: int) -> list[Waiting]:
+        """The requests that may be complete, at most `most` of them. They wait on."""
+        taken: list[Waiting] = []
+        for request_id in list(islice(self._woken, most)):
+            del self._woken[request_id]
+            found = self._waiting.get(request_id)
+            if found is not None:
+                taken.append(found[0])
+        return taken
 
-    def all(self) -> list[tuple[int, Waiting]]:
-        """All waiting requests, in the order of their arrival."""
-        return [(request_id, waiting) for request_id, (waiting, _) in self._waiting.items()]
-
-    def due(self, now_ms: int, most: int | None = None) -> list[Waiting]:
+    def due(self, now_ms: int, most: int) -> list[Waiting]:
         """Take the requests with a time-out that is over, at most `most` of them."""
         taken: list[Waiting] = []
-        while self._deadlines and self._deadlines[0][0] <= now_ms and (most is None or len(taken) < most):
+        while self._deadlines and self._deadlines[0][0] <= now_ms and len(taken) < most:
             _, request_id = heappop(self._deadlines)
             waiting = self.forget(request_id)
             if waiting is not None:
@@ -80,7 +76,9 @@ class Purgatory(Generic[Waiting]):
         return taken
 
     def deadline_ms(self) -> int:
-        """The next time-out; `NEVER_MS` if no request waits."""
+        """When something is due: at once with a woken request, else the next time-out; `NEVER_MS` without one."""
+        if self._woken:
+            return 0
         return self._deadlines[0][0] if self._deadlines else NEVER_MS
 
     def _trim(self) -> None:

@@ -1,0 +1,1 @@
+"""What every room needs that answers requests: steps, waiting, rights, settings."""

@@ -1,0 +1,304 @@
+"""The requests of clients and of other brokers: each goes to its room, and those that wait or take long go on from
+here (Kafka: `KafkaApis`, the purgatories of `ReplicaManager`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from itertools import islice
+from random import Random
+from types import GeneratorType
+from typing import Final, cast
+
+from msgspec import structs
+
+from kraft.access.authorizer import AclOperation, AclResource, Denial
+from kraft.access.caller import Caller
+from kraft.access.errors import ApiError
+from kraft.access.failures import RequestFailures
+from kraft.broker.apis import Api, Rooms, apis_of
+from kraft.broker.handling.purgatory import Purgatory
+from kraft.broker.handling.reply_keys import Channel, Creation, Forwarded, Verification
+from kraft.broker.handling.rights import Rights
+from kraft.broker.handling.settings import RequestSettings
+from kraft.broker.handling.steps import Handling, Result, Sender, Waiting
+from kraft.broker.metadata.answers import MetadataHandler
+from kraft.broker.metadata.auto_creation import AutoCreation
+from kraft.broker.metadata.forwarding import Forwarding
+from kraft.broker.partitions.key import NO_EPOCH
+from kraft.broker.partitions.manager import ReplicaManager
+from kraft.broker.request.alter_dirs import AlterDirsHandler
+from kraft.broker.request.delete_records import DeleteRecordsHandler
+from kraft.broker.request.describe import DescribeHandler
+from kraft.broker.request.epoch_ends import EpochEndHandler
+from kraft.broker.request.fetch import FetchHandler
+from kraft.broker.request.list_offsets import ListOffsetsHandler
+from kraft.broker.request.markers import MarkersHandler
+from kraft.broker.request.produce import ProduceHandler
+from kraft.broker.request.producer_ids import InitProducerIdHandler, ProducerIds
+from kraft.broker.request.quotas import ClientQuotas
+from kraft.broker.request.transaction_guards import TransactionGuards
+from kraft.broker.request.verification import Verifier
+from kraft.limits import ORPHANED_PRODUCES, UNPACKED_AT_ONCE, WAITING_PER_TURN
+from kraft.wire import Answer, Drop, LeaveUnanswered, Outcome, Send, WireRequest
+from metadata_log.image import MetadataImage
+from metadata_log.serde import Message
+from metadata_log.types import NEVER_MS
+from transport.protocol.apis import ApiKey
+from transport.protocol.errors import Error
+from transport.protocol.inbound import ANONYMOUS
+
+_AT_ONCE_MS: Final = 0
+"""A deadline in the past: there is more to do now."""
+
+
+class Requests:
+    """Answers the requests of clients and of other brokers, by the table of `kraft.broker.apis`.
+
+    The owner passes each request to `on_request`, calls `poll` after every turn in which a request, an answer or new
+    metadata came in, and again at `deadline_ms`. Nothing here waits, reads a clock or draws numbers of its own.
+
+    Args:
+        manager: The replicas of this broker.
+        settings: The settings.
+        rng: The randomness for the ids of fetch sessions, and for the controller that clients are told.
+        rights: What clients may do; None to allow everything.
+        failures: Where unexpected exceptions in requests go that change nothing; None to raise them.
+    """
+
+    def __init__(
+        self,
+        manager: ReplicaManager,
+        settings: RequestSettings,
+        rng: Random,
+        rights: Rights | None = None,
+        failures: RequestFailures | None = None,
+    ) -> None:
+        self.failures = RequestFailures() if failures is None else failures
+        self.rights = rights = Rights() if rights is None else rights
+        self._manager = manager
+        self._image = MetadataImage()
+        self._most_waiting = settings.most_waiting
+        of_metadata, of_sessions = Random(rng.getrandbits(64)), Random(rng.getrandbits(64))
+        self._quotas = quotas = ClientQuotas(settings.quota_samples, settings.quota_window_ms)
+        guards = TransactionGuards()
+        verifier = Verifier(settings.broker_id, settings.inter_broker_listener, settings.request_timeout_ms)
+        ids = ProducerIds(settings.broker_id, settings.controller_timeout_ms)
+        creation = AutoCreation(settings)
+        forwarding = Forwarding(settings)
+        self._produce = ProduceHandler(manager, settings, rights, guards, verifier, quotas)
+        self.rooms = Rooms(
+            produce=self._produce,
+            fetch=FetchHandler(manager, settings, rights, of_sessions.randrange, quotas),
+            offsets=ListOffsetsHandler(manager, rights),
+            epochs=EpochEndHandler(manager, rights),
+            deletions=DeleteRecordsHandler(manager, rights),
+            producer_ids=InitProducerIdHandler(ids, rights, settings.request_timeout_ms),
+            markers=MarkersHandler(manager, rights, guards, settings.request_timeout_ms),
+            descriptions=DescribeHandler(manager, rights),
+            directories=AlterDirsHandler(manager, rights),
+            metadata=MetadataHandler(settings, of_metadata, rights, creation),
+            forwarding=forwarding,
+        )
+        self._apis = apis_of(self.rooms)
+        self.apis: tuple[ApiKey, ...] = tuple(map(ApiKey, self._apis))
+        self._senders: dict[type, Sender] = {
+            Verification: verifier,
+            Channel: ids,
+            Creation: creation,
+            Forwarded: forwarding,
+        }
+        """Whom the reply to a request belongs to, by the type of its key."""
+        self._waiting = Purgatory()
+        self._long: dict[int, tuple[Api, WireRequest, Handling[Result]]] = {}
+        """The requests with so much in them that their handling takes further turns, by request id."""
+        self._long_ms = NEVER_MS
+        """When they go on: other requests have their turns before."""
+        self._turns = 0
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait."""
+        return len(self._waiting) + len(self._long)
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether a request that waits may be complete, because a partition has changed since the last `poll`."""
+        return bool(self._waiting) and bool(self._manager.hosting.changed)
+
+    def on_request(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Outcome | None:
+        """Handle a request.
+
+        Args:
+            request: The request, of one of `apis`.
+            image: The metadata by which the broker acts.
+            now_ms: The time in ms since 1970.
+
+        Returns:
+            The answer, that there is none, or that the connection is to be closed. None if the request waits, and
+            `poll` returns its outcome later.
+        """
+        if image is not self._image:
+            self._use(image)
+        if not self._waiting:
+            # What has changed before wakes nobody who waits only from now on.
+            self._manager.hosting.changed.clear()
+        api = self._apis[request.api_key]
+        refusal = self._refusal(api, request) if api.needs is not None or api.needs_login else None
+        if refusal is not None:
+            return self._failed(api, request, refusal, now_ms)
+        try:
+            result = api.begin(request, image, now_ms)
+        except Exception as failure:
+            return self._failed(api, request, failure, now_ms)
+        return self._advance(api, request, result, now_ms)
+
+    def _refusal(self, api: Api, request: WireRequest) -> ApiError | None:
+        """Why a client may not send a request at all."""
+        principal = request.principal
+        if api.needs_login and (principal == ANONYMOUS or principal.is_token):
+            return ApiError(Error.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
+        if api.needs is not None and not self.rights(request, api.needs, AclResource.CLUSTER):
+            error = Error.CLUSTER_AUTHORIZATION_FAILED
+            return ApiError(error, error.message)
+        return None
+
+    def _use(self, image: MetadataImage) -> None:
+        self._image = image
+        self.rights.use(image)
+        self._quotas.use(image)
+        self._produce.use(image)
+
+    def _advance(self, api: Api, request: WireRequest, work: Result | Handling[Result], now_ms: int) -> Outcome | None:
+        """Make the next steps of a request; `poll` makes those that remain then."""
+        result: Result
+        if isinstance(work, GeneratorType):
+            try:
+                for _ in range(api.steps):
+                    next(work)
+            except StopIteration as done:
+                result = done.value
+            except Exception as failure:
+                self._long.pop(request.request_id, None)
+                return self._failed(api, request, failure, now_ms)
+            else:
+                self._long[request.request_id] = api, request, work
+                self._long_ms = min(self._long_ms, now_ms + 1 if api.pauses else _AT_ONCE_MS)
+                return None
+            if self._long:
+                self._long.pop(request.request_id, None)
+        else:
+            result = cast("Result", work)
+        if result is None or isinstance(result, (Answer, LeaveUnanswered, Drop)):
+            return result
+        if self.waiting >= self._most_waiting:
+            return self._end(api, result, now_ms)
+        self._waiting.park(result, now_ms)
+        return None
+
+    def _end(self, api: Api, waiting: Waiting, now_ms: int) -> Outcome | None:
+        assert api.end is not None, waiting
+        return self._advance(api, waiting.request, api.end(waiting, self._image, now_ms), now_ms)
+
+    def _failed(self, api: Api, request: WireRequest, failure: Exception, now_ms: int) -> Outcome | None:
+        """Answer a request that has failed and changed nothing; for any other the exception is raised again."""
+        if api.refuse is None:
+            raise failure
+        error = failure if isinstance(failure, ApiError) else self.failures.note(request.message, failure)
+        answer = api.refuse(request, error)
+        if answer is None:
+            raise failure
+        # An exception in the refusal itself ends the node.
+        return self._advance(structs.replace(api, refuse=None), request, answer, now_ms)
+
+    def poll(
+        self, now_ms: int, image: MetadataImage | None = None, broker_epoch: int = NO_EPOCH
+    ) -> Iterator[Outcome | Send]:
+        """The outcomes of waiting requests: those that a change of a partition has completed, and those out of time;
+        then the requests to other nodes that are due.
+
+        One call looks at a part of them if there are very many, and `deadline_ms` is then in the past. It goes on a
+        little with long requests.
+
+        Args:
+            now_ms: The time in ms since 1970.
+            image: The metadata by which the broker acts; None for that of the last request.
+            broker_epoch: The epoch of this broker's registration.
+        """
+        if image is not None and image is not self._image:
+            self._use(image)
+        yield from self._go_on(now_ms)
+        waiting = self._waiting
+        for sender in self._senders.values():
+            waiting.wake(sender.take_changes())
+        waiting.wake(self._manager.hosting.take_changes())
+        for one in waiting.take_woken(WAITING_PER_TURN):
+            api = self._apis[one.request.api_key]
+            assert api.is_complete is not None, one
+            if api.is_complete(one, self._image):
+                waiting.forget(one.request.request_id)
+                outcome = self._end(api, one, now_ms)
+                if outcome is not None:
+                    yield outcome
+        for one in waiting.due(now_ms, WAITING_PER_TURN):
+            outcome = self._end(self._apis[one.request.api_key], one, now_ms)
+            if outcome is not None:
+                yield outcome
+        for sender in self._senders.values():
+            yield from sender.due(self._image, broker_epoch, now_ms)
+
+    def _go_on(self, now_ms: int) -> Iterator[Outcome]:
+        """Make the next steps of two long requests: one of the oldest that look into batches, and one of the others."""
+        if now_ms < self._long_ms:
+            return
+        unpacking = (key for key, (api, *_) in self._long.items() if api.unpacks)
+        oldest = list(islice(unpacking, UNPACKED_AT_ONCE))
+        self._turns += 1
+        chosen = oldest[self._turns % len(oldest) :][:1] if oldest else []
+        other = next((key for key, (api, *_) in self._long.items() if not api.unpacks), None)
+        if other is not None:
+            chosen.append(other)
+            self._long[other] = self._long.pop(other)
+        self._long_ms = NEVER_MS if len(chosen) == len(self._long) else now_ms + 1
+        for key in chosen:
+            outcome = self._advance(*self._long[key], now_ms)
+            if outcome is not None:
+                yield outcome
+
+    def forget(self, request_id: int) -> None:
+        """The connection of a request is gone: the request waits no longer. Unknown ids are allowed."""
+        self._waiting.forget(request_id)
+        found = self._long.get(request_id)
+        if found is not None:
+            api, request, work = found
+            if request.api_key == ApiKey.PRODUCE and len(self._long) <= ORPHANED_PRODUCES:
+                self._long[request_id] = api, request, _without_wait(request, work)
+            else:
+                del self._long[request_id]
+
+    def owns(self, key: Hashable) -> bool:
+        """Whether a reply with this key is for a request of this room, and not of the agent."""
+        return type(key) in self._senders and (type(key) is not Channel or key is Channel.PRODUCER_IDS)
+
+    def on_reply(self, key: Hashable, message: Message | None, now_ms: int) -> None:
+        """The reply to a `Send` with this key; None if the request has failed."""
+        self._senders[type(key)].on_reply(key, message, now_ms)
+
+    def may(self, operation: AclOperation, caller: Caller) -> bool:
+        """Whether a caller may perform an operation on the cluster."""
+        return self.rights.may(operation, caller)
+
+    def take_denials(self) -> list[Denial]:
+        """The requests that were denied since the last call."""
+        return self.rights.take_denials()
+
+    def deadline_ms(self) -> int:
+        """When the next `poll` is due, in ms; `NEVER_MS` if nothing is."""
+        senders = [one.deadline_ms() for one in self._senders.values()]
+        return min(self._waiting.deadline_ms(), self._long_ms, *senders)
+
+
+def _without_wait(request: WireRequest, work: Handling[Result]) -> Handling[Result]:
+    """The handling of a request that nobody waits for: what it appends counts, and its answer does not."""
+    result = yield from work
+    return result if isinstance(result, Answer | Drop | LeaveUnanswered) else LeaveUnanswered(request.request_id)

@@ -1,0 +1,259 @@
+"""A broker as one synchronous object: it follows the metadata log, keeps its registration, holds its replicas, and
+answers its clients (Kafka: `BrokerServer`, `KafkaApis`).
+
+Nothing here waits, reads a clock or draws numbers of its own. The owner passes in requests, replies and committed
+records, and calls `poll` when `deadline_ms` is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from kraft.access.authorizer import AclOperation, Denial
+from kraft.access.caller import Caller
+from kraft.access.failures import RequestFailure
+from kraft.broker.agent import BrokerAgent
+from kraft.broker.partitions.manager import ReplicaManager
+from kraft.broker.requests import Requests
+from kraft.limits import REPLAYED_RECORDS_PER_TURN
+from kraft.supported_features import check_supported
+from kraft.wire import Answer, Outcome, Send, WireRequest
+from metadata_log.image import MetadataImage
+from metadata_log.image.record_values import decode_records, encode_image, published_features
+from metadata_log.image.replaying import BatchReplay, SnapshotReplay
+from metadata_log.serde import Message
+from metadata_log.types import OffsetAndEpoch
+from transport.protocol.apis import ApiKey
+from transport.protocol.messages.fetch import FetchRequest, FetchResponse
+
+Fetches = Callable[[FetchRequest, MetadataImage, int], FetchResponse]
+"""Answers a Fetch of another broker at a time."""
+
+
+class Unfenced(Struct, frozen=True):
+    """The broker is unfenced for the first time: its listeners may open (Kafka: `BrokerServer.startup`)."""
+
+
+class Found(Struct, frozen=True):
+    """What the broker found in its log directories, for the log of the node."""
+
+    texts: tuple[str, ...]
+
+
+_FREQUENT: Final = frozenset((ApiKey.PRODUCE, ApiKey.FETCH))
+"""After most of these nothing is due: whatever they have moved says so itself, in `deadline_ms`."""
+Told = Unfenced | Found | RequestFailure
+"""What the owner should know."""
+
+
+class BrokerServer:
+    """One broker.
+
+    Args:
+        agent: The registration of the broker, and what the metadata says of its replicas.
+        requests: What answers clients; None for a broker without data, of which other brokers fetch.
+        manager: The replicas with their logs; None for a broker without data.
+        fetches: What answers the fetches of other brokers of a broker without data.
+    """
+
+    def __init__(
+        self,
+        agent: BrokerAgent,
+        requests: Requests | None = None,
+        manager: ReplicaManager | None = None,
+        fetches: Fetches | None = None,
+    ) -> None:
+        self.agent = agent
+        self.requests = requests
+        self.apis: tuple[ApiKey, ...] = (ApiKey.FETCH,) if requests is None else requests.apis
+        self._manager = manager
+        self._fetches = fetches
+        self._is_announced = requests is None
+        """Whether the owner was told that the broker is unfenced, or need not be."""
+        self._has_moved = False
+        """Whether something has happened since the last `poll` that may end the wait of a request."""
+        self._polled_image: MetadataImage | None = None
+        self._failed = 0
+        """How many log directories had failed at the last `poll`."""
+        self._applying: _Applying | None = None
+
+    # Committed metadata
+
+    @property
+    def image(self) -> MetadataImage:
+        """The committed metadata, without records of a transaction that is open."""
+        return self.agent.image
+
+    def check(self, values: Sequence[bytes]) -> None:
+        """Decode values of the log or of a snapshot. Raises the errors of `decode_records`."""
+        for _ in decode_records(values):
+            pass
+
+    def on_snapshot(self, values: Iterable[bytes], end: OffsetAndEpoch) -> None:
+        """Replace the image by that of a snapshot, a portion in each turn; `apply_more` completes this."""
+        self._applying = _Applying(SnapshotReplay(end), end, values, f"snapshot {end}")
+        self.apply_more()
+
+    def on_committed(self, values: Iterable[bytes], base_offset: int, end: OffsetAndEpoch) -> None:
+        """Replay the first portion of a batch; `apply_more` replays the rest."""
+        replay = self.agent.begin_committed(base_offset)
+        self._applying = _Applying(replay, end, values, f"batch at offset {base_offset}")
+        self.apply_more()
+
+    @property
+    def is_applying(self) -> bool:
+        """Whether the last batch or snapshot needs more turns."""
+        return self._applying is not None
+
+    def apply_more(self) -> None:
+        """Replay the next portion of the batch or the snapshot."""
+        assert self._applying is not None, "nothing is being applied"
+        features = self.agent.image.features
+        if self._applying.go_on(self.agent):
+            self._applying = None
+            if self.agent.image.features is not features:
+                check_supported(self.agent.image.features)
+
+    def snapshot(self) -> Callable[[], Iterator[bytes]] | None:
+        """The record values of the image; None while a transaction is open."""
+        image = self.agent.image
+        return (lambda: encode_image(image)) if self.agent.is_between_transactions else None
+
+    def finalized_features(self) -> tuple[tuple[tuple[str, int], ...], int]:
+        """The feature levels in the metadata, and their offset."""
+        return published_features(self.agent.image)
+
+    # Requests and replies
+
+    def on_request(self, request: WireRequest, now_ms: int) -> Outcome | None:
+        """Answer a request of one of `apis`; None if `poll` returns the outcome later."""
+        if self.requests is not None:
+            if request.api_key not in _FREQUENT:
+                self._has_moved = True
+            return self.requests.on_request(request, self.agent.image, now_ms)
+        self._has_moved = True
+        message = request.message
+        assert isinstance(message, FetchRequest), message
+        assert self._fetches is not None, message
+        return Answer(request.request_id, self._fetches(message, self.agent.image, now_ms))
+
+    def on_gone(self, request_id: int) -> None:
+        """The connection of a request is closed: the request waits no longer."""
+        if self.requests is not None:
+            self.requests.forget(request_id)
+
+    def on_reply(self, key: Hashable, message: Message | None, now_ms: int) -> None:
+        """The reply to a `Send` with this key; None if the request has failed. See `poll`."""
+        self._has_moved = True
+        if self.requests is not None and self.requests.owns(key):
+            self.requests.on_reply(key, message, now_ms)
+        else:
+            self.agent.on_reply(key, message, now_ms)
+
+    def may(self, operation: AclOperation, caller: Caller) -> bool:
+        """Whether a caller may perform an operation on the cluster."""
+        return self.requests is None or self.requests.may(operation, caller)
+
+    def take_denials(self) -> Sequence[Denial]:
+        """What clients were denied since the last call."""
+        return () if self.requests is None else self.requests.take_denials()
+
+    # Time
+
+    def deadline_ms(self) -> int:
+        """The time of the next `poll`."""
+        requests = self.requests
+        if requests is None:
+            return self.agent.deadline_ms()
+        if self._has_moved or requests.failures.is_due or self._polled_image is not self.agent.image:
+            return 0
+        manager = self._manager
+        if requests.has_moved or (
+            manager is not None and (manager.findings or len(manager.failed_directories) != self._failed)
+        ):
+            return 0
+        return min(requests.deadline_ms(), self.agent.deadline_ms())
+
+    def poll(self, now_ms: int) -> Iterator[Send | Outcome | Told]:
+        """Do what is due: the requests to send, the outcomes of requests that waited, and what the owner should know.
+
+        Raises:
+            RegistrationFailed: The controllers do not take the registration.
+            NoLogDirectory: Every log directory has failed.
+        """
+        self._has_moved = False
+        agent, requests, manager = self.agent, self.requests, self._manager
+        if manager is not None:
+            self._failed = len(manager.failed_directories)
+        yield from agent.poll(now_ms)
+        if requests is None:
+            return
+        self._polled_image = agent.image
+        if manager is not None:
+            for key, directory in manager.moves.take_wanted().items():
+                agent.directories.move(key, directory)
+        yield from requests.poll(now_ms, agent.image, agent.lifecycle.epoch)
+        yield from requests.failures.take()
+        if manager is not None and manager.findings:
+            yield Found(tuple(manager.findings))
+            manager.findings.clear()
+        if not self._is_announced and not agent.lifecycle.is_fenced:
+            self._is_announced = True
+            yield Unfenced()
+
+    # The end
+
+    def begin_shutdown(self, now_ms: int) -> None:
+        """Begin the controlled shutdown: the controller moves the leaderships of this broker."""
+        self.agent.begin_shutdown(now_ms)
+
+    @property
+    def may_stop(self) -> bool:
+        """Whether the controller has confirmed the controlled shutdown."""
+        return self.agent.may_stop
+
+    @property
+    def has_data(self) -> bool:
+        """Whether the replicas of this broker hold records."""
+        return self._manager is not None
+
+    def close_data(self) -> None:
+        """Close the logs after a graceful shutdown, with proof of that; without data there is nothing to close."""
+        if self._manager is not None:
+            self._manager.close(broker_epoch=self.agent.lifecycle.epoch)
+
+
+class _Applying:
+    """Replays committed records into the image of a broker, a portion in each turn."""
+
+    def __init__(
+        self, replay: BatchReplay | SnapshotReplay, end: OffsetAndEpoch, values: Iterable[bytes], where: str
+    ) -> None:
+        self.replay = replay
+        self._end = end
+        self._values = values
+        self._where = where
+        self._records = iter(decode_records(values, where))
+        self.count = 0
+        """How many records were replayed so far."""
+
+    def go_on(self, agent: BrokerAgent) -> bool:
+        """Replay the next records; returns whether those were the last."""
+        replay = self.replay
+        if isinstance(replay, SnapshotReplay):
+            is_whole = replay.go_on(self._counted(), REPLAYED_RECORDS_PER_TURN) > 0
+            if is_whole:
+                agent.finish_snapshot(replay)
+        else:
+            is_whole = replay.go_on(agent.noted(self._counted()), REPLAYED_RECORDS_PER_TURN) > 0
+            if is_whole:
+                agent.finish_committed(replay, self._end)
+        return is_whole
+
+    def _counted(self) -> Iterator[Message]:
+        for record in self._records:
+            self.count += 1
+            yield record
