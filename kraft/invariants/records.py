@@ -13,8 +13,16 @@ from typing import Final, Protocol
 from msgspec import Struct
 
 from kraft.invariants.cluster_model import PartitionKey, PartitionModel
-from kraft.invariants.stored_batches import NO_PRODUCER, StoredBatch, batches_between, stored_batches
-from kraft.invariants.transactions import is_commit, shown_to_reader, stable_end, was_committed
+from kraft.invariants.stored_batches import (
+    NO_PRODUCER,
+    StoredBatch,
+    batches_between,
+    is_commit,
+    shown_to_reader,
+    stable_end,
+    stored_batches,
+    was_committed,
+)
 from kraft.invariants.violation import InvariantViolated
 
 NEVER: Final = -1

@@ -22,8 +22,8 @@ from loopback import free_ports
 from test_cli_serve import formatted, serving
 
 from kraft.cli.main import kraft
+from kraft.cli.run.environment import settings_of
 from kraft.cli.run.log_output import LESS, MORE, shift_level
-from kraft.config.environment import settings_of
 from kraft.node.loggers import LEVELS
 
 ROOT = Path(__file__).parents[3]

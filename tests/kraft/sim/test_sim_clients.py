@@ -22,8 +22,7 @@ from kraft.sim.runs.scenario import Scenario
 from kraft.sim.runs.seeded_run import SHARES, begin_reads, run
 from kraft.sim.runs.simulator import Simulator
 from kraft.sim.runs.voter_change_run import Reconfiguration
-from kraft.sim.workloads.client_history import ClientHistory
-from kraft.sim.workloads.session_model import SessionModel
+from kraft.sim.workloads.client_history import ClientHistory, SessionModel
 from kraft.sim.world.actions import Action, Read, Submit
 from kraft.sim.world.read_watch import ReadWatch
 from kraft.sim.world.trace import Trace
