@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from request_brokers import Brokers, NewTopic, batch, produce, topic_id
 from serde_values import is_flexible, values
 
+from kraft.broker.apis import FORWARDED
 from kraft.wire import Answer
 from metadata_log.serde import schema_of
 from transport.protocol.apis import ApiKey
@@ -16,11 +17,7 @@ from transport.protocol.broker_apis import ALL_APIS
 from transport.protocol.headers import encode_response
 
 KEY = topic_id(1), 0
-DATA_APIS = (
-    *(ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH, ApiKey.DELETE_RECORDS),
-    *(ApiKey.INIT_PRODUCER_ID, ApiKey.WRITE_TXN_MARKERS, ApiKey.DESCRIBE_PRODUCERS, ApiKey.DESCRIBE_LOG_DIRS),
-    ApiKey.ALTER_REPLICA_LOG_DIRS,
-)
+DATA_APIS = [ApiKey(key) for key, api in Brokers([]).requests[101]._apis.items() if api.pauses and key not in FORWARDED]
 
 
 @pytest.mark.parametrize("key", DATA_APIS, ids=lambda key: key.name)

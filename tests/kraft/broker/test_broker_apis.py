@@ -1,0 +1,56 @@
+"""The table of a broker's APIs is the only list of them: what a listener advertises and decodes follows from it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from kraft.broker.apis import FORWARDED, LOGGED_IN
+from kraft.broker.handling.settings import RequestSettings
+from kraft.broker.partitions import DataSettings, ReplicaManager
+from kraft.broker.requests import Requests
+from metadata_log.memory_disk import MemoryDisk
+from transport.protocol.apis import ApiKey
+from transport.protocol.broker_listener import AT_BROKERS, advertised, broker_request_limit
+
+ROOT = Path(__file__).resolve().parents[3]
+CHANGING = {
+    *(ApiKey.PRODUCE, ApiKey.DELETE_RECORDS, ApiKey.INIT_PRODUCER_ID, ApiKey.WRITE_TXN_MARKERS),
+    ApiKey.ALTER_REPLICA_LOG_DIRS,
+}
+"""The APIs that change something of this broker, half of which a bug may have done."""
+REQUESTS = Requests(
+    ReplicaManager(MemoryDisk(), DataSettings(broker_id=101, directories=())), RequestSettings(broker_id=101), Random(1)
+)
+
+
+@pytest.mark.parametrize("key", REQUESTS.apis, ids=lambda key: key.name)
+def test_an_api_of_the_table_is_decoded_within_limits_advertised_and_attacked(key: ApiKey) -> None:
+    # The hostile tests ask everything of this list.
+    assert key in AT_BROKERS
+    assert broker_request_limit(key).size > 0
+    assert advertised(key).highest == AT_BROKERS[key].versions.highest
+    api = REQUESTS._apis[key]
+    assert (api.is_complete is None) == (api.end is None)
+    assert (api.refuse is None) == (key in CHANGING)
+
+
+def test_the_table_is_in_the_order_of_keys_and_has_all_that_is_forwarded() -> None:
+    assert list(REQUESTS.apis) == sorted(set(REQUESTS.apis))
+    assert set(REQUESTS.apis) >= FORWARDED
+    assert LOGGED_IN <= FORWARDED
+
+
+def test_at_most_six_files_change_for_an_api() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    section = page.partition("### An API of the broker\n")[2].partition("\n### ")[0]
+    files = re.findall(r"^- `([^`]+)`", section, flags=re.M)
+    assert 0 < len(files) <= 6
+    for name in files:
+        assert (ROOT / name).exists(), name
+    whole = (ROOT / "kraft" / "broker" / "requests.py").read_text()
+    named = set(re.findall(r"ApiKey\.([A-Z_]+)", whole))
+    assert named <= {"PRODUCE"}, "an API is named outside of the table"
