@@ -13,9 +13,16 @@ from typing import Final
 
 from msgspec import Struct
 
-from kraft.sim.faults.nemesis import CLASSIC_FAULTS
+from kraft.sim.faults.nemesis import FAULTS
 from kraft.sim.faults.profiles import BY_TURNS
 from kraft.sim.search.seed_search import SeedSearch
+
+CLASSIC_FAULTS: Final = tuple(
+    name
+    for name in FAULTS
+    if name not in ("refused-connections", "stranded-leaders", "long-decisions", "absurd-frames")
+)
+"""The faults without the latest additions: runs with these faults stay the same."""
 
 
 class Scope(StrEnum):

@@ -398,12 +398,6 @@ MESSAGE_FAULTS: Final = ("drop", "duplicate", "delay", "slow-messages", "reorder
 """The permanent faults of messages, by name."""
 FAULTS: Final = (*MESSAGE_FAULTS, *STRIKES)
 """The names of all faults under which a quorum keeps its guarantees."""
-CLASSIC_FAULTS: Final = tuple(
-    name
-    for name in FAULTS
-    if name not in ("refused-connections", "stranded-leaders", "long-decisions", "absurd-frames")
-)
-"""The faults without the latest additions: runs with these faults stay the same."""
 _ALL_STRIKES: Final = {**STRIKES, **FOCUSED_STRIKES, **ONLY_BY_NAME}
 
 

@@ -11,12 +11,11 @@ import pytest
 from msgspec.structs import replace
 
 from kraft.quorum.states import VotedState
-from kraft.sim.faults.nemesis import CLASSIC_FAULTS
 from kraft.sim.runs.seeded_run import Result
 from kraft.sim.search.schedule import Schedule, check_of, decode_schedule, function_of, replay
 from kraft.sim.search.seed_search import SeedSearch
 from planted_bugs import MUTANTS, Mutant, Scope, planted
-from planted_bugs.registry import search_for
+from planted_bugs.registry import CLASSIC_FAULTS, search_for
 
 DOCS = Path(__file__).parents[3] / "docs"
 SCHEDULES = sorted((DOCS / "schedules").glob("*.json"))

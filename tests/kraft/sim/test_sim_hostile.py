@@ -12,7 +12,7 @@ from kraft.quorum.values import LeaderAndEpoch, QuorumConfig, ReplicaKey
 from kraft.sim import Scenario, Simulator
 from kraft.sim.faults.hostile import Target, absurd_answer, absurd_request, forged_answer, forged_request
 from kraft.sim.faults.hostile.target import plausible_records, refusable_records
-from kraft.sim.faults.nemesis import CLASSIC_FAULTS, FAULTS, FORGED_FRAMES, ONLY_BY_NAME
+from kraft.sim.faults.nemesis import FAULTS, FORGED_FRAMES, ONLY_BY_NAME
 from kraft.sim.pictures.execution import execution_lines, execution_of
 from kraft.sim.runs.seeded_run import Result
 from kraft.sim.search.schedule import Schedule, decode_schedule, encode_schedule, replay
@@ -25,6 +25,7 @@ from metadata_log.records.batch import HEADER_BYTES, read_batch
 from metadata_log.records.record import records
 from metadata_log.serde import decode, encode
 from planted_bugs import planted
+from planted_bugs.registry import CLASSIC_FAULTS
 from transport.protocol.apis import APIS
 from transport.protocol.errors import Error
 from transport.protocol.messages import VoteRequest, fetch

@@ -16,7 +16,6 @@ from kraft.quorum.quorum_state import QuorumState
 from kraft.quorum.states import LeaderState
 from kraft.replica.hosts.state_machine_reads import StateMachineReads
 from kraft.sim import InvariantViolated, run
-from kraft.sim.faults.nemesis import CLASSIC_FAULTS
 from kraft.sim.nodes.member_kinds import MACHINES, MEMBERS
 from kraft.sim.runs.scenario import Scenario
 from kraft.sim.runs.simulator import Simulator
@@ -25,6 +24,7 @@ from kraft.sim.workloads.client_history import ClientHistory, HistoryUndecided
 from kraft.sim.world.actions import Action
 from kraft.sim.world.trace import Trace
 from metadata_log.types import NO_OFFSET
+from planted_bugs.registry import CLASSIC_FAULTS
 
 
 def size(seed: int) -> int:

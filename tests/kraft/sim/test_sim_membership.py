@@ -10,7 +10,6 @@ from kraft.invariants.violation import InvariantViolated
 from kraft.invariants.voters import AnsweredChange, VoterLedger, VotersInLog
 from kraft.quorum.values import ReplicaKey
 from kraft.quorum.voters import QuorumChange, Voter, VoterSet
-from kraft.sim.faults.nemesis import CLASSIC_FAULTS
 from kraft.sim.faults.profiles import VOTERS
 from kraft.sim.nodes.addresses import endpoints_of
 from kraft.sim.runs.scenario import Scenario
@@ -23,6 +22,7 @@ from kraft.sim.workloads.voter_watch import VoterWatch, change_of, is_success
 from kraft.sim.world.actions import Action, Move, Wipe
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch, Uuid
+from planted_bugs.registry import CLASSIC_FAULTS
 from transport.protocol.errors import Error
 from transport.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 from transport.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest

@@ -9,7 +9,7 @@ import pytest
 from kraft.quorum.states import LeaderState
 from kraft.quorum.values import QuorumConfig
 from kraft.sim import Result, Scenario, Simulator
-from kraft.sim.faults.nemesis import CLASSIC_FAULTS, FAULTS, MESSAGE_FAULTS
+from kraft.sim.faults.nemesis import FAULTS, MESSAGE_FAULTS
 from kraft.sim.faults.profiles import (
     BROAD,
     FULL_BATCHES,
@@ -29,6 +29,7 @@ from kraft.sim.search.schedule import Schedule, decode_schedule, encode_schedule
 from kraft.sim.search.seed_search import KINDS, SeedSearch
 from kraft.sim.world.actions import Action, DamageDisk, Start
 from kraft.sim.world.disk_damage import Damage
+from planted_bugs.registry import CLASSIC_FAULTS
 
 
 def _names(members: str, seeds: range, search: SeedSearch | None = None) -> list[str]:
