@@ -7,7 +7,7 @@ async with open_admin([Endpoint("127.0.0.1", 9093)]) as admin:
 """
 
 from kraft.admin.acls import AclFilter, acl_text, create_acls, delete_acls, describe_acls
-from kraft.admin.brokers import unregister_broker
+from kraft.admin.brokers import unregister_broker, unregister_controller
 from kraft.admin.client import AdminClient, ConfigChange, Operation, ResourceType, open_admin
 from kraft.admin.configs import ConfigSource, Setting, alter_quotas, describe_configs, entity_name
 from kraft.admin.descriptions import ClusterDescription, QuorumDescription, ReplicaDescription
@@ -70,5 +70,6 @@ __all__ = [
     "open_admin",
     "set_password",
     "unregister_broker",
+    "unregister_controller",
     "update_features",
 ]

@@ -2,11 +2,14 @@
 
     python -m metadata_log.serde.declare FACTS... [--since OLD_FACTS] [--diff] [--pack FILE]
 
-FACTS are Kafka's message schemas (`VoteRequest.json`, …) and the tables `apis.json` and `errors.json`: files, folders,
-or all of them packed into one `.json.gz`. The tool rewrites every generated file; read the diff.
+FACTS are Kafka's message schemas (`VoteRequest.json`, …, with or without comments) and the tables `apis.json` and
+`errors.json`, and for the list of changes `metadata_versions.json`, `features.json`, `record_types.json` and
+`control_record_types.json`: files, folders, or all of them packed into one `.json.gz`. The tool rewrites every
+generated file; read the diff.
 
-For a new release of Kafka: `--since tests/data/schemas.json.gz` lists the changed facts, and `--diff` shows the changes
-of the declarations and writes nothing. Then run without `--diff`, and with `--pack tests/data/schemas.json.gz`.
+For a new release of Kafka: `--since tests/data/schemas.json.gz` lists the changed facts and what no file declares, and
+`--diff` shows the changes of the declarations and writes nothing. Then run without `--diff`, and with
+`--pack tests/data/schemas.json.gz`.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterable
@@ -23,7 +27,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from metadata_log.serde import declare_tables
-from metadata_log.serde.declare_changes import changes, text_diff
+from metadata_log.serde.declare_changes import TABLES, changes, is_message, text_diff
 from metadata_log.serde.declare_tables import Fact, Facts, apis, import_lines, snake_case
 from metadata_log.serde.fields import Versions, camel_case
 
@@ -58,6 +62,8 @@ DECORATORS: Final = {
     "data": ("data", ""),
 }
 ROOT: Final = Path(__file__).parents[2]
+_COMMENT: Final = re.compile(r'("(?:[^"\\]|\\.)*")|//[^\n]*')
+"""A string, which may hold two slashes, or a comment."""
 
 
 class Module(Struct, frozen=True):
@@ -291,14 +297,25 @@ def read_facts(paths: Iterable[Path]) -> Facts:
         elif path.name.endswith(".json.gz"):
             facts |= json.loads(gzip.decompress(path.read_bytes()))
         else:
-            facts[path.name] = json.loads(path.read_text())
+            facts[path.name] = json.loads(without_comments(path.read_text()))
     return facts
 
 
+def without_comments(text: str) -> str:
+    """JSON without the lines and line ends of comments that Kafka's own schema files have."""
+    return _COMMENT.sub(lambda found: found[1] or "", text)
+
+
 def needed(facts: Facts) -> Facts:
-    """The facts that `generate` uses."""
+    """The facts that `generate` uses, and the tables that only the list of changes uses, as far as they are there."""
     names = {f"{name}.json" for module in modules(facts) for name in module.messages}
-    return {name: facts[name] for name in sorted(names | {"apis.json", "errors.json"})}
+    return {name: facts[name] for name in sorted(names | (TABLES.keys() & facts.keys()))}
+
+
+def not_declared(facts: Facts) -> list[str]:
+    """One line for each schema that no generated file holds: whoever takes a release over has to look at it."""
+    left = sorted(name for name, fact in facts.items() if is_message(fact) and name not in needed(facts))
+    return [f"{name.removesuffix('.json')}: not declared here, type {facts[name]['type']}" for name in left]
 
 
 def main() -> None:
@@ -311,7 +328,9 @@ def main() -> None:
     arguments = parser.parse_args()
     facts = read_facts(arguments.facts)
     if arguments.since:
-        sys.stdout.writelines(f"{line}\n" for line in changes(needed(read_facts([arguments.since])), needed(facts)))
+        before = read_facts([arguments.since])
+        sys.stdout.writelines(f"{line}\n" for line in changes(needed(before), needed(facts)))
+        sys.stdout.writelines(f"{line}\n" for line in not_declared(facts))
     if arguments.diff:
         sys.stdout.write(text_diff(ROOT, generate(facts)))
         return

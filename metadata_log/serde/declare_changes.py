@@ -19,19 +19,28 @@ _OF_FIELDS: Final = (
     "default",
     "ignorable",
     "flexibleVersions",
+    "mapKey",
 )
-_TABLES: Final = {"apis.json": "api_key", "errors.json": "code"}
+TABLES: Final = {
+    "apis.json": "api_key",
+    "errors.json": "code",
+    "metadata_versions.json": "version",
+    "features.json": "feature",
+    "record_types.json": "api_key",
+    "control_record_types.json": "type",
+}
+"""File -> the column that names a row; the last four are compared where both sides have them."""
 
 
 def changes(old: Facts, new: Facts) -> list[str]:
-    """One line for each differing fact: messages, then their fields by path, then APIs and errors."""
-    return list(_messages(old, new)) + [line for table in _TABLES for line in _table(table, old, new)]
+    """One line for each differing fact: messages, then their fields by path, then the tables."""
+    return list(_messages(old, new)) + [line for table in TABLES for line in _table(table, old, new)]
 
 
 def _messages(old: Facts, new: Facts) -> Iterator[str]:
-    for file in sorted((old.keys() | new.keys()) - _TABLES.keys()):
+    for file in sorted((old.keys() | new.keys()) - TABLES.keys()):
         before, after = old.get(file), new.get(file)
-        if not (_is_message(before) or _is_message(after)):
+        if not (is_message(before) or is_message(after)):
             continue
         name = file.removesuffix(".json")
         if before is None or after is None:
@@ -42,7 +51,8 @@ def _messages(old: Facts, new: Facts) -> Iterator[str]:
         yield from _fields(name, _fields_of(before), _fields_of(after))
 
 
-def _is_message(fact: Any) -> bool:
+def is_message(fact: Any) -> bool:
+    """Whether a fact is the schema of a message."""
     return isinstance(fact, dict) and "validVersions" in fact
 
 
@@ -68,15 +78,19 @@ def _fields(path: str, old: list[Fact], new: list[Fact]) -> Iterator[str]:
 
 
 def _table(table: str, old: Facts, new: Facts) -> Iterator[str]:
-    key = _TABLES[table]
-    before = {row[key]: row for row in old.get(table, [])}
-    after = {row[key]: row for row in new.get(table, [])}
+    key = TABLES[table]
+    if table not in old or table not in new:
+        if table in old or table in new:
+            yield f"{table}: not compared, as one of the releases comes without it"
+        return
+    before = {row[key]: row for row in old[table]}
+    after = {row[key]: row for row in new[table]}
     for number in sorted(before.keys() | after.keys()):
         place = f"{table} {number}"
         if number not in before:
-            yield f"{place}: new: {after[number]['name']}"
+            yield f"{place}: new: {_words(after[number], tuple(one for one in after[number] if one != key))}"
         elif number not in after:
-            yield f"{place}: gone: {before[number]['name']}"
+            yield f"{place}: gone"
         else:
             yield from _differences(place, before[number], after[number], tuple(after[number]))
 

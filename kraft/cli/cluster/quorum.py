@@ -20,6 +20,7 @@ from kraft.admin import (
     QuorumDescription,
     ReplicaDescription,
     UpgradeType,
+    unregister_controller,
     update_features,
 )
 from kraft.admin.conditions import Condition, conditions_without_leader, voter_conditions
@@ -206,6 +207,23 @@ def replication_command(*, human_readable: bool, watch: bool, cluster: Cluster) 
 
 async def _facts(admin: AdminClient) -> Facts:
     return await admin.describe_cluster(), await admin.describe_quorum()
+
+
+@quorum_command.command(
+    "unregister",
+    short_help="Remove the registration of a lost controller.",
+    epilog="Example: kraft quorum unregister 99 --bootstrap-controller 127.0.0.1:9093",
+)
+@click.argument("node_id", metavar="ID", type=click.IntRange(min=0))
+@on_a_cluster
+def unregister_command(node_id: int, *, cluster: Cluster) -> None:
+    """Remove the registration of a controller that is gone, whose feature ranges block upgrades.
+
+    The cluster must be at metadata.version 4.4-IV2 or later; before, see `kraft recover unblock-ghost`. The controller
+    stays a voter if it is one. One that runs registers again.
+    """
+    cluster.ask(lambda admin: unregister_controller(admin, node_id))
+    cluster.say({"id": node_id, "unregistered": True}, [f"unregistered controller {node_id}"])
 
 
 def _show(cluster: Cluster, look: Look, watch: bool, report: NoLeaderReport | None = None) -> None:

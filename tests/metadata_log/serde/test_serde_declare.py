@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from metadata_log.serde.declare import ROOT, generate, read_facts
+from kraft.controller.features.update_features import METADATA_CHANGES
+from metadata_log.releases import FEATURES, METADATA_VERSIONS
+from metadata_log.serde.declare import ROOT, generate, needed, not_declared, read_facts
 from metadata_log.serde.declare_changes import changes, text_diff
 from metadata_log.serde.declare_tables import snake_case
 from metadata_log.serde.fields import Versions, camel_case
@@ -68,7 +70,7 @@ def test_changes_of_a_new_release_are_listed():
         "VoteRequest.Topics.Partitions.PartitionIndex: type int32 -> int64",
         "VoteRequest.Topics.Partitions.Reason: new: type string, versions 3+, ignorable True",
         "VoteResponse.NodeEndpoints: gone: type []NodeEndpoint, versions 1+, taggedVersions 1+, tag 0",
-        "errors.json 999: new: PAUSED",
+        "errors.json 999: new: name PAUSED, retriable True",
     ]
 
 
@@ -118,3 +120,39 @@ def test_versions_contain():
     assert 2 not in Versions.parse("3+")
     assert 0 not in Versions.parse("none")
     assert Versions.parse("2-5").intersect(Versions.parse("4+")) == Versions.parse("4-5")
+
+
+def test_kafkas_own_files_are_read_with_their_comments(tmp_path):
+    """The licence in front, lines between fields, and two slashes inside of a string."""
+    path = tmp_path / "X.json"
+    path.write_text('// Licensed\n{\n  "name": "X", // the name\n  "about": "see https://kafka.apache.org"\n}\n')
+    assert read_facts([path]) == {"X.json": {"name": "X", "about": "see https://kafka.apache.org"}}
+
+
+def test_nothing_of_a_release_is_left_out_in_silence():
+    """Keys of maps, levels of releases and features, and schemas that no generated file holds."""
+    newer = copy.deepcopy(FACTS)
+    newer["DescribeProducersRequest.json"]["fields"][0]["fields"][0].pop("mapKey")
+    newer["metadata_versions.json"].append({"version": "9.9-IV0", "level": 99, "production": True})
+    newer["Stray.json"] = {"name": "Stray", "type": "data", "validVersions": "0", "fields": []}
+    assert changes(FACTS, needed(newer)) == [
+        "DescribeProducersRequest.Topics.Name: mapKey True -> none",
+        "metadata_versions.json 9.9-IV0: new: level 99, production True",
+    ]
+    assert not_declared(newer) == ["Stray: not declared here, type data"]
+    del newer["metadata_versions.json"]
+    assert "metadata_versions.json: not compared, as one of the releases comes without it" in changes(FACTS, newer)
+
+
+def test_the_table_of_releases_is_kafkas():
+    """Levels of metadata.version for production, and features, as the jars of the newest release have them."""
+    production = {one["version"]: one["level"] for one in FACTS["metadata_versions.json"] if one["production"]}
+    assert production == METADATA_VERSIONS
+    lossy = {one["level"] for one in FACTS["metadata_versions.json"] if one["did_metadata_change"]}
+    assert {level for level in lossy if level in production.values()} == METADATA_CHANGES
+    for feature in FACTS["features.json"]:
+        name = feature["feature"]
+        if name in FEATURES:
+            levels = [one for one in feature["levels"] if 0 < one["level"] <= feature["latest_production"]]
+            defaults = tuple(METADATA_VERSIONS[one["bootstrap_metadata_version"]] for one in levels)
+            assert FEATURES[name].defaults == defaults, name

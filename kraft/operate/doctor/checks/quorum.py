@@ -292,10 +292,13 @@ def ghost_registration(facts: Facts) -> Iterator[Finding]:
             evidence=f"controller {node_id} is registered with {METADATA_VERSION} "
             f"{'-'.join(map(str, ranges.get(METADATA_VERSION, ())))}; the voters are {listed(facts.quorum.ids)}"
             + (f", and the others support {can}" if blocks else ""),
-            remedy=f"Start a controller of id {node_id} with the present software once, so that it registers its "
+            remedy=f"kraft quorum unregister {node_id}"
+            if (facts.image.image.features.metadata_version or 0) >= METADATA_VERSIONS["4.4-IV2"]
+            else f"Start a controller of id {node_id} with the present software once, so that it registers its "
             "ranges again"
             if blocks
-            else "Nothing is to be done now: the ranges block no upgrade, and Kafka cannot remove the registration. "
+            else "Nothing is to be done now: the ranges block no upgrade, and Kafka before 4.4 cannot remove "
+            "the registration. "
             f"After the next upgrade of the software, start a controller of id {node_id} with it once",
         )
 

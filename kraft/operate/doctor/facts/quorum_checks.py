@@ -127,9 +127,10 @@ QUORUM_CHECKS: Final = (
         id="ghost-registration",
         title="A controller is registered that is neither a voter nor one of the given nodes.",
         severity="warn; error if its feature ranges block an upgrade",
-        consequence="Registrations of controllers are never removed. Old feature ranges block upgrades of "
+        consequence="Nothing removes the registration of a controller by itself. Old feature ranges block upgrades of "
         "metadata.version.",
-        remedy="If its ranges block an upgrade: kraft recover unblock-ghost ID. Or start a controller of that id with "
+        remedy="From metadata.version 4.4-IV2 on: kraft quorum unregister ID. Before, if its ranges block an upgrade: "
+        "kraft recover unblock-ghost ID. Or start a controller of that id with "
         "the present software once, so that it registers its ranges again",
         source="KAFKA-20395, KIP-1312; Kafka 4.3.1, tried: Controller 99 only supports versions 7-27",
     ),
