@@ -87,6 +87,10 @@ WALKED = {
     "A commit on the leader": "commit, leader, 1",
     "A commit on a follower": "commit, follower, 1",
     "A vote": "vote, voter, 1",
+    "A Produce on the leader": "produce acks=all, leader, 1",
+    "A Produce on a follower": "produce acks=all, follower, 1",
+    "A Fetch of a consumer": "fetch of a consumer, leader, 1",
+    "A Fetch of a follower": "fetch of a follower, leader, 1",
 }
 """The walks of the architecture, and the line that counts each."""
 

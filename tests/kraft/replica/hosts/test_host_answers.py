@@ -42,6 +42,7 @@ from metadata_log.records.metadata import (
     NoOpRecord,
     RemoveTopicRecord,
 )
+from metadata_log.releases import LATEST_LEVEL
 from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, OffsetAndEpoch
 from transport.protocol.apis import ApiKey
@@ -99,7 +100,7 @@ def test_a_broker_answers_the_fetch_of_another_broker() -> None:
     assert isinstance(answer.message, FetchResponse)
 
 
-@pytest.mark.parametrize(("level", "is_supported"), [(7, True), (30, True), (31, False)])
+@pytest.mark.parametrize(("level", "is_supported"), [(7, True), (LATEST_LEVEL, True), (LATEST_LEVEL + 1, False)])
 @pytest.mark.parametrize("is_snapshot", [False, True])
 def test_a_broker_ends_at_a_level_that_its_software_does_not_support(
     is_snapshot: bool, level: int, is_supported: bool
@@ -117,7 +118,7 @@ def test_a_broker_ends_at_a_level_that_its_software_does_not_support(
         apply()
         assert not host.is_applying
     else:
-        with pytest.raises(MetadataLogError, match=r"metadata\.version 31"):
+        with pytest.raises(MetadataLogError, match=rf"metadata\.version {level}"):
             apply()
 
 
