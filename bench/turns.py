@@ -26,13 +26,13 @@ from kraft.quorum.events import Tick
 from kraft.quorum.values import Endpoints, ListenerAddress, QuorumConfig
 from kraft.quorum.voters import VoterSet
 from kraft.replica import ControllerHost, Replica, ReplicaOptions, host_controller
-from kraft.replica.hosts.broker_host import FEATURES
 from kraft.replica.interface.events import CommittedBatch, Input, Output, PeerRequest
 from kraft.replica.interface.options import SnapshotOptions
 from kraft.replica.peer_replies import HeldReply
 from kraft.replica.storage.fetched import judging
 from kraft.replica.storage.storage import ANSWER_BYTES
 from kraft.sim.nodes.broker_without_data import agent_without_data, host_of
+from kraft.supported_features import SUPPORTED_FEATURES
 from kraft.wire import Answer, WireReply, WireRequest
 from metadata_log.disk import OsDisk
 from metadata_log.image import MetadataImage, memberships
@@ -458,7 +458,7 @@ def load_as_broker(bench: Bench) -> None:
         cluster_id=CLUSTER_ID,
         incarnation_id=Uuid(b"i" * 16),
         listeners=(BrokerListener("PLAINTEXT", "n1", 9092),),
-        features=FEATURES,
+        features=SUPPORTED_FEATURES,
         options=BrokerOptions(directories=(Uuid(b"d" * 16),)),
     )
     host = host_of(agent_without_data(settings))

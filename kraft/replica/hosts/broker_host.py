@@ -169,14 +169,10 @@ class BrokerHost:
         """The time of the next `on_tick`."""
         return self.server.deadline_ms()
 
-    def on_tick(self, now_ms: int) -> Iterator[Action]:
+    def on_tick(self, now_ms: int) -> list[Action]:
         """Send the requests and the answers that are due."""
-        for one in self.server.poll(now_ms):
-            match one:
-                case Send() | Answer() | Drop() | LeaveUnanswered():
-                    yield one
-                case _:
-                    yield Noted(one)
+        sent = (Send, Answer, Drop, LeaveUnanswered)
+        return [one if isinstance(one, sent) else Noted(one) for one in self.server.poll(now_ms)]
 
 
 def broker_settings(options: ReplicaOptions, cluster_id: str, rng: Random) -> BrokerSettings:

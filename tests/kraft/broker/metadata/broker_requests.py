@@ -79,5 +79,6 @@ def answer_to(requests: Requests, request: WireRequest, image: MetadataImage, no
         now_ms += 1
         answers = [one for one in requests.poll(now_ms) if isinstance(one, Answer)]
         answer = answers[0] if answers else None
+    assert isinstance(answer, Answer)
     assert answer.request_id == request.request_id
     return answer.message

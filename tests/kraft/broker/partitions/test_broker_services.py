@@ -62,8 +62,7 @@ class Broker:
 
     def __init__(self, image: MetadataImage = IMAGE) -> None:
         self.manager = started(101, image)
-        settings = new_agent().settings
-        self.agent = BrokerAgent(settings, self.manager)
+        self.agent = BrokerAgent(new_agent().settings, self.manager)
         self.agent.image = image
         settings = RequestSettings(broker_id=101, cluster_id="c")
         self.services = BrokerServer(self.agent, Requests(self.manager, settings, Random(1)), self.manager)

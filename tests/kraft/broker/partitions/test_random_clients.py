@@ -20,7 +20,7 @@ from kraft.broker.partitions import HostedPartition, ReplicaManager
 from kraft.broker.request import reading
 from kraft.broker.request.produce import ProduceHandler
 from kraft.broker.requests import Requests
-from kraft.wire import Answer, Outcome
+from kraft.wire import Answer, Outcome, Send
 from metadata_log.image import MetadataImage
 from metadata_log.records.batch import scan
 from metadata_log.records.record import records as records_of
@@ -131,6 +131,7 @@ class ClientsRun(RandomRun):
         super().answer()
         for one in self.wired.managers:
             for outcome in self.served.requests[one].poll(self.wired.now_ms, self.served.images[one]):
+                assert not isinstance(outcome, Send)
                 self._on_outcome(outcome)
 
     def _on_outcome(self, outcome: Outcome) -> None:
