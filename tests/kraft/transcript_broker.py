@@ -385,7 +385,7 @@ class Transcript:
         if node.broker is None or node.is_behind:
             return
         for values in self._values[node.known :]:
-            node.broker.commit(values, self._now_ms)
+            node.broker.commit(values)
         node.known = len(self._values)
         if node.broker.is_running:
             self._run(broker_id)

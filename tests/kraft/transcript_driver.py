@@ -12,15 +12,13 @@ from kraft.broker import BrokerOptions
 from kraft.broker.handling.settings import RequestSettings
 from kraft.broker.log.partition_log import PartitionLog
 from kraft.broker.partitions import DataSettings, ReplicaManager
-from kraft.broker.server import Found, Unfenced
-from kraft.quorum.values import Endpoints, LeaderAndEpoch, ListenerAddress
+from kraft.broker.server import BrokerServer, Found, Told, Unfenced
+from kraft.quorum.values import Endpoints, ListenerAddress
 from kraft.quorum.voters import VoterSet
 from kraft.replica.hosts.broker_host import BrokerHost
 from kraft.replica.hosts.serving_broker import ServingOptions, host_serving_broker
-from kraft.replica.interface.application import PARKED, Action
-from kraft.replica.interface.events import CommittedBatch, Noted
 from kraft.replica.interface.options import ReplicaOptions
-from kraft.wire import Answer, Drop, LeaveUnanswered, ReplyTo, Send, WireRequest
+from kraft.wire import Answer, Drop, LeaveUnanswered, Outcome, ReplyTo, Send, WireRequest
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch, Uuid
@@ -96,17 +94,17 @@ class Broker:
     """One life of a broker on a disk in memory."""
 
     def __init__(self, spec: Spec, disk: MemoryDisk) -> None:
-        self._host = _host(spec, disk)
+        self._server = _server(spec, disk)
         self._offset = 0
 
     # What it is given
 
-    def commit(self, values: tuple[bytes, ...], now_ms: int) -> None:
+    def commit(self, values: tuple[bytes, ...]) -> None:
         """Committed records of the metadata log, a batch."""
         end = self._offset + len(values)
-        self._host.on_committed(CommittedBatch(self._offset, end, 1, now_ms, values))
-        while self._host.is_applying:
-            self._host.apply_more()
+        self._server.on_committed(values, self._offset, OffsetAndEpoch(epoch=1, offset=end))
+        while self._server.is_applying:
+            self._server.apply_more()
         self._offset = end
 
     def request(
@@ -122,47 +120,47 @@ class Broker:
             client_id=client_id,
             peer="10.0.0.1:40000",
         )
-        action = self._host.on_request(request, LeaderAndEpoch(1, 1), now_ms)
-        return [] if action is PARKED else [_output(action)]
+        outcome = self._server.on_request(request, now_ms)
+        return [] if outcome is None else [_output(outcome)]
 
     def reply(self, reply_to: object, message: Message | None, now_ms: int) -> None:
         """The answer to a `Sent`; None if it failed."""
         assert isinstance(reply_to, ReplyTo), reply_to
-        self._host.on_reply(reply_to, message, now_ms)
+        self._server.on_reply(reply_to.key, message, now_ms)
 
     def gone(self, request_id: int) -> None:
         """The connection of a request is closed."""
-        self._host.on_gone(request_id)
+        self._server.on_gone(request_id)
 
     def shut_down(self, now_ms: int) -> None:
         """Begin a controlled shutdown."""
-        self._host.on_begin_shutdown(now_ms)
+        self._server.begin_shutdown(now_ms)
 
     def close(self) -> None:
         """End cleanly."""
-        self._host.close_data()
+        self._server.close_data()
 
     # What it does
 
     def deadline_ms(self) -> int:
         """When the next `tick` is due."""
-        return self._host.deadline_ms()
+        return self._server.deadline_ms()
 
     def tick(self, now_ms: int) -> list[Output]:
         """Do what is due."""
-        return [_output(action) for action in self._host.on_tick(now_ms) if action != Noted(Unfenced())]
+        return [_output(one) for one in self._server.poll(now_ms) if one != Unfenced()]
 
     # What it holds
 
     @property
     def is_running(self) -> bool:
         """Whether it serves clients."""
-        return not self._host.agent.lifecycle.is_fenced
+        return not self._server.agent.lifecycle.is_fenced
 
     @property
     def may_stop(self) -> bool:
         """Whether the controlled shutdown is complete."""
-        return self._host.may_stop
+        return self._server.may_stop
 
     def replicas(self) -> Iterator[tuple[str, Replica]]:
         """The replicas by name, such as `orders-0`."""
@@ -203,12 +201,12 @@ class Broker:
 
     @property
     def _manager(self) -> ReplicaManager:
-        manager = self._host.agent.replicas
+        manager = self._server.agent.replicas
         assert isinstance(manager, ReplicaManager), manager
         return manager
 
 
-def _host(spec: Spec, disk: MemoryDisk) -> BrokerHost:
+def _server(spec: Spec, disk: MemoryDisk) -> BrokerServer:
     directories = tuple(spec.directories.values())
     settings = spec.settings
     serving = ServingOptions(
@@ -225,19 +223,19 @@ def _host(spec: Spec, disk: MemoryDisk) -> BrokerHost:
     )
     made = host_serving_broker(disk, serving)(options, "cluster", (), Random(spec.broker_id))
     assert isinstance(made, BrokerHost), made
-    return made
+    return made.server
 
 
-def _output(action: Action) -> Output:
-    match action:
+def _output(made: Send | Outcome | Told) -> Output:
+    match made:
         case Send(message=message, reply_to=reply_to, target=target):
             return Sent(reply_to, CONTROLLER if target is None else target.node_id, message)
         case Answer():
-            return Answered(action.request_id, action.message)
+            return Answered(made.request_id, made.message)
         case LeaveUnanswered():
-            return Answered(action.request_id, None, action.mute_ms)
+            return Answered(made.request_id, None, made.mute_ms)
         case Drop():
-            return Closed(action.request_id, action.why)
-        case Noted(what=Found(texts=texts)):
+            return Closed(made.request_id, made.why)
+        case Found(texts=texts):
             return Reported("; ".join(texts))
-    raise AssertionError(action)
+    raise AssertionError(made)
