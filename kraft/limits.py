@@ -127,6 +127,8 @@ COPIED: Final = (
     *("SEGMENT_BYTES_PER_STEP", "MOVE_STEP_BYTES", "DECISION_BATCH_BYTES", "BATCH_BYTES", "OBSERVER_ANSWER_BYTES"),
 )
 """The sizes of what a portion reads, checks or copies."""
+KEPT_BYTES: Final = MIB
+"""The batches that a follower keeps decoded until their commit. Further ones are read from the log again."""
 APPLIED_BYTES_PER_STEP: Final = MIB
 """What is read of the log to be applied. A long catch-up must not delay other requests."""
 SERVED_AT_ONCE_BYTES: Final = 16 * MIB

@@ -87,20 +87,21 @@ class BrokerServer:
         """The committed metadata, without records of a transaction that is open."""
         return self.agent.image
 
-    def check(self, values: Sequence[bytes]) -> None:
+    def check(self, values: Sequence[bytes]) -> Sequence[Message]:
         """Decode values of the log or of a snapshot. Raises the errors of `decode_records`."""
-        for _ in decode_records(values):
-            pass
+        return list(decode_records(values))
 
     def on_snapshot(self, values: Iterable[bytes], end: OffsetAndEpoch) -> None:
         """Replace the image by that of a snapshot, a portion in each turn; `apply_more` completes this."""
         self._applying = _Applying(SnapshotReplay(end), end, values, f"snapshot {end}")
         self.apply_more()
 
-    def on_committed(self, values: Iterable[bytes], base_offset: int, end: OffsetAndEpoch) -> None:
-        """Replay the first portion of a batch; `apply_more` replays the rest."""
+    def on_committed(
+        self, values: Iterable[bytes], base_offset: int, end: OffsetAndEpoch, records: Sequence[Message] = ()
+    ) -> None:
+        """Replay the first portion of a batch; `apply_more` replays the rest. `records` are decoded values, if any."""
         replay = self.agent.begin_committed(base_offset)
-        self._applying = _Applying(replay, end, values, f"batch at offset {base_offset}")
+        self._applying = _Applying(replay, end, values, f"batch at offset {base_offset}", records)
         self.apply_more()
 
     @property
@@ -230,13 +231,18 @@ class _Applying:
     """Replays committed records into the image of a broker, a portion in each turn."""
 
     def __init__(
-        self, replay: BatchReplay | SnapshotReplay, end: OffsetAndEpoch, values: Iterable[bytes], where: str
+        self,
+        replay: BatchReplay | SnapshotReplay,
+        end: OffsetAndEpoch,
+        values: Iterable[bytes],
+        where: str,
+        records: Sequence[Message] = (),
     ) -> None:
         self.replay = replay
         self._end = end
         self._values = values
         self._where = where
-        self._records = iter(decode_records(values, where))
+        self._records = iter(records or decode_records(values, where))
         self.count = 0
         """How many records were replayed so far."""
 

@@ -36,6 +36,7 @@ from kraft.quorum.effects import (
 )
 from kraft.quorum.events import Event, SnapshotChecked
 from kraft.replica.activation import Activation
+from kraft.replica.applier import Applier
 from kraft.replica.commits import Commits
 from kraft.replica.in_flight import InFlightRequests
 from kraft.replica.interface.application import Application
@@ -81,6 +82,11 @@ class Effects:
         self._snapshots = snapshots
         self._inline_flush = inline_flush
         self._in_flight = in_flight
+
+    @property
+    def applier(self) -> Applier:
+        """What gets the batches once they are committed."""
+        return self._commits.applier
 
     def step_core(self, event: Event, now_ms: int) -> None:
         """Step the core with an event, and carry out the effects."""

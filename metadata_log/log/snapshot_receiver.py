@@ -51,7 +51,7 @@ class SnapshotReceiver:
         disk: Disk,
         directory: str,
         snapshot: OffsetAndEpoch,
-        check: Callable[[tuple[bytes, ...]], None] = lambda values: None,
+        check: Callable[[tuple[bytes, ...]], object] = lambda values: None,
     ) -> None:
         """`check` is called with the values of each data batch, and raises `MetadataLogError` for invalid ones."""
         self.snapshot = snapshot

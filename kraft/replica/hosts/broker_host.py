@@ -53,9 +53,9 @@ class BrokerHost:
         """The committed metadata, without records of a transaction that is open."""
         return self.server.image
 
-    def check(self, values: Sequence[bytes], *, in_snapshot: bool = False) -> None:
+    def check(self, values: Sequence[bytes], *, in_snapshot: bool = False) -> Sequence[Message]:
         """Decode the values. Raises the errors of `decode_records` for an unknown type or version."""
-        self.server.check(values)
+        return self.server.check(values)
 
     def check_snapshot(self, values: Iterable[bytes]) -> None:
         """Each record was decoded."""
@@ -67,7 +67,7 @@ class BrokerHost:
     def on_committed(self, batch: CommittedBatch) -> tuple[Committed, ...]:
         """Replay the first portion of a batch; `apply_more` replays the rest."""
         end = OffsetAndEpoch(epoch=batch.epoch, offset=batch.next_offset)
-        self.server.on_committed(batch.values, batch.base_offset, end)
+        self.server.on_committed(batch.values, batch.base_offset, end, batch.records)
         return ()
 
     @property

@@ -72,9 +72,9 @@ class CombinedHost:
 
     # Committed records: both parts replay them
 
-    def check(self, values: Sequence[bytes], *, in_snapshot: bool = False) -> None:
+    def check(self, values: Sequence[bytes], *, in_snapshot: bool = False) -> Sequence[Message]:
         """Both parts read the same records."""
-        self.controller.check(values, in_snapshot=in_snapshot)
+        return self.controller.check(values, in_snapshot=in_snapshot)
 
     def check_snapshot(self, values: Iterable[bytes]) -> None:
         """As `check`."""

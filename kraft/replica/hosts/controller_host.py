@@ -88,10 +88,9 @@ class ControllerHost:
         """The committed metadata, as reads see it."""
         return self.controller.history.committed.stable
 
-    def check(self, values: Sequence[bytes], *, in_snapshot: bool = False) -> None:
+    def check(self, values: Sequence[bytes], *, in_snapshot: bool = False) -> Sequence[Message]:
         """Decode the values. Raises the errors of `decode_records` for an unknown type or version."""
-        for _ in decode_records(values):
-            pass
+        return list(decode_records(values))
 
     def check_snapshot(self, values: Iterable[bytes]) -> None:
         """Each record was decoded."""
@@ -111,7 +110,7 @@ class ControllerHost:
             return ()
         end = OffsetAndEpoch(epoch=batch.epoch, offset=batch.next_offset)
         target = _OfBatch(controller.begin_committed(batch.base_offset), end)
-        self._applying = _Applying(target, batch.values, f"batch at offset {batch.base_offset}")
+        self._applying = _Applying(target, batch.values, f"batch at offset {batch.base_offset}", batch.records)
         return self.apply_more()
 
     @property
@@ -392,11 +391,17 @@ class _OfSnapshot:
 class _Applying:
     """Replays committed records into the image, a portion in each turn."""
 
-    def __init__(self, target: _OfBatch | _OfSnapshot, values: Iterable[bytes], where: str) -> None:
+    def __init__(
+        self,
+        target: _OfBatch | _OfSnapshot,
+        values: Iterable[bytes],
+        where: str,
+        records: Sequence[Message] = (),
+    ) -> None:
         self._target = target
         self._values = values
         self._where = where
-        self._records = iter(decode_records(values, where))
+        self._records = iter(records or decode_records(values, where))
         self.count = 0
         """How many were replayed so far."""
 

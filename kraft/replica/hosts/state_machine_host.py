@@ -155,11 +155,12 @@ class StateMachineHost:
 
     # The log
 
-    def check(self, values: Sequence[bytes], *, in_snapshot: bool = False) -> None:
+    def check(self, values: Sequence[bytes], *, in_snapshot: bool = False) -> Sequence[Message]:
         """Decode the entries; what a command means is up to the state machine. A snapshot is one message in pieces."""
         if not in_snapshot:
             for value in values:
                 decode_entry(value)
+        return ()
 
     def check_snapshot(self, values: Iterable[bytes]) -> None:
         """Decode the sessions; what the state means is up to the state machine."""

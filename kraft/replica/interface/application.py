@@ -103,10 +103,11 @@ class Application(Protocol):
     def reads_batches(self) -> bool:
         """Whether the replica calls `on_committed`. Decoding batches for nothing would be expensive."""
 
-    def check(self, values: Sequence[bytes], *, in_snapshot: bool = False) -> None:
+    def check(self, values: Sequence[bytes], *, in_snapshot: bool = False) -> Sequence[Message]:
         """Raise `MetadataLogError` if the application cannot read the values of a batch of the log or of a snapshot.
 
-        A peer may have sent the values. The call does not change the application.
+        A peer may have sent the values. The call does not change the application. It returns the decoded values, which
+        come with the committed batch (`CommittedBatch.records`); an application that does not want them returns none.
         """
 
     def check_snapshot(self, values: Iterable[bytes]) -> None:
@@ -238,8 +239,9 @@ class RawLog:
         self.reads_batches = reads_batches
         self._is_leader = False
 
-    def check(self, values: Sequence[bytes], *, in_snapshot: bool = False) -> None:
+    def check(self, values: Sequence[bytes], *, in_snapshot: bool = False) -> Sequence[Message]:
         """All bytes are valid values."""
+        return ()
 
     def check_snapshot(self, values: Iterable[bytes]) -> None:
         """A raw log has no snapshots."""

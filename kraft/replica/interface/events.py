@@ -15,6 +15,7 @@ from kraft.quorum.effects import Effect
 from kraft.quorum.events import BeginShutdown, Resign, Resumed, Tick
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.wire import Answer, Drop, LeaveUnanswered, WireFailed, WireGone, WireReply, WireRequest, WireSend
+from metadata_log.serde import Message
 from metadata_log.types import NO_OFFSET
 from transport.protocol.errors import Error
 
@@ -112,6 +113,8 @@ class CommittedBatch(Struct, frozen=True, gc=False):
     values: tuple[bytes, ...]
     size_bytes: int = 0
     """The size of the batch in the log."""
+    records: tuple[Message, ...] = ()
+    """The values as `Application.check` has decoded them when the batch arrived; empty if it has to be done anew."""
 
 
 class Committed(Struct, frozen=True, gc=False):

@@ -21,11 +21,14 @@ from metadata_log.records.batch import RecordBatch, read_batch
 from metadata_log.records.control import LeaderChangeMessage
 from metadata_log.records.frame import ControlRecordType, decode_control
 from metadata_log.records.quorum_batch import MAX_CONTROL_RECORDS, data_values_by_portions, overhead, quorum_records
+from metadata_log.serde import Message
 from metadata_log.serde.codec import finished
 from metadata_log.types import NO_NODE
 
-CheckValues = Callable[[Sequence[bytes]], None]
-"""Raises `MetadataLogError` for values that the application cannot apply."""
+CheckValues = Callable[[Sequence[bytes]], Sequence[Message]]
+"""Decodes values; raises `MetadataLogError` for values that the application cannot apply."""
+Keep = Callable[[RecordBatch, Sequence[bytes], Sequence[Message]], None]
+"""Takes the values of a sound batch, with what `CheckValues` has returned for them."""
 Judged = tuple[tuple[BatchFacts, ...], str | None]
 """The batches that may be appended, and the error in the data after them, if there is one."""
 _IN_A_LOG: Final = (ControlRecordType.LEADER_CHANGE, ControlRecordType.KRAFT_VERSION, ControlRecordType.KRAFT_VOTERS)
@@ -48,12 +51,12 @@ def facts_of(data: bytes, follows: Follows | None = None, check: CheckValues | N
 
 
 def judging(
-    data: bytes, follows: Follows | None = None, check: CheckValues | None = None
+    data: bytes, follows: Follows | None = None, check: CheckValues | None = None, keep: Keep | None = None
 ) -> Generator[int, None, Judged]:
     """Judge the batches of fetched data, up to the first one that no leader may send.
 
     An incomplete batch at the end is no error: Kafka fills an answer up to its maximum size. Without `follows` the
-    first batch is not compared with a log. Without `check` the values are not read.
+    first batch is not compared with a log. Without `check` the values are not read, and nothing is kept.
 
     Work may pause at each yielded number: the records, or equivalent work, since the number before.
     """
@@ -70,10 +73,15 @@ def judging(
                 changes, voters = _control_changes(batch, previous)
             else:
                 _check_epoch(batch, previous)
+                kept: list[bytes] = []
+                decoded: list[Message] = []
                 for values in data_values_by_portions(batch):
                     if check is not None:
-                        check(values)
+                        decoded += check(values)
+                        kept += values
                     yield len(values)
+                if keep is not None:
+                    keep(batch, kept, decoded)
                 changes, voters = (), None
             position += batch.size_bytes
             next_offset = batch.next_offset

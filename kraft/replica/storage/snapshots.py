@@ -69,7 +69,7 @@ class SnapshotFiles:
         finally:
             file.close()
 
-    def begin(self, snapshot: OffsetAndEpoch, check: Callable[[tuple[bytes, ...]], None]) -> None:
+    def begin(self, snapshot: OffsetAndEpoch, check: Callable[[tuple[bytes, ...]], object]) -> None:
         """Begin the download of a snapshot. `check` raises `MetadataLogError` for values that cannot be read."""
         self.abandon()
         self._receiver = SnapshotReceiver(self._disk, self._log.directory, snapshot, check)

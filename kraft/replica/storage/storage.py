@@ -212,7 +212,7 @@ class Storage:
             hint = f"{NEWER_RELEASE} {REMEDY}"
             raise CorruptBatch(f"the snapshot cannot be read: {bad}", where=path, hint=hint) from bad
 
-    def checking_records(self, check: Callable[[Sequence[bytes]], None]) -> Generator[None, None, None]:
+    def checking_records(self, check: Callable[[Sequence[bytes]], object]) -> Generator[None, None, None]:
         """Raise `CorruptBatch`, with file, byte and remedy, unless `check` reads all values after the newest snapshot.
 
         Each step checks the records of one batch, and at most `START_RECORDS_PER_STEP` of them.

@@ -28,6 +28,7 @@ from metadata_log.records.batch_builder import build_batch
 from metadata_log.records.frame import encode_record
 from metadata_log.records.metadata import NoOpRecord
 from metadata_log.records.quorum_batch import RECORDS_PER_PORTION
+from metadata_log.serde import Message
 from transport.protocol.messages import FetchRequest, FetchResponse
 
 NOTHING = encode_record(NoOpRecord(), 0)
@@ -42,10 +43,10 @@ def checks(monkeypatch: pytest.MonkeyPatch) -> Counted:
     counter = Counted()
     check = ControllerHost.check
 
-    def counted(host: ControllerHost, values: Sequence[bytes], *, in_snapshot: bool = False) -> None:
+    def counted(host: ControllerHost, values: Sequence[bytes], *, in_snapshot: bool = False) -> Sequence[Message]:
         counter.now += len(values)
         counter.total += len(values)
-        check(host, values, in_snapshot=in_snapshot)
+        return check(host, values, in_snapshot=in_snapshot)
 
     monkeypatch.setattr(ControllerHost, "check", counted)
     return counter

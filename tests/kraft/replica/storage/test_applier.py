@@ -10,7 +10,9 @@ from kraft.replica.interface.events import CommittedBatch
 from metadata_log.errors import CorruptBatch
 from metadata_log.log.log import MetadataLog
 from metadata_log.memory_disk import MemoryDisk
+from metadata_log.records.batch import RecordBatch, read_batch
 from metadata_log.records.batch_builder import build_batch, write_batch
+from metadata_log.records.metadata import NoOpRecord
 from metadata_log.records.record import Record
 
 
@@ -106,3 +108,64 @@ def test_a_committed_record_without_a_value_cannot_be_applied() -> None:
     log.append(write_batch([Record(0, 5, 0, None, b"fine"), Record(1, 5, 0, None, None)], epoch=1))
     with pytest.raises(CorruptBatch, match="the data record at offset 1 has no value"):
         list(Applier(log, 0).advance(2))
+
+
+def kept(applier: Applier, log: MetadataLog, offset: int, *, size: int = 3) -> RecordBatch:
+    """The batch at an offset, decoded before its commit into records that no replay would make."""
+    batch = log.batch_in_memory(offset)
+    assert batch is not None
+    applier.keep(batch, [b"kept"] * size, [NoOpRecord()] * size)
+    return batch
+
+
+def test_a_follower_applies_what_it_has_decoded_on_arrival() -> None:
+    log = log_of(3, 3, 3)
+    applier = Applier(log, 0)
+    kept(applier, log, 0)
+    kept(applier, log, 6)
+    batches = list(applier.advance(9))
+    assert [batch.values[0] for batch in batches] == [b"kept", b"log", b"kept"], "the gap is read from the log"
+    assert [batch.records for batch in batches] == [(NoOpRecord(),) * 3, (), (NoOpRecord(),) * 3]
+    assert [(batch.base_offset, batch.next_offset) for batch in batches] == [(0, 3), (3, 6), (6, 9)]
+
+
+def test_what_was_decoded_of_a_truncated_batch_is_not_applied() -> None:
+    log = log_of(3, 3)
+    applier = Applier(log, 0)
+    kept(applier, log, 3)
+    log.truncate(3)
+    log.append(build_batch(3, 2, 5, [b"later"] * 3))
+    assert [batch.values[0] for batch in applier.advance(6)] == [b"log", b"later"]
+
+
+def test_what_was_decoded_of_a_batch_that_was_not_appended_is_not_applied() -> None:
+    log = log_of(3)
+    applier = Applier(log, 0)
+    applier.keep(read_batch(log.read(0, 1)), [b"kept"] * 3, [])
+    assert [batch.values[0] for batch in applier.advance(3)] == [b"log"]
+
+
+def test_a_follower_far_behind_keeps_a_bounded_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And has room again once those are applied."""
+    log = log_of(3, 3, 3)
+    applier = Applier(log, 0)
+    size = kept(applier, log, 0).size_bytes
+    monkeypatch.setattr(module, "KEPT_BYTES", 2 * size)
+    for offset in (0, 3, 6):
+        kept(applier, log, offset)
+    assert sorted(applier._kept) == [0, 3]
+    assert len(list(applier.advance(9))) == 3
+    log.append(build_batch(9, 1, 5, [b"log"] * 3))
+    kept(applier, log, 9)
+    assert [batch.values[0] for batch in applier.advance(12)] == [b"kept"]
+    assert applier._kept == {}
+    assert applier._kept_bytes == 0
+
+
+def test_what_was_never_applied_is_forgotten_once_it_is_passed() -> None:
+    log = log_of(3, 3)
+    applier = Applier(log, 0)
+    kept(applier, log, 0)
+    applier.begin_at(3)
+    assert [batch.values[0] for batch in applier.advance(6)] == [b"log"]
+    assert applier._kept == {}
