@@ -6,8 +6,8 @@ is not told.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from typing import Any, Final
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Final, TypeVar
 
 from kraft.access.errors import ApiError
 from kraft.steps import Answering, made_of
@@ -20,6 +20,7 @@ from transport.protocol.messages.alter_client_quotas import (
     AlterClientQuotasResponseEntityData,
     AlterClientQuotasResponseEntryData,
 )
+from transport.protocol.messages.alter_configs import AlterConfigsResource as ReplacedResource
 from transport.protocol.messages.alter_configs import AlterConfigsResourceResponse as ReplacedConfigs
 from transport.protocol.messages.alter_partition_reassignments import (
     ReassignablePartitionResponse,
@@ -31,14 +32,15 @@ from transport.protocol.messages.create_partitions import CreatePartitionsTopicR
 from transport.protocol.messages.create_topics import CreatableTopicResult
 from transport.protocol.messages.delete_acls import DeleteAclsFilterResult
 from transport.protocol.messages.delete_topics import DeletableTopicResult
-from transport.protocol.messages.describe_configs import DescribeConfigsResult
+from transport.protocol.messages.describe_configs import DescribeConfigsResource, DescribeConfigsResult
 from transport.protocol.messages.elect_leaders import PartitionResult, ReplicaElectionResult
-from transport.protocol.messages.incremental_alter_configs import AlterConfigsResourceResponse
+from transport.protocol.messages.incremental_alter_configs import AlterConfigsResource, AlterConfigsResourceResponse
 from transport.protocol.messages.list_partition_reassignments import (
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
 )
 
+T = TypeVar("T")
 NEVER: Final = -1
 """The times of a delegation token that does not exist."""
 
@@ -62,45 +64,36 @@ def refuse_envelope(error: Error) -> m.EnvelopeResponse:
     return m.EnvelopeResponse(error_code=error)
 
 
+def _of_resources(
+    make: Callable[..., T],
+    resources: Sequence[AlterConfigsResource | ReplacedResource | DescribeConfigsResource],
+    error: Error,
+    text: str | None,
+) -> Generator[None, None, list[T]]:
+    """An entry with the error for each resource."""
+    return made_of(
+        resources,
+        lambda one: make(
+            error_code=error, error_message=text, resource_type=one.resource_type, resource_name=one.resource_name
+        ),
+    )
+
+
 def refuse_incremental_configs(
     request: m.IncrementalAlterConfigsRequest, error: Error, text: str | None
 ) -> Generator[None, None, m.IncrementalAlterConfigsResponse]:
     """The response that refuses each resource of a request; the response has no error field of its own."""
-    responses = yield from made_of(
-        request.resources,
-        lambda one: AlterConfigsResourceResponse(
-            error_code=error,
-            error_message=text,
-            resource_type=one.resource_type,
-            resource_name=one.resource_name,
-        ),
-    )
+    responses = yield from _of_resources(AlterConfigsResourceResponse, request.resources, error, text)
     return m.IncrementalAlterConfigsResponse(responses=responses)
 
 
 def _replaced_configs(request: m.AlterConfigsRequest, error: Error, text: str | None) -> Answering:
-    responses = yield from made_of(
-        request.resources,
-        lambda one: ReplacedConfigs(
-            error_code=error,
-            error_message=text,
-            resource_type=one.resource_type,
-            resource_name=one.resource_name,
-        ),
-    )
+    responses = yield from _of_resources(ReplacedConfigs, request.resources, error, text)
     return m.AlterConfigsResponse(responses=responses)
 
 
 def _described_configs(request: m.DescribeConfigsRequest, error: Error, text: str | None) -> Answering:
-    results = yield from made_of(
-        request.resources,
-        lambda one: DescribeConfigsResult(
-            error_code=error,
-            error_message=text,
-            resource_type=one.resource_type,
-            resource_name=one.resource_name,
-        ),
-    )
+    results = yield from _of_resources(DescribeConfigsResult, request.resources, error, text)
     return m.DescribeConfigsResponse(results=results)
 
 

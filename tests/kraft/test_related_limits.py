@@ -8,6 +8,7 @@ import pytest
 
 from kraft import limits
 from kraft.limits import COST_US, PORTION_MS, RELATIONS, broken
+from metadata_log.log.snapshot_writer import MAX_BATCH_BYTES
 
 TOO_LONG = {
     f"{portion} fits into a portion": {portion: int(PORTION_MS * 1000 / COST_US[portion]) + 1} for portion in COST_US
@@ -51,6 +52,11 @@ BREAKING: dict[str, dict[str, int]] = {
 
 def test_the_numbers_relate() -> None:
     assert broken(limits) == []
+
+
+def test_the_largest_batch_is_that_of_the_files() -> None:
+    """What writes and receives snapshots lies below these numbers."""
+    assert limits.BATCH_BYTES == MAX_BATCH_BYTES
 
 
 def test_each_relation_can_be_broken() -> None:
