@@ -63,14 +63,14 @@ def first_batch(data: bytes, at: int = 0) -> FirstBatch | Refused | None:
     return FirstBatch(size, magic, flags, *_PRODUCER.unpack_from(data, at + _PRODUCER_AT))
 
 
-def only_batch(data: bytes | None, version: int) -> FirstBatch | Refused:
+def only_batch(data: bytes | None, first: FirstBatch | Refused | None, version: int) -> FirstBatch | Refused:
     """The one batch of a partition in a Produce request, or why the request is refused for this partition.
 
     Args:
         data: The records of the partition.
+        first: What `first_batch` has found in them.
         version: The version of the request.
     """
-    first = None if data is None else first_batch(data)
     if data is None or first is None:
         return Refused(Error.INVALID_RECORD, f"Produce {version} needs a whole record batch for each partition")
     if isinstance(first, Refused):
@@ -79,6 +79,8 @@ def only_batch(data: bytes | None, version: int) -> FirstBatch | Refused:
         return Refused(Error.INVALID_RECORD, f"Produce {version} takes batches of format 2, not {first.magic}")
     if version < ZSTD_SINCE and first.flags & COMPRESSION_MASK == Compression.ZSTD:
         return Refused(Error.UNSUPPORTED_COMPRESSION_TYPE, f"Produce {version} does not allow zstd")
+    if first.size_bytes == len(data):
+        return first
     second = first_batch(data, first.size_bytes)
     if isinstance(second, Refused):
         return second

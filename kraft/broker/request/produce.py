@@ -67,6 +67,8 @@ class Entry(Struct):
     topic_id: Uuid
     index: int
     records: bytes | None
+    first: FirstBatch | Refused | None = None
+    """What stands in front of the records."""
     key: PartitionKey | None = None
     error: Error = Error.NONE
     text: str | None = None
@@ -257,23 +259,28 @@ class ProduceHandler:
                 yield from self._appending(request, entry, batch, message.acks, guard, now_ms)
             if len(part) == PARTITIONS_PER_STEP:
                 yield None
-        waiting = WaitingProduce(request, entries)
-        if waiting.keys and not self.is_complete(waiting, self._image):
-            return waiting
+        if message.acks == ACKS_ALL:
+            waiting = WaitingProduce(request, entries)
+            if waiting.keys and not self.is_complete(waiting, self._image):
+                return waiting
         return (yield from self._finishing(request, entries, now_ms))
 
     def _is_foreign_transaction(
         self, request: WireRequest, message: messages.ProduceRequest, entries: list[Entry]
     ) -> Handling[bool]:
         """Whether the request has records of a transaction, and no transactional id that the client may use."""
+        has_transaction = False
         for part in _portions(entries):
-            batches = (first_batch(each.records or b"") for each in part)
-            if any(isinstance(batch, FirstBatch) and batch.is_transactional for batch in batches):
-                name = message.transactional_id
-                return name is None or not self._rights(request, AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, name)
+            for entry in part:
+                entry.first = first = first_batch(entry.records or b"")
+                if isinstance(first, FirstBatch) and first.is_transactional:
+                    has_transaction = True
             if len(part) == PARTITIONS_PER_STEP:
                 yield None
-        return False
+        if not has_transaction:
+            return False
+        name = message.transactional_id
+        return name is None or not self._rights(request, AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, name)
 
     def _ready_batch(
         self, request: WireRequest, entry: Entry, image: MetadataImage, may_write: dict[str, bool]
@@ -298,7 +305,7 @@ class ProduceHandler:
         elif not is_known(image, entry.key):
             entry.refuse(Error.UNKNOWN_TOPIC_OR_PARTITION)
         else:
-            checked = only_batch(entry.records, request.version)
+            checked = only_batch(entry.records, entry.first, request.version)
             if isinstance(checked, FirstBatch):
                 return checked
             entry.refuse(checked.error, checked.text)
