@@ -51,8 +51,8 @@ class Purgatory:
 
     def wake(self, keys: Iterable[Hashable]) -> None:
         """Something has changed: the requests that watch it may be complete, in the order of their ids."""
-        if self._watchers:
-            found = {request_id for key in keys for request_id in self._watchers.get(key, ())}
+        watchers = self._watchers
+        if watchers and (found := [one for key in keys if key in watchers for one in watchers[key]]):
             self._woken.update(dict.fromkeys(sorted(found)))
 
     def take_woken(self, most: int) -> list[Waiting]:

@@ -127,6 +127,8 @@ class Verifier:
 
     def due(self, image: MetadataImage, broker_epoch: int, now_ms: int) -> Iterator[Send]:
         """The requests to send."""
+        if not self._again and not self._queued:
+            return
         ripe = [asking for at_ms, asking in self._again if at_ms <= now_ms]
         self._again = [each for each in self._again if each[0] > now_ms]
         for asking in ripe:
@@ -178,6 +180,8 @@ class Verifier:
         """When the next `due` or `take_done` is due, in ms."""
         if self._done:
             return 0
+        if not self._again and not self._queued:
+            return NEVER_MS
         busy = {coordinator for coordinator, _ in self._sent.values()}
         if any(one not in busy for one in self._queued):
             return 0
