@@ -124,7 +124,7 @@ class Requests:
     @property
     def has_moved(self) -> bool:
         """Whether a request that waits may be complete, because a partition has changed since the last `poll`."""
-        return bool(self._waiting) and bool(self._manager.hosting.changed)
+        return self._waiting.is_watching(self._manager.hosting.changed)
 
     def on_request(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Outcome | None:
         """Handle a request.
@@ -140,9 +140,10 @@ class Requests:
         """
         if image is not self._image:
             self._use(image)
-        if not self._waiting:
+        changed = self._manager.hosting.changed
+        if changed and not self._waiting.is_watching(changed):
             # What has changed before wakes nobody who waits only from now on.
-            self._manager.hosting.changed.clear()
+            changed.clear()
         api = self._apis[request.api_key]
         refusal = self._refusal(api, request) if api.needs is not None or api.needs_login else None
         if refusal is not None:

@@ -5,7 +5,7 @@ A connection has one request in flight, so that the number of connections bounds
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable
 from heapq import heappop, heappush
 from itertools import islice
 
@@ -54,6 +54,10 @@ class Purgatory:
         watchers = self._watchers
         if watchers and (found := [one for key in keys if key in watchers for one in watchers[key]]):
             self._woken.update(dict.fromkeys(sorted(found)))
+
+    def is_watching(self, keys: Collection[Hashable]) -> bool:
+        """Whether a request watches one of these changes."""
+        return bool(self._watchers and keys) and not self._watchers.keys().isdisjoint(keys)
 
     def take_woken(self, most: int) -> list[Waiting]:
         """The requests that may be complete, at most `most` of them. They wait on."""
