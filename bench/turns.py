@@ -22,10 +22,11 @@ from kraft.controller import QuorumController
 from kraft.controller.decision.request_context import DecisionSettings
 from kraft.limits import UNITS_PER_TURN
 from kraft.node.gc_freeze import THRESHOLDS
+from kraft.process.process import Process
 from kraft.quorum.events import Tick
 from kraft.quorum.values import Endpoints, ListenerAddress, QuorumConfig
 from kraft.quorum.voters import VoterSet
-from kraft.replica import ControllerHost, Replica, ReplicaOptions, host_controller
+from kraft.replica import ControllerHost, ReplicaOptions, host_controller
 from kraft.replica.interface.events import CommittedBatch, Input, Output, PeerRequest
 from kraft.replica.interface.options import SnapshotOptions
 from kraft.replica.peer_replies import HeldReply
@@ -117,10 +118,10 @@ class Bench:
         )
         self.options = options
         with self.phase("open with the snapshot"):
-            opening = Replica.opening(
+            opening = Process.opening(
                 options=options, disk=disk, rng=Random(2), application=host_controller, now_ms=self.now_ms
             )
-            opened: tuple[Replica, list[Output]] | None = None
+            opened: tuple[Process, list[Output]] | None = None
             while opened is None:
                 opened = self.measured(lambda: _step(opening))
             self.replica, outputs = opened

@@ -21,9 +21,9 @@ from kraft.controller.topics import isr, partition_change
 from kraft.controller.topics.leader_selection import Candidates, Elected, Election, elect
 from kraft.controller.topics.partition_updates import is_active
 from kraft.controller.topics.reassignment_steps import Assignment
-from kraft.replica.actions import Actions
+from kraft.process.process import Process
 from kraft.sim.faults.nemesis import FAULTS
-from kraft.wire import Target
+from kraft.wire import Part, Target
 from metadata_log.image import Broker, MetadataImage, Partition, records, topics_delta
 from metadata_log.image.persistent_map import in_key_order
 from metadata_log.image.topics import merge
@@ -238,11 +238,11 @@ def snapshots_lose_controlled_shutdowns(code: Patches) -> None:
 @mutant(Scope.DYNAMIC_CLUSTER, budget=200, faults=FAULTS)
 def only_the_first_voters_are_asked(code: Patches) -> None:
     """A broker sends its requests only to controllers that were voters at its first request."""
-    sound = Actions._active_controller
-    first: WeakKeyDictionary[Actions, tuple[int, ...]] = WeakKeyDictionary()
+    sound = Process._active_controller
+    first: WeakKeyDictionary[Process, tuple[int, ...]] = WeakKeyDictionary()
 
-    def active_controller(actions: Actions) -> Target | None:
-        target, voters = sound(actions), actions._effects.core.voters
-        return target if target is None or target.node_id in first.setdefault(actions, voters.ids) else None
+    def active_controller(process: Process, part: Part) -> Target | None:
+        target, voters = sound(process, part), process.core.voters
+        return target if target is None or target.node_id in first.setdefault(process, voters.ids) else None
 
-    code.replace(Actions, "_active_controller", active_controller)
+    code.replace(Process, "_active_controller", active_controller)

@@ -8,7 +8,7 @@ from kraft.limits import ANSWERS_PER_TURN
 from kraft.replica.applier import Applier
 from kraft.replica.interface.application import ForRequest, ForSubmit, Proposal
 from kraft.replica.interface.events import CommittedBatch, SubmitDone
-from kraft.replica.proposals import ProposalHost, Proposals, success
+from kraft.replica.proposals import Proposals, StepCore, success
 from metadata_log.image import ImageHistory
 from planted_bugs.registry import Patches, Scope, mutant
 from transport.protocol.errors import Error
@@ -60,10 +60,10 @@ def acknowledge_what_is_appended(code: Patches) -> None:
     """A client receives a success once its record is appended."""
     propose = Proposals.propose
 
-    def propose_and_acknowledge(proposals: Proposals, host: ProposalHost, proposal: Proposal, now_ms: int) -> None:
-        propose(proposals, host, proposal, now_ms)
-        for held in proposals._deferred.release(host.core.next_append_offset, ANSWERS_PER_TURN):
-            host.outbox.outputs.append(success(held, host.core.leader))
+    def propose_and_acknowledge(proposals: Proposals, step_core: StepCore, proposal: Proposal, now_ms: int) -> None:
+        propose(proposals, step_core, proposal, now_ms)
+        for held in proposals._deferred.release(proposals._core.next_append_offset, ANSWERS_PER_TURN):
+            proposals._outbox.outputs.append(success(held, proposals._core.leader))
 
     code.replace(Proposals, "propose", propose_and_acknowledge)
 
@@ -75,7 +75,6 @@ def acknowledge_what_is_lost(code: Patches) -> None:
 
     def not_refused(
         proposals: Proposals,
-        host: ProposalHost,
         waiting: ForRequest | ForSubmit | None,
         error: Error,
         now_ms: int,
@@ -84,9 +83,9 @@ def acknowledge_what_is_lost(code: Patches) -> None:
         **more: Any,
     ) -> None:
         if is_uncertain and isinstance(waiting, ForSubmit):
-            host.outbox.outputs.append(SubmitDone(submit_id=waiting.submit_id, leader=host.core.leader))
+            proposals._outbox.outputs.append(SubmitDone(submit_id=waiting.submit_id, leader=proposals._core.leader))
         else:
-            refuse(proposals, host, waiting, error, now_ms, is_uncertain=is_uncertain, **more)
+            refuse(proposals, waiting, error, now_ms, is_uncertain=is_uncertain, **more)
 
     code.replace(Proposals, "refuse", not_refused)
 
@@ -98,7 +97,6 @@ def refuse_what_is_uncertain(code: Patches) -> None:
 
     def surely_refused(
         proposals: Proposals,
-        host: ProposalHost,
         waiting: ForRequest | ForSubmit | None,
         error: Error,
         now_ms: int,
@@ -106,6 +104,6 @@ def refuse_what_is_uncertain(code: Patches) -> None:
         is_uncertain: bool = False,
         **more: Any,
     ) -> None:
-        refuse(proposals, host, waiting, error, now_ms, is_uncertain=False, **more)
+        refuse(proposals, waiting, error, now_ms, is_uncertain=False, **more)
 
     code.replace(Proposals, "refuse", surely_refused)

@@ -49,6 +49,7 @@ IN_REPLICA = (
     *("metadata_log", "transport.protocol"),
 )
 TO_REPLICA = ("kraft.replica", *IN_REPLICA)
+TO_PROCESS = ("kraft.process", *TO_REPLICA)
 
 DOCTOR = (
     *("kraft.operate.doctor.facts", "kraft.operate.doctor.checks"),
@@ -101,15 +102,16 @@ LAYERS = (
     ),
     Layer(("kraft.state_machine",)),
     Layer(("kraft.replica",), IN_REPLICA),
+    Layer(("kraft.process",), TO_REPLICA),
     Layer(("kraft.invariants",), ("kraft.config", "kraft.quorum", "metadata_log", "transport.protocol")),
     Layer(("kraft.history_checker",), ("kraft.invariants", "kraft.quorum", "metadata_log")),
-    Layer(("kraft.sim", "kraft.whatif"), ("kraft.invariants", *TO_REPLICA, "transport.faults")),
+    Layer(("kraft.sim", "kraft.whatif"), ("kraft.invariants", *TO_PROCESS, "transport.faults")),
     Layer(("kraft.security",), ("kraft.config", "transport"), ("cryptography", "joserfc"), pure=False),
     Layer(("kraft.security.subjects",)),
-    Layer(("kraft.metrics",), TO_REPLICA, ("prometheus_client",)),
+    Layer(("kraft.metrics",), TO_PROCESS, ("prometheus_client",)),
     Layer(
         ("kraft.node", "kraft.admin", "kraft.observer"),
-        ("kraft.security", *TO_REPLICA, "transport"),
+        ("kraft.security", *TO_PROCESS, "transport"),
         ("trio",),
         pure=False,
     ),
@@ -117,7 +119,7 @@ LAYERS = (
     Layer(("kraft.client",), ("metadata_log", "transport"), ("trio",), pure=False),
     Layer(
         ("kraft.node.metrics",),
-        ("kraft.node", "kraft.metrics", "kraft.security", *TO_REPLICA, "transport"),
+        ("kraft.node", "kraft.metrics", "kraft.security", *TO_PROCESS, "transport"),
         ("trio", "h11", "prometheus_client"),
         pure=False,
     ),
@@ -153,7 +155,7 @@ LAYERS = (
         ("trio",),
         pure=False,
     ),
-    Layer(("kraft.operate",), ("kraft.node", *TO_REPLICA, "transport"), ("trio",), pure=False),
+    Layer(("kraft.operate",), ("kraft.node", *TO_PROCESS, "transport"), ("trio",), pure=False),
     Layer(("kraft.local",), ("kraft.config", "metadata_log", "transport"), ("trio", "javaproperties"), pure=False),
     Layer(
         ("kraft", "kraft.testing", "kraft.cli", "kraft.__main__"),
@@ -210,7 +212,8 @@ PACKAGES = {
     "kraft.replica.storage": "a replica's directory: recovery, effects on the log, snapshots",
     "kraft.replica.rpc": "the quorum's RPCs between wire form and flat form, refusals",
     "kraft.replica.hosts": "the applications of a replica: controller, broker agent, state machine",
-    "kraft.replica": "one replica as one synchronous object: core, application and disk effects in order",
+    "kraft.replica": "a replica of the metadata log: the effects of the core on the disk, proposals, commits",
+    "kraft.process": "one process as one synchronous object: which part gets each request, reply and turn",
     "kraft.whatif": "what the controller would do to an image",
     "kraft.sim.state": "copies and fingerprints of what a node holds, by its fields",
     "kraft.invariants": "what must hold of a quorum, whatever happens: the safety properties, once for all users",
@@ -645,9 +648,9 @@ def test_the_check_of_set_iteration_finds_samples(line: str) -> None:
         ("kraft.access.refusals", "from kraft.reads.acls import describe_acls"),
         ("kraft.limits", "from kraft.config import Config"),
         ("kraft.metrics.samples", "from kraft.node.node import Node"),
-        ("kraft.replica.replica", "import trio"),
-        ("kraft.replica.replica", "from transport.tcp import TcpTransport"),
-        ("kraft.replica.replica", "from kraft.node.node import Node"),
+        ("kraft.process.process", "import trio"),
+        ("kraft.process.process", "from transport.tcp import TcpTransport"),
+        ("kraft.process.process", "from kraft.node.node import Node"),
         ("metadata_log.records.batch", "from kraft.config import Config"),
         ("metadata_log.records.batch", "import pyarrow"),
         ("metadata_log.image.image", "import rpds"),

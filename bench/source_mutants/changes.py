@@ -23,6 +23,7 @@ PACKAGES: Final = {
     "kraft.quorum": ROOT / "kraft/quorum",
     "metadata_log.log": ROOT / "metadata_log/log",
     "kraft.replica": ROOT / "kraft/replica",
+    "kraft.process": ROOT / "kraft/process",
 }
 """The packages with mutants, those that are tried first in front."""
 

@@ -40,12 +40,14 @@ TESTS: Final = {
         "tests/kraft/controller/test_controller_authorizer.py",
         "tests/kraft/test_testing_brokers.py",
     ),
+    "kraft.process": ("tests/kraft/replica", "tests/kraft/test_testing_brokers.py"),
 }
 """The tests nearest to a package."""
 SEEDS: Final = {
     "kraft.quorum": {"core": 30, "replica": 10, "dynamic": 10},
     "metadata_log.log": {"replica": 12, "dynamic": 8},
     "kraft.replica": {"replica": 12, "dynamic": 8, "controller": 4, "state-machine": 8},
+    "kraft.process": {"replica": 12, "controller": 4, "state-machine": 8, "combined-cluster": 4},
 }
 """The simulated runs of a package: the number of seeds, from 0 on, by the members."""
 MOST_SECONDS: Final = 15.0

@@ -13,9 +13,9 @@ from kraft.metrics import kafka, own_names
 from kraft.metrics.names import Mbean, Reading
 from kraft.metrics.security import NETWORK_PROCESSOR, authentication_readings
 from kraft.metrics.view import NodeView
+from kraft.process.process import Process
 from kraft.replica.hosts.broker_host import broker_of
 from kraft.replica.hosts.combined_host import controller_of
-from kraft.replica.replica import Replica
 from metadata_log.image import MetadataImage
 from metadata_log.image.brokers import Broker
 from metadata_log.types import METADATA_PARTITION, METADATA_TOPIC
@@ -27,7 +27,7 @@ STARTING, RUNNING, SHUTTING_DOWN = 1, 3, 6
 _LOG: Final = (("topic", METADATA_TOPIC), ("partition", str(METADATA_PARTITION)))
 
 
-def image_of(replica: Replica) -> MetadataImage | None:
+def image_of(replica: Process) -> MetadataImage | None:
     """The committed metadata of a controller or a broker; None for another application."""
     controller, broker = controller_of(replica.application), broker_of(replica.application)
     if controller is not None:
@@ -109,7 +109,8 @@ def loader_readings(view: NodeView, image: MetadataImage) -> Iterator[Reading]:
     for name, level in levels:
         if level:  # as in Kafka, a feature at level 0 has no series
             yield Reading(kafka.FINALIZED_LEVEL, level, (("featureName", _camel(name)),))
-    for name, lowest, highest in view.replica.application.supported_features():
+    served = view.replica.served
+    for name, lowest, highest in () if served is None else served.supported_features():
         labels = (("feature_name", name.replace(".", "-")),)
         yield Reading(kafka.SUPPORTED_MIN, lowest, labels)
         yield Reading(kafka.SUPPORTED_MAX, highest, labels)

@@ -8,10 +8,10 @@ from msgspec import Struct
 
 from kraft.metrics.topic_counts import NO_TOPICS, TopicCounts
 from kraft.metrics.windows import Quantiles
+from kraft.process.process import Process
 from kraft.quorum.core import RaftCore
 from kraft.quorum.states import FollowerState, LeaderState, ResignedState
 from kraft.quorum.states.follower import LeaderContact
-from kraft.replica.replica import Replica
 from metadata_log.types import NO_NODE
 
 _NONE = Quantiles(0, 0.0, ())
@@ -104,7 +104,7 @@ class Counted(Struct, frozen=True, kw_only=True):
 class NodeView(Struct, frozen=True, kw_only=True):
     """A node at one moment."""
 
-    replica: Replica
+    replica: Process
     now_ms: int
     is_broker: bool = False
     is_stopping: bool = False

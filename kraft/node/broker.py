@@ -7,8 +7,8 @@ from contextlib import ExitStack, contextmanager
 
 from kraft.broker import BrokerOptions
 from kraft.config import Config
+from kraft.process.process import Process
 from kraft.replica.hosts.broker_host import broker_of
-from kraft.replica.replica import Replica
 from metadata_log.disk import Disk
 from metadata_log.errors import DirectoryError
 from metadata_log.log.clean_shutdown import CLEAN_SHUTDOWN_FILE, UNCLEAN, take_clean_shutdown, write_clean_shutdown
@@ -62,14 +62,14 @@ def broker_options(config: Config, disk: Disk) -> BrokerOptions:
     )
 
 
-def close_data(replica: Replica) -> None:
+def close_data(replica: Process) -> None:
     """Close the logs of a broker with data, while the node still locks its directory."""
     broker = broker_of(replica.application)
     if broker is not None:
         broker.close_data()
 
 
-def leave_cleanly(replica: Replica, config: Config, disk: Disk) -> None:
+def leave_cleanly(replica: Process, config: Config, disk: Disk) -> None:
     """If the node was a registered broker without data, record its clean shutdown for the next start."""
     broker = broker_of(replica.application)
     if broker is None or broker.has_data:

@@ -9,8 +9,7 @@ import trio
 
 from kraft.broker.server import Found, Unfenced
 from kraft.node.node import BROKER_SHUTDOWN_BUDGET_MS, Node, NodeParts
-from kraft.replica.hosts.broker_host import LeaveCluster, Left
-from kraft.replica.interface.events import Call, Noted, Returned
+from kraft.replica.interface.events import Call, LeaveCluster, Left, Noted, Returned
 from transport.wire import WireTransport
 
 

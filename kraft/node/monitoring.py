@@ -7,9 +7,9 @@ from typing import Protocol
 import trio
 
 from kraft.node.logging import NodeLog
+from kraft.process.process import Process
 from kraft.quorum.core import RaftCore
 from kraft.replica.interface.events import Trace
-from kraft.replica.replica import Replica
 from metadata_log.disk import DirectoryDisk
 from transport.interface import Endpoint, Transport
 
@@ -59,5 +59,5 @@ class NodeMonitor(Protocol):
     async def run(self, log: NodeLog, task_status: trio.TaskStatus[Endpoint] = trio.TASK_STATUS_IGNORED) -> None:
         """Bind, and serve until cancelled; `task_status` gets the bound address."""
 
-    def attach(self, node: MonitoredNode, replica: Replica, transport: Transport) -> None:
+    def attach(self, node: MonitoredNode, replica: Process, transport: Transport) -> None:
         """The node has recovered its log."""

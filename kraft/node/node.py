@@ -25,6 +25,7 @@ from kraft.node.logging import NodeLog
 from kraft.node.monitoring import NodeMeter
 from kraft.node.turns import LongestTurn, Turns
 from kraft.node.watching import MetadataWatch
+from kraft.process.process import Process
 from kraft.quorum.effects import VotersChanged
 from kraft.quorum.events import BeginShutdown, Resumed, Tick
 from kraft.quorum.values import LeaderAndEpoch
@@ -41,7 +42,6 @@ from kraft.replica.interface.events import (
     Trace,
 )
 from kraft.replica.interface.status import ReplicaStatus
-from kraft.replica.replica import Replica
 from kraft.wire import Answer, Drop, LeaveUnanswered, Part, WireSend
 from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, NO_NODE
@@ -75,7 +75,7 @@ _OBLIGED: Final = frozenset({"Leader", "Resigned"})
 class NodeParts(Struct, frozen=True, eq=False, kw_only=True):
     """The parts of a node; see `kraft.node.run`."""
 
-    replica: Replica
+    replica: Process
     clock: NodeClock
     inbox: Inbox[Input]
     inbound: Inbound
@@ -254,7 +254,7 @@ class Node:
     # The tasks
 
     async def run(self, outputs: Sequence[Output], task_status: trio.TaskStatus[Node]) -> None:
-        """Run until `shutdown`; raises the error that stopped the node. `outputs` are those of `Replica.open`."""
+        """Run until `shutdown`; raises the error that stopped the node. `outputs` are those of `Process.open`."""
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._flusher.run)

@@ -28,10 +28,10 @@ from kraft.node.node import Node, NodeParts
 from kraft.node.options import listeners_of, needs_own_name, replica_options
 from kraft.node.turns import start_in_turns
 from kraft.node.users import NodeUsers
+from kraft.process.process import Process
 from kraft.replica.hosts.broker_host import BrokerHost
 from kraft.replica.interface.application import Application, ApplicationFactory, RawLog, WithMetadata
 from kraft.replica.interface.events import Input
-from kraft.replica.replica import Replica
 from metadata_log.disk import DirectoryDisk
 from transport.addresses import name_of_this_machine
 from transport.causes import one_cause
@@ -99,7 +99,7 @@ async def run_node(
                 own_name=own_name,
                 survives_failures=survives_failures,
             )
-            opening = Replica.opening(
+            opening = Process.opening(
                 options=options,
                 disk=disk,
                 rng=rng,
@@ -159,11 +159,11 @@ def _node_of(application: Application | RawLog) -> type[Node]:
     if isinstance(application, BrokerHost):
         return BrokerNode
     from kraft.node.state_machine_node import StateMachineNode
-    from kraft.replica.hosts.combined_host import CombinedHost
     from kraft.replica.hosts.state_machine_host import StateMachineHost
+    from kraft.replica.interface.application import ControllerAndBroker
 
     match application:
-        case CombinedHost():
+        case ControllerAndBroker():
             return CombinedNode
         case StateMachineHost():
             return StateMachineNode
@@ -205,7 +205,7 @@ def _warn_of_exposure(config: Config, log: NodeLog) -> None:
 
 
 @contextmanager
-def _closing(replica: Replica, log: NodeLog) -> Iterator[None]:
+def _closing(replica: Process, log: NodeLog) -> Iterator[None]:
     """Close the replica. After a failure of the disk or of an invariant, only release the directory: write nothing."""
     try:
         yield

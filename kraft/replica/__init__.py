@@ -1,4 +1,4 @@
-"""One replica as one synchronous object over a `Disk`: `Replica`, its inputs and outputs, and what it can host.
+"""A replica of the metadata log over a `Disk`: its inputs and outputs, and the parts that can use it.
 
 Names are imported on first access (PEP 562): a broker hosts no controller.
 """
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     )
     from kraft.replica.interface.options import ReplicaOptions, SnapshotOptions
     from kraft.replica.interface.status import ReplicaStatus
-    from kraft.replica.replica import Replica
 else:
     _HOMES = {
         "Application": "kraft.replica.interface.application",
@@ -43,7 +42,6 @@ else:
         "Input": "kraft.replica.interface.events",
         "Output": "kraft.replica.interface.events",
         "RawLog": "kraft.replica.interface.application",
-        "Replica": "kraft.replica.replica",
         "ReplicaOptions": "kraft.replica.interface.options",
         "ReplicaStatus": "kraft.replica.interface.status",
         "Resign": "kraft.quorum.events",
@@ -71,7 +69,6 @@ __all__ = [
     "Input",
     "Output",
     "RawLog",
-    "Replica",
     "ReplicaOptions",
     "ReplicaStatus",
     "Resign",

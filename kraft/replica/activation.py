@@ -10,7 +10,7 @@ from collections import deque
 
 from kraft.limits import EARLY_PER_TURN
 from kraft.quorum.core import RaftCore
-from kraft.replica.interface.application import Application
+from kraft.replica.interface.application import Leading
 from kraft.replica.outbox import Outbox
 from kraft.replica.proposals import Proposals
 from kraft.wire import WireRequest
@@ -20,9 +20,9 @@ from metadata_log.types import NEVER_MS
 class Activation:
     """The claim of a new leader, and the requests that arrive before the application leads."""
 
-    def __init__(self, core: RaftCore, application: Application, proposals: Proposals, outbox: Outbox) -> None:
+    def __init__(self, core: RaftCore, leading: Leading | None, proposals: Proposals, outbox: Outbox) -> None:
         self._core = core
-        self._application = application
+        self._leading = leading
         self._proposals = proposals
         self._outbox = outbox
         self.claim_offset: int | None = None
@@ -36,10 +36,11 @@ class Activation:
         """Let the application lead if it has applied the LeaderChange record."""
         if self.claim_offset is None or applied_offset <= self.claim_offset:
             return
-        core = self._core
+        core, leading = self._core, self._leading
+        assert leading is not None, "a broker does not lead the quorum"
         self.claim_offset = None
         self._proposals.is_open = True
-        self._outbox.follow_ups.extend(self._application.on_leader(core.epoch, core.next_append_offset, now_ms))
+        self._outbox.follow_ups.extend(leading.on_leader(core.epoch, core.next_append_offset, now_ms))
         self.take_early(now_ms)
 
     def abandon(self, now_ms: int) -> None:

@@ -1,15 +1,17 @@
-"""Hands committed batches to the application, a turn's worth at a time (Kafka:
+"""Hands committed batches to the parts, a turn's worth at a time (Kafka:
 `KafkaRaftClient.updateListenersProgress`).
 """
 
 from __future__ import annotations
+
+from itertools import tee
 
 from kraft.limits import COMMITTED_RECORDS_PER_TURN
 from kraft.quorum.core import RaftCore
 from kraft.replica.activation import Activation
 from kraft.replica.applier import Applier
 from kraft.replica.confirmations import Confirmations
-from kraft.replica.interface.application import Application
+from kraft.replica.interface.application import Confirming, Leading, LogReader
 from kraft.replica.outbox import Outbox
 from kraft.replica.snapshot_schedule import SnapshotSchedule
 from kraft.replica.storage.storage import Storage
@@ -17,19 +19,27 @@ from metadata_log.types import NEVER_MS, OffsetAndEpoch
 
 
 class Commits:
-    """How far the application has applied the log, and the reads that wait for it."""
+    """How far the parts has applied the log, and the reads that wait for it."""
 
     def __init__(
         self,
         core: RaftCore,
-        application: Application,
+        readers: tuple[LogReader, ...],
+        leading: Leading | None,
+        confirming: Confirming | None,
         storage: Storage,
         snapshots: SnapshotSchedule,
         activation: Activation,
         outbox: Outbox,
     ) -> None:
         self._core = core
-        self._application = application
+        self._readers = readers
+        self._leading = leading
+        self._confirming = confirming
+        self._reader = readers[0]
+        self._beside = readers[1] if len(readers) > 1 else None
+        """The broker beside a controller."""
+        self._reads_batches = readers[0].reads_batches
         self._storage = storage
         self._snapshots = snapshots
         self._activation = activation
@@ -38,23 +48,29 @@ class Commits:
         self.confirmations = Confirmations()
         self.applied_offset = storage.log.start_offset
         """The application has applied everything below this offset."""
+        self.is_applying = False
+        """Whether a part needs more turns for the last snapshot or batch."""
         self.deadline_ms = NEVER_MS
-        """When the application gets the next committed batches."""
+        """When the parts get the next committed batches."""
 
     def load_snapshot(self, snapshot: OffsetAndEpoch) -> None:
-        """Give the application the contents of a snapshot in place of its state."""
-        self._application.on_snapshot(self._storage.snapshots.values(snapshot), snapshot)
+        """Give each part the contents of a snapshot in place of its state."""
+        values = self._storage.snapshots.values(snapshot)
+        for reader, own in zip(self._readers, tee(values, len(self._readers)), strict=True):
+            reader.on_snapshot(own, snapshot)
+        self.is_applying = any(reader.is_applying for reader in self._readers)
         self.applier.begin_at(snapshot.offset)
 
     def apply(self, now_ms: int) -> None:
-        """Hand committed batches to the application, as far as one turn has room."""
+        """Hand committed batches to the parts, as far as one turn has room."""
         high_watermark = self._core.log.high_watermark
-        applier, application = self.applier, self._application
-        if application.reads_batches:
-            if application.is_applying:
-                self._outbox.outputs.extend(application.apply_more())
-            self._apply_batches(high_watermark)
-            if application.is_applying:
+        applier = self.applier
+        if self._reads_batches:
+            if self.is_applying:
+                self.apply_more()
+            if not self.is_applying:
+                self._apply_batches(high_watermark)
+            if self.is_applying:
                 self.deadline_ms = now_ms + 1
                 self.report_confirmed()
                 return
@@ -67,34 +83,50 @@ class Commits:
             self.deadline_ms = now_ms + 1
         else:
             self.deadline_ms = NEVER_MS
-            application.on_caught_up()
+            if self._leading is not None:
+                self._leading.on_caught_up()
         if self.confirmations.confirmed:
             self.report_confirmed()
         if self._activation.claim_offset is not None:
             self._activation.finish(applier.next_offset, now_ms)
 
+    def apply_more(self) -> None:
+        """Let each part that needs more turns for the last snapshot or batch have one."""
+        self.is_applying = False
+        for reader in self._readers:
+            if reader.is_applying:
+                self._outbox.outputs.extend(reader.apply_more())
+                self.is_applying = self.is_applying or reader.is_applying
+
     def _apply_batches(self, high_watermark: int) -> None:
         """Hand over at least one batch, and more while the turn has room."""
-        application = self._application
-        if application.is_applying:
-            return
         left = COMMITTED_RECORDS_PER_TURN
         for batch in self.applier.advance(high_watermark):
-            # The application has applied all batches before this one, and may need several turns for this one.
+            # All batches before this one are applied, and this one may take several turns.
             self.applied_offset = batch.base_offset
             if batch.values:
-                self._outbox.outputs.extend(application.on_committed(batch))
+                reader = self._reader
+                self._outbox.outputs.extend(reader.on_committed(batch))
+                self.is_applying = reader.is_applying
+                if self._beside is not None:
+                    self._outbox.outputs.extend(self._beside.on_committed(batch))
+                    self.is_applying = self.is_applying or self._beside.is_applying
                 self._snapshots.maker.note(batch)
                 left -= len(batch.values)
-            if left <= 0 or application.is_applying:
+            if left <= 0 or self.is_applying:
                 break
 
     def report_confirmed(self) -> None:
-        """Report to the application the reads that are confirmed, once it has applied what they need."""
+        """Report to the parts the reads that are confirmed, once it has applied what they need."""
         for token in self.confirmations.take(self.applied_offset):
-            self._application.on_confirmed(token, is_leader=True)
+            self.tell_confirmed(token, is_leader=True)
 
     def abandon(self) -> None:
-        """The leadership is over: report to the application that no waiting read will be confirmed."""
+        """The leadership is over: report to the parts that no waiting read will be confirmed."""
         for token in self.confirmations.abandon():
-            self._application.on_confirmed(token, is_leader=False)
+            self.tell_confirmed(token, is_leader=False)
+
+    def tell_confirmed(self, token: int, *, is_leader: bool) -> None:
+        """Tell the part that asked whether a read is confirmed."""
+        assert self._confirming is not None, "no part has asked for a confirmation"
+        self._confirming.on_confirmed(token, is_leader=is_leader)

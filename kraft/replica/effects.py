@@ -39,7 +39,7 @@ from kraft.replica.activation import Activation
 from kraft.replica.applier import Applier
 from kraft.replica.commits import Commits
 from kraft.replica.in_flight import InFlightRequests
-from kraft.replica.interface.application import Application
+from kraft.replica.interface.application import Leading, LogReader
 from kraft.replica.interface.events import CommittedBatch, PeerRequest, Trace
 from kraft.replica.outbox import Outbox
 from kraft.replica.proposals import Proposals
@@ -58,7 +58,8 @@ class Effects:
         self,
         *,
         core: RaftCore,
-        application: Application,
+        reader: LogReader,
+        leading: Leading | None,
         storage: Storage,
         rpc: Rpc,
         requests: QuorumRequests,
@@ -71,7 +72,9 @@ class Effects:
         inline_flush: bool,
     ) -> None:
         self.core = core
-        self.application = application
+        self.reader = reader
+        """Judges records before they are appended: all parts read the same."""
+        self._leading = leading
         self.outbox = outbox
         self._storage = storage
         self._rpc = rpc
@@ -127,7 +130,7 @@ class Effects:
                 case AppendBatch():
                     size = storage.append_batch(effect)
                     self._proposals.backlog.written(effect.base_offset + len(effect.values), size)
-                    if self.application.reads_batches:
+                    if self.reader.reads_batches:
                         self._commits.applier.remember(_own_batch(effect, effect.values, size))
                 case AppendFetched():
                     storage.append_fetched(effect)
@@ -137,9 +140,9 @@ class Effects:
                     if (start := storage.request_flush(effect)) is not None:
                         outputs.append(start)
                 case HighWatermarkMoved():
-                    self._proposals.release(self, effect.offset, now_ms)
+                    self._proposals.release(effect.offset, now_ms)
                     outputs.append(Trace(effect))
-                    if self.application.reads_batches:
+                    if self.reader.reads_batches:
                         # Clients wait for their answers, but not for the application, so its own Tick comes last.
                         self._commits.deadline_ms = now_ms
                     else:
@@ -162,13 +165,13 @@ class Effects:
                 case SendSnapshot():
                     self._requests.answer_with_piece(effect)
                 case BeginDownload():
-                    storage.snapshots.begin(effect.snapshot, partial(self.application.check, in_snapshot=True))
+                    storage.snapshots.begin(effect.snapshot, partial(self.reader.check, in_snapshot=True))
                 case AppendDownload():
                     problem = storage.snapshots.append(effect.data)
                     if problem is not None:
                         follow_ups.append(SnapshotChecked(effect.snapshot, problem))
                 case CheckDownload():
-                    follow_ups.append(storage.snapshots.check(self.application.check_snapshot))
+                    follow_ups.append(storage.snapshots.check(self.reader.check_snapshot))
                 case AbandonDownload():
                     storage.snapshots.abandon()
                 case InstallSnapshot():
@@ -187,9 +190,10 @@ class Effects:
         has_led = self._proposals.is_open
         self._proposals.close()
         if has_led:
-            self.application.on_lost_leadership()
+            assert self._leading is not None, "only a part that leads can lose its leadership"
+            self._leading.on_lost_leadership()
             self._commits.abandon()
-            self._proposals.refuse_waiting(self, now_ms)
+            self._proposals.refuse_waiting(now_ms)
 
 
 def _own_batch(effect: AppendBatch | AppendControl, values: tuple[bytes, ...], size_bytes: int) -> CommittedBatch:

@@ -86,7 +86,7 @@ class PeerReplies:
         self._core = effects.core
         self._storage = storage
         self._rpc = rpc
-        self._keep = effects.applier.keep if effects.application.reads_batches else None
+        self._keep = effects.applier.keep if effects.reader.reads_batches else None
         self._units_per_turn = units_per_turn
         self.held: deque[HeldReply] = deque()
         self.deadline_ms = NEVER_MS
@@ -104,7 +104,7 @@ class PeerReplies:
             self._deliver(event, asked, None, now_ms)
         elif not self.held and len(data) <= self._units_per_turn and isinstance(message, FetchResponse):
             # So few bytes hold fewer records than a turn has room for: nothing has to be held.
-            judged = finished(judging(data, self._follows(), self._effects.application.check, self._keep))
+            judged = finished(judging(data, self._follows(), self._effects.reader.check, self._keep))
             self._deliver(event, asked, judged, now_ms)
         else:
             self.held.append(HeldReply(event, asked, self.judgement_of(event)))
@@ -155,7 +155,7 @@ class PeerReplies:
 
     def _judge_fetched(self, data: bytes) -> tuple[Basis, Iterator[int]]:
         follows = self._follows()
-        return follows, judging(data, follows, self._effects.application.check, self._keep)
+        return follows, judging(data, follows, self._effects.reader.check, self._keep)
 
     def _follows(self) -> Follows:
         """What fetched records have to follow."""

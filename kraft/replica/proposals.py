@@ -7,7 +7,8 @@ that waits for a proposal is answered when the proposal is committed, or when th
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Final
 
 from kraft.controller.decision.result import QuorumLevel
 from kraft.limits import ANSWERS_PER_TURN
@@ -17,7 +18,7 @@ from kraft.quorum.events import UpgradeQuorum
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.backlog import Backlog
 from kraft.replica.deferred import Abandoned, Deferred, Held
-from kraft.replica.interface.application import Application, ForRequest, ForSubmit, Proposal
+from kraft.replica.interface.application import ForRequest, ForSubmit, Leading, Proposal, Refusing
 from kraft.replica.interface.events import Output, SubmitDone, Trace
 from kraft.replica.interface.options import ReplicaOptions
 from kraft.replica.outbox import Outbox
@@ -31,22 +32,26 @@ FINISH_MS: Final = 1000
 """How long a leader that shuts down waits for the commit of its records."""
 
 
-class ProposalHost(Protocol):
-    """The replica that hosts the application."""
-
-    core: RaftCore
-    application: Application
-    outbox: Outbox
-
-    def step_core(self, event: UpgradeQuorum, now_ms: int) -> None:
-        """Step the core, with which the leadership may end."""
+StepCore = Callable[[UpgradeQuorum, int], None]
+"""Steps the core, with which the leadership may end."""
 
 
 class Proposals:
     """The proposals that are not committed. They are open while the application leads."""
 
-    def __init__(self, options: ReplicaOptions) -> None:
+    def __init__(
+        self,
+        options: ReplicaOptions,
+        core: RaftCore,
+        leading: Leading | None,
+        refusing: Refusing | None,
+        outbox: Outbox,
+    ) -> None:
         self._options = options
+        self._core = core
+        self._leading = leading
+        self._refusing = refusing
+        self._outbox = outbox
         self._deferred = Deferred()
         self._abandoned = Abandoned()
         self.deadline_ms = NEVER_MS
@@ -56,32 +61,36 @@ class Proposals:
         self.backlog = Backlog()
         self.is_open = False
 
-    def is_full(self, core: RaftCore) -> bool:
+    @property
+    def is_full(self) -> bool:
         """Whether so much waits for a commit that the application may decide nothing more."""
-        return len(self._deferred.held) >= self._options.max_waiting or self._is_backlog_full(core)
+        return len(self._deferred.held) >= self._options.max_waiting or self._is_backlog_full
 
-    def _is_backlog_full(self, core: RaftCore) -> bool:
-        return self.backlog.size_bytes + core.pending_bytes >= self._options.max_uncommitted_bytes
+    @property
+    def _is_backlog_full(self) -> bool:
+        return self.backlog.size_bytes + self._core.pending_bytes >= self._options.max_uncommitted_bytes
 
-    def propose(self, host: ProposalHost, proposal: Proposal, now_ms: int) -> None:
+    def propose(self, step_core: StepCore, proposal: Proposal, now_ms: int) -> None:
         """Append a proposal and remember the request that waits for it; or refuse the proposal."""
-        core, waiting = host.core, proposal.waiting
+        core, waiting = self._core, proposal.waiting
         is_stopping = self.finish_by_ms < NEVER_MS
         if not self.is_open or (is_stopping and waiting is not None):
             # The proposals may have been open when the application decided, earlier in this step.
-            self.refuse(host, waiting, Error.NOT_LEADER_OR_FOLLOWER, now_ms)
+            self.refuse(waiting, Error.NOT_LEADER_OR_FOLLOWER, now_ms)
             return
-        if waiting is not None and proposal.units and self._is_backlog_full(core):
-            self.refuse(host, waiting, Error.REQUEST_TIMED_OUT, now_ms)
+        if waiting is not None and proposal.units and self._is_backlog_full:
+            self.refuse(waiting, Error.REQUEST_TIMED_OUT, now_ms)
             return
-        obstacle = None if proposal.quorum_level is None else self._take_level(host, proposal.quorum_level, now_ms)
+        obstacle = None if proposal.quorum_level is None else self._take_level(step_core, proposal.quorum_level, now_ms)
         if obstacle is not None:
-            self.refuse(host, waiting, Error.INVALID_UPDATE_VERSION, now_ms, text=obstacle)
+            self.refuse(waiting, Error.INVALID_UPDATE_VERSION, now_ms, text=obstacle)
             return
         if not self.is_open:
             # The leader resigned when the core wrote the level.
-            self.refuse(host, waiting, Error.NOT_LEADER_OR_FOLLOWER, now_ms, is_uncertain=True)
+            self.refuse(waiting, Error.NOT_LEADER_OR_FOLLOWER, now_ms, is_uncertain=True)
             return
+        leading = self._leading
+        assert leading is not None, "a broker proposes nothing"
         first_offset: int | None = None
         last_offset = NO_OFFSET
         for unit in proposal.units:
@@ -90,13 +99,13 @@ class Proposals:
                 error = Error.RECORD_LIST_TOO_LARGE
                 if waiting is None:
                     told = PeerFault(core.local.id, f"its own records cannot be written: {error.name}")
-                    host.outbox.outputs.append(Trace(told))
-                self.refuse(host, waiting, error, now_ms, is_uncertain=first_offset is not None)
+                    self._outbox.outputs.append(Trace(told))
+                self.refuse(waiting, error, now_ms, is_uncertain=first_offset is not None)
                 return
             if first_offset is None:
                 first_offset = base_offset
             last_offset = base_offset + len(unit.values) - 1
-            host.application.on_appended(unit, base_offset)
+            leading.on_appended(unit, base_offset)
         if waiting is None:
             return
         if first_offset is not None:
@@ -106,52 +115,52 @@ class Proposals:
         last_offset = core.next_append_offset - 1
         held = Held(last_offset, last_offset, waiting)
         if last_offset < core.log.high_watermark and not self._deferred.held:
-            host.outbox.outputs.append(success(held, core.leader))
+            self._outbox.outputs.append(success(held, core.leader))
         else:
             self._deferred.hold(held)
 
-    def _take_level(self, host: ProposalHost, wanted: QuorumLevel, now_ms: int) -> str | None:
+    def _take_level(self, step_core: StepCore, wanted: QuorumLevel, now_ms: int) -> str | None:
         """Raise kraft.version, unless the request only validates; returns why the level cannot be raised."""
-        core = host.core
+        core = self._core
         obstacle = core.upgrade_obstacle(wanted.level)
         if obstacle is None and not wanted.validate_only and wanted.level > core.history.kraft_version:
-            host.step_core(UpgradeQuorum(core.epoch, wanted.level), now_ms)
+            step_core(UpgradeQuorum(core.epoch, wanted.level), now_ms)
         return obstacle
 
-    def release(self, host: ProposalHost, committed_offset: int, now_ms: int) -> None:
+    def release(self, committed_offset: int, now_ms: int) -> None:
         """Answer the requests that wait for records committed by now, as many as a turn has room for."""
         if self.backlog.size_bytes:
             self.backlog.release(committed_offset)
         # The rest of an earlier portion goes first, in a turn of its own.
         if self._deferred.held and self.deadline_ms == NEVER_MS:
-            self._tell_committed(host, now_ms)
+            self._tell_committed(now_ms)
 
-    def tell_more(self, host: ProposalHost, now_ms: int) -> None:
+    def tell_more(self, now_ms: int) -> None:
         """Send the next portion of answers; the caller calls this at `deadline_ms`."""
         self.deadline_ms = NEVER_MS
         if self._abandoned:
-            self._tell_abandoned(host, now_ms)
+            self._tell_abandoned(now_ms)
         else:
-            self._tell_committed(host, now_ms)
+            self._tell_committed(now_ms)
 
-    def _tell_committed(self, host: ProposalHost, now_ms: int) -> None:
+    def _tell_committed(self, now_ms: int) -> None:
         deferred = self._deferred
         if not deferred.held:
             return
-        core = host.core
+        core = self._core
         committed_offset, leader = core.log.high_watermark, core.leader
         for held in deferred.release(committed_offset, ANSWERS_PER_TURN):
-            host.outbox.outputs.append(success(held, leader))
+            self._outbox.outputs.append(success(held, leader))
         if deferred.held and deferred.is_due(committed_offset):
             self.deadline_ms = now_ms + NEXT_TURN_MS
 
-    def _tell_abandoned(self, host: ProposalHost, now_ms: int) -> None:
+    def _tell_abandoned(self, now_ms: int) -> None:
         for held, is_committed in self._abandoned.take(ANSWERS_PER_TURN):
             if is_committed:
-                host.outbox.outputs.append(success(held, host.core.leader))
+                self._outbox.outputs.append(success(held, self._core.leader))
             else:
-                self.refuse(host, held.waiting, Error.NOT_LEADER_OR_FOLLOWER, now_ms, is_uncertain=True)
-        if self._abandoned or self._deferred.is_due(host.core.log.high_watermark):
+                self.refuse(held.waiting, Error.NOT_LEADER_OR_FOLLOWER, now_ms, is_uncertain=True)
+        if self._abandoned or self._deferred.is_due(self._core.log.high_watermark):
             self.deadline_ms = now_ms + NEXT_TURN_MS
 
     def close(self) -> None:
@@ -159,18 +168,19 @@ class Proposals:
         self.backlog.forget()
         self.is_open = False
 
-    def refuse_waiting(self, host: ProposalHost, now_ms: int) -> None:
+    def refuse_waiting(self, now_ms: int) -> None:
         """Refuse the waiting requests, as many as a turn has room for: their records may be lost."""
-        self._abandoned.add(self._deferred.abandon(), host.core.log.high_watermark)
+        self._abandoned.add(self._deferred.abandon(), self._core.log.high_watermark)
         if self.deadline_ms == NEVER_MS:
-            self._tell_abandoned(host, now_ms)
+            self._tell_abandoned(now_ms)
 
     def begin_shutdown(self, now_ms: int) -> None:
         """Take no new proposals of clients from now on."""
         self.finish_by_ms = now_ms + FINISH_MS
 
-    def finish(self, core: RaftCore, now_ms: int) -> bool:
+    def finish(self, now_ms: int) -> bool:
         """Whether a leader that shuts down may resign: its records are committed and answered, or its time is over."""
+        core = self._core
         is_done = core.log.high_watermark >= core.next_append_offset and not self.has_more_to_tell
         if core.is_leader and not is_done and now_ms < self.finish_by_ms:
             return False
@@ -184,7 +194,6 @@ class Proposals:
 
     def refuse(
         self,
-        host: ProposalHost,
         waiting: ForRequest | ForSubmit | None,
         error: Error,
         now_ms: int,
@@ -193,15 +202,16 @@ class Proposals:
         text: str | None = None,
     ) -> None:
         """Answer the waiting request, if there is one. The application makes a long answer in turns of its own."""
-        leader = host.core.leader
+        leader = self._core.leader
         match waiting:
             case ForRequest():
-                answer = host.application.refuse(waiting, error, leader, now_ms, text)
+                assert self._refusing is not None, waiting
+                answer = self._refusing.refuse(waiting, error, leader, now_ms, text)
                 if answer is not None:
-                    host.outbox.outputs.append(answer)
+                    self._outbox.outputs.append(answer)
             case ForSubmit(submit_id=submit_id):
                 done = SubmitDone(submit_id=submit_id, error=error, is_uncertain=is_uncertain, leader=leader)
-                host.outbox.outputs.append(done)
+                self._outbox.outputs.append(done)
             case None:
                 pass
 

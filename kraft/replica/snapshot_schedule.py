@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from kraft.quorum.core import RaftCore
 from kraft.quorum.events import LogStartRaised, SnapshotTaken
-from kraft.replica.interface.application import Application
+from kraft.replica.interface.application import LogReader
 from kraft.replica.interface.options import SnapshotOptions
 from kraft.replica.storage.snapshots import SnapshotCleaner, SnapshotMaker
 from kraft.replica.storage.storage import Storage
@@ -24,20 +24,20 @@ class SnapshotSchedule:
         disk: Disk,
         storage: Storage,
         core: RaftCore,
-        application: Application,
+        reader: LogReader,
         options: SnapshotOptions,
         now_ms: int,
     ) -> None:
         self._storage = storage
         self._core = core
-        self._application = application
+        self._reader = reader
         self._options = options
         self.maker = SnapshotMaker(disk, storage.log.directory, options, now_ms)
         self.cleaner = SnapshotCleaner(len(storage.snapshots.ids()), now_ms, options.clean_every_ms)
 
     def begin(self, now_ms: int) -> None:
-        """Begin a snapshot of what is committed, unless the application has none to write now."""
-        source = self._application.snapshot()
+        """Begin a snapshot of what is committed, unless there is none to write now."""
+        source = self._reader.snapshot()
         if source is not None:
             self.maker.begin(source, self._core.history, now_ms)
 

@@ -17,7 +17,6 @@ from kraft.quorum.log_view import LogView, Position
 from kraft.quorum.messages import EndQuorumEpoch, Fetch, FetchReply, Vote, VoteReply
 from kraft.quorum.values import Endpoints, ListenerAddress, ReplicaKey
 from kraft.quorum.voter_history import STATIC
-from kraft.replica.interface.application import RawLog
 from kraft.replica.rpc.api_versions import QUORUM_APIS, describe_versions
 from kraft.replica.rpc.rpc import Rpc
 from kraft.wire import WireRequest
@@ -139,7 +138,7 @@ class ScriptedVoter:
     def _answer(self, request: Request) -> Message | None:
         """The answer; None for a request that this voter does not serve."""
         if isinstance(request.message, ApiVersionsRequest):
-            return describe_versions(RawLog(reads_batches=False), request.message, request.version, STATIC)
+            return describe_versions(None, request.message, request.version, STATIC)
         if request.api_key not in QUORUM_APIS:
             return None
         wire = WireRequest(

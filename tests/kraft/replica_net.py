@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from kraft.process.process import Process
 from kraft.quorum.events import FailureCause
 from kraft.quorum.values import Endpoints, ListenerAddress, QuorumConfig
 from kraft.quorum.voters import VoterSet
@@ -19,7 +20,6 @@ from kraft.replica import (
     FlushDone,
     Input,
     Output,
-    Replica,
     ReplicaOptions,
     StartFlush,
     Submit,
@@ -84,7 +84,7 @@ class Net:
         self.changes = changes
         self.rng = Random(seed)
         self.disks = disks or {node: formatted_disk(node) for node in range(1, count + 1)}
-        self.replicas: dict[int, Replica] = {}
+        self.replicas: dict[int, Process] = {}
         self.cut: set[int] = set()
         self.unreachable: set[tuple[int, str]] = set()
         """A node, and a host name at which the node reaches no other node."""
@@ -98,14 +98,14 @@ class Net:
         self.dropped: list[int] = []
         self.on_the_way: Callable[[int, Message], Message] = lambda node, answer: answer
         """What becomes of a node's answer to another node."""
-        self._asked: dict[int, tuple[int, Replica | None, WireSend | None, type[Message], int]] = {}
+        self._asked: dict[int, tuple[int, Process | None, WireSend | None, type[Message], int]] = {}
         self._next_id = 1
         for node in self.disks:
             self.start(node)
 
     def start(self, node: int) -> None:
         self.committed[node] = []
-        replica, outputs = Replica.open(
+        replica, outputs = Process.open(
             options=options(node, self.voters, **self.changes),
             disk=self.disks[node],
             rng=Random(self.rng.getrandbits(64)),

@@ -33,7 +33,7 @@ from kraft.node.metrics.http_server import HttpAnswer, HttpRequest, HttpServer
 from kraft.node.metrics.measured_disk import MeasuredDisk
 from kraft.node.metrics.meters import Meters
 from kraft.node.monitoring import MonitoredNode
-from kraft.replica.replica import Replica
+from kraft.process.process import Process
 from kraft.security.contexts import TlsFacts
 from metadata_log.disk import DirectoryDisk
 from transport.addresses import bind, bound_to
@@ -57,7 +57,7 @@ class _Running(Struct, frozen=True, eq=False):
     """A node that has recovered its log."""
 
     node: MonitoredNode
-    replica: Replica
+    replica: Process
     transport: Transport
 
 
@@ -96,7 +96,7 @@ class Monitor:
         """The same disk with measured fsyncs."""
         return MeasuredDisk(disk, self.meter.fsync_clock)
 
-    def attach(self, node: MonitoredNode, replica: Replica, transport: Transport) -> None:
+    def attach(self, node: MonitoredNode, replica: Process, transport: Transport) -> None:
         """The node has recovered its log."""
         self._node = _Running(node, replica, transport)
 

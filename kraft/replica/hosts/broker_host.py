@@ -1,42 +1,25 @@
-"""A `BrokerServer` as the application of a `Replica` that observes the metadata log."""
+"""A `BrokerServer` as a part of a process that observes the metadata log."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from random import Random
 
-from msgspec import Struct
-
 from kraft.access.authorizer import Denial
-from kraft.access.errors import ApiError
 from kraft.broker import BrokerListener, BrokerSettings
 from kraft.broker.server import BrokerServer
 from kraft.broker.settings import PLAINTEXT
-from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.interface.application import (
-    PARKED,
     Action,
     Application,
-    ForRequest,
-    RefuseSubmit,
-    Unit,
 )
-from kraft.replica.interface.events import Call, CancelCall, Committed, CommittedBatch, Noted, Submit
+from kraft.replica.interface.events import Committed, CommittedBatch, Noted
 from kraft.replica.interface.options import ReplicaOptions
 from kraft.supported_features import SUPPORTED_FEATURES
-from kraft.wire import Answer, Drop, LeaveUnanswered, ReplyTo, Send, WireRequest
+from kraft.wire import Answer, Drop, LeaveUnanswered, Outcome, ReplyTo, Send, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch, random_uuid
-from transport.protocol.errors import Error
-
-
-class LeaveCluster(Struct, frozen=True):
-    """The `ask` of the call that begins the controlled shutdown of the broker, before the controller's (`Server`)."""
-
-
-class Left(Struct, frozen=True):
-    """The controlled shutdown of the broker is complete: the controller may resign."""
 
 
 class BrokerHost:
@@ -80,54 +63,21 @@ class BrokerHost:
         self.server.apply_more()
         return ()
 
-    def on_leader(self, epoch: int, next_offset: int, now_ms: int) -> tuple[Action, ...]:
-        """Never called: a broker is an observer of the quorum."""
-        raise AssertionError("a broker does not lead the quorum")
-
-    def on_lost_leadership(self) -> None:
-        """Never called."""
-        raise AssertionError("a broker does not lead the quorum")
-
-    def on_appended(self, unit: Unit, base_offset: int) -> None:
-        """Never called."""
-        raise AssertionError("a broker does not append to the metadata log")
-
-    def on_request(self, request: WireRequest, leader: LeaderAndEpoch, now_ms: int) -> Action:
+    def on_request(self, request: WireRequest, now_ms: int) -> Outcome | None:
         """Answer the fetch of another broker, or the request of a client."""
-        return self.server.on_request(request, now_ms) or PARKED
-
-    on_full = on_request
-
-    def denial(self, request: WireRequest) -> ApiError | None:
-        """Never asked: a broker serves no requests of the quorum."""
-        return None
+        return self.server.on_request(request, now_ms)
 
     def take_denials(self) -> Sequence[Denial]:
         """What clients were denied."""
         return self.server.take_denials()
 
-    def on_caught_up(self) -> None:
-        """A broker has nothing to do then."""
-
     def snapshot(self) -> Callable[[], Iterator[bytes]] | None:
         """The record values of the image; None while a transaction is open."""
         return self.server.snapshot()
 
-    def on_submit(self, submit: Submit) -> Action:
-        """Refused: only decisions of the controller go into a metadata log."""
-        return RefuseSubmit(submit.submit_id, Error.INVALID_REQUEST)
-
-    def on_call(self, call: Call | CancelCall, now_ms: int) -> None:
-        """Never called: a broker gets its requests from the transport."""
-        raise AssertionError("a broker is asked over the wire")
-
     def on_gone(self, request_id: int) -> None:
         """The request waits no longer."""
         self.server.on_gone(request_id)
-
-    def on_confirmed(self, token: int, *, is_leader: bool) -> None:
-        """Never called."""
-        raise AssertionError("a broker does not lead the quorum")
 
     def on_reply(self, reply_to: ReplyTo, response: Message | None, now_ms: int) -> None:
         """Pass the reply of the active controller or of another broker on."""
@@ -150,12 +100,6 @@ class BrokerHost:
     def close_data(self) -> None:
         """Close the logs after a graceful shutdown."""
         self.server.close_data()
-
-    def refuse(
-        self, asked: ForRequest, error: Error, leader: LeaderAndEpoch, now_ms: int, text: str | None = None
-    ) -> Answer | None:
-        """Never called: a broker proposes nothing."""
-        raise AssertionError(f"a broker does not refuse a {type(asked.request).__name__}")
 
     def finalized_features(self) -> tuple[tuple[tuple[str, int], ...], int]:
         """The feature levels in the metadata, and their offset."""

@@ -1,4 +1,4 @@
-"""The `QuorumController` as the application of a `Replica` (Kafka: `QuorumController.QuorumMetaLogListener`).
+"""The `QuorumController` as a part of a process (Kafka: `QuorumController.QuorumMetaLogListener`).
 
 The host encodes and decodes: the controller uses records, the log holds values.
 """
@@ -31,10 +31,9 @@ from kraft.replica.interface.application import (
     ForRequest,
     Proposal,
     Redirect,
-    RefuseSubmit,
     Unit,
 )
-from kraft.replica.interface.events import Call, CancelCall, Committed, CommittedBatch, Noted, Submit
+from kraft.replica.interface.events import Committed, CommittedBatch, Noted
 from kraft.replica.interface.options import ReplicaOptions
 from kraft.replica.rpc.api_versions import QUORUM_APIS
 from kraft.replica.rpc.refusals import refuse_quorum_request
@@ -211,10 +210,6 @@ class ControllerHost:
         """Note that the ACLs are loaded."""
         self.controller.on_caught_up()
 
-    def on_submit(self, submit: Submit) -> Action:
-        """Refused: only decisions of the controller go into a metadata log."""
-        return RefuseSubmit(submit.submit_id, Error.INVALID_REQUEST)
-
     def refuse(
         self, asked: ForRequest, error: Error, leader: LeaderAndEpoch, now_ms: int, text: str | None = None
     ) -> Answer | None:
@@ -274,17 +269,6 @@ class ControllerHost:
         if not self.controller.is_active:
             return Send(request, _REGISTRATION, self._request_timeout_ms)
         return Proposal(_units(self.controller.handle_own(request, now_ms)))
-
-    def on_call(self, call: Call | CancelCall, now_ms: int) -> None:
-        """Never called: a controller gets its requests from the transport."""
-        raise AssertionError("a controller is asked over the wire")
-
-    def on_gone(self, request_id: int) -> None:
-        """What was decided is decided; the shell drops the answer."""
-
-    def on_confirmed(self, token: int, *, is_leader: bool) -> None:
-        """Never called: a controller answers reads from its metadata without a confirmation, as in Kafka."""
-        raise AssertionError("a controller does not ask whether it leads")
 
     def on_reply(self, reply_to: ReplyTo, response: Message | None, now_ms: int) -> None:
         """Take the answer of the active controller to the registration of this controller."""

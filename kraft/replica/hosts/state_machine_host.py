@@ -1,4 +1,4 @@
-"""A user's state machine as the application of a `Replica` (Kafka: `RaftClient.Listener`).
+"""A user's state machine as a part of a process (Kafka: `RaftClient.Listener`).
 
 Any node takes commands and reads. The leader appends each command to the log; a read waits until the node has applied
 the log up to the offset that the leader reports. Between nodes both travel in Kafka's envelopes for forwarding.
@@ -43,12 +43,10 @@ from kraft.replica.interface.application import (
     Action,
     ApplicationFactory,
     Confirm,
-    ForRequest,
     Proposal,
-    RefuseSubmit,
     Unit,
 )
-from kraft.replica.interface.events import Call, CancelCall, Committed, CommittedBatch, Noted, Returned, Submit
+from kraft.replica.interface.events import Call, CancelCall, Committed, CommittedBatch, Noted, Returned
 from kraft.replica.interface.options import ReplicaOptions
 from kraft.state_machine import Change, Codec, Position, Refused, StateMachine
 from kraft.wire import Answer, Part, ReplyTo, Send, WireRequest
@@ -321,9 +319,6 @@ class StateMachineHost:
     def _respond(self, request_id: int, error: Error, data: bytes = b"") -> None:
         self._actions.append(_answer(request_id, error, data))
 
-    def on_gone(self, request_id: int) -> None:
-        """The shell drops the answer."""
-
     def on_confirmed(self, token: int, *, is_leader: bool) -> None:
         """Let the confirmed reads proceed, or send them to another leader."""
         for reader in self._reads.take_asked(token):
@@ -427,10 +422,6 @@ class StateMachineHost:
     def on_appended(self, unit: Unit, base_offset: int) -> None:
         """What is not committed is of no interest."""
 
-    def on_submit(self, submit: Submit) -> Action:
-        """Refused: in this log nothing stands but commands."""
-        return RefuseSubmit(submit.submit_id, Error.INVALID_REQUEST)
-
     def denial(self, request: WireRequest) -> ApiError | None:
         """None: a state machine host has no authorizer."""
         return None
@@ -449,12 +440,6 @@ class StateMachineHost:
     def may_stop(self) -> bool:
         """At any time."""
         return True
-
-    def refuse(
-        self, asked: ForRequest, error: Error, leader: LeaderAndEpoch, now_ms: int, text: str | None = None
-    ) -> Answer | None:
-        """Never called: requests wait here, not in the replica."""
-        raise AssertionError(f"a state machine does not answer {type(asked.request).__name__} by way of the replica")
 
     def finalized_features(self) -> tuple[tuple[tuple[str, int], ...], int]:
         """None."""

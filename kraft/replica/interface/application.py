@@ -1,15 +1,15 @@
-"""The interface of the application that a `Replica` hosts. The application gets committed batches, and proposes records
-while it leads.
+"""The interfaces of the parts of a process, as small as each use of them: what follows the log, what leads, what
+answers requests.
 
-Kafka's counterpart is `RaftClient.Listener` together with `RaftClient.prepareAppend`. An application never appends by
-itself: it returns actions, and the replica reports the offsets to it.
+Kafka's counterpart is `RaftClient.Listener` together with `RaftClient.prepareAppend`. No part appends by itself: it
+returns actions, and the process reports the offsets to it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from random import Random
-from typing import Final, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -19,11 +19,11 @@ from kraft.controller.decision.result import QuorumLevel, VersionedRecord
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.interface.events import Call, CancelCall, Committed, CommittedBatch, Noted, Returned, Submit
 from kraft.replica.interface.options import ReplicaOptions
-from kraft.wire import Answer, Drop, LeaveUnanswered, ReplyTo, Send, WireRequest
+from kraft.wire import Answer, Drop, LeaveUnanswered, Outcome, ReplyTo, Send, Target, WireRequest
 from metadata_log.errors import CorruptBatch, DirectoryError
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
-from metadata_log.types import NEVER_MS, OffsetAndEpoch
+from metadata_log.types import OffsetAndEpoch
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 
@@ -60,13 +60,6 @@ class Proposal(Struct, frozen=True, gc=False):
     """A level of kraft.version to raise first. If the level cannot be raised, nothing is appended."""
 
 
-class Parked(Struct, frozen=True, gc=False):
-    """Nothing for now: the answer to the request comes from a later `on_tick`."""
-
-
-PARKED: Final = Parked()
-
-
 class Redirect(Struct, frozen=True, gc=False):
     """Handle a forwarded request as a request of the quorum, at once. `seal` wraps the answer before it is sent."""
 
@@ -87,27 +80,21 @@ class Confirm(Struct, frozen=True, gc=False):
     token: int
 
 
-Action = (
-    Proposal | Answer | LeaveUnanswered | Drop | Parked | Redirect | RefuseSubmit | Send | Confirm | Returned | Noted
-)
+Action = Proposal | Answer | LeaveUnanswered | Drop | Redirect | RefuseSubmit | Send | Confirm | Returned | Noted
 
 
-class Application(Protocol):
-    """The application of a replica. All methods are synchronous; time is an argument."""
-
-    @property
-    def apis(self) -> tuple[ApiKey, ...]:
-        """The APIs that the application answers, besides those of the quorum."""
+class LogReader(Protocol):
+    """A part of the process that follows the log. All methods are synchronous; time is an argument."""
 
     @property
     def reads_batches(self) -> bool:
-        """Whether the replica calls `on_committed`. Decoding batches for nothing would be expensive."""
+        """Whether `on_committed` is called. Decoding batches for nothing would be expensive."""
 
     def check(self, values: Sequence[bytes], *, in_snapshot: bool = False) -> Sequence[Message]:
-        """Raise `MetadataLogError` if the application cannot read the values of a batch of the log or of a snapshot.
+        """Raise `MetadataLogError` if the part cannot read the values of a batch of the log or of a snapshot.
 
-        A peer may have sent the values. The call does not change the application. It returns the decoded values, which
-        come with the committed batch (`CommittedBatch.records`); an application that does not want them returns none.
+        A peer may have sent the values. The call does not change the part. It returns the decoded values, which
+        come with the committed batch (`CommittedBatch.records`); a part that does not want them returns none.
         """
 
     def check_snapshot(self, values: Iterable[bytes]) -> None:
@@ -128,8 +115,18 @@ class Application(Protocol):
     def apply_more(self) -> tuple[Committed, ...]:
         """Go on for one turn with the snapshot or batch in progress. Returns the outputs for the host."""
 
+    def snapshot(self) -> Callable[[], Iterator[bytes | None]] | None:
+        """A function that returns the record values of the committed state. At a None between them the work may pause.
+
+        The result is None if there is no state, or no snapshot can be made now, as within a transaction.
+        """
+
+
+class Leading(LogReader, Protocol):
+    """The part that leads where this node leads the quorum: it may append to the log."""
+
     def on_leader(self, epoch: int, next_offset: int, now_ms: int) -> tuple[Action, ...]:
-        """This replica leads `epoch`, and everything below `next_offset` is committed and applied."""
+        """This node leads `epoch`, and everything below `next_offset` is committed and applied."""
 
     def on_lost_leadership(self) -> None:
         """The leadership that began with `on_leader` is over. Uncommitted proposals may vanish."""
@@ -137,59 +134,27 @@ class Application(Protocol):
     def on_appended(self, unit: Unit, base_offset: int) -> None:
         """A proposed unit has its offsets; the unit is not committed yet."""
 
-    def on_request(self, request: WireRequest, leader: LeaderAndEpoch, now_ms: int) -> Action:
-        """A request for one of `apis`."""
-
-    def denial(self, request: WireRequest) -> ApiError | None:
-        """Why the sender may not send this request of the quorum; None if it may. Called before the request runs."""
-
-    def take_denials(self) -> Sequence[Denial]:
-        """Take the denials since the last call, for the log of the node."""
-
     def on_caught_up(self) -> None:
-        """The application has applied all known commits. Called after each commit."""
+        """The part has applied all known commits. Called after each commit."""
 
-    def on_full(self, request: WireRequest, leader: LeaderAndEpoch, now_ms: int) -> Action:
-        """A request for one of `apis` while no further request may wait: answer it now, and change nothing."""
 
-    def on_submit(self, submit: Submit) -> Action:
-        """Raw values from the host."""
+@runtime_checkable
+class Timed(Protocol):
+    """A part with work of its own."""
 
-    def on_call(self, call: Call | CancelCall, now_ms: int) -> None:
-        """The host calls the application, or cancels its call."""
+    def deadline_ms(self) -> int:
+        """The time of the next `on_tick`."""
 
-    def on_reply(self, reply_to: ReplyTo, response: Message | None, now_ms: int) -> None:
-        """The reply to a `Send` of the application; None if the request has failed."""
+    def on_tick(self, now_ms: int) -> Iterable[Action]:
+        """Do the timed work that is due. The process carries out each action before it takes the next one."""
 
-    def on_gone(self, request_id: int) -> None:
-        """The connection of a request is closed: an answer would reach no client."""
 
-    def on_confirmed(self, token: int, *, is_leader: bool) -> None:
-        """The result of the `Confirm` with this token: this replica still led after it and has applied everything
-        that was committed when it was issued; or this replica does not lead any more.
-        """
-
-    def on_begin_shutdown(self, now_ms: int) -> None:
-        """The node begins its graceful shutdown."""
+class Served(Protocol):
+    """A part that serves APIs, as ApiVersions shows it."""
 
     @property
-    def may_stop(self) -> bool:
-        """Whether the application lets a node end that shuts down."""
-
-    def refuse(
-        self, asked: ForRequest, error: Error, leader: LeaderAndEpoch, now_ms: int, text: str | None = None
-    ) -> Answer | None:
-        """Answer a request with refused or lost records.
-
-        The records were refused (`RECORD_LIST_TOO_LARGE`, `REQUEST_TIMED_OUT`), or may be lost. `text` explains the
-        error. Returns None if the answer takes several turns: the application then returns it from `on_tick`.
-        """
-
-    def snapshot(self) -> Callable[[], Iterator[bytes | None]] | None:
-        """A function that returns the record values of the committed state. At a None between them the work may pause.
-
-        The result is None if there is no state, or no snapshot can be made now, as within a transaction.
-        """
+    def apis(self) -> tuple[ApiKey, ...]:
+        """The APIs that the part answers, besides those of the quorum."""
 
     def finalized_features(self) -> tuple[tuple[tuple[str, int], ...], int]:
         """The finalized feature levels by name, and the offset at which they are known; -1 if there are none."""
@@ -197,20 +162,78 @@ class Application(Protocol):
     def supported_features(self) -> tuple[tuple[str, int, int], ...]:
         """Features with their lowest and highest level, by name."""
 
-    def deadline_ms(self) -> int:
-        """The time of the next `on_tick`."""
 
-    def on_tick(self, now_ms: int) -> Iterable[Action]:
-        """Do the timed work that is due. The replica carries out each action before it takes the next one."""
+class Serving(Served, Timed, Protocol):
+    """What the parts that serve requests have in common."""
+
+    def take_denials(self) -> Sequence[Denial]:
+        """Take the denials since the last call, for the log of the node."""
+
+    def on_reply(self, reply_to: ReplyTo, response: Message | None, now_ms: int) -> None:
+        """The reply to a `Send` of the part; None if the request has failed."""
+
+    @property
+    def may_stop(self) -> bool:
+        """Whether the part lets a node end that shuts down."""
 
 
 @runtime_checkable
-class SplitApplication(Protocol):
-    """An application of a node with both roles: a part of it has listeners of its own."""
+class Deciding(Serving, Leading, Protocol):
+    """A part that answers at the listeners of the quorum, and appends what it decides: controller, state machine."""
 
-    clients: Application
-    """The part that answers the requests at `client_listeners`, and no request of the quorum."""
-    client_listeners: frozenset[str]
+    def on_request(self, request: WireRequest, leader: LeaderAndEpoch, now_ms: int) -> Action:
+        """A request for one of `apis`."""
+
+    def on_full(self, request: WireRequest, leader: LeaderAndEpoch, now_ms: int) -> Action:
+        """A request for one of `apis` while no further request may wait: answer it now, and change nothing."""
+
+    def denial(self, request: WireRequest) -> ApiError | None:
+        """Why the sender may not send this request of the quorum; None if it may. Called before the request runs."""
+
+
+@runtime_checkable
+class Refusing(Protocol):
+    """A part whose clients wait for the commit of records."""
+
+    def refuse(
+        self, asked: ForRequest, error: Error, leader: LeaderAndEpoch, now_ms: int, text: str | None = None
+    ) -> Answer | None:
+        """Answer a request with refused or lost records.
+
+        The records were refused (`RECORD_LIST_TOO_LARGE`, `REQUEST_TIMED_OUT`), or may be lost. `text` explains the
+        error. Returns None if the answer takes several turns: the part then returns it from `on_tick`.
+        """
+
+
+@runtime_checkable
+class Confirming(Protocol):
+    """A part that issues `Confirm`."""
+
+    def on_confirmed(self, token: int, *, is_leader: bool) -> None:
+        """The result of the `Confirm` with this token: this node still led after it and has applied everything that
+        was committed when it was issued; or this node does not lead any more.
+        """
+
+
+@runtime_checkable
+class Called(Protocol):
+    """A part that the host of the process calls."""
+
+    def on_call(self, call: Call | CancelCall, now_ms: int) -> None:
+        """The host calls the part, or cancels its call."""
+
+
+class Broker(Serving, LogReader, Protocol):
+    """The part that answers at the listeners of a broker. It only follows the log."""
+
+    def on_request(self, request: WireRequest, now_ms: int) -> Outcome | None:
+        """A request for one of `apis`; None if the outcome comes from a later `on_tick`."""
+
+    def on_gone(self, request_id: int) -> None:
+        """The connection of a request is closed: an answer would reach no client."""
+
+    def on_begin_shutdown(self, now_ms: int) -> None:
+        """The node begins its graceful shutdown: the broker hands over what it leads."""
 
 
 @runtime_checkable
@@ -221,19 +244,11 @@ class WithMetadata(Protocol):
         """The committed metadata, as reads see it."""
 
 
-ApplicationFactory = Callable[[ReplicaOptions, str, tuple[Message, ...], Random], Application]
-"""Makes the application of a replica from its options, the cluster id, the records of its bootstrap.checkpoint, and the
-replica's randomness.
-"""
-
-
 class RawLog:
-    """An application without state. Values come in with `Submit`, and committed batches go out as `Committed`.
+    """A log without a state. Values come in with `Submit`, and committed batches go out as `Committed`.
 
     If the host reads the log by itself, there is no `Committed`.
     """
-
-    apis: tuple[ApiKey, ...] = ()
 
     def __init__(self, *, reads_batches: bool) -> None:
         self.reads_batches = reads_batches
@@ -267,6 +282,10 @@ class RawLog:
         """Never called: no batch takes more than one turn."""
         raise AssertionError("a raw log applies nothing")
 
+    def snapshot(self) -> Callable[[], Iterator[bytes]] | None:
+        """None: only the host knows the meaning of the values."""
+        return None
+
     def on_leader(self, epoch: int, next_offset: int, now_ms: int) -> tuple[Action, ...]:
         """Accept submits from now on."""
         self._is_leader = True
@@ -279,22 +298,8 @@ class RawLog:
     def on_appended(self, unit: Unit, base_offset: int) -> None:
         """There is no state that could follow."""
 
-    def on_request(self, request: WireRequest, leader: LeaderAndEpoch, now_ms: int) -> Action:
-        """Never called: a raw log serves no API of its own."""
-        raise AssertionError(f"a raw log does not answer API {request.api_key}")
-
-    def denial(self, request: WireRequest) -> ApiError | None:
-        """None: a raw log has no authorizer."""
-        return None
-
-    def take_denials(self) -> Sequence[Denial]:
-        """None: a raw log has no authorizer."""
-        return ()
-
     def on_caught_up(self) -> None:
         """A raw log has nothing to do then."""
-
-    on_full = on_request
 
     def on_submit(self, submit: Submit) -> Action:
         """Propose the values as one unit."""
@@ -304,54 +309,29 @@ class RawLog:
             return RefuseSubmit(submit.submit_id, Error.INVALID_REQUEST)
         return Proposal((Unit(submit.values),), ForSubmit(submit.submit_id))
 
-    def on_call(self, call: Call | CancelCall, now_ms: int) -> None:
-        """Never called: a raw log knows nothing but values."""
-        raise AssertionError("a raw log is not called")
 
-    def on_gone(self, request_id: int) -> None:
-        """No request waits here."""
+class ControllerAndBroker(Struct, eq=False):
+    """Both parts of a process with both roles (Kafka: `SharedServer`)."""
 
-    def on_confirmed(self, token: int, *, is_leader: bool) -> None:
-        """Never called: a raw log has nothing to read."""
-        raise AssertionError("a raw log has nothing to read")
+    controller: Deciding
+    broker: Broker
+    own: Target
+    """The controller of this process, as the broker reaches it."""
+    client_listeners: frozenset[str]
+    """The names of the listeners of the broker."""
 
-    def on_reply(self, reply_to: ReplyTo, response: Message | None, now_ms: int) -> None:
-        """Never called: a raw log sends no requests."""
-        raise AssertionError("a raw log sends no requests")
+    def committed_image(self) -> MetadataImage:
+        """The committed metadata, as reads of the controller see it."""
+        assert isinstance(self.controller, WithMetadata), self.controller
+        return self.controller.committed_image()
 
-    def on_begin_shutdown(self, now_ms: int) -> None:
-        """There is nothing to hand over."""
 
-    @property
-    def may_stop(self) -> bool:
-        """At any time."""
-        return True
-
-    def refuse(
-        self, asked: ForRequest, error: Error, leader: LeaderAndEpoch, now_ms: int, text: str | None = None
-    ) -> Answer | None:
-        """Never called: a raw log serves no API of its own."""
-        raise AssertionError(f"a raw log does not answer {type(asked.request).__name__}")
-
-    def snapshot(self) -> Callable[[], Iterator[bytes]] | None:
-        """None: only the host knows the meaning of the values."""
-        return None
-
-    def finalized_features(self) -> tuple[tuple[tuple[str, int], ...], int]:
-        """None."""
-        return (), -1
-
-    def supported_features(self) -> tuple[tuple[str, int, int], ...]:
-        """None."""
-        return ()
-
-    def deadline_ms(self) -> int:
-        """Never."""
-        return NEVER_MS
-
-    def on_tick(self, now_ms: int) -> tuple[Action, ...]:
-        """Nothing is timed."""
-        return ()
+Application = Deciding | Broker | RawLog | ControllerAndBroker
+"""What a process has besides its replica of the log."""
+ApplicationFactory = Callable[[ReplicaOptions, str, tuple[Message, ...], Random], Application]
+"""Makes the application of a process from its options, the cluster id, the records of its bootstrap.checkpoint, and the
+randomness of the process.
+"""
 
 
 def host_raw_log(options: ReplicaOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random) -> RawLog:
@@ -362,5 +342,5 @@ def host_raw_log(options: ReplicaOptions, cluster_id: str, bootstrap: tuple[Mess
 def host_silent_raw_log(
     options: ReplicaOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random
 ) -> RawLog:
-    """The factory of a raw log for a host that reads `Replica.log` itself."""
+    """The factory of a raw log for a host that reads `Process.log` itself."""
     return RawLog(reads_batches=False)

@@ -1,4 +1,4 @@
-"""The inputs and the outputs of a `Replica`: its whole interface to the shell and the simulator.
+"""The inputs and the outputs of a `Process`: its whole interface to the shell and the simulator.
 
 Outputs are carried out in list order. Disk effects are done when `step` returns, except the flush that `StartFlush`
 hands out.
@@ -38,6 +38,14 @@ class Call(Struct, frozen=True, gc=False):
 
     call_id: int
     ask: Struct
+
+
+class LeaveCluster(Struct, frozen=True):
+    """The `ask` of the call that begins the controlled shutdown of a broker, before the controller beside it ends."""
+
+
+class Left(Struct, frozen=True):
+    """The controlled shutdown of the broker is complete: the controller may resign."""
 
 
 class CancelCall(Struct, frozen=True, gc=False):
@@ -114,7 +122,7 @@ class CommittedBatch(Struct, frozen=True, gc=False):
     size_bytes: int = 0
     """The size of the batch in the log."""
     records: tuple[Message, ...] = ()
-    """The values as `Application.check` has decoded them when the batch arrived; empty if it has to be done anew."""
+    """The values as `LogReader.check` has decoded them when the batch arrived; empty if it has to be done anew."""
 
 
 class Committed(Struct, frozen=True, gc=False):

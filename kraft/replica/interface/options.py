@@ -1,4 +1,4 @@
-"""The configuration of a `Replica` and of its quorum (Kafka: the part of `KafkaConfig` that the raft client reads)."""
+"""The configuration of a process and of its quorum (Kafka: the part of `KafkaConfig` that the raft client reads)."""
 
 from __future__ import annotations
 

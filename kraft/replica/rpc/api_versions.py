@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from kraft.quorum.values import OWN_KRAFT_VERSIONS
-from kraft.replica.interface.application import Application
+from kraft.replica.interface.application import Served
 from metadata_log.image.features import KRAFT_VERSION
 from metadata_log.serde import Message, Versions
 from transport.protocol.apis import APIS, ApiKey
@@ -40,21 +40,17 @@ _ZERO_MINIMUM_SINCE: Final = 4
 """Clients below this version of the API reject a feature with minimum level 0 as malformed."""
 
 
-def quorum_apis(application: Application) -> tuple[ApiKey, ...]:
-    """The APIs of the quorum that a replica with this application answers; none on a broker. Other brokers fetch from
-    a broker, and no voter requests its vote.
+def served_apis(part: Served | None) -> tuple[ApiKey, ...]:
+    """The APIs at the listeners of a part, in order of their keys; None for a raw log.
+
+    Other brokers fetch from a broker, and no voter requests its vote: all other listeners have the quorum's APIs, too.
     """
-    return () if ApiKey.FETCH in application.apis else QUORUM_APIS
+    own: tuple[ApiKey, ...] = () if part is None else part.apis
+    return tuple(sorted((*(() if ApiKey.FETCH in own else QUORUM_APIS), ApiKey.API_VERSIONS, *_LOGIN_APIS, *own)))
 
 
-def served_apis(application: Application) -> tuple[ApiKey, ...]:
-    """The APIs that a replica with this application answers, in order of their keys."""
-    return tuple(sorted((*quorum_apis(application), ApiKey.API_VERSIONS, *_LOGIN_APIS, *application.apis)))
-
-
-def _offered(application: Application) -> Iterator[tuple[ApiKey, Versions]]:
-    """The served APIs with their versions, in order of the keys."""
-    keys = served_apis(application)
+def _offered(keys: tuple[ApiKey, ...]) -> Iterator[tuple[ApiKey, Versions]]:
+    """The served APIs with their versions."""
     if all(key in APIS for key in keys):
         yield from ((key, APIS[key].versions) for key in keys)
         return
@@ -79,31 +75,33 @@ def refuse_login(message: Message) -> Message | None:
 
 
 def describe_versions(
-    application: Application,
+    part: Served | None,
     request: ApiVersionsRequest,
     version: int,
     kraft_version: int,
     broker: tuple[str, int] | None = None,
 ) -> ApiVersionsResponse:
-    """The answer to an ApiVersions request of this version. The quorum knows the level of kraft.version.
+    """The answer to an ApiVersions request of this version, at the listeners of a part.
 
-    `broker` is the cluster and the id of a broker, which tells a client so that looks for another one (KIP-1242).
+    The quorum knows the level of kraft.version. `broker` is the cluster and the id of a broker, which tells a client so
+    that looks for another one (KIP-1242).
     """
     if not is_sound(request, version):
         return ApiVersionsResponse(error_code=Error.INVALID_REQUEST)
     if broker is not None and request.cluster_id is not None and (request.cluster_id, request.node_id) != broker:
         return ApiVersionsResponse(error_code=Error.REBOOTSTRAP_REQUIRED)
-    levels, offset = application.finalized_features()
+    levels, offset = ((), -1) if part is None else part.finalized_features()
+    supported = () if part is None else part.supported_features()
     if kraft_version > 0:
         levels = tuple(sorted((*levels, (KRAFT_VERSION, kraft_version))))
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=key, min_version=versions.lowest, max_version=versions.highest)
-            for key, versions in _offered(application)
+            for key, versions in _offered(served_apis(part))
         ],
         supported_features=[
             SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
-            for name, lowest, highest in sorted(dict.fromkeys((*application.supported_features(), _OWN_KRAFT_VERSIONS)))
+            for name, lowest, highest in sorted(dict.fromkeys((*supported, _OWN_KRAFT_VERSIONS)))
             if lowest > 0 or version >= _ZERO_MINIMUM_SINCE
         ],
         finalized_features_epoch=offset,

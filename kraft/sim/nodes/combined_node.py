@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from kraft.replica.hosts.broker_host import LeaveCluster, Left
 from kraft.replica.hosts.combined_host import host_combined
 from kraft.replica.interface import events as replica_events
 from kraft.replica.interface.application import ApplicationFactory
+from kraft.replica.interface.events import LeaveCluster, Left
 from kraft.replica.rpc.api_versions import QUORUM_APIS
 from kraft.sim.nodes.addresses import endpoints_of, endpoints_of_broker
 from kraft.sim.nodes.data_broker import DataBroker
@@ -47,7 +47,7 @@ class CombinedNode(DataBroker):
         if isinstance(message, FetchRequest):
             return all(topic.topic_id != Uuid.METADATA_TOPIC for topic in message.topics)
         broker = self.broker
-        others = (*self.replica.application.apis, *QUORUM_APIS)
+        others = (*self.replica.apis, *QUORUM_APIS)
         return broker is not None and api_key in broker.apis and api_key not in others
 
     def shut_down(self, now_ms: int) -> list[Output]:

@@ -1,4 +1,4 @@
-"""A simulated node that is a production `Replica` over a disk in memory. The node hosts a raw log, a controller, a
+"""A simulated node that is a production `Process` over a disk in memory. The node hosts a raw log, a controller, a
 broker agent or a state machine (Kafka: the `RaftNode` of `RaftEventSimulationTest`, here with real files and frames).
 """
 
@@ -18,6 +18,7 @@ from kraft.controller.decision.request_context import DecisionSettings
 from kraft.invariants.observation import Applied, LogBatch, SnapshotContent
 from kraft.invariants.wire import check_leader_can_be_found
 from kraft.limits import UNITS_PER_TURN
+from kraft.process.process import Process
 from kraft.quorum.core import RaftCore
 from kraft.quorum.events import FailureCause
 from kraft.quorum.values import ElectionState, Endpoints, QuorumConfig, ReplicaKey
@@ -29,7 +30,6 @@ from kraft.replica.hosts.state_machine_host import ReadCall
 from kraft.replica.interface import events as replica_events
 from kraft.replica.interface.application import ApplicationFactory
 from kraft.replica.interface.options import ReplicaOptions, SnapshotOptions
-from kraft.replica.replica import Replica
 from kraft.sim.nodes.addresses import endpoints_of, endpoints_of_broker, is_indirect, node_at
 from kraft.sim.nodes.broker_contacts import BrokerContacts
 from kraft.sim.nodes.effects import PlannedFailure, granting_answer, outcome_of, report_of
@@ -126,7 +126,7 @@ class ReplicaMember(SteppedMember):
         self._uses_codecs = uses_codecs
         self._rng = rng = Random(node_id)
         self.disk = NodeDisk(node_id, rng, formatting)
-        self._replica: Replica | None = None
+        self._replica: Process | None = None
         self.broker: BrokerHost | None = None
         """The host of the agent, if the node is a running broker."""
         self._controller_host: ControllerHost | None = None
@@ -157,7 +157,7 @@ class ReplicaMember(SteppedMember):
         return self._options.endpoints
 
     @property
-    def replica(self) -> Replica:
+    def replica(self) -> Process:
         """The replica since the last start."""
         assert self._replica is not None, f"node {self.node_id} is not running"
         return self._replica
@@ -175,7 +175,7 @@ class ReplicaMember(SteppedMember):
         if self._broker is not None:
             previous_epoch = take_clean_shutdown(self.disk.files, self._log_dirs)
             options = replace(options, broker=replace(self._broker, previous_epoch=previous_epoch))
-        self._replica, outputs = Replica.open(
+        self._replica, outputs = Process.open(
             options=options, disk=self.disk.files, rng=rng, application=self._application, now_ms=now_ms
         )
         self.broker = broker_of(self._replica.application)
@@ -343,7 +343,7 @@ class ReplicaMember(SteppedMember):
 
         The request ids of submissions are negative, as those of the network are not.
         """
-        if ApiKey.INCREMENTAL_ALTER_CONFIGS not in self.replica.application.apis:
+        if ApiKey.INCREMENTAL_ALTER_CONFIGS not in self.replica.apis:
             return self.step(replica_events.Submit(submit_id, (value,)), now_ms)
         key = ApiKey.INCREMENTAL_ALTER_CONFIGS
         request = wire.WireRequest(
@@ -359,7 +359,7 @@ class ReplicaMember(SteppedMember):
         """Whether a committed record is that of a submission: to a controller, the record of an altered configuration
         of that name.
         """
-        if ApiKey.INCREMENTAL_ALTER_CONFIGS not in self.replica.application.apis:
+        if ApiKey.INCREMENTAL_ALTER_CONFIGS not in self.replica.apis:
             return super().is_record_of(record, submission)
         message = decode_record(record).record
         return isinstance(message, ConfigRecord) and message.resource_name == submission.decode()

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+from kraft.process.process import Process
 from kraft.replica.hosts.broker_host import BrokerHost
-from kraft.replica.hosts.combined_host import CombinedHost
 from kraft.replica.hosts.controller_host import ControllerHost
-from kraft.replica.replica import Replica
+from kraft.replica.interface.application import ControllerAndBroker
 from metadata_log.image import MetadataDelta, MetadataImage
 
-_REPLAYING: Final = (BrokerHost, ControllerHost, CombinedHost)
+_REPLAYING: Final = (BrokerHost, ControllerHost, ControllerAndBroker)
 """The applications that replay records, a large batch in several turns. The applied offset moves when the batch is
 complete, and so does not tell how much of the batch a step has replayed.
 """
@@ -36,7 +36,7 @@ class Work:
         return records
 
     @contextmanager
-    def counted(self, replica: Replica) -> Iterator[None]:
+    def counted(self, replica: Process) -> Iterator[None]:
         """Count the records of a step inside of the block."""
         sound, sound_alone = vars(MetadataDelta)["replay"], vars(MetadataImage)["with_config"]
         before = replica.status().applied_offset

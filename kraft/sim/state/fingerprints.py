@@ -16,7 +16,7 @@ from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
 from msgspec import Struct
 
-from kraft.replica.replica import Replica
+from kraft.process.process import Process
 from kraft.sim.state.copier import field_names, meet
 from kraft.sim.state.irrelevant import IRRELEVANT
 from metadata_log.image import MetadataImage
@@ -30,7 +30,7 @@ _PLAIN: Final = (int, float, str, bytes, bytearray, Enum, type(None), Message)
 """The types with a `repr` that contains their whole value."""
 
 
-def fingerprint(replica: Replica) -> bytes:
+def fingerprint(replica: Process) -> bytes:
     """A digest of 16 bytes. Replicas that can behave differently have different digests, apart from random numbers.
 
     The digest does not depend on hash seeds. The disk counts only if it is a `MemoryDisk`. `TypeError` if the replica

@@ -12,17 +12,18 @@ from kraft.broker.agent import BrokerAgent
 from kraft.broker.server import _Applying as ApplyingOfBroker
 from kraft.controller.controller import QuorumController
 from kraft.controller.features.controller_registration import Registrar
+from kraft.process.process import Process
 from kraft.quorum.accumulator import BatchAccumulator
 from kraft.quorum.core import RaftCore
 from kraft.quorum.quorum_state import QuorumState
 from kraft.quorum.states import LeaderState
 from kraft.replica.applier import _Reading
+from kraft.replica.commits import Commits
 from kraft.replica.hosts.controller_host import _Applying
 from kraft.replica.hosts.decisions import Decisions, _UnderWay
 from kraft.replica.hosts.state_machine_host import StateMachineHost
 from kraft.replica.outbox import Outbox
 from kraft.replica.peer_replies import HeldReply
-from kraft.replica.replica import Replica
 from kraft.replica.rpc.rpc import Rpc
 from kraft.replica.storage.snapshots import SnapshotCleaner, _Work
 from metadata_log.log.log import MetadataLog
@@ -30,15 +31,20 @@ from metadata_log.log.log import MetadataLog
 GIVEN: Final = "given at the start, and never changed"
 DERIVED: Final = "follows from the other fields"
 IRRELEVANT: Final[dict[type, dict[str, str]]] = {
-    Replica: {
+    Process: {
         "options": GIVEN,
-        "_quorum_apis": GIVEN,
+        "_own": GIVEN,
+        "_client_listeners": GIVEN,
+        "_has_only_broker": GIVEN,
     },
     Rpc: {
         "cluster_id": GIVEN,
         "listener": GIVEN,
         "_timeout_ms": GIVEN,
         "fetch_replies": "an answer that is made anew if another one is wanted",
+    },
+    Commits: {
+        "_reads_batches": GIVEN,
     },
     Outbox: {
         "outputs": "empty between two steps",

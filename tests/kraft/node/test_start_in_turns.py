@@ -20,9 +20,10 @@ from kraft.limits import START_RECORDS_PER_STEP, TURN_MS
 from kraft.node.embed import open_node
 from kraft.node.logging import NodeLog
 from kraft.node.turns import START_ROOM_S, start_in_turns
+from kraft.process.process import Process
 from kraft.quorum.values import Endpoints, ListenerAddress, QuorumConfig
 from kraft.quorum.voters import VoterSet
-from kraft.replica import ControllerHost, Replica, ReplicaOptions, host_controller
+from kraft.replica import ControllerHost, ReplicaOptions, host_controller
 from kraft.replica.interface.events import Output
 from metadata_log.disk import Disk, OsDisk
 from metadata_log.errors import DirectoryError
@@ -46,7 +47,7 @@ RECORDS = 5_000
 BATCHES = 3_000
 BROKER = 7
 TOPIC = Uuid(b"t" * 16)
-Opened = tuple[Replica, list[Output]]
+Opened = tuple[Process, list[Output]]
 
 
 def fill(disk: Disk, directory: str) -> None:
@@ -120,7 +121,7 @@ def opening(disk: MemoryDisk) -> Generator[None, None, Opened]:
         endpoints=Endpoints((ListenerAddress("CONTROLLER", "n1", 9093),)),
         quorum=QuorumConfig(append_linger_ms=0),
     )
-    return Replica.opening(options=options, disk=disk, rng=Random(1), application=host_controller, now_ms=1)
+    return Process.opening(options=options, disk=disk, rng=Random(1), application=host_controller, now_ms=1)
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +133,7 @@ def filled() -> MemoryDisk:
     return disk
 
 
-def image_of(replica: Replica) -> Any:
+def image_of(replica: Process) -> Any:
     assert isinstance(replica.application, ControllerHost)
     return replica.application.controller.history.committed
 

@@ -16,9 +16,9 @@ from kraft.config import definitions
 from kraft.controller import ControllerResult
 from kraft.controller.decision.request_context import AdminSettings
 from kraft.limits import ANSWERS_PER_TURN, CHEAP_PER_STEP, EARLY_PER_TURN, ITEMS_PER_ANSWER
+from kraft.process.process import Process
 from kraft.quorum.events import Resign
 from kraft.reads import configs as describe_configs
-from kraft.replica import Replica
 from kraft.replica.backlog import Backlog
 from kraft.replica.deferred import Abandoned, Deferred, Held
 from kraft.replica.interface.answer_weight import weight_of_refusal
@@ -214,9 +214,9 @@ class Told:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, node: int) -> None:
         self.requests: list[int] = []
         self.most = 0
-        step = Replica.step
+        step = Process.step
 
-        def counted(replica: Replica, event: Input, now_ms: int) -> list[Output]:
+        def counted(replica: Process, event: Input, now_ms: int) -> list[Output]:
             outputs = step(replica, event, now_ms)
             if replica.options.node_id == node:
                 told = [one.request_id for one in outputs if isinstance(one, Answer)]
@@ -224,7 +224,7 @@ class Told:
                 self.requests += told
             return outputs
 
-        monkeypatch.setattr(Replica, "step", counted)
+        monkeypatch.setattr(Process, "step", counted)
 
 
 def waiting_for_followers(quorum: Quorum, request: Message, count: int) -> list[int]:

@@ -8,7 +8,8 @@ from replica_net import CLUSTER_ID, DIRECTORY, START_MS, Net, formatted_disk, op
 
 from kraft.access.caller import Caller
 from kraft.controller import QuorumController
-from kraft.replica import ControllerHost, Replica, host_controller
+from kraft.process.process import Process
+from kraft.replica import ControllerHost, host_controller
 from kraft.wire import WireRequest
 from metadata_log.errors import MetadataLogError
 from metadata_log.image import ResourceType
@@ -460,7 +461,7 @@ def test_an_unsupported_feature_level_stops_the_node_with_a_clear_error() -> Non
 
 def test_a_wrong_cluster_id_is_refused_at_the_start() -> None:
     with pytest.raises(MetadataLogError, match="belongs to cluster") as refused:
-        Replica.open(
+        Process.open(
             options=options(1, voter_set(1), cluster_id="AAAAAAAAAAAAAAAAAAAAAQ", directory=DIRECTORY),
             disk=formatted_disk(1),
             rng=Random(1),

@@ -16,7 +16,8 @@ from test_replica_crash import Node, leader_change
 from test_replica_snapshots import PARTITION, SMALL_PIECES, quorum, replace_disk, snapshots, write
 
 from kraft.limits import BATCH_BYTES
-from kraft.replica import Replica, host_controller
+from kraft.process.process import Process
+from kraft.replica import host_controller
 from kraft.replica.interface.application import host_raw_log
 from metadata_log.compression import Compression
 from metadata_log.errors import CorruptBatch
@@ -326,7 +327,7 @@ def test_a_poisoned_snapshot_is_refused_with_its_file() -> None:
     file = disk.open(path, create=True)
     file.append(forged)
     with pytest.raises(CorruptBatch, match=r"the snapshot cannot be read: .*record type 126") as refused:
-        Replica.open(
+        Process.open(
             options=options(node, voter_set(3), quorum=SMALL_PIECES),
             disk=disk,
             rng=Random(1),

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from replica_net import DIRECTORY, START_MS, formatted_disk, options, voter_set
 
+from kraft.process.process import Process
 from kraft.quorum.effects import AppendBatch, FlushLog, PeerFault
 from kraft.quorum.events import LogFlushed
 from kraft.replica import (
@@ -17,7 +18,6 @@ from kraft.replica import (
     FlushDone,
     Input,
     Output,
-    Replica,
     StartFlush,
     Submit,
     SubmitDone,
@@ -78,7 +78,7 @@ class Node:
         self.flushes: list[StartFlush] = []
         self.reports: list[str] = []
         """What it says of its peers."""
-        self.replica, outputs = Replica.open(
+        self.replica, outputs = Process.open(
             options=options(1, voter_set(voters), **changes),
             disk=disk,
             rng=Random(7),

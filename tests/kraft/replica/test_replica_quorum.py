@@ -8,10 +8,11 @@ import pytest
 from hash_seeds import outputs_of
 from replica_net import START_MS, Net, formatted_disk, options, voter_set
 
+from kraft.process.process import Process
 from kraft.quorum.effects import HighWatermarkMoved, PeerFault, StateChanged
 from kraft.quorum.events import BeginShutdown, Resign
 from kraft.quorum.leadership import STAY_MS
-from kraft.replica import FlushDone, Replica, Tick, commits, host_controller, host_raw_log
+from kraft.replica import FlushDone, Tick, commits, host_controller, host_raw_log
 from kraft.replica import proposals as proposals_module
 from kraft.replica.interface.application import Proposal, Unit
 from kraft.replica.interface.events import Trace
@@ -301,7 +302,7 @@ def test_a_leader_reports_records_of_its_own_that_fit_into_no_batch() -> None:
     net = Net(1)
     replica = net.replicas[net.elect()]
     before = replica.log.end_offset
-    replica._actions.perform(Proposal((Unit((bytes(9 << 20),)),)), net.now_ms)
+    replica._perform(Proposal((Unit((bytes(9 << 20),)),)), net.now_ms)
     told = [one.effect for one in replica._outbox.outputs if isinstance(one, Trace)]
     assert [fault.peer_id for fault in told if isinstance(fault, PeerFault)] == [1]
     assert replica.log.end_offset == before
@@ -309,7 +310,7 @@ def test_a_leader_reports_records_of_its_own_that_fit_into_no_batch() -> None:
 
 def test_the_only_voter_that_flushes_within_its_steps_has_committed_when_it_is_open() -> None:
     voters = voter_set(1)
-    replica, _ = Replica.open(
+    replica, _ = Process.open(
         options=options(1, voters, inline_flush=True),
         disk=formatted_disk(1),
         rng=Random(1),

@@ -9,7 +9,8 @@ import pytest
 from real_data import archive
 from replica_net import DIRECTORY, START_MS, Net, options, voter_set
 
-from kraft.replica import ControllerHost, Replica, host_controller, host_raw_log
+from kraft.process.process import Process
+from kraft.replica import ControllerHost, host_controller, host_raw_log
 from metadata_log.errors import DirectoryError
 from metadata_log.log.segment import parse_file_name
 from metadata_log.memory_disk import MemoryDisk
@@ -116,7 +117,7 @@ def test_the_image_of_a_real_log_has_its_configs_and_controllers() -> None:
 
 def test_a_raw_log_is_not_served_on_a_directory_with_snapshots() -> None:
     with pytest.raises(DirectoryError, match="a raw log cannot begin with one"):
-        Replica.open(
+        Process.open(
             options=options(1, voter_set(3), cluster_id=None),
             disk=static3()[1].fork(),
             rng=Random(1),
@@ -132,7 +133,7 @@ def test_a_real_log_above_offset_0_needs_a_snapshot() -> None:
         if name.endswith(".checkpoint") or name.startswith(segments[0][:20]):
             disk.remove(f"{PARTITION}/{name}")
     with pytest.raises(DirectoryError, match="no snapshot covers what came before"):
-        Replica.open(
+        Process.open(
             options=options(1, voter_set(3), cluster_id=None),
             disk=disk,
             rng=Random(1),
@@ -150,7 +151,7 @@ def test_a_snapshot_ahead_of_the_log_replaces_it() -> None:
     for name in segments:
         if parse_file_name(name) not in (None, 0):
             disk.remove(f"{PARTITION}/{name}")
-    replica, _ = Replica.open(
+    replica, _ = Process.open(
         options=options(1, voter_set(3), cluster_id=None),
         disk=disk,
         rng=Random(1),

@@ -10,9 +10,10 @@ from msgspec import structs
 from replica_net import CLUSTER_ID, DIRECTORY, START_MS, Net, formatted_disk, options
 from test_controller_quorum import alter, controller_of
 
+from kraft.process.process import Process
 from kraft.quorum.effects import PeerFault
 from kraft.quorum.values import QuorumConfig
-from kraft.replica import FlushDone, Replica, SnapshotOptions, StartFlush, host_controller
+from kraft.replica import FlushDone, SnapshotOptions, StartFlush, host_controller
 from kraft.sim.state.fingerprints import fingerprint
 from kraft.sim.state.forking import forked
 from metadata_log.image.record_values import decode_records
@@ -433,5 +434,5 @@ def test_a_fork_continues_to_write_a_snapshot() -> None:
     leader = net.replicas[net.leader]
     copy = forked(leader)
     assert fingerprint(copy) == fingerprint(leader)
-    assert isinstance(copy, Replica)
+    assert isinstance(copy, Process)
     assert options(1, net.voters).snapshots == SnapshotOptions()

@@ -8,11 +8,12 @@ import pytest
 from replica_net import CLUSTER_ID, Net
 from test_dynamic_quorum import describe, directory_id, dynamic_disk, dynamic_net, voter
 
+from kraft.process.process import Process
 from kraft.quorum.effects import PeerFault
 from kraft.quorum.values import Endpoints, ListenerAddress, QuorumConfig, VersionRange
 from kraft.quorum.voter_history import STATIC
 from kraft.quorum.voters import Voter
-from kraft.replica import Replica, host_controller
+from kraft.replica import host_controller
 from metadata_log.serde import Message, encode, schema_of
 from metadata_log.types import Uuid
 from transport.protocol.apis import ApiKey
@@ -418,7 +419,7 @@ def test_a_node_with_only_lost_voters_in_its_log_asks_configured_voters() -> Non
     net.until(lambda: net.log_of(third) == net.log_of(second))
 
 
-def voter_of(replica: Replica) -> Voter:
+def voter_of(replica: Process) -> Voter:
     return Voter(replica.core.local, replica.options.endpoints, VersionRange(0, 1))
 
 

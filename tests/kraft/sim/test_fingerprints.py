@@ -13,8 +13,8 @@ from typing import Any, Final
 import pytest
 from msgspec import Struct
 
+from kraft.process.process import Process
 from kraft.replica.interface.events import Input, Output
-from kraft.replica.replica import Replica
 from kraft.sim import Result, controller_member, run
 from kraft.sim.nodes.member_kinds import LOADED, MACHINES, MEMBERS
 from kraft.sim.search.seed_search import SeedSearch
@@ -39,13 +39,13 @@ MISSED_BEFORE: Final = {
 
 
 @cache
-def _samples() -> tuple[Replica, ...]:
+def _samples() -> tuple[Process, ...]:
     """Copies of replicas in simulated quorums, each with a kind of object that those before do not have."""
-    samples: list[Replica] = []
+    samples: list[Process] = []
     met: set[type] = set()
-    step, rng = Replica.step, Random(1)
+    step, rng = Process.step, Random(1)
 
-    def step_and_look(replica: Replica, event: Input, now_ms: int) -> list[Output]:
+    def step_and_look(replica: Process, event: Input, now_ms: int) -> list[Output]:
         outputs = step(replica, event, now_ms)
         if rng.random() < 0.05:
             kinds = {type(found) for _, found in _objects(replica)}
@@ -55,7 +55,7 @@ def _samples() -> tuple[Replica, ...]:
         return outputs
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Replica, "step", step_and_look)
+        patched.setattr(Process, "step", step_and_look)
         for seed, members in enumerate(("replica", "controller", MACHINES)):
             run(seed, 3, make_member=MEMBERS[members])
         assert isinstance(SeedSearch(members=LOADED, faults=()).run(0), Result)
@@ -87,7 +87,7 @@ def _has_fields(kind: type) -> bool:
     return is_ours and (kind.__dictoffset__ != 0 or bool(field_names(kind)))
 
 
-def _at(replica: Replica, way: Way) -> Any:
+def _at(replica: Process, way: Way) -> Any:
     found: Any = replica
     for part in way:
         if isinstance(part, str):
@@ -124,10 +124,10 @@ def test_each_irrelevant_declaration_names_a_field(kind: type) -> None:
 
 
 def test_constructor_arguments_never_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    step, first = Replica.step, dict[tuple[int, str], tuple[Any, Any]]()
+    step, first = Process.step, dict[tuple[int, str], tuple[Any, Any]]()
     compared = 0
 
-    def step_and_compare(replica: Replica, event: Input, now_ms: int) -> list[Output]:
+    def step_and_compare(replica: Process, event: Input, now_ms: int) -> list[Output]:
         nonlocal compared
         outputs = step(replica, event, now_ms)
         for _, found in _objects(replica):
@@ -139,7 +139,7 @@ def test_constructor_arguments_never_change(monkeypatch: pytest.MonkeyPatch) -> 
                     compared += 1
         return outputs
 
-    monkeypatch.setattr(Replica, "step", step_and_compare)
+    monkeypatch.setattr(Process, "step", step_and_compare)
     run(1, 3, make_member=controller_member, chaos_ms=2000)
     assert compared > 1000
 

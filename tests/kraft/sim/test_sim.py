@@ -7,10 +7,10 @@ from random import Random
 import pytest
 from hash_seeds import outputs_of
 
+from kraft.process.process import Process
 from kraft.quorum.quorum_state import QuorumState
 from kraft.quorum.values import QuorumConfig
 from kraft.replica.interface.events import FlushDone, Input, Output
-from kraft.replica.replica import Replica
 from kraft.sim import (
     MakeMember,
     Result,
@@ -142,9 +142,9 @@ def test_only_a_node_connected_to_a_majority_leads(seed: int) -> None:
 
 def test_a_fork_of_a_simulation_behaves_as_its_original(monkeypatch: pytest.MonkeyPatch) -> None:
     """Exploring what could happen next is worthless if a fork behaves otherwise, or if it can touch its original."""
-    step, rng, compared = Replica.step, Random(1), 0
+    step, rng, compared = Process.step, Random(1), 0
 
-    def step_beside_a_fork(replica: Replica, event: Input, now_ms: int) -> list[Output]:
+    def step_beside_a_fork(replica: Process, event: Input, now_ms: int) -> list[Output]:
         nonlocal compared
         if rng.random() > 0.2:
             return step(replica, event, now_ms)
@@ -158,7 +158,7 @@ def test_a_fork_of_a_simulation_behaves_as_its_original(monkeypatch: pytest.Monk
         compared += 1
         return outputs
 
-    monkeypatch.setattr(Replica, "step", step_beside_a_fork)
+    monkeypatch.setattr(Process, "step", step_beside_a_fork)
     for seed in range(4):
         run(seed, 3, make_member=controller_member if seed % 2 else replica_member)
     assert compared > 500

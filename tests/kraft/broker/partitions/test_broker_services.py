@@ -13,9 +13,7 @@ from kraft.broker.handling.reply_keys import Channel, Forwarded
 from kraft.broker.handling.settings import RequestSettings
 from kraft.broker.requests import Requests
 from kraft.broker.server import BrokerServer
-from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.hosts.broker_host import BrokerHost
-from kraft.replica.interface.application import PARKED
 from kraft.sim.nodes.broker_without_data import host_of
 from kraft.supported_features import SUPPORTED_FEATURES as FEATURES
 from kraft.wire import Answer, Drop, LeaveUnanswered, Send, Target, WireRequest
@@ -53,7 +51,6 @@ from transport.protocol.messages.add_partitions_to_txn import (
 from transport.protocol.messages.fetch import FetchPartition, FetchTopic
 from transport.protocol.messages.produce import PartitionProduceData, TopicProduceData
 
-LEADER = LeaderAndEpoch(1, 1)
 IMAGE = replayed(cluster(101), *new_topic((101,)))
 
 
@@ -105,10 +102,10 @@ def test_a_broker_with_data_serves_the_apis_of_both_rooms():
 def test_a_produce_without_acknowledgement_has_no_answer_and_ends_the_connection_on_an_error():
     broker = Broker()
     assert broker.services.on_request(asked(produce(0), 13), NOW_MS) == LeaveUnanswered(1)
-    assert broker.host.on_request(asked(produce(0), 13, 2), LEADER, NOW_MS) == LeaveUnanswered(2)
+    assert broker.host.on_request(asked(produce(0), 13, 2), NOW_MS) == LeaveUnanswered(2)
     failed = broker.services.on_request(asked(produce(0, to=9), 13, 3), NOW_MS)
     assert isinstance(failed, Drop)
-    assert isinstance(broker.host.on_request(asked(produce(0, to=9), 13, 4), LEADER, NOW_MS), Drop)
+    assert isinstance(broker.host.on_request(asked(produce(0, to=9), 13, 4), NOW_MS), Drop)
     part = broker.manager.partitions.get(KEY)
     assert part is not None
     assert part.end_offset == 2
@@ -116,10 +113,10 @@ def test_a_produce_without_acknowledgement_has_no_answer_and_ends_the_connection
 
 def test_a_waiting_fetch_is_answered_by_the_next_append():
     broker = Broker()
-    assert broker.host.on_request(asked(fetch(0), 13), LEADER, NOW_MS) is PARKED
+    assert broker.host.on_request(asked(fetch(0), 13), NOW_MS) is None
     assert list(broker.services.poll(NOW_MS)) == []
     assert broker.services.deadline_ms() > NOW_MS
-    done = broker.host.on_request(asked(produce(1), 13, 2), LEADER, NOW_MS)
+    done = broker.host.on_request(asked(produce(1), 13, 2), NOW_MS)
     assert isinstance(done, Answer)
     assert isinstance(done.message, ProduceResponse)
     assert broker.services.deadline_ms() == 0
@@ -143,7 +140,7 @@ def test_a_fetch_without_records_is_answered_when_its_time_is_over():
 
 def test_a_fetch_waits_no_longer_when_its_connection_is_closed():
     broker = Broker()
-    assert broker.host.on_request(asked(fetch(0), 13), LEADER, NOW_MS) is PARKED
+    assert broker.host.on_request(asked(fetch(0), 13), NOW_MS) is None
     assert list(broker.services.poll(NOW_MS)) == []
     broker.host.on_gone(1)
     assert broker.services.deadline_ms() > NOW_MS + 500
@@ -191,7 +188,7 @@ def test_requests_for_clients_have_keys_that_no_request_of_the_agent_has():
 
 
 def test_a_request_for_metadata_is_answered_at_once():
-    found = Broker().host.on_request(asked(MetadataRequest(topics=None), 13), LEADER, NOW_MS)
+    found = Broker().host.on_request(asked(MetadataRequest(topics=None), 13), NOW_MS)
     assert isinstance(found, Answer)
     assert isinstance(found.message, MetadataResponse)
     assert [one.name for one in found.message.topics] == ["t"]
@@ -228,7 +225,7 @@ def in_a_transaction() -> ProduceRequest:
 
 def asked_coordinator(broker: Broker) -> Send:
     """The request to the coordinator, after the record waits."""
-    assert broker.host.on_request(asked(in_a_transaction(), 13, 7), LEADER, NOW_MS) is PARKED
+    assert broker.host.on_request(asked(in_a_transaction(), 13, 7), NOW_MS) is None
     [sent] = [
         one
         for one in broker.host.on_tick(NOW_MS)
@@ -275,7 +272,7 @@ def test_the_agent_answers_the_fetches_to_a_broker_without_data():
     agent = new_agent()
     broker = host_of(agent)
     assert ApiKey.FETCH in broker.apis
-    found = broker.on_request(asked(FetchRequest(), 17), LEADER, NOW_MS)
+    found = broker.on_request(asked(FetchRequest(), 17), NOW_MS)
     assert isinstance(found, Answer)
     assert isinstance(found.message, FetchResponse)
 
@@ -284,6 +281,6 @@ def test_a_coordinator_that_is_busy_stops_no_request_of_another_client():
     """The records of the other client were appended before, and a fetch may wait for them."""
     broker = Broker(COORDINATED)
     sent = asked_coordinator(broker)
-    assert isinstance(broker.host.on_request(asked(produce(1), 13, 8), LEADER, NOW_MS), Answer)
+    assert isinstance(broker.host.on_request(asked(produce(1), 13, 8), NOW_MS), Answer)
     broker.host.on_reply(sent.reply_to, verdict(Error.CONCURRENT_TRANSACTIONS), NOW_MS)
     assert broker.services.deadline_ms() == 0

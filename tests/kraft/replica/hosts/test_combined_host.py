@@ -8,20 +8,22 @@ import pytest
 from broker_agents import new_agent
 from controller_sides import InProcess
 from msgspec import structs
-from replica_net import CLUSTER_ID, Net, options, voter_set
+from replica_net import CLUSTER_ID, START_MS, Net, options, voter_set
 from test_host_answers import batch
 from test_machine_host import LEADER, wire
 
 from kraft.access.authorizer import AuthorizerSettings
 from kraft.broker import BrokerOptions, LifecycleState, server
 from kraft.controller.decision.request_context import AdminSettings
+from kraft.process.process import Process
+from kraft.quorum.events import BeginShutdown, Tick
 from kraft.quorum.values import Endpoints, ListenerAddress
 from kraft.replica.hosts import controller_host
-from kraft.replica.hosts.broker_host import LeaveCluster, Left, broker_of
-from kraft.replica.hosts.combined_host import CombinedHost, controller_of, host_combined
+from kraft.replica.hosts.broker_host import BrokerHost, broker_of
+from kraft.replica.hosts.combined_host import controller_of, host_combined
 from kraft.replica.hosts.controller_host import ControllerHost
-from kraft.replica.interface.application import ForRequest, RefuseSubmit
-from kraft.replica.interface.events import Submit
+from kraft.replica.interface.application import Broker, ControllerAndBroker, Deciding, ForRequest, Refusing
+from kraft.replica.interface.events import LeaveCluster, Left, Submit
 from kraft.replica.interface.options import ReplicaOptions
 from kraft.sim.nodes.broker_without_data import host_broker_without_data
 from kraft.sim.nodes.broker_without_data import host_of as host_without_data
@@ -48,7 +50,7 @@ from transport.protocol.messages.create_topics import CreatableTopic
 OWN = Target(1, "n1", 9093)
 
 
-def node(role: ReplicaOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random) -> CombinedHost:
+def node(role: ReplicaOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random) -> ControllerAndBroker:
     """A node of both roles; the broker's listener has the host `b` and the id."""
     own = structs.replace(
         role,
@@ -56,37 +58,49 @@ def node(role: ReplicaOptions, cluster_id: str, bootstrap: tuple[Message, ...], 
         client_endpoints=Endpoints((ListenerAddress("PLAINTEXT", f"b{role.node_id}", 9092),)),
     )
     host = host_combined(host_broker_without_data)(own, cluster_id, bootstrap, rng)
-    assert isinstance(host, CombinedHost), host
+    assert isinstance(host, ControllerAndBroker), host
     return host
 
 
-def combined() -> CombinedHost:
+def combined() -> ControllerAndBroker:
     """Both parts of node 1, which has opened no log."""
     return node(options(1, voter_set(1)), CLUSTER_ID, (), Random(1))
 
 
-def active() -> CombinedHost:
+def active() -> ControllerAndBroker:
     """An active controller with a broker that has not begun."""
     parts = ControllerHost(InProcess().controller), host_without_data(new_agent())
-    return CombinedHost(*parts, own=OWN, client_listeners=frozenset({"PLAINTEXT"}))
+    return ControllerAndBroker(*parts, own=OWN, client_listeners=frozenset({"PLAINTEXT"}))
 
 
-def host_of(net: Net, at: int) -> CombinedHost:
-    host = net.replicas[at].application
-    assert isinstance(host, CombinedHost), host
+def parts() -> tuple[Deciding, Broker]:
+    """The parts of a node that has opened no log."""
+    host = combined()
+    return host.controller, host.broker
+
+
+def parts_of(process: Process) -> ControllerAndBroker:
+    host = process.application
+    assert isinstance(host, ControllerAndBroker), host
+    return host
+
+
+def broker_at(net: Net, at: int) -> BrokerHost:
+    host = broker_of(net.replicas[at].application)
+    assert host is not None
     return host
 
 
 def image_of(net: Net, at: int) -> MetadataImage:
     """The metadata by which the broker of a node acts."""
-    return host_of(net, at).broker.agent.image
+    return broker_at(net, at).agent.image
 
 
 def running(count: int) -> Net:
     """A cluster in which each broker of a node was unfenced."""
     net = Net(count, application=node)
     net.elect()
-    states = [host_of(net, one).broker.agent.lifecycle for one in net.replicas]
+    states = [broker_at(net, one).agent.lifecycle for one in net.replicas]
     net.until(lambda: all(one.state is LifecycleState.RUNNING for one in states))
     return net
 
@@ -102,7 +116,7 @@ def test_the_active_controller_registers_and_unfences_the_broker_of_each_node(co
         brokers = image_of(net, one).brokers.by_id
         assert {number: broker.fenced for number, broker in brokers.items()} == dict.fromkeys(net.replicas, False)
         assert [(end.host, end.port) for end in brokers[1].endpoints] == [("b1", 9092)]
-        assert host_of(net, one).controller.committed_image().brokers == image_of(net, one).brokers
+        assert parts_of(net.replicas[one]).committed_image().brokers == image_of(net, one).brokers
 
 
 def test_a_broker_stays_unfenced_while_the_controllers_elect_another_leader() -> None:
@@ -136,7 +150,7 @@ def test_the_broker_of_a_node_that_ends_leaves_first_and_reports_that_once() -> 
     leaving = net.leader
     net.noted.clear()
     net.call(leaving, LeaveCluster())
-    agent = host_of(net, leaving).broker.agent
+    agent = broker_at(net, leaving).agent
     assert agent.lifecycle.state is LifecycleState.PENDING_CONTROLLED_SHUTDOWN
     assert net.noted == []
     net.advance(5000)
@@ -149,9 +163,9 @@ def test_the_broker_of_a_node_that_ends_leaves_first_and_reports_that_once() -> 
 def test_a_broker_that_has_stopped_by_itself_has_not_left_for_the_node() -> None:
     net = running(1)
     net.noted.clear()
-    host_of(net, 1).broker.on_begin_shutdown(net.now_ms)
+    broker_at(net, 1).on_begin_shutdown(net.now_ms)
     net.advance(5000)
-    assert host_of(net, 1).broker.may_stop
+    assert broker_at(net, 1).may_stop
     assert net.noted == []
 
 
@@ -165,72 +179,81 @@ def test_both_parts_apply_all_records_whichever_is_quicker(
 ) -> None:
     monkeypatch.setattr(controller_host, "REPLAYED_RECORDS_PER_TURN", of_controller)
     monkeypatch.setattr(server, "REPLAYED_RECORDS_PER_TURN", of_broker)
-    host = combined()
+    process = Net(1, application=node).replicas[1]
+    controller, broker, commits = controller_of(process.application), broker_of(process.application), process._commits
+    assert controller is not None
+    assert broker is not None
     level = FeatureLevelRecord(name="metadata.version", feature_level=20)
     contents = batch([level, *[NoOpRecord()] * 6])
     if is_snapshot:
-        host.on_snapshot(iter(contents.values), OffsetAndEpoch(epoch=1, offset=7))
+        monkeypatch.setattr(process._storage.snapshots, "values", lambda _: iter(contents.values))
+        commits.load_snapshot(OffsetAndEpoch(epoch=1, offset=7))
     else:
-        assert host.on_committed(contents) == ()
+        commits.applier.remember(contents)
+        commits._apply_batches(7)
     turns = 1
-    while host.is_applying:
-        assert host.apply_more() == ()
+    while commits.is_applying:
+        commits.apply_more()
         turns += 1
     assert turns == (4 if 2 in (of_controller, of_broker) else 1)
-    assert host.controller.committed_image().end.offset == host.committed_image().end.offset == 7
-    assert host.broker.committed_image().end.offset == 7
-    assert dict(host.finalized_features()[0]) == {"metadata.version": 20}
-    host.on_committed(batch([NoOpRecord()], 7))
-    assert host.broker.committed_image().end.offset == 8
+    assert controller.committed_image().end.offset == broker.committed_image().end.offset == 7
+    assert dict(controller.finalized_features()[0]) == {"metadata.version": 20}
+    commits.applier.remember(batch([NoOpRecord()], 7))
+    commits._apply_batches(8)
+    assert controller.committed_image().end.offset == broker.committed_image().end.offset == 8
 
 
 def test_records_that_no_part_can_read_are_refused() -> None:
-    host = combined()
-    host.check(batch([NoOpRecord()]).values)
-    with pytest.raises(MetadataLogError):
-        host.check([b"\x01\xff\x7f\x00"])
+    for part in parts():
+        part.check(batch([NoOpRecord()]).values)
+        with pytest.raises(MetadataLogError):
+            part.check([b"\x01\xff\x7f\x00"])
 
 
 def test_a_node_makes_no_snapshot_within_a_transaction() -> None:
-    host = combined()
-    host.on_committed(batch([NoOpRecord()]))
-    made = host.snapshot()
-    assert made is not None
-    assert [one for one in made() if one is not None] == []
-    host.on_committed(batch([BeginTransactionRecord(name="t")], 1))
-    assert host.snapshot() is None
+    for part in parts():
+        part.on_committed(batch([NoOpRecord()]))
+        made = part.snapshot()
+        assert made is not None
+        assert [one for one in made() if one is not None] == []
+        part.on_committed(batch([BeginTransactionRecord(name="t")], 1))
+        assert part.snapshot() is None
 
 
 def test_the_rules_of_the_controller_are_complete_once_the_node_has_caught_up() -> None:
-    host = combined()
-    assert not host.controller.controller._is_loaded
-    host.on_caught_up()
-    assert host.controller.controller._is_loaded
+    controller = controller_of(combined())
+    assert controller is not None
+    assert not controller.controller._is_loaded
+    controller.on_caught_up()
+    assert controller.controller._is_loaded
 
 
 # What only the controller does
 
 
 def test_a_node_supports_what_its_controller_supports() -> None:
-    host = combined()
-    assert host.supported_features() == SUPPORTED_FEATURES
-    assert host.apis == host.controller.apis
-    assert ApiKey.CREATE_TOPICS in host.apis
-    assert ApiKey.CREATE_TOPICS not in host.clients.apis
+    process = Net(1, application=node).replicas[1]
+    assert process.served is not None
+    assert process.served.supported_features() == SUPPORTED_FEATURES
+    assert process.apis == parts_of(process).controller.apis
+    assert ApiKey.CREATE_TOPICS in process.apis
+    assert ApiKey.CREATE_TOPICS not in parts_of(process).broker.apis
 
 
 def test_a_node_takes_no_values_of_its_host_and_needs_no_confirmations() -> None:
-    host = combined()
-    assert host.on_submit(Submit(3, (b"value",))) == RefuseSubmit(3, Error.INVALID_REQUEST)
-    with pytest.raises(AssertionError, match="whether it leads"):
-        host.on_confirmed(1, is_leader=True)
+    net = Net(1, application=node)
+    net.step(1, Submit(3, (b"value",)))
+    assert net.done[3].error is Error.INVALID_REQUEST
+    with pytest.raises(AssertionError, match="no part has asked"):
+        net.replicas[1]._commits.tell_confirmed(1, is_leader=True)
 
 
 def test_a_controller_that_is_full_or_has_lost_its_records_refuses_the_requests() -> None:
     host, request = active(), wire(CreateTopicsRequest(topics=[CreatableTopic(name="t")]), 7)
     asked = ForRequest(5, request.message, CreateTopicsResponse())
-    full = host.on_full(request, LEADER, 1_000_000)
-    lost = host.refuse(asked, Error.NOT_LEADER_OR_FOLLOWER, LEADER, 1_000_000)
+    full = host.controller.on_full(request, LEADER, 1_000_000)
+    assert isinstance(host.controller, Refusing)
+    lost = host.controller.refuse(asked, Error.NOT_LEADER_OR_FOLLOWER, LEADER, 1_000_000)
     errors = []
     for answer in (full, lost):
         assert isinstance(answer, Answer)
@@ -242,18 +265,21 @@ def test_a_controller_that_is_full_or_has_lost_its_records_refuses_the_requests(
 @pytest.mark.parametrize("starts_ms", [0, 2_000_000])
 def test_a_node_is_due_with_the_first_of_its_parts(starts_ms: int) -> None:
     host = active()
+    assert isinstance(host.broker, BrokerHost)
     host.broker.agent.poll(starts_ms)
     due = host.controller.deadline_ms(), host.broker.deadline_ms()
     assert due == (1_000_500, starts_ms + 60_000)
-    assert host.deadline_ms() == min(due)
-    assert list(host.on_tick(host.deadline_ms() - 1)) == []
+    process = Net(1, application=lambda *_: host).replicas[1]
+    process.step(Tick(), min(due) - 1)
+    assert (host.controller.deadline_ms(), host.broker.deadline_ms()) == due, "neither had its turn"
+    assert process.deadline_ms() <= min(due)
 
 
 def test_a_node_may_end_when_its_controller_may() -> None:
-    host = combined()
-    assert host.may_stop is True
-    host.on_begin_shutdown(0)
-    assert host.may_stop is True
+    process = Net(1, application=node).replicas[1]
+    assert process.may_stop is True
+    process.step(BeginShutdown(), START_MS)
+    assert process.may_stop is True
 
 
 def test_the_parts_of_an_application() -> None:
@@ -296,15 +322,18 @@ def test_an_answer_rests_on_all_that_is_committed_by_the_word_of_the_leader(requ
 
 
 def test_a_controller_knows_the_addresses_of_the_voters() -> None:
-    settings = combined().controller.controller.settings
-    assert settings.voters == ((1, "n1", 9093),)
+    controller = controller_of(combined())
+    assert controller is not None
+    assert controller.controller.settings.voters == ((1, "n1", 9093),)
 
 
 @pytest.mark.parametrize(("text", "told"), [("not now", "not now"), (None, Error.INVALID_UPDATE_VERSION.message)])
 def test_a_refusal_has_its_own_text_or_that_of_its_error(text: str | None, told: str) -> None:
     request = CreateTopicsRequest(topics=[CreatableTopic(name="t")])
     asked = ForRequest(5, request, CreateTopicsResponse())
-    answer = active().refuse(asked, Error.INVALID_UPDATE_VERSION, LEADER, 1_000_000, text)
+    controller = active().controller
+    assert isinstance(controller, Refusing)
+    answer = controller.refuse(asked, Error.INVALID_UPDATE_VERSION, LEADER, 1_000_000, text)
     assert isinstance(answer, Answer)
     assert isinstance(answer.message, CreateTopicsResponse)
     assert [one.error_message for one in answer.message.topics] == [told]
@@ -312,7 +341,7 @@ def test_a_refusal_has_its_own_text_or_that_of_its_error(text: str | None, told:
 
 def test_the_authorizer_of_the_controller_judges_requests_of_the_quorum() -> None:
     admin = AdminSettings(authorizer=AuthorizerSettings(frozenset({"User:ANONYMOUS"})))
-    host = node(options(1, voter_set(1), admin=admin), CLUSTER_ID, (), Random(1))
+    host = node(options(1, voter_set(1), admin=admin), CLUSTER_ID, (), Random(1)).controller
     host.on_caught_up()
     request = wire(DescribeQuorumRequest())
     assert host.denial(request) is None

@@ -18,7 +18,7 @@ from kraft.broker.server import Found, Unfenced
 from kraft.controller.decision.request_context import AdminSettings
 from kraft.quorum.values import Endpoints, ListenerAddress
 from kraft.replica.hosts.broker_host import BrokerHost, broker_of
-from kraft.replica.hosts.combined_host import CombinedHost, host_combined
+from kraft.replica.hosts.combined_host import host_combined
 from kraft.replica.hosts.serving_broker import ServingOptions, host_serving_broker
 from kraft.replica.interface.application import ApplicationFactory
 from kraft.replica.interface.events import Output, StartFlush, Trace
@@ -187,12 +187,10 @@ def test_a_broker_denies_what_no_rule_allows_and_reports_the_denials() -> None:
     assert services is not None
     assert not services.may(AclOperation.ALTER, stranger)
     assert services.may(AclOperation.ALTER, Caller("User", "ANONYMOUS", False, "10.0.0.1", CLIENTS))
-    combined = net.replicas[1].application
-    assert isinstance(combined, CombinedHost)
-    [denial] = combined.take_denials()
+    [denial] = host_of(net).take_denials()
     assert isinstance(denial, Denial)
     assert denial.caller == stranger
-    assert list(combined.take_denials()) == []
+    assert list(host_of(net).take_denials()) == []
 
 
 def made(role: BrokerOptions, serving: ServingOptions = SERVING) -> BrokerHost:

@@ -28,6 +28,7 @@ from kraft.replica.hosts.decisions import NOTHING
 from kraft.replica.hosts.state_machine_host import StateMachineHost
 from kraft.replica.interface.application import Proposal, RawLog, RefuseSubmit, host_silent_raw_log
 from kraft.replica.interface.events import CommittedBatch, Submit, Trace
+from kraft.replica.rpc.api_versions import describe_versions
 from kraft.sim.nodes.broker_without_data import host_of
 from kraft.sim.state.fingerprints import FactsOf
 from kraft.sim.state.forking import forked
@@ -44,12 +45,13 @@ from metadata_log.records.metadata import (
 )
 from metadata_log.releases import LATEST_LEVEL
 from metadata_log.serde import Message
-from metadata_log.types import NEVER_MS, OffsetAndEpoch
+from metadata_log.types import OffsetAndEpoch
 from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.headers import decode_response, encode_request
 from transport.protocol.inbound import Principal
 from transport.protocol.messages import (
+    ApiVersionsRequest,
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
     CreateTopicsRequest,
@@ -72,7 +74,9 @@ from transport.protocol.messages.describe_quorum import DescribeQuorumRequestTop
     ids=["controller", "broker", "state machine"],
 )
 def test_only_a_raw_log_takes_values_of_its_host(host: ControllerHost | BrokerHost | StateMachineHost) -> None:
-    assert host.on_submit(Submit(3, (b"value",))) == RefuseSubmit(3, Error.INVALID_REQUEST)
+    net = Net(1, application=lambda *_: host)
+    net.step(1, Submit(3, (b"value",)))
+    assert net.done[3].error is Error.INVALID_REQUEST
 
 
 def test_a_silent_raw_log_gets_no_batches() -> None:
@@ -94,7 +98,7 @@ def batch(records: Sequence[Message], base_offset: int = 0) -> CommittedBatch:
 
 
 def test_a_broker_answers_the_fetch_of_another_broker() -> None:
-    answer = host_of(started()).on_request(wire(FetchRequest(), 17), LEADER, 1000)
+    answer = host_of(started()).on_request(wire(FetchRequest(), 17), 1000)
     assert isinstance(answer, Answer)
     assert answer.request_id == 5
     assert isinstance(answer.message, FetchResponse)
@@ -323,8 +327,9 @@ def test_a_broker_makes_no_snapshot_within_a_transaction() -> None:
 
 
 def test_a_raw_log_has_no_features() -> None:
-    host = RawLog(reads_batches=True)
-    assert (host.supported_features(), host.finalized_features()) == ((), ((), -1))
+    described = describe_versions(None, ApiVersionsRequest(client_software_name="a", client_software_version="1"), 4, 0)
+    assert [one.name for one in described.supported_features] == ["kraft.version"]
+    assert (described.finalized_features, described.finalized_features_epoch) == ([], -1)
 
 
 def test_a_raw_log_takes_values_only_while_it_leads() -> None:
@@ -357,8 +362,7 @@ def test_a_broker_supports_the_features_of_its_software_and_is_due_with_its_agen
 
 
 def test_a_raw_log_has_nothing_to_do_at_any_time() -> None:
-    host = RawLog(reads_batches=True)
-    assert (host.deadline_ms(), host.on_tick(10**15)) == (NEVER_MS, ())
+    assert Net(1, application=host_silent_raw_log).replicas[1]._timed is None
 
 
 def test_a_leader_reports_a_denial_in_the_step_of_the_request() -> None:

@@ -132,15 +132,15 @@ def test_a_commit_of_one_record_leaves_nothing_to_tell_about_the_next_one() -> N
 def test_a_decision_without_records_waits_for_the_last_record_before_it() -> None:
     """One record is not committed: the decision may depend on that record."""
     net = leading()
-    actions = net.replicas[1]._actions
-    actions.perform(Proposal((Unit((b"x",)),)), net.now_ms)
+    process = net.replicas[1]
+    process._perform(Proposal((Unit((b"x",)),)), net.now_ms)
     net.settle()
-    actions.perform(Proposal((), ForSubmit(9)), net.now_ms)
+    process._perform(Proposal((), ForSubmit(9)), net.now_ms)
     net.step(1, Tick())
     assert 9 not in net.done
     net.let_go()
     assert net.done[9].error is Error.NONE
-    actions.perform(Proposal((), ForSubmit(10)), net.now_ms)
+    process._perform(Proposal((), ForSubmit(10)), net.now_ms)
     net.step(1, Tick())
     assert 10 in net.done, "at once where everything is committed"
 
@@ -418,7 +418,7 @@ def test_a_confirmed_read_waits_for_the_records_before_it() -> None:
     host = replica.application
     assert isinstance(host, StateMachineHost)
     assert replica.status().applied_offset < replica.core.log.high_watermark
-    replica._actions.perform(Confirm(host._reads.ask_for(Reader(99))), net.now_ms)
+    replica._perform(Confirm(host._reads.ask_for(Reader(99))), net.now_ms)
     assert 99 not in net.returned
     net.settle()
     assert replica.status().applied_offset == replica.core.log.high_watermark

@@ -25,7 +25,6 @@ from kraft.quorum.messages import (
     VoteReply,
 )
 from kraft.quorum.values import Endpoints, ListenerAddress, ReplicaKey
-from kraft.replica.interface.application import RawLog
 from kraft.replica.rpc.api_versions import describe_versions
 from kraft.replica.rpc.rpc import Rpc
 from kraft.replica.storage.fetched import facts_of
@@ -359,5 +358,5 @@ def test_a_client_that_looks_for_another_cluster_or_node_is_told_so_by_brokers(
     request = ApiVersionsRequest(
         client_software_name="t", client_software_version="1", cluster_id=cluster_id, node_id=node_id
     )
-    answer = describe_versions(RawLog(reads_batches=False), request, 5, 0, broker)
+    answer = describe_versions(None, request, 5, 0, broker)
     assert (Error(answer.error_code), bool(answer.api_keys)) == (error, error is Error.NONE)

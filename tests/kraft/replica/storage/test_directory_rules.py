@@ -12,10 +12,11 @@ from google_crc32c import value as crc32c
 from replica_net import DIRECTORY, START_MS, Net, formatted_disk, options, voter_set
 
 from kraft.broker import BrokerOptions
+from kraft.process.process import Process
 from kraft.quorum.effects import AppendBatch, AppendControl, FlushLog
 from kraft.quorum.values import ElectionState, Endpoints, ListenerAddress, ReplicaKey, VersionRange
 from kraft.quorum.voters import QuorumChange, Voter, VoterSet
-from kraft.replica import ControllerHost, Replica, host_controller
+from kraft.replica import ControllerHost, host_controller
 from kraft.replica.storage import fetched
 from kraft.replica.storage.fetched import Follows, facts_of
 from kraft.replica.storage.quorum_records import changes_in
@@ -319,7 +320,7 @@ def test_a_start_that_is_interrupted_leaves_no_lock_and_no_open_file() -> None:
     disk = net.disks[1]
 
     def opening() -> Generator[None, None, object]:
-        return Replica.opening(
+        return Process.opening(
             options=options(1, net.voters, max_idle_interval_ms=0),
             disk=disk,
             rng=Random(1),
