@@ -185,7 +185,7 @@ def acknowledged_by_the_leader_alone(code: Patches) -> None:
 @mutant(Scope.DATA_CLUSTER, budget=200, faults=None)
 def consumers_read_above_the_watermark(code: Patches) -> None:
     """A consumer reads to the end of the log."""
-    code.replace(reading, "bound_of", lambda partition, isolation: partition.end_offset)
+    code.replace(reading, "bound_of", lambda partition, isolation: partition.log.end_offset)
 
 
 @mutant(Scope.DATA_CLUSTER, budget=200, faults=None)
@@ -195,7 +195,7 @@ def readers_of_committed_records_read_all(code: Patches) -> None:
         reading,
         "bound_of",
         lambda partition, isolation: (
-            partition.end_offset if isolation is reading.Isolation.LOG_END else partition.high_watermark
+            partition.log.end_offset if isolation is reading.Isolation.LOG_END else partition.log.high_watermark
         ),
     )
 

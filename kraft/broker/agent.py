@@ -140,6 +140,8 @@ class BrokerAgent:
         """The own registration and the cluster's level at the last decision on a new registration."""
         self._fetches: dict[int, int] = {}
         """When the next fetch is due, by leader id; `NEVER_MS` while one is outstanding."""
+        self._addresses: dict[int, tuple[Broker, Target | None]] = {}
+        """The addresses of other brokers, with the registrations that name them."""
         self._next_fetch_ms = NEVER_MS
         """The first of those times."""
         self._leaders: list[int] | None = None
@@ -418,8 +420,12 @@ class BrokerAgent:
         broker = self.image.brokers.by_id.get(broker_id)
         if broker is None:
             return None
-        name = self.settings.options.inter_broker_listener or self.settings.listeners[0].name
-        return next((Target(broker_id, one.host, one.port) for one in broker.endpoints if one.name == name), None)
+        known = self._addresses.get(broker_id)
+        if known is None or known[0] is not broker:
+            name = self.settings.options.inter_broker_listener or self.settings.listeners[0].name
+            at = next((Target(broker_id, one.host, one.port) for one in broker.endpoints if one.name == name), None)
+            known = self._addresses[broker_id] = broker, at
+        return known[1]
 
     def on_reply(self, key: Hashable, response: Message | None, now_ms: int) -> None:
         """Process the reply to a request; None if the request failed."""

@@ -222,7 +222,10 @@ class Segment:
         if start > self.size_bytes:
             raise CorruptBatch("the last index entry is behind the end of the segment", where=index)
         for header in scan_headers(self.file, start, end=self.size_bytes):
-            self._remember(header, header.last_offset, header.position)
+            if not 0 < len(self._recent_offsets) < _MOST_RECENT:
+                self._make_room(header)
+            self._recent_offsets.append(header.last_offset)
+            self._recent_positions.append(header.position)
             self.end_offset = header.next_offset
         if self.size_bytes:
             self.first_timestamp = next(scan_headers(self.file, 0, end=self.size_bytes)).max_timestamp
@@ -240,17 +243,15 @@ class Segment:
         self._recent_offsets, self._recent_positions, self._ends = [], [], {}
         self._recent_from = _NOWHERE
 
-    def _remember(self, batch: RecordBatch, last_offset: int, position: int) -> None:
-        """Keep the place of the last batch in memory."""
-        offsets, positions = self._recent_offsets, self._recent_positions
+    def _make_room(self, batch: RecordBatch) -> None:
+        """A batch is about to be remembered, as the first one or behind as many as may be."""
+        offsets = self._recent_offsets
         if not offsets:
             self._recent_from = batch.base_offset
-        elif len(offsets) == _MOST_RECENT:
+        else:
             half = _MOST_RECENT // 2
             self._recent_from = offsets[half - 1] + 1
-            del offsets[:half], positions[:half]
-        offsets.append(last_offset)
-        positions.append(position)
+            del offsets[:half], self._recent_positions[:half]
 
     @property
     def max_timestamp(self) -> int:
@@ -291,7 +292,10 @@ class Segment:
             self._times.maybe_append(self._max_timestamp, self._max_timestamp_offset)
             self._since_entry = 0
             self._recent_offsets, self._recent_positions = [], []
-        self._remember(batch, last_offset, self.size_bytes)
+        if not 0 < len(self._recent_offsets) < _MOST_RECENT:
+            self._make_room(batch)
+        self._recent_offsets.append(last_offset)
+        self._recent_positions.append(self.size_bytes)
         self.size_bytes += batch.size_bytes
         self.end_offset = last_offset + 1
         self._since_entry += batch.size_bytes

@@ -179,10 +179,10 @@ class Broker:
             if not part.is_offline:
                 replica = replace(
                     replica,
-                    start=part.start_offset,
-                    high_watermark=part.high_watermark,
-                    stable=part.last_stable_offset,
-                    end=part.end_offset,
+                    start=part.log.start_offset,
+                    high_watermark=part.log.high_watermark,
+                    stable=part.log.last_stable_offset,
+                    end=part.log.end_offset,
                     epochs=part.log.epochs.entries,
                 )
             yield str(part), replica

@@ -140,15 +140,6 @@ class DataSegment:
             self.aborted.append(AbortedTransaction(ended.producer_id, ended.first_offset, ended.last_offset, stable))
         producers.states.end(ended)
 
-    def is_index_full(self, most_bytes: int) -> bool:
-        """Whether the offset index or the time index has no room for one more batch (`OffsetIndex.isFull`).
-
-        Args:
-            most_bytes: The size limit of an index file, `segment.index.bytes`.
-        """
-        offsets, times = self.batches.index_entries
-        return offsets >= most_bytes // OFFSET_ENTRY_BYTES or times >= most_bytes // TIME_ENTRY_BYTES - 1
-
     def is_to_roll(self, size: int, newest: int, last_offset: int, options: LogOptions, now_ms: int) -> bool:
         """Whether an append does not belong into this segment any more (`LogSegment.shouldRoll`).
 
@@ -160,11 +151,14 @@ class DataSegment:
             now_ms: The time in ms since 1970.
         """
         held = self.batches
+        # An index without room for one more batch is full, as in Kafka (`OffsetIndex.isFull`).
+        offsets, times = held.index_entries
         waited = newest - held.first_timestamp if held.first_timestamp >= 0 else now_ms - self.created_ms
         return (
             held.size_bytes + size > options.segment_bytes
             or (held.size_bytes > 0 and waited > options.segment_ms)
-            or self.is_index_full(options.index_bytes)
+            or offsets >= options.index_bytes // OFFSET_ENTRY_BYTES
+            or times >= options.index_bytes // TIME_ENTRY_BYTES - 1
             or last_offset - self.base_offset > MAX_RELATIVE_OFFSET
         )
 

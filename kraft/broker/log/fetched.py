@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from metadata_log.errors import CorruptBatch
-from metadata_log.records.batch import BEFORE_LENGTH, RecordBatch, read_batch
+from metadata_log.records.batch import BEFORE_LENGTH, LONG, RecordBatch, read_batch
 
 
 def _end_of_whole(data: bytes) -> int:
@@ -43,8 +43,8 @@ def batches_that_follow(data: bytes, end_offset: int, leader_epoch: int, where: 
         position += batch.size_bytes
         if batch.epoch > leader_epoch:
             break
-        following = batch.next_offset
-        if batch.epoch < 0 or not end_offset <= batch.base_offset < following:
+        following = batch.base_offset + batch.last_offset_delta + 1
+        if batch.epoch < 0 or not end_offset <= batch.base_offset < following < LONG:
             raise CorruptBatch(
                 f"a fetched batch of epoch {batch.epoch} begins at offset {batch.base_offset}, where the log ends at "
                 f"{end_offset}",

@@ -181,7 +181,9 @@ class Followers:
             }
             if lost:
                 self._sent_ms[leader] = now_ms
-                self._asked[leader] = {key: (part.end_offset, one.leader_epoch) for key, (one, part) in lost.items()}
+                self._asked[leader] = {
+                    key: (part.log.end_offset, one.leader_epoch) for key, (one, part) in lost.items()
+                }
                 return self._list_offsets(lost)
         session, changed = exchange.session, exchange.changed
         ready: dict[PartitionKey, tuple[Fetching, HostedPartition]] = {}
@@ -311,7 +313,7 @@ class Followers:
         if key is None or key not in asked or key not in self._fetching:
             return None
         part, one = self._hosting.partitions[key], self._fetching[key]
-        if part.is_offline or one.is_failed or asked[key] != (part.end_offset, one.leader_epoch):
+        if part.is_offline or one.is_failed or asked[key] != (part.log.end_offset, one.leader_epoch):
             return None
         return part
 

@@ -105,23 +105,3 @@ class HostedPartition:
     def maximal_isr(self) -> tuple[int, ...]:
         """Every replica that the controller may hold for a member of the ISR; empty if this broker does not lead."""
         return self.leading.maximal_isr if self.leading is not None else ()
-
-    @property
-    def high_watermark(self) -> int:
-        """The offset up to which consumers may read."""
-        return self.log.high_watermark
-
-    @property
-    def last_stable_offset(self) -> int:
-        """The offset up to which consumers of committed records may read."""
-        return self.log.last_stable_offset
-
-    @property
-    def start_offset(self) -> int:
-        """The first offset of the log."""
-        return self.log.start_offset
-
-    @property
-    def end_offset(self) -> int:
-        """The offset of the next record."""
-        return self.log.end_offset

@@ -50,7 +50,7 @@ def acknowledgement(manager: ReplicaManager, image: MetadataImage, key: Partitio
         return partition
     if not write.is_kept(partition):
         return Error.NOT_LEADER_OR_FOLLOWER
-    if partition.high_watermark < write.offset:
+    if partition.log.high_watermark < write.offset:
         return None
     is_enough = len(partition.maximal_isr) >= partition.min_isr
     return Error.NONE if is_enough else Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND

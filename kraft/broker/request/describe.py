@@ -93,11 +93,11 @@ def _described(partition: HostedPartition, directory: Uuid) -> log_dirs.Describe
     """What a log directory holds of a replica: the log, or the copy that moves there; None for neither."""
     copy = partition.copy
     if partition.directory == directory:
-        lag = max(0, partition.high_watermark - partition.end_offset)
+        lag = max(0, partition.log.high_watermark - partition.log.end_offset)
         return log_dirs.DescribeLogDirsPartition(partition.number, partition.log.size_bytes, lag)
     if copy is None or copy.directory != directory:
         return None
-    lag = max(0, partition.end_offset - copy.log.end_offset)
+    lag = max(0, partition.log.end_offset - copy.log.end_offset)
     return log_dirs.DescribeLogDirsPartition(partition.number, copy.log.size_bytes, lag, is_future_key=True)
 
 

@@ -253,9 +253,9 @@ class FetchHandler:
         if nearest is not None:
             return messages.PartitionData(
                 partition_index=number,
-                high_watermark=partition.high_watermark,
-                last_stable_offset=partition.last_stable_offset,
-                log_start_offset=partition.start_offset,
+                high_watermark=partition.log.high_watermark,
+                last_stable_offset=partition.log.last_stable_offset,
+                log_start_offset=partition.log.start_offset,
                 preferred_read_replica=nearest,
                 aborted_transactions=None,
                 records=b"",

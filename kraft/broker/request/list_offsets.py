@@ -107,10 +107,10 @@ class ListOffsetsHandler:
         if isinstance(partition, Error):
             return _failed(part, partition)
         is_consumer = message.replica_id == CONSUMER
-        bound = partition.end_offset
+        bound = partition.log.end_offset
         if is_consumer:
             is_committed = message.isolation_level == READ_COMMITTED
-            bound = partition.last_stable_offset if is_committed else partition.high_watermark
+            bound = partition.log.last_stable_offset if is_committed else partition.log.high_watermark
         try:
             found = yield from _offset(partition, part, bound, is_behind=is_consumer and _is_behind(partition))
         except MetadataLogError:
@@ -128,7 +128,7 @@ def _failed(part: ListOffsetsPartition, error: Error) -> ListOffsetsPartitionRes
 
 def _is_behind(partition: HostedPartition) -> bool:
     """Whether a new leader does not know yet which records of the leader before are committed."""
-    return partition.leading is not None and partition.leading.start_offset > partition.high_watermark
+    return partition.leading is not None and partition.leading.start_offset > partition.log.high_watermark
 
 
 def _offset(

@@ -352,12 +352,12 @@ class ProduceHandler:
             entry.refuse(done.error, done.text)
             entry.refused = tuple(messages.BatchIndexAndErrorMessage(each.index, each.text) for each in done.records)
             if done.error not in _WITHOUT_LOG_START and not partition.is_offline:
-                entry.log_start = partition.start_offset
+                entry.log_start = partition.log.start_offset
             return
         if batch.is_transactional:
             self._guards.on_records(key, batch.producer_id, batch.producer_epoch)
         entry.base_offset, entry.append_time_ms = done.first_offset, done.append_time_ms
-        entry.log_start = partition.start_offset
+        entry.log_start = partition.log.start_offset
         if acks == ACKS_ALL:
             entry.awaited = awaited(partition, done.last_offset)
 

@@ -62,8 +62,8 @@ def failed(number: int, error: Error) -> PartitionData:
 def bound_of(partition: HostedPartition, isolation: Isolation) -> int:
     """The offset at which a read ends."""
     if isolation is Isolation.LOG_END:
-        return partition.end_offset
-    return partition.high_watermark if isolation is Isolation.HIGH_WATERMARK else partition.last_stable_offset
+        return partition.log.end_offset
+    return partition.log.high_watermark if isolation is Isolation.HIGH_WATERMARK else partition.log.last_stable_offset
 
 
 def divergence(partition: HostedPartition, wanted: Wanted) -> OffsetAndEpoch | Error | None:

@@ -119,8 +119,8 @@ def _state_of(part: HostedPartition) -> str:
     if part.is_offline:
         return f"{part} is offline"
     role = "leads" if part.is_leader else "follows"
-    start = f"log start {part.start_offset}, " if part.start_offset else ""
-    offsets = f"{start}log end {part.end_offset}, high watermark {part.high_watermark}"
+    start = f"log start {part.log.start_offset}, " if part.log.start_offset else ""
+    offsets = f"{start}log end {part.log.end_offset}, high watermark {part.log.high_watermark}"
     return f"{role} {part} in epoch {part.leader_epoch}: {offsets}"
 
 

@@ -224,7 +224,7 @@ class RecordWatch(PartitionWatch):
                 short.add(key)
             elif part.leader_epoch == partition.leader_epoch:
                 ends = {one: _end_at(world, one, key) for one in partition.isr}
-                self._liveness.watermark(key, str(part), partition, part.high_watermark, ends, world.now_ms)
+                self._liveness.watermark(key, str(part), partition, part.log.high_watermark, ends, world.now_ms)
         waiting = [
             request_id
             for request_id, asked in world.hosts[broker_id].administered.items()
@@ -582,7 +582,7 @@ def _end_at(world: SimulatedQuorum, broker_id: int, key: PartitionKey) -> int | 
     member = host.member
     assert isinstance(member, DataBroker), member
     part = None if member.manager is None or not host.is_running else member.manager.partitions.get(key)
-    return None if part is None or part.is_offline else part.end_offset
+    return None if part is None or part.is_offline else part.log.end_offset
 
 
 def _belief(member: DataBroker, part: HostedPartition) -> Belief:
@@ -607,9 +607,9 @@ def replica_of(broker_id: int, part: HostedPartition) -> Replica:
         broker_id=broker_id,
         key=part.key,
         name=str(part),
-        start_offset=part.start_offset,
-        end_offset=part.end_offset,
-        high_watermark=part.high_watermark,
+        start_offset=part.log.start_offset,
+        end_offset=part.log.end_offset,
+        high_watermark=part.log.high_watermark,
         leader_epoch=part.leader_epoch,
         is_leader=part.is_leader,
     )

@@ -45,7 +45,7 @@ def outcome_of_ours(root: Path) -> str:
         manager.on_partition((topic.id, 0), topic.partitions[0], NOW_MS, options.directories[0])
         part = manager.partitions.get((topic.id, 0))
         assert part is not None
-        ends[topic.name] = None if part.is_offline else part.end_offset
+        ends[topic.name] = None if part.is_offline else part.log.end_offset
     manager.shrink(NOW_MS + 300_000)
     assert manager.failed_directories == {}
     manager.close(broker_epoch=1)

@@ -217,7 +217,7 @@ def leader_with(*, metadata_version: int = 30) -> ReplicaManager:
 def fetched_in_its_name(manager: ReplicaManager, replica_epoch: int) -> int:
     """The high watermark after a Fetch that says it is of the follower and has the record."""
     manager.leaders.on_follower_fetch(part_of(manager), FOLLOWER, replica_epoch, 1, 0, NOW_MS)
-    return part_of(manager).high_watermark
+    return part_of(manager).log.high_watermark
 
 
 @pytest.mark.parametrize(

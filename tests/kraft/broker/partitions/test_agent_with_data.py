@@ -97,7 +97,7 @@ def test_logs_are_open_and_metadata_is_published_before_the_broker_asks_to_be_un
     now_ms, _ = running(agent, *metadata(leader=1))
     assert part_of(manager).is_leader
     append(manager, b"a", now_ms=now_ms)
-    assert part_of(manager).high_watermark == 0
+    assert part_of(manager).log.high_watermark == 0
 
 
 def test_an_agent_fetches_again_at_once_after_an_answer_with_records() -> None:
@@ -111,7 +111,7 @@ def test_an_agent_fetches_again_at_once_after_an_answer_with_records() -> None:
     request = replace(send.message, replica_state=state)
     assert isinstance(request, FetchRequest)
     follower.on_reply(send.reply_to.key, answer_fetch(leading, request, now_ms), now_ms)
-    assert part_of(following).end_offset == 1
+    assert part_of(following).log.end_offset == 1
     [again] = fetches(follower.poll(now_ms))
     assert again.message.topics[0].partitions[0].fetch_offset == 1  # type: ignore[attr-defined]
     assert fetches(follower.poll(now_ms)) == [], "one request is open"

@@ -108,7 +108,7 @@ def test_a_produce_without_acknowledgement_has_no_answer_and_ends_the_connection
     assert isinstance(broker.host.on_request(asked(produce(0, to=9), 13, 4), NOW_MS), Drop)
     part = broker.manager.partitions.get(KEY)
     assert part is not None
-    assert part.end_offset == 2
+    assert part.log.end_offset == 2
 
 
 def test_a_waiting_fetch_is_answered_by_the_next_append():
@@ -255,7 +255,7 @@ def test_records_of_a_transaction_wait_for_the_word_of_their_coordinator(error: 
     assert [one.error_code for one in answer.message.responses[0].partition_responses] == [error]
     part = broker.manager.partitions.get(KEY)
     assert part is not None
-    assert part.end_offset == (error is Error.NONE)
+    assert part.log.end_offset == (error is Error.NONE)
 
 
 def test_an_answer_to_the_agent_lets_the_requests_of_clients_look_again():

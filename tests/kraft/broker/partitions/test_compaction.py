@@ -36,7 +36,7 @@ def compacted(configs: dict[str, str] | None = None) -> MetadataImage:
 
 def fill(manager: ReplicaManager, batches: int, now_ms: int = NOW_MS) -> None:
     for _ in range(batches):
-        at = part_of(manager).end_offset
+        at = part_of(manager).log.end_offset
         contents = [
             Record(index, now_ms, 0, b"key-%d" % ((at + index) % KEYS), b"%08d" % (at + index)) for index in range(4)
         ]
@@ -71,10 +71,10 @@ def test_a_compacted_topic_shrinks_and_keeps_the_last_value_of_each_key() -> Non
     manager = started(1, image, disk)
     fill(manager, 60)
     part, before = part_of(manager), state_of(manager)
-    size, end_offset = part.log.size_bytes, part.end_offset
+    size, end_offset = part.log.size_bytes, part.log.end_offset
     run_until(manager, NOW_MS + 40_000)
     assert part.log.size_bytes < size / 4
-    assert (state_of(manager), part.end_offset) == (before, end_offset)
+    assert (state_of(manager), part.log.end_offset) == (before, end_offset)
     assert part.log.cleaned_offset == part.log.segments[-1].base_offset
     assert read_offsets(disk, "d", CLEANED) == ({NAME: part.log.cleaned_offset}, None)
     assert manager.findings == []
@@ -84,7 +84,7 @@ def test_a_compacted_topic_shrinks_and_keeps_the_last_value_of_each_key() -> Non
     assert not any(name.endswith((".deleted", ".cleaned", ".swap")) for name in disk.list("d/t-0"))
     manager.close(broker_epoch=1001)
     again = started(1, image, disk)
-    assert (state_of(again), part_of(again).end_offset) == (before, end_offset)
+    assert (state_of(again), part_of(again).log.end_offset) == (before, end_offset)
     assert part_of(again).log.cleaned_offset == part.log.cleaned_offset
     fill(again, 30)
     run_until(again, NOW_MS + 40_000)
@@ -105,11 +105,11 @@ def test_a_topic_that_is_compacted_and_deleted_loses_old_segments_too() -> None:
     fill(manager, 60)
     part = part_of(manager)
     run_until(manager, NOW_MS + 40_000)
-    assert part.start_offset == 0
+    assert part.log.start_offset == 0
     assert part.log.cleaned_offset
     fill(manager, 30, NOW_MS + 2 * HOUR_MS)
     run_until(manager, NOW_MS + 2 * HOUR_MS, NOW_MS + 2 * HOUR_MS - 1)
-    assert part.start_offset > 200
+    assert part.log.start_offset > 200
     assert set(state_of(manager)) == {b"key-%d" % number for number in range(KEYS)}
 
 
@@ -128,7 +128,7 @@ def test_a_step_of_a_cleaning_is_one_turn_and_the_log_takes_records_between_them
     assert len(steps) > 5
     state = state_of(manager)
     assert len(state) == KEYS
-    assert state[b"key-0"] == b"%08d" % ((part.end_offset - 1) // KEYS * KEYS)
+    assert state[b"key-0"] == b"%08d" % ((part.log.end_offset - 1) // KEYS * KEYS)
 
 
 def test_a_topic_that_is_deleted_meanwhile_leaves_nothing_behind() -> None:

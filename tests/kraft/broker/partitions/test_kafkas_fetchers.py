@@ -174,7 +174,7 @@ class Follower:
             self.metadata(key, leader, epoch)
         part = self.manager.partitions.get(key)
         assert part is not None
-        if part.start_offset < theirs.log_start_offset <= part.high_watermark:
+        if part.log.start_offset < theirs.log_start_offset <= part.log.high_watermark:
             # The real follower has deleted old segments by its own clock.
             part.log.raise_start(theirs.log_start_offset)
             self.seen["retention"] += 1
@@ -182,9 +182,9 @@ class Follower:
         ours = FetchPartition(
             partition=key[1],
             current_leader_epoch=part.leader_epoch,
-            fetch_offset=part.end_offset,
+            fetch_offset=part.log.end_offset,
             last_fetched_epoch=-1 if last_epoch is None else last_epoch,
-            log_start_offset=part.start_offset,
+            log_start_offset=part.log.start_offset,
             partition_max_bytes=1 << 20,
         )
         if begins and ours != theirs:

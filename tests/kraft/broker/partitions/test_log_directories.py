@@ -82,7 +82,7 @@ def test_the_directory_of_a_real_broker_is_served_from_its_watermarks(node: str)
         assert part is not None
         assert not part.is_offline
         assert part.topic == name.topic
-        assert part.high_watermark == part.end_offset >= watermarks.get(name, 0)
+        assert part.log.high_watermark == part.log.end_offset >= watermarks.get(name, 0)
 
 
 def other_id(number: int) -> Uuid:
@@ -119,7 +119,7 @@ def test_a_partition_whose_files_are_stray_begins_with_an_empty_log() -> None:
     manager.close(broker_epoch=1001)
     disk.remove(f"d/t-0/{PARTITION_METADATA}")
     again = started(1, image, disk)
-    assert part_of(again).end_offset == 0
+    assert part_of(again).log.end_offset == 0
     assert append(again, b"b").first_offset == 0
 
 
@@ -213,7 +213,7 @@ def test_a_log_directory_that_fails_while_its_logs_are_opened_stops_no_other() -
 def part_end(manager: ReplicaManager, key: PartitionKey) -> int | None:
     part = manager.partitions.get(key)
     assert part is not None
-    return None if part.is_offline else part.end_offset
+    return None if part.is_offline else part.log.end_offset
 
 
 def test_a_checkpoint_that_cannot_be_written_takes_its_directory_offline() -> None:
@@ -282,7 +282,7 @@ def test_old_segments_are_deleted_and_their_files_go_after_the_delay() -> None:
     assert len(part_of(manager).log.segments) == 4
     manager.hosting.take_changes()
     manager.shrink(NOW_MS + 30_000)
-    assert (part_of(manager).start_offset, part_of(manager).end_offset) == (4, 4)
+    assert (part_of(manager).log.start_offset, part_of(manager).log.end_offset) == (4, 4)
     assert list(manager.hosting.take_changes()) == [KEY]
     gone = [name for name in disk.list("d/t-0") if name.endswith(".deleted")]
     assert len(gone) >= 4
@@ -353,7 +353,7 @@ def test_an_unreadable_partition_metadata_takes_its_partition_offline_and_its_re
     repaired = started(1, image, disk)
     part = repaired.partitions.get(a)
     assert part is not None
-    assert (part.start_offset, part.end_offset) == (1, 2)
+    assert (part.log.start_offset, part.log.end_offset) == (1, 2)
 
 
 def test_a_later_version_of_partition_metadata_is_read_as_kafka_reads_it() -> None:

@@ -44,7 +44,7 @@ class Power(Exception):
 
 def fill(manager: ReplicaManager, count: int) -> None:
     for _ in range(count):
-        append(manager, b"%06d" % part_of(manager).end_offset, b"x" * 90)
+        append(manager, b"%06d" % part_of(manager).log.end_offset, b"x" * 90)
 
 
 def directories_of(disk: MemoryDisk) -> list[str]:
@@ -78,7 +78,7 @@ def test_a_replica_moves_while_it_takes_records() -> None:
     part = part_of(manager)
     assert part is before
     assert (part.directory, part.copy, part.log.directory, part.is_leader) == (SECOND, None, "e/t-0", True)
-    assert (values_of(manager), part.log.epochs, part.high_watermark) == (values, epochs, part.end_offset)
+    assert (values_of(manager), part.log.epochs, part.log.high_watermark) == (values, epochs, part.log.end_offset)
     assert directories_of(disk) == ["d/t-0-delete", "e/t-0t-0"]
     fill(manager, 3)
     run_until(manager, now_ms + 120_000, now_ms + 2000)
@@ -200,7 +200,7 @@ def test_a_copy_follows_a_log_that_is_truncated_and_begins_later() -> None:
     part = part_of(manager)
     copy = part.copy
     assert copy is not None
-    assert copy.log.end_offset == part.end_offset == 120
+    assert copy.log.end_offset == part.log.end_offset == 120
     # A new leader has another history: this log loses its end, and takes other records in a later epoch.
     part.log.truncate(100, now_ms=NOW_MS)
     part.leader_epoch = 5
@@ -212,7 +212,7 @@ def test_a_copy_follows_a_log_that_is_truncated_and_begins_later() -> None:
     values = values_of(manager)
     moved(manager, image)
     assert values_of(manager)[-10:] == values[-10:]
-    assert (part.directory, part.log.epochs.last_epoch, part.start_offset) == (SECOND, 5, 90)
+    assert (part.directory, part.log.epochs.last_epoch, part.log.start_offset) == (SECOND, 5, 90)
 
 
 def test_a_deleted_topic_takes_its_copy_along() -> None:

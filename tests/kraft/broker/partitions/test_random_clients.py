@@ -187,7 +187,7 @@ class ClientsRun(RandomRun):
         self.wired.run(1000)
         for _ in range(len(values)):
             self.consume(leader)
-        assert self.read == part_of(self.wired.managers[leader]).end_offset
+        assert self.read == part_of(self.wired.managers[leader]).log.end_offset
 
 
 def run_of(seed: int) -> ClientsRun:
@@ -229,7 +229,7 @@ def test_a_leader_that_acknowledges_before_its_followers_have_the_records_is_fou
 
 def test_a_consumer_that_reads_above_the_watermark_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def planted(partition: HostedPartition, isolation: reading.Isolation) -> int:
-        return partition.end_offset
+        return partition.log.end_offset
 
     monkeypatch.setattr(reading, "bound_of", planted)
     assert is_found()

@@ -169,9 +169,9 @@ class RandomRun:
         leader = self.wired.partition.leader
         for one, manager in self.wired.managers.items():
             part = part_of(manager)
-            assert part.start_offset <= part.high_watermark <= part.end_offset
+            assert part.log.start_offset <= part.log.high_watermark <= part.log.end_offset
             log = self.log_of(one)
-            for offset in range(part.high_watermark):
+            for offset in range(part.log.high_watermark):
                 assert self.committed.setdefault(offset, log[offset]) == log[offset], f"broker {one} at offset {offset}"
             if one == leader and one not in self.wired.silent:
                 missing = [offset for offset, value in self.committed.items() if log.get(offset) != value]
@@ -217,7 +217,7 @@ def test_a_follower_that_truncates_to_its_watermark_is_found(monkeypatch: pytest
     follow = followers.Followers.follow
 
     def planted(self: followers.Followers, part: HostedPartition, now_ms: int) -> None:
-        part.log.truncate(part.high_watermark, now_ms=now_ms)
+        part.log.truncate(part.log.high_watermark, now_ms=now_ms)
         follow(self, part, now_ms)
 
     monkeypatch.setattr(followers.Followers, "follow", planted)

@@ -307,7 +307,7 @@ class TransactionsRun(ClientsRun):
         assert self.coordinator.marker is None, "the marker is not acknowledged in a sound cluster"
         self.wired.run(1000)
         leader = part_of(self.wired.managers[self.wired.partition.leader])
-        assert leader.last_stable_offset == leader.high_watermark == leader.end_offset
+        assert leader.log.last_stable_offset == leader.log.high_watermark == leader.log.end_offset
         for one in self.wired.managers:
             assert self.visible(one) == self.expected, one
         indexes = {one: part_of(manager).log.aborted(0, 1 << 40) for one, manager in self.wired.managers.items()}

@@ -71,7 +71,7 @@ def test_a_follower_learns_the_log_start_of_its_leader() -> None:
     assert wired.managers[1].leaders.delete_records(wired.managers[1].partitions[KEY], 1) == 1
     assert wired.managers[1].leaders.low_watermark(wired.managers[1].partitions[KEY]) == 0
     wired.run(200)
-    assert part_of(wired.managers[2]).start_offset == 1
+    assert part_of(wired.managers[2]).log.start_offset == 1
     assert wired.managers[1].leaders.low_watermark(wired.managers[1].partitions[KEY]) == 1
 
 
@@ -381,7 +381,7 @@ def test_a_follower_that_truncates_to_its_watermark_loses_a_committed_record(mon
 
     def planted(self: followers.Followers, part: HostedPartition, now_ms: int) -> None:
         follow(self, part, now_ms)
-        part.log.truncate(part.high_watermark, now_ms=now_ms)
+        part.log.truncate(part.log.high_watermark, now_ms=now_ms)
 
     monkeypatch.setattr(followers.Followers, "follow", planted)
     assert restarted_before_it_knows_the_watermark().values(2) == [b"m1"]
@@ -501,7 +501,7 @@ def test_a_follower_behind_the_start_of_the_leader_begins_anew_there() -> None:
     wired.commit()
     wired.run(5000)
     follower = part_of(wired.managers[2])
-    assert (follower.start_offset, follower.end_offset, follower.high_watermark) == (2, 3, 3)
+    assert (follower.log.start_offset, follower.log.end_offset, follower.log.high_watermark) == (2, 3, 3)
     assert wired.values(2) == [b"c"]
     assert wired.isr() == (1, 2)
     assert any("begins anew at offset 2" in each for each in wired.managers[2].findings)

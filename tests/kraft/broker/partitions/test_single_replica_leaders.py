@@ -43,10 +43,15 @@ def test_an_append_is_committed_at_once_and_can_be_read() -> None:
     appended = append(manager, b"a", b"b")
     assert (appended.first_offset, appended.last_offset) == (0, 1)
     part = part_of(manager)
-    assert (part.end_offset, part.high_watermark, part.last_stable_offset, part.start_offset) == (2, 2, 2, 0)
+    assert (part.log.end_offset, part.log.high_watermark, part.log.last_stable_offset, part.log.start_offset) == (
+        2,
+        2,
+        2,
+        0,
+    )
     assert (part.topic, part.is_leader, part.leader_id, part.leader_epoch) == ("t", True, 1, 0)
     assert (part.replicas, part.isr, part.maximal_isr, part.min_isr) == ((1,), (1,), (1,), 1)
-    found = read(manager, KEY, 0, 1 << 20, end_offset=part.high_watermark)
+    found = read(manager, KEY, 0, 1 << 20, end_offset=part.log.high_watermark)
     assert isinstance(found, bytes)
     assert [(each.base_offset, each.epoch) for each in scan(found)] == [(0, 0)]
     assert list(manager.hosting.take_changes()) == [KEY]
@@ -85,7 +90,7 @@ def test_records_and_watermark_survive_a_clean_stop_and_the_next_start_is_clean(
     disk.crash()
     assert disk.exists("d/.kafka_cleanshutdown")
     again = started(1, image, disk)
-    assert (values_of(again), part_of(again).high_watermark) == ([b"a", b"b"], 2)
+    assert (values_of(again), part_of(again).log.high_watermark) == ([b"a", b"b"], 2)
     assert again.findings == []
     assert not disk.exists("d/.kafka_cleanshutdown")
 
@@ -110,7 +115,7 @@ def test_deleted_records_raise_the_log_start() -> None:
     append(manager, b"a", b"b")
     append(manager, b"c")
     assert manager.leaders.delete_records(manager.partitions[KEY], 1) == 1
-    assert (part_of(manager).start_offset, manager.leaders.low_watermark(manager.partitions[KEY])) == (1, 1)
+    assert (part_of(manager).log.start_offset, manager.leaders.low_watermark(manager.partitions[KEY])) == (1, 1)
     assert manager.leaders.delete_records(manager.partitions[KEY], -1) == 3
     assert manager.leaders.delete_records(manager.partitions[KEY], 2) == 3
     for offset in (4, -2):

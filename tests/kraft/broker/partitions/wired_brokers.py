@@ -180,11 +180,11 @@ class Wired:
 
     def watermarks(self) -> dict[int, int]:
         """The high watermark of each broker."""
-        return {one: part_of(manager).high_watermark for one, manager in self.managers.items()}
+        return {one: part_of(manager).log.high_watermark for one, manager in self.managers.items()}
 
     def ends(self) -> dict[int, int]:
         """The end of the log of each broker."""
-        return {one: part_of(manager).end_offset for one, manager in self.managers.items()}
+        return {one: part_of(manager).log.end_offset for one, manager in self.managers.items()}
 
     def epochs_of(self, broker_id: int) -> list[tuple[int, int]]:
         """The epoch cache of a broker."""
@@ -215,7 +215,7 @@ def _offsets(manager: ReplicaManager, request: ListOffsetsRequest) -> ListOffset
     answers = []
     for wanted in topic.partitions:
         served = manager.hosting.served(KEY, wanted.current_leader_epoch, needs_leader=True)
-        offset = part.end_offset if wanted.timestamp == -1 else part.start_offset
+        offset = part.log.end_offset if wanted.timestamp == -1 else part.log.start_offset
         answers.append(
             ListOffsetsPartitionResponse(
                 partition_index=wanted.partition_index,

@@ -177,7 +177,7 @@ def test_a_producer_above_its_quota_is_answered_at_once_and_told_to_wait() -> No
     delays = [answer_of(brokers, produce(KEY, batch(b"v" * 9000))).throttle_time_ms for _ in range(3)]
     assert delays[:2] == [0, 0]
     assert 3000 < delays[2] < 4000
-    assert brokers.part(101, KEY).end_offset == 3
+    assert brokers.part(101, KEY).log.end_offset == 3
 
 
 def test_a_producer_without_acknowledgement_is_muted() -> None:

@@ -229,7 +229,7 @@ def test_a_session_tells_a_client_the_same_as_full_requests(seed: int) -> None:
         changed, forgotten = {}, []
         for number in range(4):
             if rng.random() < 0.3:
-                changed[number] = offsets[number] = rng.choice([0, brokers.part(101, KEYS[number]).end_offset, 99])
+                changed[number] = offsets[number] = rng.choice([0, brokers.part(101, KEYS[number]).log.end_offset, 99])
             elif epoch and number in offsets and len(offsets) > 1 and rng.random() < 0.1:
                 del offsets[number]
                 known.pop(number, None)
@@ -277,7 +277,7 @@ def test_a_follower_keeps_its_progress_through_a_session() -> None:
     assert brokers.poll(101) == []
     brokers.ask(101, fetch((KEYS[0], 1), session_epoch=2, **go_on))
     [answer] = brokers.poll(101)
-    assert (answer.request_id, brokers.part(101, KEYS[0]).high_watermark) == (waiting, 1)
+    assert (answer.request_id, brokers.part(101, KEYS[0]).log.high_watermark) == (waiting, 1)
 
 
 def test_the_ids_of_sessions_are_those_of_their_shards() -> None:

@@ -52,7 +52,7 @@ def held_back(**configs: str) -> tuple[Brokers, bytes]:
     assert brokers.send(101, produce(ORDERS, sent, timeout_ms=60_000))[1] is None
     brokers.replicate(ORDERS, by=(102,))
     assert brokers.poll(101) == []
-    assert brokers.part(101, ORDERS).high_watermark == 1, "a follower that is about to return holds it back"
+    assert brokers.part(101, ORDERS).log.high_watermark == 1, "a follower that is about to return holds it back"
     return brokers, sent
 
 
@@ -74,7 +74,7 @@ def test_a_follower_outside_of_the_isr_is_waited_for_no_longer_than_the_lag_time
     assert owner_turn(brokers, after_ms=LAG_MS // 2) == []
     assert brokers.managers[101].deadline_ms() <= brokers.now_ms + 1
     assert owner_turn(brokers, after_ms=1) == [0]
-    assert brokers.part(101, ORDERS).high_watermark == 2
+    assert brokers.part(101, ORDERS).log.high_watermark == 2
 
 
 def test_a_repeated_batch_moves_the_watermark_as_each_append_does() -> None:
@@ -84,7 +84,7 @@ def test_a_repeated_batch_moves_the_watermark_as_each_append_does() -> None:
     answer = only_partition(brokers.ask(101, produce(ORDERS, sent)))
     assert (answer.error_code, answer.base_offset) == (0, 1)
     assert len(brokers.poll(101)) == 1, "the first attempt"
-    assert brokers.part(101, ORDERS).end_offset == 2
+    assert brokers.part(101, ORDERS).log.end_offset == 2
 
 
 @pytest.mark.parametrize(
@@ -122,11 +122,11 @@ def test_a_lower_min_isr_moves_the_watermark_without_another_append() -> None:
     brokers.change(isr_of(101))
     brokers.now_ms += LAG_MS + 1
     brokers.ask(101, produce(ORDERS, batch(b"a"), acks=1))
-    assert brokers.part(101, ORDERS).high_watermark == 0
+    assert brokers.part(101, ORDERS).log.high_watermark == 0
     assert owner_turn(brokers) == []
     brokers.change(records.ConfigRecord(resource_type=2, resource_name="orders", name="min.insync.replicas", value="1"))
     owner_turn(brokers)
-    assert brokers.part(101, ORDERS).high_watermark == 1
+    assert brokers.part(101, ORDERS).log.high_watermark == 1
 
 
 def test_nothing_is_due_for_a_watermark_that_no_follower_holds_back() -> None:

@@ -206,6 +206,6 @@ def test_a_hostile_client_gets_answers_and_the_broker_goes_on(seed: int) -> None
     assert answered > 150, f"seed {seed}"
     # The broker still serves a client that makes no mistake.
     key = (topic_id(0), 0)
-    before = brokers.part(101, key).end_offset
+    before = brokers.part(101, key).log.end_offset
     sound = ProduceRequest(acks=1, topic_data=[TopicProduceData("", key[0], [PartitionProduceData(0, batch(b"a"))])])
     assert brokers.ask(101, sound).responses[0].partition_responses[0].base_offset == before, f"seed {seed}"

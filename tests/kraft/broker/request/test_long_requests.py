@@ -86,7 +86,7 @@ def test_a_leader_that_is_one_no_more_appends_nothing() -> None:
     brokers.change(change)
     _, [found] = ended(brokers)
     assert error_of(found) is Error.NOT_LEADER_OR_FOLLOWER
-    assert brokers.part(101, KEY).end_offset == 0
+    assert brokers.part(101, KEY).log.end_offset == 0
 
 
 def test_a_record_that_was_lost_while_others_were_checked_is_not_acknowledged() -> None:
@@ -96,7 +96,7 @@ def test_a_record_that_was_lost_while_others_were_checked_is_not_acknowledged() 
     message = ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[TopicProduceData("", topic_id(1), parts)])
     _, outcome = brokers.send(101, message)
     assert outcome is None
-    assert brokers.part(101, KEY).end_offset == 1
+    assert brokers.part(101, KEY).log.end_offset == 1
     lead_again(brokers)
     _, [found] = ended(brokers)
     assert isinstance(found, Answer)
@@ -125,7 +125,7 @@ def lead_again(brokers: Brokers, *, cut: int = 0) -> None:
     brokers.replicate(KEY)
     brokers.change(records.PartitionChangeRecord(partition_id=0, topic_id=topic_id(1), leader=101))
     brokers.replicate(KEY)
-    assert brokers.part(101, KEY).high_watermark == cut + 1
+    assert brokers.part(101, KEY).log.high_watermark == cut + 1
 
 
 def test_two_requests_at_a_time_have_their_records_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +158,7 @@ def test_a_producer_that_closes_its_connection_has_sent_its_records(acks: int) -
     brokers.requests[101].forget(request_id)
     _, [found] = ended(brokers)
     assert isinstance(found, Answer if acks else LeaveUnanswered)
-    assert brokers.part(101, KEY).end_offset == MANY
+    assert brokers.part(101, KEY).log.end_offset == MANY
 
 
 def test_a_producer_that_has_closed_its_connection_waits_for_no_followers() -> None:
@@ -168,7 +168,7 @@ def test_a_producer_that_has_closed_its_connection_waits_for_no_followers() -> N
     brokers.requests[101].forget(request_id)
     _, [found] = ended(brokers)
     assert isinstance(found, LeaveUnanswered)
-    assert brokers.part(101, KEY).end_offset == MANY
+    assert brokers.part(101, KEY).log.end_offset == MANY
     assert brokers.requests[101].waiting == 0
 
 
@@ -228,7 +228,7 @@ def test_a_partition_that_is_named_often_begins_once_at_the_last_offset() -> Non
     assert isinstance(found.message, DeleteRecordsResponse)
     [part] = found.message.topics[0].partitions
     assert (part.error_code, part.low_watermark) == (0, 7)
-    assert brokers.part(101, KEY).start_offset == 7
+    assert brokers.part(101, KEY).log.start_offset == 7
 
 
 def test_a_fetch_misses_nothing_that_comes_between_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,7 @@ def test_a_new_leader_tells_no_latest_offset_until_it_knows_what_is_committed(ve
     brokers.ask(101, produce(KEY, batch(b"a"), acks=1))
     brokers.replicate(KEY, by=(102,))
     brokers.change(records.PartitionChangeRecord(partition_id=0, topic_id=TOPIC, leader=102))
-    assert brokers.part(102, KEY).high_watermark == 0
+    assert brokers.part(102, KEY).log.high_watermark == 0
     assert offset_of(brokers, 102, LATEST, version) == (error, -1)
     assert offset_of(brokers, 102, START_MS, version) == (error, -1)
     assert offset_of(brokers, 102, EARLIEST, version) == (0, 0)

@@ -66,7 +66,7 @@ def test_a_producer_needs_the_right_to_write_the_topic() -> None:
     brokers = brokers_with((AclOperation.WRITE, AclResource.TOPIC, "open"))
     assert only_partition(brokers.ask(101, produce(OPEN, batch(b"a")))).error_code == 0
     assert only_partition(brokers.ask(101, produce(SECRET, batch(b"a")))).error_code == DENIED
-    assert brokers.part(101, SECRET).end_offset == 0
+    assert brokers.part(101, SECRET).log.end_offset == 0
 
 
 def test_a_consumer_needs_the_right_to_read_the_topic() -> None:

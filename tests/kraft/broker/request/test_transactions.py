@@ -142,7 +142,7 @@ def test_the_first_records_of_a_transaction_wait_for_the_coordinator() -> None:
     brokers = three()
     _, outcome = brokers.send(LEADER, produce(records(b"a"), more=records(b"b")), TV1)
     assert outcome is None
-    assert brokers.part(LEADER, ORDERS).end_offset == 0
+    assert brokers.part(LEADER, ORDERS).log.end_offset == 0
     send = sent_to_coordinator(brokers)
     assert isinstance(send.message, AddPartitionsToTxnRequest)
     [one] = send.message.transactions
@@ -151,7 +151,7 @@ def test_the_first_records_of_a_transaction_wait_for_the_coordinator() -> None:
     brokers.requests[LEADER].on_reply(send.reply_to.key, verdict(send, Error.NONE), brokers.now_ms)
     [response] = responses(brokers)
     assert [part.error_code for part in response.responses[0].partition_responses] == [0, 0]
-    assert brokers.part(LEADER, ORDERS).end_offset == brokers.part(LEADER, SECOND).end_offset == 1
+    assert brokers.part(LEADER, ORDERS).log.end_offset == brokers.part(LEADER, SECOND).log.end_offset == 1
     # The transaction is open now: no further record waits.
     assert produced(brokers, records(b"c", sequence=1), TV1).base_offset == 1
     assert brokers.due(LEADER) == []
@@ -169,7 +169,7 @@ def test_without_verification_records_are_appended_at_once() -> None:
     brokers = three(verifies_transactions=False)
     _, outcome = brokers.send(LEADER, produce(records(b"a")), TV2)
     assert isinstance(outcome, Answer)
-    assert brokers.part(LEADER, ORDERS).end_offset == 1
+    assert brokers.part(LEADER, ORDERS).log.end_offset == 1
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_each_error_of_the_coordinator_is_one_that_producers_of_the_version_know
     [response] = decided(brokers, found)
     part = only_partition(response)
     assert (Error(part.error_code), part.base_offset) == (answered, -1)
-    assert brokers.part(LEADER, ORDERS).end_offset == 0
+    assert brokers.part(LEADER, ORDERS).log.end_offset == 0
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_a_coordinator_that_does_not_answer_the_question_has_verified_nothing(
     brokers.requests[LEADER].on_reply(send.reply_to.key, response, brokers.now_ms)
     [found] = responses(brokers)
     assert only_partition(found).error_code == answered
-    assert brokers.part(LEADER, ORDERS).end_offset == 0
+    assert brokers.part(LEADER, ORDERS).log.end_offset == 0
 
 
 def test_without_a_coordinator_a_producer_is_to_try_again() -> None:
@@ -307,7 +307,7 @@ def test_a_connection_that_closes_forgets_its_verification() -> None:
     assert brokers.requests[LEADER].waiting == 0
     brokers.requests[LEADER].on_reply(send.reply_to.key, verdict(send, Error.NONE), brokers.now_ms)
     assert responses(brokers) == []
-    assert brokers.part(LEADER, ORDERS).end_offset == 0
+    assert brokers.part(LEADER, ORDERS).log.end_offset == 0
 
 
 def test_a_new_producer_of_transaction_version_2_begins_with_sequence_0() -> None:
@@ -425,7 +425,7 @@ def test_markers_of_transaction_version_2_have_a_higher_epoch_than_the_records()
     brokers = three()
     produced(brokers, records(b"a"))
     assert marked(brokers, marker(commit=True, epoch=0)) is Error.INVALID_PRODUCER_EPOCH
-    assert brokers.part(LEADER, ORDERS).end_offset == 1
+    assert brokers.part(LEADER, ORDERS).log.end_offset == 1
     assert marked(brokers, marker(commit=True, epoch=1)) is Error.NONE
     assert marked(brokers, marker(commit=True, epoch=1)) is Error.NONE, "the coordinator sends its marker again"
     assert marked(brokers, marker(commit=True, epoch=0)) is Error.INVALID_PRODUCER_EPOCH
@@ -454,7 +454,7 @@ def test_a_coordinator_that_was_replaced_ends_no_transaction() -> None:
 def test_a_marker_without_a_transaction_is_appended_all_the_same() -> None:
     brokers = three()
     assert marked(brokers, marker(commit=True, epoch=0)) is Error.NONE
-    assert brokers.part(LEADER, ORDERS).end_offset == 1
+    assert brokers.part(LEADER, ORDERS).log.end_offset == 1
 
 
 def test_each_partition_of_each_marker_has_its_own_error() -> None:
@@ -520,7 +520,7 @@ def test_a_marker_needs_a_right_on_the_cluster(allowed: AclOperation | None) -> 
     assert isinstance(outcome, Answer)
     message: Any = outcome.message
     assert message.markers[0].topics[0].partitions[0].error_code == Error.CLUSTER_AUTHORIZATION_FAILED
-    assert brokers.part(LEADER, ORDERS).end_offset == 0
+    assert brokers.part(LEADER, ORDERS).log.end_offset == 0
     assert [each.operation for each in brokers.rights[LEADER].take_denials()] == [AclOperation.CLUSTER_ACTION]
 
 

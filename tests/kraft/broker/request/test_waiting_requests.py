@@ -204,7 +204,7 @@ def test_a_duplicate_with_acks_all_waits_for_the_same_records() -> None:
     brokers.replicate(ORDERS)
     outcomes = brokers.poll(101)
     assert [only_partition(each.message).base_offset for each in outcomes if isinstance(each, Answer)] == [0, 0]
-    assert brokers.part(101, ORDERS).end_offset == 2
+    assert brokers.part(101, ORDERS).log.end_offset == 2
 
 
 def test_an_isr_that_shrinks_below_its_minimum_behind_the_watermark_is_told_to_the_producer() -> None:
@@ -222,7 +222,7 @@ def test_acks_of_the_leader_or_of_none_do_not_wait(acks: int) -> None:
     _, outcome = brokers.send(101, produce(ORDERS, batch(b"a"), acks=acks))
     assert isinstance(outcome, LeaveUnanswered if acks == 0 else Answer)
     assert brokers.requests[101].waiting == 0
-    assert (brokers.part(101, ORDERS).end_offset, brokers.part(101, ORDERS).high_watermark) == (1, 0)
+    assert (brokers.part(101, ORDERS).log.end_offset, brokers.part(101, ORDERS).log.high_watermark) == (1, 0)
 
 
 def test_an_error_with_acks_0_closes_the_connection() -> None:
@@ -261,7 +261,7 @@ def test_records_of_a_transaction_need_a_transactional_id() -> None:
     message = produce(ORDERS, bytes(data))
     refused = only_partition(brokers.ask(101, message))
     assert refused.error_code == Error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert brokers.part(101, ORDERS).end_offset == 0
+    assert brokers.part(101, ORDERS).log.end_offset == 0
 
 
 # Fetch
@@ -407,7 +407,7 @@ def test_deleted_records_are_gone_at_every_replica_before_the_answer() -> None:
     brokers.replicate(ORDERS)
     [topic] = woken(brokers.poll(101), waiting).topics
     assert (topic.partitions[0].low_watermark, topic.partitions[0].error_code) == (1, 0)
-    assert [brokers.part(one, ORDERS).start_offset for one in ALL] == [1, 1, 1]
+    assert [brokers.part(one, ORDERS).log.start_offset for one in ALL] == [1, 1, 1]
 
 
 def test_deleted_records_time_out_without_a_follower_and_are_gone_at_the_leader() -> None:
@@ -418,4 +418,4 @@ def test_deleted_records_time_out_without_a_follower_and_are_gone_at_the_leader(
     waiting = parked(brokers, 101, delete(2, timeout_ms=300))
     [topic] = woken(brokers.poll(101, after_ms=300), waiting).topics
     assert (topic.partitions[0].low_watermark, topic.partitions[0].error_code) == (-1, Error.REQUEST_TIMED_OUT)
-    assert brokers.part(101, ORDERS).start_offset == 2
+    assert brokers.part(101, ORDERS).log.start_offset == 2
