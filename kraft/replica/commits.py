@@ -19,7 +19,7 @@ from metadata_log.types import NEVER_MS, OffsetAndEpoch
 
 
 class Commits:
-    """How far the parts has applied the log, and the reads that wait for it."""
+    """How far the parts have applied the log, and the reads that wait for it."""
 
     def __init__(
         self,
@@ -117,12 +117,12 @@ class Commits:
                 break
 
     def report_confirmed(self) -> None:
-        """Report to the parts the reads that are confirmed, once it has applied what they need."""
+        """Report the reads that are confirmed, once what they need is applied."""
         for token in self.confirmations.take(self.applied_offset):
             self.tell_confirmed(token, is_leader=True)
 
     def abandon(self) -> None:
-        """The leadership is over: report to the parts that no waiting read will be confirmed."""
+        """The leadership is over: report that no waiting read will be confirmed."""
         for token in self.confirmations.abandon():
             self.tell_confirmed(token, is_leader=False)
 
