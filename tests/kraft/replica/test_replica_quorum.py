@@ -16,6 +16,7 @@ from kraft.replica import FlushDone, Tick, commits, host_controller, host_raw_lo
 from kraft.replica import proposals as proposals_module
 from kraft.replica.interface.application import Proposal, Unit
 from kraft.replica.interface.events import Trace
+from kraft.replica.outbox import Outbox
 from kraft.replica.proposals import FINISH_MS, Proposals
 from kraft.sim.state.fingerprints import fingerprint
 from kraft.sim.state.forking import forked
@@ -344,9 +345,10 @@ def test_a_turn_ends_with_the_batch_that_fills_it(monkeypatch: pytest.MonkeyPatc
 def test_a_leader_with_so_many_uncommitted_bytes_takes_no_more(written: int, is_full: bool) -> None:
     net = Net(1)
     core = net.replicas[net.elect()].core
-    proposals = Proposals(options(1, voter_set(1), max_uncommitted_bytes=100))
+    limits = options(1, voter_set(1), max_uncommitted_bytes=100)
+    proposals = Proposals(limits, core, leading=None, refusing=None, outbox=Outbox())
     proposals.backlog.written(9, written)
-    assert proposals.is_full(core) is is_full
+    assert proposals.is_full is is_full
     assert proposals.is_open is False
 
 
