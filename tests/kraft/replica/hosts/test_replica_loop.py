@@ -451,7 +451,7 @@ def test_a_batch_of_many_commands_is_applied_in_turns_a_millisecond_apart(monkey
     net.let_go()
     replica = net.replicas[1]
     turns = 0
-    while replica.application.is_applying:
+    while replica._commits.is_applying:
         assert replica._commits.deadline_ms == net.now_ms + 1
         net.advance(1)
         turns += 1
