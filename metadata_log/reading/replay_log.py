@@ -22,6 +22,8 @@ def replay(
     at: At | int | str | None = None,
     disk: Disk | None = None,
     on_damage: OnDamage = OnDamage.STRICT,
+    *,
+    is_complete: bool = False,
 ) -> MetadataImage:
     """The image of a directory, segment or snapshot at an offset (inclusive), at a time, or at its end.
 
@@ -33,12 +35,14 @@ def replay(
         disk: The disk; None for the disk of this machine.
         on_damage: With `SKIP`, replay skips damage and records that contradict the image. With `STOP`, the image is the
             one from before the first of them.
+        is_complete: Whether the image may lack no record of a later release, whatever is done about damage.
 
     Returns:
         The image (Kafka's `MetadataImage`).
 
     Raises:
-        DamagedFile: The log is damaged, and the mode is strict.
+        DamagedFile: The log is damaged, or has a record of a later release, and the mode is strict.
+        UnsupportedVersion: A record of a later release, with `is_complete`.
         ReplayError: A record contradicts the image; the text names offset and record.
         MetadataLogError: The files do not cover the point.
         ValueError: The text is no point.
@@ -57,7 +61,8 @@ def replay(
             end = found.end
             continue
         features = delta.features
-        whole = _replay_entries(delta, found.entries if isinstance(found, Base) else found.entries(), on_damage)
+        entries = found.entries if isinstance(found, Base) else found.entries()
+        whole = _replay_entries(delta, _known(entries, found.path) if is_complete else entries, on_damage)
         end = found.end
         if not whole:
             break
@@ -67,6 +72,15 @@ def replay(
     if point.offset is not None and end.offset <= point.offset:
         raise MetadataLogError(f"the log ends at offset {end.offset - 1}, before {point.offset}", where=path)
     return delta.apply(end).stable
+
+
+def _known(entries: Iterator[Entry | Damage], where: str) -> Iterator[Entry | Damage]:
+    """The entries; raises `UnsupportedVersion` at a record that nobody here knows."""
+    for entry in entries:
+        if isinstance(entry, Entry) and entry.record is None and not entry.is_control:
+            text = f"a record of type {entry.type} in version {entry.version} at offset {entry.offset} is not known"
+            raise UnsupportedVersion(text, where=where)
+        yield entry
 
 
 def _replay_entries(delta: MetadataDelta, entries: Iterator[Entry | Damage], on_damage: OnDamage) -> bool:

@@ -260,7 +260,7 @@ def image_at(disk: Disk, copy: MetadataCopy, end_offset: int) -> MetadataImage:
     """The image of a copy after its records below an offset; raises `MetadataLogError` for an unreadable record."""
     on_damage = OnDamage.STOP if copy.damages else OnDamage.STRICT
     path = copy.partition if copy.batches else f"{copy.partition}/{snapshot_name(copy.snapshots[-1])}"
-    image = replay(path, At(offset=end_offset - 1), disk, on_damage)
+    image = replay(path, At(offset=end_offset - 1), disk, on_damage, is_complete=True)
     if image.transaction is None and image.end.offset > end_offset:
         raise MetadataLogError(f"a snapshot holds records from offset {end_offset} on", where=copy.partition)
     return image

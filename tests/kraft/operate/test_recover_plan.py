@@ -15,7 +15,7 @@ from command_line import run
 from recovery_data import CASES, paths, plan_of, unpack_cluster
 
 from kraft.cli.recover.command import repeat_option
-from kraft.operate.recover.copies import image_at
+from kraft.operate.recover.copies import image_at, read_copy
 from kraft.operate.recover.inventory import read_inventory
 from kraft.operate.recover.plan import UNSEEN_EPOCHS, PlanOptions, make_plan
 from kraft.operate.recover.steps import steps_of
@@ -443,3 +443,18 @@ def test_a_directory_of_the_plan_must_never_start_again(tmp_path: Path) -> None:
     folder = unpack_cluster("dynamic", tmp_path)
     steps = list(steps_of(plan_of(folder, "c1", "b101 b102")))
     assert steps[-1] == f"Never start a controller on {folder}/c1 again: its voters are those from before the recovery."
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_a_copy_with_a_record_of_a_later_release_is_no_seed(tmp_path: Path, is_damaged: bool) -> None:
+    """Nobody here knows what the record changes: also not where damage comes behind it, at which the copy ends."""
+    partition = unpack_cluster("static", tmp_path) / "c1" / "__cluster_metadata-0"
+    sound = read_copy(OsDisk(), str(partition))
+    assert sound.unusable is None
+    batch = build_batch(sound.end.offset, sound.end.epoch, sound.last_timestamp, [b"\x01\x63\x00later"])
+    with (partition / "00000000000000000000.log").open("ab") as log:
+        log.write(batch + (b"\x01" * HEADER_BYTES if is_damaged else b""))
+    copy = read_copy(OsDisk(), str(partition))
+    assert (copy.end.offset, bool(copy.damages)) == (sound.end.offset + 1, is_damaged)
+    assert copy.image is None
+    assert "type 99 in version 0" in str(copy.unusable)
