@@ -201,6 +201,10 @@ acknowledgement may close it at once.
 """
 FORWARDED_REQUESTS: Final = 10_000
 """The requests that a broker has at the controller. A further one is answered with REQUEST_TIMED_OUT."""
+VERIFICATIONS: Final = 20_000
+"""The transactions of which a broker asks coordinators: more than wait, as some askers are gone. A further one is
+refused, and its producer tries again.
+"""
 TOPICS_IN_CREATION: Final = 1000
 """The topics in automatic creation at a broker; any further name waits for the client's next request."""
 
@@ -232,6 +236,10 @@ UNCOORDINATED_NAMES: Final = 256
 """The groups and transactional ids without a coordinator that are remembered for the log."""
 QUOTA_RATES: Final = 10_000
 """The clients whose rates are counted. Beyond that, the one whose last use is the longest ago is forgotten."""
+ADDRESS_RANGES: Final = 65_536
+"""The hosts of access rules that are remembered as ranges of addresses. A look at more rules, one after the other,
+would parse each of them again, which takes a hundred times as long.
+"""
 TRANSACTION_GUARDS: Final = 10_000
 """The guards of transactions: a producer that is verified and then sends nothing leaves one. The oldest goes first."""
 FINDINGS: Final = 1000
@@ -291,6 +299,7 @@ RELATIONS: Final[dict[str, Callable[[Any], bool]]] = dict(
             lambda of: of.DECISIONS_WAITING + of.COMMITS_WAITING + of.FORWARDED_REQUESTS <= of.UNANSWERED_REQUESTS,
         ),
         ("what waits at a broker is counted as unanswered", lambda of: of.REQUESTS_WAITING <= of.UNANSWERED_REQUESTS),
+        ("all that waits at a broker may be verified", lambda of: of.REQUESTS_WAITING <= of.VERIFICATIONS),
         ("forwarded entries come in whole requests", lambda of: of.FORWARD_ENTRIES <= of.FORWARDED_ENTRIES),
         ("the entries of a request fit into a session", lambda of: of.FORWARD_ENTRIES <= of.SESSION_WINDOW),
         ("requests without a connection are few", lambda of: of.ORPHANED_PRODUCES < of.REQUESTS_WAITING),

@@ -7,7 +7,10 @@ from functools import lru_cache
 from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Final
 
-_REMEMBERED: Final = 4096
+from kraft.limits import ADDRESS_RANGES
+
+_ADDRESSES: Final = 4096
+"""How many addresses of clients are remembered."""
 _IPV4: Final = re.compile(r"(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})/(\d{1,2})", re.ASCII)
 _NUMBER: Final = re.compile(r"[+-]?\d{1,9}", re.ASCII)
 _IPV6_BITS: Final = 128
@@ -24,18 +27,23 @@ def is_in_range(host: str, address: str) -> bool:
     if "/" not in host:
         return False
     found, wanted = _range(host), _address(address)
-    return found is not None and wanted is not None and wanted in found
+    if found is None or wanted is None:
+        return False
+    version, first, last = found
+    return version == wanted.version and first <= int(wanted) <= last
 
 
-@lru_cache(_REMEMBERED)
-def _range(host: str) -> IPv4Network | IPv6Network | None:
+@lru_cache(ADDRESS_RANGES)
+def _range(host: str) -> tuple[int, int, int] | None:
+    """The version, the first and the last address of a range: small, because all rules of a cluster may have one."""
     try:
-        return parse_range(host)
+        found = parse_range(host)
     except ValueError:
         return None
+    return found.version, int(found.network_address), int(found.broadcast_address)
 
 
-@lru_cache(_REMEMBERED)
+@lru_cache(_ADDRESSES)
 def _address(text: str) -> IPv4Address | IPv6Address | None:
     """The address of a client. No range holds an address with a zone, nor 0.0.0.0 (`SubnetInfo.isInRange`)."""
     try:

@@ -39,6 +39,7 @@ BREAKING: dict[str, dict[str, int]] = {
     "a leader takes many batches": {"OUTSTANDING_APPEND_BYTES": (32 << 20) - 1},
     "what waits for a controller is counted as unanswered": {"DECISIONS_WAITING": 45_537},
     "what waits at a broker is counted as unanswered": {"REQUESTS_WAITING": 65_537},
+    "all that waits at a broker may be verified": {"VERIFICATIONS": 19_999},
     "forwarded entries come in whole requests": {"FORWARDED_ENTRIES": 499},
     "the entries of a request fit into a session": {"SESSION_WINDOW": 499},
     "requests without a connection are few": {"ORPHANED_PRODUCES": 20_000},

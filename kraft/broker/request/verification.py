@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from kraft.broker.handling.coordinators import TRANSACTION, coordinator_of
 from kraft.broker.handling.reply_keys import Verification, to_broker
+from kraft.limits import VERIFICATIONS
 from kraft.wire import Send, Target
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
@@ -88,12 +89,19 @@ class Verifier:
         self._done: list[Verified] = []
 
     def __len__(self) -> int:
-        return sum(map(len, self._queued.values())) + sum(len(each) for _, each in self._sent.values())
+        under_way = sum(map(len, self._queued.values())) + sum(len(each) for _, each in self._sent.values())
+        return under_way + len(self._again)
 
     def ask(self, request_id: int, transaction: Transaction, image: MetadataImage, now_ms: int) -> Asking:
-        """Begin a verification, which has the result after the change `Verified`."""
+        """Begin a verification, which has the result after the change `Verified`.
+
+        A coordinator is asked even if the request does not wait any more: its connection may be gone, or too many wait.
+        """
         asking = Asking(request_id, transaction, now_ms + RETRY_MAX_MS)
-        self._queue(asking, image)
+        if len(self) < VERIFICATIONS:
+            self._queue(asking, image)
+        else:
+            self._end(asking, Error.COORDINATOR_NOT_AVAILABLE)
         return asking
 
     def _queue(self, asking: Asking, image: MetadataImage) -> None:

@@ -12,6 +12,7 @@ from admin_answers import SECURED
 from controller_sides import InProcess
 from real_data import DATA
 
+from kraft.access import cidr
 from kraft.access.cidr import is_in_range, parse_range
 from metadata_log.records.metadata import FeatureLevelRecord
 from transport.protocol.errors import Error
@@ -67,3 +68,18 @@ def test_a_range_is_created_from_4_4_on(level: int, host: str, error: Error, tex
     assert isinstance(answer, CreateAclsResponse)
     [result] = answer.results
     assert (Error(result.error_code), result.error_message) == (error, text if error else result.error_message)
+
+
+def test_the_ranges_of_very_many_rules_are_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request is judged by each rule in turn: what is forgotten before its next turn is parsed for each request."""
+    parsed: list[str] = []
+
+    def counted(host: str) -> object:
+        parsed.append(host)
+        return parse_range(host)
+
+    monkeypatch.setattr(cidr, "parse_range", counted)
+    hosts = [f"10.{at >> 8}.{at & 255}.0/28" for at in range(10_000)]
+    for address in ("192.168.0.1", "10.3.9.15"):
+        found = [host for host in hosts if is_in_range(host, address)]
+    assert (found, len(parsed)) == (["10.3.9.0/28"], len(hosts))

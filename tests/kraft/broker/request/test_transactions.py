@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import structs
 from request_brokers import START_MS, Brokers, NewTopic, fetch, only_partition, topic_id
 from test_request_rights import rule
 
 from kraft.access.authorizer import CLUSTER_NAME, AclOperation, AclResource, AuthorizerSettings
 from kraft.broker.partitions.key import PartitionKey
+from kraft.broker.request import verification
 from kraft.wire import Answer, Send, Target
 from metadata_log.records.batch import scan
 from metadata_log.records.batch_builder import write_batch
@@ -543,3 +545,26 @@ def test_an_unknown_topic_id_stays_an_error_of_the_request() -> None:
     _, outcome = brokers.send(LEADER, request, 13)
     assert isinstance(outcome, Answer)
     assert only_partition(outcome.message).error_code == Error.UNKNOWN_TOPIC_ID
+
+
+@pytest.mark.parametrize("most_waiting", [0, 20_000], ids=["too many wait", "connections close"])
+def test_askers_that_do_not_wait_fill_no_memory(monkeypatch: pytest.MonkeyPatch, most_waiting: int) -> None:
+    """Their coordinator is asked all the same, until very many are to be asked: then the producer tries again."""
+    monkeypatch.setattr(verification, "VERIFICATIONS", 3)
+    brokers = three(most_waiting=most_waiting)
+    for number in range(10):
+        data = records(b"a", producer=PRODUCER + number)
+        request = structs.replace(produce(data), transactional_id=f"{NAME}-{number}")
+        request_id, _ = brokers.send(LEADER, request, TV2)
+        brokers.requests[LEADER].forget(request_id)
+    asked = sent_to_coordinator(brokers)
+    assert isinstance(asked.message, AddPartitionsToTxnRequest)
+    assert [one.transactional_id for one in asked.message.transactions] == [f"{NAME}-{number}" for number in range(3)]
+    refused_id, outcome = brokers.send(LEADER, produce(records(b"b")), TV2)
+    ended = [outcome] if outcome is not None else brokers.poll(LEADER)
+    [answer] = [one for one in ended if isinstance(one, Answer) and one.request_id == refused_id]
+    assert only_partition(answer.message).error_code == Error.NOT_ENOUGH_REPLICAS
+    brokers.requests[LEADER].on_reply(asked.reply_to.key, verdict(asked, Error.NONE), brokers.now_ms)
+    brokers.poll(LEADER)
+    brokers.send(LEADER, produce(records(b"c", producer=PRODUCER - 1)), TV2)
+    assert sent_to_coordinator(brokers), "there is room again"
