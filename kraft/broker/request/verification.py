@@ -185,7 +185,7 @@ class Verifier:
             self._note(asking, errors)
 
     def deadline_ms(self) -> int:
-        """When the next `due` or `take_done` is due, in ms."""
+        """When the next `due` or `take_changes` is due, in ms."""
         if self._done:
             return 0
         if not self._again and not self._queued:
