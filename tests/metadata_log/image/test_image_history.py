@@ -103,8 +103,11 @@ def test_features(history: History) -> None:
     # The level of kraft.version is in control records.
     theirs = {name: int(level) for name, level in found if name != "kraft.version"}
     assert dict(image.features.all_levels()) == theirs
+    # The tools of one cluster asked while its leader wrote NoOpRecords; the others stood still.
     moment = described["as_of"]
-    assert moment["high_watermark_before"] - 1 <= described["features"]["epoch"] < moment["high_watermark_after"]
+    assert image.end.offset == moment["high_watermark_after"]
+    assert moment["high_watermark_before"] - 1 <= described["features"]["epoch"] <= image.end.offset - 1
+    assert moment["high_watermark_before"] == image.end.offset or described == state("static3 of 4.4")
 
 
 def test_configs(history: History) -> None:
@@ -168,6 +171,10 @@ def test_quotas(history: History) -> None:
 
 def test_scram(history: History) -> None:
     image, described = history
+    # Kafka's `ScramDelta.apply` drops a mechanism when the removal of a user leaves it empty, and then adds the other
+    # users of the same delta to the dropped map. The brokers 102 and 103 of this cluster replayed both in one delta
+    # after a restart; their snapshots lack this credential, which the log and the controllers' snapshots have.
+    lost = {("alice", "SCRAM_SHA_256", 4096)} if described == state("static3 of 4.4") else set()
     ours = {
         (name, MECHANISMS[mechanism], credential.iterations)
         for name, credentials in image.scram.by_user.items()
@@ -178,8 +185,8 @@ def test_scram(history: History) -> None:
         for name, shown in described["describeScram"].items()
         for mechanism, iterations in re.findall(r"mechanism=(\w+), iterations=(\d+)", shown)
     }
-    # A broker of 4.4.0 shows one of the two credentials of a user, both of which are in its own snapshots.
-    assert ours == theirs or (len(ours), theirs) == (2, {one for one in ours if one[1] == "SCRAM_SHA_512"})
+    assert theirs.isdisjoint(lost)
+    assert ours == theirs | lost
 
 
 def test_tokens(history: History) -> None:
