@@ -36,6 +36,11 @@ FORMATS: Final = {
 MAX_STRING_BYTES: Final = 0x7FFF
 """Kafka's limit of strings in both directions, even where the length field allows more."""
 
+MAX_ELEMENTS: Final = 1_000_000
+"""Kafka's limit of an array, from 4.4 on."""
+MAX_TAGGED_FIELDS: Final = 10_000
+"""Kafka's limit of the tagged fields of one structure, from 4.4 on."""
+
 
 class Reader:
     """Reads primitive values from bytes in order; every failure is a `DecodeError` with position and field."""
@@ -172,6 +177,8 @@ def _read_array(reader: Reader, array: ArrayOf, version: int, flexible: bool) ->
         return None
     if count > reader.remaining:
         reader.fail(f"an array of {count} elements, and {reader.remaining} bytes are left")
+    if count > MAX_ELEMENTS:
+        reader.fail(f"an array of {count} elements; the limit is {MAX_ELEMENTS}")
     outer = reader.path
     values: list[object] = []
     while len(values) < count:
@@ -191,7 +198,13 @@ def _read_tagged(reader: Reader, cls: type[Message], at: Shape, version: int, va
     outer = reader.path
     reader.path = f"{outer} tagged fields".lstrip()
     count = reader.unsigned_varint()
-    for _ in range(count if count < 0x80000000 else 0):
+    if count > 0x7FFFFFFF:
+        reader.fail(f"{count - (1 << 32)} tagged fields, a negative number")
+    if count > reader.remaining:
+        reader.fail(f"{count} tagged fields, and {reader.remaining} bytes are left")
+    if count > MAX_TAGGED_FIELDS:
+        reader.fail(f"{count} tagged fields; the limit is {MAX_TAGGED_FIELDS}")
+    for _ in range(count):
         start = reader.position
         reader.count_value()
         tag, size = reader.unsigned_varint(), reader.unsigned_varint()

@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Final
 
 from metadata_log.serde.fields import ArrayOf, Field, FieldType, Kind, Message, fields_at
-from metadata_log.serde.primitives import FORMATS, MAX_STRING_BYTES
+from metadata_log.serde.primitives import FORMATS, MAX_ELEMENTS, MAX_STRING_BYTES, MAX_TAGGED_FIELDS
 from metadata_log.serde.source import Source
 from metadata_log.types import Uuid
 
@@ -50,9 +50,11 @@ def long_length(data: bytes, position: int) -> tuple[int, int]:
 
 
 def long_count(data: bytes, position: int) -> tuple[int, int]:
-    """A number of tagged fields, and the position behind: a number from 2^31 on is negative in Java and counts as 0."""
+    """A number of tagged fields, and the position behind."""
     value, position = long_varint(data, position)
-    return (value if value < 0x80000000 else 0), position
+    if value > MAX_TAGGED_FIELDS:
+        raise Malformed
+    return value, position
 
 
 def long_tag(data: bytes, position: int) -> tuple[int, int, int]:
@@ -328,10 +330,13 @@ class ReaderMaker:
     def array(self, array: ArrayOf, may_be_null: bool) -> str:
         """Read an array."""
         emit, source = self.source.emit, self.source
-        count = self.length(compact=self.flexible, wide=True)
+        # A compact count is compared only where it has several bytes.
+        count = self.compact_length(MAX_ELEMENTS) if self.flexible else self.length(compact=False, wide=True)
         value = source.fresh("v")
         emit(f"if {count} > 1:")
         source.depth += 1
+        if not self.flexible:
+            emit(f"if {count} > {MAX_ELEMENTS + 1}: raise Malformed")
         match array.element:
             case Kind.STRING | Kind.BYTES | Kind.RECORDS | ArrayOf() | type():
                 self.array_by_element(array, count, value)

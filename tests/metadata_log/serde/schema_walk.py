@@ -1,7 +1,7 @@
 """Walks through the bytes of a message by Kafka's own schema facts, to say where and in which field they go wrong.
 
 It shares nothing with the codecs: no declarations, no reader. Kafka's rules are those of `ByteBufferAccessor` and of
-the generated `*Data.java`, Kafka 4.3.1.
+the generated `*Data.java`, Kafka 4.4.0.
 """
 
 import gzip
@@ -57,7 +57,10 @@ class Walk:
 
     def tagged(self, fields, path):
         here = f"{path} tagged fields".strip()
-        for _ in range(signed(self.varint(here))):
+        count = signed(self.varint(here))
+        if not 0 <= count <= min(len(self.data) - self.at, 10_000):
+            raise WrongAt(here, self.at)
+        for _ in range(count):
             start = self.at
             tag, size = self.varint(here), self.varint(here)
             [known] = [one for one in fields if one.get("tag") == tag] or [None]
@@ -91,7 +94,7 @@ class Walk:
             count = self.length(here, self.flexible, 4)
             if count < 0:
                 return True
-            if count > len(self.data) - self.at:
+            if count > min(len(self.data) - self.at, 1_000_000):
                 raise WrongAt(here, self.at)
             for index in range(count):
                 if self.value(kind[2:], one, f"{here}[{index}]", self.flexible):

@@ -156,8 +156,8 @@ def creations(count: int) -> bytes:
 
 
 def unknown_tags(count: int) -> bytes:
-    message = ApiVersionsRequest(unknown_tagged=tuple((200 + number, b"") for number in range(count)))
-    return encode(message, 4)
+    topic = DeleteTopicState(name="t", unknown_tagged=tuple((200 + number, b"") for number in range(100)))
+    return encode(DeleteTopicsRequest(topics=[topic] * (count // 100)), 6)
 
 
 @pytest.mark.parametrize(
@@ -167,8 +167,8 @@ def unknown_tags(count: int) -> bytes:
         (DeleteTopicsRequest, 6, deletions),
         (DeleteTopicsRequest, 5, names),
         (CreateTopicsRequest, 7, creations),
-        (ApiVersionsRequest, 4, unknown_tags),
-        (FetchRequest, 18, lambda count: forgotten(16 * count)),
+        (DeleteTopicsRequest, 6, unknown_tags),
+        (FetchRequest, 18, lambda count: forgotten(9 * count)),
     ],
     ids=["ElectLeaders", "DeleteTopics", "names", "CreateTopics", "tags", "numbers"],
 )
@@ -184,6 +184,37 @@ def test_a_message_with_too_many_values_is_refused_early(cls: Any, version: int,
 
     assert peak_of(refused) < 1_500_000
     assert peak_of(lambda: decode(cls, version, many)) > 3_000_000
+
+
+@pytest.mark.parametrize(
+    ("cls", "version", "before", "count"),
+    [
+        (FetchRequest, 11, bytes(25), (10**6 + 1).to_bytes(4, "big")),
+        (FetchRequest, 18, bytes(21), b"\xc2\x84\x3d"),
+        (ApiVersionsRequest, 4, b"\x01\x01", b"\x91\x4e"),
+        (ApiVersionsRequest, 4, b"\x01\x01", b"\xff\xff\xff\xff\x0f"),
+    ],
+    ids=["plain array", "compact array", "tags", "negative tags"],
+)
+def test_counts_beyond_kafkas_limits_are_refused(cls: Any, version: int, before: bytes, count: bytes) -> None:
+    """One element more than Kafka 4.4 takes, with enough bytes behind; the texts name the limit."""
+    raw = before + count + bytes(3_000_000)
+    for refuse in (decode, decode_from, in_steps):
+        with pytest.raises(DecodeError, match=r"the limit is 10{4,6}\b|a negative number") as caught:
+            refuse(cls, version, raw)
+        assert not isinstance(caught.value, LimitExceeded)
+
+
+def test_an_array_at_kafkas_limit_is_read() -> None:
+    numbers = [7] * 10**6
+    for version, topic in (
+        (18, ForgottenTopic(topic_id=Uuid.METADATA_TOPIC, partitions=numbers)),
+        (11, ForgottenTopic(topic="t", partitions=numbers)),
+    ):
+        message = FetchRequest(forgotten_topics_data=[topic])
+        assert decode(FetchRequest, version, encode(message, version)) == message
+    with pytest.raises(DecodeError):
+        decode(FetchRequest, 18, forgotten(10**6 + 1))
 
 
 def test_nested_arrays_are_counted_together() -> None:
