@@ -72,8 +72,8 @@ FEATURES: Final = (
     "streams.version",
     "transaction.version",
 )
-LEVELS: Final = (7, 21, 25, 29, 30, 31)
-"""Of metadata.version."""
+LEVELS: Final = (7, 21, 25, 29, 30)
+"""Of metadata.version. Above them 4.3.1 and ours, which is of 4.4, support different levels."""
 
 
 class AdminDraw:
@@ -179,7 +179,10 @@ class AdminDraw:
             return levels((rng.choice(("kraft.version", "nonsense")), rng.choice((0, 5)), kind))
         if draw < 0.45:
             return levels(("group.version", 1, 1), ("streams.version", 1, 1))
-        wanted = (rng.choice(FEATURES), rng.choice((0, 0, 1, 1, 1, 2, -1)), kind)
+        feature, level = rng.choice(FEATURES), rng.choice((0, 0, 1, 1, 1, 2, -1))
+        if feature == "share.version":
+            level = min(level, 1)  # 4.4 supports 2 as well.
+        wanted = (feature, level, kind)
         return levels(wanted, validate_only=rng.random() < 0.1)
 
     def _resource(self) -> tuple[int, str]:

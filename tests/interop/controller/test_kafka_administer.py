@@ -129,6 +129,10 @@ topics list
 """
 
 
+LEVELS_OF_4_3, LEVELS_OF_4_4 = "only supports versions 7-30", "only supports versions 7-33"
+"""What a refusal says of metadata.version: a controller of 4.3.1, and ours, which is of 4.4."""
+
+
 class Said(NamedTuple):
     """What a command printed, and how it ended."""
 
@@ -178,7 +182,7 @@ def test_administration_commands_print_the_same_with_controllers_of_either_make(
     theirs = list(said(both["theirs"], SCRIPT, capsys, monkeypatch))
     ours = list(said(both["ours"], SCRIPT, capsys, monkeypatch))
     for one, other in zip(theirs, ours, strict=True):
-        assert one == other
+        assert one._replace(err=one.err.replace(LEVELS_OF_4_3, LEVELS_OF_4_4)) == other
     assert {one.code for one in theirs} == {0, 1}
     assert not any("Traceback" in one.err or "UNKNOWN_SERVER_ERROR" in one.err for one in theirs)
     assert sum(one.code == 0 for one in theirs) > len(theirs) / 2

@@ -36,7 +36,14 @@ pytestmark = pytest.mark.kafka
 
 VERDICTS: Final = Path(__file__).parents[2] / "data/config_verdicts.json.xz"
 BITS: Final = {"SHORT": 16, "INT": 32, "LONG": 64}
-STRICTER: Final = {*NARROWER, *REFUSED, SEGMENT_BYTES_OVERRIDE, "authorizer.class.name", "config.providers"}
+STRICTER: Final = {
+    *NARROWER,
+    *REFUSED,
+    SEGMENT_BYTES_OVERRIDE,
+    "authorizer.class.name",
+    "config.providers",
+    "replica.selector.class",
+}
 """The settings of which we refuse values that Kafka reads; docs/differences.md says why."""
 LAXER: Final = {"controller.listener.names", "group.consumer.assignors", "group.share.assignors"}
 """The settings of which we read values that Kafka refuses; docs/differences.md says why."""
