@@ -48,6 +48,14 @@ LATEST_LEVEL: Final = METADATA_VERSIONS[LATEST_RELEASE]
 OLDEST_LEVEL: Final = min(METADATA_VERSIONS.values())
 
 
+def unknown_record_text(kind: int, version: int, level: int | None) -> str:
+    """The sentence about a record of a later release; `level` is the metadata.version at that point, if known."""
+    text = f"a record of type {kind} in version {version} is not known, nor what it changes"
+    if level is not None and level > LATEST_LEVEL:
+        text += f": metadata.version {level} brought it, and this software knows {OLDEST_LEVEL} to {LATEST_LEVEL}"
+    return text
+
+
 class Feature(Struct, frozen=True, kw_only=True):
     """A feature besides metadata.version: the metadata.version that enables each level by default, from level 1 on.
 

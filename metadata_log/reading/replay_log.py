@@ -14,6 +14,7 @@ from metadata_log.reading.timeline import At, Base, parse_at, read_timeline
 from metadata_log.records.batch import RecordBatch
 from metadata_log.records.frame import decode_record
 from metadata_log.records.record import records
+from metadata_log.releases import unknown_record_text
 
 
 @gc_paused()
@@ -107,8 +108,9 @@ def replay_batch(delta: MetadataDelta, batch: RecordBatch, *, where: str) -> Non
     for one in records(batch, where=where):
         framed = decode_record(one.value or b"", where=where)
         if framed.record is None:
+            text = unknown_record_text(framed.type, framed.version, delta.features.metadata_version)
             raise UnsupportedVersion(
-                f"{framed.name} version {framed.version} at offset {one.offset} is not known, nor what it changes",
+                f"{text} (offset {one.offset})",
                 where=where,
                 hint="The cluster runs a newer release than this command knows.",
             )

@@ -23,7 +23,7 @@ from metadata_log.reading.entries import Entry
 from metadata_log.reading.log_end import find_log_end
 from metadata_log.reading.timeline import At, Base, From, TimelineBatch, read_timeline
 from metadata_log.records.batch import RecordBatch
-from metadata_log.releases import LATEST_LEVEL, OLDEST_LEVEL
+from metadata_log.releases import unknown_record_text
 from metadata_log.times import when_text
 from metadata_log.types import OffsetAndEpoch
 
@@ -248,12 +248,9 @@ def unknown_record(entry: Entry, path: str, batch: RecordBatch | None, level: in
     """The damage for a record of a newer Kafka with unknown effect; the batch is that of a log, `level` the
     metadata.version at that point, if known.
     """
-    what = f"a record of type {entry.type} in version {entry.version} is not known, nor what it changes"
-    if level is not None and level > LATEST_LEVEL:
-        what += f": metadata.version {level} brought it, and this software knows {OLDEST_LEVEL} to {LATEST_LEVEL}"
     return Damage(
         where=path,
-        what=what,
+        what=unknown_record_text(entry.type, entry.version, level),
         expected="a record that this version knows",
         position=None if batch is None else _position(entry, batch),
         offset=entry.offset,

@@ -31,15 +31,17 @@ from metadata_log.reading.reader import gap_before, read_file
 from metadata_log.reading.timeline import Base, read_timeline
 from metadata_log.records.batch import RecordBatch
 from metadata_log.records.control import KRaftVersionRecord, LeaderChangeMessage, VotersRecord
-from metadata_log.records.frame import RECORD_TYPES, decode_control, peek_type
+from metadata_log.records.frame import RECORD_TYPES, decode_control, decode_record, peek_type
 from metadata_log.records.metadata import (
     BrokerRegistrationChangeRecord,
+    FeatureLevelRecord,
     FenceBrokerRecord,
     PartitionChangeRecord,
     PartitionRecord,
     RegisterBrokerRecord,
 )
 from metadata_log.records.record import records
+from metadata_log.releases import METADATA_VERSION, unknown_record_text
 from metadata_log.types import OffsetAndEpoch
 
 _MOST_UNKNOWN: Final = 20
@@ -199,13 +201,19 @@ def _look_for_unknown(log: LogFacts, batch: RecordBatch, path: str) -> None:
         for record in records(batch, where=path):
             kind, version = peek_type(record.value or b"", where=path)
             known = RECORD_TYPES.get(kind)
-            if known is None:
-                _note_unknown(log, record.offset, f"record type {kind}", path, is_type=True)
-            elif version > known.__schema__.versions.highest:
-                what = f"{known.__name__} version {version}"
-                _note_unknown(log, record.offset, what, path, is_type=False)
+            if known is FeatureLevelRecord:
+                _follow_level(log, record.value or b"", path)
+            if known is None or version > known.__schema__.versions.highest:
+                what = unknown_record_text(kind, version, log.metadata_version)
+                _note_unknown(log, record.offset, what, path, is_type=known is None)
     except (CorruptBatch, DecodeError) as bad:
         _note_unknown(log, batch.base_offset, bad.what, path, is_type=True)
+
+
+def _follow_level(log: LogFacts, value: bytes, path: str) -> None:
+    record = decode_record(value, where=path).record
+    if isinstance(record, FeatureLevelRecord) and record.name == METADATA_VERSION:
+        log.metadata_version = record.feature_level
 
 
 def _note_unknown(log: LogFacts, offset: int, what: str, path: str, *, is_type: bool) -> None:

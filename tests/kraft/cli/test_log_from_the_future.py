@@ -9,7 +9,10 @@ import pytest
 from command_line import run
 
 from metadata_log.disk import OsDisk
+from metadata_log.errors import UnsupportedVersion
+from metadata_log.image import MetadataDelta, MetadataImage
 from metadata_log.log.log import MetadataLog
+from metadata_log.reading.replay_log import replay_batch
 from metadata_log.records.batch import scan
 from metadata_log.records.batch_builder import build_batch
 from metadata_log.records.frame import encode_record
@@ -65,3 +68,17 @@ def test_history_goes_on_too(capsys: pytest.CaptureFixture[str], partition: Path
 def test_dump_keeps_the_bytes(capsys: pytest.CaptureFixture[str], partition: Path) -> None:
     done = run(capsys, "dump", "--records", str(partition))
     assert (done.code, done.out.count(BEYOND[3:].hex())) == (0, 2), done.out
+
+
+def test_doctor_says_the_same(capsys: pytest.CaptureFixture[str], partition: Path) -> None:
+    done = run(capsys, "doctor", "--offline", str(partition.parent))
+    assert done.out.count(f"found: {SAID.capitalize()} (offset 2, 3)\n") == 1, done.out
+
+
+def test_a_client_that_reads_the_leaders_log_says_the_same(partition: Path) -> None:
+    delta = MetadataDelta(MetadataImage())
+    [batch] = scan((partition / f"{0:020d}.log").read_bytes())
+    with pytest.raises(UnsupportedVersion) as caught:
+        replay_batch(delta, batch, where="the leader")
+    assert caught.value.what == f"{SAID} (offset 2)"
+    assert caught.value.hint == "The cluster runs a newer release than this command knows."

@@ -197,7 +197,10 @@ def unknown_record(facts: Facts) -> Iterator[Finding]:
                     nodes=(node.name,),
                     subjects=tuple(dict.fromkeys(one.where for one in found)),
                     read=tuple(f"{one.where}, offset {one.offset}" for one in found[:_MOST_GAPS]),
-                    evidence=listed((f"{one.what} at offset {one.offset}" for one in found), _MOST_GAPS),
+                    evidence="; ".join(
+                        f"{what} (offset {listed((str(one.offset) for one in found if one.what == what), _MOST_GAPS)})"
+                        for what in dict.fromkeys(one.what for one in found)
+                    ),
                 )
 
 

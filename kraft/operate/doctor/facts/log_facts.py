@@ -82,6 +82,8 @@ class LogFacts(Struct, kw_only=True):
     snapshot_damage: Damage | None = None
     """Damage of the newest snapshot."""
     unknown: list[UnknownRecord] = []
+    metadata_version: int | None = None
+    """The last level that the snapshot or the log sets."""
     quorum_state: StoredElection | None = None
     quorum_state_problem: str = ""
     """Why quorum-state cannot be read; empty if the file is readable or missing."""
