@@ -14,15 +14,14 @@ from kraft.broker.metadata import answers as metadata
 from kraft.broker.metadata.answers import MetadataHandler
 from kraft.broker.metadata.forwarding import Forwarding, refused
 from kraft.broker.request import refusals
-from kraft.broker.request.alter_dirs import AlterDirsHandler
 from kraft.broker.request.delete_records import DeleteRecordsHandler
-from kraft.broker.request.describe import DescribeHandler
+from kraft.broker.request.directories import DirectoriesHandler
 from kraft.broker.request.epoch_ends import EpochEndHandler
 from kraft.broker.request.fetch import FetchHandler, refuse_fetch
 from kraft.broker.request.list_offsets import ListOffsetsHandler
 from kraft.broker.request.markers import MarkersHandler
 from kraft.broker.request.produce import ProduceHandler
-from kraft.broker.request.producer_ids import InitProducerIdHandler
+from kraft.broker.request.producers import DescribeProducersHandler, InitProducerIdHandler
 from kraft.limits import METADATA_STEPS_PER_TURN, REQUEST_STEPS_PER_TURN
 from kraft.wire import Outcome, WireRequest
 from metadata_log.image import MetadataImage
@@ -74,8 +73,8 @@ class Rooms(Struct, frozen=True):
     deletions: DeleteRecordsHandler
     producer_ids: InitProducerIdHandler
     markers: MarkersHandler
-    descriptions: DescribeHandler
-    directories: AlterDirsHandler
+    producers: DescribeProducersHandler
+    directories: DirectoriesHandler
     metadata: MetadataHandler
     forwarding: Forwarding
 
@@ -101,11 +100,11 @@ def apis_of(rooms: Rooms) -> dict[int, Api]:
         ApiKey.WRITE_TXN_MARKERS: Api(
             begin=one.markers.begin, is_complete=one.markers.is_complete, end=one.markers.end
         ),
-        ApiKey.DESCRIBE_PRODUCERS: Api(begin=one.descriptions.producers, refuse=refusals.refuse_producers),
+        ApiKey.DESCRIBE_PRODUCERS: Api(begin=one.producers.answer, refuse=refusals.refuse_producers),
         ApiKey.DESCRIBE_LOG_DIRS: Api(
-            begin=one.descriptions.log_dirs, refuse=refusals.refuse_log_dirs, needs=AclOperation.DESCRIBE
+            begin=one.directories.describe, refuse=refusals.refuse_log_dirs, needs=AclOperation.DESCRIBE
         ),
-        ApiKey.ALTER_REPLICA_LOG_DIRS: Api(begin=one.directories.answer),
+        ApiKey.ALTER_REPLICA_LOG_DIRS: Api(begin=one.directories.alter),
         ApiKey.METADATA: _read(one.metadata.topics, metadata.refuse_topics),
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: _read(one.metadata.topic_partitions, metadata.refuse_partitions),
         ApiKey.DESCRIBE_CLUSTER: _read(one.metadata.cluster, metadata.refuse),

@@ -27,15 +27,14 @@ from kraft.broker.metadata.auto_creation import AutoCreation
 from kraft.broker.metadata.forwarding import Forwarding
 from kraft.broker.partitions.key import NO_EPOCH
 from kraft.broker.partitions.manager import ReplicaManager
-from kraft.broker.request.alter_dirs import AlterDirsHandler
 from kraft.broker.request.delete_records import DeleteRecordsHandler
-from kraft.broker.request.describe import DescribeHandler
+from kraft.broker.request.directories import DirectoriesHandler
 from kraft.broker.request.epoch_ends import EpochEndHandler
 from kraft.broker.request.fetch import FetchHandler
 from kraft.broker.request.list_offsets import ListOffsetsHandler
 from kraft.broker.request.markers import MarkersHandler
 from kraft.broker.request.produce import ProduceHandler
-from kraft.broker.request.producer_ids import InitProducerIdHandler, ProducerIds
+from kraft.broker.request.producers import DescribeProducersHandler, InitProducerIdHandler, ProducerIds
 from kraft.broker.request.quotas import ClientQuotas
 from kraft.broker.request.transaction_guards import TransactionGuards
 from kraft.broker.request.verification import Verifier
@@ -95,8 +94,8 @@ class Requests:
             deletions=DeleteRecordsHandler(manager, rights),
             producer_ids=InitProducerIdHandler(ids, rights, settings.request_timeout_ms),
             markers=MarkersHandler(manager, rights, guards, settings.request_timeout_ms),
-            descriptions=DescribeHandler(manager, rights),
-            directories=AlterDirsHandler(manager, rights),
+            producers=DescribeProducersHandler(manager, rights),
+            directories=DirectoriesHandler(manager, rights),
             metadata=MetadataHandler(settings, of_metadata, rights, creation),
             forwarding=forwarding,
         )

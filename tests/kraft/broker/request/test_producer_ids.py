@@ -7,7 +7,7 @@ from typing import Any
 from request_brokers import Brokers, NewTopic, topic_id
 
 from kraft.broker.handling.reply_keys import Channel
-from kraft.broker.request.producer_ids import ProducerIds
+from kraft.broker.request.producers import ProducerIds
 from kraft.wire import Answer
 from metadata_log.image import MetadataImage
 from metadata_log.types import NEVER_MS

@@ -1,4 +1,5 @@
-"""InitProducerId for idempotent producers: ids from blocks of the controller (Kafka: `RPCProducerIdManager`).
+"""InitProducerId for idempotent producers: ids from blocks of the controller; and DescribeProducers (KIP-664; Kafka:
+`RPCProducerIdManager`, `ReplicaManager.activeProducerState`).
 
 A broker asks the active controller for a block of 1000 ids, and for the next block once most of the present one is
 used. Transactional ids need a transaction coordinator, and no broker of ours is one yet.
@@ -15,11 +16,17 @@ from kraft.access.authorizer import AclOperation, AclResource
 from kraft.broker.handling.coordinators import UNCOORDINATED
 from kraft.broker.handling.reply_keys import Channel, to_broker
 from kraft.broker.handling.rights import Rights
+from kraft.broker.handling.steps import Handling
+from kraft.broker.partitions.hosted_partition import HostedPartition
+from kraft.broker.partitions.manager import ReplicaManager
+from kraft.broker.request.lookup import hosted
+from kraft.limits import PARTITIONS_PER_STEP
 from kraft.wire import Answer, Send, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.serde import Message
-from metadata_log.types import NEVER_MS
+from metadata_log.types import NEVER_MS, Uuid
 from transport.protocol.errors import Error
+from transport.protocol.messages import describe_producers as producers
 from transport.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from transport.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
@@ -174,3 +181,58 @@ def _refused(request: WireRequest, error: Error) -> Answer:
         request.request_id,
         InitProducerIdResponse(error_code=error, producer_id=NO_PRODUCER, producer_epoch=NO_EPOCH),
     )
+
+
+class DescribeProducersHandler:
+    """Answers DescribeProducers requests."""
+
+    def __init__(self, manager: ReplicaManager, rights: Rights) -> None:
+        self._manager = manager
+        self._rights = rights
+
+    def answer(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer]:
+        """The active producers of partitions; every replica knows them, not only the leader.
+
+        A partition that is named again is answered once: its producers may be many.
+        """
+        message = request.message
+        assert isinstance(message, producers.DescribeProducersRequest), message
+        topics = []
+        seen: set[tuple[str, int]] = set()
+        for topic in message.topics:
+            may = self._rights(request, AclOperation.READ, AclResource.TOPIC, topic.name)
+            topic_id = image.topics.by_name.get(topic.name, Uuid.ZERO)
+            parts = []
+            yield None
+            for number in topic.partition_indexes:
+                if (topic.name, number) in seen:
+                    continue
+                seen.add((topic.name, number))
+                yield None
+                partition = hosted(self._manager, image, (topic_id, number), needs_leader=False)
+                error = Error.NONE if isinstance(partition, HostedPartition) else partition
+                if not may:
+                    error = Error.TOPIC_AUTHORIZATION_FAILED
+                found = producers.PartitionResponse(partition_index=number, error_code=error)
+                if error is Error.NONE and isinstance(partition, HostedPartition):
+                    found = producers.PartitionResponse(number, active_producers=(yield from _active(partition)))
+                parts.append(found)
+            topics.append(producers.TopicResponse(name=topic.name, partitions=parts))
+        return Answer(request.request_id, producers.DescribeProducersResponse(topics=topics))
+
+
+def _active(partition: HostedPartition) -> Handling[list[producers.ProducerState]]:
+    found: list[producers.ProducerState] = []
+    for each in list(partition.log.producers.states.producers.values()):
+        if len(found) % PARTITIONS_PER_STEP == 0:
+            yield None
+        state = producers.ProducerState(
+            producer_id=each.producer_id,
+            producer_epoch=each.epoch,
+            last_sequence=each.last_sequence,
+            last_timestamp=each.timestamp,
+            coordinator_epoch=each.coordinator_epoch,
+            current_txn_start_offset=-1 if each.open_offset is None else each.open_offset,
+        )
+        found.append(state)
+    return found

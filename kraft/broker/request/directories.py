@@ -1,5 +1,5 @@
-"""DescribeProducers and DescribeLogDirs: what a broker holds (KIP-664, KIP-113; Kafka:
-`ReplicaManager.activeProducerState`, `ReplicaManager.describeLogDirs`).
+"""AlterReplicaLogDirs and DescribeLogDirs: moves replicas between the log directories of this broker, and says
+what is in them (KIP-113; Kafka: `KafkaApis.handleAlterReplicaLogDirsRequest`, `ReplicaManager.describeLogDirs`).
 """
 
 from __future__ import annotations
@@ -9,54 +9,44 @@ from kraft.broker.handling.rights import Rights
 from kraft.broker.handling.steps import Handling
 from kraft.broker.partitions.hosted_partition import HostedPartition
 from kraft.broker.partitions.manager import ReplicaManager
-from kraft.broker.request.lookup import hosted
 from kraft.limits import PARTITIONS_PER_STEP
 from kraft.wire import Answer, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.types import Uuid
 from transport.protocol.errors import Error
+from transport.protocol.messages import alter_replica_log_dirs as messages
 from transport.protocol.messages import describe_log_dirs as log_dirs
-from transport.protocol.messages import describe_producers as producers
 
 
-class DescribeHandler:
-    """Answers DescribeProducers and DescribeLogDirs requests."""
+class DirectoriesHandler:
+    """Answers AlterReplicaLogDirs and DescribeLogDirs requests; the moves go on in the background."""
 
     def __init__(self, manager: ReplicaManager, rights: Rights) -> None:
         self._manager = manager
         self._rights = rights
 
-    def producers(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer]:
-        """The active producers of partitions; every replica knows them, not only the leader.
-
-        A partition that is named again is answered once: its producers may be many.
-        """
+    def alter(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer]:
+        """Begin the moves, and answer with one result for each partition."""
         message = request.message
-        assert isinstance(message, producers.DescribeProducersRequest), message
-        topics = []
-        seen: set[tuple[str, int]] = set()
-        for topic in message.topics:
-            may = self._rights(request, AclOperation.READ, AclResource.TOPIC, topic.name)
-            topic_id = image.topics.by_name.get(topic.name, Uuid.ZERO)
-            parts = []
-            yield None
-            for number in topic.partition_indexes:
-                if (topic.name, number) in seen:
-                    continue
-                seen.add((topic.name, number))
-                yield None
-                partition = hosted(self._manager, image, (topic_id, number), needs_leader=False)
-                error = Error.NONE if isinstance(partition, HostedPartition) else partition
-                if not may:
-                    error = Error.TOPIC_AUTHORIZATION_FAILED
-                found = producers.PartitionResponse(partition_index=number, error_code=error)
-                if error is Error.NONE and isinstance(partition, HostedPartition):
-                    found = producers.PartitionResponse(number, active_producers=(yield from _active(partition)))
-                parts.append(found)
-            topics.append(producers.TopicResponse(name=topic.name, partitions=parts))
-        return Answer(request.request_id, producers.DescribeProducersResponse(topics=topics))
+        assert isinstance(message, messages.AlterReplicaLogDirsRequest), message
+        may = self._rights(request, AclOperation.ALTER, AclResource.CLUSTER)
+        results: dict[str, list[messages.AlterReplicaLogDirPartitionResult]] = {}
+        for directory in message.dirs:
+            for topic in directory.topics:
+                for at, number in enumerate(topic.partitions):
+                    if at % PARTITIONS_PER_STEP == 0:
+                        yield None
+                    error = Error.CLUSTER_AUTHORIZATION_FAILED
+                    if may:
+                        error = self._alter(image, topic.name, number, directory.path, now_ms)
+                    found = messages.AlterReplicaLogDirPartitionResult(partition_index=number, error_code=error)
+                    results.setdefault(topic.name, []).append(found)
+        answered = [
+            messages.AlterReplicaLogDirTopicResult(topic_name=name, partitions=parts) for name, parts in results.items()
+        ]
+        return Answer(request.request_id, messages.AlterReplicaLogDirsResponse(results=answered))
 
-    def log_dirs(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer]:
+    def describe(self, request: WireRequest, image: MetadataImage, now_ms: int) -> Handling[Answer]:
         """The log directories with the sizes of their partitions; partitions that are not here are left out."""
         message = request.message
         assert isinstance(message, log_dirs.DescribeLogDirsRequest), message
@@ -88,6 +78,15 @@ class DescribeHandler:
             )
         return Answer(request.request_id, log_dirs.DescribeLogDirsResponse(results=results))
 
+    def _alter(self, image: MetadataImage, name: str, number: int, path: str, now_ms: int) -> Error:
+        topic_id = image.topics.by_name.get(name, Uuid.ZERO)
+        error = self._manager.moves.alter((topic_id, number), path, now_ms)
+        topic = image.topics.by_id.get(topic_id)
+        is_known = topic is not None and 0 <= number < len(topic.partitions)
+        if error is Error.REPLICA_NOT_AVAILABLE and not is_known:
+            return Error.UNKNOWN_TOPIC_OR_PARTITION
+        return error
+
 
 def _described(partition: HostedPartition, directory: Uuid) -> log_dirs.DescribeLogDirsPartition | None:
     """What a log directory holds of a replica: the log, or the copy that moves there; None for neither."""
@@ -99,20 +98,3 @@ def _described(partition: HostedPartition, directory: Uuid) -> log_dirs.Describe
         return None
     lag = max(0, partition.log.end_offset - copy.log.end_offset)
     return log_dirs.DescribeLogDirsPartition(partition.number, copy.log.size_bytes, lag, is_future_key=True)
-
-
-def _active(partition: HostedPartition) -> Handling[list[producers.ProducerState]]:
-    found: list[producers.ProducerState] = []
-    for each in list(partition.log.producers.states.producers.values()):
-        if len(found) % PARTITIONS_PER_STEP == 0:
-            yield None
-        state = producers.ProducerState(
-            producer_id=each.producer_id,
-            producer_epoch=each.epoch,
-            last_sequence=each.last_sequence,
-            last_timestamp=each.timestamp,
-            coordinator_epoch=each.coordinator_epoch,
-            current_txn_start_offset=-1 if each.open_offset is None else each.open_offset,
-        )
-        found.append(state)
-    return found
