@@ -77,7 +77,7 @@ from kraft.node.embed import tcp_transport
 from kraft.node.node import Node
 from kraft.node.run import run_node
 from kraft.node.serving import node_with_data
-from kraft.replica.hosts.controller_host import host_controller
+from kraft.process.parts.controller_host import host_controller
 from kraft.replica.interface.application import ApplicationFactory, host_silent_raw_log
 from metadata_log.disk import OsDisk
 from metadata_log.log.log_dir import format_directory

@@ -22,11 +22,12 @@ from kraft.controller import QuorumController
 from kraft.controller.decision.request_context import DecisionSettings
 from kraft.limits import UNITS_PER_TURN
 from kraft.node.gc_freeze import THRESHOLDS
+from kraft.process.parts.controller_host import ControllerHost, host_controller
 from kraft.process.process import Process
 from kraft.quorum.events import Tick
 from kraft.quorum.values import Endpoints, ListenerAddress, QuorumConfig
 from kraft.quorum.voters import VoterSet
-from kraft.replica import ControllerHost, ReplicaOptions, host_controller
+from kraft.replica import ReplicaOptions
 from kraft.replica.interface.events import CommittedBatch, Input, Output, PeerRequest
 from kraft.replica.interface.options import SnapshotOptions
 from kraft.replica.peer_replies import HeldReply

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kraft.controller.controller import QuorumController
-from kraft.replica.hosts import decisions
+from kraft.process.parts import decisions
 from planted_bugs.registry import Patches, Scope, mutant
 from transport.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from kraft.controller.brokers import broker_registration
 from kraft.controller.decision.result import VersionedRecord
 from kraft.controller.decision.topic_configs import TopicDefaults
+from kraft.process.parts.sessions import Sessions
+from kraft.process.parts.state_machine_log import Opened, OpenSession
 from kraft.quorum import replication
 from kraft.quorum.exchanges import Verdict, settle
 from kraft.quorum.log_view import LogView, Position, PositionCheck
 from kraft.quorum.quorum_state import QuorumState
 from kraft.quorum.states import FollowerState
-from kraft.replica.hosts.sessions import Sessions
-from kraft.replica.hosts.state_machine_log import Opened, OpenSession
 from kraft.replica.proposals import Proposals
 from kraft.replica.storage.storage import Storage
 from metadata_log.image import Broker, MetadataImage

@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
+from kraft.process.parts.sessions import Sessions
 from kraft.quorum import replication
 from kraft.quorum.exchanges import Verdict
 from kraft.quorum.messages import FetchReply
 from kraft.quorum.quorum_state import QuorumState
 from kraft.quorum.states import FollowerState
-from kraft.replica.hosts.sessions import Sessions
 from kraft.replica.storage import fetched, storage
 from kraft.replica.storage.fetched import Follows
 from kraft.replica.storage.storage import Storage

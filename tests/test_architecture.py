@@ -45,11 +45,15 @@ SHARED = (
 )
 """What controllers and brokers import side by side."""
 IN_REPLICA = (
-    *("kraft.quorum", *SHARED, "kraft.controller", "kraft.broker", "kraft.state_machine"),
+    *("kraft.quorum", "kraft.access", "kraft.limits", "kraft.wire", "kraft.config"),
+    *("kraft.controller.decision", "kraft.broker.settings", "metadata_log", "transport.protocol"),
+)
+"""Of the controller and the broker only settings, and what a proposal is made of."""
+IN_PROCESS = (
+    *("kraft.replica", "kraft.quorum", *SHARED, "kraft.controller", "kraft.broker", "kraft.state_machine"),
     *("metadata_log", "transport.protocol"),
 )
-TO_REPLICA = ("kraft.replica", *IN_REPLICA)
-TO_PROCESS = ("kraft.process", *TO_REPLICA)
+TO_PROCESS = ("kraft.process", *IN_PROCESS)
 
 DOCTOR = (
     *("kraft.operate.doctor.facts", "kraft.operate.doctor.checks"),
@@ -102,7 +106,7 @@ LAYERS = (
     ),
     Layer(("kraft.state_machine",)),
     Layer(("kraft.replica",), IN_REPLICA),
-    Layer(("kraft.process",), TO_REPLICA),
+    Layer(("kraft.process",), IN_PROCESS),
     Layer(("kraft.invariants",), ("kraft.config", "kraft.quorum", "metadata_log", "transport.protocol")),
     Layer(("kraft.history_checker",), ("kraft.invariants", "kraft.quorum", "metadata_log")),
     Layer(("kraft.sim", "kraft.whatif"), ("kraft.invariants", *TO_PROCESS, "transport.faults")),
@@ -211,8 +215,8 @@ PACKAGES = {
     "kraft.replica.interface": "what goes into a replica, what comes out, what it can host, its options",
     "kraft.replica.storage": "a replica's directory: recovery, effects on the log, snapshots",
     "kraft.replica.rpc": "the quorum's RPCs between wire form and flat form, refusals",
-    "kraft.replica.hosts": "the applications of a replica: controller, broker agent, state machine",
     "kraft.replica": "a replica of the metadata log: the effects of the core on the disk, proposals, commits",
+    "kraft.process.parts": "the parts of a process: controller, broker, state machine, and how each is made",
     "kraft.process": "one process as one synchronous object: which part gets each request, reply and turn",
     "kraft.whatif": "what the controller would do to an image",
     "kraft.sim.state": "copies and fingerprints of what a node holds, by its fields",
@@ -544,8 +548,8 @@ def test_lazily_loaded_names_agree_with_the_declared_ones(package: str) -> None:
         (
             "import kraft.cli.run.node_process, kraft.node.serving",
             (
-                *("kraft.controller.controller", "kraft.controller.apis", "kraft.replica.hosts.controller_host"),
-                *("kraft.replica.hosts.state_machine_host", "cryptography", "prometheus_client", "zstandard", "lz4"),
+                *("kraft.controller.controller", "kraft.controller.apis", "kraft.process.parts.controller_host"),
+                *("kraft.process.parts.state_machine_host", "cryptography", "prometheus_client", "zstandard", "lz4"),
                 *("transport.protocol.messages.create_acls", "transport.protocol.messages.share_fetch"),
             ),
         ),

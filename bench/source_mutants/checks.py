@@ -28,19 +28,27 @@ from kraft.sim.search.schedule import Schedule
 from kraft.sim.search.seed_search import SeedSearch
 
 TESTS: Final = {
-    "kraft.quorum": ("tests/kraft/quorum", "tests/kraft/replica", "tests/kraft/node/test_paused_node.py"),
+    "kraft.quorum": (
+        *("tests/kraft/quorum", "tests/kraft/replica", "tests/kraft/process"),
+        "tests/kraft/node/test_paused_node.py",
+    ),
     "metadata_log.log": (
         "tests/metadata_log/log",
         "tests/kraft/broker/log",
         "tests/kraft/replica/test_replica_crash.py",
     ),
     "kraft.replica": (
-        "tests/kraft/replica",
+        *("tests/kraft/replica", "tests/kraft/process"),
         "tests/kraft/broker/partitions/test_broker_services.py",
         "tests/kraft/controller/test_controller_authorizer.py",
         "tests/kraft/test_testing_brokers.py",
     ),
-    "kraft.process": ("tests/kraft/replica", "tests/kraft/test_testing_brokers.py"),
+    "kraft.process": (
+        *("tests/kraft/process", "tests/kraft/replica"),
+        "tests/kraft/broker/partitions/test_broker_services.py",
+        "tests/kraft/controller/test_controller_authorizer.py",
+        "tests/kraft/test_testing_brokers.py",
+    ),
 }
 """The tests nearest to a package."""
 SEEDS: Final = {

@@ -13,9 +13,9 @@ from kraft.metrics import kafka, own_names
 from kraft.metrics.names import Mbean, Reading
 from kraft.metrics.security import NETWORK_PROCESSOR, authentication_readings
 from kraft.metrics.view import NodeView
+from kraft.process.parts.broker_host import broker_of
+from kraft.process.parts.combined_host import controller_of
 from kraft.process.process import Process
-from kraft.replica.hosts.broker_host import broker_of
-from kraft.replica.hosts.combined_host import controller_of
 from metadata_log.image import MetadataImage
 from metadata_log.image.brokers import Broker
 from metadata_log.types import METADATA_PARTITION, METADATA_TOPIC

@@ -7,8 +7,8 @@ from contextlib import ExitStack, contextmanager
 
 from kraft.broker import BrokerOptions
 from kraft.config import Config
+from kraft.process.parts.broker_host import broker_of
 from kraft.process.process import Process
-from kraft.replica.hosts.broker_host import broker_of
 from metadata_log.disk import Disk
 from metadata_log.errors import DirectoryError
 from metadata_log.log.clean_shutdown import CLEAN_SHUTDOWN_FILE, UNCLEAN, take_clean_shutdown, write_clean_shutdown

@@ -96,7 +96,7 @@ def open_node(
     """
     if state_machine is not None:
         # Loaded here, because other nodes host no state machine.
-        from kraft.replica.hosts.state_machine_host import host_state_machine
+        from kraft.process.parts.state_machine_host import host_state_machine
 
         application = host_state_machine(state_machine)
     users, loaded = NodeUsers(config), LoadedTls(None) if transport is not None else load_tls(config)

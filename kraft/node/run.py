@@ -28,8 +28,8 @@ from kraft.node.node import Node, NodeParts
 from kraft.node.options import listeners_of, needs_own_name, replica_options
 from kraft.node.turns import start_in_turns
 from kraft.node.users import NodeUsers
+from kraft.process.parts.broker_host import BrokerHost
 from kraft.process.process import Process
-from kraft.replica.hosts.broker_host import BrokerHost
 from kraft.replica.interface.application import Application, ApplicationFactory, RawLog, WithMetadata
 from kraft.replica.interface.events import Input
 from metadata_log.disk import DirectoryDisk
@@ -149,7 +149,7 @@ def _default_application(config: Config, disk: DirectoryDisk) -> ApplicationFact
         from kraft.node.serving import node_with_data
 
         return node_with_data(config, disk)
-    from kraft.replica.hosts.controller_host import host_controller
+    from kraft.process.parts.controller_host import host_controller
 
     return host_controller
 
@@ -159,7 +159,7 @@ def _node_of(application: Application | RawLog) -> type[Node]:
     if isinstance(application, BrokerHost):
         return BrokerNode
     from kraft.node.state_machine_node import StateMachineNode
-    from kraft.replica.hosts.state_machine_host import StateMachineHost
+    from kraft.process.parts.state_machine_host import StateMachineHost
     from kraft.replica.interface.application import ControllerAndBroker
 
     match application:
@@ -176,7 +176,7 @@ def _logger_requests(config: Config, application: Application | RawLog, log: Nod
     if isinstance(application, BrokerHost):
         judge = application.server.requests
         return None if judge is None else LoggerRequests(config.node_id, judge, log, AclOperation.ALTER_CONFIGS)
-    from kraft.replica.hosts.controller_host import ControllerHost
+    from kraft.process.parts.controller_host import ControllerHost
 
     if isinstance(application, ControllerHost):
         return LoggerRequests(config.node_id, application.controller, log)

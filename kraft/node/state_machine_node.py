@@ -13,9 +13,9 @@ from kraft.limits import OUTSTANDING_APPEND_BYTES, UNREAD_CHANGES
 from kraft.node.errors import AppendRejected, ChangesSkipped, NodeStopped, SessionExpired, Superseded
 from kraft.node.node import BUSY, Node, NodeParts
 from kraft.node.waiters import Waiters
-from kraft.replica.hosts import state_machine_log as log
-from kraft.replica.hosts.state_machine_calls import MaybeApplied, OpenCall, SubmitCall, TooLarge
-from kraft.replica.hosts.state_machine_host import Changes, ReadCall, Skipped, StateMachineHost
+from kraft.process.parts import state_machine_log as log
+from kraft.process.parts.state_machine_calls import MaybeApplied, OpenCall, SubmitCall, TooLarge
+from kraft.process.parts.state_machine_host import Changes, ReadCall, Skipped, StateMachineHost
 from kraft.replica.interface.events import Call, CancelCall, Noted, Output, Returned
 from kraft.state_machine import C, Change, R, Refused, StateMachine
 from transport.protocol.errors import Error

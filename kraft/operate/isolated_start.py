@@ -23,7 +23,7 @@ from msgspec import Struct
 from kraft.config import Config, join_host_port
 from kraft.node.node import Node
 from kraft.node.run import run_node
-from kraft.replica.hosts.controller_host import ControllerHost
+from kraft.process.parts.controller_host import ControllerHost
 from metadata_log.disk import Disk, OsDisk, make_directory
 from metadata_log.errors import DirectoryError, MetadataLogError
 from metadata_log.image import MetadataImage

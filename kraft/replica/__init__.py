@@ -1,4 +1,4 @@
-"""A replica of the metadata log over a `Disk`: its inputs and outputs, and the parts that can use it.
+"""A replica of the metadata log over a `Disk`: its inputs and outputs, and what a part that uses it has to do.
 
 Names are imported on first access (PEP 562): a broker hosts no controller.
 """
@@ -9,7 +9,6 @@ from metadata_log.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from kraft.quorum.events import BeginShutdown, Resign, Tick
-    from kraft.replica.hosts.controller_host import ControllerHost, host_controller
     from kraft.replica.interface.application import (
         Application,
         ApplicationFactory,
@@ -37,7 +36,6 @@ else:
         "BeginShutdown": "kraft.quorum.events",
         "Committed": "kraft.replica.interface.events",
         "CommittedBatch": "kraft.replica.interface.events",
-        "ControllerHost": "kraft.replica.hosts.controller_host",
         "FlushDone": "kraft.replica.interface.events",
         "Input": "kraft.replica.interface.events",
         "Output": "kraft.replica.interface.events",
@@ -51,7 +49,6 @@ else:
         "SubmitDone": "kraft.replica.interface.events",
         "Tick": "kraft.quorum.events",
         "Trace": "kraft.replica.interface.events",
-        "host_controller": "kraft.replica.hosts.controller_host",
         "host_raw_log": "kraft.replica.interface.application",
         "host_silent_raw_log": "kraft.replica.interface.application",
     }
@@ -64,7 +61,6 @@ __all__ = [
     "BeginShutdown",
     "Committed",
     "CommittedBatch",
-    "ControllerHost",
     "FlushDone",
     "Input",
     "Output",
@@ -78,7 +74,6 @@ __all__ = [
     "SubmitDone",
     "Tick",
     "Trace",
-    "host_controller",
     "host_raw_log",
     "host_silent_raw_log",
 ]

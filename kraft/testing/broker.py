@@ -6,7 +6,7 @@ from typing import Protocol
 
 from kraft.broker import BrokerAgent
 from kraft.node.node import Node
-from kraft.replica.hosts.broker_host import BrokerHost
+from kraft.process.parts.broker_host import BrokerHost
 from transport.memory import MemoryNetwork
 
 

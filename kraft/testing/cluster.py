@@ -23,11 +23,11 @@ from kraft.node.node import Node
 from kraft.node.run import run_node
 from kraft.node.serving import broker_with_data
 from kraft.node.state_machine_node import StateMachineNode
+from kraft.process.parts.broker_host import BrokerHost
+from kraft.process.parts.controller_host import ControllerHost, host_controller
+from kraft.process.parts.state_machine_host import host_state_machine
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.quorum.voters import majority
-from kraft.replica.hosts.broker_host import BrokerHost
-from kraft.replica.hosts.controller_host import ControllerHost, host_controller
-from kraft.replica.hosts.state_machine_host import host_state_machine
 from kraft.replica.interface.application import ApplicationFactory
 from kraft.sim.nodes.broker_without_data import host_broker_without_data
 from kraft.state_machine import StateMachine

@@ -13,10 +13,10 @@ from kraft.broker.handling.settings import RequestSettings
 from kraft.broker.log.partition_log import PartitionLog
 from kraft.broker.partitions import DataSettings, ReplicaManager
 from kraft.broker.server import BrokerServer, Found, Told, Unfenced
+from kraft.process.parts.broker_host import BrokerHost
+from kraft.process.parts.serving_broker import ServingOptions, host_serving_broker
 from kraft.quorum.values import Endpoints, ListenerAddress
 from kraft.quorum.voters import VoterSet
-from kraft.replica.hosts.broker_host import BrokerHost
-from kraft.replica.hosts.serving_broker import ServingOptions, host_serving_broker
 from kraft.replica.interface.options import ReplicaOptions
 from kraft.wire import Answer, Drop, LeaveUnanswered, Outcome, ReplyTo, Send, WireRequest
 from metadata_log.memory_disk import MemoryDisk

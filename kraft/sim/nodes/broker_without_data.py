@@ -18,7 +18,7 @@ from kraft.broker.partitions.isr_changes import IsrChanges
 from kraft.broker.partitions.key import PartitionKey
 from kraft.broker.partitions.leading import Leading, RemoteReplica, new_leadership
 from kraft.broker.server import BrokerServer
-from kraft.replica.hosts.broker_host import BrokerHost, broker_settings
+from kraft.process.parts.broker_host import BrokerHost, broker_settings
 from kraft.replica.interface.options import ReplicaOptions
 from metadata_log.image import MetadataImage, Partition
 from metadata_log.serde import Message

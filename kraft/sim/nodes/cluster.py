@@ -15,9 +15,9 @@ from msgspec.structs import replace
 
 from kraft.broker import BrokerOptions
 from kraft.controller.decision.request_context import DecisionSettings
+from kraft.process.parts.controller_host import host_controller
 from kraft.quorum.values import QuorumConfig
 from kraft.quorum.voters import VoterSet
-from kraft.replica.hosts.controller_host import host_controller
 from kraft.sim.nodes.addresses import bootstrap_of
 from kraft.sim.nodes.broker_without_data import host_broker_without_data
 from kraft.sim.nodes.combined_node import CombinedNode

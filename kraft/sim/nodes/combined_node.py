@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from kraft.replica.hosts.combined_host import host_combined
+from kraft.process.parts.combined_host import host_combined
 from kraft.replica.interface import events as replica_events
 from kraft.replica.interface.application import ApplicationFactory
 from kraft.replica.interface.events import LeaveCluster, Left

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from random import Random
 
 from kraft.invariants.snapshots import Registers
-from kraft.replica.hosts.state_machine_host import ReadReady
+from kraft.process.parts.state_machine_host import ReadReady
 from kraft.replica.interface.application import Action, Confirm, RawLog
 from kraft.replica.interface.events import Call, CancelCall, Committed, CommittedBatch, Returned
 from kraft.replica.interface.options import ReplicaOptions

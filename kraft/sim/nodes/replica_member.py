@@ -18,15 +18,15 @@ from kraft.controller.decision.request_context import DecisionSettings
 from kraft.invariants.observation import Applied, LogBatch, SnapshotContent
 from kraft.invariants.wire import check_leader_can_be_found
 from kraft.limits import UNITS_PER_TURN
+from kraft.process.parts.broker_host import BrokerHost, broker_of
+from kraft.process.parts.combined_host import controller_of
+from kraft.process.parts.controller_host import ControllerHost
+from kraft.process.parts.state_machine_host import ReadCall
 from kraft.process.process import Process
 from kraft.quorum.core import RaftCore
 from kraft.quorum.events import FailureCause
 from kraft.quorum.values import ElectionState, Endpoints, QuorumConfig, ReplicaKey
 from kraft.quorum.voters import QuorumChange, VoterSet
-from kraft.replica.hosts.broker_host import BrokerHost, broker_of
-from kraft.replica.hosts.combined_host import controller_of
-from kraft.replica.hosts.controller_host import ControllerHost
-from kraft.replica.hosts.state_machine_host import ReadCall
 from kraft.replica.interface import events as replica_events
 from kraft.replica.interface.application import ApplicationFactory
 from kraft.replica.interface.options import ReplicaOptions, SnapshotOptions

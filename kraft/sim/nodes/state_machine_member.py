@@ -13,9 +13,9 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.msgpack import decode, encode
 
-from kraft.replica.hosts.state_machine_calls import MaybeApplied, OpenCall, SubmitCall
-from kraft.replica.hosts.state_machine_host import ReadCall, ReadReady, StateMachineHost, host_state_machine
-from kraft.replica.hosts.state_machine_log import (
+from kraft.process.parts.state_machine_calls import MaybeApplied, OpenCall, SubmitCall
+from kraft.process.parts.state_machine_host import ReadCall, ReadReady, StateMachineHost, host_state_machine
+from kraft.process.parts.state_machine_log import (
     Command,
     Expired,
     Opened,

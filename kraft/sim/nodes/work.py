@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+from kraft.process.parts.broker_host import BrokerHost
+from kraft.process.parts.controller_host import ControllerHost
 from kraft.process.process import Process
-from kraft.replica.hosts.broker_host import BrokerHost
-from kraft.replica.hosts.controller_host import ControllerHost
 from kraft.replica.interface.application import ControllerAndBroker
 from metadata_log.image import MetadataDelta, MetadataImage
 

@@ -18,10 +18,10 @@ from kraft.broker import BrokerAgent
 from kraft.broker.server import BrokerServer
 from kraft.broker.server import _Applying as ApplyingOfBroker
 from kraft.controller import QuorumController
+from kraft.process.parts.controller_host import ControllerHost, _Applying, _OfBatch, _OfSnapshot
+from kraft.process.parts.decisions import Decisions, _UnderWay
+from kraft.process.parts.state_machine_host import StateMachineHost
 from kraft.replica.applier import _Reading
-from kraft.replica.hosts.controller_host import ControllerHost, _Applying, _OfBatch, _OfSnapshot
-from kraft.replica.hosts.decisions import Decisions, _UnderWay
-from kraft.replica.hosts.state_machine_host import StateMachineHost
 from kraft.replica.peer_replies import HeldReply, PeerReplies
 from kraft.replica.storage.snapshots import _Work as SnapshotWork
 from kraft.sim.state.copier import COPIERS, Memo, declare, fork_fields, known_copy, note_copy, share

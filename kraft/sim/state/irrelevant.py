@@ -12,6 +12,9 @@ from kraft.broker.agent import BrokerAgent
 from kraft.broker.server import _Applying as ApplyingOfBroker
 from kraft.controller.controller import QuorumController
 from kraft.controller.features.controller_registration import Registrar
+from kraft.process.parts.controller_host import _Applying
+from kraft.process.parts.decisions import Decisions, _UnderWay
+from kraft.process.parts.state_machine_host import StateMachineHost
 from kraft.process.process import Process
 from kraft.quorum.accumulator import BatchAccumulator
 from kraft.quorum.core import RaftCore
@@ -19,9 +22,6 @@ from kraft.quorum.quorum_state import QuorumState
 from kraft.quorum.states import LeaderState
 from kraft.replica.applier import _Reading
 from kraft.replica.commits import Commits
-from kraft.replica.hosts.controller_host import _Applying
-from kraft.replica.hosts.decisions import Decisions, _UnderWay
-from kraft.replica.hosts.state_machine_host import StateMachineHost
 from kraft.replica.outbox import Outbox
 from kraft.replica.peer_replies import HeldReply
 from kraft.replica.rpc.rpc import Rpc

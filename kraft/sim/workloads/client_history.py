@@ -17,7 +17,7 @@ from typing import Any, Final
 from msgspec import DecodeError, Struct, msgpack
 
 from kraft.invariants.violation import InvariantViolated
-from kraft.replica.hosts.state_machine_log import Command, OpenSession, SessionState, decode_entry, encode
+from kraft.process.parts.state_machine_log import Command, OpenSession, SessionState, decode_entry, encode
 from kraft.sim.nodes.client_sessions import ClientSessions
 from kraft.sim.nodes.log_batches import timestamp_of
 from kraft.sim.nodes.state_machine_member import Line, StateMachineMember

@@ -32,7 +32,7 @@ from replica_net import Net, formatted_disk
 
 from kraft.controller import QuorumController
 from kraft.controller.decision.request_context import DecisionSettings
-from kraft.replica import ControllerHost, host_controller
+from kraft.process.parts.controller_host import ControllerHost, host_controller
 from metadata_log.image import Partition
 from metadata_log.records.batch import scan
 from metadata_log.records.frame import decode_record

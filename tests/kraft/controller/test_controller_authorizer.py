@@ -33,8 +33,8 @@ from kraft.controller import QuorumController
 from kraft.controller.decision.request_context import AdminSettings
 from kraft.controller.envelope import api_key_of
 from kraft.node.logging import NodeLog
+from kraft.process.parts.controller_host import ControllerHost
 from kraft.quorum.values import LeaderAndEpoch
-from kraft.replica.hosts.controller_host import ControllerHost
 from kraft.replica.interface.application import Redirect
 from kraft.replica.rpc.api_versions import QUORUM_APIS
 from kraft.replica.rpc.refusals import refuse_quorum_request

@@ -20,10 +20,11 @@ from kraft.limits import START_RECORDS_PER_STEP, TURN_MS
 from kraft.node.embed import open_node
 from kraft.node.logging import NodeLog
 from kraft.node.turns import START_ROOM_S, start_in_turns
+from kraft.process.parts.controller_host import ControllerHost, host_controller
 from kraft.process.process import Process
 from kraft.quorum.values import Endpoints, ListenerAddress, QuorumConfig
 from kraft.quorum.voters import VoterSet
-from kraft.replica import ControllerHost, ReplicaOptions, host_controller
+from kraft.replica import ReplicaOptions
 from kraft.replica.interface.events import Output
 from metadata_log.disk import Disk, OsDisk
 from metadata_log.errors import DirectoryError

@@ -17,7 +17,7 @@ from loopback import free_ports
 
 from kraft.config import Config
 from kraft.node.embed import open_node
-from kraft.replica import host_controller
+from kraft.process.parts.controller_host import host_controller
 from metadata_log.disk import OsDisk
 from metadata_log.log.log_dir import format_directory
 from metadata_log.records.control import Endpoint, KRaftVersionFeature, VotersRecord, VotersRecordVoter

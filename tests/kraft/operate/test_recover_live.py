@@ -20,7 +20,7 @@ from kraft.admin import open_admin
 from kraft.config import Config
 from kraft.node.embed import open_node
 from kraft.operate.recover.live.verify import StrayDirectory, check_live, read_live_quorum
-from kraft.replica import host_controller
+from kraft.process.parts.controller_host import host_controller
 from transport.interface import Endpoint
 
 SECONDS = 60

@@ -8,8 +8,8 @@ from replica_net import CLUSTER_ID, DIRECTORY, START_MS, Net, formatted_disk, op
 
 from kraft.access.caller import Caller
 from kraft.controller import QuorumController
+from kraft.process.parts.controller_host import ControllerHost, host_controller
 from kraft.process.process import Process
-from kraft.replica import ControllerHost, host_controller
 from kraft.wire import WireRequest
 from metadata_log.errors import MetadataLogError
 from metadata_log.image import ResourceType

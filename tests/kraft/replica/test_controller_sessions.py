@@ -7,7 +7,7 @@ from controller_sides import registration
 from replica_net import CLUSTER_ID, Net
 
 from kraft.controller import QuorumController
-from kraft.replica import ControllerHost, host_controller
+from kraft.process.parts.controller_host import ControllerHost, host_controller
 from metadata_log.image import Broker
 from transport.protocol.errors import Error
 from transport.protocol.messages import (

@@ -17,7 +17,7 @@ from replica_net import DIRECTORY, Net
 from test_replica_real_data import PARTITION, loaded_disk
 
 from kraft.cli.files.dump import dump_command
-from kraft.replica import host_controller
+from kraft.process.parts.controller_host import host_controller
 from metadata_log.disk import OsDisk
 from metadata_log.errors import MetadataLogError
 from metadata_log.memory_disk import MemoryDisk

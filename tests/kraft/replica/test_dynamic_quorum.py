@@ -8,10 +8,10 @@ from random import Random
 from replica_net import CLUSTER_ID, DIRECTORY, START_MS, Net
 from test_replica_real_data import PARTITION, batches_of, controller, loaded_disk
 
+from kraft.process.parts.controller_host import host_controller
 from kraft.quorum.values import Endpoints, ListenerAddress, ReplicaKey, VersionRange
 from kraft.quorum.voter_history import DYNAMIC
 from kraft.quorum.voters import Voter, VoterSet
-from kraft.replica import host_controller
 from kraft.replica.interface.options import SnapshotOptions
 from metadata_log.log.log_dir import format_directory
 from metadata_log.log.quorum_state_file import read_quorum_state

@@ -11,8 +11,9 @@ from replica_net import START_MS, formatted_disk
 from test_replica_crash import Node, granted, leader_change, vote
 from test_turns import Counted, Quorum
 
+from kraft.process.parts.controller_host import ControllerHost, host_controller
 from kraft.quorum.events import BeginShutdown, Tick
-from kraft.replica import ControllerHost, applier, host_controller
+from kraft.replica import applier
 from kraft.replica.applier import Applier
 from kraft.replica.interface.events import PeerRequest
 from kraft.replica.interface.options import SnapshotOptions

@@ -12,13 +12,10 @@ from msgspec.msgpack import decode, encode
 from replica_net import Net
 
 from kraft.limits import SESSION_WINDOW
-from kraft.quorum.events import BeginShutdown
-from kraft.quorum.values import QuorumConfig
-from kraft.replica import SnapshotOptions
-from kraft.replica.hosts import state_machine_host
-from kraft.replica.hosts.sessions import Sessions
-from kraft.replica.hosts.state_machine_calls import MaybeApplied, OpenCall, StateMachineCalls, SubmitCall, TooLarge
-from kraft.replica.hosts.state_machine_host import (
+from kraft.process.parts import state_machine_host
+from kraft.process.parts.sessions import Sessions
+from kraft.process.parts.state_machine_calls import MaybeApplied, OpenCall, StateMachineCalls, SubmitCall, TooLarge
+from kraft.process.parts.state_machine_host import (
     Changes,
     ReadCall,
     ReadReady,
@@ -26,7 +23,7 @@ from kraft.replica.hosts.state_machine_host import (
     StateMachineHost,
     host_state_machine,
 )
-from kraft.replica.hosts.state_machine_log import (
+from kraft.process.parts.state_machine_log import (
     Command,
     Entry,
     Expired,
@@ -38,6 +35,9 @@ from kraft.replica.hosts.state_machine_log import (
     Superseded,
     decode_entry,
 )
+from kraft.quorum.events import BeginShutdown
+from kraft.quorum.values import QuorumConfig
+from kraft.replica import SnapshotOptions
 from kraft.replica.interface.events import CancelCall
 from kraft.sim.state.fingerprints import fingerprint
 from kraft.sim.state.forking import forked

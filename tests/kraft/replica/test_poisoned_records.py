@@ -16,8 +16,8 @@ from test_replica_crash import Node, leader_change
 from test_replica_snapshots import PARTITION, SMALL_PIECES, quorum, replace_disk, snapshots, write
 
 from kraft.limits import BATCH_BYTES
+from kraft.process.parts.controller_host import host_controller
 from kraft.process.process import Process
-from kraft.replica import host_controller
 from kraft.replica.interface.application import host_raw_log
 from metadata_log.compression import Compression
 from metadata_log.errors import CorruptBatch

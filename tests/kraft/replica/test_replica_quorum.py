@@ -8,11 +8,12 @@ import pytest
 from hash_seeds import outputs_of
 from replica_net import START_MS, Net, formatted_disk, options, voter_set
 
+from kraft.process.parts.controller_host import host_controller
 from kraft.process.process import Process
 from kraft.quorum.effects import HighWatermarkMoved, PeerFault, StateChanged
 from kraft.quorum.events import BeginShutdown, Resign
 from kraft.quorum.leadership import STAY_MS
-from kraft.replica import FlushDone, Tick, commits, host_controller, host_raw_log
+from kraft.replica import FlushDone, Tick, commits, host_raw_log
 from kraft.replica import proposals as proposals_module
 from kraft.replica.interface.application import Proposal, Unit
 from kraft.replica.interface.events import Trace
@@ -264,7 +265,7 @@ def test_a_fork_completes_its_own_pending_flush() -> None:
 
 HISTORY = """
 from replica_net import Net
-from kraft.replica import host_controller
+from kraft.process.parts.controller_host import host_controller
 from kraft.sim.state.fingerprints import fingerprint
 from test_controller_quorum import alter
 net = Net(3, application=host_controller, seed=5)

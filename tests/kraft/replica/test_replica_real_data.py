@@ -9,8 +9,9 @@ import pytest
 from real_data import archive
 from replica_net import DIRECTORY, START_MS, Net, options, voter_set
 
+from kraft.process.parts.controller_host import ControllerHost, host_controller
 from kraft.process.process import Process
-from kraft.replica import ControllerHost, host_controller, host_raw_log
+from kraft.replica import host_raw_log
 from metadata_log.errors import DirectoryError
 from metadata_log.log.segment import parse_file_name
 from metadata_log.memory_disk import MemoryDisk

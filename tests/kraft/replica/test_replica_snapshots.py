@@ -10,10 +10,11 @@ from msgspec import structs
 from replica_net import CLUSTER_ID, DIRECTORY, START_MS, Net, formatted_disk, options
 from test_controller_quorum import alter, controller_of
 
+from kraft.process.parts.controller_host import host_controller
 from kraft.process.process import Process
 from kraft.quorum.effects import PeerFault
 from kraft.quorum.values import QuorumConfig
-from kraft.replica import FlushDone, SnapshotOptions, StartFlush, host_controller
+from kraft.replica import FlushDone, SnapshotOptions, StartFlush
 from kraft.sim.state.fingerprints import fingerprint
 from kraft.sim.state.forking import forked
 from metadata_log.image.record_values import decode_records

@@ -13,9 +13,9 @@ from kraft.controller import QuorumController
 from kraft.controller.decision.request_context import DecisionSettings
 from kraft.controller.topics import elect_leaders, isr, partition_updates
 from kraft.limits import DECISION_STEPS_PER_TURN, DECISIONS_WAITING, RECORDS_PER_BATCH, RECORDS_PER_OPERATION
+from kraft.process.parts import decisions
+from kraft.process.parts.controller_host import ControllerHost, host_controller
 from kraft.quorum.events import Resign
-from kraft.replica import ControllerHost, host_controller
-from kraft.replica.hosts import decisions
 from kraft.replica.interface.events import Input
 from kraft.replica.interface.options import SnapshotOptions
 from kraft.sim.state.fingerprints import FactsOf

@@ -8,12 +8,12 @@ import pytest
 from replica_net import CLUSTER_ID, Net
 from test_dynamic_quorum import describe, directory_id, dynamic_disk, dynamic_net, voter
 
+from kraft.process.parts.controller_host import host_controller
 from kraft.process.process import Process
 from kraft.quorum.effects import PeerFault
 from kraft.quorum.values import Endpoints, ListenerAddress, QuorumConfig, VersionRange
 from kraft.quorum.voter_history import STATIC
 from kraft.quorum.voters import Voter
-from kraft.replica import host_controller
 from metadata_log.serde import Message, encode, schema_of
 from metadata_log.types import Uuid
 from transport.protocol.apis import ApiKey

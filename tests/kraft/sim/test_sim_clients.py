@@ -10,9 +10,9 @@ from kraft.invariants.commits import CommitLedger
 from kraft.invariants.observation import LogBatch, View
 from kraft.invariants.quorum import Invariants
 from kraft.invariants.violation import InvariantViolated
+from kraft.process.parts.state_machine_log import Command, OpenSession, Result, SessionState, encode
 from kraft.quorum.values import LeaderAndEpoch, ReplicaKey
 from kraft.quorum.voters import Voter, VoterSet
-from kraft.replica.hosts.state_machine_log import Command, OpenSession, Result, SessionState, encode
 from kraft.sim.nodes.addresses import endpoints_of
 from kraft.sim.nodes.client_sessions import ClientSessions
 from kraft.sim.nodes.member_kinds import MACHINES, MEMBERS

@@ -10,11 +10,11 @@ import pytest
 from click.testing import CliRunner
 
 from kraft.cli.run.sim import sim_command
+from kraft.process.parts.state_machine_reads import StateMachineReads
 from kraft.quorum import reads
 from kraft.quorum.effects import ReadConfirmed
 from kraft.quorum.quorum_state import QuorumState
 from kraft.quorum.states import LeaderState
-from kraft.replica.hosts.state_machine_reads import StateMachineReads
 from kraft.sim import InvariantViolated, run
 from kraft.sim.nodes.member_kinds import MACHINES, MEMBERS
 from kraft.sim.runs.scenario import Scenario

@@ -13,7 +13,7 @@ from kraft.broker.handling.reply_keys import Channel, Forwarded
 from kraft.broker.handling.settings import RequestSettings
 from kraft.broker.requests import Requests
 from kraft.broker.server import BrokerServer
-from kraft.replica.hosts.broker_host import BrokerHost
+from kraft.process.parts.broker_host import BrokerHost
 from kraft.sim.nodes.broker_without_data import host_of
 from kraft.supported_features import SUPPORTED_FEATURES as FEATURES
 from kraft.wire import Answer, Drop, LeaveUnanswered, Send, Target, WireRequest

@@ -14,7 +14,7 @@ from loopback import free_ports
 
 from kraft.config import Config
 from kraft.node.embed import open_node
-from kraft.replica import host_controller
+from kraft.process.parts.controller_host import host_controller
 
 SECONDS = 60
 

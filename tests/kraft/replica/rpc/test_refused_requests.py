@@ -6,9 +6,9 @@ import pytest
 from controller_sides import InProcess
 
 from kraft.access.errors import ApiError
+from kraft.process.parts.controller_host import ControllerHost
 from kraft.quorum.messages import FetchSnapshotReply, VoteReply
 from kraft.quorum.values import Endpoints, ListenerAddress
-from kraft.replica.hosts.controller_host import ControllerHost
 from kraft.replica.in_flight import InFlightRequests
 from kraft.replica.interface.events import PeerRequest
 from kraft.replica.peer_replies import records_of

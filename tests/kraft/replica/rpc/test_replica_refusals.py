@@ -10,7 +10,7 @@ import pytest
 from real_data import DATA
 from replica_net import Net, formatted_disk
 
-from kraft.replica import host_controller
+from kraft.process.parts.controller_host import host_controller
 from kraft.wire import Answer, WireRequest
 from transport.protocol.headers import decode_request, encode_response
 from transport.protocol.messages import IncrementalAlterConfigsResponse

@@ -12,11 +12,11 @@ from google_crc32c import value as crc32c
 from replica_net import DIRECTORY, START_MS, Net, formatted_disk, options, voter_set
 
 from kraft.broker import BrokerOptions
+from kraft.process.parts.controller_host import ControllerHost, host_controller
 from kraft.process.process import Process
 from kraft.quorum.effects import AppendBatch, AppendControl, FlushLog
 from kraft.quorum.values import ElectionState, Endpoints, ListenerAddress, ReplicaKey, VersionRange
 from kraft.quorum.voters import QuorumChange, Voter, VoterSet
-from kraft.replica import ControllerHost, host_controller
 from kraft.replica.storage import fetched
 from kraft.replica.storage.fetched import Follows, facts_of
 from kraft.replica.storage.quorum_records import changes_in

@@ -6,7 +6,7 @@ import pytest
 from replica_net import DIRECTORY, Net, formatted_disk, voter_set
 from test_directory_rules import PARTITION, opened, partition, with_snapshot
 
-from kraft.replica import host_controller
+from kraft.process.parts.controller_host import host_controller
 from metadata_log.errors import UnsupportedVersion
 from metadata_log.log.log import MetadataLog
 from metadata_log.log.quorum_state_file import StoredElection, write_quorum_state

@@ -16,11 +16,9 @@ from msgspec import DecodeError, Struct
 from kraft.access.authorizer import Denial
 from kraft.access.errors import ApiError
 from kraft.limits import COMMANDS_PER_TURN, FORWARDED_ENTRIES
-from kraft.quorum.accumulator import BATCH_OVERHEAD, RECORD_OVERHEAD
-from kraft.quorum.values import LeaderAndEpoch, QuorumConfig
-from kraft.replica.hosts.sessions import Sessions
-from kraft.replica.hosts.state_machine_calls import Key, OpenCall, StateMachineCalls, SubmitCall, key_of
-from kraft.replica.hosts.state_machine_log import (
+from kraft.process.parts.sessions import Sessions
+from kraft.process.parts.state_machine_calls import Key, OpenCall, StateMachineCalls, SubmitCall, key_of
+from kraft.process.parts.state_machine_log import (
     AskIndex,
     Command,
     Entry,
@@ -38,7 +36,9 @@ from kraft.replica.hosts.state_machine_log import (
     read_snapshot,
     snapshot_values,
 )
-from kraft.replica.hosts.state_machine_reads import Reader, StateMachineReads
+from kraft.process.parts.state_machine_reads import Reader, StateMachineReads
+from kraft.quorum.accumulator import BATCH_OVERHEAD, RECORD_OVERHEAD
+from kraft.quorum.values import LeaderAndEpoch, QuorumConfig
 from kraft.replica.interface.application import (
     Action,
     ApplicationFactory,

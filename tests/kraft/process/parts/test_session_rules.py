@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kraft.replica.hosts import sessions as module
-from kraft.replica.hosts.sessions import Sessions
-from kraft.replica.hosts.state_machine_log import Command, Expired, OpenSession, Result, Superseded
+from kraft.process.parts import sessions as module
+from kraft.process.parts.sessions import Sessions
+from kraft.process.parts.state_machine_log import Command, Expired, OpenSession, Result, Superseded
 
 TTL_MS = 1000
 

@@ -19,13 +19,12 @@ from kraft.broker import server
 from kraft.controller import VersionedRecord, leftovers
 from kraft.controller.decision.request_context import AdminSettings
 from kraft.limits import DECISION_STEPS_PER_TURN
-from kraft.replica import host_controller
-from kraft.replica.hosts import controller_host
-from kraft.replica.hosts import decisions as decisions_module
-from kraft.replica.hosts.broker_host import BrokerHost
-from kraft.replica.hosts.controller_host import ControllerHost
-from kraft.replica.hosts.decisions import NOTHING
-from kraft.replica.hosts.state_machine_host import StateMachineHost
+from kraft.process.parts import controller_host
+from kraft.process.parts import decisions as decisions_module
+from kraft.process.parts.broker_host import BrokerHost
+from kraft.process.parts.controller_host import ControllerHost, host_controller
+from kraft.process.parts.decisions import NOTHING
+from kraft.process.parts.state_machine_host import StateMachineHost
 from kraft.replica.interface.application import Proposal, RawLog, RefuseSubmit, host_silent_raw_log
 from kraft.replica.interface.events import CommittedBatch, Submit, Trace
 from kraft.replica.rpc.api_versions import describe_versions

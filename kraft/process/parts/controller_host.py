@@ -24,8 +24,8 @@ from kraft.controller.decision.result import Steps, answered_with
 from kraft.controller.envelope import Forwarded, api_key_of, seal
 from kraft.controller.features.activation import DEFAULT_BOOTSTRAP
 from kraft.limits import REPLAYED_RECORDS_PER_TURN
+from kraft.process.parts.decisions import NOTHING, Decisions, Refused, Work
 from kraft.quorum.values import LeaderAndEpoch, QuorumConfig
-from kraft.replica.hosts.decisions import NOTHING, Decisions, Refused, Work
 from kraft.replica.interface.application import (
     Action,
     ForRequest,

@@ -13,7 +13,7 @@ from kraft.broker.handling.settings import RequestSettings
 from kraft.broker.partitions import DataDirectory, DataSettings, ReplicaManager
 from kraft.broker.requests import Requests
 from kraft.broker.server import BrokerServer
-from kraft.replica.hosts.broker_host import BrokerHost, broker_settings
+from kraft.process.parts.broker_host import BrokerHost, broker_settings
 from kraft.replica.interface.application import ApplicationFactory
 from kraft.replica.interface.options import ReplicaOptions
 from metadata_log.disk import DirectoryDisk

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from kraft.limits import MACHINE_SESSIONS, SESSION_WINDOW
-from kraft.replica.hosts.state_machine_log import (
+from kraft.process.parts.state_machine_log import (
     Command,
     Expired,
     Kept,

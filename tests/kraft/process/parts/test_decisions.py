@@ -9,8 +9,8 @@ from kraft.access.failures import RequestFailures
 from kraft.controller import ControllerResult, VersionedRecord, leftovers
 from kraft.controller.decision.result import Steps
 from kraft.limits import DECISION_STEPS_PER_TURN, STEPS_PER_DECISION
-from kraft.replica.hosts import decisions as module
-from kraft.replica.hosts.decisions import NOTHING, Decisions, Work, _backlog, _not_decided, _UnderWay, _weight_of_all
+from kraft.process.parts import decisions as module
+from kraft.process.parts.decisions import NOTHING, Decisions, Work, _backlog, _not_decided, _UnderWay, _weight_of_all
 from kraft.replica.interface.application import Action, ForRequest, Proposal
 from kraft.wire import Answer, WireRequest
 from metadata_log.image.replaying import PARTITIONS_PER_RECORD

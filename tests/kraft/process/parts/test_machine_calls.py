@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kraft.replica.hosts import state_machine_calls as module
-from kraft.replica.hosts.sessions import Sessions
-from kraft.replica.hosts.state_machine_calls import (
+from kraft.process.parts import state_machine_calls as module
+from kraft.process.parts.sessions import Sessions
+from kraft.process.parts.state_machine_calls import (
     ENTRY_OVERHEAD,
     MaybeApplied,
     OpenCall,
@@ -14,7 +14,7 @@ from kraft.replica.hosts.state_machine_calls import (
     SubmitCall,
     TooLarge,
 )
-from kraft.replica.hosts.state_machine_log import (
+from kraft.process.parts.state_machine_log import (
     Command,
     Opened,
     OpenSession,
@@ -22,7 +22,7 @@ from kraft.replica.hosts.state_machine_log import (
     SessionState,
     decode_entry,
 )
-from kraft.replica.hosts.state_machine_reads import Reader, StateMachineReads
+from kraft.process.parts.state_machine_reads import Reader, StateMachineReads
 from kraft.replica.interface.events import Returned
 
 

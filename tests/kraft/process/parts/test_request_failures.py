@@ -12,8 +12,8 @@ from kraft.controller import ControllerResult, VersionedRecord
 from kraft.controller.decision.result import Steps
 from kraft.node.logging import NodeLog
 from kraft.node.node import Node
-from kraft.replica.hosts.controller_host import ControllerHost
-from kraft.replica.hosts.decisions import Work
+from kraft.process.parts.controller_host import ControllerHost
+from kraft.process.parts.decisions import Work
 from kraft.replica.interface.application import ForRequest, Proposal
 from kraft.replica.interface.events import Noted
 from kraft.wire import Answer, WireRequest
@@ -65,7 +65,7 @@ def test_a_bug_in_a_decision_is_an_answer_and_a_log_line_and_the_next_request_is
     (noted,) = (one for one in host.on_tick(NOW_MS) if isinstance(one, Noted))
     assert isinstance(noted.what, RequestFailure)
     assert (noted.what.request, noted.what.what) == ("CreateTopicsRequest", "ZeroDivisionError: a bug")
-    assert noted.what.where.startswith("hosts/test_request_failures.py:")
+    assert noted.what.where.startswith("parts/test_request_failures.py:")
     assert host.deadline_ms() > 0
     after = Work(lambda *_: ControllerResult(response=CreateTopicsResponse()), wire(CREATE, ApiKey.CREATE_TOPICS))
     assert isinstance(host._decisions.decide(after, host.controller, NOW_MS), Proposal)

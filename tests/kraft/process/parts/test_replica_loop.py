@@ -14,27 +14,18 @@ from kraft.broker import BrokerOptions, LifecycleState
 from kraft.controller import QuorumController
 from kraft.controller.decision.request_context import AdminSettings
 from kraft.limits import DECISION_STEPS_PER_TURN, EARLY_PER_TURN
+from kraft.process.parts import state_machine_host
+from kraft.process.parts.broker_host import BrokerHost
+from kraft.process.parts.controller_host import ControllerHost, host_controller
+from kraft.process.parts.state_machine_calls import SubmitCall
+from kraft.process.parts.state_machine_host import ReadReady, StateMachineHost, host_state_machine
+from kraft.process.parts.state_machine_reads import Reader
 from kraft.quorum.effects import AppendDownload, BeginDownload, InstallSnapshot
 from kraft.quorum.events import BeginShutdown, FailureCause, Resign, SnapshotChecked
 from kraft.quorum.messages import Fetch
 from kraft.quorum.values import ReplicaKey
-from kraft.replica import (
-    FlushDone,
-    SnapshotOptions,
-    StartFlush,
-    Tick,
-    commits,
-    host_controller,
-    host_raw_log,
-    proposals,
-)
+from kraft.replica import FlushDone, SnapshotOptions, StartFlush, Tick, commits, host_raw_log, proposals
 from kraft.replica import effects as module
-from kraft.replica.hosts import state_machine_host
-from kraft.replica.hosts.broker_host import BrokerHost
-from kraft.replica.hosts.controller_host import ControllerHost
-from kraft.replica.hosts.state_machine_calls import SubmitCall
-from kraft.replica.hosts.state_machine_host import ReadReady, StateMachineHost, host_state_machine
-from kraft.replica.hosts.state_machine_reads import Reader
 from kraft.replica.interface.application import ApplicationFactory, Confirm, ForSubmit, Proposal, Unit
 from kraft.replica.interface.events import CommittedBatch, PeerRequest
 from kraft.replica.peer_replies import HeldReply

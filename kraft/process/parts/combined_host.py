@@ -8,8 +8,8 @@ from random import Random
 
 from msgspec import structs
 
-from kraft.replica.hosts.broker_host import BrokerHost
-from kraft.replica.hosts.controller_host import ControllerHost, host_controller
+from kraft.process.parts.broker_host import BrokerHost
+from kraft.process.parts.controller_host import ControllerHost, host_controller
 from kraft.replica.interface.application import Application, ApplicationFactory, ControllerAndBroker
 from kraft.replica.interface.options import ReplicaOptions
 from kraft.wire import Target

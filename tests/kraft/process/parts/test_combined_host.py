@@ -15,13 +15,13 @@ from test_machine_host import LEADER, wire
 from kraft.access.authorizer import AuthorizerSettings
 from kraft.broker import BrokerOptions, LifecycleState, server
 from kraft.controller.decision.request_context import AdminSettings
+from kraft.process.parts import controller_host
+from kraft.process.parts.broker_host import BrokerHost, broker_of
+from kraft.process.parts.combined_host import controller_of, host_combined
+from kraft.process.parts.controller_host import ControllerHost
 from kraft.process.process import Process
 from kraft.quorum.events import BeginShutdown, Tick
 from kraft.quorum.values import Endpoints, ListenerAddress
-from kraft.replica.hosts import controller_host
-from kraft.replica.hosts.broker_host import BrokerHost, broker_of
-from kraft.replica.hosts.combined_host import controller_of, host_combined
-from kraft.replica.hosts.controller_host import ControllerHost
 from kraft.replica.interface.application import Broker, ControllerAndBroker, Deciding, ForRequest, Refusing
 from kraft.replica.interface.events import LeaveCluster, Left, Submit
 from kraft.replica.interface.options import ReplicaOptions

@@ -14,8 +14,8 @@ from typing import Final
 from msgspec import Struct
 
 from kraft.limits import FORWARD_BYTES, FORWARD_ENTRIES, SESSION_WINDOW
-from kraft.replica.hosts.sessions import Sessions
-from kraft.replica.hosts.state_machine_log import Command, Entry, Expired, Opened, OpenSession, Outcome, encode
+from kraft.process.parts.sessions import Sessions
+from kraft.process.parts.state_machine_log import Command, Entry, Expired, Opened, OpenSession, Outcome, encode
 from kraft.replica.interface.events import Returned
 
 ENTRY_OVERHEAD: Final = 40

@@ -16,10 +16,10 @@ from kraft.broker.handling.settings import RequestSettings
 from kraft.broker.partitions import DataSettings, ReplicaManager
 from kraft.broker.server import Found, Unfenced
 from kraft.controller.decision.request_context import AdminSettings
+from kraft.process.parts.broker_host import BrokerHost, broker_of
+from kraft.process.parts.combined_host import host_combined
+from kraft.process.parts.serving_broker import ServingOptions, host_serving_broker
 from kraft.quorum.values import Endpoints, ListenerAddress
-from kraft.replica.hosts.broker_host import BrokerHost, broker_of
-from kraft.replica.hosts.combined_host import host_combined
-from kraft.replica.hosts.serving_broker import ServingOptions, host_serving_broker
 from kraft.replica.interface.application import ApplicationFactory
 from kraft.replica.interface.events import Output, StartFlush, Trace
 from kraft.wire import Answer, Drop, LeaveUnanswered, WireGone, WireRequest

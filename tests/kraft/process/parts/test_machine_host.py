@@ -5,11 +5,9 @@ from __future__ import annotations
 import pytest
 from replica_net import Net
 
-from kraft.quorum.accumulator import BATCH_OVERHEAD, RECORD_OVERHEAD
-from kraft.quorum.values import LeaderAndEpoch
-from kraft.replica.hosts import state_machine_host
-from kraft.replica.hosts.state_machine_calls import SubmitCall
-from kraft.replica.hosts.state_machine_host import (
+from kraft.process.parts import state_machine_host
+from kraft.process.parts.state_machine_calls import SubmitCall
+from kraft.process.parts.state_machine_host import (
     Changes,
     Kind,
     Question,
@@ -18,7 +16,7 @@ from kraft.replica.hosts.state_machine_host import (
     StateMachineHost,
     host_state_machine,
 )
-from kraft.replica.hosts.state_machine_log import (
+from kraft.process.parts.state_machine_log import (
     AskIndex,
     Command,
     Forward,
@@ -30,7 +28,9 @@ from kraft.replica.hosts.state_machine_log import (
     encode,
     snapshot_values,
 )
-from kraft.replica.hosts.state_machine_reads import Reader
+from kraft.process.parts.state_machine_reads import Reader
+from kraft.quorum.accumulator import BATCH_OVERHEAD, RECORD_OVERHEAD
+from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.interface.application import Confirm, Proposal
 from kraft.replica.interface.events import Call, CancelCall, CommittedBatch, Noted, Returned
 from kraft.state_machine import Position, StateMachine

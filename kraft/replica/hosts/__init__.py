@@ -1,1 +1,0 @@
-"""The applications of a replica: the controller, a broker agent, a user's state machine."""
