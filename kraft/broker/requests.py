@@ -230,7 +230,7 @@ class Requests:
         yield from self._go_on(now_ms)
         waiting = self._waiting
         for sender in self._senders.values():
-            waiting.wake(sender.take_changes())
+            waiting.wake_in_turn(sender.take_changes())
         waiting.wake(self._manager.hosting.take_changes())
         for one in waiting.take_woken(WAITING_PER_TURN):
             api = self._apis[one.request.api_key]

@@ -55,6 +55,13 @@ class Purgatory:
         if watchers and (found := [one for key in keys if key in watchers for one in watchers[key]]):
             self._woken.update(dict.fromkeys(sorted(found)))
 
+    def wake_in_turn(self, keys: Iterable[Hashable]) -> None:
+        """As `wake`, but in the order of the changes; those that watch one of them, in the order of their arrival."""
+        watchers = self._watchers
+        for key in keys:
+            if key in watchers:
+                self._woken.update(watchers[key])
+
     def is_watching(self, keys: Collection[Hashable]) -> bool:
         """Whether a request watches one of these changes."""
         return bool(self._watchers and keys) and not self._watchers.keys().isdisjoint(keys)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from request_brokers import Brokers, NewTopic, topic_id
+from request_brokers import Brokers, NewTopic, topic_id, wire_request
 
 from kraft.broker.handling.reply_keys import Channel
 from kraft.broker.request.producers import ProducerIds
 from kraft.wire import Answer
 from metadata_log.image import MetadataImage
 from metadata_log.types import NEVER_MS
+from transport.protocol.apis import ApiKey
 from transport.protocol.errors import Error
 from transport.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from transport.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -44,6 +45,18 @@ def test_a_broker_asks_for_a_block_when_the_first_producer_comes_and_answers_onc
     found = [response_of(each) for each in brokers.give_ids(101, block(5000))]
     assert [(each.producer_id, each.producer_epoch, each.error_code) for each in found] == [(5000, 0, 0), (5001, 0, 0)]
     assert response_of(brokers.send(101, IDEMPOTENT)[1]).producer_id == 5002
+
+
+def test_producers_get_ids_in_the_order_of_their_arrival() -> None:
+    """The ids of the requests do not say who came first."""
+    brokers = new_brokers()
+    requests, image = brokers.requests[101], brokers.image
+    for request_id in (9, 3, 7):
+        asked = wire_request(request_id, ApiKey.INIT_PRODUCER_ID, 5, IDEMPOTENT)
+        assert requests.on_request(asked, image, brokers.now_ms) is None
+    brokers.due(101)
+    found = brokers.give_ids(101, block(5000))
+    assert [(each.request_id, response_of(each).producer_id) for each in found] == [(9, 5000), (3, 5001), (7, 5002)]
 
 
 def test_a_failed_request_for_a_block_is_repeated() -> None:
