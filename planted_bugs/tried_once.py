@@ -142,7 +142,7 @@ def missing_quorum_state_is_a_first_start(code: Patches) -> None:
 @mutant(Scope.REPLICA, budget=200, faults=None)
 def proposals_outlive_a_leadership(code: Patches) -> None:
     """The proposals of a former leader wait on, and succeed once any records are committed at their offsets."""
-    code.replace(Proposals, "refuse_waiting", lambda proposals, host, now_ms: None)
+    code.replace(Proposals, "refuse_waiting", lambda proposals, now_ms: None)
 
 
 @survivor(
