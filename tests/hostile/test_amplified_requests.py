@@ -55,7 +55,7 @@ PER_REQUEST: Final = 60_000
 PER_BYTE: Final = 60
 """Some 0.6 microseconds: a megabyte, in small turns, costs less than a second."""
 DEARER: Final = {
-    ApiKey.WRITE_TXN_MARKERS: 300,  # An append to a log for each four bytes.
+    ApiKey.WRITE_TXN_MARKERS: 600,  # An append to a log for each four bytes.
     ApiKey.ELECT_LEADERS: 120,  # A decision on each partition, by the controller, for each four bytes.
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: 90,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: 160,  # The rights of the client on each topic, for each two bytes.
@@ -65,6 +65,8 @@ DEARER: Final = {
     ApiKey.DESCRIBE_PRODUCERS: 140,
     ApiKey.ALTER_CONFIGS: 90,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: 90,
+    ApiKey.CREATE_PARTITIONS: 80,  # A decision on each name, with its error, forwarded by the broker.
+    ApiKey.ALTER_CLIENT_QUOTAS: 80,
 }
 """What an element of these APIs has to cost, by its bytes."""
 TURN: Final = int(TURN_MS / 1000 / SECONDS_PER_INSTRUCTION)
