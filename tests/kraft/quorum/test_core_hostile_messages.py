@@ -53,7 +53,7 @@ from metadata_log.types import OffsetAndEpoch, Uuid
 from transport.protocol.errors import Error
 
 STEPS = 300
-SEEDS = 40
+SEEDS = 80
 
 
 class Hostile:
