@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from kraft.broker import BrokerListener, BrokerOptions, BrokerSettings
+from kraft.committed import CommittedBatch
 from kraft.controller import QuorumController
 from kraft.controller.decision.request_context import DecisionSettings
 from kraft.limits import UNITS_PER_TURN
@@ -28,7 +29,7 @@ from kraft.quorum.events import Tick
 from kraft.quorum.values import Endpoints, ListenerAddress, QuorumConfig
 from kraft.quorum.voters import VoterSet
 from kraft.replica import ReplicaOptions
-from kraft.replica.interface.events import CommittedBatch, Input, Output, PeerRequest
+from kraft.replica.interface.events import Input, Output, PeerRequest
 from kraft.replica.interface.options import SnapshotOptions
 from kraft.replica.peer_replies import HeldReply
 from kraft.replica.storage.fetched import judging

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from kraft.committed import CommittedBatch
 from kraft.limits import ANSWERS_PER_TURN
 from kraft.replica.applier import Applier
 from kraft.replica.interface.application import ForRequest, ForSubmit, Proposal
-from kraft.replica.interface.events import CommittedBatch, SubmitDone
+from kraft.replica.interface.events import SubmitDone
 from kraft.replica.proposals import Proposals, StepCore, success
 from metadata_log.image import ImageHistory
 from planted_bugs.registry import Patches, Scope, mutant

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from kraft.committed import CommittedBatch
 from kraft.quorum import snapshots
 from kraft.quorum.events import SnapshotChecked
 from kraft.quorum.exchanges import Verdict
@@ -12,7 +13,6 @@ from kraft.quorum.messages import FetchSnapshotReply
 from kraft.quorum.quorum_state import QuorumState
 from kraft.quorum.states import Download, FollowerState
 from kraft.replica.commits import Commits
-from kraft.replica.interface.events import CommittedBatch
 from kraft.replica.storage.quorum_records import changes_of_snapshot
 from kraft.replica.storage.snapshots import SnapshotFiles, SnapshotMaker
 from metadata_log.errors import MetadataLogError

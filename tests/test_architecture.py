@@ -41,11 +41,12 @@ SHARED = (
     "kraft.steps",
     "kraft.limits",
     "kraft.wire",
+    "kraft.committed",
     "kraft.config",
 )
 """What controllers and brokers import side by side."""
 IN_REPLICA = (
-    *("kraft.quorum", "kraft.access", "kraft.limits", "kraft.wire", "kraft.config"),
+    *("kraft.quorum", "kraft.access", "kraft.limits", "kraft.wire", "kraft.committed", "kraft.config"),
     *("kraft.controller.decision", "kraft.broker.settings", "metadata_log", "transport.protocol"),
 )
 """Of the controller and the broker only settings, and what a proposal is made of."""
@@ -85,6 +86,7 @@ LAYERS = (
     Layer(("kraft.quorum",), ("kraft.config", "kraft.limits", *IN_CORE, "transport.protocol.errors")),
     Layer(("kraft.limits",), ("transport.protocol.limits",)),
     Layer(("kraft.wire",), ("kraft.quorum.events", *BYTES, "transport.protocol")),
+    Layer(("kraft.committed",), BYTES),
     Layer(("kraft.supported_features",), (*IN_CONTROLLER, "metadata_log.releases")),
     Layer(("kraft.steps",), ("kraft.limits", *BYTES)),
     Layer(("kraft.access",), ("kraft.limits", "kraft.steps", "kraft.config", *IN_CONTROLLER)),
@@ -193,6 +195,7 @@ PACKAGES = {
     "kraft.quorum.states": "the states of a voter, from Unattached to Leader and Resigned",
     "kraft.quorum": "consensus: elections, replication, snapshots, voter changes, reads; events in, effects out",
     "kraft.wire": "the one vocabulary of requests, answers and what is sent to other nodes",
+    "kraft.committed": "committed records on their way from the log to the parts of a process",
     "kraft.supported_features": "the feature levels that controllers and brokers support",
     "kraft.steps": "long work in steps, so that it spans several turns",
     "kraft.access": "who asks, what the asker may do, and which error says no: for controllers and brokers alike",

@@ -1,26 +1,26 @@
-"""A broker as one synchronous object: it follows the metadata log, keeps its registration, holds its replicas, and
-answers its clients (Kafka: `BrokerServer`, `KafkaApis`).
+"""A broker as one synchronous object, the sibling of the controller: it follows the metadata log, keeps its
+registration, holds its replicas, and answers its clients (Kafka: `BrokerServer`, `KafkaApis`).
 
 Nothing here waits, reads a clock or draws numbers of its own. The owner passes in requests, replies and committed
-records, and calls `poll` when `deadline_ms` is over.
+records, and calls `on_tick` when `deadline_ms` is over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from msgspec import Struct
 
 from kraft.access.authorizer import AclOperation, Denial
 from kraft.access.caller import Caller
-from kraft.access.failures import RequestFailure
 from kraft.broker.agent import BrokerAgent
 from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.requests import Requests
+from kraft.committed import Committed, CommittedBatch, Noted
 from kraft.limits import REPLAYED_RECORDS_PER_TURN
-from kraft.supported_features import check_supported
-from kraft.wire import Answer, Outcome, Send, WireRequest
+from kraft.supported_features import SUPPORTED_FEATURES, check_supported
+from kraft.wire import Answer, Outcome, ReplyTo, Send, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.image.record_values import decode_records, encode_image, published_features
 from metadata_log.image.replaying import BatchReplay, SnapshotReplay
@@ -45,12 +45,10 @@ class Found(Struct, frozen=True):
 
 _FREQUENT: Final = frozenset((ApiKey.PRODUCE, ApiKey.FETCH))
 """After most of these nothing is due: whatever they have moved says so itself, in `deadline_ms`."""
-Told = Unfenced | Found | RequestFailure
-"""What the owner should know."""
 
 
 class BrokerServer:
-    """One broker.
+    """One broker, as a part of its process: the methods that `kraft.replica.interface.application.Broker` names.
 
     Args:
         agent: The registration of the broker, and what the metadata says of its replicas.
@@ -58,6 +56,8 @@ class BrokerServer:
         manager: The replicas with their logs; None for a broker without data.
         fetches: What answers the fetches of other brokers of a broker without data.
     """
+
+    reads_batches = True
 
     def __init__(
         self,
@@ -74,10 +74,10 @@ class BrokerServer:
         self._is_announced = requests is None
         """Whether the owner was told that the broker is unfenced, or need not be."""
         self._has_moved = False
-        """Whether something has happened since the last `poll` that may end the wait of a request."""
+        """Whether something has happened since the last turn that may end the wait of a request."""
         self._polled_image: MetadataImage | None = None
         self._failed = 0
-        """How many log directories had failed at the last `poll`."""
+        """How many log directories had failed at the last turn."""
         self._applying: _Applying | None = None
 
     # Committed metadata
@@ -87,29 +87,35 @@ class BrokerServer:
         """The committed metadata, without records of a transaction that is open."""
         return self.agent.image
 
-    def check(self, values: Sequence[bytes]) -> Sequence[Message]:
+    def committed_image(self) -> MetadataImage:
+        """The same image, as metrics and tests ask each part with metadata."""
+        return self.agent.image
+
+    def check(self, values: Sequence[bytes], *, in_snapshot: bool = False) -> Sequence[Message]:
         """Decode values of the log or of a snapshot. Raises the errors of `decode_records`."""
         return list(decode_records(values))
+
+    def check_snapshot(self, values: Iterable[bytes]) -> None:
+        """Each record was decoded."""
 
     def on_snapshot(self, values: Iterable[bytes], end: OffsetAndEpoch) -> None:
         """Replace the image by that of a snapshot, a portion in each turn; `apply_more` completes this."""
         self._applying = _Applying(SnapshotReplay(end), end, values, f"snapshot {end}")
         self.apply_more()
 
-    def on_committed(
-        self, values: Iterable[bytes], base_offset: int, end: OffsetAndEpoch, records: Sequence[Message] = ()
-    ) -> None:
-        """Replay the first portion of a batch; `apply_more` replays the rest. `records` are decoded values, if any."""
-        replay = self.agent.begin_committed(base_offset)
-        self._applying = _Applying(replay, end, values, f"batch at offset {base_offset}", records)
-        self.apply_more()
+    def on_committed(self, batch: CommittedBatch) -> tuple[Committed, ...]:
+        """Replay the first portion of a batch; `apply_more` replays the rest."""
+        replay = self.agent.begin_committed(batch.base_offset)
+        end = OffsetAndEpoch(epoch=batch.epoch, offset=batch.next_offset)
+        self._applying = _Applying(replay, end, batch.values, f"batch at offset {batch.base_offset}", batch.records)
+        return self.apply_more()
 
     @property
     def is_applying(self) -> bool:
         """Whether the last batch or snapshot needs more turns."""
         return self._applying is not None
 
-    def apply_more(self) -> None:
+    def apply_more(self) -> tuple[Committed, ...]:
         """Replay the next portion of the batch or the snapshot."""
         assert self._applying is not None, "nothing is being applied"
         features = self.agent.image.features
@@ -117,6 +123,7 @@ class BrokerServer:
             self._applying = None
             if self.agent.image.features is not features:
                 check_supported(self.agent.image.features)
+        return ()
 
     def snapshot(self) -> Callable[[], Iterator[bytes]] | None:
         """The record values of the image; None while a transaction is open."""
@@ -127,10 +134,14 @@ class BrokerServer:
         """The feature levels in the metadata, and their offset."""
         return published_features(self.agent.image)
 
+    def supported_features(self) -> tuple[tuple[str, int, int], ...]:
+        """The features that this software supports."""
+        return SUPPORTED_FEATURES
+
     # Requests and replies
 
     def on_request(self, request: WireRequest, now_ms: int) -> Outcome | None:
-        """Answer a request of one of `apis`; None if `poll` returns the outcome later."""
+        """Answer a request of one of `apis`; None if `on_tick` returns the outcome later."""
         if self.requests is not None:
             if request.api_key not in _FREQUENT:
                 self._has_moved = True
@@ -146,9 +157,10 @@ class BrokerServer:
         if self.requests is not None:
             self.requests.forget(request_id)
 
-    def on_reply(self, key: Hashable, message: Message | None, now_ms: int) -> None:
-        """The reply to a `Send` with this key; None if the request has failed. See `poll`."""
+    def on_reply(self, reply_to: ReplyTo, message: Message | None, now_ms: int) -> None:
+        """The reply to a `Send` of `on_tick`; None if the request has failed."""
         self._has_moved = True
+        key = reply_to.key
         if self.requests is not None and self.requests.owns(key):
             self.requests.on_reply(key, message, now_ms)
         else:
@@ -165,7 +177,7 @@ class BrokerServer:
     # Time
 
     def deadline_ms(self) -> int:
-        """The time of the next `poll`."""
+        """The time of the next `on_tick`."""
         requests = self.requests
         if requests is None:
             return self.agent.deadline_ms()
@@ -178,13 +190,16 @@ class BrokerServer:
             return 0
         return min(requests.deadline_ms(), self.agent.deadline_ms())
 
-    def poll(self, now_ms: int) -> Iterator[Send | Outcome | Told]:
+    def on_tick(self, now_ms: int) -> list[Send | Outcome | Noted]:
         """Do what is due: the requests to send, the outcomes of requests that waited, and what the owner should know.
 
         Raises:
             RegistrationFailed: The controllers do not take the registration.
             NoLogDirectory: Every log directory has failed.
         """
+        return list(self._due(now_ms))
+
+    def _due(self, now_ms: int) -> Iterator[Send | Outcome | Noted]:
         self._has_moved = False
         agent, requests, manager = self.agent, self.requests, self._manager
         if manager is not None:
@@ -197,17 +212,17 @@ class BrokerServer:
             for key, directory in manager.moves.take_wanted().items():
                 agent.directories.move(key, directory)
         yield from requests.poll(now_ms, agent.image, agent.lifecycle.epoch)
-        yield from requests.failures.take()
+        yield from map(Noted, requests.failures.take())
         if manager is not None and manager.findings:
-            yield Found(tuple(manager.findings))
+            yield Noted(Found(tuple(manager.findings)))
             manager.findings.clear()
         if not self._is_announced and not agent.lifecycle.is_fenced:
             self._is_announced = True
-            yield Unfenced()
+            yield Noted(Unfenced())
 
     # The end
 
-    def begin_shutdown(self, now_ms: int) -> None:
+    def on_begin_shutdown(self, now_ms: int) -> None:
         """Begin the controlled shutdown: the controller moves the leaderships of this broker."""
         self.agent.begin_shutdown(now_ms)
 

@@ -13,8 +13,8 @@ from kraft.metrics import kafka, own_names
 from kraft.metrics.names import Mbean, Reading
 from kraft.metrics.security import NETWORK_PROCESSOR, authentication_readings
 from kraft.metrics.view import NodeView
-from kraft.process.parts.broker_host import broker_of
-from kraft.process.parts.combined_host import controller_of
+from kraft.process.parts.broker import broker_of
+from kraft.process.parts.combined import controller_of
 from kraft.process.process import Process
 from metadata_log.image import MetadataImage
 from metadata_log.image.brokers import Broker

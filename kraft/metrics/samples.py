@@ -19,7 +19,7 @@ from kraft.metrics.raft import raft_readings
 from kraft.metrics.readiness import is_ready, readiness
 from kraft.metrics.security import certificate_readings
 from kraft.metrics.view import NodeView
-from kraft.process.parts.combined_host import controller_of
+from kraft.process.parts.combined import controller_of
 
 
 def readings_of(view: NodeView) -> Iterator[Reading]:

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 
 from kraft.broker import BrokerOptions
 from kraft.config import Config
-from kraft.process.parts.broker_host import broker_of
+from kraft.process.parts.broker import broker_of
 from kraft.process.process import Process
 from metadata_log.disk import Disk
 from metadata_log.errors import DirectoryError

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable
 
+from kraft.committed import CommittedBatch
 from kraft.limits import APPLIED_BYTES_PER_STEP
 from kraft.node.errors import OffsetOutOfRange
-from kraft.replica.interface.events import CommittedBatch
 from metadata_log.log.log import MetadataLog
 from metadata_log.records.batch import scan
 from metadata_log.records.record import records

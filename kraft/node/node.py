@@ -14,6 +14,7 @@ import trio
 from msgspec import Struct
 
 from kraft.access.failures import RequestFailure
+from kraft.committed import Committed, CommittedBatch, Noted
 from kraft.limits import OUTSTANDING_APPEND_BYTES
 from kraft.node.appends import Appends
 from kraft.node.background import Flusher
@@ -30,17 +31,7 @@ from kraft.quorum.effects import VotersChanged
 from kraft.quorum.events import BeginShutdown, Resumed, Tick
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.interface.application import Application, RawLog
-from kraft.replica.interface.events import (
-    Committed,
-    CommittedBatch,
-    Input,
-    Noted,
-    Output,
-    Returned,
-    StartFlush,
-    SubmitDone,
-    Trace,
-)
+from kraft.replica.interface.events import Input, Output, Returned, StartFlush, SubmitDone, Trace
 from kraft.replica.interface.status import ReplicaStatus
 from kraft.wire import Answer, Drop, LeaveUnanswered, Part, WireSend
 from metadata_log.serde import Message

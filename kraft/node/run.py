@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from kraft.access.authorizer import AclOperation
+from kraft.broker.server import BrokerServer
 from kraft.config import Config
 from kraft.limits import UNANSWERED_REQUESTS
 from kraft.node.background import Flusher
@@ -28,7 +29,6 @@ from kraft.node.node import Node, NodeParts
 from kraft.node.options import listeners_of, needs_own_name, replica_options
 from kraft.node.turns import start_in_turns
 from kraft.node.users import NodeUsers
-from kraft.process.parts.broker_host import BrokerHost
 from kraft.process.process import Process
 from kraft.replica.interface.application import Application, ApplicationFactory, RawLog, WithMetadata
 from kraft.replica.interface.events import Input
@@ -156,7 +156,7 @@ def _default_application(config: Config, disk: DirectoryDisk) -> ApplicationFact
 
 def _node_of(application: Application | RawLog) -> type[Node]:
     """The class of the node that hosts an application."""
-    if isinstance(application, BrokerHost):
+    if isinstance(application, BrokerServer):
         return BrokerNode
     from kraft.node.state_machine_node import StateMachineNode
     from kraft.process.parts.state_machine_host import StateMachineHost
@@ -173,8 +173,8 @@ def _node_of(application: Application | RawLog) -> type[Node]:
 
 def _logger_requests(config: Config, application: Application | RawLog, log: NodeLog) -> LoggerRequests | None:
     """The requests about loggers at a controller, or at a broker that serves clients; None at any other node."""
-    if isinstance(application, BrokerHost):
-        judge = application.server.requests
+    if isinstance(application, BrokerServer):
+        judge = application.requests
         return None if judge is None else LoggerRequests(config.node_id, judge, log, AclOperation.ALTER_CONFIGS)
     from kraft.process.parts.controller_host import ControllerHost
 

@@ -6,7 +6,7 @@ from kraft.broker.handling.settings import RequestSettings
 from kraft.broker.partitions import DataSettings
 from kraft.broker.partitions.settings import cleaner_settings
 from kraft.config import Config
-from kraft.process.parts.serving_broker import ServingOptions, host_serving_broker
+from kraft.process.parts.broker import ServingOptions, host_serving_broker
 from kraft.replica.interface.application import ApplicationFactory
 from metadata_log.disk import DirectoryDisk
 from metadata_log.types import NEVER_MS
@@ -18,7 +18,7 @@ def node_with_data(config: Config, disk: DirectoryDisk) -> ApplicationFactory:
     if not config.is_controller:
         return broker
     # Loaded here, because a broker alone needs no controller.
-    from kraft.process.parts.combined_host import host_combined
+    from kraft.process.parts.combined import host_combined
 
     return host_combined(broker)
 

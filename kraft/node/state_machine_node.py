@@ -9,6 +9,7 @@ from weakref import WeakSet
 
 import trio
 
+from kraft.committed import Noted
 from kraft.limits import OUTSTANDING_APPEND_BYTES, UNREAD_CHANGES
 from kraft.node.errors import AppendRejected, ChangesSkipped, NodeStopped, SessionExpired, Superseded
 from kraft.node.node import BUSY, Node, NodeParts
@@ -16,7 +17,7 @@ from kraft.node.waiters import Waiters
 from kraft.process.parts import state_machine_log as log
 from kraft.process.parts.state_machine_calls import MaybeApplied, OpenCall, SubmitCall, TooLarge
 from kraft.process.parts.state_machine_host import Changes, ReadCall, Skipped, StateMachineHost
-from kraft.replica.interface.events import Call, CancelCall, Noted, Output, Returned
+from kraft.replica.interface.events import Call, CancelCall, Output, Returned
 from kraft.state_machine import C, Change, R, Refused, StateMachine
 from transport.protocol.errors import Error
 

@@ -13,6 +13,7 @@ from collections.abc import Generator
 from random import Random
 from typing import Final, assert_never
 
+from kraft.committed import Noted
 from kraft.quorum.core import RaftCore
 from kraft.quorum.events import (
     BeginShutdown,
@@ -58,7 +59,6 @@ from kraft.replica.interface.events import (
     Input,
     LeaveCluster,
     Left,
-    Noted,
     Output,
     PeerRequest,
     Returned,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from metadata_log.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from kraft.committed import Committed, CommittedBatch
     from kraft.quorum.events import BeginShutdown, Resign, Tick
     from kraft.replica.interface.application import (
         Application,
@@ -16,17 +17,7 @@ if TYPE_CHECKING:
         host_raw_log,
         host_silent_raw_log,
     )
-    from kraft.replica.interface.events import (
-        Committed,
-        CommittedBatch,
-        FlushDone,
-        Input,
-        Output,
-        StartFlush,
-        Submit,
-        SubmitDone,
-        Trace,
-    )
+    from kraft.replica.interface.events import FlushDone, Input, Output, StartFlush, Submit, SubmitDone, Trace
     from kraft.replica.interface.options import ReplicaOptions, SnapshotOptions
     from kraft.replica.interface.status import ReplicaStatus
 else:
@@ -34,8 +25,8 @@ else:
         "Application": "kraft.replica.interface.application",
         "ApplicationFactory": "kraft.replica.interface.application",
         "BeginShutdown": "kraft.quorum.events",
-        "Committed": "kraft.replica.interface.events",
-        "CommittedBatch": "kraft.replica.interface.events",
+        "Committed": "kraft.committed",
+        "CommittedBatch": "kraft.committed",
         "FlushDone": "kraft.replica.interface.events",
         "Input": "kraft.replica.interface.events",
         "Output": "kraft.replica.interface.events",

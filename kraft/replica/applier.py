@@ -13,8 +13,8 @@ from itertools import islice
 
 from msgspec import Struct
 
+from kraft.committed import CommittedBatch
 from kraft.limits import APPLIED_BYTES_PER_STEP, DECODED_RECORDS_PER_TURN, KEPT_BYTES
-from kraft.replica.interface.events import CommittedBatch
 from metadata_log.errors import CorruptBatch
 from metadata_log.log.log import MetadataLog
 from metadata_log.records.batch import RecordBatch

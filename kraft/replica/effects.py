@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import assert_never
 
+from kraft.committed import CommittedBatch
 from kraft.limits import SERVED_AT_ONCE_BYTES
 from kraft.quorum.core import RaftCore
 from kraft.quorum.effects import (
@@ -40,7 +41,7 @@ from kraft.replica.applier import Applier
 from kraft.replica.commits import Commits
 from kraft.replica.in_flight import InFlightRequests
 from kraft.replica.interface.application import Leading, LogReader
-from kraft.replica.interface.events import CommittedBatch, PeerRequest, Trace
+from kraft.replica.interface.events import PeerRequest, Trace
 from kraft.replica.outbox import Outbox
 from kraft.replica.proposals import Proposals
 from kraft.replica.quorum_requests import QuorumRequests

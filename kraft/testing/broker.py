@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from kraft.broker import BrokerAgent
+from kraft.broker.server import BrokerServer
 from kraft.node.node import Node
-from kraft.process.parts.broker_host import BrokerHost
 from transport.memory import MemoryNetwork
 
 
@@ -43,7 +43,7 @@ class Broker:
             ValueError: The broker is not running.
         """
         application = self._cluster.node(self.id).application
-        assert isinstance(application, BrokerHost), application
+        assert isinstance(application, BrokerServer), application
         return application.agent
 
     def pause(self) -> None:

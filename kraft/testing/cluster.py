@@ -14,6 +14,7 @@ import trio
 from kraft.admin import AdminClient, open_admin
 from kraft.admin.topics import create_topic
 from kraft.broker.partitions import ReplicaManager
+from kraft.broker.server import BrokerServer
 from kraft.client import Client, ConsumedRecord, Delivered, open_client
 from kraft.config import Config
 from kraft.controller.topics.partition_updates import is_active
@@ -23,7 +24,6 @@ from kraft.node.node import Node
 from kraft.node.run import run_node
 from kraft.node.serving import broker_with_data
 from kraft.node.state_machine_node import StateMachineNode
-from kraft.process.parts.broker_host import BrokerHost
 from kraft.process.parts.controller_host import ControllerHost, host_controller
 from kraft.process.parts.state_machine_host import host_state_machine
 from kraft.quorum.values import LeaderAndEpoch
@@ -484,7 +484,7 @@ class Cluster:
 
 def _manager(node: Node) -> ReplicaManager:
     application = node.application
-    assert isinstance(application, BrokerHost), application
+    assert isinstance(application, BrokerServer), application
     assert isinstance(application.agent.replicas, ReplicaManager), application.agent.replicas
     return application.agent.replicas
 

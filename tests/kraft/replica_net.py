@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from kraft.committed import Noted
 from kraft.process.process import Process
 from kraft.quorum.events import FailureCause
 from kraft.quorum.values import Endpoints, ListenerAddress, QuorumConfig
@@ -28,7 +29,7 @@ from kraft.replica import (
     Trace,
     host_raw_log,
 )
-from kraft.replica.interface.events import Call, Noted, Returned
+from kraft.replica.interface.events import Call, Returned
 from kraft.wire import Answer, Drop, Part, WireFailed, WireReply, WireRequest, WireSend
 from metadata_log.log.log_dir import format_directory
 from metadata_log.memory_disk import MemoryDisk

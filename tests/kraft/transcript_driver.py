@@ -12,9 +12,9 @@ from kraft.broker import BrokerOptions
 from kraft.broker.handling.settings import RequestSettings
 from kraft.broker.log.partition_log import PartitionLog
 from kraft.broker.partitions import DataSettings, ReplicaManager
-from kraft.broker.server import BrokerServer, Found, Told, Unfenced
-from kraft.process.parts.broker_host import BrokerHost
-from kraft.process.parts.serving_broker import ServingOptions, host_serving_broker
+from kraft.broker.server import BrokerServer, Found, Unfenced
+from kraft.committed import CommittedBatch, Noted
+from kraft.process.parts.broker import ServingOptions, host_serving_broker
 from kraft.quorum.values import Endpoints, ListenerAddress
 from kraft.quorum.voters import VoterSet
 from kraft.replica.interface.options import ReplicaOptions
@@ -102,7 +102,7 @@ class Broker:
     def commit(self, values: tuple[bytes, ...]) -> None:
         """Committed records of the metadata log, a batch."""
         end = self._offset + len(values)
-        self._server.on_committed(values, self._offset, OffsetAndEpoch(epoch=1, offset=end))
+        self._server.on_committed(CommittedBatch(self._offset, end, 1, 0, values))
         while self._server.is_applying:
             self._server.apply_more()
         self._offset = end
@@ -126,7 +126,7 @@ class Broker:
     def reply(self, reply_to: object, message: Message | None, now_ms: int) -> None:
         """The answer to a `Sent`; None if it failed."""
         assert isinstance(reply_to, ReplyTo), reply_to
-        self._server.on_reply(reply_to.key, message, now_ms)
+        self._server.on_reply(reply_to, message, now_ms)
 
     def gone(self, request_id: int) -> None:
         """The connection of a request is closed."""
@@ -134,7 +134,7 @@ class Broker:
 
     def shut_down(self, now_ms: int) -> None:
         """Begin a controlled shutdown."""
-        self._server.begin_shutdown(now_ms)
+        self._server.on_begin_shutdown(now_ms)
 
     def close(self) -> None:
         """End cleanly."""
@@ -148,7 +148,7 @@ class Broker:
 
     def tick(self, now_ms: int) -> list[Output]:
         """Do what is due."""
-        return [_output(one) for one in self._server.poll(now_ms) if one != Unfenced()]
+        return [_output(one) for one in self._server.on_tick(now_ms) if one != Noted(Unfenced())]
 
     # What it holds
 
@@ -222,11 +222,11 @@ def _server(spec: Spec, disk: MemoryDisk) -> BrokerServer:
         broker=BrokerOptions(directories=directories, clean_directories=spec.clean, rack=settings.get("broker.rack")),
     )
     made = host_serving_broker(disk, serving)(options, "cluster", (), Random(spec.broker_id))
-    assert isinstance(made, BrokerHost), made
-    return made.server
+    assert isinstance(made, BrokerServer), made
+    return made
 
 
-def _output(made: Send | Outcome | Told) -> Output:
+def _output(made: Send | Outcome | Noted) -> Output:
     match made:
         case Send(message=message, reply_to=reply_to, target=target):
             return Sent(reply_to, CONTROLLER if target is None else target.node_id, message)
@@ -236,6 +236,6 @@ def _output(made: Send | Outcome | Told) -> Output:
             return Answered(made.request_id, None, made.mute_ms)
         case Drop():
             return Closed(made.request_id, made.why)
-        case Found(texts=texts):
+        case Noted(Found(texts)):
             return Reported("; ".join(texts))
     raise AssertionError(made)

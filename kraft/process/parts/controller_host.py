@@ -17,6 +17,7 @@ from kraft.access.caller import Caller, host_of_peer
 from kraft.access.errors import ApiError
 from kraft.access.failures import RequestFailures
 from kraft.access.refusals import refuse_envelope
+from kraft.committed import Committed, CommittedBatch, Noted
 from kraft.controller import ControllerResult, ControllerSettings, QuorumController, VersionedRecord
 from kraft.controller.apis import APIS, Read
 from kraft.controller.controller import NOT_ACTIVE
@@ -33,7 +34,6 @@ from kraft.replica.interface.application import (
     Redirect,
     Unit,
 )
-from kraft.replica.interface.events import Committed, CommittedBatch, Noted
 from kraft.replica.interface.options import ReplicaOptions
 from kraft.replica.rpc.api_versions import QUORUM_APIS
 from kraft.replica.rpc.refusals import refuse_quorum_request

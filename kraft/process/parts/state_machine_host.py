@@ -15,6 +15,7 @@ from msgspec import DecodeError, Struct
 
 from kraft.access.authorizer import Denial
 from kraft.access.errors import ApiError
+from kraft.committed import Committed, CommittedBatch, Noted
 from kraft.limits import COMMANDS_PER_TURN, FORWARDED_ENTRIES
 from kraft.process.parts.sessions import Sessions
 from kraft.process.parts.state_machine_calls import Key, OpenCall, StateMachineCalls, SubmitCall, key_of
@@ -46,7 +47,7 @@ from kraft.replica.interface.application import (
     Proposal,
     Unit,
 )
-from kraft.replica.interface.events import Call, CancelCall, Committed, CommittedBatch, Noted, Returned
+from kraft.replica.interface.events import Call, CancelCall, Returned
 from kraft.replica.interface.options import ReplicaOptions
 from kraft.state_machine import Change, Codec, Position, Refused, StateMachine
 from kraft.wire import Answer, Part, ReplyTo, Send, WireRequest

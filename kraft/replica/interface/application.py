@@ -15,9 +15,10 @@ from msgspec import Struct
 
 from kraft.access.authorizer import Denial
 from kraft.access.errors import ApiError
+from kraft.committed import Committed, CommittedBatch, Noted
 from kraft.controller.decision.result import QuorumLevel, VersionedRecord
 from kraft.quorum.values import LeaderAndEpoch
-from kraft.replica.interface.events import Call, CancelCall, Committed, CommittedBatch, Noted, Returned, Submit
+from kraft.replica.interface.events import Call, CancelCall, Returned, Submit
 from kraft.replica.interface.options import ReplicaOptions
 from kraft.wire import Answer, Drop, LeaveUnanswered, Outcome, ReplyTo, Send, Target, WireRequest
 from metadata_log.errors import CorruptBatch, DirectoryError

@@ -11,11 +11,11 @@ from typing import Protocol
 from msgspec import Struct
 
 from kraft.access.authorizer import Denial
+from kraft.committed import Committed, Noted
 from kraft.quorum.effects import Effect
 from kraft.quorum.events import BeginShutdown, Resign, Resumed, Tick
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.wire import Answer, Drop, LeaveUnanswered, WireFailed, WireGone, WireReply, WireRequest, WireSend
-from metadata_log.serde import Message
 from metadata_log.types import NO_OFFSET
 from transport.protocol.errors import Error
 
@@ -111,37 +111,11 @@ class SubmitDone(Struct, frozen=True, gc=False, kw_only=True):
     leader: LeaderAndEpoch
 
 
-class CommittedBatch(Struct, frozen=True, gc=False):
-    """The values of one committed batch of data records; `next_offset` is that of the record after it."""
-
-    base_offset: int
-    next_offset: int
-    epoch: int
-    timestamp_ms: int
-    values: tuple[bytes, ...]
-    size_bytes: int = 0
-    """The size of the batch in the log."""
-    records: tuple[Message, ...] = ()
-    """The values as `LogReader.check` has decoded them when the batch arrived; empty if it has to be done anew."""
-
-
-class Committed(Struct, frozen=True, gc=False):
-    """A committed batch of data records, for the host of a raw log: each batch once, in order."""
-
-    batch: CommittedBatch
-
-
 class Returned(Struct, frozen=True, gc=False):
     """The outcome of the `Call` with this id."""
 
     call_id: int
     outcome: Struct
-
-
-class Noted(Struct, frozen=True, gc=False):
-    """An unsolicited message of the application to its host. The application defines the types of `what`."""
-
-    what: Struct
 
 
 class Trace(Struct, frozen=True, gc=False):

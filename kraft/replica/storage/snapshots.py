@@ -12,11 +12,11 @@ from typing import Final
 
 from msgspec import Struct
 
+from kraft.committed import CommittedBatch
 from kraft.limits import BATCH_BYTES, SNAPSHOT_BATCH_BYTES, SNAPSHOT_RECORDS_PER_PIECE
 from kraft.quorum.events import SnapshotChecked
 from kraft.quorum.voter_history import VoterHistory
 from kraft.quorum.voters import QuorumChange
-from kraft.replica.interface.events import CommittedBatch
 from kraft.replica.interface.options import SnapshotOptions
 from kraft.replica.storage.quorum_records import changes_of_snapshot
 from metadata_log.disk import Disk

@@ -18,7 +18,7 @@ from kraft.broker.partitions.isr_changes import IsrChanges
 from kraft.broker.partitions.key import PartitionKey
 from kraft.broker.partitions.leading import Leading, RemoteReplica, new_leadership
 from kraft.broker.server import BrokerServer
-from kraft.process.parts.broker_host import BrokerHost, broker_settings
+from kraft.process.parts.broker import broker_settings
 from kraft.replica.interface.options import ReplicaOptions
 from metadata_log.image import MetadataImage, Partition
 from metadata_log.serde import Message
@@ -212,15 +212,15 @@ def agent_without_data(settings: BrokerSettings) -> BrokerAgent:
     return BrokerAgent(settings, ReplicasWithoutData(settings.broker_id, settings.options.replica_lag_time_max_ms))
 
 
-def host_of(agent: BrokerAgent) -> BrokerHost:
+def host_of(agent: BrokerAgent) -> BrokerServer:
     """A broker without data as the application of a replica."""
     replicas = agent.replicas
     assert isinstance(replicas, ReplicasWithoutData), replicas
-    return BrokerHost(BrokerServer(agent, fetches=replicas.on_fetch))
+    return BrokerServer(agent, fetches=replicas.on_fetch)
 
 
 def host_broker_without_data(
     options: ReplicaOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random
-) -> BrokerHost:
+) -> BrokerServer:
     """The factory of a broker without data."""
     return host_of(agent_without_data(broker_settings(options, cluster_id, rng)))

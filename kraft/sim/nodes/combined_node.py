@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from kraft.process.parts.combined_host import host_combined
+from kraft.committed import Noted
+from kraft.process.parts.combined import host_combined
 from kraft.replica.interface import events as replica_events
 from kraft.replica.interface.application import ApplicationFactory
 from kraft.replica.interface.events import LeaveCluster, Left
@@ -56,6 +57,6 @@ class CombinedNode(DataBroker):
 
     def _translate(self, outputs: list[replica_events.Output], now_ms: int) -> list[Output]:
         translated = super()._translate(outputs, now_ms)
-        if any(isinstance(one, replica_events.Noted) and isinstance(one.what, Left) for one in outputs):
+        if any(isinstance(one, Noted) and isinstance(one.what, Left) for one in outputs):
             translated += super().shut_down(now_ms)
         return translated

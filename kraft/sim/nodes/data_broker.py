@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from kraft.broker import BrokerAgent
 from kraft.broker.handling.settings import RequestSettings
 from kraft.broker.partitions import DataSettings, ReplicaManager
-from kraft.process.parts.serving_broker import ServingOptions, host_serving_broker
+from kraft.process.parts.broker import ServingOptions, host_serving_broker
 from kraft.replica.interface.application import ApplicationFactory
 from kraft.sim.nodes.node_disk import DIRECTORY
 from kraft.sim.nodes.replica_member import ReplicaMember

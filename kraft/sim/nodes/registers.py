@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from random import Random
 
+from kraft.committed import Committed, CommittedBatch
 from kraft.invariants.snapshots import Registers
 from kraft.process.parts.state_machine_host import ReadReady
 from kraft.replica.interface.application import Action, Confirm, RawLog
-from kraft.replica.interface.events import Call, CancelCall, Committed, CommittedBatch, Returned
+from kraft.replica.interface.events import Call, CancelCall, Returned
 from kraft.replica.interface.options import ReplicaOptions
 from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, OffsetAndEpoch

@@ -13,13 +13,15 @@ from msgspec.structs import replace
 
 from kraft import wire
 from kraft.broker import BrokerAgent, BrokerOptions
+from kraft.broker.server import BrokerServer
+from kraft.committed import Committed
 from kraft.controller import QuorumController
 from kraft.controller.decision.request_context import DecisionSettings
 from kraft.invariants.observation import Applied, LogBatch, SnapshotContent
 from kraft.invariants.wire import check_leader_can_be_found
 from kraft.limits import UNITS_PER_TURN
-from kraft.process.parts.broker_host import BrokerHost, broker_of
-from kraft.process.parts.combined_host import controller_of
+from kraft.process.parts.broker import broker_of
+from kraft.process.parts.combined import controller_of
 from kraft.process.parts.controller_host import ControllerHost
 from kraft.process.parts.state_machine_host import ReadCall
 from kraft.process.process import Process
@@ -127,7 +129,7 @@ class ReplicaMember(SteppedMember):
         self._rng = rng = Random(node_id)
         self.disk = NodeDisk(node_id, rng, formatting)
         self._replica: Process | None = None
-        self.broker: BrokerHost | None = None
+        self.broker: BrokerServer | None = None
         """The host of the agent, if the node is a running broker."""
         self._controller_host: ControllerHost | None = None
         self._election: ElectionState | None = None
@@ -406,7 +408,7 @@ class ReplicaMember(SteppedMember):
                         translated.append(report)
                     if isinstance(report, Changed):
                         self._read_election()
-                case replica_events.Committed(batch=batch):
+                case Committed(batch=batch):
                     translated.append(Applied(batch.base_offset, batch.next_offset, batch.values))
                 case replica_events.SubmitDone():
                     translated.append(Done(output.submit_id, outcome_of(output), output.base_offset))

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from kraft.process.parts.broker_host import BrokerHost
+from kraft.broker.server import BrokerServer
 from kraft.process.parts.controller_host import ControllerHost
 from kraft.process.process import Process
 from kraft.replica.interface.application import ControllerAndBroker
 from metadata_log.image import MetadataDelta, MetadataImage
 
-_REPLAYING: Final = (BrokerHost, ControllerHost, ControllerAndBroker)
+_REPLAYING: Final = (BrokerServer, ControllerHost, ControllerAndBroker)
 """The applications that replay records, a large batch in several turns. The applied offset moves when the batch is
 complete, and so does not tell how much of the batch a step has replayed.
 """

@@ -9,8 +9,8 @@ from broker_agents import ONE, TOPIC, TWO, led_by, new_agent, started
 from test_turns import Counted
 
 from kraft.broker import BrokerAgent
+from kraft.committed import CommittedBatch
 from kraft.limits import PARTITIONS_PER_TURN, REPLAYED_RECORDS_PER_TURN
-from kraft.replica.interface.events import CommittedBatch
 from kraft.sim.nodes.broker_without_data import host_of
 from kraft.sim.state.fingerprints import FactsOf
 from kraft.sim.state.forking import forked

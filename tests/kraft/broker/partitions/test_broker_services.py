@@ -13,10 +13,9 @@ from kraft.broker.handling.reply_keys import Channel, Forwarded
 from kraft.broker.handling.settings import RequestSettings
 from kraft.broker.requests import Requests
 from kraft.broker.server import BrokerServer
-from kraft.process.parts.broker_host import BrokerHost
 from kraft.sim.nodes.broker_without_data import host_of
 from kraft.supported_features import SUPPORTED_FEATURES as FEATURES
-from kraft.wire import Answer, Drop, LeaveUnanswered, Send, Target, WireRequest
+from kraft.wire import Answer, Drop, LeaveUnanswered, Part, ReplyTo, Send, Target, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.records.batch_builder import write_batch
 from metadata_log.records.metadata import PartitionRecord, TopicRecord
@@ -63,7 +62,6 @@ class Broker:
         self.agent.image = image
         settings = RequestSettings(broker_id=101, cluster_id="c")
         self.services = BrokerServer(self.agent, Requests(self.manager, settings, Random(1)), self.manager)
-        self.host = BrokerHost(self.services)
         self.registration = self.agent.poll(NOW_MS)
 
 
@@ -94,7 +92,7 @@ def fetch(offset: int) -> FetchRequest:
 
 
 def test_a_broker_with_data_serves_the_apis_of_both_rooms():
-    apis = Broker().host.apis
+    apis = Broker().services.apis
     assert {ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA, ApiKey.CREATE_TOPICS} <= set(apis)
     assert list(apis) == sorted(set(apis))
 
@@ -102,10 +100,10 @@ def test_a_broker_with_data_serves_the_apis_of_both_rooms():
 def test_a_produce_without_acknowledgement_has_no_answer_and_ends_the_connection_on_an_error():
     broker = Broker()
     assert broker.services.on_request(asked(produce(0), 13), NOW_MS) == LeaveUnanswered(1)
-    assert broker.host.on_request(asked(produce(0), 13, 2), NOW_MS) == LeaveUnanswered(2)
+    assert broker.services.on_request(asked(produce(0), 13, 2), NOW_MS) == LeaveUnanswered(2)
     failed = broker.services.on_request(asked(produce(0, to=9), 13, 3), NOW_MS)
     assert isinstance(failed, Drop)
-    assert isinstance(broker.host.on_request(asked(produce(0, to=9), 13, 4), NOW_MS), Drop)
+    assert isinstance(broker.services.on_request(asked(produce(0, to=9), 13, 4), NOW_MS), Drop)
     part = broker.manager.partitions.get(KEY)
     assert part is not None
     assert part.log.end_offset == 2
@@ -113,15 +111,15 @@ def test_a_produce_without_acknowledgement_has_no_answer_and_ends_the_connection
 
 def test_a_waiting_fetch_is_answered_by_the_next_append():
     broker = Broker()
-    assert broker.host.on_request(asked(fetch(0), 13), NOW_MS) is None
-    assert list(broker.services.poll(NOW_MS)) == []
+    assert broker.services.on_request(asked(fetch(0), 13), NOW_MS) is None
+    assert list(broker.services.on_tick(NOW_MS)) == []
     assert broker.services.deadline_ms() > NOW_MS
-    done = broker.host.on_request(asked(produce(1), 13, 2), NOW_MS)
+    done = broker.services.on_request(asked(produce(1), 13, 2), NOW_MS)
     assert isinstance(done, Answer)
     assert isinstance(done.message, ProduceResponse)
     assert broker.services.deadline_ms() == 0
-    [answer] = broker.services.poll(NOW_MS)
-    assert list(broker.services.poll(NOW_MS)) == []
+    [answer] = broker.services.on_tick(NOW_MS)
+    assert list(broker.services.on_tick(NOW_MS)) == []
     assert broker.services.deadline_ms() > NOW_MS
     assert isinstance(answer, Answer)
     assert answer.request_id == 1
@@ -132,19 +130,19 @@ def test_a_waiting_fetch_is_answered_by_the_next_append():
 def test_a_fetch_without_records_is_answered_when_its_time_is_over():
     broker = Broker()
     assert broker.services.on_request(asked(fetch(0), 13), NOW_MS) is None
-    assert list(broker.services.poll(NOW_MS)) == []
+    assert list(broker.services.on_tick(NOW_MS)) == []
     assert broker.services.deadline_ms() == NOW_MS + 500
-    [answer] = broker.services.poll(NOW_MS + 500)
+    [answer] = broker.services.on_tick(NOW_MS + 500)
     assert isinstance(answer, Answer)
 
 
 def test_a_fetch_waits_no_longer_when_its_connection_is_closed():
     broker = Broker()
-    assert broker.host.on_request(asked(fetch(0), 13), NOW_MS) is None
-    assert list(broker.services.poll(NOW_MS)) == []
-    broker.host.on_gone(1)
+    assert broker.services.on_request(asked(fetch(0), 13), NOW_MS) is None
+    assert list(broker.services.on_tick(NOW_MS)) == []
+    broker.services.on_gone(1)
     assert broker.services.deadline_ms() > NOW_MS + 500
-    assert list(broker.services.poll(NOW_MS + 500)) == []
+    assert list(broker.services.on_tick(NOW_MS + 500)) == []
 
 
 def test_a_broker_registers_each_feature_once():
@@ -159,17 +157,17 @@ def test_answers_of_the_controller_find_the_request_they_belong_to():
     services = broker.services
     assert services.on_request(asked(InitProducerIdRequest(transactional_id=None), 5, 1), NOW_MS) is None
     assert services.on_request(asked(CreateTopicsRequest(), 7, 2), NOW_MS) is None
-    first, second = services.poll(NOW_MS)
+    first, second = services.on_tick(NOW_MS)
     assert isinstance(first, Send)
     assert isinstance(second, Send)
     assert isinstance(first.message, AllocateProducerIdsRequest)
     assert isinstance(second.message, EnvelopeRequest)
-    services.on_reply(second.reply_to.key, EnvelopeResponse(error_code=Error.UNSUPPORTED_VERSION), NOW_MS)
-    assert [one for one in services.poll(NOW_MS) if isinstance(one, Drop) and one.request_id == 2]
+    services.on_reply(second.reply_to, EnvelopeResponse(error_code=Error.UNSUPPORTED_VERSION), NOW_MS)
+    assert [one for one in services.on_tick(NOW_MS) if isinstance(one, Drop) and one.request_id == 2]
     block = AllocateProducerIdsResponse(producer_id_start=4000, producer_id_len=1000)
-    services.on_reply(first.reply_to.key, block, NOW_MS)
+    services.on_reply(first.reply_to, block, NOW_MS)
     assert services.deadline_ms() == 0
-    [answer] = services.poll(NOW_MS)
+    [answer] = services.on_tick(NOW_MS)
     assert isinstance(answer, Answer)
     assert answer.request_id == 1
     assert isinstance(answer.message, InitProducerIdResponse)
@@ -179,16 +177,17 @@ def test_answers_of_the_controller_find_the_request_they_belong_to():
 def test_requests_for_clients_have_keys_that_no_request_of_the_agent_has():
     broker = Broker()
     broker.services.on_request(asked(CreateTopicsRequest(), 7, 2), NOW_MS)
-    sent = [*broker.registration, *(one for one in broker.services.poll(NOW_MS) if isinstance(one, Send))]
+    sent = [*broker.registration, *(one for one in broker.services.on_tick(NOW_MS) if isinstance(one, Send))]
     keys = {type(one.message).__name__: one.reply_to.key for one in sent}
     assert keys["EnvelopeRequest"] == Forwarded(1)
     assert keys["BrokerRegistrationRequest"] is Channel.HEARTBEATS
-    broker.services.on_reply(keys["EnvelopeRequest"], EnvelopeResponse(error_code=Error.UNSUPPORTED_VERSION), NOW_MS)
-    assert [one for one in broker.services.poll(NOW_MS) if isinstance(one, Drop)]
+    refused = EnvelopeResponse(error_code=Error.UNSUPPORTED_VERSION)
+    broker.services.on_reply(ReplyTo(Part.BROKER, Forwarded(1)), refused, NOW_MS)
+    assert [one for one in broker.services.on_tick(NOW_MS) if isinstance(one, Drop)]
 
 
 def test_a_request_for_metadata_is_answered_at_once():
-    found = Broker().host.on_request(asked(MetadataRequest(topics=None), 13), NOW_MS)
+    found = Broker().services.on_request(asked(MetadataRequest(topics=None), 13), NOW_MS)
     assert isinstance(found, Answer)
     assert isinstance(found.message, MetadataResponse)
     assert [one.name for one in found.message.topics] == ["t"]
@@ -199,7 +198,7 @@ def test_closing_the_data_leaves_proof_of_a_clean_shutdown(is_clean: bool):
     broker = Broker()
     disk = broker.manager.hosting.store._disk
     assert not disk.exists("d/.kafka_cleanshutdown")
-    (broker.host if is_clean else host_of(new_agent())).close_data()
+    (broker.services if is_clean else host_of(new_agent())).close_data()
     assert disk.exists("d/.kafka_cleanshutdown") is is_clean
 
 
@@ -225,13 +224,13 @@ def in_a_transaction() -> ProduceRequest:
 
 def asked_coordinator(broker: Broker) -> Send:
     """The request to the coordinator, after the record waits."""
-    assert broker.host.on_request(asked(in_a_transaction(), 13, 7), NOW_MS) is None
+    assert broker.services.on_request(asked(in_a_transaction(), 13, 7), NOW_MS) is None
     [sent] = [
         one
-        for one in broker.host.on_tick(NOW_MS)
+        for one in broker.services.on_tick(NOW_MS)
         if isinstance(one, Send) and isinstance(one.message, AddPartitionsToTxnRequest)
     ]
-    assert list(broker.services.poll(NOW_MS)) == []
+    assert list(broker.services.on_tick(NOW_MS)) == []
     assert broker.services.deadline_ms() > NOW_MS
     return sent
 
@@ -247,9 +246,9 @@ def test_records_of_a_transaction_wait_for_the_word_of_their_coordinator(error: 
     broker = Broker(COORDINATED)
     sent = asked_coordinator(broker)
     assert sent.target == Target(103, "h103", 9092)
-    broker.host.on_reply(sent.reply_to, verdict(error), NOW_MS)
+    broker.services.on_reply(sent.reply_to, verdict(error), NOW_MS)
     assert broker.services.deadline_ms() == 0
-    [answer] = [one for one in broker.host.on_tick(NOW_MS) if isinstance(one, Answer)]
+    [answer] = [one for one in broker.services.on_tick(NOW_MS) if isinstance(one, Answer)]
     assert answer.request_id == 7
     assert isinstance(answer.message, ProduceResponse)
     assert [one.error_code for one in answer.message.responses[0].partition_responses] == [error]
@@ -262,9 +261,9 @@ def test_an_answer_to_the_agent_lets_the_requests_of_clients_look_again():
     """Replicas may have moved: a fetch that waits may have its records."""
     broker = Broker()
     [registration] = broker.registration
-    assert list(broker.services.poll(NOW_MS)) == []
+    assert list(broker.services.on_tick(NOW_MS)) == []
     assert broker.services.deadline_ms() > NOW_MS
-    broker.services.on_reply(registration.reply_to.key, BrokerRegistrationResponse(broker_epoch=7), NOW_MS)
+    broker.services.on_reply(registration.reply_to, BrokerRegistrationResponse(broker_epoch=7), NOW_MS)
     assert broker.services.deadline_ms() == 0
 
 
@@ -281,6 +280,6 @@ def test_a_coordinator_that_is_busy_stops_no_request_of_another_client():
     """The records of the other client were appended before, and a fetch may wait for them."""
     broker = Broker(COORDINATED)
     sent = asked_coordinator(broker)
-    assert isinstance(broker.host.on_request(asked(produce(1), 13, 8), NOW_MS), Answer)
-    broker.host.on_reply(sent.reply_to, verdict(Error.CONCURRENT_TRANSACTIONS), NOW_MS)
+    assert isinstance(broker.services.on_request(asked(produce(1), 13, 8), NOW_MS), Answer)
+    broker.services.on_reply(sent.reply_to, verdict(Error.CONCURRENT_TRANSACTIONS), NOW_MS)
     assert broker.services.deadline_ms() == 0

@@ -14,10 +14,11 @@ from test_machine_host import LEADER, wire
 
 from kraft.access.authorizer import AuthorizerSettings
 from kraft.broker import BrokerOptions, LifecycleState, server
+from kraft.broker.server import BrokerServer
 from kraft.controller.decision.request_context import AdminSettings
 from kraft.process.parts import controller_host
-from kraft.process.parts.broker_host import BrokerHost, broker_of
-from kraft.process.parts.combined_host import controller_of, host_combined
+from kraft.process.parts.broker import broker_of
+from kraft.process.parts.combined import controller_of, host_combined
 from kraft.process.parts.controller_host import ControllerHost
 from kraft.process.process import Process
 from kraft.quorum.events import BeginShutdown, Tick
@@ -85,7 +86,7 @@ def parts_of(process: Process) -> ControllerAndBroker:
     return host
 
 
-def broker_at(net: Net, at: int) -> BrokerHost:
+def broker_at(net: Net, at: int) -> BrokerServer:
     host = broker_of(net.replicas[at].application)
     assert host is not None
     return host
@@ -265,7 +266,7 @@ def test_a_controller_that_is_full_or_has_lost_its_records_refuses_the_requests(
 @pytest.mark.parametrize("starts_ms", [0, 2_000_000])
 def test_a_node_is_due_with_the_first_of_its_parts(starts_ms: int) -> None:
     host = active()
-    assert isinstance(host.broker, BrokerHost)
+    assert isinstance(host.broker, BrokerServer)
     host.broker.agent.poll(starts_ms)
     due = host.controller.deadline_ms(), host.broker.deadline_ms()
     assert due == (1_000_500, starts_ms + 60_000)

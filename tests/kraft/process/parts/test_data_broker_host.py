@@ -14,11 +14,10 @@ from kraft.access.caller import Caller
 from kraft.broker import BrokerOptions, LifecycleState
 from kraft.broker.handling.settings import RequestSettings
 from kraft.broker.partitions import DataSettings, ReplicaManager
-from kraft.broker.server import Found, Unfenced
+from kraft.broker.server import BrokerServer, Found, Unfenced
 from kraft.controller.decision.request_context import AdminSettings
-from kraft.process.parts.broker_host import BrokerHost, broker_of
-from kraft.process.parts.combined_host import host_combined
-from kraft.process.parts.serving_broker import ServingOptions, host_serving_broker
+from kraft.process.parts.broker import ServingOptions, broker_of, host_serving_broker
+from kraft.process.parts.combined import host_combined
 from kraft.quorum.values import Endpoints, ListenerAddress
 from kraft.replica.interface.application import ApplicationFactory
 from kraft.replica.interface.events import Output, StartFlush, Trace
@@ -81,7 +80,7 @@ def running(**changes: Any) -> Net:
     return net
 
 
-def host_of(net: Net) -> BrokerHost:
+def host_of(net: Net) -> BrokerServer:
     found = broker_of(net.replicas[1].application)
     assert found is not None
     return found
@@ -158,7 +157,7 @@ def test_a_replica_moves_to_the_directory_that_an_administrator_names() -> None:
     moved = ask(net, AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=place[target], topics=[topic])]))
     assert moved.results[0].partitions[0].error_code == Error.NONE
     net.until(lambda: host_of(net).agent.image.topics["t"].partitions[0].directories == (target,))
-    store = host_of(net).server._manager
+    store = host_of(net)._manager
     assert isinstance(store, ReplicaManager), store
     net.until(lambda: store.directory_of((topic_id, 0)) == target)
 
@@ -173,7 +172,7 @@ def test_the_node_learns_once_that_its_broker_is_unfenced() -> None:
 def test_the_node_logs_once_what_its_broker_has_found_in_a_directory() -> None:
     net = running()
     net.noted.clear()
-    manager = host_of(net).server._manager
+    manager = host_of(net)._manager
     assert manager is not None
     manager.findings.append("d is damaged")
     net.advance(5000)
@@ -183,7 +182,7 @@ def test_the_node_logs_once_what_its_broker_has_found_in_a_directory() -> None:
 def test_a_broker_denies_what_no_rule_allows_and_reports_the_denials() -> None:
     net = running(admin=AdminSettings(authorizer=AuthorizerSettings(frozenset({"User:ANONYMOUS"}))))
     stranger = Caller("User", "mallory", False, "10.0.0.1", CLIENTS)
-    services = host_of(net).server.requests
+    services = host_of(net).requests
     assert services is not None
     assert not services.may(AclOperation.ALTER, stranger)
     assert services.may(AclOperation.ALTER, Caller("User", "ANONYMOUS", False, "10.0.0.1", CLIENTS))
@@ -193,7 +192,7 @@ def test_a_broker_denies_what_no_rule_allows_and_reports_the_denials() -> None:
     assert list(host_of(net).take_denials()) == []
 
 
-def made(role: BrokerOptions, serving: ServingOptions = SERVING) -> BrokerHost:
+def made(role: BrokerOptions, serving: ServingOptions = SERVING) -> BrokerServer:
     """A broker without a controller, from its options."""
     found = host_serving_broker(MemoryDisk(), serving)(
         options(1, voter_set(1), broker=role),
@@ -201,12 +200,12 @@ def made(role: BrokerOptions, serving: ServingOptions = SERVING) -> BrokerHost:
         (),
         Random(1),
     )
-    assert isinstance(found, BrokerHost)
+    assert isinstance(found, BrokerServer)
     return found
 
 
 def test_only_a_directory_with_proof_of_a_clean_shutdown_counts_as_clean() -> None:
-    store = made(broker(SECOND)).server._manager
+    store = made(broker(SECOND))._manager
     assert isinstance(store, ReplicaManager)
     found = [(one.path, one.id, one.is_clean) for one in store.settings.directories]
     assert found == [("d", FIRST, False), ("e", SECOND, True)]
@@ -220,7 +219,7 @@ def test_each_log_directory_has_an_id() -> None:
 def test_a_broker_from_the_options_of_a_data_broker_has_data_and_clients() -> None:
     host = made(broker())
     assert host.has_data
-    assert host.server.requests is not None
+    assert host.requests is not None
 
 
 def outputs(net: Net, message: Message, principal: Principal = ANONYMOUS, version: int = 13) -> list[Output]:

@@ -16,17 +16,18 @@ from test_machine_host import LEADER, state_machine, wire
 from kraft.access.authorizer import AuthorizerSettings, Denial
 from kraft.access.refusals import refuse_envelope
 from kraft.broker import server
+from kraft.broker.server import BrokerServer
+from kraft.committed import CommittedBatch
 from kraft.controller import VersionedRecord, leftovers
 from kraft.controller.decision.request_context import AdminSettings
 from kraft.limits import DECISION_STEPS_PER_TURN
 from kraft.process.parts import controller_host
 from kraft.process.parts import decisions as decisions_module
-from kraft.process.parts.broker_host import BrokerHost
 from kraft.process.parts.controller_host import ControllerHost, host_controller
 from kraft.process.parts.decisions import NOTHING
 from kraft.process.parts.state_machine_host import StateMachineHost
 from kraft.replica.interface.application import Proposal, RawLog, RefuseSubmit, host_silent_raw_log
-from kraft.replica.interface.events import CommittedBatch, Submit, Trace
+from kraft.replica.interface.events import Submit, Trace
 from kraft.replica.rpc.api_versions import describe_versions
 from kraft.sim.nodes.broker_without_data import host_of
 from kraft.sim.state.fingerprints import FactsOf
@@ -72,7 +73,7 @@ from transport.protocol.messages.describe_quorum import DescribeQuorumRequestTop
     [ControllerHost(InProcess().controller), host_of(new_agent()), state_machine()],
     ids=["controller", "broker", "state machine"],
 )
-def test_only_a_raw_log_takes_values_of_its_host(host: ControllerHost | BrokerHost | StateMachineHost) -> None:
+def test_only_a_raw_log_takes_values_of_its_host(host: ControllerHost | BrokerServer | StateMachineHost) -> None:
     net = Net(1, application=lambda *_: host)
     net.step(1, Submit(3, (b"value",)))
     assert net.done[3].error is Error.INVALID_REQUEST
@@ -217,7 +218,7 @@ def test_a_fork_in_the_middle_of_a_batch_applies_the_rest(
     for module in (server, controller_host):
         monkeypatch.setattr(module, "REPLAYED_RECORDS_PER_TURN", 2)
     if is_broker:
-        host: BrokerHost | ControllerHost = host_of(new_agent())
+        host: BrokerServer | ControllerHost = host_of(new_agent())
     else:
         host = host_controller(options(1, voter_set(1)), CLUSTER_ID, (), Random(1))
     contents = batch([FeatureLevelRecord(name="metadata.version", feature_level=level) for level in (7, 8, 9, 10, 11)])
@@ -226,7 +227,7 @@ def test_a_fork_in_the_middle_of_a_batch_applies_the_rest(
     else:
         host.on_committed(contents)
     host.apply_more()
-    applying = host.server._applying if isinstance(host, BrokerHost) else host._applying
+    applying = host._applying
     assert applying is not None
     assert applying.count == 4
     copy, facts_of = forked(host), FactsOf()

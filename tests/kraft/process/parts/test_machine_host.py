@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from replica_net import Net
 
+from kraft.committed import CommittedBatch, Noted
 from kraft.process.parts import state_machine_host
 from kraft.process.parts.state_machine_calls import SubmitCall
 from kraft.process.parts.state_machine_host import (
@@ -32,7 +33,7 @@ from kraft.process.parts.state_machine_reads import Reader
 from kraft.quorum.accumulator import BATCH_OVERHEAD, RECORD_OVERHEAD
 from kraft.quorum.values import LeaderAndEpoch
 from kraft.replica.interface.application import Confirm, Proposal
-from kraft.replica.interface.events import Call, CancelCall, CommittedBatch, Noted, Returned
+from kraft.replica.interface.events import Call, CancelCall, Returned
 from kraft.state_machine import Position, StateMachine
 from kraft.wire import Answer, Part, ReplyTo, Send, WireRequest
 from metadata_log.errors import CorruptBatch

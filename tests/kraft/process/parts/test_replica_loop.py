@@ -11,11 +11,12 @@ from test_decisions import work
 
 from kraft.access.authorizer import AuthorizerSettings, Denial
 from kraft.broker import BrokerOptions, LifecycleState
+from kraft.broker.server import BrokerServer
+from kraft.committed import CommittedBatch
 from kraft.controller import QuorumController
 from kraft.controller.decision.request_context import AdminSettings
 from kraft.limits import DECISION_STEPS_PER_TURN, EARLY_PER_TURN
 from kraft.process.parts import state_machine_host
-from kraft.process.parts.broker_host import BrokerHost
 from kraft.process.parts.controller_host import ControllerHost, host_controller
 from kraft.process.parts.state_machine_calls import SubmitCall
 from kraft.process.parts.state_machine_host import ReadReady, StateMachineHost, host_state_machine
@@ -27,7 +28,7 @@ from kraft.quorum.values import ReplicaKey
 from kraft.replica import FlushDone, SnapshotOptions, StartFlush, Tick, commits, host_raw_log, proposals
 from kraft.replica import effects as module
 from kraft.replica.interface.application import ApplicationFactory, Confirm, ForSubmit, Proposal, Unit
-from kraft.replica.interface.events import CommittedBatch, PeerRequest
+from kraft.replica.interface.events import PeerRequest
 from kraft.replica.peer_replies import HeldReply
 from kraft.replica.rpc.rpc import Rpc
 from kraft.sim.nodes.broker_without_data import host_broker_without_data
@@ -301,7 +302,7 @@ def test_a_broker_begins_its_controlled_shutdown_with_that_of_its_node() -> None
         disks={101: formatted_disk(101)}, voters=voter_set(1), application=host_broker_without_data, broker=options
     )
     host = net.replicas[101].application
-    assert isinstance(host, BrokerHost)
+    assert isinstance(host, BrokerServer)
     before = host.agent.lifecycle.state
     net.step(101, BeginShutdown())
     assert host.agent.lifecycle.state is not before

@@ -8,6 +8,7 @@ import pytest
 from controller_sides import InProcess
 
 from kraft.access.failures import RequestFailure, RequestFailures
+from kraft.committed import Noted
 from kraft.controller import ControllerResult, VersionedRecord
 from kraft.controller.decision.result import Steps
 from kraft.node.logging import NodeLog
@@ -15,7 +16,6 @@ from kraft.node.node import Node
 from kraft.process.parts.controller_host import ControllerHost
 from kraft.process.parts.decisions import Work
 from kraft.replica.interface.application import ForRequest, Proposal
-from kraft.replica.interface.events import Noted
 from kraft.wire import Answer, WireRequest
 from metadata_log.records.metadata import NoOpRecord
 from transport.protocol.apis import ApiKey

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from kraft.committed import CommittedBatch
 from kraft.replica import applier as module
 from kraft.replica.applier import Applier
-from kraft.replica.interface.events import CommittedBatch
 from metadata_log.errors import CorruptBatch
 from metadata_log.log.log import MetadataLog
 from metadata_log.memory_disk import MemoryDisk

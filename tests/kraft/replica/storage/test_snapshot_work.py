@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from kraft.committed import CommittedBatch
 from kraft.limits import SNAPSHOT_RECORDS_PER_PIECE
 from kraft.quorum.values import Endpoints, ListenerAddress, ReplicaKey, VersionRange
 from kraft.quorum.voter_history import VoterHistory
 from kraft.quorum.voters import QuorumChange, Voter, VoterSet
-from kraft.replica.interface.events import CommittedBatch
 from kraft.replica.interface.options import SnapshotOptions
 from kraft.replica.storage.quorum_records import changes_of_snapshot
 from kraft.replica.storage.snapshots import FLUSH_WAIT_MS, SnapshotCleaner, SnapshotFiles, SnapshotMaker

@@ -1,4 +1,4 @@
-"""A broker with data that serves clients, as the application of a replica (Kafka: `BrokerServer`, `KafkaApis`)."""
+"""Makes the broker of a process: its settings, its replicas with data, its requests (Kafka: `BrokerServer.startup`)."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ from random import Random
 from msgspec import Struct, structs
 
 from kraft.access.failures import RequestFailures
-from kraft.broker import BrokerAgent
+from kraft.broker import BrokerAgent, BrokerListener, BrokerSettings
 from kraft.broker.handling.rights import Rights
 from kraft.broker.handling.settings import RequestSettings
 from kraft.broker.partitions import DataDirectory, DataSettings, ReplicaManager
 from kraft.broker.requests import Requests
 from kraft.broker.server import BrokerServer
-from kraft.process.parts.broker_host import BrokerHost, broker_settings
-from kraft.replica.interface.application import ApplicationFactory
+from kraft.broker.settings import PLAINTEXT
+from kraft.replica.interface.application import Application, ApplicationFactory
 from kraft.replica.interface.options import ReplicaOptions
+from kraft.supported_features import SUPPORTED_FEATURES
 from metadata_log.disk import DirectoryDisk
 from metadata_log.serde import Message
+from metadata_log.types import random_uuid
 
 
 class ServingOptions(Struct, frozen=True, kw_only=True):
@@ -34,7 +36,7 @@ class ServingOptions(Struct, frozen=True, kw_only=True):
 def host_serving_broker(disk: DirectoryDisk, serving: ServingOptions) -> ApplicationFactory:
     """The factory of a broker with data on the log directories of `disk`."""
 
-    def host(options: ReplicaOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random) -> BrokerHost:
+    def host(options: ReplicaOptions, cluster_id: str, bootstrap: tuple[Message, ...], rng: Random) -> BrokerServer:
         broker = options.broker
         assert broker is not None, "these are not the options of a broker"
         directories = tuple(
@@ -47,7 +49,7 @@ def host_serving_broker(disk: DirectoryDisk, serving: ServingOptions) -> Applica
         failures = RequestFailures(is_survived=options.survives_failures)
         settings = _request_settings(serving.requests, options, cluster_id)
         requests = Requests(manager, settings, rng, rights, failures)
-        return BrokerHost(BrokerServer(agent, requests, manager))
+        return BrokerServer(agent, requests, manager)
 
     return host
 
@@ -66,3 +68,26 @@ def _request_settings(given: RequestSettings, options: ReplicaOptions, cluster_i
         max_partitions=options.broker.max_described_partitions,
         token_secret=options.admin.token_secret,
     )
+
+
+def broker_settings(options: ReplicaOptions, cluster_id: str, rng: Random) -> BrokerSettings:
+    """The settings of a broker's agent, with a new incarnation id."""
+    assert options.broker is not None, "these are not the options of a broker"
+    protocols = dict(options.security_protocols)
+    return BrokerSettings(
+        broker_id=options.node_id,
+        cluster_id=cluster_id,
+        incarnation_id=random_uuid(rng),
+        listeners=tuple(
+            BrokerListener(one.name, one.host, one.port, protocols.get(one.name, PLAINTEXT))
+            for one in options.endpoints.listeners
+        ),
+        features=SUPPORTED_FEATURES,
+        options=options.broker,
+    )
+
+
+def broker_of(application: Application) -> BrokerServer | None:
+    """The broker that an application is, or has beside a controller."""
+    part = getattr(application, "broker", application)
+    return part if isinstance(part, BrokerServer) else None

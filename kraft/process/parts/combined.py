@@ -8,7 +8,7 @@ from random import Random
 
 from msgspec import structs
 
-from kraft.process.parts.broker_host import BrokerHost
+from kraft.broker.server import BrokerServer
 from kraft.process.parts.controller_host import ControllerHost, host_controller
 from kraft.replica.interface.application import Application, ApplicationFactory, ControllerAndBroker
 from kraft.replica.interface.options import ReplicaOptions
@@ -26,7 +26,7 @@ def host_combined(broker: ApplicationFactory) -> ApplicationFactory:
         assert endpoints is not None, "these are not the options of a node with both roles"
         assert own is not None, "the controller has no listener"
         part = broker(structs.replace(options, endpoints=endpoints), cluster_id, bootstrap, rng)
-        assert isinstance(part, BrokerHost), part
+        assert isinstance(part, BrokerServer), part
         return ControllerAndBroker(
             host_controller(structs.replace(options, broker=None), cluster_id, bootstrap, rng),
             part,
