@@ -76,7 +76,7 @@ class Target(Struct, frozen=True):
     seconds: float
 
 
-class Attack:
+class SeededAttack:
     """What each attack works with: a seeded source of choices, its time, and a count of what happened."""
 
     def __init__(self, seed: int, seconds: float) -> None:
@@ -99,7 +99,7 @@ class Attack:
         self._never.wait(seconds)
 
 
-class Attacker(Attack):
+class Attacker(SeededAttack):
     """The attack on a quorum, with its target and sockets."""
 
     def __init__(self, target: Target) -> None:

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import cramjam
 from amplified import amplified
-from attack import Attack
+from attack import SeededAttack
 from frames import framed, mutated, random_message
 from google_crc32c import value as crc32c
 from msgspec import Struct, convert
@@ -73,7 +73,7 @@ class BrokerTarget(Struct, frozen=True):
     """The part of the full size that the attacks have: 1.0 is the size that froze a broker."""
 
 
-class BrokerAttacker(Attack):
+class BrokerAttacker(SeededAttack):
     """The attack on brokers, with its target."""
 
     def __init__(self, target: BrokerTarget) -> None:

@@ -116,11 +116,11 @@ class TestHostileClients:
             assert [int.from_bytes(answer[:4], "big") for answer in answers] == [7, 8]
 
     async def test_an_unknown_version_of_api_versions_is_answered_as_kafka_does(self, new_node: NewNode):
-        """The bytes are those of a real controller."""
+        """The bytes are those of a real controller, of 4.4."""
         node = new_node()
         async with serving(node) as endpoint, await connect(endpoint) as stream:
             await stream.send_all(framed(bytes.fromhex("0012006300000550000570726f626500")))
-            assert await read_frames(stream, 1) == [bytes.fromhex("00000550002300000001001200000004")]
+            assert await read_frames(stream, 1) == [bytes.fromhex("00000550002300000001001200000005")]
 
     async def test_nothing_is_delivered_of_a_connection_that_was_dropped(self, new_node: NewNode):
         """The requests behind it may already have been read; a user that drops a peer gets no more of its requests."""

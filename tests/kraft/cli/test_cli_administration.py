@@ -46,7 +46,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     port = free_ports(1)[0]
     config = write_config(tmp_path_factory.mktemp("administration"), port=port, **SETTINGS)
     with pytest.raises(SystemExit):
-        main(["format", "-c", str(config), "-t", CLUSTER_ID])
+        main(["format", "-c", str(config), "-t", CLUSTER_ID, "--release-version", "4.3"])
     command = [sys.executable, "-m", "kraft", "serve", "-c", str(config), "--until-stdin-closes"]
     address = f"127.0.0.1:{port}"
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as node:
@@ -296,14 +296,14 @@ def test_an_interrupted_wait_reports_what_goes_on(ask: Asked) -> None:
 
 def test_features(ask: Asked) -> None:
     described = {line.split()[0]: line.split()[1:] for line in ask.lines("features", "describe")[1:]}
-    assert described["metadata.version"] == ["4.3-IV0", "3.3-IV3", "4.3-IV0"]
+    assert described["metadata.version"] == ["4.3-IV0", "3.3-IV3", "4.4-IV2"]
     assert ask.lines("features", "downgrade", "--feature", "share.version=0", "--dry-run") == [
         "would set share.version to 0"
     ]
     assert ask.lines("features", "downgrade", "--feature", "share.version=0") == ["set share.version to 0"]
     assert ask.lines("features", "upgrade", "--release-version", "4.3")[0] == "set metadata.version to 4.3-IV0"
     found = ask.json("features", "describe")["features"]
-    assert {"name": "share.version", "finalized": 1, "supported": {"min": 0, "max": 1}} in found
+    assert {"name": "share.version", "finalized": 1, "supported": {"min": 0, "max": 2}} in found
     refused = ask.refused("features", "downgrade", "--feature", "metadata.version=4.2-IV0")
     assert "might delete metadata information" in refused
 

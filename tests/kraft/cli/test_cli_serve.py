@@ -184,7 +184,7 @@ def test_a_quorum_state_that_cannot_be_read_stops_the_node(
     """Guessing would be voting twice."""
     config = formatted(capsys, tmp_path)
     partition = tmp_path / "log/__cluster_metadata-0"
-    partition.mkdir()
+    partition.mkdir(exist_ok=True)
     (partition / "quorum-state").write_text(text)
     assert said in refused(capsys, config)
     assert (partition / "quorum-state").read_text() == text

@@ -122,7 +122,7 @@ async def test_quotas_users_and_features(autojump_clock: trio.testing.MockClock)
         assert not image.quotas.by_entity
         assert not image.scram.by_user
         found = {each.name: each for each in (await describe_features(admin)).features}
-        assert (found["share.version"].finalized, found["share.version"].highest) == (0, 1)
+        assert (found["share.version"].finalized, found["share.version"].highest) == (0, 2)
         assert found["metadata.version"].finalized == image.features.metadata_version
 
 

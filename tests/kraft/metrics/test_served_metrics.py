@@ -102,7 +102,7 @@ def check_roles(of_leader: Scrape, of_followers: list[Scrape], leader: int) -> N
         assert one.value("kafka_server_metadataloader_currentcontrollerid") == leader
         assert one.value("kafka_server_raft_metrics_number_of_voters") == 3
         assert one.value("kafka_server_metadataloader_finalizedlevel", featureName="metadataVersion") == 30
-        assert one.value("kafka_server_node_metrics_maximum_supported_level", feature_name="metadata-version") == 30
+        assert one.value("kafka_server_node_metrics_maximum_supported_level", feature_name="metadata-version") == 33
         assert one.value("kraft_has_quorum") == 1
         assert one.value("kraft_ready") == 1
         assert one.value("kraft_metrics_dropped_series") == 0

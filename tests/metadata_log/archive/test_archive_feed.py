@@ -70,7 +70,7 @@ async def test_a_gap_is_refused_unless_it_is_allowed(autojump_clock: trio.testin
             await keep(admin, disk)
         assert read_manifest(disk, TO) == before
         await keep(admin, disk, allow_gap=True)
-        await trio.sleep(60)
+        await trio.sleep(20)
         await keep(admin, disk)
         found = verify_archive(disk, TO)
         [gap] = found.gaps
@@ -111,7 +111,7 @@ async def test_an_archive_from_offset_0_passes_the_bootstrap_snapshot(autojump_c
     settings = {"metadata.log.max.record.bytes.between.snapshots": "3000"}
     async with Cluster(controllers=1, seed=5, settings=settings) as cluster, cluster.admin("archiver") as admin:
         await cluster.leader()
-        await trio.sleep(60)
+        await trio.sleep(20)
         await keep(admin, disk)
         found = verify_archive(disk, TO)
         assert (found.damages, found.start_offset, found.checkpoints) == ((), 1, 1)

@@ -187,7 +187,8 @@ def test_created_files_are_private_to_their_owner(tmp_path: Path) -> None:
         os.umask(before)
     made = list(tmp_path.rglob("*"))
     assert len(made) > 8
-    assert {mode(path) for path in made if path.is_file()} == {0o600}
+    # The records of the bootstrap are a snapshot, which nobody writes to any more.
+    assert {mode(path) for path in made if path.is_file()} == {0o600, 0o400}
     assert {mode(path) for path in made if path.is_dir()} == {0o700}
 
 
