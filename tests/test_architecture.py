@@ -86,7 +86,7 @@ LAYERS = (
     Layer(("kraft.quorum",), ("kraft.config", "kraft.limits", *IN_CORE, "transport.protocol.errors")),
     Layer(("kraft.limits",), ("transport.protocol.limits",)),
     Layer(("kraft.wire",), ("kraft.quorum.events", *BYTES, "transport.protocol")),
-    Layer(("kraft.committed",), BYTES),
+    Layer(("kraft.committed",), (*BYTES, "metadata_log.image")),
     Layer(("kraft.supported_features",), (*IN_CONTROLLER, "metadata_log.releases")),
     Layer(("kraft.steps",), ("kraft.limits", *BYTES)),
     Layer(("kraft.access",), ("kraft.limits", "kraft.steps", "kraft.config", *IN_CONTROLLER)),

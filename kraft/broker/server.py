@@ -17,13 +17,13 @@ from kraft.access.caller import Caller
 from kraft.broker.agent import BrokerAgent
 from kraft.broker.partitions.manager import ReplicaManager
 from kraft.broker.requests import Requests
-from kraft.committed import Committed, CommittedBatch, Noted
+from kraft.committed import Applying, Committed, CommittedBatch, Noted
 from kraft.limits import REPLAYED_RECORDS_PER_TURN
 from kraft.supported_features import SUPPORTED_FEATURES, check_supported
 from kraft.wire import Answer, Outcome, ReplyTo, Send, WireRequest
 from metadata_log.image import MetadataImage
 from metadata_log.image.record_values import decode_records, encode_image, published_features
-from metadata_log.image.replaying import BatchReplay, SnapshotReplay
+from metadata_log.image.replaying import SnapshotReplay
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch
 from transport.protocol.apis import ApiKey
@@ -78,17 +78,12 @@ class BrokerServer:
         self._polled_image: MetadataImage | None = None
         self._failed = 0
         """How many log directories had failed at the last turn."""
-        self._applying: _Applying | None = None
+        self._applying: Applying | None = None
 
     # Committed metadata
 
-    @property
-    def image(self) -> MetadataImage:
-        """The committed metadata, without records of a transaction that is open."""
-        return self.agent.image
-
     def committed_image(self) -> MetadataImage:
-        """The same image, as metrics and tests ask each part with metadata."""
+        """The committed metadata, without records of a transaction that is open."""
         return self.agent.image
 
     def check(self, values: Sequence[bytes], *, in_snapshot: bool = False) -> Sequence[Message]:
@@ -100,14 +95,15 @@ class BrokerServer:
 
     def on_snapshot(self, values: Iterable[bytes], end: OffsetAndEpoch) -> None:
         """Replace the image by that of a snapshot, a portion in each turn; `apply_more` completes this."""
-        self._applying = _Applying(SnapshotReplay(end), end, values, f"snapshot {end}")
+        self._applying = Applying(SnapshotReplay(end), end, values, f"snapshot {end}")
         self.apply_more()
 
     def on_committed(self, batch: CommittedBatch) -> tuple[Committed, ...]:
         """Replay the first portion of a batch; `apply_more` replays the rest."""
-        replay = self.agent.begin_committed(batch.base_offset)
+        agent, where = self.agent, f"batch at offset {batch.base_offset}"
         end = OffsetAndEpoch(epoch=batch.epoch, offset=batch.next_offset)
-        self._applying = _Applying(replay, end, batch.values, f"batch at offset {batch.base_offset}", batch.records)
+        replay = agent.begin_committed(batch.base_offset)
+        self._applying = Applying(replay, end, batch.values, where, batch.records, through=agent.noted)
         return self.apply_more()
 
     @property
@@ -119,7 +115,7 @@ class BrokerServer:
         """Replay the next portion of the batch or the snapshot."""
         assert self._applying is not None, "nothing is being applied"
         features = self.agent.image.features
-        if self._applying.go_on(self.agent):
+        if self._applying.go_on(self.agent, REPLAYED_RECORDS_PER_TURN):
             self._applying = None
             if self.agent.image.features is not features:
                 check_supported(self.agent.image.features)
@@ -240,41 +236,3 @@ class BrokerServer:
         """Close the logs after a graceful shutdown, with proof of that; without data there is nothing to close."""
         if self._manager is not None:
             self._manager.close(broker_epoch=self.agent.lifecycle.epoch)
-
-
-class _Applying:
-    """Replays committed records into the image of a broker, a portion in each turn."""
-
-    def __init__(
-        self,
-        replay: BatchReplay | SnapshotReplay,
-        end: OffsetAndEpoch,
-        values: Iterable[bytes],
-        where: str,
-        records: Sequence[Message] = (),
-    ) -> None:
-        self.replay = replay
-        self._end = end
-        self._values = values
-        self._where = where
-        self._records = iter(records or decode_records(values, where))
-        self.count = 0
-        """How many records were replayed so far."""
-
-    def go_on(self, agent: BrokerAgent) -> bool:
-        """Replay the next records; returns whether those were the last."""
-        replay = self.replay
-        if isinstance(replay, SnapshotReplay):
-            is_whole = replay.go_on(self._counted(), REPLAYED_RECORDS_PER_TURN) > 0
-            if is_whole:
-                agent.finish_snapshot(replay)
-        else:
-            is_whole = replay.go_on(agent.noted(self._counted()), REPLAYED_RECORDS_PER_TURN) > 0
-            if is_whole:
-                agent.finish_committed(replay, self._end)
-        return is_whole
-
-    def _counted(self) -> Iterator[Message]:
-        for record in self._records:
-            self.count += 1
-            yield record

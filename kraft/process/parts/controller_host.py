@@ -17,7 +17,7 @@ from kraft.access.caller import Caller, host_of_peer
 from kraft.access.errors import ApiError
 from kraft.access.failures import RequestFailures
 from kraft.access.refusals import refuse_envelope
-from kraft.committed import Committed, CommittedBatch, Noted
+from kraft.committed import Applying, Committed, CommittedBatch, Noted
 from kraft.controller import ControllerResult, ControllerSettings, QuorumController, VersionedRecord
 from kraft.controller.apis import APIS, Read
 from kraft.controller.controller import NOT_ACTIVE
@@ -45,7 +45,7 @@ from metadata_log.image.record_values import (
     encode_image_by_steps,
     published_features,
 )
-from metadata_log.image.replaying import BatchReplay, SnapshotReplay
+from metadata_log.image.replaying import SnapshotReplay
 from metadata_log.records.frame import encode_record
 from metadata_log.serde import Message
 from metadata_log.types import NEVER_MS, OffsetAndEpoch, random_uuid
@@ -79,7 +79,7 @@ class ControllerHost:
         self.controller = controller
         self._failures = RequestFailures() if failures is None else failures
         self._decisions = Decisions(self._failures)
-        self._applying: _Applying | None = None
+        self._applying: Applying | None = None
         self._free_at_ms = NEVER_MS
         """When to free the next portion of objects that are in no image any more."""
 
@@ -96,7 +96,7 @@ class ControllerHost:
 
     def on_snapshot(self, values: Iterable[bytes], end: OffsetAndEpoch) -> None:
         """Replace the image by that of a snapshot; `apply_more` completes this."""
-        self._applying = _Applying(_OfSnapshot(end), values, f"snapshot {end}")
+        self._applying = Applying(SnapshotReplay(end), end, values, f"snapshot {end}")
         self.apply_more()
 
     def on_committed(self, batch: CommittedBatch) -> tuple[Committed, ...]:
@@ -108,8 +108,8 @@ class ControllerHost:
             self._look_at_leftovers()
             return ()
         end = OffsetAndEpoch(epoch=batch.epoch, offset=batch.next_offset)
-        target = _OfBatch(controller.begin_committed(batch.base_offset), end)
-        self._applying = _Applying(target, batch.values, f"batch at offset {batch.base_offset}", batch.records)
+        replay = controller.begin_committed(batch.base_offset)
+        self._applying = Applying(replay, end, batch.values, f"batch at offset {batch.base_offset}", batch.records)
         return self.apply_more()
 
     @property
@@ -120,7 +120,7 @@ class ControllerHost:
     def apply_more(self) -> tuple[Committed, ...]:
         """Replay the next portion of the batch or the snapshot."""
         assert self._applying is not None, "nothing is being applied"
-        if self._applying.go_on(self.controller):
+        if self._applying.go_on(self.controller, REPLAYED_RECORDS_PER_TURN):
             self._applying = None
             self._look_at_leftovers()
         return ()
@@ -339,67 +339,6 @@ def host_controller(
     failures = RequestFailures(is_survived=options.survives_failures)
     timeout_ms = options.quorum.request_timeout_ms
     return ControllerHost(QuorumController(settings), failures, request_timeout_ms=timeout_ms)
-
-
-class _OfBatch:
-    """Replays a committed batch into the committed image."""
-
-    def __init__(self, replay: BatchReplay, end: OffsetAndEpoch) -> None:
-        self._replay = replay
-        self._end = end
-
-    def go_on(self, records: Iterable[Message], room: int) -> int:
-        """Replay the next records, while there is room; how much is left."""
-        return self._replay.go_on(records, room)
-
-    def finish(self, controller: QuorumController) -> None:
-        """All records were replayed."""
-        controller.finish_committed(self._replay, self._end)
-
-
-class _OfSnapshot:
-    """Replays a snapshot in place of the committed image."""
-
-    def __init__(self, end: OffsetAndEpoch) -> None:
-        self._replay = SnapshotReplay(end)
-
-    def go_on(self, records: Iterable[Message], room: int) -> int:
-        """Replay the next records, while there is room; how much is left."""
-        return self._replay.go_on(records, room)
-
-    def finish(self, controller: QuorumController) -> None:
-        """All records were replayed."""
-        controller.finish_snapshot(self._replay)
-
-
-class _Applying:
-    """Replays committed records into the image, a portion in each turn."""
-
-    def __init__(
-        self,
-        target: _OfBatch | _OfSnapshot,
-        values: Iterable[bytes],
-        where: str,
-        records: Sequence[Message] = (),
-    ) -> None:
-        self._target = target
-        self._values = values
-        self._where = where
-        self._records = iter(records or decode_records(values, where))
-        self.count = 0
-        """How many were replayed so far."""
-
-    def go_on(self, controller: QuorumController) -> bool:
-        """Replay the next records; whether those were the last."""
-        if self._target.go_on(self._counted(), REPLAYED_RECORDS_PER_TURN) <= 0:
-            return False
-        self._target.finish(controller)
-        return True
-
-    def _counted(self) -> Iterator[Message]:
-        for record in self._records:
-            self.count += 1
-            yield record
 
 
 def _units(result: ControllerResult) -> tuple[Unit, ...]:

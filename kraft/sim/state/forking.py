@@ -16,9 +16,9 @@ from typing import Any, Final, TypeVar
 from kraft.access.failures import RequestFailures
 from kraft.broker import BrokerAgent
 from kraft.broker.server import BrokerServer
-from kraft.broker.server import _Applying as ApplyingOfBroker
+from kraft.committed import Applying, Through, WithImage
 from kraft.controller import QuorumController
-from kraft.process.parts.controller_host import ControllerHost, _Applying, _OfBatch, _OfSnapshot
+from kraft.process.parts.controller_host import ControllerHost
 from kraft.process.parts.decisions import Decisions, _UnderWay
 from kraft.process.parts.state_machine_host import StateMachineHost
 from kraft.replica.applier import _Reading
@@ -121,19 +121,9 @@ def _broker(server: BrokerServer, memo: Memo) -> BrokerServer:
     if found is not None:
         return found
     agent, applying = forked(server.agent, memo), server._applying
-    return fork_fields(server, memo, _applying=None if applying is None else _applying_of_broker(applying, agent))
-
-
-def _applying_of_broker(applying: ApplyingOfBroker, agent: BrokerAgent) -> ApplyingOfBroker:
-    replay = applying.replay
-    anew = (
-        SnapshotReplay(applying._end)
-        if isinstance(replay, SnapshotReplay)
-        else agent.begin_committed(replay.base_offset)
-    )
-    made = ApplyingOfBroker(anew, applying._end, applying._values, applying._where)
-    anew.go_on(islice(made._counted(), applying.count), EVERYTHING)
-    return made
+    if applying is not None:
+        applying = _applying(applying, agent, None if applying.through is None else agent.noted)
+    return fork_fields(server, memo, _applying=applying)
 
 
 def _reading(reading: _Reading, memo: Memo) -> _Reading:
@@ -199,15 +189,16 @@ def _under_way(under_way: _UnderWay, controller: QuorumController, failures: Req
     return made
 
 
-def _applying(applying: _Applying, controller: QuorumController) -> _Applying:
-    original = applying._target
-    target: _OfBatch | _OfSnapshot
-    if isinstance(original, _OfBatch):
-        target = _OfBatch(controller.begin_committed(original._replay.base_offset), original._end)
-    else:
-        target = _OfSnapshot(original._replay.end)
-    made = _Applying(target, applying._values, applying._where)
-    target.go_on(islice(made._counted(), applying.count), EVERYTHING)
+def _applying(applying: Applying, owner: WithImage, through: Through | None = None) -> Applying:
+    """The copy has replayed the same records, into the image of the copied owner."""
+    original = applying.replay
+    replay = (
+        SnapshotReplay(applying.end)
+        if isinstance(original, SnapshotReplay)
+        else owner.begin_committed(original.base_offset)
+    )
+    made = Applying(replay, applying.end, applying.values, applying.where, through=through)
+    replay.go_on(islice(made.counted(), applying.count), EVERYTHING)
     return made
 
 

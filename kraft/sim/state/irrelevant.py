@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 from kraft.broker.agent import BrokerAgent
-from kraft.broker.server import _Applying as ApplyingOfBroker
+from kraft.committed import Applying
 from kraft.controller.controller import QuorumController
 from kraft.controller.features.controller_registration import Registrar
-from kraft.process.parts.controller_host import _Applying
 from kraft.process.parts.decisions import Decisions, _UnderWay
 from kraft.process.parts.state_machine_host import StateMachineHost
 from kraft.process.process import Process
@@ -118,15 +117,11 @@ IRRELEVANT: Final[dict[type, dict[str, str]]] = {
         "_bytes": "follows from the work and from `taken`",
         "_stream": "an iterator; `taken` says where it is",
     },
-    _Applying: {
-        "_target": "follows from the log and from `count`",
-        "_values": "follows from the log",
-        "_records": "an iterator; `count` says where it is",
-    },
-    ApplyingOfBroker: {
+    Applying: {
         "replay": "follows from the log and from `count`",
-        "_values": "follows from the log",
+        "values": "follows from the log",
         "_records": "an iterator; `count` says where it is",
+        "through": GIVEN,
     },
     _Reading: {
         "_records": "an iterator; the length of `_values` says where it is",
