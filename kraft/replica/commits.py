@@ -36,9 +36,6 @@ class Commits:
         self._readers = readers
         self._leading = leading
         self._confirming = confirming
-        self._reader = readers[0]
-        self._beside = readers[1] if len(readers) > 1 else None
-        """The broker beside a controller."""
         self._reads_batches = readers[0].reads_batches
         self._storage = storage
         self._snapshots = snapshots
@@ -105,12 +102,9 @@ class Commits:
             # All batches before this one are applied, and this one may take several turns.
             self.applied_offset = batch.base_offset
             if batch.values:
-                reader = self._reader
-                self._outbox.outputs.extend(reader.on_committed(batch))
-                self.is_applying = reader.is_applying
-                if self._beside is not None:
-                    self._outbox.outputs.extend(self._beside.on_committed(batch))
-                    self.is_applying = self.is_applying or self._beside.is_applying
+                for reader in self._readers:
+                    self._outbox.outputs.extend(reader.on_committed(batch))
+                    self.is_applying = self.is_applying or reader.is_applying
                 self._snapshots.maker.note(batch)
                 left -= len(batch.values)
             if left <= 0 or self.is_applying:
