@@ -69,7 +69,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 sys.path.append(str(Path(__file__).parent.parent / "tests"))
 
 from loopback import free_ports
-from work_counted import ROOTS, count_opcodes, is_ours
+from work_counted import ROOTS, Owners, count_opcodes, is_ours
 
 from kraft import Config
 from kraft.node.background import Flusher
@@ -196,7 +196,7 @@ class Counting(trio.abc.Instrument):
     def __init__(self) -> None:
         self.clock = MockClock(rate=1.0)
         self.samples: list[Sample] = []
-        self._owners: dict[trio.lowlevel.Task, int] = {}
+        self._owners = Owners()
         self._counted = 0
         self._hook: Callable[[], None] | None = None
         self._now = Sample(Counter())
@@ -204,7 +204,7 @@ class Counting(trio.abc.Instrument):
 
     def own(self, node: int) -> None:
         """The tasks below the running one are those of this node."""
-        self._owners[trio.lowlevel.current_task()] = node
+        self._owners.own(node)
 
     def begin(self, node: int, *, opcodes: bool) -> None:
         """Count for this node from now on, while no time passes."""
@@ -228,19 +228,12 @@ class Counting(trio.abc.Instrument):
         gc.enable()
 
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
-        if self._counted and self._owner(task) == self._counted and self._hook is not None:
+        if self._counted and self._owners.of(task) == self._counted and self._hook is not None:
             self._hook()
 
     def after_task_step(self, task: trio.lowlevel.Task) -> None:
         sys.setprofile(None)
         sys.settrace(None)
-
-    def _owner(self, task: trio.lowlevel.Task) -> int:
-        owner = self._owners.get(task)
-        if owner is None:
-            nursery = task.parent_nursery
-            owner = self._owners[task] = 0 if nursery is None else self._owner(nursery.parent_task)
-        return owner
 
     def _profile(self) -> None:
         def on_event(frame: FrameType, event: str, what: Any) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final
 
+import trio
+
 import kraft
 import metadata_log
 import transport
@@ -31,6 +33,25 @@ def count_opcodes(frame: FrameType) -> None:
     """Let the tracer of a frame hear of its instructions, and not of its lines."""
     frame.f_trace_opcodes = True
     frame.f_trace_lines = False
+
+
+class Owners:
+    """To which node a task belongs: that of the closest task above it which a node owns."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[trio.lowlevel.Task, int] = {}
+
+    def own(self, node: int) -> None:
+        """The running task, and those below it, are of this node."""
+        self._nodes[trio.lowlevel.current_task()] = node
+
+    def of(self, task: trio.lowlevel.Task) -> int:
+        """The node of a task; 0 for a task of none."""
+        node = self._nodes.get(task)
+        if node is None:
+            nursery = task.parent_nursery
+            node = self._nodes[task] = 0 if nursery is None else self.of(nursery.parent_task)
+        return node
 
 
 def lines_run(work: Callable[[], object]) -> int:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import trio
 from msgspec import Struct
-from work_counted import count_opcodes, is_ours
+from work_counted import Owners, count_opcodes, is_ours
 
 SECONDS_PER_INSTRUCTION: Final = 20e-9
 """Twice what an instruction took, with the functions in C that it calls, on two cores of 2026."""
@@ -34,7 +34,7 @@ class InstructionClock(trio.abc.Clock, trio.abc.Instrument):
 
     def __init__(self) -> None:
         self.work = Work()
-        self._owned: dict[trio.lowlevel.Task, bool] = {}
+        self._owners = Owners()
         self._is_counting = False
         self._in_turn = False
         self._turn = 0
@@ -60,7 +60,7 @@ class InstructionClock(trio.abc.Clock, trio.abc.Instrument):
 
     def own(self) -> None:
         """The tasks below the running one are those of a node."""
-        self._owned[trio.lowlevel.current_task()] = True
+        self._owners.own(1)
 
     def count(self) -> None:
         """Count from now on."""
@@ -73,7 +73,7 @@ class InstructionClock(trio.abc.Clock, trio.abc.Instrument):
         return self.work
 
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
-        if self._is_counting and self._is_owned(task):
+        if self._is_counting and self._owners.of(task):
             self._waited_s += time.monotonic() - self._mark_s
             self._in_turn, self._turn = True, 0
             sys.settrace(self._on_call)
@@ -88,13 +88,6 @@ class InstructionClock(trio.abc.Clock, trio.abc.Instrument):
         self.work.instructions += self._turn
         if self._turn > self.work.longest_turn:
             self.work.longest_turn, self.work.of_task = self._turn, task.name
-
-    def _is_owned(self, task: trio.lowlevel.Task) -> bool:
-        owned = self._owned.get(task)
-        if owned is None:
-            nursery = task.parent_nursery
-            owned = self._owned[task] = nursery is not None and self._is_owned(nursery.parent_task)
-        return owned
 
     def _on_call(self, frame: FrameType, event: str, _: object) -> Any:
         if not is_ours(frame.f_code):
