@@ -236,6 +236,8 @@ UNCOORDINATED_NAMES: Final = 256
 """The groups and transactional ids without a coordinator that are remembered for the log."""
 QUOTA_RATES: Final = 10_000
 """The clients whose rates are counted. Beyond that, the one whose last use is the longest ago is forgotten."""
+CLIENT_ADDRESSES: Final = 4096
+"""The addresses of clients that are remembered as numbers, to be compared with ranges."""
 ADDRESS_RANGES: Final = 65_536
 """The hosts of access rules that are remembered as ranges of addresses. A look at more rules, one after the other,
 would parse each of them again, which takes a hundred times as long.

@@ -7,10 +7,8 @@ from functools import lru_cache
 from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Final
 
-from kraft.limits import ADDRESS_RANGES
+from kraft.limits import ADDRESS_RANGES, CLIENT_ADDRESSES
 
-_ADDRESSES: Final = 4096
-"""How many addresses of clients are remembered."""
 _IPV4: Final = re.compile(r"(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})/(\d{1,2})", re.ASCII)
 _NUMBER: Final = re.compile(r"[+-]?\d{1,9}", re.ASCII)
 _IPV6_BITS: Final = 128
@@ -43,7 +41,7 @@ def _range(host: str) -> tuple[int, int, int] | None:
     return found.version, int(found.network_address), int(found.broadcast_address)
 
 
-@lru_cache(_ADDRESSES)
+@lru_cache(CLIENT_ADDRESSES)
 def _address(text: str) -> IPv4Address | IPv6Address | None:
     """The address of a client. No range holds an address with a zone, nor 0.0.0.0 (`SubnetInfo.isInRange`)."""
     try:

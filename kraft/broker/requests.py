@@ -301,4 +301,4 @@ class Requests:
 def _without_wait(request: WireRequest, work: Handling[Result]) -> Handling[Result]:
     """The handling of a request that nobody waits for: what it appends counts, and its answer does not."""
     result = yield from work
-    return result if isinstance(result, Answer | Drop | LeaveUnanswered) else LeaveUnanswered(request.request_id)
+    return result if isinstance(result, Outcome) else LeaveUnanswered(request.request_id)

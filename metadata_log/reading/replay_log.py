@@ -79,8 +79,8 @@ def _known(entries: Iterator[Entry | Damage], where: str) -> Iterator[Entry | Da
     """The entries; raises `UnsupportedVersion` at a record that nobody here knows."""
     for entry in entries:
         if isinstance(entry, Entry) and entry.record is None and not entry.is_control:
-            text = f"a record of type {entry.type} in version {entry.version} at offset {entry.offset} is not known"
-            raise UnsupportedVersion(text, where=where)
+            text = unknown_record_text(entry.type, entry.version, None)
+            raise UnsupportedVersion(f"{text} (offset {entry.offset})", where=where)
         yield entry
 
 
