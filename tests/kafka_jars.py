@@ -22,6 +22,8 @@ NEWER_VERSION = "4.4.0"
 """The newest release; its kafka-shell is not published."""
 OLDER_VERSION = "3.9.2"
 """The last line of releases before pre-votes: it knows Vote v1 and Fetch v17."""
+VERSIONS = (KAFKA_VERSION, NEWER_VERSION, OLDER_VERSION)
+"""All that tests run, in the order in which they are fetched."""
 SLF4J_VERSION = "1.7.36"
 RELOAD4J_VERSION = "1.2.25"
 """The classes of log4j 1, which Apache Kafka before 4.0 needs and does not ship."""
@@ -88,7 +90,7 @@ def fetch_ahead() -> Callable[[], None]:
     """
     fetching = [
         subprocess.Popen([sys.executable, __file__, version], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        for version in (KAFKA_VERSION, NEWER_VERSION, OLDER_VERSION)
+        for version in VERSIONS
         if not are_there(version)
     ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kafka_jars import KAFKA_VERSION, OLDER_VERSION, are_there, cache_directory, fetch_ahead
+from kafka_jars import KAFKA_VERSION, VERSIONS, are_there, cache_directory, fetch_ahead
 from real_kafka import KafkaInstallation, eventually
 
 
@@ -19,18 +19,15 @@ def test_the_download_stops_with_the_tests_and_leaves_no_partial_file(
     kafka: KafkaInstallation, empty_cache: Path
 ) -> None:
     end = fetch_ahead()
-    eventually(lambda: len(list(empty_cache.glob("fetch-*/ivy.xml"))) == 2, "both are fetched")
+    eventually(lambda: len(list(empty_cache.glob("fetch-*/ivy.xml"))) == len(VERSIONS), "all are being fetched")
     end()
-    assert not are_there()
+    assert not any(are_there(version) for version in VERSIONS)
     assert not list(empty_cache.glob("fetch-*"))
 
 
 def test_jars_that_are_present_are_not_downloaded(empty_cache: Path) -> None:
-    for version in (KAFKA_VERSION, OLDER_VERSION):
+    for version in VERSIONS:
         cache_directory(version).mkdir(parents=True)
-    assert are_there()
+    assert all(are_there(version) for version in VERSIONS)
     fetch_ahead()()
-    assert sorted(path.name for path in empty_cache.iterdir()) == [
-        f"kafka-{OLDER_VERSION}",
-        f"kafka-{KAFKA_VERSION}",
-    ]
+    assert {path.name for path in empty_cache.iterdir()} == {f"kafka-{version}" for version in VERSIONS}
