@@ -1,0 +1,1 @@
+"""Groups and their offsets (Kafka: `org.apache.kafka.coordinator.group`)."""
