@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from serde_golden import golden
+from serde_golden import FAMILIES, golden
 
 from metadata_log.records import CONTROL_RECORDS, RECORD_TYPES, control
+from metadata_log.records.coordinator import TOPICS
 from metadata_log.serde import Message, schema_of
 from transport.protocol import messages
 from transport.protocol.broker_apis import ALL_APIS
@@ -29,7 +30,7 @@ were captured between its own nodes and tools. The last column lists vectors for
 
 def counted() -> tuple[Counts, Counts]:
     """Vectors and frames by name and version."""
-    vectors = Counter((line["name"], line["version"]) for f in ("messages", "records", "data") for line in golden(f))
+    vectors = Counter((line["name"], line["version"]) for f in FAMILIES for line in golden(f))
     frames: Counts = Counter()
     for line in golden("frames"):
         name = f"{ALL_APIS[line['api_key']].name}{line['direction'].capitalize()}"
@@ -42,6 +43,8 @@ def declared() -> Iterator[tuple[str, list[type[Message]]]]:
     apis = {name for api in ALL_APIS.values() for name in (api.request.__name__, api.response.__name__)}
     found = [getattr(messages, name) for name in messages.__all__]
     yield "Metadata records", list(RECORD_TYPES.values())
+    for topic, kinds in TOPICS.items():
+        yield f"Records of `{topic}`", [cls for kind in kinds.values() for cls in (kind.key, kind.value)]
     controls = [cls for cls in vars(control).values() if hasattr(cls, "__schema__")]
     yield (
         "Control records and the quorum-state file",

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 DATA = Path(__file__).parent / "data"
+FAMILIES = ("messages", "records", "coordinator_records", "data")
+"""The files with vectors of whole messages."""
 
 
 def golden(name: str) -> Iterator[dict[str, Any]]:

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from metadata_log.records import CONTROL_RECORDS, RECORD_TYPES
 from metadata_log.records.control import ControlRecordTypeSchema, EndTxnMarker, QuorumStateData
+from metadata_log.records.coordinator import TOPICS
 from metadata_log.serde import Message, schema_of
 from metadata_log.serde.fields import ArrayOf, Field, FieldType, Kind, fields_at
 from metadata_log.types import Uuid
@@ -16,6 +17,7 @@ CLASSES: dict[str, type[Message]] = {
     for cls in [
         *RECORD_TYPES.values(),
         *CONTROL_RECORDS.values(),
+        *(cls for kinds in TOPICS.values() for kind in kinds.values() for cls in (kind.key, kind.value)),
         QuorumStateData,
         ControlRecordTypeSchema,
         EndTxnMarker,

@@ -58,9 +58,16 @@ DECORATORS: Final = {
     "request": ("request", "api_key"),
     "response": ("response", "api_key"),
     "metadata": ("record", "record_type"),
+    "coordinator-key": ("record_key", "record_type"),
+    "coordinator-value": ("record_value", "record_type"),
     "header": ("header", ""),
     "data": ("data", ""),
 }
+COORDINATOR_TOPICS: Final = {
+    "consumer_offsets": "Kafka: `CoordinatorRecordType` of the group coordinator",
+    "transaction_state": "Kafka: `TransactionLog`",
+}
+"""The topics of coordinators whose records are declared; the share coordinator's `__share_group_state` is not."""
 ROOT: Final = Path(__file__).parents[2]
 _COMMENT: Final = re.compile(r'("(?:[^"\\]|\\.)*")|//[^\n]*')
 """A string, which may hold two slashes, or a comment."""
@@ -100,6 +107,14 @@ def modules(facts: Facts) -> Iterable[Module]:
         CONTROL_RECORDS,
         "tuple",
     )
+    for topic, title in COORDINATOR_TOPICS.items():
+        of_topic = sorted((fact["apiKey"], fact["name"]) for fact in facts.values() if coordinator_topic(fact) == topic)
+        yield Module(
+            f"metadata_log/records/{topic}.py",
+            f"Keys and values of the records in `__{topic}` ({title}).",
+            tuple(name for _, name in of_topic),
+            "tuple",
+        )
     yield Module(
         "transport/protocol/messages/header.py",
         "Request and response headers (KIP-482).",
@@ -126,6 +141,16 @@ def modules(facts: Facts) -> Iterable[Module]:
             (f"{name}Request", f"{name}Response"),
             "list",
         )
+
+
+def coordinator_topic(fact: Any) -> str | None:
+    """The topic of a coordinator's key or value. Kafka's schemas do not say it: each coordinator has a module."""
+    if not isinstance(fact, dict) or fact.get("type") not in {"coordinator-key", "coordinator-value"}:
+        return None
+    name: str = fact["name"]
+    if name.startswith("TransactionLog"):
+        return "transaction_state"
+    return None if name.startswith(("ShareSnapshot", "ShareUpdate")) else "consumer_offsets"
 
 
 def _is_record(fact: Any) -> bool:

@@ -159,11 +159,13 @@ class Role(Enum):
     RESPONSE = "response"
     HEADER = "header"
     RECORD = "metadata"
+    COORDINATOR_KEY = "coordinator-key"
+    COORDINATOR_VALUE = "coordinator-value"
     DATA = "data"
 
 
 class Schema(Struct, frozen=True):
-    """The facts of one message. `api_key` is the record type for a metadata record, None for headers and data."""
+    """The facts of one message. `api_key` is the record type for a record, None for headers and data."""
 
     name: str
     role: Role
@@ -218,6 +220,16 @@ def header(*, versions: str, flexible: str) -> Callable[[type[MessageType]], typ
 def record(*, record_type: int, versions: str, flexible: str) -> Callable[[type[MessageType]], type[MessageType]]:
     """Declare a record of the metadata log."""
     return _declared(Role.RECORD, record_type, versions, flexible)
+
+
+def record_key(*, record_type: int, versions: str, flexible: str) -> Callable[[type[MessageType]], type[MessageType]]:
+    """Declare the key of a record in a coordinator's topic."""
+    return _declared(Role.COORDINATOR_KEY, record_type, versions, flexible)
+
+
+def record_value(*, record_type: int, versions: str, flexible: str) -> Callable[[type[MessageType]], type[MessageType]]:
+    """Declare the value of a record in a coordinator's topic."""
+    return _declared(Role.COORDINATOR_VALUE, record_type, versions, flexible)
 
 
 def data(*, versions: str, flexible: str) -> Callable[[type[MessageType]], type[MessageType]]:

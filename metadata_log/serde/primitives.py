@@ -110,9 +110,9 @@ class Reader:
                 return value
         self.fail(f"a varint of more than {max_bytes} bytes", start)
 
-    def is_null_structure(self) -> bool:
-        """Read the byte before a nullable structure."""
-        return bool(self.fixed(Kind.INT8) < 0)
+    def is_null_structure(self, *, tagged: bool) -> bool:
+        """Read the mark before a nullable structure."""
+        return self.unsigned_varint() == 0 if tagged else bool(self.fixed(Kind.INT8) < 0)
 
     def length(self, *, compact: bool, wide: bool) -> int:
         """The length of a string (not `wide`), bytes or array; negative means null."""
@@ -165,9 +165,9 @@ def _read_typed(reader: Reader, kind: FieldType, version: int, *, flexible: bool
         case ArrayOf():
             return _read_array(reader, kind, version, flexible)
         case _:
-            may_be_null = field is not None and field.tag is None and version in field.nullable
-            if may_be_null and reader.is_null_structure():
-                return None
+            if field is not None and version in field.nullable:  # noqa: SIM102 - the second condition reads
+                if reader.is_null_structure(tagged=field.tag is not None):
+                    return None
             return read_struct(reader, kind, version, flexible=flexible)
 
 
@@ -312,8 +312,9 @@ def _write_typed(
         case ArrayOf():
             _write_array(writer, kind, value, version, flexible)
         case _:
-            if field is not None and field.tag is None and version in field.nullable:
-                writer.fixed(Kind.INT8, -1 if value is None else 1)
+            if field is not None and version in field.nullable:
+                null = -1 if field.tag is None else 0
+                writer.fixed(Kind.INT8, null if value is None else 1)
                 if value is None:
                     return
             if not isinstance(value, kind):

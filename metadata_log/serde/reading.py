@@ -273,17 +273,19 @@ class ReaderMaker:
     def value(self, field: Field) -> str:
         """Read a field; returns the variable or expression of its value."""
         may_be_null = self.version in field.nullable
-        if isinstance(field.type, type) and may_be_null and field.tag is None:
-            return self.nullable_structure(field.type)
+        if isinstance(field.type, type) and may_be_null:
+            return self.nullable_structure(field.type, tagged=field.tag is not None)
         return self.typed(field.type, may_be_null, compact=self.flexible and not field.never_compact)
 
-    def nullable_structure(self, cls: type[Message]) -> str:
-        """Read a nullable structure behind the byte that marks its presence."""
+    def nullable_structure(self, cls: type[Message], *, tagged: bool) -> str:
+        """Read a nullable structure behind the byte that marks its presence: an int8, or a varint in a tagged field."""
         emit, source = self.source.emit, self.source
         present = self.fixed("b", "n")
         self.flush()
         result = source.fresh("v")
-        emit(f"if {present} < 0: {result} = {self.null}")
+        if tagged:
+            emit(f"if {present} < 0: raise Malformed")
+        emit(f"if {present} {'<=' if tagged else '<'} 0: {result} = {self.null}")
         emit("else:")
         source.depth += 1
         emit(f"{result} = {self.structure(cls)}")

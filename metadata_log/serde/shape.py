@@ -58,9 +58,10 @@ class _Surveyor(Reader):
         self.spans.append(Span(self.path, kind, start, self.position))
         return value
 
-    def is_null_structure(self) -> bool:
-        found = super().is_null_structure()
-        self.spans.pop()
+    def is_null_structure(self, *, tagged: bool) -> bool:
+        found = super().is_null_structure(tagged=tagged)
+        if not tagged:
+            self.spans.pop()
         return found
 
     def length(self, *, compact: bool, wide: bool) -> int:

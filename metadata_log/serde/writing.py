@@ -17,6 +17,7 @@ from metadata_log.serde.source import Source
 
 _SMALL_ARRAY: Final = 33
 _NULL_STRUCTURE: Final = b"\xff"
+_NULL_TAGGED_STRUCTURE: Final = b"\x00"
 _PRESENT_STRUCTURE: Final = b"\x01"
 _ONE_BYTE: Final = tuple(bytes([value]) for value in range(128))
 
@@ -148,18 +149,21 @@ class WriterMaker:
             case ArrayOf():
                 self.array(field.type, value, may_be_null)
             case cls:
-                self.nested(cls, value, may_be_null and field.tag is None)
+                null = None
+                if may_be_null:
+                    null = _NULL_STRUCTURE if field.tag is None else _NULL_TAGGED_STRUCTURE
+                self.nested(cls, value, null)
 
-    def nested(self, cls: type[Message], value: str, may_be_null: bool) -> None:
-        """Write a nested structure."""
+    def nested(self, cls: type[Message], value: str, null: bytes | None) -> None:
+        """Write a nested structure; `null` is the byte for an absent one, if it may be absent."""
         emit, source = self.source.emit, self.source
         name = source.fresh("s")
         self.flush()
         emit(f"{name} = {value}")
-        if not may_be_null:
+        if null is None:
             self.structure(cls, name)
             return
-        emit(f"if {name} is None: {self.append}({_NULL_STRUCTURE!r})")
+        emit(f"if {name} is None: {self.append}({null!r})")
         emit("else:")
         source.depth += 1
         emit(f"{self.append}({_PRESENT_STRUCTURE!r})")

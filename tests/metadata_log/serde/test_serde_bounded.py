@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from serde_golden import golden
+from serde_golden import FAMILIES, golden
 from serde_values import CLASS_VERSIONS, CLASSES, is_flexible, values
 
 from metadata_log.errors import DecodeError, LimitExceeded
@@ -56,7 +56,7 @@ relaxed = settings(
 )
 SAMPLES = [
     (CLASSES[line["name"]], line["version"], bytes.fromhex(line["hex"]))
-    for family in ("messages", "records", "data")
+    for family in FAMILIES
     for line in golden(family)
     if len(line["hex"]) < 1200
 ]

@@ -10,7 +10,7 @@ from collections import Counter
 from random import Random
 
 import pytest
-from serde_golden import golden
+from serde_golden import FAMILIES, golden
 from serde_values import CLASSES, is_flexible
 
 from metadata_log.errors import DecodeError, EncodeError
@@ -144,7 +144,7 @@ def try_response(key, version, raw):
 
 def targets():
     """What is damaged: (decoder, its arguments, the bytes)."""
-    for family in ("messages", "records", "data"):
+    for family in FAMILIES:
         for line in golden(family):
             cls, raw = CLASSES[line["name"]], bytes.fromhex(line["hex"])
             yield try_message, (cls, line["version"]), raw

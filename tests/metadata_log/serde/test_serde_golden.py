@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka_json import with_sizes
 from schema_walk import Walk
-from serde_golden import golden
+from serde_golden import FAMILIES, golden
 from serde_values import CLASSES, is_flexible
 
 from metadata_log.errors import DecodeError
@@ -16,10 +16,10 @@ from metadata_log.serde import decode, decode_from, encode, from_json, to_json
 from metadata_log.serde.primitives import Reader, Writer, read_struct, unsigned_varint, varint, varlong, write_struct
 from metadata_log.types import Uuid
 
-GOLDEN = [line for family in ("messages", "records", "data") for line in golden(family)]
+GOLDEN = [line for family in FAMILIES for line in golden(family)]
 
 
-@pytest.mark.parametrize("family", ["messages", "records", "data"])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_every_vector_of_kafka_is_read_and_written_the_same(family):
     """If this fails, a real controller reads something else than we wrote, or we misread it."""
     count = 0
@@ -34,7 +34,7 @@ def test_every_vector_of_kafka_is_read_and_written_the_same(family):
     assert count > 100
 
 
-@pytest.mark.parametrize("family", ["messages", "records", "data"])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_the_reference_reads_and_writes_every_vector(family):
     """The interpreting codec is the referee of the compiled one, so it must be right by itself."""
     for line in list(golden(family))[::3]:
