@@ -174,7 +174,7 @@ LAYERS = (
 PACKAGES = {
     "metadata_log": "the foundation: types, errors, compression, disks, feature levels of releases",
     "metadata_log.serde": "Kafka's serialization: declarations of fields, compiled codecs, JSON",
-    "metadata_log.records": "records of the metadata log and of coordinators, their frames, batches, redaction of secrets",
+    "metadata_log.records": "records of the metadata log and of coordinators, frames, batches, redaction of secrets",
     "metadata_log.log": "the files as a node writes them: segments, indexes, epochs, snapshots, quorum-state",
     "metadata_log.image": "the cluster at one offset as an immutable image, deltas, differences, the tree of the shell",
     "metadata_log.reading": "the files as a reader sees them, without a lock: entries, damage, timeline, replay",
