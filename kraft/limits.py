@@ -109,6 +109,14 @@ PARTITIONS_PER_STEP: Final = 64
 """The partitions of a data request that a step looks at, where nothing is read."""
 MARKERS_PER_STEP: Final = 4
 """The markers of transactions that a step writes: each is an append to a log."""
+MARKERS_PER_REQUEST: Final = 1000
+"""The markers that a transaction coordinator sends to a broker in one request."""
+MARKERS_PLACED_PER_TURN: Final = 1000
+"""The markers of which a transaction coordinator looks up the leaders in a turn."""
+TRANSACTIONS_PER_STEP: Final = 256
+"""The transactional ids that a step of a list or of a load looks at."""
+TRANSACTIONS_EXPIRED_AT_ONCE: Final = 500
+"""The transactional ids that a turn looks at, to forget those that nobody uses; the tombstones are one batch."""
 START_RECORDS_PER_STEP: Final = 1000
 """The records that a start decodes in one step."""
 SNAPSHOT_RECORDS_PER_PIECE: Final = 500
@@ -242,6 +250,18 @@ ADDRESS_RANGES: Final = 65_536
 """The hosts of access rules that are remembered as ranges of addresses. A look at more rules, one after the other,
 would parse each of them again, which takes a hundred times as long.
 """
+PATTERN_CHARACTERS: Final = 4096
+"""The characters of a regular expression of a client."""
+PATTERN_NODES: Final = 10_000
+"""The nodes of such an expression, with its repetitions written out."""
+PATTERN_MOVES: Final = 10_000
+"""The moves of a matcher that are remembered: one for each set of nodes and character that came."""
+PATTERN_STEPS: Final = 5000
+"""The nodes and characters that a step of a match looks at."""
+TRANSACTION_PARTITIONS: Final = 10_000
+"""The partitions of one transaction: each one that is added writes all of them again. Kafka bounds only the record."""
+TRANSACTION_STATE_BYTES: Final = 256 * MIB
+"""What the transactional ids that a broker coordinates may take before it accepts no new one: clients choose them."""
 TRANSACTION_GUARDS: Final = 10_000
 """The guards of transactions: a producer that is verified and then sends nothing leaves one. The oldest goes first."""
 FINDINGS: Final = 1000

@@ -215,6 +215,7 @@ PACKAGES = {
     "kraft.broker.request": "data requests: Produce, Fetch with sessions, offsets, producer ids",
     "kraft.broker.groups.assignors": "the assignors of consumer groups: which member should get which partitions",
     "kraft.broker.groups": "groups and their offsets: state machines, replay, what they answer",
+    "kraft.broker.transactions": "transactional ids: state machine, replay, markers, what they answer",
     "kraft.broker": "a broker as one object: its APIs, requests, registration, metadata for its replicas",
     "kraft.state_machine": "a user's own state machine: what it has to do",
     "kraft.replica.interface": "what goes into a replica, what comes out, what it can host, its options",
