@@ -27,8 +27,24 @@ def batch_line(batch: RecordBatch) -> str:
     )
 
 
+ShownPair = tuple[str | None, str | None]
+"""Key and value of a record as text."""
+
+
+def plain_pair(record: Record) -> ShownPair:
+    """Key and value as text."""
+    return (
+        None if record.key is None else utf8(record.key),
+        None if record.value is None else utf8(record.value),
+    )
+
+
 def record_lines(
-    batch: RecordBatch, *, where: str | None = None, wanted: Callable[[Record], bool] | None = None
+    batch: RecordBatch,
+    *,
+    where: str | None = None,
+    wanted: Callable[[Record], bool] | None = None,
+    shown: Callable[[Record], ShownPair] = plain_pair,
 ) -> Iterator[str]:
     """The lines of the records of a batch: keys and values as text, a transaction marker with its meaning.
 
@@ -36,6 +52,7 @@ def record_lines(
         batch: The batch, with its bytes.
         where: The file, for errors.
         wanted: Whether a record is shown; None for all.
+        shown: Key and value of a record as text.
 
     Raises:
         CorruptBatch: The records are damaged.
@@ -55,8 +72,9 @@ def record_lines(
                 kind = "ABORT" if marker.is_abort else "COMMIT"
                 line += f" endTxnMarker: {kind} coordinatorEpoch: {marker.coordinator_epoch}"
         else:
-            line += "" if record.key is None else f" key: {utf8(record.key)}"
-            line += "" if record.value is None else f" payload: {utf8(record.value)}"
+            key, value = shown(record)
+            line += "" if key is None else f" key: {key}"
+            line += "" if value is None else f" payload: {value}"
         yield line
 
 

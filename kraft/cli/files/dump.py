@@ -107,6 +107,15 @@ class Wanted(Struct, frozen=True, kw_only=True):
 @click.option("--verify", is_flag=True, help="Check every field of every file and print a verdict for each.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line; records in Kafka's own JSON form.")
 @click.option("--hex", "as_hex", is_flag=True, help="Print every byte with the field that it belongs to.")
+@click.option(
+    "--offsets-decoder", "decoder", flag_value="__consumer_offsets", help="Decode records of __consumer_offsets."
+)
+@click.option(
+    "--transaction-log-decoder",
+    "decoder",
+    flag_value="__transaction_state",
+    help="Decode records of __transaction_state.",
+)
 @click.option("--noop", is_flag=True, help="Print NoOp records, too.")
 @click.option(
     "--on-damage",
@@ -128,6 +137,7 @@ def dump_command(
     verify: bool,
     as_json: bool,
     as_hex: bool,
+    decoder: str | None,
     noop: bool,
     on_damage: str,
     show_secrets: bool,
@@ -136,7 +146,9 @@ def dump_command(
 
     PATH is a file, a partition directory or a log directory; it may belong to a running node. Each damage is reported
     with its file and byte, and the exit code is then 1. The range of --since and --until includes both ends. The
-    partition directory of a topic is shown in the lines of Kafka's own tool. With --verify the files of a partition are
+    partition directory of a topic is shown in the lines of Kafka's own tool, with the state of groups and transactions
+    decoded in those of __consumer_offsets and __transaction_state; for files elsewhere, --offsets-decoder or
+    --transaction-log-decoder says so. With --verify the files of a partition are
     compared with one another, for a log directory those of all its partitions.
 
     \b
@@ -144,13 +156,17 @@ def dump_command(
         kraft dump --records --type ConfigRecord /var/lib/kafka/metadata
         kraft dump --records --since 2026-11-20T22:00:00Z --until 2026-11-20T23:00:00Z /var/lib/kafka/metadata
         kraft dump --records /var/lib/kafka/data/orders-0
+        kraft dump --records /var/lib/kafka/data/__consumer_offsets-12
         kraft dump --verify /var/lib/kafka/data
     """
     span = Range.of(since, until)
+    is_for_metadata = bool(as_hex or types or noop)
     if span.is_empty:
         raise UsageError("the range ends before it begins", where="--since, --until")
     if as_hex and as_json:
         raise UsageError("--hex has no JSON form", where="--hex, --json")
+    if decoder is not None and is_for_metadata:
+        raise UsageError("a coordinator's topic has no metadata records", where="--hex, --type, --noop")
     if verify and (as_hex or show_records or types):
         raise UsageError(
             "--verify prints a verdict, and no content", where="--verify", hint="Leave out --records, --type and --hex."
@@ -171,12 +187,13 @@ def dump_command(
     )
     disk = OsDisk()
     sound = True
-    is_for_metadata = bool(as_hex or types or noop)
     try:
         for named in paths:
             try:
-                if is_of_a_topic(disk, named) and not is_for_metadata:
-                    sound &= _of_a_topic(disk, named, wanted, {}) if verify else _dump_topic(disk, named, wanted)
+                if decoder is not None or (is_of_a_topic(disk, named) and not is_for_metadata):
+                    sound &= (
+                        _of_a_topic(disk, named, wanted, {}) if verify else _dump_topic(disk, named, wanted, decoder)
+                    )
                 else:
                     check_metadata_log(disk, named)
                     sound &= _each_file(disk, named, wanted, verify=verify)
@@ -248,16 +265,18 @@ def _verify_log_directory(disk: OsDisk, named: str, ends: dict[str, int], *, as_
     return sound
 
 
-def _dump_topic(disk: OsDisk, path: str, wanted: Wanted) -> bool:
-    """Print a partition of a topic; returns whether all files are sound."""
+def _dump_topic(disk: OsDisk, path: str, wanted: Wanted, decoder: str | None) -> bool:
+    """Print a partition of a topic; returns whether all files are sound. `decoder` names a coordinator's topic."""
     # The rooms of the broker take as long to load as the rest of this command.
     from kraft.cli.files.dump_topic import TopicDump, dump_topic_path
+    from metadata_log.records.coordinator import TOPICS
 
     topic = TopicDump(
         show_records=wanted.show_records,
         span=wanted.records.span,
         as_json=wanted.as_json,
         on_damage=wanted.on_damage,
+        kinds=None if decoder is None else TOPICS[decoder],
     )
     return dump_topic_path(disk, path, topic)
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from kraft.broker.log.dump_lines import (
     batch_line,
     index_lines,
+    plain_pair,
     producer_lines,
     record_lines,
     sequence_of,
@@ -20,9 +24,10 @@ from kraft.broker.log.producers import marker_of
 from kraft.broker.log.segment_batches import batches_of
 from kraft.broker.log.transaction_index import SUFFIX as ABORTED_SUFFIX
 from kraft.broker.log.transaction_index import decode_transactions
+from kraft.cli.files.coordinator_lines import Kinds, kinds_of, record_object, shown_pair
 from kraft.cli.text import echo, echo_raw
 from metadata_log.disk import Disk
-from metadata_log.errors import CorruptBatch, DecodeError, UnsupportedVersion
+from metadata_log.errors import DecodeError
 from metadata_log.log.epochs import FILE_NAME as EPOCHS_FILE
 from metadata_log.log.epochs import TOPIC_REMEDY, parse_epochs
 from metadata_log.log.indexes import parse_offset_index, parse_time_index
@@ -46,6 +51,8 @@ class TopicDump(Struct, frozen=True, kw_only=True):
     span: Range
     as_json: bool
     on_damage: OnDamage
+    kinds: Kinds | None = None
+    """The records of a coordinator; None to tell by the name of the directory."""
 
 
 def dump_topic_path(disk: Disk, path: str, wanted: TopicDump) -> bool:
@@ -57,6 +64,8 @@ def dump_topic_path(disk: Disk, path: str, wanted: TopicDump) -> bool:
         files = [f"{base}/{name}" for name in disk.list(path)]
     except NotADirectoryError:
         files = [path]
+    if wanted.kinds is None:
+        wanted = replace(wanted, kinds=kinds_of(os.path.basename(os.path.dirname(os.path.abspath(files[0])))))
     sound = True
     for file in files:
         name = file.rpartition("/")[2]
@@ -126,7 +135,8 @@ def _dump_batch(batch: RecordBatch, path: str, wanted: TopicDump) -> bool:
     try:
         if not wanted.as_json:
             echo_raw(batch_line(batch))
-            lines = record_lines(batch, where=path, wanted=includes) if wanted.show_records else iter(())
+            shown = plain_pair if wanted.kinds is None else partial(shown_pair, wanted.kinds)
+            lines = record_lines(batch, where=path, wanted=includes, shown=shown) if wanted.show_records else iter(())
         else:
             objects = _record_objects(batch, path, wanted) if wanted.show_records else iter([_batch_object(batch)])
             lines = (json.dumps({"file": path, **each}) for each in objects)
@@ -134,7 +144,7 @@ def _dump_batch(batch: RecordBatch, path: str, wanted: TopicDump) -> bool:
         show = echo if wanted.as_json else echo_raw
         for line in lines:
             show(line)
-    except (CorruptBatch, UnsupportedVersion) as bad:
+    except DecodeError as bad:
         damage = Damage(
             where=path, what=bad.what, expected="whole records", position=batch.position, offset=batch.base_offset
         )
@@ -179,7 +189,7 @@ def _record_objects(batch: RecordBatch, path: str, wanted: TopicDump) -> Iterato
         }
         marker = marker_of(batch, where=path) if batch.is_control else None
         if marker is None:
-            yield facts | _contents(record)
+            yield facts | (_contents(record) if wanted.kinds is None else record_object(wanted.kinds, record))
         else:
             kind = "ABORT" if marker.is_abort else "COMMIT"
             yield facts | {"marker": kind, "coordinator_epoch": marker.coordinator_epoch}

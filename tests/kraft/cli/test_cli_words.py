@@ -132,6 +132,8 @@ HABITS = {
         "consume t --from beginning --partition 0 --bootstrap-server h:1"
     ),
     "dump --cluster-metadata-decoder --files a.log,b.log": "dump --records a.log b.log",
+    "dump --offsets-decoder --files a.log": "dump --records --offsets-decoder a.log",
+    "dump --print-data-log --transaction-log-decoder --files a.log": "dump --records --transaction-log-decoder a.log",
     "shell --directory d": "shell d",
     "storage format -c f -t x": "format -c f -t x",
     "storage random-uuid": "random-uuid",

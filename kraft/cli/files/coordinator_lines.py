@@ -1,0 +1,92 @@
+"""Records of `__consumer_offsets` and `__transaction_state` as Kafka's dump tool shows them (Kafka:
+`DumpLogSegments.OffsetsMessageParser`, `TransactionLogMessageParser`).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from metadata_log.errors import DecodeError
+from metadata_log.records.consumer_offsets import GroupMetadataValue
+from metadata_log.records.coordinator import TOPICS, CoordinatorRecord, RecordKind, decode_pair
+from metadata_log.records.record import Record
+from metadata_log.serde import Message, decode_from, schema_of, to_json
+from transport.protocol.messages.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+
+Kinds = Mapping[int, RecordKind]
+_CONSUMER: Final = "consumer"
+"""The protocol type of groups whose members' bytes are known."""
+_EMBEDDED: Final[dict[str, type[Message]]] = {
+    "subscription": ConsumerProtocolSubscription,
+    "assignment": ConsumerProtocolAssignment,
+}
+_ESCAPE: Final = re.compile(r"\\(u[0-9a-f]{4}|.)")
+_VERSION_BYTES: Final = 2
+
+
+def kinds_of(directory: str) -> Kinds | None:
+    """The table of records for a partition directory of a coordinator's topic; None for any other name."""
+    topic, _, partition = directory.rpartition("-")
+    return TOPICS.get(topic) if partition.isdigit() else None
+
+
+def shown_pair(kinds: Kinds, record: Record) -> tuple[str | None, str | None]:
+    """Key and value of a record as text; a record that cannot be decoded has the reason as its key."""
+    if record.key is None:
+        return f"Error at offset {record.offset}, skipping. The record has no key.", None
+    try:
+        found = decode_pair(kinds, record.key, record.value)
+    except DecodeError as bad:
+        return f"Error at offset {record.offset}, skipping. {bad}", None
+    if found is None:
+        number = int.from_bytes(record.key[:_VERSION_BYTES], "big", signed=True)
+        return f"Unknown record type {number} at offset {record.offset}, skipping.", None
+    key = _jackson({"type": str(found.kind.type), "data": to_json(found.key, 0)})
+    if found.version is None:
+        return key, "<DELETE>"
+    return key, _jackson({"version": str(found.version), "data": value_json(found)})
+
+
+def record_object(kinds: Kinds, record: Record) -> dict[str, object]:
+    """Key and value of a record for JSON; raises `DecodeError`. A record of an unknown type has hex digits."""
+    found = decode_pair(kinds, record.key or b"", record.value)
+    if found is None:
+        value = None if record.value is None else record.value.hex()
+        return {"type": None, "key_hex": (record.key or b"").hex(), "value_hex": value}
+    facts = {"type": found.kind.type, "name": found.kind.name, "key": to_json(found.key, 0)}
+    return facts | {"value_version": found.version, "value": value_json(found)}
+
+
+def value_json(found: CoordinatorRecord) -> Any:
+    """The value in Kafka's JSON form, with the bytes of classic consumers decoded; None for a tombstone."""
+    if found.value is None or found.version is None:
+        return None
+    shown: dict[str, Any] = to_json(found.value, found.version)
+    if isinstance(found.value, GroupMetadataValue) and found.value.protocol_type == _CONSUMER:
+        for member in shown["members"]:
+            for name, cls in _EMBEDDED.items():
+                member[name] = _embedded(cls, base64.b64decode(member[name]), member[name])
+    return shown
+
+
+def _embedded(cls: type[Message], data: bytes, otherwise: str) -> Any:
+    """What a member wrote in the consumer protocol; other bytes stay as they are."""
+    version = int.from_bytes(data[:_VERSION_BYTES], "big", signed=True)
+    if len(data) < _VERSION_BYTES or version < 0:
+        return otherwise
+    version = min(version, schema_of(cls).versions.highest)
+    try:
+        message, _ = decode_from(cls, version, data, _VERSION_BYTES)
+    except DecodeError:
+        return otherwise
+    return to_json(message, version)
+
+
+def _jackson(value: object) -> str:
+    """JSON text as Jackson writes it: no spaces, no escapes but for control characters, with upper-case digits."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return _ESCAPE.sub(lambda found: "\\u" + found[1][1:].upper() if len(found[1]) > 1 else found[0], text)
