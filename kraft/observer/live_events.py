@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from metadata_log.history.causes import NO_LEADER, Reason, explain, without
+from metadata_log.errors import ReplayError
+from metadata_log.history.causes import NO_LEADER, UNKNOWN, Reason, explain, without
 from metadata_log.history.events import BrokerEvent, broker_events, trigger_of
 from metadata_log.image import MetadataDelta, MetadataImage
 from metadata_log.image.image_json import resource_type_name
@@ -22,9 +23,12 @@ from metadata_log.reading.entries import Entry
 from metadata_log.records import control
 from metadata_log.records import metadata as records
 from metadata_log.records.redact import shown_config
+from metadata_log.releases import unknown_record_text
 from metadata_log.serde import Message
 from metadata_log.types import OffsetAndEpoch, Uuid
 
+CONTRADICTS: Final = "contradicts"
+"""The cause of a record that cannot be replayed behind one that is not known."""
 _MOST_TOPICS: Final = 3
 _SUBJECTS: Final = {
     "preferred-election": "preferred leaders were elected",
@@ -72,15 +76,38 @@ class LiveEvents:
         self.image = MetadataImage()
         self._held: list[Entry] = []
         """The records of an open transaction."""
+        self.may_lack = False
+        """Whether the image may lack what a record of a later release changed."""
 
-    def begin(self, entries: Iterable[Entry], end: OffsetAndEpoch) -> None:
-        """Replace the state by that of a snapshot. Raises `ReplayError` for records that contradict each other."""
+    def begin(self, entries: Iterable[Entry], end: OffsetAndEpoch) -> list[LiveEvent]:
+        """Replace the state by that of a snapshot; returns the records that nobody here knows, one of each kind.
+
+        Raises `ReplayError` for records that contradict each other, if all are known.
+        """
+        self.may_lack = False
         delta = MetadataDelta(MetadataImage(), is_snapshot=True)
+        unknown: dict[tuple[int, int], Entry] = {}
         for entry in entries:
-            if entry.record is not None and not entry.is_control:
-                delta.replay(entry.record, entry.offset)
+            self._replay(delta, entry)
+            if entry.record is None:
+                unknown.setdefault((entry.type, entry.version), entry)
         self.image = delta.apply(end)
         self._held = []
+        return [_unknown(entry, self.image) for entry in unknown.values()]
+
+    def _replay(self, delta: MetadataDelta, entry: Entry) -> LiveEvent | None:
+        """Replay a record; returns a contradiction that a record of a later release may have caused."""
+        if entry.record is None:
+            self.may_lack = True
+        elif not entry.is_control:
+            try:
+                delta.replay(entry.record, entry.offset)
+            except ReplayError as bad:
+                if not self.may_lack:
+                    raise
+                text = f"{bad.what}: perhaps because a record before it is not known"
+                return LiveEvent(offset=entry.offset, cause=CONTRADICTS, text=text)
+        return None
 
     def take(self, entries: Sequence[Entry], end: OffsetAndEpoch, timestamp_ms: int) -> list[LiveEvent]:
         """Replay the records of one batch; returns the events in the order of their offsets.
@@ -88,22 +115,32 @@ class LiveEvents:
         Changes in a metadata transaction become events at the end of the transaction.
 
         Raises:
-            ReplayError: A record contradicts the state.
+            ReplayError: A record contradicts the state, and all records were known until then.
         """
         before = self.image.stable
         delta = MetadataDelta(self.image)
+        wrong: list[LiveEvent] = []
         for entry in entries:
-            if entry.record is not None and not entry.is_control:
-                delta.replay(entry.record, entry.offset)
+            if (contradiction := self._replay(delta, entry)) is not None:
+                wrong.append(contradiction)
+                continue
             if isinstance(entry.record, records.AbortTransactionRecord):
                 self._held = []
             else:
                 self._held.append(entry)
         self.image = delta.apply(end)
         if self.image.transaction is not None:
-            return []
+            return wrong
         held, self._held = self._held, []
-        return sorted(_events(before, self.image, held, timestamp_ms), key=lambda event: event.offset)
+        return sorted([*wrong, *_events(before, self.image, held, timestamp_ms)], key=lambda event: event.offset)
+
+
+def _unknown(entry: Entry, image: MetadataImage) -> LiveEvent:
+    """The event of a record of a later release."""
+    text = unknown_record_text(entry.type, entry.version, image.features.metadata_version)
+    if entry.is_control:
+        text = f"a control record of type {entry.type} has an unknown meaning"
+    return LiveEvent(offset=entry.offset, cause=UNKNOWN, text=text)
 
 
 def _events(before: MetadataImage, after: MetadataImage, held: Sequence[Entry], now_ms: int) -> Iterator[LiveEvent]:
@@ -146,8 +183,7 @@ def _events(before: MetadataImage, after: MetadataImage, held: Sequence[Entry], 
     for entry in held:
         tell = None if entry.record is None else _TELLERS.get(type(entry.record))
         if entry.record is None:
-            text = f"a record of type {entry.type} in version {entry.version} has an unknown meaning"
-            yield LiveEvent(offset=entry.offset, cause="unknown", text=text)
+            yield _unknown(entry, after)
         elif tell is not None and (told_text := tell(entry.record, entry, before, after)):
             yield LiveEvent(offset=entry.offset, cause=entry.name, text=told_text)
     yield from _grown_topics(before, after, held)

@@ -127,6 +127,11 @@ class Cluster:
             listeners.append(one.on_partition)
             self._kept.append(one)
 
+    @property
+    def metadata_version(self) -> int | None:
+        """The level in force, if known."""
+        return self._families.metadata_version
+
     # -------------------------------------------------------------------------------------------------- batches
 
     def on_time(self, when: When) -> None:

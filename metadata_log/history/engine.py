@@ -158,8 +158,9 @@ class HistoryPass:
             began, count = self._transaction.began, len(self._transaction.changes.all)
             self._retention.on_transaction("open-transaction", began, now, count, self._transaction.name)
         self._write_states(now)
+        metadata_version = self._cluster.metadata_version
         self._cluster.finish(now)
-        self._retention.finish()
+        self._retention.finish(metadata_version)
 
     def _on_base(self, base: Base) -> None:
         when = When(base.end.offset - 1, base.timestamp_ms, base.end.epoch)

@@ -17,7 +17,7 @@ from metadata_log.history.values import (
     token_values,
 )
 from metadata_log.image.controllers import ControllersImage, replay_register_controller, replay_unregister_controller
-from metadata_log.image.features import KRAFT_VERSION
+from metadata_log.image.features import KRAFT_VERSION, METADATA_VERSION
 from metadata_log.image.tokens import TokensImage, replay_token
 from metadata_log.records import metadata as records
 
@@ -47,6 +47,11 @@ class Families:
         )
         self._levels: dict[str, int] = {}
         self._controllers_image = ControllersImage()
+
+    @property
+    def metadata_version(self) -> int | None:
+        """The level in force, if known."""
+        return self._levels.get(METADATA_VERSION)
 
     def on_feature(
         self, feature: str, level: int, when: When, cause: CauseRow | None, record: str, offset: int

@@ -11,6 +11,7 @@ from metadata_log.history.open_rows import Sink, When
 from metadata_log.reading.damage import Damage
 from metadata_log.reading.entries import Entry
 from metadata_log.reading.timeline import Base
+from metadata_log.releases import unknown_record_text
 
 _UNKNOWN_TYPES_KEPT: Final = 1_000
 
@@ -24,7 +25,7 @@ class Retention:
         self._last: When | None = None
         self._path: str | None = None
         self._records = 0
-        self._unknown: dict[tuple[str, int], tuple[When, When, int]] = {}
+        self._unknown: dict[tuple[int, int], tuple[When, When, int]] = {}
         self.is_lost = False
         """Whether earlier records are missing, so that the history pauses until the next snapshot."""
         self.ignored = 0
@@ -52,7 +53,7 @@ class Retention:
 
     def on_unknown(self, entry: Entry, when: When) -> None:
         """A record of an unknown type or version."""
-        key = (entry.name, entry.version)
+        key = (entry.type, entry.version)
         first, _, count = self._unknown.get(key, (when, when, 0))
         if count or len(self._unknown) < _UNKNOWN_TYPES_KEPT:
             self._unknown[key] = (first, when, count + 1)
@@ -80,11 +81,11 @@ class Retention:
         text = f"the metadata transaction {name!r} {verb}: its records change nothing"
         self._emit(kind, None, first, last, count, known=True, text=text)
 
-    def finish(self) -> None:
-        """Write the last range, and the unknown records of all ranges."""
+    def finish(self, metadata_version: int | None) -> None:
+        """Write the last range, and the unknown records of all ranges, with the level that the cluster has now."""
         self._end_stretch()
-        for (name, version), (first, last, count) in self._unknown.items():
-            text = f"{count} records of {name} in version {version} are of a newer Kafka: their effect is not known"
+        for (kind, version), (first, last, count) in self._unknown.items():
+            text = unknown_record_text(kind, version, metadata_version)
             self._emit("unknown-record", None, first, last, count, known=False, text=text)
 
     def _end_stretch(self) -> None:

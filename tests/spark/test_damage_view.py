@@ -13,6 +13,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from metadata_log.log.segment import file_name
+from metadata_log.records.batch_builder import build_batch
+from metadata_log.records.frame import encode_record
+from metadata_log.records.metadata import FeatureLevelRecord
+from metadata_log.releases import unknown_record_text
 from metadata_log.spark.errors import SourceError
 
 MODES = ("FAILFAST", "PERMISSIVE", "DROPMALFORMED")
@@ -49,6 +53,21 @@ def test_the_same_damage_fails_other_views(fleet: Path) -> None:
             read(f"{fleet}/b", view=view)
     (row,) = [row for row in read(f"{fleet}/b", view="retention", mode="PERMISSIVE") if not row["known"]]
     assert (row["kind"], row["from_offset"]) == ("damage", 4)
+
+
+def test_records_of_a_later_release_are_rows_and_histories_say_which(tmp_path: Path) -> None:
+    """In any mode the raw view has their bytes; a history goes on under PERMISSIVE, and `retention` names them."""
+    partition = write_log(tmp_path, [1], cluster="future")
+    level = encode_record(FeatureLevelRecord(name="metadata.version", feature_level=99), 0)
+    batches = build_batch(0, 1, 0, [level]) + build_batch(1, 1, 0, [b"\x01\x63\x00what it says"])
+    (partition / file_name(0)).write_bytes(batches)
+    rows = read(tmp_path, view="records")
+    assert [row["value"] for row in rows if row["type"] == "record type 99"] == [b"\x01\x63\x00what it says"]
+    with pytest.raises(Exception, match=r"record type 99 in version 0 is not known .*offset 1"):
+        read(tmp_path, view="feature_history")
+    assert [row["level"] for row in read(tmp_path, view="feature_history", mode="PERMISSIVE")] == [99]
+    (row,) = [row for row in read(tmp_path, view="retention", mode="PERMISSIVE") if not row["known"]]
+    assert (row["kind"], row["from_offset"], row["text"]) == ("unknown-record", 1, unknown_record_text(99, 0, 99))
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -80,7 +80,9 @@ class EventFeed:
                 if snapshot.offset == offset:
                     name = snapshot_name(snapshot)
                     entries = [one for batch in scan(data, where=name) for one in self._entries(batch, name)]
-                    self._live.begin(entries, snapshot)
+                    for event in self._live.begin(entries, snapshot):
+                        echo(f"kraft: error: {event.text} ({name})", err=True)
+        self.is_sound &= not self._live.may_lack
         return self._left != 0
 
     def _check_since(self, high_watermark: int) -> None:

@@ -8,15 +8,20 @@ from pathlib import Path
 import pytest
 from command_line import run
 
+from kraft.cli.cluster.watch import EventFeed
+from kraft.observer import Committed, Jumped
+from metadata_log.arrow import Mode, read_records, read_view
 from metadata_log.disk import OsDisk
-from metadata_log.errors import UnsupportedVersion
+from metadata_log.errors import ReplayError, UnsupportedVersion
 from metadata_log.image import MetadataDelta, MetadataImage
 from metadata_log.log.log import MetadataLog
+from metadata_log.reading.damage import DamagedFile
 from metadata_log.reading.replay_log import replay_batch
 from metadata_log.records.batch import scan
 from metadata_log.records.batch_builder import build_batch
 from metadata_log.records.frame import encode_record
-from metadata_log.records.metadata import ConfigRecord, FeatureLevelRecord
+from metadata_log.records.metadata import ConfigRecord, FeatureLevelRecord, RemoveTopicRecord, TopicRecord
+from metadata_log.types import OffsetAndEpoch, Uuid
 
 BEYOND = b"\x01\x63\x00" + b"what it says"
 """A record of type 99 in version 0."""
@@ -73,6 +78,59 @@ def test_dump_keeps_the_bytes(capsys: pytest.CaptureFixture[str], partition: Pat
 def test_doctor_says_the_same(capsys: pytest.CaptureFixture[str], partition: Path) -> None:
     done = run(capsys, "doctor", "--offline", str(partition.parent))
     assert done.out.count(f"found: {SAID.capitalize()} (offset 2, 3)\n") == 1, done.out
+
+
+def test_an_archive_keeps_the_records_and_its_readers_say_the_same(
+    capsys: pytest.CaptureFixture[str], partition: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "meta.properties").write_text("version=1\ncluster.id=MkU3OEVBNTcwNTJENDM2Qg\nnode.id=1\n")
+    kept = tmp_path / "archive"
+    done = run(capsys, "archive", "--from", str(partition), "--to", str(kept), "--verify")
+    assert (done.code, "offsets 0 to 4" in done.out) == (0, True), done.err
+    assert (kept / f"{0:020d}.log").read_bytes() == (partition / f"{0:020d}.log").read_bytes()
+    assert run(capsys, "history", str(kept)).err.count(SAID) == 1
+
+
+def test_columns_keep_the_bytes_and_histories_go_on_if_told(partition: Path) -> None:
+    """Records are read in any mode; a history may lack what the records changed, so that FAILFAST refuses it."""
+    raw = read_records(str(partition)).read_all().to_pylist()
+    assert [one["value"] for one in raw if one["type_id"] == 99] == [BEYOND, BEYOND]
+    with pytest.raises(DamagedFile, match=r"record type 99 in version 0 is not known .*offset 2"):
+        read_view(str(partition), "config_history").read_all()
+    assert len(read_view(str(partition), "config_history", mode=Mode.PERMISSIVE).read_all()) == 1
+    ranges = read_view(str(partition), "retention", mode=Mode.PERMISSIVE).read_all().to_pylist()
+    [unknown] = [one for one in ranges if one["kind"] == "unknown-record"]
+    assert (unknown["text"], unknown["known"]) == (SAID, False)
+    assert (unknown["from_offset"], unknown["to_offset"], unknown["records"]) == (2, 4, 2)
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_watch_names_each_and_goes_on(capsys: pytest.CaptureFixture[str], partition: Path, *, as_json: bool) -> None:
+    [batch] = scan((partition / f"{0:020d}.log").read_bytes())
+    later = TopicRecord(name="a", topic_id=Uuid(b"a" * 16)), RemoveTopicRecord(topic_id=Uuid(b"b" * 16))
+    [next_one] = scan(build_batch(5, 1, 1_700_000_000_000, [encode_record(one, 0) for one in later]))
+    feed = EventFeed(since=0, most=None, as_json=as_json)
+    assert feed.show(Committed((batch, next_one), 7))
+    told = capsys.readouterr().out.splitlines()
+    assert sum(SAID in line for line in told) == 2
+    assert "perhaps because a record before it is not known" in told[-1]
+    assert "topic a was created" in told[-2]
+    assert not feed.is_sound, "the exit code is 1"
+
+
+def test_watch_says_it_of_a_snapshot_too(capsys: pytest.CaptureFixture[str], partition: Path) -> None:
+    [batch] = scan((partition / f"{0:020d}.log").read_bytes())
+    feed = EventFeed(since=0, most=None, as_json=False)
+    assert feed.show(Jumped(OffsetAndEpoch(epoch=1, offset=5), bytes(batch.data), 5, None))
+    assert capsys.readouterr().err.count(SAID) == 1
+    assert not feed.is_sound
+
+
+def test_watch_ends_at_a_contradiction_of_known_records() -> None:
+    feed = EventFeed(since=0, most=None, as_json=False)
+    [batch] = scan(build_batch(0, 1, 0, [encode_record(RemoveTopicRecord(topic_id=Uuid(b"b" * 16)), 0)]))
+    with pytest.raises(ReplayError):
+        feed.show(Committed((batch,), 1))
 
 
 def test_a_client_that_reads_the_leaders_log_says_the_same(partition: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from metadata_faults import FAULTS
 from msgspec import structs
 from replica_net import CLUSTER_ID, DIRECTORY, START_MS, Net, formatted_disk
-from test_controller_quorum import alter, codes
+from test_controller_quorum import alter, codes, controller_of, log_records
 from test_dynamic_quorum import describe, directory_id, dynamic_net
 from test_replica_snapshots import SCARCE, are_equal, follower_of, pieces_seen, quorum, replace_disk, snapshots, write
 from test_voter_changes import add, agree_on, error_of, remove
@@ -236,6 +236,43 @@ def test_an_update_waits_for_an_uncommitted_change_of_a_timed_out_caller() -> No
     assert error_of(net, update(net, second, "elsewhere")) == Error.REQUEST_TIMED_OUT
     assert error_of(net, add(net, 9)) == Error.REQUEST_TIMED_OUT
     assert net.replicas[leader].core.history.sets == sets
+
+
+def test_first_records_that_were_lost_are_written_again_by_the_same_controller() -> None:
+    """KAFKA-20839: a controller that lost the race of the first leaders took the log for one with records, and its
+    cluster stayed at the lowest metadata.version.
+
+    Nobody gets the first records of three leaders, and each of these is cut off. Then one of them leads again, with a
+    log in which no such record was ever committed.
+    """
+    net = Net(3, application=host_controller)
+    net.on_the_way = without_data
+    led: list[int] = []
+    while len(led) < 4:
+        net.until(lambda: net.leader not in (0, *led[-1:]) and net.replicas[net.leader].is_active)
+        led.append(net.leader)
+        assert any(isinstance(one, FeatureLevelRecord) for _, one in log_records(net, net.leader))
+        assert {version_of(net, node) for node in net.replicas} == {None}
+        net.cut = {net.leader}
+    assert len(set(led)) < len(led), "none leads for the second time"
+    net.cut, net.on_the_way = set(), lambda node, answer: answer
+    net.until(lambda: {version_of(net, node) for node in net.replicas} == {30})
+    net.until(lambda: are_equal(net))
+    assert codes(net.ask(net.leader, alter(("interval.ms", 0, "1000")))) == [Error.NONE]
+
+
+def without_data(node: int, answer: Message) -> Message:
+    """An error in place of fetched data records: control records arrive."""
+    if isinstance(answer, FetchResponse) and answer.responses:
+        fetched = bytes(answer.responses[0].partitions[0].records or b"")
+        if not all(batch.is_control for batch in scan(fetched)):
+            return FetchResponse(error_code=Error.REQUEST_TIMED_OUT)
+    return answer
+
+
+def version_of(net: Net, node: int) -> int | None:
+    """The metadata.version that a node knows to be committed."""
+    return controller_of(net, node).history.committed.features.metadata_version
 
 
 def test_a_removed_leader_does_not_count_itself_in_the_majority() -> None:

@@ -162,3 +162,16 @@ def check_survivor(disk: MemoryDisk, written: Written, where: str) -> None:
     disk.crash()
     _, again = opened(disk)
     assert stored(again) == found + more.batches, where
+
+
+@pytest.mark.parametrize("seed", range(RANDOM_CRASHES))
+def test_a_power_failure_after_a_clean_stop_takes_no_byte_of_an_index(seed: int) -> None:
+    """KAFKA-20979: the last size of an index was not flushed, and nobody looks for that after a clean stop."""
+    disk, written = MemoryDisk(), Written()
+    logs, log = opened(disk)
+    append(log, written, 9, epoch=1)
+    logs.close(broker_epoch=1)
+    before = {name: disk.read(f"d/p-0/{name}") for name in disk.list("d/p-0")}
+    assert sum(name.endswith("index") and len(content) > 0 for name, content in before.items()) > 4
+    disk.crash(Random(seed) if seed else None)
+    assert {name: disk.read(f"d/p-0/{name}") for name in disk.list("d/p-0")} == before
