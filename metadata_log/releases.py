@@ -1,4 +1,4 @@
-"""The initial feature levels of a new cluster by release (Kafka: `MetadataVersion`, `BootstrapMetadata`)."""
+"""The releases of Kafka, and the initial feature levels of a new cluster (`MetadataVersion`, `BootstrapMetadata`)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,13 @@ from typing import Final
 from msgspec import Struct
 
 from metadata_log.errors import DirectoryError
+
+SUPPORTED_RELEASES: Final = ("3.9.2", "4.3.1", "4.4.0")
+"""The releases of Apache Kafka that this software runs beside, oldest first. No other place lists them.
+
+Settings and their limits are those of the newest one; tests run the jars of each (`tests/kafka_jars.py`).
+"""
+NEWEST_RELEASE: Final = SUPPORTED_RELEASES[-1]
 
 METADATA_VERSION: Final = "metadata.version"
 KRAFT_VERSION: Final = "kraft.version"

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Final
 
 from kraft.config.addresses import ListenerSpec, parse_connection_limit, split_list
-from kraft.config.definitions import NODE, OF_QUOTAS, checked
+from kraft.config.definitions import NODE, OF_QUOTAS, checked, elements
 from kraft.config.errors import ConfigError
 from kraft.config.kafka_keys import LISTENER_PREFIX, REFUSED, definition_of, is_refused
 from kraft.config.node_settings import BROKER, CONTROLLER
@@ -43,6 +43,8 @@ AT_MOST: Final = (
     ),
     ("group.share.max.size", "group.share.max.share.sessions"),
     ("group.streams.num.standby.replicas", "group.streams.max.standby.replicas"),
+    ("group.streams.num.warmup.replicas", "group.streams.max.warmup.replicas"),
+    ("group.streams.min.task.offset.interval.ms", "group.streams.task.offset.interval.ms"),
 )
 """Settings of which the first is at most the second."""
 BELOW: Final = (
@@ -171,6 +173,11 @@ def _check_coordinators(reader: SettingsReader) -> None:
     key = "group.coordinator.rebalance.protocols"
     if key in reader.settings and "classic" not in split_list(reader.settings[key].value):
         raise reader.bad(key, "classic is missing", hint="Kafka cannot be without the protocol classic.")
+    key = "group.streams.rack.aware.assignment.tags"
+    if key in reader.settings:
+        tags = elements(reader.settings[key].value)
+        if len(set(tags)) < len(tags):
+            raise reader.bad(key, "a tag is there twice")
     for key in ("offsets.topic.compression.codec", "share.coordinator.state.topic.compression.codec"):
         if key in reader.settings and not 0 <= _number(reader, key) <= _LAST_CODEC:
             raise reader.bad(key, f"allowed is a whole number from 0 to {_LAST_CODEC}")

@@ -15,10 +15,10 @@ _READ: Final = """
 advertised.listeners authorizer.class.name auto.create.topics.enable auto.leader.rebalance.enable
 broker.heartbeat.interval.ms broker.id broker.rack broker.session.timeout.ms compression.type config.providers
 connection.failed.authentication.delay.ms connections.max.idle.ms connections.max.reauth.ms controlled.shutdown.enable
-cordoned.log.dirs controller.listener.names controller.quorum.append.linger.ms controller.quorum.auto.join.enable
+controller.listener.names controller.quorum.append.linger.ms controller.quorum.auto.join.enable
 controller.quorum.bootstrap.servers controller.quorum.election.backoff.max.ms controller.quorum.election.timeout.ms
 controller.quorum.fetch.max.bytes controller.quorum.fetch.snapshot.max.bytes controller.quorum.fetch.timeout.ms
-controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms controller.quorum.voters
+controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms controller.quorum.voters cordoned.log.dirs
 default.replication.factor delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms
 delegation.token.max.lifetime.ms delegation.token.secret.key delete.topic.enable early.start.listeners fetch.max.bytes
 initial.broker.registration.timeout.ms inter.broker.listener.name internal.metadata.log.segment.bytes
@@ -31,15 +31,16 @@ log.index.size.max.bytes log.initial.task.delay.ms log.message.timestamp.after.m
 log.message.timestamp.before.max.ms log.message.timestamp.type log.retention.bytes log.retention.check.interval.ms
 log.retention.hours log.retention.minutes log.retention.ms log.roll.hours log.roll.ms log.segment.bytes
 log.segment.delete.delay.ms max.connections max.connections.per.ip max.connections.per.ip.overrides
-max.incremental.fetch.session.cache.slots max.request.partition.size.limit message.max.bytes metadata.log.dir
-metadata.log.max.record.bytes.between.snapshots metadata.log.max.snapshot.interval.ms metadata.log.segment.bytes
-metadata.log.segment.ms metadata.max.idle.interval.ms metadata.max.retention.bytes metadata.max.retention.ms
-min.insync.replicas node.id num.partitions process.roles producer.id.expiration.check.interval.ms
-producer.id.expiration.ms queued.max.request.bytes queued.max.requests quota.window.num quota.window.size.seconds
-replica.fetch.backoff.ms replica.fetch.max.bytes replica.fetch.min.bytes replica.fetch.response.max.bytes
-replica.fetch.wait.max.ms replica.high.watermark.checkpoint.interval.ms replica.lag.time.max.ms replica.selector.class
-request.timeout.ms sasl.enabled.mechanisms sasl.jaas.config sasl.login.callback.handler.class sasl.login.class
-sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms sasl.mechanism.controller.protocol
+max.decompressed.message.bytes max.incremental.fetch.session.cache.slots max.request.partition.size.limit
+message.max.bytes metadata.log.dir metadata.log.max.record.bytes.between.snapshots
+metadata.log.max.snapshot.interval.ms metadata.log.segment.bytes metadata.log.segment.ms metadata.max.idle.interval.ms
+metadata.max.retention.bytes metadata.max.retention.ms min.insync.replicas node.id num.partitions process.roles
+producer.id.expiration.check.interval.ms producer.id.expiration.ms queued.max.request.bytes queued.max.requests
+quota.window.num quota.window.size.seconds replica.fetch.backoff.ms replica.fetch.max.bytes replica.fetch.min.bytes
+replica.fetch.response.max.bytes replica.fetch.wait.max.ms replica.high.watermark.checkpoint.interval.ms
+replica.lag.time.max.ms replica.selector.class request.timeout.ms sasl.enabled.mechanisms sasl.jaas.config
+sasl.login.callback.handler.class sasl.login.class sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms
+sasl.mechanism.controller.protocol sasl.oauthbearer.allow.unverified.audience sasl.oauthbearer.allow.unverified.issuer
 sasl.oauthbearer.client.credentials.client.id sasl.oauthbearer.client.credentials.client.secret
 sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer
 sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
@@ -77,30 +78,36 @@ add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.m
 alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds background.threads
 compression.gzip.level compression.lz4.level compression.zstd.level controller.performance.always.log.threshold.ms
 controller.performance.sample.period.ms controller.quota.window.num controller.quota.window.size.seconds
-controller.socket.timeout.ms delete.records.purgatory.purge.interval.requests fetch.purgatory.purge.interval.requests
-follower.fetch.last.tiered.offset.enable group.consumer.assignment.interval.ms group.consumer.assignors
-group.consumer.heartbeat.interval.ms group.consumer.max.assignment.interval.ms
-group.consumer.max.heartbeat.interval.ms group.consumer.max.session.timeout.ms group.consumer.max.size
-group.consumer.migration.policy group.consumer.min.assignment.interval.ms group.consumer.min.heartbeat.interval.ms
+controller.socket.timeout.ms delete.records.purgatory.purge.interval.requests
+errors.deadletterqueue.auto.create.topics.enable errors.deadletterqueue.topic.name.prefix
+fetch.purgatory.purge.interval.requests follower.fetch.last.tiered.offset.enable group.consumer.assignment.interval.ms
+group.consumer.assignor.offload.enable group.consumer.assignors group.consumer.heartbeat.interval.ms
+group.consumer.max.assignment.interval.ms group.consumer.max.heartbeat.interval.ms
+group.consumer.max.session.timeout.ms group.consumer.max.size group.consumer.migration.policy
+group.consumer.min.assignment.interval.ms group.consumer.min.heartbeat.interval.ms
 group.consumer.min.session.timeout.ms group.consumer.regex.refresh.interval.ms group.consumer.session.timeout.ms
 group.coordinator.append.linger.ms group.coordinator.background.threads group.coordinator.cached.buffer.max.bytes
 group.coordinator.rebalance.protocols group.coordinator.threads group.initial.rebalance.delay.ms
 group.max.session.timeout.ms group.max.size group.min.session.timeout.ms group.share.assignment.interval.ms
-group.share.assignors group.share.delivery.count.limit group.share.heartbeat.interval.ms
-group.share.initialize.retry.interval.ms group.share.max.assignment.interval.ms group.share.max.delivery.count.limit
-group.share.max.heartbeat.interval.ms group.share.max.partition.max.record.locks
-group.share.max.record.lock.duration.ms group.share.max.session.timeout.ms group.share.max.share.sessions
-group.share.max.size group.share.min.assignment.interval.ms group.share.min.delivery.count.limit
-group.share.min.heartbeat.interval.ms group.share.min.partition.max.record.locks
+group.share.assignor.offload.enable group.share.assignors group.share.delivery.count.limit
+group.share.dlq.manager.class.name group.share.heartbeat.interval.ms group.share.initialize.retry.interval.ms
+group.share.max.assignment.interval.ms group.share.max.delivery.count.limit group.share.max.heartbeat.interval.ms
+group.share.max.partition.max.record.locks group.share.max.record.lock.duration.ms group.share.max.session.timeout.ms
+group.share.max.share.sessions group.share.max.size group.share.min.assignment.interval.ms
+group.share.min.delivery.count.limit group.share.min.heartbeat.interval.ms group.share.min.partition.max.record.locks
 group.share.min.record.lock.duration.ms group.share.min.session.timeout.ms group.share.partition.max.record.locks
 group.share.persister.class.name group.share.record.lock.duration.ms group.share.session.timeout.ms
-group.streams.assignment.interval.ms group.streams.heartbeat.interval.ms group.streams.initial.rebalance.delay.ms
+group.streams.acceptable.recovery.lag group.streams.assignment.interval.ms group.streams.assignor.offload.enable
+group.streams.assignors group.streams.heartbeat.interval.ms group.streams.initial.rebalance.delay.ms
 group.streams.max.assignment.interval.ms group.streams.max.heartbeat.interval.ms group.streams.max.session.timeout.ms
-group.streams.max.size group.streams.max.standby.replicas group.streams.min.assignment.interval.ms
-group.streams.min.heartbeat.interval.ms group.streams.min.session.timeout.ms group.streams.num.standby.replicas
-group.streams.session.timeout.ms internal.metadata.delete.delay.millis kafka.metrics.polling.interval.secs
-kafka.metrics.reporters log.cleaner.io.buffer.size log.cleaner.io.max.bytes.per.second log.dir.failure.timeout.ms
-log.flush.start.offset.checkpoint.interval.ms log.local.retention.bytes log.local.retention.ms log.preallocate
+group.streams.max.size group.streams.max.standby.replicas group.streams.max.warmup.replicas
+group.streams.min.assignment.interval.ms group.streams.min.heartbeat.interval.ms group.streams.min.session.timeout.ms
+group.streams.min.task.offset.interval.ms group.streams.num.standby.replicas group.streams.num.warmup.replicas
+group.streams.rack.aware.assignment.tags group.streams.session.timeout.ms group.streams.task.offset.interval.ms
+group.streams.topology.description.plugin.class internal.metadata.delete.delay.millis
+kafka.metrics.polling.interval.secs kafka.metrics.reporters log.cleaner.io.buffer.size
+log.cleaner.io.max.bytes.per.second log.dir.failure.timeout.ms log.flush.start.offset.checkpoint.interval.ms
+log.local.retention.bytes log.local.retention.ms log.preallocate log.remote.copy.lag.bytes log.remote.copy.lag.ms
 log.roll.jitter.hours log.roll.jitter.ms metric.reporters metrics.num.samples metrics.recording.level
 metrics.sample.window.ms num.io.threads num.network.threads num.recovery.threads.per.data.dir
 num.replica.alter.log.dirs.threads num.replica.fetchers offset.metadata.max.bytes offsets.commit.timeout.ms

@@ -1,4 +1,4 @@
-"""The settings that this software reads: name, type, default and range, as Kafka 4.3.1 defines them.
+"""The settings that this software reads: name, type, default and range, as Kafka defines them.
 
 This table is the only source of these facts; `docs/configuration.md` is printed from it.
 """

@@ -105,6 +105,11 @@ class _Keys(Struct, frozen=True):
         found = self.find(key)
         return default if found is None else self.reader.whole_number(found, minimum, maximum)
 
+    def flag(self, key: str) -> bool:
+        """A setting that is false without a value."""
+        found = self.find(key)
+        return found is not None and self.reader.as_flag(found, self.reader.settings[found].value)
+
     def at(self, key: str) -> str:
         found = self.find(key)
         return self.reader.source if found is None else self.reader.settings[found].where
@@ -167,13 +172,25 @@ def read_token_rules(reader: SettingsReader, find: FindKey, handler: str, option
         refresh_ms=keys.number(f"{_PREFIX}jwks.endpoint.refresh.ms", 3_600_000, 1, LONG_MAX),
         backoff_ms=keys.number(f"{_PREFIX}jwks.endpoint.retry.backoff.ms", 100, 1, LONG_MAX),
         backoff_max_ms=keys.number(f"{_PREFIX}jwks.endpoint.retry.backoff.max.ms", 10_000, 1, LONG_MAX),
-        audiences=split_list(keys.text(f"{_PREFIX}expected.audience") or ""),
-        issuer=keys.text(f"{_PREFIX}expected.issuer"),
+        audiences=split_list(_expected(keys, "expected.audience", "allow.unverified.audience") or ""),
+        issuer=_expected(keys, "expected.issuer", "allow.unverified.issuer"),
         skew_ms=keys.number(f"{_PREFIX}clock.skew.seconds", 30, 0, INT_MAX) * 1000,
         scope_claim=keys.text(f"{_PREFIX}scope.claim.name") or "scope",
         subject_claim=keys.text(f"{_PREFIX}sub.claim.name") or "sub",
         trust=_trust(options, keys.at(JWKS_URL)),
     )
+
+
+def _expected(keys: _Keys, expected: str, allowing: str) -> str | None:
+    """What a token has to name; None for anything, which has to be said (Kafka 4.4: `BrokerJwtValidator`).
+
+    Issuers sign tokens for many services with the same keys: a token for another one would be a login here.
+    """
+    key, any_is_fine = f"{_PREFIX}{expected}", f"{_PREFIX}{allowing}"
+    found = keys.text(key)
+    if found is None and not keys.flag(any_is_fine):
+        raise keys.reader.missing(key, f"Add {key}=…, or, to accept tokens with any other: {any_is_fine}=true.")
+    return found
 
 
 def _unsecured_rules(options: Mapping[str, str], where: str) -> TokenRules:

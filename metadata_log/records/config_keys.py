@@ -1,4 +1,4 @@
-"""The configuration keys that a Kafka 4.3.1 server defines and shows (`KafkaConfigSchema.isSensitive`).
+"""The configuration keys that a Kafka 4.4.0 server defines and shows (`KafkaConfigSchema.isSensitive`).
 
 A key of type PASSWORD is in none of these tables, and neither is an unknown key: both are sensitive.
 The tables hold the keys of `AbstractKafkaConfig`, `LogConfig`, `GroupConfig` and `ClientMetricsConfigs` of Kafka.
@@ -31,28 +31,32 @@ controller.quorum.retry.backoff.ms controller.quorum.voters controller.quota.win
 controller.quota.window.size.seconds controller.socket.timeout.ms cordoned.log.dirs create.topic.policy.class.name
 default.replication.factor delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms
 delegation.token.max.lifetime.ms delete.records.purgatory.purge.interval.requests delete.topic.enable
-early.start.listeners fetch.max.bytes fetch.purgatory.purge.interval.requests follower.fetch.last.tiered.offset.enable
-group.consumer.assignment.interval.ms group.consumer.assignors group.consumer.heartbeat.interval.ms
-group.consumer.max.assignment.interval.ms group.consumer.max.heartbeat.interval.ms
-group.consumer.max.session.timeout.ms group.consumer.max.size group.consumer.migration.policy
-group.consumer.min.assignment.interval.ms group.consumer.min.heartbeat.interval.ms
+early.start.listeners errors.deadletterqueue.auto.create.topics.enable errors.deadletterqueue.topic.name.prefix
+fetch.max.bytes fetch.purgatory.purge.interval.requests follower.fetch.last.tiered.offset.enable
+group.consumer.assignment.interval.ms group.consumer.assignor.offload.enable group.consumer.assignors
+group.consumer.heartbeat.interval.ms group.consumer.max.assignment.interval.ms
+group.consumer.max.heartbeat.interval.ms group.consumer.max.session.timeout.ms group.consumer.max.size
+group.consumer.migration.policy group.consumer.min.assignment.interval.ms group.consumer.min.heartbeat.interval.ms
 group.consumer.min.session.timeout.ms group.consumer.regex.refresh.interval.ms group.consumer.session.timeout.ms
 group.coordinator.append.linger.ms group.coordinator.background.threads group.coordinator.cached.buffer.max.bytes
 group.coordinator.rebalance.protocols group.coordinator.threads group.initial.rebalance.delay.ms
 group.max.session.timeout.ms group.max.size group.min.session.timeout.ms group.share.assignment.interval.ms
-group.share.assignors group.share.delivery.count.limit group.share.heartbeat.interval.ms
-group.share.initialize.retry.interval.ms group.share.max.assignment.interval.ms group.share.max.delivery.count.limit
-group.share.max.heartbeat.interval.ms group.share.max.partition.max.record.locks
-group.share.max.record.lock.duration.ms group.share.max.session.timeout.ms group.share.max.share.sessions
-group.share.max.size group.share.min.assignment.interval.ms group.share.min.delivery.count.limit
-group.share.min.heartbeat.interval.ms group.share.min.partition.max.record.locks
+group.share.assignor.offload.enable group.share.assignors group.share.delivery.count.limit
+group.share.dlq.manager.class.name group.share.heartbeat.interval.ms group.share.initialize.retry.interval.ms
+group.share.max.assignment.interval.ms group.share.max.delivery.count.limit group.share.max.heartbeat.interval.ms
+group.share.max.partition.max.record.locks group.share.max.record.lock.duration.ms group.share.max.session.timeout.ms
+group.share.max.share.sessions group.share.max.size group.share.min.assignment.interval.ms
+group.share.min.delivery.count.limit group.share.min.heartbeat.interval.ms group.share.min.partition.max.record.locks
 group.share.min.record.lock.duration.ms group.share.min.session.timeout.ms group.share.partition.max.record.locks
 group.share.persister.class.name group.share.record.lock.duration.ms group.share.session.timeout.ms
-group.streams.assignment.interval.ms group.streams.heartbeat.interval.ms group.streams.initial.rebalance.delay.ms
+group.streams.acceptable.recovery.lag group.streams.assignment.interval.ms group.streams.assignor.offload.enable
+group.streams.assignors group.streams.heartbeat.interval.ms group.streams.initial.rebalance.delay.ms
 group.streams.max.assignment.interval.ms group.streams.max.heartbeat.interval.ms group.streams.max.session.timeout.ms
-group.streams.max.size group.streams.max.standby.replicas group.streams.min.assignment.interval.ms
-group.streams.min.heartbeat.interval.ms group.streams.min.session.timeout.ms group.streams.num.standby.replicas
-group.streams.session.timeout.ms initial.broker.registration.timeout.ms inter.broker.listener.name
+group.streams.max.size group.streams.max.standby.replicas group.streams.max.warmup.replicas
+group.streams.min.assignment.interval.ms group.streams.min.heartbeat.interval.ms group.streams.min.session.timeout.ms
+group.streams.min.task.offset.interval.ms group.streams.num.standby.replicas group.streams.num.warmup.replicas
+group.streams.rack.aware.assignment.tags group.streams.session.timeout.ms group.streams.task.offset.interval.ms
+group.streams.topology.description.plugin.class initial.broker.registration.timeout.ms inter.broker.listener.name
 internal.metadata.delete.delay.millis internal.metadata.log.segment.bytes internal.metadata.max.batch.size.in.bytes
 kafka.metrics.polling.interval.secs kafka.metrics.reporters leader.imbalance.check.interval.seconds
 listener.security.protocol.map listeners log.cleaner.backoff.ms log.cleaner.dedupe.buffer.size
@@ -63,9 +67,10 @@ log.flush.interval.messages log.flush.interval.ms log.flush.offset.checkpoint.in
 log.flush.scheduler.interval.ms log.flush.start.offset.checkpoint.interval.ms log.index.interval.bytes
 log.index.size.max.bytes log.initial.task.delay.ms log.local.retention.bytes log.local.retention.ms
 log.message.timestamp.after.max.ms log.message.timestamp.before.max.ms log.message.timestamp.type log.preallocate
-log.retention.bytes log.retention.check.interval.ms log.retention.hours log.retention.minutes log.retention.ms
-log.roll.hours log.roll.jitter.hours log.roll.jitter.ms log.roll.ms log.segment.bytes log.segment.delete.delay.ms
-max.connection.creation.rate max.connections max.connections.per.ip max.connections.per.ip.overrides
+log.remote.copy.lag.bytes log.remote.copy.lag.ms log.retention.bytes log.retention.check.interval.ms
+log.retention.hours log.retention.minutes log.retention.ms log.roll.hours log.roll.jitter.hours log.roll.jitter.ms
+log.roll.ms log.segment.bytes log.segment.delete.delay.ms max.connection.creation.rate max.connections
+max.connections.per.ip max.connections.per.ip.overrides max.decompressed.message.bytes
 max.incremental.fetch.session.cache.slots max.request.partition.size.limit message.max.bytes metadata.log.dir
 metadata.log.max.record.bytes.between.snapshots metadata.log.max.snapshot.interval.ms metadata.log.segment.bytes
 metadata.log.segment.ms metadata.max.idle.interval.ms metadata.max.retention.bytes metadata.max.retention.ms
@@ -98,7 +103,8 @@ sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor sasl.
 sasl.login.class sasl.login.connect.timeout.ms sasl.login.read.timeout.ms sasl.login.refresh.buffer.seconds
 sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor sasl.login.refresh.window.jitter
 sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms sasl.mechanism.controller.protocol
-sasl.mechanism.inter.broker.protocol sasl.oauthbearer.assertion.algorithm sasl.oauthbearer.assertion.claim.aud
+sasl.mechanism.inter.broker.protocol sasl.oauthbearer.allow.unverified.audience
+sasl.oauthbearer.allow.unverified.issuer sasl.oauthbearer.assertion.algorithm sasl.oauthbearer.assertion.claim.aud
 sasl.oauthbearer.assertion.claim.exp.seconds sasl.oauthbearer.assertion.claim.iss
 sasl.oauthbearer.assertion.claim.jti.include sasl.oauthbearer.assertion.claim.nbf.seconds
 sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file sasl.oauthbearer.assertion.private.key.file
@@ -130,20 +136,24 @@ unstable.api.versions.enable unstable.feature.versions.enable
 """
 _TOPIC_KEYS: Final = """
 cleanup.policy compression.gzip.level compression.lz4.level compression.type compression.zstd.level
-delete.retention.ms file.delete.delay.ms flush.messages flush.ms follower.replication.throttled.replicas
-index.interval.bytes internal.segment.bytes leader.replication.throttled.replicas local.retention.bytes
-local.retention.ms max.compaction.lag.ms max.message.bytes message.timestamp.after.max.ms
-message.timestamp.before.max.ms message.timestamp.type min.cleanable.dirty.ratio min.compaction.lag.ms
-min.insync.replicas preallocate remote.log.copy.disable remote.log.delete.on.disable remote.storage.enable
+delete.retention.ms errors.deadletterqueue.group.enable file.delete.delay.ms flush.messages flush.ms
+follower.replication.throttled.replicas index.interval.bytes internal.segment.bytes
+leader.replication.throttled.replicas local.retention.bytes local.retention.ms max.compaction.lag.ms
+max.decompressed.message.bytes max.message.bytes message.timestamp.after.max.ms message.timestamp.before.max.ms
+message.timestamp.type min.cleanable.dirty.ratio min.compaction.lag.ms min.insync.replicas preallocate
+remote.copy.lag.bytes remote.copy.lag.ms remote.log.copy.disable remote.log.delete.on.disable remote.storage.enable
 retention.bytes retention.ms segment.bytes segment.index.bytes segment.jitter.ms segment.ms
 unclean.leader.election.enable
 """
 _GROUP_KEYS: Final = """
-consumer.assignment.interval.ms consumer.heartbeat.interval.ms consumer.session.timeout.ms
-share.assignment.interval.ms share.auto.offset.reset share.delivery.count.limit share.heartbeat.interval.ms
-share.isolation.level share.partition.max.record.locks share.record.lock.duration.ms share.renew.acknowledge.enable
-share.session.timeout.ms streams.assignment.interval.ms streams.heartbeat.interval.ms
-streams.initial.rebalance.delay.ms streams.num.standby.replicas streams.session.timeout.ms
+consumer.assignment.interval.ms consumer.assignor.offload.enable consumer.heartbeat.interval.ms
+consumer.session.timeout.ms errors.deadletterqueue.copy.record.enable errors.deadletterqueue.topic.name
+share.assignment.interval.ms share.assignor.offload.enable share.auto.offset.reset share.delivery.count.limit
+share.heartbeat.interval.ms share.isolation.level share.partition.max.record.locks share.record.lock.duration.ms
+share.renew.acknowledge.enable share.session.timeout.ms streams.acceptable.recovery.lag streams.assignment.interval.ms
+streams.assignor.name streams.assignor.offload.enable streams.heartbeat.interval.ms streams.initial.rebalance.delay.ms
+streams.num.standby.replicas streams.num.warmup.replicas streams.rack.aware.assignment.tags streams.session.timeout.ms
+streams.task.offset.interval.ms
 """
 _CLIENT_METRICS_KEYS: Final = """
 interval.ms match metrics

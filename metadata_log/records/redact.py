@@ -30,7 +30,7 @@ def is_secret_config(resource_type: int, key: str, value: str | None = None) -> 
     """Whether a value of a configuration key is hidden.
 
     `resource_type` is a code of `ConfigResource.Type`. As in Kafka (`KafkaConfigSchema.isSensitive`), a key of type
-    PASSWORD is sensitive, and so is a key that Kafka 4.3.1 does not define for this type of resource. A `value` of
+    PASSWORD is sensitive, and so is a key that Kafka 4.4.0 does not define for this type of resource. A `value` of
     another key is hidden too if it contains a credential.
     """
     if not is_shown_key(resource_type, key):

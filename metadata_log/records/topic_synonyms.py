@@ -1,7 +1,4 @@
-"""The brokers' names of topic settings (Kafka: `ServerTopicConfigSynonyms`).
-
-`kraft.config.topic_synonyms` has the same names with the types of their values; a test keeps both equal.
-"""
+"""The brokers' names of topic settings (Kafka: `ServerTopicConfigSynonyms`)."""
 
 from __future__ import annotations
 
@@ -24,6 +21,7 @@ _ONE_NAME: Final = {
     "local.retention.bytes": "log.local.retention.bytes",
     "local.retention.ms": "log.local.retention.ms",
     "max.compaction.lag.ms": "log.cleaner.max.compaction.lag.ms",
+    "max.decompressed.message.bytes": "max.decompressed.message.bytes",
     "max.message.bytes": "message.max.bytes",
     "message.timestamp.after.max.ms": "log.message.timestamp.after.max.ms",
     "message.timestamp.before.max.ms": "log.message.timestamp.before.max.ms",
@@ -32,6 +30,8 @@ _ONE_NAME: Final = {
     "min.compaction.lag.ms": "log.cleaner.min.compaction.lag.ms",
     "min.insync.replicas": "min.insync.replicas",
     "preallocate": "log.preallocate",
+    "remote.copy.lag.bytes": "log.remote.copy.lag.bytes",
+    "remote.copy.lag.ms": "log.remote.copy.lag.ms",
     "retention.bytes": "log.retention.bytes",
     "segment.bytes": "log.segment.bytes",
     "segment.index.bytes": "log.index.size.max.bytes",

@@ -153,6 +153,25 @@ def walking(
     return Walked(newest, is_in_order, tuple(refused))
 
 
+def largest_record(count: int, data: bytes | bytearray) -> Generator[None, None, int]:
+    """The size of the largest of so many records by the sizes that stand before them, in steps as `walking`.
+
+    It ends at a size that leads out of the data, which `walking` refuses.
+    """
+    position = largest = 0
+    try:
+        for index in range(count):
+            if index and index % _RECORDS_PER_STEP == 0:
+                yield None
+            size, position = varint_at(data, position)
+            if size < 0:
+                break
+            largest, position = max(largest, size), position + size
+    except (IndexError, ValueError):
+        pass
+    return largest
+
+
 def _skip(data: bytes | bytearray, position: int) -> int:
     """The position behind nullable bytes."""
     size, position = varint_at(data, position)

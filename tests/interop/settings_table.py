@@ -1,7 +1,7 @@
 """Writes `kraft/config/kafka_table.py`, Kafka's own table of settings, from the jars of Apache Kafka.
 
 `python tests/interop/settings_table.py` writes it; `tests/interop/controller/test_kafka_settings.py` compares it. For
-another release, change the version in `tests/kafka_jars.py` first: the difference of the module is what has changed.
+another release, add it to `metadata_log.releases` first: the difference of the module is what has changed.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Final
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from kafka_jars import KAFKA_VERSION
+from metadata_log.releases import NEWEST_RELEASE
 
 ORACLE: Final = Path(__file__).parent / "ConfigOracle.java"
 MODULE: Final = Path(__file__).parents[2] / "kraft/config/kafka_table.py"
 QUESTION: Final = "settings"
 _HEAD: Final = f'''\
-"""Every setting of Apache Kafka {KAFKA_VERSION}, from its own tables (`ConfigDef`). Generated: do not edit.
+"""Every setting of Apache Kafka {NEWEST_RELEASE}, from its own tables (`ConfigDef`). Generated: do not edit.
 
 `tests/interop/settings_table.py` writes this module from Kafka's jars. A line is kind, key, type, importance, how the
 setting changes, whether it is public, default and limits, between bars; `kraft.config.definitions` reads it.
@@ -41,4 +41,4 @@ def module_of(lines: list[str]) -> str:
 if __name__ == "__main__":
     from kafka_or_skip import found_or_skipped, oracle
 
-    MODULE.write_text(module_of(oracle(found_or_skipped(), ORACLE, [QUESTION]).splitlines()))
+    MODULE.write_text(module_of(oracle(found_or_skipped(NEWEST_RELEASE), ORACLE, [QUESTION]).splitlines()))

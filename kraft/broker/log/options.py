@@ -11,7 +11,7 @@ _DAY_MS = 24 * 3600 * 1000
 
 
 class LogOptions(Struct, frozen=True, kw_only=True):
-    """The settings of one log. Sizes are bytes, times are ms; the defaults are those of Kafka 4.3."""
+    """The settings of one log. Sizes are bytes, times are ms; the defaults are those of Kafka."""
 
     segment_bytes: int = 1 << 30
     """`segment.bytes`."""
@@ -23,6 +23,8 @@ class LogOptions(Struct, frozen=True, kw_only=True):
     """`segment.index.bytes`."""
     max_message_bytes: int = 1048588
     """`max.message.bytes`: the size of one batch as stored."""
+    max_decompressed_bytes: int = 2147483639
+    """`max.decompressed.message.bytes`: the size of one record of a compressed batch, without the compression."""
     flush_messages: int | None = None
     """`flush.messages`: an append that leaves this many records without a flush flushes; None for no flush."""
     flush_ms: int | None = None

@@ -31,7 +31,7 @@ from metadata_log.records.batch import (
 )
 from metadata_log.records.batch_builder import packed_batch, with_checksum
 from metadata_log.records.record import unpacking
-from metadata_log.records.walk import MOST_RECORDS, Walked, Wanted, frames, rewriting, walking
+from metadata_log.records.walk import MOST_RECORDS, Walked, Wanted, frames, largest_record, rewriting, walking
 from metadata_log.serde.codec import finished
 from transport.protocol.errors import Error
 
@@ -149,6 +149,11 @@ def checking(batch: RecordBatch, *, options: LogOptions, now_ms: int, is_client:
         return Refused(Error.MESSAGE_TOO_LARGE, str(bad))
     except (CorruptBatch, UnsupportedVersion) as bad:
         return Refused(Error.UNKNOWN_SERVER_ERROR, str(bad))
+    if batch.is_compressed and (most := options.max_decompressed_bytes) < len(data):
+        largest = yield from largest_record(batch.record_count, data)
+        if largest > most:
+            text = f"a record has {largest} bytes without its compression; max.decompressed.message.bytes allows {most}"
+            return Refused(Error.INVALID_RECORD, text)
     codec = batch.attributes & COMPRESSION_MASK
     target = codec if options.compression is None else options.compression
     wanted = _wanted(options, now_ms, needs_order=0 < codec == target)

@@ -91,6 +91,7 @@ def topic_settings(topic: str, configs: ConfigsImage, broker_id: int, static: Ma
         index_interval_bytes=number("index.interval.bytes", defaults.index_interval_bytes),
         index_bytes=number("segment.index.bytes", defaults.index_bytes),
         max_message_bytes=number("max.message.bytes", defaults.max_message_bytes),
+        max_decompressed_bytes=number("max.decompressed.message.bytes", defaults.max_decompressed_bytes),
         flush_messages=None if flush_messages == _NO_FLUSH else flush_messages,
         flush_ms=None if flush_ms == _NO_FLUSH else flush_ms,
         producer_expiration_ms=_static_number(static, "producer.id.expiration.ms", defaults.producer_expiration_ms),

@@ -199,6 +199,7 @@ BEARER = (
     f"{OUTGOING}{USERS}listener.name.ctl.oauthbearer.sasl.jaas.config={MODULE} required;\n"
 )
 SIGNED = f"{HANDLER}={OAUTH}.OAuthBearerValidatorCallbackHandler\n"
+ANY_TOKEN = "".join(f"sasl.oauthbearer.allow.unverified.{one}=true\n" for one in ("audience", "issuer"))
 UNSECURED = f"{HANDLER}={OAUTH}.internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler\n"
 
 
@@ -218,6 +219,36 @@ def test_the_rules_for_tokens_of_a_listener() -> None:
     assert found.refresh_ms == 3_600_000
 
 
+@pytest.mark.parametrize(
+    ("lines", "missing"),
+    [
+        ("", "audience"),
+        ("expected.audience=", "audience"),
+        ("expected.audience=kafka", "issuer"),
+        ("expected.issuer=idp", "audience"),
+        ("expected.issuer=idp allow.unverified.audience=false", "audience"),
+        ("allow.unverified.audience=true expected.issuer=", "issuer"),
+        ("allow.unverified.audience=yes", "allowed is true or false"),
+        ("expected.audience=kafka expected.issuer=idp", None),
+        ("expected.audience=kafka allow.unverified.issuer=true", None),
+        ("allow.unverified.audience=TRUE allow.unverified.issuer=true", None),
+    ],
+)
+@pytest.mark.parametrize("prefix", ["", "listener.name.ctl.", "listener.name.ctl.oauthbearer."])
+def test_a_listener_for_signed_tokens_says_whose_tokens_it_takes(prefix: str, lines: str, missing: str | None) -> None:
+    """As Kafka 4.4: each of audience and issuer is expected, or any is allowed."""
+    wanted = "".join(f"{prefix}sasl.oauthbearer.{line}\n" for line in lines.split())
+    text = f"{NODE}{BEARER}{SIGNED}sasl.oauthbearer.jwks.endpoint.url=https://idp/keys\n{wanted}"
+    if missing is None:
+        found = Config.parse(text).sasl.listeners["CTL"].tokens
+        assert found is not None
+        assert (bool(found.audiences), bool(found.issuer)) == ("audience=kafka" in lines, "issuer=idp" in lines)
+        return
+    with pytest.raises(ConfigError, match=missing) as caught:
+        Config.parse(text)
+    assert "allow" in f"{caught.value.what} {caught.value.hint}"
+
+
 def test_the_rules_for_tokens_without_signature() -> None:
     options = 'unsecuredValidatorRequiredScope="a b" unsecuredValidatorAllowableClockSkewMs="7"'
     text = NODE + BEARER.replace(f"{MODULE} required;", f"{MODULE} required {options};") + UNSECURED
@@ -232,6 +263,7 @@ def test_controllers_log_in_at_each_other_by_token() -> None:
         f'listener.name.ctl.oauthbearer.sasl.jaas.config={MODULE} required clientId="n" clientSecret="hush";\n'
         f"listener.name.ctl.oauthbearer.sasl.login.callback.handler.class={OAUTH}.OAuthBearerLoginCallbackHandler\n"
         "sasl.oauthbearer.jwks.endpoint.url=file:///keys.json\nsasl.oauthbearer.token.endpoint.url=https://idp/token\n"
+        f"{ANY_TOKEN}"
     )
     config = Config.parse(NODE + text)
     login = config.sasl.outgoing

@@ -59,6 +59,8 @@ sasl.mechanism.controller.protocol=PLAIN
 {prefix}.oauthbearer.sasl.jaas.config={OAUTH}.OAuthBearerLoginModule required clientSecret="{CLIENT}";
 {prefix}.oauthbearer.sasl.server.callback.handler.class={OAUTH}.OAuthBearerValidatorCallbackHandler
 {prefix}.sasl.oauthbearer.jwks.endpoint.url={(root / "jwks.json").as_uri()}
+{prefix}.sasl.oauthbearer.allow.unverified.audience=true
+{prefix}.sasl.oauthbearer.allow.unverified.issuer=true
 delegation.token.secret.key={KEY}
 """
         )

@@ -6,9 +6,8 @@ from typing import Any
 
 from history_stories import Log
 
-from kraft.config.topic_synonyms import TOPIC_SYNONYMS as CONFIGURED
 from metadata_log.records.metadata import ConfigRecord
-from metadata_log.records.topic_synonyms import TOPIC_SYNONYMS, default_of_topics
+from metadata_log.records.topic_synonyms import default_of_topics
 
 TOPIC = (2, "t")
 ALL_BROKERS = (4, "")
@@ -71,7 +70,3 @@ def test_units_are_converted_and_no_number_stays_as_it_is() -> None:
     assert default_of_topics("retention.ms", {"log.retention.hours": "-5"}) == "-1"
     assert default_of_topics("retention.ms", {"log.retention.hours": "soon"}) == "soon"
     assert default_of_topics("no.such.key", {"no.such.key": "1"}) is None
-
-
-def test_the_names_are_those_of_a_nodes_configuration() -> None:
-    assert {key: tuple((one.name, one.unit) for one in names) for key, names in CONFIGURED.items()} == TOPIC_SYNONYMS

@@ -27,7 +27,7 @@ from metadata_log.errors import CorruptBatch
 from metadata_log.memory_disk import MemoryDisk
 from metadata_log.records.batch import RecordBatch, scan
 from metadata_log.records.batch_builder import with_checksum, write_batch
-from metadata_log.records.record import Record, records
+from metadata_log.records.record import Record, encode_record, records
 from metadata_log.serde.codec import finished
 from metadata_log.types import OffsetAndEpoch
 from transport.protocol.errors import Error
@@ -285,6 +285,22 @@ def test_a_wrong_batch_is_refused_with_kafkas_error_and_not_written(
     assert error_of(append(log, data)) is error
     assert content(log) == b""
     assert log.end_offset == 0
+
+
+@pytest.mark.parametrize("codec", [Compression.GZIP, Compression.SNAPPY, Compression.LZ4, Compression.ZSTD])
+@pytest.mark.parametrize("stored_as", [None, Compression.NONE])
+def test_a_record_may_have_so_many_bytes_without_its_compression(
+    codec: Compression, stored_as: Compression | None
+) -> None:
+    """`max.decompressed.message.bytes` counts what stands behind a record's size; the largest one decides."""
+    contents = [*records_of(b"a", bytes(990), b"c")]
+    packed = write_batch(contents, epoch=-1, compression=codec)
+    body = len(encode_record(0, 1, contents[1].key, contents[1].value, ())) - 2
+    for most, error in ((body, None), (body - 1, Error.INVALID_RECORD), (1, Error.INVALID_RECORD)):
+        done = append(new_log(LogOptions(max_decompressed_bytes=most, compression=stored_as)), packed)
+        assert (error_of(done) if isinstance(done, Refused) else None) is error
+    plain = write_batch(contents, epoch=-1)
+    assert isinstance(append(new_log(LogOptions(max_decompressed_bytes=1, compression=codec)), plain), Appended)
 
 
 def test_the_refused_records_are_named_by_their_index() -> None:

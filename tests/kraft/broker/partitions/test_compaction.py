@@ -231,6 +231,7 @@ def test_the_configuration_page_names_every_key_of_topics_with_its_default() -> 
         "log.index.size.max.bytes": options.index_bytes,
         "log.retention.bytes": options.retention_bytes,
         "message.max.bytes": options.max_message_bytes,
+        "max.decompressed.message.bytes": options.max_decompressed_bytes,
         "log.message.timestamp.before.max.ms": options.timestamp_before_max_ms,
         "log.message.timestamp.after.max.ms": options.timestamp_after_max_ms,
         "log.cleaner.dedupe.buffer.size": cleaner.buffer_bytes,
